@@ -160,9 +160,9 @@ def _lose(stage: Stage, rest: httpx.Client, path: str, topic: str) -> None:
     _check_response(rest.post(f"{path}/{LINK}/mirrors:resume", json=body))
 
 
-def _check_response(answer: httpx.Response) -> None:
-    if not answer.is_success:
-        raise StepFailedError(f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text}")
+def _check_response(response: httpx.Response) -> None:
+    if not response.is_success:
+        raise StepFailedError(f"{response.request.method} {response.request.url}: {response.status_code} {response.text}")
 
 
 def _create(stage: Stage, topic: str, configs: Mapping[str, str] | None = None) -> None:

@@ -38,8 +38,8 @@ class Rest:
         headers = {"Authorization": self._authorization, "Accept": "application/json", "Content-Type": "application/json"}
         request = urllib.request.Request(self._base_url + path, data=body, method=method, headers=headers)  # noqa: S310 - own address
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310 - own address
-                return json.loads(answer.read() or b"null")
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310 - own address
+                return json.loads(response.read() or b"null")
         except urllib.error.HTTPError as error:
             text = error.read().decode(errors="replace")
             raise RestError(f"{method} {path} returned {error.code}: {text[:500]}") from error

@@ -78,8 +78,8 @@ def prepare(console: Console, *, user: str, password: str) -> dict[str, Any]:
     manage(console, "migrate", "--verbosity", "0")
     email = f"{user}@example.org"
     manage(console, "createsuperuser", "--noinput", "--username", user, "--email", email, DJANGO_SUPERUSER_PASSWORD=password)
-    answer: dict[str, Any] = json.loads(manage(console, "create_api_key", user, "--description", "demo"))
-    return answer
+    key: dict[str, Any] = json.loads(manage(console, "create_api_key", user, "--description", "demo"))
+    return key
 
 
 def register_cluster(console: Console, *, name: str, properties: Mapping[str, str]) -> None:
@@ -110,8 +110,8 @@ def wait_ready(console: Console, services: Sequence[Process]) -> None:
 def is_ready(console: Console) -> bool:
     """Return whether the console's readiness check succeeds."""
     try:
-        with urlopen(f"{console.base_url}/readyz", timeout=5) as answer:  # noqa: S310 - own address
-            return bool(answer.status == 200)
+        with urlopen(f"{console.base_url}/readyz", timeout=5) as response:  # noqa: S310 - own address
+            return bool(response.status == 200)
     except (URLError, TimeoutError, ConnectionError):
         return False
 

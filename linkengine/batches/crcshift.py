@@ -1,12 +1,12 @@
 """CRC-32C arithmetic: update a checksum for changed bytes without reading the unchanged ones. Does not know batches.
 
 A CRC is linear over GF(2) apart from its initial and final inversion, which cancel between two messages of the same length:
-``crc(a) ^ crc(b)`` depends only on ``a ^ b``. If the difference lies in a prefix, its effect on the whole message is its effect
-on the prefix, shifted through as many zero bytes as follow. A shift through zeros is a linear map of 32 bits, stored as four
-tables of 256 entries. Zeros are counted in rows of 512 bytes, and the number of rows in digits of eight bits, with a map per
-digit value: one for a batch of up to 128 KB, two for up to 32 MB. The rest of less than a row is computed by the checksum
-itself, on real zeros. At a throughput of megabytes, a cache miss costs more than all arithmetic: hence few, small tables.
-Polynomial: Castagnoli, 0x1EDC6F41, reflected (RFC 3720, appendix B.4).
+``crc(a) ^ crc(b)`` depends only on ``a ^ b``. If the difference lies in a prefix, its effect on the whole message is its
+effect on the prefix, shifted through as many zero bytes as follow. A shift through zeros is a linear map of 32 bits, stored as
+four tables of 256 entries. Zeros are counted in rows of 512 bytes, and the number of rows in digits of eight bits, with a map
+per digit value: a single map for a batch of up to 128 KB, two for up to 32 MB. The rest of less than a row is computed by the
+checksum itself, on real zeros. At a throughput of megabytes, a cache miss costs more than all arithmetic: hence few, small
+tables. Polynomial: Castagnoli, 0x1EDC6F41, reflected (RFC 3720, appendix B.4).
 """
 
 from __future__ import annotations

@@ -46,13 +46,13 @@ def dense_filler(count: int, timestamp_ms: int) -> bytearray:
     return batch
 
 
-@lru_cache(maxsize=4)  # seeding repeats the largest count and ends with another one
+@lru_cache(maxsize=4)  # seeding repeats the largest count and ends with the remainder
 def _compressed(count: int) -> bytes:
     return bytes(cramjam.zstd.compress(memoryview(_template())[: _template_size(count)], level=_LEVEL))
 
 
 def _template_size(count: int) -> int:
-    """Return the bytes of the first ``count`` records: 7 each, plus one per additional varint byte of the delta."""
+    """Return the bytes of the first ``count`` records: 7 each, plus 1 per additional varint byte of the delta."""
     return 7 * count + sum(max(0, count - first) for _, first, _ in _ZONES[1:])
 
 

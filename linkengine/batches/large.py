@@ -121,7 +121,7 @@ class LargeRecord:
 def read_large(view: BatchView, batch: memoryview) -> Iterator[LargeRecord]:
     """Yield the records of a whole batch of magic 2, whatever its size; raise CorruptBatchError for a damaged batch.
 
-    Each record must be used before the next one is requested.
+    Each record must be used before the next record is requested.
     """
     check_crc(view, batch)
     source, before = _Source(inflate(view.codec, batch[RECORDS_AT:])), -1

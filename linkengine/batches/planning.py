@@ -141,7 +141,7 @@ class AbortedTransactions:
     __slots__ = ("_aborting", "_waiting")
 
     def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
-        self._waiting = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)  # next one last
+        self._waiting = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)  # the next is last
         self._aborting: set[int] = set()
 
     @property

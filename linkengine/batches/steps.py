@@ -11,7 +11,7 @@ from linkengine.domain.states import GapReason
 class Append:
     """Offsets with records: a batch of magic 2, ready for ``patch_for_append``.
 
-    A value, but not frozen: one is created per batch, and that is three times as fast this way.
+    A value, but not frozen: creation, once per batch, is three times as fast this way.
     """
 
     base_offset: int

@@ -89,7 +89,7 @@ class CorruptBatchError(LinkEngineError):
 
 
 class BatchView(NamedTuple):
-    """The header's fields in wire order. A tuple, since one is created per batch on the hot path."""
+    """The header's fields in wire order. A tuple, for the hot path."""
 
     base_offset: int
     length: int
@@ -112,7 +112,7 @@ class BatchView(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last one that this batch covers."""
+        """The offset after the last offset that this batch covers."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property

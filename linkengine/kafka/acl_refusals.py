@@ -34,7 +34,7 @@ def is_empty(address: ClusterAddress, rule: Any, *, what: str) -> bool:
             permission_type=rule.permission_type.value,
         )
         error_code, found = connection.request(
-            request, response=DescribeAclsResponse, read=lambda answer: (answer.error_code, bool(answer.resources))
+            request, response=DescribeAclsResponse, read=lambda response: (response.error_code, bool(response.resources))
         )
     if error_code:
         raise translated(KafkaError(error_code), what=what)

@@ -1,7 +1,7 @@
 """ACLs of a cluster, and the two that guard a mirror topic: DENY WRITE while it mirrors, DENY READ while its head is seeded.
 
 Both are literal rules for ``User:*`` and every host. In Kafka, DENY overrides every ALLOW but does not apply to super users, so
-the link's own principal must be a super user. Creating an existing rule and deleting a missing one both succeed.
+the link's own principal must be a super user. Creating an existing rule and deleting a missing rule both succeed.
 """
 
 from __future__ import annotations

@@ -92,9 +92,9 @@ def committed(
     earlier commit. Raises TIMEOUT_ERROR in this case while a silent broker may know newer coordinators.
     """
     topics = None if stable_at is None else _by_topic(stable_at)
-    answers = at_coordinators(cluster, groups, partial(_fetch, stable_at=topics), certain=topics is not None)
-    offsets = {name: result for name, result in answers.items() if not isinstance(result, LinkEngineError)}
-    return offsets, {name: result for name, result in answers.items() if isinstance(result, LinkEngineError)}
+    results = at_coordinators(cluster, groups, partial(_fetch, stable_at=topics), certain=topics is not None)
+    offsets = {name: result for name, result in results.items() if not isinstance(result, LinkEngineError)}
+    return offsets, {name: result for name, result in results.items() if isinstance(result, LinkEngineError)}
 
 
 def commit(
@@ -102,14 +102,14 @@ def commit(
 ) -> dict[str, dict[Place, LinkEngineError | None]]:
     """Commit offsets for groups, without a leader epoch; return the error, or None, by group and partition.
 
-    ``still_due`` is called right before each request, also a repeated one, and returns the offsets that are still wanted; the
+    ``still_due`` is called right before each request, including retries, and returns the offsets that are still wanted; the
     others are neither sent nor returned. The refusal of an offset does not stop the others. MetadataLeftOutError means that
     the offset was committed without its metadata.
     """
-    answers = at_coordinators(cluster, offsets, partial(_commit_groups, offsets=offsets, still_due=still_due))
+    results = at_coordinators(cluster, offsets, partial(_commit_groups, offsets=offsets, still_due=still_due))
     return {
-        name: dict.fromkeys(offsets[name], answer) if isinstance(answer, LinkEngineError) else answer
-        for name, answer in answers.items()
+        name: dict.fromkeys(offsets[name], result) if isinstance(result, LinkEngineError) else result
+        for name, result in results.items()
     }
 
 
@@ -192,16 +192,16 @@ def at_coordinators(
     """
     left = list(groups)
     stale = _stale_brokers(cluster, certain=certain) if left else set()
-    answers: _ByGroup[_Result] = {}
+    results: _ByGroup[_Result] = {}
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(RETRY_AFTER_S)
         for batch in _batches(left):
-            answers |= _call_coordinators(cluster, batch, work, stale=stale)
-        left = [name for name in left if _is_moving(answers[name])]
+            results |= _call_coordinators(cluster, batch, work, stale=stale)
+        left = [name for name in left if _is_moving(results[name])]
         if not left:
             break
-    return answers
+    return results
 
 
 def _stale_brokers(cluster: Cluster, *, certain: bool) -> set[int]:
@@ -219,12 +219,12 @@ def _call_coordinators(
     stale: Collection[int],
 ) -> _ByGroup[_Result]:
     coordinators = _coordinators(cluster, batch, stale=stale)
-    answers: _ByGroup[_Result] = {name: _missing_from_response(name) for name in batch}
-    answers |= {name: coordinator for name, coordinator in coordinators.items() if isinstance(coordinator, LinkEngineError)}
+    results: _ByGroup[_Result] = {name: _missing_from_response(name) for name in batch}
+    results |= {name: coordinator for name, coordinator in coordinators.items() if isinstance(coordinator, LinkEngineError)}
     for broker in sorted({coordinator for coordinator in coordinators.values() if isinstance(coordinator, int)}):
         names = [name for name in batch if coordinators.get(name) == broker]
-        answers |= _in_parts(cluster, broker, names, work)
-    return answers
+        results |= _in_parts(cluster, broker, names, work)
+    return results
 
 
 def _in_parts(
@@ -234,19 +234,19 @@ def _in_parts(
 
     Thus only the group that causes the error fails. A broker that is silent or down is not asked repeatedly.
     """
-    answers: _ByGroup[_Result] = {}
+    results: _ByGroup[_Result] = {}
     parts, failures = [names], 0
     while parts:
         part = parts.pop(0)
         try:
-            answers |= work(cluster, broker, part)
+            results |= work(cluster, broker, part)
         except LinkEngineError as error:
             failures += 1
             if len(part) > 1 and error.code in _OF_ONE_RESPONSE and failures < MOST_PARTS:
                 parts += [part[: len(part) // 2], part[len(part) // 2 :]]
             else:
-                answers |= dict.fromkeys(part, error)
-    return answers
+                results |= dict.fromkeys(part, error)
+    return results
 
 
 def _coordinators(cluster: Cluster, names: Sequence[str], *, stale: Collection[int] = ()) -> dict[str, int | LinkEngineError]:
@@ -254,14 +254,14 @@ def _coordinators(cluster: Cluster, names: Sequence[str], *, stale: Collection[i
         version = connection.version_for(FindCoordinatorRequest.API_KEY, highest=4, lowest=4)
         return FindCoordinatorRequest(version=version, key_type=_GROUP, coordinator_keys=list(names))
 
-    def read(answer: Any) -> dict[str, int | LinkEngineError]:
+    def read(response: Any) -> dict[str, int | LinkEngineError]:
         return {
             coordinator.key: _error(
                 coordinator.error_code, f"The coordinator of consumer group {shown(coordinator.key)} is unknown"
             )
             if coordinator.error_code
             else int(coordinator.node_id)
-            for coordinator in answer.coordinators
+            for coordinator in response.coordinators
         }
 
     return cluster.call_any(build, response=FindCoordinatorResponse, read=read, last=stale)
@@ -272,10 +272,10 @@ def _groups_of(cluster: Cluster, broker: int) -> Iterator[Group]:
         version = connection.version_for(ListGroupsRequest.API_KEY, highest=5)  # 5: types of groups (KIP-848)
         return ListGroupsRequest(version=version, states_filter=[], types_filter=[])
 
-    def read(answer: Any) -> list[Group]:
-        if answer.error_code:
-            raise BrokerError(answer.error_code, f"Broker {broker} does not list its consumer groups")
-        return [_group(group) for group in answer.groups]
+    def read(response: Any) -> list[Group]:
+        if response.error_code:
+            raise BrokerError(response.error_code, f"Broker {broker} does not list its consumer groups")
+        return [_group(group) for group in response.groups]
 
     yield from cluster.call(broker, build, response=ListGroupsResponse, read=read)
 
@@ -299,8 +299,8 @@ def _fetch(
         groups = [GroupRequest(group_id=name, member_id=None, member_epoch=-1, topics=topics) for name in names]
         return OffsetFetchRequest(version=version, groups=groups, require_stable=stable_at is not None)
 
-    def read(answer: Any) -> _ByGroup[dict[Place, Committed]]:
-        return {group.group_id: _offsets_of(group) for group in answer.groups}
+    def read(response: Any) -> _ByGroup[dict[Place, Committed]]:
+        return {group.group_id: _offsets_of(group) for group in response.groups}
 
     return cluster.call(broker, build, response=OffsetFetchResponse, read=read)
 
@@ -345,14 +345,14 @@ def _commit_request(
             topics=topics,
         )
 
-    def read(answer: Any) -> dict[Place, LinkEngineError | None]:
+    def read(response: Any) -> dict[Place, LinkEngineError | None]:
         return {
             (topic.name, partition.partition_index): _error(
                 partition.error_code, f"Offsets of consumer group {shown(name)} cannot be committed"
             )
             if partition.error_code
             else None
-            for topic in answer.topics
+            for topic in response.topics
             for partition in topic.partitions
         }
 
@@ -377,12 +377,12 @@ def _missing_from_response(name: str) -> LinkEngineError:
     return LinkEngineError(ErrorCode.TIMEOUT_ERROR, message)
 
 
-def _is_moving(answer: object) -> bool:
-    return isinstance(answer, BrokerError) and answer.kafka_code in _MOVING
+def _is_moving(response: object) -> bool:
+    return isinstance(response, BrokerError) and response.kafka_code in _MOVING
 
 
-def _has_code(answer: object, code: KafkaCode) -> bool:
-    return isinstance(answer, BrokerError) and answer.kafka_code == code
+def _has_code(response: object, code: KafkaCode) -> bool:
+    return isinstance(response, BrokerError) and response.kafka_code == code
 
 
 def _batches(names: Iterable[str]) -> Iterator[list[str]]:

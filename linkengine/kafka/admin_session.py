@@ -1,4 +1,4 @@
-"""Admin clients of librdkafka, one per cluster and process, and calls through them with a time limit each.
+"""Admin clients of librdkafka, pooled by cluster and process, and calls through them with a time limit each.
 
 Clients are expensive (threads, connections, a login) and calls are many and small, so clients are kept in a bounded pool and
 dropped when idle. A forked worker never uses its parent's clients: librdkafka's threads do not survive a fork.
@@ -30,7 +30,7 @@ from linkengine.kafka.settings import make_client
 REQUEST_TIMEOUT_S = 10.0  # a request at the broker, including topic creation on a loaded controller
 ANSWER_TIMEOUT_S = 15.0  # the same with the search for a responsive broker; after that the reason is determined
 SILENCE_S = 2.0  # without a response for this long, check whether the cluster is reachable at all
-POOL_SIZE = 16  # clusters that one worker uses at the same time; a client has two threads per broker
+POOL_SIZE = 16  # clusters that a worker uses at the same time; a client has two threads per broker
 IDENTIFIED_S = 30.0  # interval of the check that the cluster id is still the same
 IDLE_S = 300.0  # longer than the pause between two sync runs
 
@@ -57,7 +57,7 @@ class ClientPool:
         self._lock = Lock()
 
     def take(self, address: ClusterAddress) -> AdminClient:
-        """Return a client; a new one is created only after a plain connection to the cluster has been authenticated."""
+        """Return a client; a new client is created only after a plain connection to the cluster has been authenticated."""
         key = (os.getpid(), address)
         with self._lock:
             self._drop_idle()
@@ -149,7 +149,7 @@ class AdminSession:
 
     def _reason(self, failure: KafkaError, *, what: str) -> LinkEngineError:
         self._check_cluster_reachable(what)
-        self._pool.drop(self.address)  # the plain connection works, this client does not: the next call creates a new one
+        self._pool.drop(self.address)  # the plain connection works, this client does not: the next call creates another client
         return translated(failure, what=what)
 
 
@@ -167,7 +167,7 @@ def _results(futures: Mapping[_Key, Future[_Value]]) -> tuple[dict[_Key, _Value]
 
 
 def _identify(client: AdminClient, address: ClusterAddress) -> None:
-    """Raise if the cluster id is another one, or if a broker advertises an address that may not be connected to.
+    """Raise if the cluster id is different, or if a broker advertises an address that may not be connected to.
 
     Raises nothing if the cluster does not respond: the request that follows fails too.
     """

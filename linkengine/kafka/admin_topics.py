@@ -77,7 +77,7 @@ def _with_retry(read: Callable[[], _T]) -> _T:
 
 
 def missing_among(session: AdminSession, topics: Iterable[str]) -> frozenset[str]:
-    """Return the topics that are still unknown after LAG_S, as in ``describe``; all of them share one wait."""
+    """Return the topics that are still unknown after LAG_S, as in ``describe``; all of them share the wait."""
     missing, deadline = list(topics), time.monotonic() + LAG_S
     while missing := [name for batch in _batches(missing) for name in _unknown(session, batch)]:
         if time.monotonic() > deadline:

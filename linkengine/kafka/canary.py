@@ -32,7 +32,7 @@ def read_canaries(
 ) -> list[CanaryRead]:
     """Read the newest record of each of these partitions of the mirror and compare it with the source's at the same offset.
 
-    ``compacted``: one of the two topics is compacted, so the source may have removed a tombstone since.
+    ``compacted``: the source or the mirror is compacted, so the source may have removed a tombstone since.
     """
     check_reachable(source)
     check_reachable(destination)

@@ -18,7 +18,7 @@ _ANY_USER = "User:*"
 
 
 def brokers_that_let_write(cluster: Cluster, topic: str) -> list[int]:
-    """Return the brokers on which DENY WRITE for all users is not in force yet; raise LinkEngineError if one is silent."""
+    """Return the brokers on which DENY WRITE for all users is not in force yet; raise LinkEngineError if a broker is silent."""
     cluster.newest_topics([topic])  # learns all brokers
     return [broker for broker in cluster.brokers() if not _denies(cluster, broker, topic)]
 
@@ -37,7 +37,7 @@ def _denies(cluster: Cluster, broker: int, topic: str) -> bool:
         )
 
     error_code, found = cluster.call(
-        broker, build, response=DescribeAclsResponse, read=lambda answer: (answer.error_code, bool(answer.resources))
+        broker, build, response=DescribeAclsResponse, read=lambda response: (response.error_code, bool(response.resources))
     )
     if error_code:
         raise BrokerError(error_code, f"Broker {broker} does not return the ACLs of topic {topic!r}")

@@ -96,7 +96,7 @@ class Cluster:
     ) -> T:
         """Send the request that ``build`` makes for the connection's versions; return what ``read`` makes of the response.
 
-        If an idle connection turns out to be closed, the request is sent once more over another one. The broker may have
+        If an idle connection turns out to be closed, the request is sent once more over another connection. The broker may have
         executed the first request, so requests that must not be executed twice are not ``repeatable``.
         """
         timeout_s = timeout_s or self._timeout_s
@@ -125,7 +125,7 @@ class Cluster:
         raise failure
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicView]:
-        """Return the topics as one responding broker describes them."""
+        """Return the topics as the first responding broker describes them."""
         failure: LinkEngineError | None = None
         for endpoint in self._candidates():
             try:
@@ -183,9 +183,9 @@ class Cluster:
             if not self._is_avoided(server)
         }
         responsive = 0
-        for server, answer in queries.items():
+        for server, future in queries.items():
             try:
-                responsive += bool(answer.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S))
+                responsive += bool(future.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S))
             except TimeoutError:  # a refused connection would have failed by now, so the server accepts and stays silent
                 self._unresponsive.add(server)
             except LinkEngineError:
@@ -204,7 +204,7 @@ class Cluster:
     def _query_all(self, names: list[str]) -> list[tuple[int, BrokerMetadata]]:
         """Return the metadata of each broker that responds in time; nothing for a single-broker cluster.
 
-        If one is missing, the newest of the others counts.
+        If a broker is missing, the newest metadata of the others counts.
         """
         others = {broker: endpoint for broker, endpoint in dict(self._brokers).items() if not self._is_avoided(endpoint)}
         if len(self._brokers) < 2:
@@ -214,9 +214,9 @@ class Cluster:
             for broker, endpoint in others.items()
         }
         found = []
-        for broker, answer in queries.items():
+        for broker, future in queries.items():
             with suppress(LinkEngineError, TimeoutError):
-                found.append((broker, answer.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S)))
+                found.append((broker, future.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S)))
         return found
 
     def _candidates(self) -> list[tuple[str, int]]:
@@ -306,14 +306,16 @@ class Cluster:
         connection.close()
 
 
-def _read_metadata(answer: Any, *, names: Iterable[str]) -> tuple[str | None, dict[int, tuple[str, int]], dict[str, TopicView]]:
+def _read_metadata(
+    response: Any, *, names: Iterable[str]
+) -> tuple[str | None, dict[int, tuple[str, int]], dict[str, TopicView]]:
     """Return the cluster's id, its brokers' addresses, and the topics by name, which include all of ``names``."""
-    brokers = {broker.node_id: (_host(broker.host), _port(broker.port)) for broker in answer.brokers}
-    topics = {topic.name: view_of(topic) for topic in answer.topics}
+    brokers = {broker.node_id: (_host(broker.host), _port(broker.port)) for broker in response.brokers}
+    topics = {topic.name: view_of(topic) for topic in response.topics}
     for name in names:
         if name not in topics:  # for a topic that does not exist, a broker returns an error code
             raise ValueError(f"topic {name!r} is missing from it")
-    return answer.cluster_id, brokers, topics
+    return response.cluster_id, brokers, topics
 
 
 def _host(name: str | None) -> str:

@@ -100,7 +100,7 @@ def committed_consumer(address: ClusterAddress) -> Iterator[Consumer]:
 
 
 # Called from C: for header keys that are not UTF-8 this library returns a value with an exception set, and an interpreter that
-# has specialized a direct call no longer checks for one, so that it surfaces anywhere later.
+# has specialized a direct call no longer checks for an exception, so that it surfaces anywhere later.
 _call_headers = methodcaller("headers")
 
 

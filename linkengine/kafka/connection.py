@@ -1,4 +1,4 @@
-"""One authenticated connection to a broker: TCP, TLS, SASL, and small requests one at a time.
+"""An authenticated connection to a broker: TCP, TLS, SASL, and small requests in sequence.
 
 Small requests and SASL exchanges are encoded by kafka-python's protocol layer; its transport is not used. The data path takes
 over the socket of an open connection (``channel.py``). Must not know topics, partitions or what is copied.
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 def _emit_varint(_: type[UnsignedVarInt32], ctx: Any, var_name: str, indent: str) -> None:
-    """Emit kafka-python's code that reads a varint, with a limit of five bytes: a longer one would take quadratic time."""
+    """Emit kafka-python's code that reads a varint, with a limit of five bytes: more bytes would take quadratic time."""
     byte, shift = ctx.next_var("b"), ctx.next_var("sh")
     for line in (
         f"{var_name} = {shift} = 0",
@@ -63,9 +63,9 @@ def _emit_varint(_: type[UnsignedVarInt32], ctx: Any, var_name: str, indent: str
 UnsignedVarInt32.emit_decode_from = classmethod(_emit_varint)
 
 
-def as_it_is(answer: Any) -> Any:
+def as_it_is(response: Any) -> Any:
     """Return the whole response. It may be incomplete: later reads of missing parts are not guarded."""
-    return answer
+    return response
 
 
 class Connection:
@@ -76,7 +76,7 @@ class Connection:
         self.host, self.port = host, port
         self._correlation = 0
         self.versions: dict[int, tuple[int, int]] = {}  # api key -> lowest and highest version that the broker supports
-        self.round_trip_s: float | None = None  # of the fastest request so far; the handshake includes at least one
+        self.round_trip_s: float | None = None  # of the fastest request so far; the handshake includes a request
         self.renew_at = self.ends_at = math.inf  # monotonic: when to open a successor, and when the session must not be used
 
     @property
@@ -119,10 +119,10 @@ class Connection:
         took_s = time.monotonic() - sent_at
         self.round_trip_s = took_s if self.round_trip_s is None else min(took_s, self.round_trip_s)
         with answer_of(request.name.removesuffix("Request"), peer=self.peer):
-            answer = response.decode(frame, version=request.API_VERSION, header=True)
-            if answer.header.correlation_id != self._correlation:
-                raise ValueError(f"it responds to request {answer.header.correlation_id}, not {self._correlation}")
-            return read(answer)
+            decoded = response.decode(frame, version=request.API_VERSION, header=True)
+            if decoded.header.correlation_id != self._correlation:
+                raise ValueError(f"it responds to request {decoded.header.correlation_id}, not {self._correlation}")
+            return read(decoded)
 
     def close(self) -> None:
         """Close the socket; safe to repeat."""
@@ -215,15 +215,15 @@ def _api_versions(connection: Connection) -> dict[int, tuple[int, int]]:
     return versions
 
 
-def _read_versions(answer: Any) -> tuple[int, dict[int, tuple[int, int]]]:
-    return answer.error_code, {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+def _read_versions(response: Any) -> tuple[int, dict[int, tuple[int, int]]]:
+    return response.error_code, {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
 
 
 def _authenticate(connection: Connection, address: ClusterAddress) -> None:
     error_code, mechanisms = connection.request(
         SaslHandshakeRequest(version=1, mechanism=address.sasl_mechanism),
         response=SaslHandshakeResponse,
-        read=lambda answer: (answer.error_code, [str(mechanism_name) for mechanism_name in answer.mechanisms or ()]),
+        read=lambda response: (response.error_code, [str(mechanism_name) for mechanism_name in response.mechanisms or ()]),
         most_bytes=MAX_HANDSHAKE_RESPONSE,
     )
     if error_code:
@@ -263,7 +263,7 @@ def _sasl_step(connection: Connection, mechanism: Any, *, address: ClusterAddres
     error_code, challenge, lifetime_ms = connection.request(
         request,
         response=SaslAuthenticateResponse,
-        read=lambda answer: (answer.error_code, bytes(answer.auth_bytes or b""), answer.session_lifetime_ms),
+        read=lambda response: (response.error_code, bytes(response.auth_bytes or b""), response.session_lifetime_ms),
         most_bytes=MAX_HANDSHAKE_RESPONSE,
     )
     if lifetime_ms > 0:  # from the token's expiry or connections.max.reauth.ms

@@ -56,8 +56,8 @@ def _setting(cluster: Cluster, broker: int) -> bool | None:
         return None
 
 
-def _read_setting(answer: Any) -> bool | None:
-    (result,) = answer.results
+def _read_setting(response: Any) -> bool | None:
+    (result,) = response.results
     return next((entry.value == "true" for entry in result.configs if entry.name == _SETTING), None)
 
 
@@ -77,7 +77,7 @@ def delete_by_id(address: ClusterAddress, topic_id: str) -> bool:
             cluster.brokers()[0],
             build,
             response=DeleteTopicsResponse,
-            read=lambda answer: answer.responses[0].error_code,
+            read=lambda response: response.responses[0].error_code,
             timeout_s=_TIMEOUT_MS / 1000 + 1,
         )
     finally:

@@ -77,8 +77,8 @@ def _send_buffer(connection: Connection, broker: int) -> int | None:
     return connection.request(request, response=DescribeConfigsResponse, read=_read_send_buffer)
 
 
-def _read_send_buffer(answer: Any) -> int | None:
-    values = [config.value for result in answer.results for config in result.configs or () if config.name == _SEND_BUFFER]
+def _read_send_buffer(response: Any) -> int | None:
+    values = [config.value for result in response.results for config in result.configs or () if config.name == _SEND_BUFFER]
     return int(values[0]) if values and values[0] else None
 
 

@@ -64,9 +64,9 @@ def _markers_refused(cluster: Cluster) -> str:
     return "ALTER on the cluster is missing" if error_code == KafkaCode.CLUSTER_AUTHORIZATION_FAILED else f"error {error_code}"
 
 
-def _read_error(answer: Any) -> int:
+def _read_error(response: Any) -> int:
     """Return the error of the marker; brokers without support for markers return none."""
-    code: int = answer.markers[0].topics[0].partitions[0].error_code if answer.markers else KafkaCode.UNSUPPORTED_VERSION
+    code: int = response.markers[0].topics[0].partitions[0].error_code if response.markers else KafkaCode.UNSUPPORTED_VERSION
     return code
 
 

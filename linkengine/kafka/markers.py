@@ -1,8 +1,8 @@
 """WriteTxnMarkers: fills offsets with transaction markers, a control batch of 78 bytes each, invisible to consumers.
 
-Version 1 (flexible, topic names). A request may repeat the same marker, but its response has only one error per producer id and
-partition, that of the last marker. So the caller must check the log end afterwards (``encode_log_ends``, OffsetForLeaderEpoch
-version 4). That request uses the same connection, since brokers process the requests of a connection in order.
+Version 1 (flexible, topic names). A request may repeat the same marker, but its response has only the last error per producer
+id and partition. So the caller must check the log end afterwards (``encode_log_ends``, OffsetForLeaderEpoch version 4). That
+request uses the same connection, since brokers process the requests of a connection in order.
 """
 
 from __future__ import annotations

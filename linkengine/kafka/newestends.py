@@ -30,7 +30,7 @@ class TopicEnds:
 
 
 def newest_ends(address: ClusterAddress, topic: str) -> TopicEnds:
-    """Return the ends; raise if a partition has no leader, or if a silent broker may know a newer one."""
+    """Return the ends; raise if a partition has no leader, or if a silent broker may know a newer leader."""
     with closing(Cluster(address)) as cluster:
         return read_ends(cluster, topic, newest_view(cluster, topic))
 
@@ -79,8 +79,8 @@ def read_offsets(
     found: dict[int, int] = {}
     for broker, epochs in view.by_leader().items():
         places = [(topic, partition) for partition in epochs]
-        answers = list_offsets(cluster, broker, places, timestamp=timestamp, read_committed=read_committed)
-        for (_, partition), (error, offset) in answers.items():
+        results = list_offsets(cluster, broker, places, timestamp=timestamp, read_committed=read_committed)
+        for (_, partition), (error, offset) in results.items():
             if error:
                 raise BrokerError(error, f"The offsets of {topic}-{partition} cannot be read")
             found[partition] = offset
@@ -95,8 +95,8 @@ def kept_under(cluster: Cluster, topic: str, view: TopicView, *, epochs: Mapping
     """
     found: dict[int, int] = {}
     for broker, leaders in view.by_leader().items():
-        asked = {(topic, number): (epoch, epochs[number]) for number, epoch in leaders.items() if number in epochs}
-        for (_, number), (error, epoch, end) in (epoch_ends(cluster, broker, asked) if asked else {}).items():
+        requested = {(topic, number): (epoch, epochs[number]) for number, epoch in leaders.items() if number in epochs}
+        for (_, number), (error, epoch, end) in (epoch_ends(cluster, broker, requested) if requested else {}).items():
             if error:
                 raise BrokerError(error, f"The history of {topic}-{number} cannot be read")
             found[number] = end if leaders[number] >= epochs[number] and epoch >= 0 else 0

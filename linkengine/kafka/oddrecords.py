@@ -58,6 +58,6 @@ class OddWriter:
         return self._connections[leader.broker]
 
 
-def _read_error(answer: Any) -> int:
-    code: int = answer.responses[0].partition_responses[0].error_code
+def _read_error(response: Any) -> int:
+    code: int = response.responses[0].partition_responses[0].error_code
     return code

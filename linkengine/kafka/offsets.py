@@ -38,7 +38,7 @@ def log_ends(
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Return (error, log end offset) per partition from its leader; ``epochs`` are the current leader epochs.
 
-    The leader returns FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if its own epoch is another one.
+    The leader returns FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if its own epoch is different.
     """
     Topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
 
@@ -56,10 +56,10 @@ def log_ends(
         ]
         return OffsetForLeaderEpochRequest(version=version, replica_id=_DEBUG_REPLICA, topics=topics)
 
-    def read(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
+    def read(response: Any) -> dict[TopicPartition, tuple[int, int]]:
         found = {
             (topic.topic, partition.partition): (partition.error_code, partition.end_offset)
-            for topic in answer.topics
+            for topic in response.topics
             for partition in topic.partitions
         }
         return {place: found[place] for place in epochs}
@@ -85,10 +85,10 @@ def epoch_ends(
         chosen = [Topic(topic=name, partitions=group) for name, group in topics.items()]
         return OffsetForLeaderEpochRequest(version=version, replica_id=_CONSUMER, topics=chosen)
 
-    def read(answer: Any) -> dict[TopicPartition, tuple[int, int, int]]:
+    def read(response: Any) -> dict[TopicPartition, tuple[int, int, int]]:
         found = {
             (topic.topic, partition.partition): (partition.error_code, partition.leader_epoch, partition.end_offset)
-            for topic in answer.topics
+            for topic in response.topics
             for partition in topic.partitions
         }
         return {place: found[place] for place in asked}
@@ -123,10 +123,10 @@ def list_offsets(
         ]
         return ListOffsetsRequest(version=version, replica_id=_CONSUMER, isolation_level=int(read_committed), topics=topics)
 
-    def read(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
+    def read(response: Any) -> dict[TopicPartition, tuple[int, int]]:
         found = {
             (topic.name, partition.partition_index): (partition.error_code, partition.offset)
-            for topic in answer.topics
+            for topic in response.topics
             for partition in topic.partitions
         }
         return {place: found[place] for place in wanted}
@@ -153,10 +153,10 @@ def delete_records(
         ]
         return DeleteRecordsRequest(version=version, topics=topics, timeout_ms=_DELETE_TIMEOUT_MS)
 
-    def read(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
+    def read(response: Any) -> dict[TopicPartition, tuple[int, int]]:
         found = {
             (topic.name, partition.partition_index): (partition.error_code, partition.low_watermark)
-            for topic in answer.topics
+            for topic in response.topics
             for partition in topic.partitions
         }
         return {place: found[place] for place in befores}

@@ -1,7 +1,8 @@
 """Open sockets to hosts that a user or a broker names; the only module that does.
 
-A name is resolved once. All of its addresses must be in the networks that the ``ClusterAddress`` permits, and the connection is
-opened to one of the checked addresses: a second lookup could return another one (DNS rebinding). TLS still verifies the name.
+A name is resolved once. All of its addresses must be in the networks that the ``ClusterAddress`` permits, and the connection
+is opened to one of the checked addresses: a second lookup could return another address (DNS rebinding). TLS still verifies the
+name.
 
 librdkafka and Kafka's Java clients resolve names themselves, so their names are checked before (``check_names``). A name can
 change between that check and their own lookup; see ADR 32.
@@ -59,7 +60,7 @@ def open_socket(host: str, port: int, *, address: ClusterAddress, timeout_s: flo
 
 
 def check_names(places: Iterable[tuple[str, int]], *, address: ClusterAddress) -> None:
-    """Raise NotPermittedError if one of the hosts may not be connected to. Names that do not resolve are ignored."""
+    """Raise NotPermittedError if any of the hosts may not be connected to. Names that do not resolve are ignored."""
     pool = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="resolve")
     lookups = [pool.submit(_resolve, host, port, address=address) for host, port in dict.fromkeys(places)]
     done = wait(lookups, timeout=NAMES_TIMEOUT_S).done

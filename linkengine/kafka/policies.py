@@ -23,8 +23,8 @@ def is_compacted(cluster: Cluster, broker: int, topic: str) -> bool:
         )
         return DescribeConfigsRequest(version=version, resources=[wanted])
 
-    def read(answer: Any) -> bool:
-        (found,) = answer.results
+    def read(response: Any) -> bool:
+        (found,) = response.results
         values = [config.value or "" for config in found.configs if config.name == _POLICY]
         return bool(found.error_code) or not values or "compact" in values[0]
 

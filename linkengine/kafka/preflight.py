@@ -73,8 +73,8 @@ def check_reachable(address: ClusterAddress) -> None:
     check_names([*given, *brokers], address=address)
 
 
-def _listeners(answer: Any) -> list[tuple[str, int]]:
-    return [(broker.host, broker.port) for broker in answer.brokers]
+def _listeners(response: Any) -> list[tuple[str, int]]:
+    return [(broker.host, broker.port) for broker in response.brokers]
 
 
 def broker_facts(address: ClusterAddress) -> BrokerFacts:
@@ -90,8 +90,8 @@ def _release(connection: Connection) -> str:
     return connection.request(request, response=ApiVersionsResponse, read=_read_release)
 
 
-def _read_release(answer: Any) -> str:
-    levels = [feature.max_version for feature in answer.supported_features or () if feature.name == _METADATA_FEATURE]
+def _read_release(response: Any) -> str:
+    levels = [feature.max_version for feature in response.supported_features or () if feature.name == _METADATA_FEATURE]
     return next((name for level, name in _RELEASES if levels and level <= levels[0]), "")
 
 
@@ -109,7 +109,7 @@ def _has_authorizer(connection: Connection) -> bool:
         permission_type=_ANY,
     )
     return connection.request(
-        request, response=DescribeAclsResponse, read=lambda answer: bool(answer.error_code != _SECURITY_DISABLED)
+        request, response=DescribeAclsResponse, read=lambda response: bool(response.error_code != _SECURITY_DISABLED)
     )
 
 

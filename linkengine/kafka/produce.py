@@ -40,7 +40,7 @@ _THREE_ENDS = NO_TAGS * 3  # of the partition, the topic and the request
 
 
 class ProducedPartition(NamedTuple):
-    """The result of a batch. A tuple, since one is created per batch on the hot path."""
+    """The result of a batch. A tuple, for the hot path."""
 
     topic: bytes  # topic id, or the name with version 9
     partition: int

@@ -35,13 +35,13 @@ def describe_producers(
         ]
         return DescribeProducersRequest(version=version, topics=topics)
 
-    def read(answer: Any) -> dict[TopicPartition, tuple[int, ProducerState]]:
+    def read(response: Any) -> dict[TopicPartition, tuple[int, ProducerState]]:
         found = {
             (topic.name, partition.partition_index): (
                 partition.error_code,
                 _state_of(partition, producer_ids[topic.name, partition.partition_index]),
             )
-            for topic in answer.topics
+            for topic in response.topics
             for partition in topic.partitions
         }
         return {place: found[place] for place in producer_ids}

@@ -19,7 +19,7 @@ from linkengine.kafka.connection import Connection
 from linkengine.kafka.fetch import BY_ID, BY_NAME, READ_COMMITTED
 
 MAX_BYTES = 4 << 20
-FEW_BYTES = 128 << 10  # for one or a few batches; a larger first batch is returned whole all the same (KIP-74)
+FEW_BYTES = 128 << 10  # for a few batches; a larger first batch is returned whole all the same (KIP-74)
 QUOTA_S = 15.0  # by default, brokers drop a client's reads from the quota window after eleven seconds
 _WAIT_MS = 500
 _LEAST_PAUSE_S = 0.1
@@ -99,11 +99,11 @@ class _PartitionData(NamedTuple):
     preferred_read_replica: int
 
 
-def _read_partition(answer: Any, *, partition: int) -> tuple[int, float, _PartitionData | None]:
-    """Return the response's error and throttle time in seconds, and the data of its only partition, if there is one."""
-    if answer.error_code or not answer.responses:
-        return answer.error_code, answer.throttle_time_ms / 1000, None
-    data = answer.responses[0].partitions[0]
+def _read_partition(response: Any, *, partition: int) -> tuple[int, float, _PartitionData | None]:
+    """Return the response's error and throttle time in seconds, and the data of its only partition, if present."""
+    if response.error_code or not response.responses:
+        return response.error_code, response.throttle_time_ms / 1000, None
+    data = response.responses[0].partitions[0]
     if data.partition_index != partition:
         raise ValueError(f"partition {data.partition_index} instead of {partition}")
     aborted = tuple((entry.producer_id, entry.first_offset) for entry in data.aborted_transactions or ())

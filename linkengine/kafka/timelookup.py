@@ -1,8 +1,8 @@
 """Look up offsets by time, counting only records. Blocking.
 
-ListOffsets by timestamp returns the first *batch entry* at or after the timestamp, and a control batch counts as one. A filler
-of a mirror is a control batch with the time of the copy, which is later than the records around it. So for a mirror
-ListOffsets may return an earlier offset than for the source, never a later one (a matching record is itself a matching entry).
+ListOffsets by timestamp returns the first *batch entry* at or after the timestamp, and a control batch counts too. A filler of
+a mirror is a control batch with the time of the copy, which is later than the records around it. So for a mirror ListOffsets
+may return an earlier offset than for the source, but never a later offset (a matching record is itself a matching entry).
 Therefore the search starts at the result of ListOffsets and reads on to the first matching record. Only batch headers are read
 until a batch may hold it.
 

@@ -87,14 +87,14 @@ def _token(address: ClusterAddress) -> _Token:
     key = (address.oauth_token_url, address.sasl_username, address.sasl_password, address.oauth_scope)
     slot = _slots.setdefault(key, _Slot())
     with slot.lock:
-        known = slot.token
-        if known is None or known.use_until <= time.monotonic():
-            known = slot.token = _renewed(known, address)
-        return known
+        cached = slot.token
+        if cached is None or cached.use_until <= time.monotonic():
+            cached = slot.token = _renewed(cached, address)
+        return cached
 
 
 def _renewed(known: _Token | None, address: ClusterAddress) -> _Token:
-    """Return a new token; if the endpoint returns none but does not refuse the client, the known one while it is valid."""
+    """Return a new token; if the endpoint returns none but does not refuse the client, the cached token while it is valid."""
     try:
         return _fetch(address)
     except LinkEngineError as error:
@@ -116,9 +116,11 @@ def _fetch(address: ClusterAddress) -> _Token:
     text = response_json.get("access_token")
     if not isinstance(text, str) or not text or not (text.isascii() and text.isprintable()):
         raise _no_token(address, "the response has no access_token")
-    life = response_json.get("expires_in")
-    life_s = min(float(life), LONGEST_LIFE_S) if isinstance(life, int | float) and 0 < life < 1 << 53 else LIFE_UNKNOWN_S
-    return _Token(text=text, use_until=requested_at + life_s * USED_SHARE, ends_at=requested_at + life_s)
+    lifetime = response_json.get("expires_in")
+    lifetime_s = (
+        min(float(lifetime), LONGEST_LIFE_S) if isinstance(lifetime, int | float) and 0 < lifetime < 1 << 53 else LIFE_UNKNOWN_S
+    )
+    return _Token(text=text, use_until=requested_at + lifetime_s * USED_SHARE, ends_at=requested_at + lifetime_s)
 
 
 def _request_token(address: ClusterAddress) -> dict[str, Any]:

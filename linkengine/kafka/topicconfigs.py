@@ -50,10 +50,10 @@ def _own(cluster: Cluster, wanted: Mapping[str, Iterable[str]]) -> tuple[dict[st
     return cluster.call_any(build, response=DescribeConfigsResponse, read=_read_own)
 
 
-def _read_own(answer: Any) -> tuple[dict[str, dict[str, str]], set[str]]:
+def _read_own(response: Any) -> tuple[dict[str, dict[str, str]], set[str]]:
     found: dict[str, dict[str, str]] = {}
     hidden: set[str] = set()
-    for topic in answer.results:
+    for topic in response.results:
         if topic.error_code in _HIDDEN:
             hidden.add(topic.resource_name)
         elif topic.error_code and topic.error_code not in _UNKNOWN:

@@ -113,7 +113,7 @@ def newest(views: Sequence[TopicView]) -> TopicView:
 
 
 def topic_ids(views: Sequence[TopicView]) -> frozenset[str]:
-    """Return the ids under which brokers know a topic: none if it is gone, two while one of them returns old metadata."""
+    """Return the ids under which brokers know a topic: none if it is gone, two while a broker returns old metadata."""
     return frozenset(view.topic_id_text for view in views if not view.error)
 
 

@@ -2,9 +2,9 @@
 
 A leader lists every producer id that wrote to a partition and has not expired (``producer.id.expiration.ms``, a day by
 default), and whether it has an open transaction there. A coordinator lists the transactional ids of producer ids, but only
-those that the principal may describe, without an error for the others. So a producer id that no coordinator lists belongs to an
-idempotent producer or to a hidden transactional one. DescribeTransactions of an id that does not exist shows whether ids may be
-hidden. Blocking. FindCoordinator is not used, because it would create the transaction coordinators' internal topic.
+those that the principal may describe, without an error for the others. So a producer id that no coordinator lists belongs to
+an idempotent producer or to a hidden transactional producer. DescribeTransactions of an id that does not exist shows whether
+ids may be hidden. Blocking. FindCoordinator is not used, because it would create the transaction coordinators' internal topic.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _writers(producers: _Producers, names: dict[int, str], *, hidden: bool) -> T
 
 
 def _producers(cluster: Cluster, topic: str, view: TopicView | None) -> _Producers | None:
-    """Return the producers of a topic, None if one of its leaders does not list them."""
+    """Return the producers of a topic, None if a leader does not list them."""
     if view is None or view.error or not view.partitions:
         return None
     found: _Producers = {}
@@ -81,32 +81,32 @@ def _producers(cluster: Cluster, topic: str, view: TopicView | None) -> _Produce
 def _describe_producers_request(topic: str, partitions: Iterable[int]) -> Callable[[Connection], Any]:
     def build(connection: Connection) -> Any:
         version = connection.version_for(DescribeProducersRequest.API_KEY, highest=0)
-        asked = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=list(partitions))
-        return DescribeProducersRequest(version=version, topics=[asked])
+        topic_request = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=list(partitions))
+        return DescribeProducersRequest(version=version, topics=[topic_request])
 
     return build
 
 
-def _read_parts(answer: Any) -> list[tuple[int, list[tuple[int, bool]]]]:
+def _read_parts(response: Any) -> list[tuple[int, list[tuple[int, bool]]]]:
     return [
         (
             part.error_code,
             [(producer.producer_id, producer.current_txn_start_offset >= 0) for producer in part.active_producers or ()],
         )
-        for topic in answer.topics
+        for topic in response.topics
         for part in topic.partitions
     ]
 
 
 def _transactional_ids(cluster: Cluster, producers: list[int]) -> dict[int, str]:
-    """Return the transactional ids that coordinators show, by producer id; raise if a broker does not answer."""
+    """Return the transactional ids that coordinators show, by producer id; raise if a broker does not respond."""
 
     def build(connection: Connection) -> Any:
         version = connection.version_for(ListTransactionsRequest.API_KEY, highest=0)
         return ListTransactionsRequest(version=version, state_filters=[], producer_id_filters=producers)
 
-    def read(answer: Any) -> tuple[int, dict[int, str]]:
-        return answer.error_code, {state.producer_id: str(state.transactional_id) for state in answer.transaction_states}
+    def read(response: Any) -> tuple[int, dict[int, str]]:
+        return response.error_code, {state.producer_id: str(state.transactional_id) for state in response.transaction_states}
 
     found: dict[int, str] = {}
     for broker in cluster.brokers():
@@ -124,8 +124,8 @@ def _may_be_hidden(cluster: Cluster) -> bool:
         version = connection.version_for(DescribeTransactionsRequest.API_KEY, highest=0)
         return DescribeTransactionsRequest(version=version, transactional_ids=[f"none-{secrets.token_hex(16)}"])
 
-    def read(answer: Any) -> int:
-        code: int = answer.transaction_states[0].error_code
+    def read(response: Any) -> int:
+        code: int = response.transaction_states[0].error_code
         return code
 
     found = cluster.call_any(build, response=DescribeTransactionsResponse, read=read)

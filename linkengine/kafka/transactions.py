@@ -53,7 +53,7 @@ class TransactionalProducer:
 
 
 class EmptyTransactions:
-    """The transactions of a transactional id, one at a time."""
+    """The transactions of a transactional id, in sequence."""
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self._cluster = cluster
@@ -84,11 +84,11 @@ class EmptyTransactions:
             version = connection.version_for(DescribeTransactionsRequest.API_KEY, highest=0)
             return DescribeTransactionsRequest(version=version, transactional_ids=[self._id])
 
-        def ask() -> tuple[int, Any]:
-            return self._ask(build, response=DescribeTransactionsResponse, read=_read_state)
+        def request() -> tuple[int, Any]:
+            return self._send_request(build, response=DescribeTransactionsResponse, read=_read_state)
 
         try:
-            return self._with_retry(ask, what="be described")
+            return self._with_retry(request, what="be described")
         except BrokerError as error:
             if error.kafka_code == KafkaCode.TRANSACTIONAL_ID_NOT_FOUND:
                 return None
@@ -106,10 +106,12 @@ class EmptyTransactions:
                 version=version, transactional_id=self._id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
             )
 
-        def ask() -> tuple[int, Any]:
-            return self._ask(build, response=InitProducerIdResponse, read=lambda answer: (answer.error_code, answer))
+        def request() -> tuple[int, Any]:
+            return self._send_request(
+                build, response=InitProducerIdResponse, read=lambda response: (response.error_code, response)
+            )
 
-        found = self._with_retry(ask, what="begin")
+        found = self._with_retry(request, what="begin")
         return TransactionalProducer(producer_id=found.producer_id, epoch=found.producer_epoch)
 
     def mark(self, producer: TransactionalProducer, *, topic: str, partition: int, commit: bool) -> None:
@@ -119,7 +121,7 @@ class EmptyTransactions:
         self._await_completion()
 
     def _await_completion(self) -> None:
-        """Wait until the marker cannot be written again: until then, a second one may land between later records."""
+        """Wait until the marker cannot be written again: until then, a second marker may land between later records."""
         pause_s, deadline = FIRST_LOOK_S, time.monotonic() + COMPLETION_S
         while not _is_finished(self._describe()):
             if time.monotonic() > deadline:
@@ -140,7 +142,7 @@ class EmptyTransactions:
                 v3_and_below_topics=[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[partition])],
             )
 
-        return self._ask(build, response=AddPartitionsToTxnResponse, read=_read_added), None
+        return self._send_request(build, response=AddPartitionsToTxnResponse, read=_read_added), None
 
     def _end(self, producer: TransactionalProducer, *, commit: bool) -> tuple[int, None]:
         def build(connection: Connection) -> Any:
@@ -153,9 +155,9 @@ class EmptyTransactions:
                 committed=commit,
             )
 
-        return self._ask(build, response=EndTxnResponse, read=_read_error), None
+        return self._send_request(build, response=EndTxnResponse, read=_read_error), None
 
-    def _ask(self, build: Callable[[Connection], Any], *, response: Any, read: Callable[[Any], _T]) -> _T:
+    def _send_request(self, build: Callable[[Connection], Any], *, response: Any, read: Callable[[Any], _T]) -> _T:
         if self._coordinator is None:
             self._coordinator = self._find_coordinator()
         try:
@@ -164,13 +166,13 @@ class EmptyTransactions:
             self._coordinator = None
             raise
 
-    def _with_retry(self, ask: Callable[[], tuple[int, _T]], *, what: str) -> _T:
+    def _with_retry(self, request: Callable[[], tuple[int, _T]], *, what: str) -> _T:
         """Repeat the request until the coordinator is available and idle; raise BrokerError for any other error."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            error, answer = ask()
+            error, result = request()
             if not error:
-                return answer
+                return result
             if error not in _RETRIABLE or time.monotonic() > deadline:
                 raise BrokerError(error, f"A transaction that fills an offset cannot {what}")
             if error in _COORDINATOR_MOVED:
@@ -182,7 +184,7 @@ class EmptyTransactions:
             version = connection.version_for(FindCoordinatorRequest.API_KEY, highest=3, lowest=1)
             return FindCoordinatorRequest(version=version, key=self._id, key_type=_TRANSACTION)
 
-        def ask() -> tuple[int, int]:
+        def request() -> tuple[int, int]:
             return self._cluster.call(
                 self._any_broker(),
                 build,
@@ -192,7 +194,7 @@ class EmptyTransactions:
 
         deadline = time.monotonic() + PATIENCE_S
         while True:  # the first transaction of a cluster creates the coordinators' internal topic
-            error, node = ask()
+            error, node = request()
             if not error:
                 return node
             if error not in _COORDINATOR_MOVED or time.monotonic() > deadline:
@@ -205,20 +207,20 @@ class EmptyTransactions:
         return self._cluster.brokers()[0]
 
 
-def _read_state(answer: Any) -> tuple[int, Any]:
-    state = answer.transaction_states[0]
+def _read_state(response: Any) -> tuple[int, Any]:
+    state = response.transaction_states[0]
     for topic in state.topics:  # these fields are read later, outside of the guard
         set(topic.partitions)
     return state.error_code, state
 
 
-def _read_added(answer: Any) -> int:
-    code: int = answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+def _read_added(response: Any) -> int:
+    code: int = response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
     return code
 
 
-def _read_error(answer: Any) -> int:
-    code: int = answer.error_code
+def _read_error(response: Any) -> int:
+    code: int = response.error_code
     return code
 
 

@@ -85,10 +85,10 @@ def reassignments(address: ClusterAddress, topic: str | None) -> list[Reassignme
         cluster.close()
 
 
-def _read_reassignments(answer: Any) -> list[ReassignmentView]:
-    if answer.error_code:
-        raise BrokerError(answer.error_code, "Partitions that are being reassigned cannot be listed")
-    return [_moving(topic.name, part) for topic in answer.topics for part in topic.partitions]
+def _read_reassignments(response: Any) -> list[ReassignmentView]:
+    if response.error_code:
+        raise BrokerError(response.error_code, "Partitions that are being reassigned cannot be listed")
+    return [_moving(topic.name, part) for topic in response.topics for part in topic.partitions]
 
 
 def _numbers(topic: str, view: TopicView) -> list[int]:

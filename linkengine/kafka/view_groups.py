@@ -105,8 +105,8 @@ def _describe_classic(cluster: Cluster, broker: int, names: Sequence[str]) -> di
     return cluster.call(broker, build, response=DescribeGroupsResponse, read=_read_classic)
 
 
-def _read_classic(answer: Any) -> dict[str, Described | LinkEngineError]:
-    return {found.group_id: _classic(found) for found in answer.groups}
+def _read_classic(response: Any) -> dict[str, Described | LinkEngineError]:
+    return {found.group_id: _classic(found) for found in response.groups}
 
 
 def _classic(found: Any) -> Described | LinkEngineError:
@@ -167,9 +167,9 @@ def _describe_consumer(cluster: Cluster, broker: int, names: Sequence[str]) -> d
     )
 
 
-def _read_consumer(answer: ConsumerGroupDescribeResponse) -> dict[str, Described | LinkEngineError]:
+def _read_consumer(response: ConsumerGroupDescribeResponse) -> dict[str, Described | LinkEngineError]:
     found: dict[str, Described | LinkEngineError] = {}
-    for error, view in answer.groups:
+    for error, view in response.groups:
         gone = error in _NOT_THERE or (not error and view.state == _DEAD)
         found[view.group_id] = None if gone else _refused(view.group_id, error) if error else view
     return found

@@ -11,7 +11,7 @@ from linkengine.kafka.admin import ClusterAdmin
 
 
 def read_acls(admin: ClusterAdmin) -> set[Acl]:
-    """Return every ACL. Raise SECURITY_DISABLED_ERROR without an authorizer: an unknown list is not an empty one."""
+    """Return every ACL. Raise SECURITY_DISABLED_ERROR without an authorizer: an unknown list is not an empty list."""
     if not admin.has_authorizer():
         raise LinkEngineError(
             ErrorCode.SECURITY_DISABLED_ERROR,

@@ -38,7 +38,7 @@ def clamp_groups(
 ) -> list[ClampedOffset]:
     """Move the groups' offsets to where they belong in a mirror fenced at ``ends``; return those that the end limits.
 
-    A group with members, or one that cannot be read or written, is left as it is and returned with the reason. Idempotent.
+    A group that has members, or cannot be read or written, is left as it is and returned with the reason. Idempotent.
     No request is sent where every group is in place already, as is usual without lag: a thousand mirrors must stop in seconds.
     """
     by_group: dict[str, list[KnownOffset]] = {}
@@ -99,10 +99,10 @@ def _without_refresh(decision: OffsetDecision, facts: OffsetFacts) -> OffsetDeci
 def _write(destination: ClusterAdmin, cases: Mapping[str, list[_Case]]) -> dict[str, dict[Place, LinkEngineError | None]]:
     """Commit the offsets; return the errors. A commit that only lost its metadata counts as successful."""
     wanted = {name: {case.place: case.commit for case in group if case.decision.write} for name, group in cases.items()}
-    answers = destination.commit({name: places for name, places in wanted.items() if places})
+    results = destination.commit({name: places for name, places in wanted.items() if places})
     return {
         name: {place: None if isinstance(error, MetadataLeftOutError) else error for place, error in found.items()}
-        for name, found in answers.items()
+        for name, found in results.items()
     }
 
 

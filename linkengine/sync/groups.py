@@ -97,10 +97,10 @@ def sync_groups(
     skipped = {name: reason for name, group in listed.items() if (reason := why_skipped(group, filters=sync.filters))}
     able = [name for name in listed if name not in skipped]
     batch, next_after = (able, "") if sync.batch is None else next_batch(able, after=sync.after, size=sync.batch)
-    asked = {name: listed[name] for name in batch} | {group.name: group for group in unlisted}
-    local, _ = destination.groups() if asked else ({}, "")
-    cases = [_case(group, local, is_listed=group.name in listed, prefix=sync.group_prefix) for group in asked.values()]
-    _examine(source, destination, cases, sync, memories=recall(list(asked)) if asked else {}, following=following)
+    chosen = {name: listed[name] for name in batch} | {group.name: group for group in unlisted}
+    local, _ = destination.groups() if chosen else ({}, "")
+    cases = [_case(group, local, is_listed=group.name in listed, prefix=sync.group_prefix) for group in chosen.values()]
+    _examine(source, destination, cases, sync, memories=recall(list(chosen)) if chosen else {}, following=following)
     refusals = _write(destination, cases, following=following)
     waiting = set(able) - set(batch)
     outcomes = [_outcome(case, refusals.get(case.name, {})) for case in cases if not case.is_gone]
@@ -158,10 +158,10 @@ def _followed(
     source: ClusterAdmin, destination: ClusterAdmin, topics: Collection[str], sync: GroupSync, *, following: Following
 ) -> set[str]:
     """Return the mirror topics that groups follow and that were not recreated on either side; if strict, raise for those."""
-    asked = [topic for topic in sync.topics if sync.strict or topic.mirror_topic in topics]
-    same = unreplaced(source, destination, asked)
+    checked = [topic for topic in sync.topics if sync.strict or topic.mirror_topic in topics]
+    same = unreplaced(source, destination, checked)
     if sync.strict:
-        check_unreplaced(source, destination, [topic for topic in asked if topic.mirror_topic not in same])
+        check_unreplaced(source, destination, [topic for topic in checked if topic.mirror_topic not in same])
         return set(following(topics))
     return same & set(following(topics))
 
@@ -186,10 +186,10 @@ def _write(destination: ClusterAdmin, cases: Iterable[_Case], *, following: Foll
         return {place: offset for place, offset in offsets.items() if place[0] in followed}
 
     writing = [case for case in cases if case.writes]
-    answers = destination.commit({case.name: case.writes for case in writing}, still_due=still_due) if writing else {}
+    results = destination.commit({case.name: case.writes for case in writing}, still_due=still_due) if writing else {}
     for case in writing:
-        case.forget(case.writes.keys() - answers[case.name].keys())
-    return answers
+        case.forget(case.writes.keys() - results[case.name].keys())
+    return results
 
 
 def _outcome(case: _Case, refusals: Mapping[Place, LinkEngineError | None]) -> GroupOutcome:

@@ -20,22 +20,22 @@ def unreplaced(source: ClusterAdmin, destination: ClusterAdmin, topics: Sequence
     Call this after the offsets were read: Kafka never reuses a topic id, so offsets read before belong to the topic that still
     has the id.
     """
-    there = _ids(source, {topic.source_topic for topic in topics})
-    here = _ids(destination, {topic.mirror_topic for topic in topics})
+    source_ids = _ids(source, {topic.source_topic for topic in topics})
+    destination_ids = _ids(destination, {topic.mirror_topic for topic in topics})
     return {
         topic.mirror_topic
         for topic in topics
-        if _is_same(there.get(topic.source_topic), topic.source_topic_id)
-        and _is_same(here.get(topic.mirror_topic), topic.mirror_topic_id)
+        if _is_same(source_ids.get(topic.source_topic), topic.source_topic_id)
+        and _is_same(destination_ids.get(topic.mirror_topic), topic.mirror_topic_id)
     }
 
 
 def check_unreplaced(source: ClusterAdmin, destination: ClusterAdmin, topics: Iterable[MirroredTopic]) -> None:
     """Check each topic again; raise SOURCE_TOPIC_ID_CHANGED, SOURCE_TOPIC_MAY_BE_DELETED or MIRROR_TOPIC_MISSING."""
     for topic in topics:
-        seen = observe_sources(source, {topic.source_topic: topic.source_topic_id})[topic.source_topic]
-        if isinstance(seen, LinkEngineError):
-            raise seen
+        observed = observe_sources(source, {topic.source_topic: topic.source_topic_id})[topic.source_topic]
+        if isinstance(observed, LinkEngineError):
+            raise observed
         if find_mirror(destination, topic.mirror_topic, topic_id=topic.mirror_topic_id) is None:
             raise missing_mirror(topic.mirror_topic)
 

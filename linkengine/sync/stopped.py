@@ -14,7 +14,7 @@ from linkengine.kafka.admin import ClusterAdmin
 def was_stopped(destination: ClusterAdmin, topic: TopicDescription, *, guard: bool, failed: bool = False) -> bool:
     """Return True if a topic has lost both signs of a mirror: its configs and, with ``guard``, its DENY WRITE.
 
-    A user may remove one of the two; a stop removes both. On a link without guards the configs alone count, once the mirror has
+    A user may remove either; a stop removes both. On a link without guards the configs alone count, once the mirror has
     ``failed``, which means that its copy worker found the fence. Sends a request only for topics without a mirror's configs.
     """
     if looks_like_mirror(topic.configs):

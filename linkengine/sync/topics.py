@@ -1,11 +1,11 @@
-"""Observe source topics: whether a topic is still the same one, and how many partitions it has.
+"""Observe source topics: whether a topic is still the same, and how many partitions it has.
 
 A mirror that is declared failed does not return to ACTIVE automatically, so stale metadata must not cause it:
 
 * A topic that seems to be deleted or to have another id is read a second time: right after a restart a broker may still return
   old metadata.
 * A broker that is cut off from the controllers returns old metadata for as long as it is cut off. Therefore all brokers are
-  queried before the verdict, and nothing is decided while one of them is silent or disagrees.
+  queried before the verdict, and nothing is decided while any of them is silent or disagrees.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def observe_sources(
 ) -> dict[str, TopicDescription | LinkEngineError]:
     """Describe source topics, given as name to topic id; return an error for each that is missing, replaced or hidden.
 
-    Two requests per 500 topics. Unexpected topics are read a second time, together after one wait. Only those with another id,
-    or hidden ones, are then read singly: when a user clears a cluster, hundreds are missing at once.
+    Two requests per 500 topics. Unexpected topics are read a second time, together after a single wait. Only those with
+    another id, or hidden ones, are then read singly: when a user clears a cluster, hundreds are missing at once.
     """
     found = _as_expected(source, wanted)
     strange = {name: topic_id for name, topic_id in wanted.items() if name not in found}
@@ -123,9 +123,9 @@ def find_mirror(
     seen: TopicDescription | None = None,
     second_look_after_s: float = SECOND_LOOK_AFTER_S,
 ) -> TopicDescription | None:
-    """Return the description of the mirror's own topic; None if there is no topic of that name, or another one.
+    """Return the description of the mirror's own topic; None if there is no topic of that name, or a different topic.
 
-    ``seen`` is a description of that topic from a moment before, if there is one. ``topic_id`` is the id noted when the mirror
+    ``seen`` is a description of that topic from a moment before, if available. ``topic_id`` is the id noted when the mirror
     was created; "" if its setup did not get that far: then the topic is recognized by the configs with which only mirrors are
     created. ``contested``: another mirror has the same name, so these configs prove nothing. Raises if a silent broker may know
     the topic, or if a broker does know it: for a stop, "none" means that nothing has to be fenced. A broker that is down no
@@ -146,7 +146,7 @@ def _is_own(found: TopicDescription, *, topic_id: str, contested: bool) -> bool:
 
 
 def _check_unknown(admin: ClusterAdmin, topic: str, *, topic_id: str, seen: TopicDescription | None = None) -> None:
-    """Raise if a broker knows the topic of this id; with "", if a broker knows another topic than the one ``seen``."""
+    """Raise if a broker knows the topic of this id; with "", if a broker knows a topic other than ``seen``."""
     known = known_topic_ids(admin.address, topic)
     if topic_id in known if topic_id else known - {seen.topic_id if seen else ""}:
         raise LinkEngineError(

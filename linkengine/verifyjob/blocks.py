@@ -54,7 +54,7 @@ def block_of(row: Any) -> Block:
 
 
 def doubtful(blocks: Iterable[Block], pieces: Pieces, *, size: int) -> dict[int, OffsetRange]:
-    """Return, per partition, the range from the first block that is not equal to the last one."""
+    """Return, per partition, the range from the first to the last block that is not equal."""
     found: dict[int, OffsetRange] = {}
     for block in blocks:
         if not block.equal:
