@@ -126,7 +126,7 @@ class Channel:
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def close(self) -> None:
-        """Close the socket and forget what was not sent; safe to repeat."""
+        """Close the socket and drop unsent data; safe to repeat."""
         self._out.clear()
         self.connection.close()
 

@@ -66,7 +66,7 @@ class Cluster:
         return list(self._brokers)
 
     def endpoint(self, broker: int) -> tuple[str, int]:
-        """Return host and port of a broker; raise TIMEOUT_ERROR, which blames neither cluster, if metadata does not name it."""
+        """Return host and port of a broker; raise TIMEOUT_ERROR if metadata does not name it."""
         try:
             return self._brokers[broker]
         except KeyError:

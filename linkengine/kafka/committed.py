@@ -15,7 +15,7 @@ from linkengine.kafka.settings import make_client
 
 LOOK_BACK = 10  # offsets before the end; multiplied by ten until a record is found: markers and aborted data are no records
 RECEIVE_BYTES = 256 << 20  # enough for messages of 100 MB
-READ_TIMEOUT_S = 20.0  # a record
+READ_TIMEOUT_S = 20.0  # per record
 _METADATA_TIMEOUT_S = 10.0
 
 
