@@ -33,7 +33,7 @@ NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 _GZIP_LEVEL = 6
 _LZ4_LEVEL = 1
 _ZSTD_LEVEL = 3
-_ZSTD_WINDOW_MAX = 64 << 20  # memory of a streaming decoder, up to level 21; a single-segment frame needs no window
+_ZSTD_WINDOW_MAX = 64 << 20  # memory of a streaming decoder, up to level 21; not needed for content that fits in a piece
 _INPUT_BYTES = 64 << 10  # of gzip per call: zlib copies input that it does not consume
 _GZIP_WRAPPED = 16 + zlib.MAX_WBITS
 _LZ4_MAGIC = 0x184D2204
@@ -76,7 +76,7 @@ def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
 
 
 def deflater(codec: int) -> Deflater:
-    """Return a compressor for codec 0 to 4 that takes its input in pieces; its output equals that of ``compress``."""
+    """Return a compressor for codec 0 to 4 that takes its input in pieces; its output has the format of ``compress``."""
     makers: dict[int, Callable[[], Deflater]] = {
         GZIP: lambda: zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WRAPPED),
         SNAPPY: _SnappyDeflater,

@@ -1,7 +1,7 @@
 """Set the timestamp of a single-record batch with LogAppendTime to its append time, in place. Pure.
 
 With LogAppendTime the timestamp of every record is the batch's max timestamp, whatever the record holds; a client may not send
-such a batch. A batch of a record whose timestamp delta is 0 needs no decoding: base timestamp and attributes are in the
+such a batch. A single record whose timestamp delta is 0 needs no decoding: base timestamp and attributes are in the
 header. If it is compressed, only its first bytes are decompressed to read the delta. So a message of 100 MB needs no second
 buffer, and a log of single-record batches costs the same as without LogAppendTime. The checksum is adjusted, as in
 ``linkengine.batches.patch``: a damaged batch stays damaged.

@@ -1,6 +1,6 @@
-"""Move consumer group offsets back to the end of a stopped mirror. The source is not contacted: it may be gone.
+"""Move consumer group offsets to their final position in a stopped mirror, at most its end. The source is not contacted.
 
-A group that had read further on the source than was mirrored resumes at the mirror's end, so it misses nothing that is written
+The source may be gone. A group that had read further on the source than was mirrored resumes at the mirror's end, so it misses nothing that is written
 there from now on. ``linkengine.domain.groups`` decides where each offset belongs.
 """
 
