@@ -23,7 +23,7 @@ SMALL_RECORDS = 256
 SMALL_BYTES = 64 << 10
 SMALL_COMPRESSED_BYTES = 8 << 10
 _GROWTH_PER_RECORD = 6  # longer offset delta, timestamp delta and length after a merge
-_NEVER = 1 << 62
+_NOT_MERGEABLE = 1 << 62
 
 
 class RawRun(NamedTuple):
@@ -57,7 +57,7 @@ def coalesce(runs: Sequence[Run], *, coalesce_bytes: int) -> Iterator[Append]:
     """Yield an append per run or per merged group of runs, in order. The runs must be contiguous."""
     for group in _groups(runs, coalesce_bytes):
         if len(group) == 1:
-            yield from _alone(group[0], coalesce_bytes)
+            yield from _single(group[0], coalesce_bytes)
             continue
         for pack in _packs(group, coalesce_bytes):
             yield from _merged(pack, coalesce_bytes)
@@ -78,13 +78,13 @@ def _groups(runs: Sequence[Run], limit: int) -> Iterator[Sequence[Run]]:
 
 
 def _small(run: Run) -> tuple[int, int]:
-    """Return a run's bytes, as far as known without decompressing, and its codec; _NEVER bytes if merging does not pay."""
+    """Return a run's known bytes without decompressing it, and its codec; _NOT_MERGEABLE bytes if merging does not pay."""
     if isinstance(run, RecordRun):
         return run.weight, run.codec
     view = run.view
     size, count, codec = view.length, view.record_count, view.attributes & CODEC_MASK
     small = is_small(size, count, compressed=bool(codec))
-    return size + count * _GROWTH_PER_RECORD if small else _NEVER, codec
+    return size + count * _GROWTH_PER_RECORD if small else _NOT_MERGEABLE, codec
 
 
 def is_small(size: int, count: int, *, compressed: bool) -> bool:
@@ -92,7 +92,7 @@ def is_small(size: int, count: int, *, compressed: bool) -> bool:
     return count <= SMALL_RECORDS and size <= (SMALL_COMPRESSED_BYTES if compressed else SMALL_BYTES)
 
 
-def _alone(run: Run, limit: int) -> Iterator[Append]:
+def _single(run: Run, limit: int) -> Iterator[Append]:
     if isinstance(run, RecordRun):
         yield from _encode(run.records, codec=run.codec, limit=max(limit, run.fetched_size))
         return
@@ -135,12 +135,12 @@ def _member(run: Run, limit: int) -> _Member | None:
 def _merged(pack: list[_Member], limit: int) -> Iterator[Append]:
     """Encode a pack as a batch, or as halves while it is larger than ``limit`` (the source may have compressed better)."""
     if len(pack) == 1:
-        yield from _alone(pack[0].run, limit)
+        yield from _single(pack[0].run, limit)
         return
     append = _as_single_batch(pack)
     if append is None:
         for member in pack:
-            yield from _alone(member.run, limit)
+            yield from _single(member.run, limit)
     elif len(append.payload) > limit:
         yield from _merged(pack[: len(pack) // 2], limit)
         yield from _merged(pack[len(pack) // 2 :], limit)

@@ -86,15 +86,15 @@ def deflater(codec: int) -> Deflater:
     return makers.get(codec, _Plain)()
 
 
-def decompress(codec: int, data: bytes | bytearray | memoryview, *, most: int, room: int = 0) -> bytearray:
-    """Return the decompressed data behind ``room`` zero bytes, using little more memory than ``most`` bytes.
+def decompress(codec: int, data: bytes | bytearray | memoryview, *, most: int, reserve: int = 0) -> bytearray:
+    """Return the decompressed data behind ``reserve`` zero bytes, using little more memory than ``most`` bytes.
 
     Raises CorruptBatchError if the data is not of that codec, InflatedTooFarError if it has more than ``most`` bytes.
     """
-    found = bytearray(room)
+    found = bytearray(reserve)
     for piece in _pieces(codec, data):
         found += piece
-        if len(found) - room > most:
+        if len(found) - reserve > most:
             raise InflatedTooFarError(f"The records compressed with {NAMES[codec]} are larger than {most} bytes.")
     return found
 

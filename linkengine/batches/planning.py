@@ -101,8 +101,8 @@ class SegmentPlanner:
             in_place = start > 0 and view.base_offset == draft.cursor  # the first batch may claim a wrong offset
             if not in_place and not draft.order.admits(start, view, cursor=draft.cursor):
                 break
-            roomy = len(buffer) - start >= LEAST_ROW // 2 * view.size  # otherwise a row is unlikely
-            if view.record_count == 1 and roomy and start >= ordinary_until and view.base_offset == draft.cursor:
+            may_be_row = len(buffer) - start >= LEAST_ROW // 2 * view.size  # otherwise a row is unlikely
+            if view.record_count == 1 and may_be_row and start >= ordinary_until and view.base_offset == draft.cursor:
                 row = merge_row(
                     buffer,
                     start,

@@ -82,7 +82,7 @@ def plain_batch(view: BatchView, batch: memoryview, *, most: int = MOST_INFLATED
     check_crc(view, batch)
     if not view.codec:
         return batch
-    plain = decompress(view.codec, batch[RECORDS_AT:], most=most, room=RECORDS_AT)
+    plain = decompress(view.codec, batch[RECORDS_AT:], most=most, reserve=RECORDS_AT)
     length, attributes = len(plain) - LOG_OVERHEAD, view.attributes & LOG_APPEND_TIME_BIT
     HEADER.pack_into(plain, 0, *view._replace(length=length, attributes=attributes))
     return plain

@@ -29,13 +29,13 @@ READ_COMMITTED = 1
 
 _HEAD = struct.Struct(">iiiibii")  # replica id, max wait, min bytes, max bytes, isolation level, session id, session epoch
 _PARTITION = struct.Struct(">iiqiqiB")  # index, leader epoch, offset, last fetched epoch, log start, max bytes, no tags
-_PARTITION_ANSWER = struct.Struct(">ihqqq")  # index, error, high watermark, last stable offset, log start
+_PARTITION_RESPONSE = struct.Struct(">ihqqq")  # index, error, high watermark, last stable offset, log start
 _ABORTED = struct.Struct(">qqB")  # producer id, first offset, no tags
 _TOP = struct.Struct(">ihi")  # throttle time, error, session id
 _CONSUMER = -1
 _INT32 = struct.Struct(">i")
 _NO_RACK = b"\x01"
-_NOTHING = memoryview(b"")
+_NO_RECORDS = memoryview(b"")
 
 
 class FetchPosition(NamedTuple):
@@ -148,7 +148,7 @@ def _topic(reader: Reader, version: int) -> bytes:
 
 
 def _partition(reader: Reader, topic: bytes) -> FetchedPartition:
-    partition, error, high_watermark, last_stable_offset, log_start = reader.take(_PARTITION_ANSWER)
+    partition, error, high_watermark, last_stable_offset, log_start = reader.take(_PARTITION_RESPONSE)
     count = reader.compact_length()
     aborted = tuple([_aborted(reader) for _ in range(count)]) if count > 0 else ()
     (preferred_replica,) = reader.take(_INT32)
@@ -162,7 +162,7 @@ def _partition(reader: Reader, topic: bytes) -> FetchedPartition:
         last_stable_offset,
         log_start,
         aborted,
-        _NOTHING if records is None else records,
+        _NO_RECORDS if records is None else records,
         preferred_replica,
     )
 

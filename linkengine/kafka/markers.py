@@ -30,7 +30,7 @@ LOG_END_VERSION = 4
 _MARKER = struct.Struct(">qhB")  # producer id, epoch, result
 _INT32 = struct.Struct(">i")
 _LOG_END = struct.Struct(">iiiB")  # partition, current leader epoch, leader epoch, no tags
-_LOG_END_ANSWER = struct.Struct(">hiiq")  # error, partition, leader epoch, end offset
+_LOG_END_RESPONSE = struct.Struct(">hiiq")  # error, partition, leader epoch, end offset
 _ABORT = 0
 _ONE = uvarint(2)  # length of a compact array with a single element
 _DEBUG_REPLICA = -2  # may see offsets beyond the high watermark
@@ -90,7 +90,7 @@ def decode_log_ends(body: memoryview) -> dict[tuple[str, int], tuple[int, int]]:
         for _ in range(reader.compact_length()):
             topic = reader.compact_text() or ""
             for _ in range(reader.compact_length()):
-                error, partition, _, end = reader.take(_LOG_END_ANSWER)
+                error, partition, _, end = reader.take(_LOG_END_RESPONSE)
                 reader.tags()
                 ends[topic, partition] = (error, end)
             reader.tags()

@@ -1,7 +1,7 @@
 """Move consumer group offsets to their final position in a stopped mirror, at most its end. The source is not contacted.
 
-The source may be gone. A group that had read further on the source than was mirrored resumes at the mirror's end, so it misses nothing that is written
-there from now on. ``linkengine.domain.groups`` decides where each offset belongs.
+The source may be gone. A group that had read further on the source than was mirrored resumes at the mirror's end, so it misses
+nothing that is written there from now on. ``linkengine.domain.groups`` decides where each offset belongs.
 """
 
 from __future__ import annotations

@@ -95,14 +95,14 @@ def sync_groups(
     listed, incomplete = source.groups()
     unlisted = [] if incomplete else _unlisted(listed, sync)
     skipped = {name: reason for name, group in listed.items() if (reason := why_skipped(group, filters=sync.filters))}
-    able = [name for name in listed if name not in skipped]
-    batch, next_after = (able, "") if sync.batch is None else next_batch(able, after=sync.after, size=sync.batch)
+    syncable = [name for name in listed if name not in skipped]
+    batch, next_after = (syncable, "") if sync.batch is None else next_batch(syncable, after=sync.after, size=sync.batch)
     chosen = {name: listed[name] for name in batch} | {group.name: group for group in unlisted}
     local, _ = destination.groups() if chosen else ({}, "")
     cases = [_case(group, local, is_listed=group.name in listed, prefix=sync.group_prefix) for group in chosen.values()]
     _examine(source, destination, cases, sync, memories=recall(list(chosen)) if chosen else {}, following=following)
     refusals = _write(destination, cases, following=following)
-    waiting = set(able) - set(batch)
+    waiting = set(syncable) - set(batch)
     outcomes = [_outcome(case, refusals.get(case.name, {})) for case in cases if not case.is_gone]
     outcomes += [_skipped(listed[name], *reason, prefix=sync.group_prefix) for name, reason in skipped.items()]
     outcomes += [_skipped(listed[name], GroupStatus.WAITING, "", prefix=sync.group_prefix) for name in sorted(waiting)]
@@ -129,15 +129,15 @@ def _examine(
     following: Following,
 ) -> None:
     """Read the offsets and decide, for every case, about the partitions of mirrored topics that the group has committed."""
-    goals, failures = _goals(source, cases, sync)
-    present, refusals = destination.committed([case.name for case in cases if goals.get(case.group.name)])
-    places = sorted({place for offsets in goals.values() for place in offsets})
+    source_offsets, failures = _source_offsets(source, cases, sync)
+    present, refusals = destination.committed([case.name for case in cases if source_offsets.get(case.group.name)])
+    places = sorted({place for offsets in source_offsets.values() for place in offsets})
     starts, ends = destination.many_offsets(places, OffsetKind.START), destination.many_offsets(places, OffsetKind.END)
     followed = _followed(source, destination, {topic for topic, _ in places}, sync, following=following)  # after the ends
     for case in cases:
         case.error = failures.get(case.group.name) or refusals.get(case.name)
         memory = memories.get(case.group.name, {})
-        wanted = goals.get(case.group.name, {}) if case.error is None else {}
+        wanted = source_offsets.get(case.group.name, {}) if case.error is None else {}
         for place, offset in wanted.items():
             if place[0] not in followed:
                 continue
@@ -166,18 +166,18 @@ def _followed(
     return same & set(following(topics))
 
 
-def _goals(
+def _source_offsets(
     source: ClusterAdmin, cases: Sequence[_Case], sync: GroupSync
 ) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
     """Return, by group and mirror partition, the offsets that are committed at the source, and the errors by group."""
     mirrored = {(topic.source_topic, n): (topic.mirror_topic, n) for topic in sync.topics for n in range(topic.partitions)}
     names = [case.group.name for case in cases]
     found, failures = source.committed(names, stable_at=mirrored if sync.strict else None)
-    goals = {
+    source_offsets = {
         name: {mirrored[place]: offset for place, offset in offsets.items() if place in mirrored}
         for name, offsets in found.items()
     }
-    return goals, failures
+    return source_offsets, failures
 
 
 def _write(destination: ClusterAdmin, cases: Iterable[_Case], *, following: Following) -> Refusals:

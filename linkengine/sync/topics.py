@@ -42,7 +42,7 @@ def observe_sources(
     missing = source.missing_among(strange)
     found |= {name: _missing(name) for name in missing}
     found |= _as_expected(source, {name: topic_id for name, topic_id in strange.items() if name not in missing})
-    return found | {name: _second_look(source, name, topic_id=wanted[name]) for name in strange if name not in found}
+    return found | {name: _read_again(source, name, topic_id=wanted[name]) for name in strange if name not in found}
 
 
 def observe_source(source: ClusterAdmin, topic: str, *, topic_id: str) -> TopicDescription:
@@ -58,7 +58,7 @@ def _as_expected(source: ClusterAdmin, wanted: Mapping[str, str]) -> dict[str, T
     return {topic.name: topic for topic in seen if topic.topic_id == wanted[topic.name]}
 
 
-def _second_look(source: ClusterAdmin, topic: str, *, topic_id: str) -> TopicDescription | LinkEngineError:
+def _read_again(source: ClusterAdmin, topic: str, *, topic_id: str) -> TopicDescription | LinkEngineError:
     try:
         seen = source.find(topic)
     except LinkEngineError as error:
