@@ -75,6 +75,6 @@ def _refused_both(address: ClusterAddress, markers: str, transactions: LinkEngin
         ErrorCode.AUTHORIZATION_ERROR,
         f"User {address.sasl_username or 'ANONYMOUS'!r} cannot preserve offsets at the destination: it may neither append "
         f"transaction markers ({markers}) nor use transactions ({transactions.message.rstrip('.')}). Give it ALTER on the "
-        "cluster, best as a super user (super.users), or WRITE and DESCRIBE on transactional ids that begin with "
+        "cluster, preferably as a super user (super.users), or WRITE and DESCRIBE on transactional ids that begin with "
         f"{TRANSACTIONAL_ID_PREFIX}.",
     )

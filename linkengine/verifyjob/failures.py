@@ -19,7 +19,7 @@ _CAUSES = (
     ("SaslAuthenticationException", ErrorCode.AUTHENTICATION_ERROR, "a cluster refuses the credentials"),
     ("SslAuthenticationException", ErrorCode.AUTHENTICATION_ERROR, "the TLS handshake failed"),
     ("No resolvable bootstrap urls", ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "a bootstrap server's name has no address"),
-    ("TimeoutException", ErrorCode.TIMEOUT_ERROR, "a cluster does not answer in time"),
+    ("TimeoutException", ErrorCode.TIMEOUT_ERROR, "a cluster does not respond in time"),
     (TOO_FAR, ErrorCode.INTERNAL_ERROR, "a record has a time that Spark's own type does not hold"),
     ("header whose name is not UTF-8", ErrorCode.INTERNAL_ERROR, "besides such times, a header has a name that is not UTF-8"),
     ("OutOfMemoryError", ErrorCode.RECORDS_TOO_LARGE, "its records are larger than Spark's memory allows"),
