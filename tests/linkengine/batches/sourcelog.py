@@ -85,7 +85,7 @@ class SourceLog:
             self.shows[offset] = (record if magic else at(record, -1), codec)
 
     def response(self, next_offset: int) -> tuple[bytearray, list[AbortedTransaction]]:
-        """Return what a broker sends for a Fetch at ``next_offset``: whole batches from the one that holds it."""
+        """Return what a broker sends for a Fetch at ``next_offset``: whole batches from the batch that contains it."""
         first = max((number for number, start in enumerate(self.starts) if start <= next_offset), default=0)
         aborted = [transaction for transaction, last in self.aborted if last >= next_offset]
         return bytearray(b"".join(self.encoded[first:])), aborted

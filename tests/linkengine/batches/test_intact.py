@@ -8,7 +8,7 @@ BATCHES = [dense(10, [Rec(), Rec()]).encode(), dense(12, [Rec()]).encode(), mess
 
 
 def log_with(damaged: int | None, *, cut: int = 0) -> tuple[memoryview, int]:
-    """Return all batches, with a damaged one among them, and the position where that one begins."""
+    """Return all batches, of which a single batch is damaged, and the position where the damaged batch begins."""
     data = bytearray(b"".join(BATCHES))
     begin = sum(map(len, BATCHES[:damaged]))
     if damaged is not None:

@@ -1,4 +1,4 @@
-"""Base offsets are outside the checksum: a damaged one is detected by the adjacent batches, or read again."""
+"""Base offsets are outside the checksum: damage is detected by the adjacent batches, or by a second read."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Metadata of several brokers, played by threads; one of them was cut off and lists only itself."""
+"""Metadata of several brokers, played by threads; a partitioned broker lists only itself."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_server_that_responds_again_is_not_reported_as_mute(
 def test_a_single_broker_with_two_names_gives_a_complete_survey(
     speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
 ) -> None:
-    """Clients use a name other than the one that the broker advertises."""
+    """Clients use a name other than the advertised name."""
     alone, alias = speaker(1), speaker(1)
     alias.named = [alone]
     survey = cluster(alias.port, alone.port).survey(["t"])

@@ -1,4 +1,4 @@
-"""TLS on a real broker: the data path encrypts, verifies names, and sends a client certificate if the broker requires one."""
+"""TLS on a real broker: the data path encrypts, verifies names, and sends a client certificate on request."""
 
 import datetime
 import ipaddress

@@ -134,7 +134,7 @@ def test_a_topic_that_the_log_cleaner_has_compacted_is_read_without_loss(
     write(source_cluster, pair.source_topic, records)
     write(source_cluster, pair.mirror_topic, records)
     for topic in (pair.source_topic, pair.mirror_topic):
-        write(source_cluster, topic, [Rec(key=b"last", after_ms=5_000)])  # rolls the segment: the old one can be compacted
+        write(source_cluster, topic, [Rec(key=b"last", after_ms=5_000)])  # rolls the segment: the old segment can be compacted
     wait_until_compacted(source_cluster, pair.source_topic)
 
     report = run_verify(replace(pair, ends=((0, 501),)), spark_url=spark_connect_url)
