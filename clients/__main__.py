@@ -1,4 +1,4 @@
-"""``python -m clients [sdk] [terraform] [consumers]``: run the product on two clusters and let clients use it."""
+"""``python -m clients [sdk] [terraform] [consumers]``: run the product on two clusters and test it with these clients."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import sys
 from clients import consumers, sdk, terraform
 from clients.stage import VAR, Stage, StepFailedError
 
-STORIES = {"sdk": sdk.run, "terraform": terraform.run, "consumers": consumers.run}
+SCENARIOS = {"sdk": sdk.run, "terraform": terraform.run, "consumers": consumers.run}
 
 
 def main() -> int:
-    """Run the chosen stories, all by default; answer the exit code."""
+    """Run the chosen scenarios, all by default; return the exit code."""
     parser = argparse.ArgumentParser(prog="make clients", description=__doc__)
-    parser.add_argument("stories", nargs="*", help="sdk, terraform, consumers; default: all")
-    chosen = parser.parse_args().stories or list(STORIES)
-    if unknown := set(chosen) - set(STORIES):
-        parser.error(f"no such story: {', '.join(sorted(unknown))}")
+    parser.add_argument("scenarios", nargs="*", help="sdk, terraform, consumers; default: all")
+    chosen = parser.parse_args().scenarios or list(SCENARIOS)
+    if unknown := set(chosen) - set(SCENARIOS):
+        parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
     try:
         with Stage(VAR / "clients") as stage:
             for name in chosen:
                 print(f"\n{name}")
-                STORIES[name](stage)
+                SCENARIOS[name](stage)
     except StepFailedError as error:
         print(f"\nFAIL {error}")
         return 1

@@ -1,4 +1,4 @@
-"""The story of ``clients/sdk``: a Go program over Confluent's kafkarest SDK."""
+"""The scenario of ``clients/sdk``: a Go program that uses Confluent's kafkarest SDK."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def run(stage: Stage) -> None:
     """Build the program (Go fetches the SDK) and run it."""
     program = stage.directory.parent / "clients-sdk"
     run_program(["go", "build", "-o", str(program), "."], folder=FOLDER, environment=os.environ)
-    story = {
+    settings = {
         "URL": stage.console.base_url,
         "API_KEY": stage.key["api_key"],
         "API_SECRET": stage.key["api_secret"],
@@ -26,4 +26,4 @@ def run(stage: Stage) -> None:
         "TOPIC_FAILED_OVER": stage.make_topic("sdk-failed-over"),
         "TOPIC_REVERSED": stage.make_topic("sdk-reversed"),
     }
-    print(run_program([str(program)], folder=FOLDER, environment={**os.environ, **story}).stdout, end="")
+    print(run_program([str(program)], folder=FOLDER, environment={**os.environ, **settings}).stdout, end="")

@@ -1,4 +1,4 @@
-"""What the stories run on: two clusters with three topics, Redis, Spark Connect and the product, started and stopped here."""
+"""The environment of the scenarios: two clusters with topics, Redis, Spark Connect and the product, with start and stop."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from devcluster.spark import SparkConnectServer
 
 __all__ = ["ROOT", "VAR", "Stage", "StepFailedError", "run_program"]
 RECORDS = 1000
-PROGRAM_TIMEOUT_S = 900.0  # building a client for the first time takes minutes
+PROGRAM_TIMEOUT_S = 900.0  # the first build of a client takes minutes
 REPLICA_TIMEOUT_S = 30
 
 
 class StepFailedError(RuntimeError):
-    """A client did not get what it should; the message has its output."""
+    """A client did not get the expected result; the message has its output."""
 
 
 class Stage:
@@ -82,7 +82,7 @@ class Stage:
 def run_program(
     command: Sequence[str], *, folder: Path, environment: Mapping[str, str], expect: Sequence[int] = (0,)
 ) -> subprocess.CompletedProcess[str]:
-    """Run a client; raise StepFailedError with its output for any exit code that is not expected."""
+    """Run a client; raise StepFailedError with its output if its exit code is not expected."""
     began = time.monotonic()
     done = subprocess.run(
         command,

@@ -1,8 +1,8 @@
-"""The story of ``clients/terraform``: Confluent's Terraform provider creates, changes, operates and destroys.
+"""The scenario of ``clients/terraform``: Confluent's Terraform provider creates, changes, operates and destroys resources.
 
-The provider comes from its registry, or from the folder that CLIENTS_TERRAFORM_PROVIDER names, where a binary
-``terraform-provider-confluent`` lies. The program is ``terraform``, or what CLIENTS_TERRAFORM names (such as ``tofu``).
-TF_ACC=1, unless it is set otherwise, is the provider's own switch for shorter pauses between its requests.
+The provider comes from its registry, or from the folder in CLIENTS_TERRAFORM_PROVIDER with a binary
+``terraform-provider-confluent``. The program is ``terraform``, or the one in CLIENTS_TERRAFORM (such as ``tofu``).
+TF_ACC=1, set by default, is the provider's own switch for shorter pauses between its requests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_CHANGES, _CHANGES = 0, 2  # terraform plan -detailed-exitcode
 
 
 class Terraform:
-    """One configuration, applied with changing variables."""
+    """A configuration that is applied with changing variables."""
 
     def __init__(self, stage: Stage) -> None:
         self._folder = stage.directory / "terraform"
@@ -37,7 +37,7 @@ class Terraform:
             self._run("init")
 
     def apply(self, what: str, **variables: str) -> None:
-        """Apply with variables that stay; then a plan must find nothing to change."""
+        """Apply with variables that stay set; a plan must then find nothing to change."""
         self._environment |= {f"TF_VAR_{name}": value for name, value in variables.items()}
         self._run("apply", "-auto-approve")
         print("ok  ", what)
@@ -77,8 +77,8 @@ def _check_gone(stage: Stage) -> None:
     links = f"{stage.console.base_url}/kafka/v3/clusters/{stage.destination.cluster_id}/links"
     status = httpx.get(f"{links}/by-terraform", auth=auth, timeout=30).status_code
     if status != 404:
-        raise StepFailedError(f"The link is still answered with {status}.")
-    print("ok  ", "REST answers 404 for the link")
+        raise StepFailedError(f"The link still exists: REST returned {status}.")
+    print("ok  ", "REST returns 404 for the link")
 
 
 def _variables(stage: Stage) -> dict[str, str]:
@@ -94,7 +94,7 @@ def _variables(stage: Stage) -> dict[str, str]:
 
 
 def _environment(folder: Path) -> Mapping[str, str]:
-    """Answer terraform's own settings: nothing of the user's, shorter pauses, perhaps a local provider."""
+    """Return terraform's own settings: none of the user's, shorter pauses, a local provider if set."""
     settings = folder / "cli.tfrc"
     local = os.environ.get("CLIENTS_TERRAFORM_PROVIDER")
     text = f'provider_installation {{\n  dev_overrides {{ "confluentinc/confluent" = "{local}" }}\n  direct {{}}\n}}\n'

@@ -1,4 +1,4 @@
 """Local Kafka clusters, Redis and Spark Connect for the demo and the tests.
 
-Plain Python around real programs; knows nothing of the engine or of the console.
+Plain Python that runs real programs; must not know the engine or the console.
 """

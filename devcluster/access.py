@@ -1,7 +1,7 @@
-"""Who may connect to a development cluster, with which properties, and what they may do there.
+"""Users of a development cluster: their client properties and ACLs.
 
-Three users: `admin` (super user), `link` (super user, the principal a cluster link writes with) and `app` (an ordinary
-client: reads everything, writes and creates any topic that no DENY protects). The fourth, `broker`, is for the brokers.
+Three users: `admin` (super user), `link` (super user, the principal with which a cluster link writes) and `app` (an ordinary
+client: reads everything, writes and creates any topic that no DENY protects). A fourth, `broker`, is used by the brokers.
 """
 
 import time
@@ -39,14 +39,14 @@ _APP_MAY: tuple[tuple[ResourceType, str, tuple[AclOperation, ...]], ...] = (
     (ResourceType.TRANSACTIONAL_ID, "*", (AclOperation.WRITE, AclOperation.DESCRIBE)),
     (ResourceType.BROKER, "kafka-cluster", (AclOperation.IDEMPOTENT_WRITE,)),
 )  # fmt: skip
-_ANY: Any = None  # as a name, a principal or a host of a filter; its type hints know strings only
+_ANY: Any = None  # the value for any name, principal or host of a filter; the client's type hints allow only strings
 _EVERY_ACL = AclBindingFilter(
     ResourceType.ANY, _ANY, ResourcePatternType.ANY, _ANY, _ANY, AclOperation.ANY, AclPermissionType.ANY
 )
 
 
 class Cluster(Protocol):
-    """What these functions need to know of a cluster."""
+    """The attributes of a cluster that these functions use."""
 
     security: Security
     users: dict[str, str]
@@ -89,18 +89,18 @@ def java_security(cluster: Cluster, *, user: str, mechanism: str) -> dict[str, s
         settings["sasl.mechanism"] = mechanism
         settings["sasl.jaas.config"] = f"org.apache.kafka.common.security.{module} required {login};"
     if "SSL" in cluster.security:
-        authority = cluster.certificates.authority.read_text()  # as text: who is given it may not see our files
+        authority = cluster.certificates.authority.read_text()  # as text, since the client may not be able to read our files
         settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority}
     return settings
 
 
 def admin_client(cluster: Cluster, *, user: str = ADMIN) -> AdminClient:
-    """Return an admin client that finds brokers soon that are still starting."""
+    """Return an admin client that soon finds brokers that are still starting."""
     return AdminClient({**cluster.client(user), "reconnect.backoff.max.ms": 200})
 
 
 def known_brokers(cluster: Cluster) -> set[int]:
-    """Return the ids of the brokers the cluster reports, none while it does not answer."""
+    """Return the ids of the brokers that the cluster reports; none while it does not respond."""
     try:
         return set(admin_client(cluster).list_topics(timeout=PROBE_TIMEOUT_S).brokers)
     except KafkaException:
@@ -109,21 +109,21 @@ def known_brokers(cluster: Cluster) -> set[int]:
 
 def grant_app(cluster: Cluster) -> None:
     """Create the ACLs of the ordinary client."""
-    admin = admin_client(cluster)  # named: librdkafka drops the requests of a client that is collected
+    admin = admin_client(cluster)  # kept in a variable: librdkafka drops the requests of a client that is collected
     create_acls(admin, list(_bindings(_APP_MAY)))
 
 
 def create_acls(admin: AdminClient, rules: Sequence[AclBinding]) -> None:
-    """Create ACLs and wait until a broker shows them: brokers hear of what the controller has confirmed some moments later.
+    """Create ACLs and wait until a broker shows them: brokers apply what the controller has confirmed with a delay.
 
-    Raises TimeoutError when none does within `IN_FORCE_TIMEOUT_S`.
+    Raises TimeoutError if no broker does within `IN_FORCE_TIMEOUT_S`.
     """
     for created in admin.create_acls(list(rules)).values():
         created.result(REQUEST_TIMEOUT_S)
     deadline = time.monotonic() + IN_FORCE_TIMEOUT_S
     while not set(rules) <= set(admin.describe_acls(_EVERY_ACL).result(REQUEST_TIMEOUT_S)):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"The broker shows not all of {len(rules)} new ACLs after {IN_FORCE_TIMEOUT_S:.0f} s.")
+            raise TimeoutError(f"The broker does not show all of {len(rules)} new ACLs after {IN_FORCE_TIMEOUT_S:.0f} s.")
         time.sleep(IN_FORCE_POLL_S)
 
 

@@ -1,8 +1,8 @@
-"""Write the class archives that let brokers and Spark start with half the work: `python -m devcluster.archive`, at set-up.
+"""Write the class data archives that halve the start-up work of brokers and Spark: `python -m devcluster.archive`, at set-up.
 
-Each program runs once with `-XX:ArchiveClassesAtExit` (JEP 350); later ones map its classes instead of parsing hundreds
-of jars. The JVM ignores an archive by itself when the jars have changed. Measured, CPU-seconds until ready: broker 8.7
-without and 5.1 with it, Spark 23 and 12.
+Each program runs once with `-XX:ArchiveClassesAtExit` (JEP 350); later runs map its classes instead of parsing hundreds of
+jars. The JVM automatically ignores an archive when the jars have changed. Measured CPU seconds until ready: broker 8.7 without
+and 5.1 with it, Spark 23 and 12.
 """
 
 import os
@@ -22,10 +22,10 @@ def main() -> None:
 
 
 def write_archive(archive: Path, program: KafkaCluster | SparkConnectServer) -> None:
-    """Run a program that leaves its archive behind."""
+    """Run a program once so that it writes its archive."""
     archive.unlink(missing_ok=True)
-    fresh = archive.with_suffix(".new")  # not yet its name: nobody maps half an archive
-    # through the environment of the java launcher: the program needs no option for something done once
+    fresh = archive.with_suffix(".new")  # renamed when complete, so that no JVM maps half an archive
+    # Passed in the environment of the java launcher, so that the programs need no option for it.
     os.environ["JDK_JAVA_OPTIONS"] = f"-XX:ArchiveClassesAtExit={fresh} -Xlog:disable -Xlog:all=error"
     with program:
         program.stop(timeout_s=STOP_TIMEOUT_S)

@@ -1,7 +1,7 @@
-"""The `server.properties` of one development broker.
+"""The `server.properties` of a development broker.
 
-Text only, starts nothing. Small waits everywhere, so that tests see retention, compaction and lost sessions within
-seconds; nothing that changes how records are stored.
+Creates text only, starts nothing. All intervals are short, so that tests see retention, compaction and lost sessions within
+seconds; nothing changes how records are stored.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _FAST: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 4,
     "transaction.state.log.num.partitions": 4,
-    "log.initial.task.delay.ms": 500,  # 30 s before retention and compaction begin, by default
+    "log.initial.task.delay.ms": 500,  # delay of retention and compaction; 30 s by default
     "log.retention.check.interval.ms": 1000,
     "log.segment.delete.delay.ms": 1000,
     "log.cleaner.backoff.ms": 500,
@@ -37,13 +37,13 @@ _FAST: Mapping[str, object] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
     "group.min.session.timeout.ms": 1000,
     "broker.heartbeat.interval.ms": 500,
-    "initial.broker.registration.timeout.ms": 240_000,  # a broker gives up and ends after 60 s without controllers, by default
+    "initial.broker.registration.timeout.ms": 240_000,  # without controllers, a broker ends after 60 s by default
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPlan:
-    """Everything one broker's settings depend on."""
+    """All values that a broker's settings depend on."""
 
     node: int
     client_port: int
@@ -57,14 +57,14 @@ class BrokerPlan:
     users: Mapping[str, str]
     certificates: Certificates
     extra: Mapping[str, object]
-    doors: Mapping[Door, int] = field(default_factory=dict)  # ports of further listeners
+    doors: Mapping[Door, int] = field(default_factory=dict)  # ports of the additional listeners
     jwks_url: str = ""
     proxied_port: int = 0  # a second listener for clients, 0 for none
-    proxy_port: int = 0  # where somebody in between listens for it: what clients of that listener are told
+    proxy_port: int = 0  # where a proxy listens for it: the advertised port of that listener
 
     @property
     def settings_file(self) -> Path:
-        """Where the settings are written; readable by the owner only, since passwords are in it."""
+        """The settings file; readable by its owner only, since it contains passwords."""
         return self.directory / "server.properties"
 
     @property
@@ -73,12 +73,12 @@ class BrokerPlan:
         return self.directory / "data"
 
     def formatted(self) -> bool:
-        """Tell whether the storage has been formatted before."""
+        """Return whether the storage is formatted."""
         return (self.data / "meta.properties").exists()
 
 
 def broker_properties(plan: BrokerPlan) -> str:
-    """Return the text of `server.properties`; `extra` wins over everything."""
+    """Return the text of `server.properties`; `extra` overrides everything."""
     settings = {
         **_FAST, **_identity(plan), **_listeners(plan), **_session(plan.brokers), **_replication(plan.brokers),
         **_internal_login(plan), **_client_login(plan), **_encryption(plan), **_authorization(plan),
@@ -113,7 +113,10 @@ def _listeners(plan: BrokerPlan) -> dict[str, object]:
 
 
 def _session(brokers: int) -> dict[str, object]:
-    """A killed broker may come back only after this time; a lone one must not be fenced because the machine stood still."""
+    """Return the broker session timeout: long for a single broker, which must not be fenced because the machine was stalled.
+
+    A killed broker can restart only after this time.
+    """
     return {"broker.session.timeout.ms": 4000 if brokers > 1 else 9000}
 
 

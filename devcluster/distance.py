@@ -1,8 +1,8 @@
-"""Distance between a client and a cluster: TCP proxies with a one-way delay and limited bytes in flight per connection.
+"""Simulated distance between a client and a cluster: TCP proxies with a one-way delay and limited bytes in flight.
 
-``bytes in flight`` stands for the smaller of the two socket buffers of a connection, per direction. A stock broker's
-``socket.send.buffer.bytes`` of 102,400 leaves about 131,072. A process of its own, so that it does not share an interpreter
-with what is measured: ``python -m devcluster.distance --delay-ms 40 --in-flight 131072 FROM:TO ...``.
+``bytes in flight`` represents the smaller of the two socket buffers of a connection, per direction. A stock broker's
+``socket.send.buffer.bytes`` of 102,400 leaves about 131,072. Runs as a separate process, so that it does not share an
+interpreter with the program under test: ``python -m devcluster.distance --delay-ms 40 --in-flight 131072 FROM:TO ...``.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Self
 from devcluster.ports import LOOPBACK
 from devcluster.processes import Process
 
-STOCK_IN_FLIGHT = 131_072  # bytes; of a broker with the default socket.send.buffer.bytes
+STOCK_IN_FLIGHT = 131_072  # bytes; a broker with the default socket.send.buffer.bytes
 WIDE_IN_FLIGHT = 16 << 20
 START_TIMEOUT_S = 30.0
 
 
 class Distance:
-    """The proxies of one cluster (``KafkaCluster.routes``), in a process of their own. A context manager."""
+    """The proxies of a cluster (``KafkaCluster.routes``), in a separate process. A context manager."""
 
     def __init__(self, routes: Iterable[tuple[int, int]], *, delay_ms: float, in_flight: int = STOCK_IN_FLIGHT) -> None:
-        """``routes`` are pairs of ports, from and to; ``delay_ms`` is that of one way."""
+        """``routes`` are pairs of ports, from and to; ``delay_ms`` is one-way."""
         arguments = ["--delay-ms", str(delay_ms), "--in-flight", str(in_flight)]
         self._command = [sys.executable, "-m", __spec__.name, *arguments, *(f"{port}:{target}" for port, target in routes)]
         self._ports = [port for port, _ in routes]
@@ -43,7 +43,7 @@ class Distance:
 
     @property
     def pid(self) -> int:
-        """The process of the proxies."""
+        """The process id of the proxies."""
         assert self._process is not None
         return self._process.pid
 
@@ -54,7 +54,7 @@ class Distance:
 
 
 class _Direction:
-    """One direction of one connection: what its sender wrote reaches the receiver after the delay."""
+    """One direction of a connection: data from the sender reaches the receiver after the delay."""
 
     def __init__(self, *, delay_s: float, in_flight: int) -> None:
         self._delay_s, self._limit = delay_s, in_flight
@@ -67,19 +67,19 @@ class _Direction:
         self._sender, self._receiver = sender, receiver
 
     @property
-    def room(self) -> int:
-        """How many more bytes may be under way."""
+    def available(self) -> int:
+        """How many more bytes may be in flight."""
         return self._limit - self._in_flight
 
     def take(self, data: bytes) -> None:
-        """Forward what the sender wrote; pause the sender while too much is under way."""
+        """Forward data of the sender; pause the sender while too much is in flight."""
         self._in_flight += len(data)
         if self._in_flight >= self._limit and self._sender is not None:
             self._sender.pause_reading()
         self._loop.call_later(self._delay_s, self._deliver, data)
 
     def end(self) -> None:
-        """The sender has closed its side: so will the receiver's, after all that is under way."""
+        """Close the receiver's side after all data in flight, since the sender has closed its side."""
         self._loop.call_later(self._delay_s, self._close)
 
     def _deliver(self, data: bytes) -> None:
@@ -98,7 +98,7 @@ class _Direction:
 
 
 class _End(asyncio.BufferedProtocol):
-    """One end of a proxied connection."""
+    """An end of a proxied connection."""
 
     def __init__(self, out: _Direction) -> None:
         self._out = out
@@ -111,7 +111,7 @@ class _End(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
-        return self._view[: max(1, self._out.room)]
+        return self._view[: max(1, self._out.available)]
 
     def buffer_updated(self, count: int) -> None:
         self._out.take(bytes(self._view[:count]))
@@ -125,7 +125,7 @@ async def _serve(port: int, target: int, *, delay_s: float, in_flight: int) -> a
     loop = asyncio.get_running_loop()
 
     class Client(_End):
-        """The end that a client has connected to."""
+        """The end to which a client has connected."""
 
         def __init__(self) -> None:
             super().__init__(_Direction(delay_s=delay_s, in_flight=in_flight))
@@ -162,9 +162,9 @@ def _listens(port: int) -> bool:
 
 
 def main() -> None:
-    """Run the proxies until the process is ended."""
+    """Run the proxies until the process is stopped."""
     parser = argparse.ArgumentParser(prog="distance", description=__doc__)
-    parser.add_argument("--delay-ms", type=float, required=True, help="of one way")
+    parser.add_argument("--delay-ms", type=float, required=True, help="one-way delay")
     parser.add_argument("--in-flight", type=int, default=STOCK_IN_FLIGHT, help="bytes per connection and direction")
     parser.add_argument("routes", nargs="+", metavar="FROM:TO", help="ports of this machine")
     options = parser.parse_args()

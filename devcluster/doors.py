@@ -1,7 +1,7 @@
-"""Further ways into a development cluster, one listener each: TLS, mutual TLS, passwords over TLS, tokens over TLS.
+"""Additional listeners of a development cluster: TLS, mutual TLS, passwords over TLS, tokens over TLS.
 
-One broker with all doors open stands for a whole zoo of clusters. Principals: over TLS alone a client is anonymous, a
-certificate names `CN=link`, a token its subject.
+A broker with all of them represents many kinds of clusters. Principals: over TLS alone a client is anonymous, a client
+certificate gives `CN=link`, a token its subject.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from devcluster.tls import Certificates
 
 Door = Literal["TLS", "MTLS", "PASSWORDS", "TOKENS"]
 DOORS: tuple[Door, ...] = get_args(Door)
-PRINCIPALS = ("User:ANONYMOUS", "User:CN=link")  # besides those of `access.py`; all may do everything
+PRINCIPALS = ("User:ANONYMOUS", "User:CN=link")  # besides those of `access.py`; all are super users
 AUDIENCE = "kafka"  # of tokens
 _PROTOCOL: Mapping[Door, str] = {"TLS": "SSL", "MTLS": "SSL", "PASSWORDS": "SASL_SSL", "TOKENS": "SASL_SSL"}
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"
@@ -22,7 +22,7 @@ _OAUTH = "org.apache.kafka.common.security.oauthbearer"
 def door_properties(
     ports: Mapping[Door, int], *, certificates: Certificates, known: Mapping[str, object], jwks_url: str
 ) -> dict[str, object]:
-    """Return what makes a broker with the settings `known` listen at these doors, too."""
+    """Return the settings that add these listeners to a broker with the settings `known`."""
     settings: dict[str, object] = {}
     for name in ("listeners", "advertised.listeners"):
         settings[name] = ",".join([str(known[name]), *(f"{door}://{LOOPBACK}:{port}" for door, port in ports.items())])
@@ -44,7 +44,7 @@ def door_properties(
 
 
 def door_security(door: Door, *, certificates: Certificates) -> dict[str, str]:
-    """Return the Java clients' properties for a door, without what signs in over SASL."""
+    """Return the Java clients' properties for a listener, without the SASL login."""
     settings = {
         "security.protocol": _PROTOCOL[door],
         "ssl.truststore.type": "PEM",
@@ -57,7 +57,7 @@ def door_security(door: Door, *, certificates: Certificates) -> dict[str, str]:
 
 
 def jvm_flags(jwks_url: str) -> list[str]:
-    """Return what a JVM needs before it asks that address for keys or tokens (since Kafka 3.9.1)."""
+    """Return the flags that permit a JVM to fetch keys or tokens from that address (since Kafka 3.9.1)."""
     return [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={jwks_url}"] if jwks_url else []
 
 
@@ -81,7 +81,7 @@ def _tokens(jwks_url: str) -> dict[str, object]:
 
 
 def _split(pem: Path) -> tuple[str, str]:
-    """Part a file into key and certificates."""
+    """Return the private key and the certificates of a PEM file."""
     text = pem.read_text()
     start = text.index("-----BEGIN CERTIFICATE-----")
     return text[:start], text[start:]

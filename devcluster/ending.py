@@ -1,6 +1,6 @@
-"""A program that is told to end (SIGTERM) or interrupted (SIGINT) puts away what it began, as after Ctrl-C.
+"""Clean shutdown of a program on SIGTERM or SIGINT, as after Ctrl-C.
 
-A shell without job control starts what runs in the background with SIGINT ignored, and Python leaves it so.
+A shell without job control starts background programs with SIGINT ignored, and Python keeps it ignored.
 """
 
 import signal
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-INTERRUPTED = 128 + signal.SIGINT  # the exit status that shells expect of a program that was
+INTERRUPTED = 128 + signal.SIGINT  # the exit status that shells expect of an interrupted program
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise KeyboardInterrupt in the main thread, which this has to be called from, for either signal."""
+    """Raise KeyboardInterrupt in the main thread for either signal; must be entered in the main thread."""
     before = {number: signal.signal(number, _interrupt) for number in SIGNALS}
     try:
         yield

@@ -1,8 +1,8 @@
 """Kafka clusters in KRaft mode on this machine: start, stop, kill, pause, and credentials for three kinds of users.
 
-Each broker is also a controller. Clients come in over SASL with SCRAM or PLAIN (or without any security); brokers and
-controllers talk to each other as the user `broker` over SASL PLAIN, so that nobody is a super user without a password.
-Nothing is allowed that no ACL allows. Knows nothing of links and mirrors.
+Each broker is also a controller. Clients connect over SASL with SCRAM or PLAIN (or without any security); brokers and
+controllers authenticate to each other as the user `broker` over SASL PLAIN, so that there is no super user without a password.
+Everything that no ACL allows is denied. Must not know links and mirrors.
 """
 
 import os
@@ -25,18 +25,18 @@ from devcluster.ports import LOOPBACK, free_port
 from devcluster.processes import STOP_TIMEOUT_S, Process
 from devcluster.tls import certificates_in, write_certificates
 
-# the brokers that are installed; `make test KAFKA=4.4.0` runs the suite against others than the usual newest ones
+# The installed brokers; `make test KAFKA=4.4.0` runs the suite against a version other than the usual newest one.
 NEWEST, OLDEST = os.environ.get("KAFKA_VERSION") or "4.3.1", "3.9.1"
 START_TIMEOUT_S = 240.0  # about 5 s on two idle cores; a loaded machine needs much longer
 FORMAT_TIMEOUT_S = 180.0
 LOG_SETTINGS = Path(__file__).with_name("conf") / "log4j2.properties"
 OLD_LOG_SETTINGS = LOG_SETTINGS.with_name("log4j.properties")  # of brokers before Kafka 4
-# a small heap and shared class data: a broker that starts quickly and leaves room for its neighbours
+# A small heap and shared class data: brokers start fast and leave memory for each other.
 JVM_FLAGS = ("-Xshare:auto", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
 
 
 class KafkaCluster:
-    """One local Kafka cluster; also a context manager that starts and stops it."""
+    """A local Kafka cluster; also a context manager that starts and stops it."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class KafkaCluster:
         heap: str = "512m",
         extra: Mapping[str, object] | None = None,
     ) -> None:
-        """Plan a cluster; nothing starts yet. Without `directory` the data lies in a temporary one and goes on stop.
+        """Plan a cluster without starting it. Without `directory` the data is in a temporary directory, deleted on stop.
 
-        `authorizer` defaults to yes where clients have names (SASL) and to no where they have none.
+        `authorizer` defaults to True for clients with names (SASL) and to False otherwise.
         """
         named = security.startswith("SASL")
         if authorizer and not named:
@@ -83,17 +83,17 @@ class KafkaCluster:
         ]  # fmt: skip
 
     def with_doors(self, *, jwks_url: str) -> Self:
-        """Open all doors of `doors.py` on every broker, before it starts; tokens are checked with the keys at `jwks_url`."""
+        """Add all listeners of `doors.py` to every broker, before it starts; `jwks_url` has the keys that verify tokens."""
         self._plans = [replace(plan, doors={door: free_port() for door in DOORS}, jwks_url=jwks_url) for plan in self._plans]
         return self
 
     def with_classes(self, folder: Path) -> Self:
-        """Let the brokers load compiled classes of this folder besides Kafka's, such as a policy; before they start."""
+        """Add compiled classes of this folder, such as a policy, to the brokers' class path, before they start."""
         self._classes = folder
         return self
 
     def behind_proxy(self) -> Self:
-        """Add a listener to every broker, before it starts, whose clients come through a proxy of the caller's (`routes`)."""
+        """Add a listener to every broker, before it starts, for clients that connect through the caller's proxy (`routes`)."""
         self._plans = [replace(plan, proxied_port=free_port(), proxy_port=free_port()) for plan in self._plans]
         return self
 
@@ -104,12 +104,12 @@ class KafkaCluster:
 
     @property
     def routes(self) -> list[tuple[int, int]]:
-        """Where a proxy has to listen, and where it leads, one pair of ports per broker; only of a proxied cluster."""
+        """Pairs of ports, one per broker of a proxied cluster: where a proxy has to listen, and where it connects to."""
         return [(plan.proxy_port, plan.proxied_port) for plan in self._plans if plan.proxied_port]
 
     @property
     def has_authorizer(self) -> bool:
-        """Whether ACLs are enforced."""
+        """True if ACLs are enforced."""
         return self._plans[0].authorizer
 
     @property
@@ -118,16 +118,16 @@ class KafkaCluster:
         return [plan.node for plan in self._plans]
 
     def client(self, user: str = access.ADMIN, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
-        """Return librdkafka properties with which `user` connects; quiet, since brokers come and go here on purpose."""
+        """Return librdkafka properties for `user`; its log is off, since brokers are stopped here on purpose."""
         security = access.client_security(self, user=user, mechanism=mechanism)
         return {"bootstrap.servers": self.bootstrap, "log_level": "0", **security}
 
     def client_properties(self, user: str = access.ADMIN, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
-        """Return the same as properties of the Java clients."""
+        """Return the properties of the Java clients for `user`."""
         return {"bootstrap.servers": self.bootstrap, **access.java_security(self, user=user, mechanism=mechanism)}
 
     def door_properties(self, door: Door) -> dict[str, str]:
-        """Return the Java clients' properties for a door, without what signs in over SASL."""
+        """Return the Java clients' properties for an additional listener, without the SASL login."""
         servers = ",".join(f"{LOOPBACK}:{plan.doors[door]}" for plan in self._plans)
         return {"bootstrap.servers": servers, **door_security(door, certificates=self.certificates)}
 
@@ -137,7 +137,7 @@ class KafkaCluster:
         return {**self.client_properties(user, mechanism=mechanism), "bootstrap.servers": bootstrap}
 
     def start(self) -> Self:
-        """Format the storage, start all brokers, wait until they answer, and give `app` its ACLs. About 5 s."""
+        """Format the storage, start all brokers, wait until they respond, and create the ACLs of `app`. About 5 s."""
         if "SSL" in self.security or self._plans[0].doors:
             write_certificates(self.directory / "tls")
         try:
@@ -155,16 +155,16 @@ class KafkaCluster:
         return self
 
     def wait_ready(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until every broker is known to the cluster and answers an administrator."""
+        """Wait until every broker is in the cluster's metadata and responds to an admin client."""
         for process in self._processes.values():
             process.wait_until(lambda: access.known_brokers(self) == set(self.brokers), timeout_s=timeout_s)
 
     def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop all brokers, the data of a temporary cluster goes too. Safe to repeat."""
+        """Stop all brokers and delete the data of a temporary cluster. Safe to repeat."""
         for process in self._processes.values():
             process.resume()
         if len(self._processes) > 1:
-            self.kill_all()  # an orderly stop of a whole quorum waits for a majority that goes away
+            self.kill_all()  # a clean stop of a whole quorum would wait for a majority that is stopping too
         for process in self._processes.values():
             process.stop(timeout_s=timeout_s)
         self._processes.clear()
@@ -177,28 +177,28 @@ class KafkaCluster:
             self.kill(node)
 
     def kill(self, broker: int = 0) -> None:
-        """Kill one broker with SIGKILL, as a power cut would."""
+        """Kill a broker with SIGKILL, as a power failure would."""
         self._processes[broker].kill()
 
     def pause(self, broker: int = 0) -> None:
-        """Freeze one broker (SIGSTOP): connections stay open, nothing answers."""
+        """Freeze a broker (SIGSTOP): connections stay open, but it does not respond."""
         self._processes[broker].pause()
 
     def resume(self, broker: int = 0) -> None:
-        """Let a frozen broker go on (SIGCONT)."""
+        """Continue a frozen broker (SIGCONT)."""
         self._processes[broker].resume()
 
     def fill_disk(self, broker: int = 0) -> None:
-        """Let no file of a broker grow any more, as if its disk were full, until `restart`. It closes the disk and ends."""
+        """Prevent all files of a broker from growing, like a full disk, until `restart`. The broker then shuts down."""
         _, most = resource.prlimit(self.pid(broker), resource.RLIMIT_FSIZE)
         resource.prlimit(self.pid(broker), resource.RLIMIT_FSIZE, (0, most))
 
     def running(self, broker: int = 0) -> bool:
-        """Tell whether a broker's process has not ended."""
+        """Return whether a broker's process is running."""
         return self._processes[broker].running()
 
     def restart(self, broker: int = 0, *, wait: bool = True) -> None:
-        """Stop one broker if it still runs and start it on the same port and data."""
+        """Stop a broker if it is running and start it on the same port and data."""
         self._processes[broker].stop()
         self._launch(self._plans[broker])
         if wait:
@@ -224,7 +224,7 @@ class KafkaCluster:
         java = parts.program("java", package="openjdk-17-jre-headless")
         archive = parts.archive_flags(parts.KAFKA_ARCHIVE) if self.version == NEWEST else []
         classpath = parts.kafka_classpath(version=self.version)
-        if self._classes is not None:  # behind the jars: a class archive holds their path as its prefix
+        if self._classes is not None:  # after the jars: a class data archive requires their path as prefix
             classpath = f"{classpath}:{self._classes}"
         return [java, *JVM_FLAGS, *archive, *flags, "-cp", classpath]
 
@@ -232,7 +232,7 @@ class KafkaCluster:
         plan.directory.mkdir(parents=True, exist_ok=True)
         plan.settings_file.touch(mode=0o600)
         plan.settings_file.write_text(broker_properties(plan))
-        # passwords go through a private file: the arguments of a process are for everybody to read
+        # Passwords go through a private file: every user can read the arguments of a process.
         arguments = plan.directory / "format.args"
         arguments.touch(mode=0o600)
         words = ["kafka.tools.StorageTool", "format", f"--cluster-id={self.cluster_id}", "-c", str(plan.settings_file)]

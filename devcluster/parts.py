@@ -1,6 +1,6 @@
-"""Where the third-party parts lie that `make setup` installs, and a clear word when they are missing.
+"""Paths of the third-party parts that `make setup` installs, and clear errors if they are missing.
 
-Knows paths only; starts nothing.
+Knows only paths; starts nothing.
 """
 
 import shutil
@@ -8,17 +8,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 VAR = ROOT / "var"
-PARTS = (VAR / "parts").resolve()  # one folder may serve several checkouts: class archives hold its path
-KAFKA_ARCHIVE = PARTS / "kafka.jsa"  # both made by devcluster/archive.py; the programs start without them, too
+PARTS = (VAR / "parts").resolve()  # a folder may serve several checkouts: class data archives contain its path
+KAFKA_ARCHIVE = PARTS / "kafka.jsa"  # both written by devcluster/archive.py; the programs start without them, too
 SPARK_ARCHIVE = PARTS / "spark.jsa"
 
 
 class PartsMissingError(RuntimeError):
-    """A program or a jar that `make setup` installs is not there."""
+    """A program or jar that `make setup` installs is missing."""
 
 
 def kafka_classpath(*, version: str) -> str:
-    """Return the class path of one Kafka version's jars, in a stable order."""
+    """Return the class path with the jars of a Kafka version, in a stable order."""
     folder = PARTS / "kafka"
     if not (folder / f"kafka_2.13-{version}.jar").exists():
         folder = PARTS / f"kafka-{version}"
@@ -26,17 +26,17 @@ def kafka_classpath(*, version: str) -> str:
 
 
 def spark_jars() -> list[Path]:
-    """Return the jars that teach Spark to read Kafka."""
+    """Return the jars of Spark's Kafka source."""
     return _jars(PARTS / "spark", needs="spark-sql-kafka-0-10_*.jar")
 
 
 def archive_flags(archive: Path) -> list[str]:
-    """Return the JVM flag that uses a class archive, none when it has not been made."""
+    """Return the JVM flag for a class data archive; none if it does not exist."""
     return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
 
 def program(name: str, *, package: str) -> str:
-    """Return the path of an installed program, or name the package that brings it."""
+    """Return the path of an installed program, or raise an error with the package that contains it."""
     found = shutil.which(name)
     if found is None:
         raise PartsMissingError(f"`{name}` is not installed. Run `make setup`, or install the Debian package {package}.")

@@ -1,7 +1,7 @@
 """Free TCP ports on 127.0.0.1 that stay free while a program restarts.
 
-Knows only sockets. Ports the kernel hands out by itself (bind to port 0) lie in the range it also uses for outgoing
-connections, so such a port can be taken while a killed broker is down. Ports below that range cannot.
+Ports that the kernel assigns (bind to port 0) are in the range that it also uses for outgoing connections, so such a port can
+be taken while a killed broker is down. Ports below that range cannot.
 """
 
 import secrets
@@ -9,16 +9,16 @@ import socket
 
 LOOPBACK = "127.0.0.1"
 FIRST_PORT = 12_000
-END_PORT = 32_000  # Linux hands out ports from 32,768 upwards
+END_PORT = 32_000  # Linux assigns ports from 32,768 upwards
 ATTEMPTS = 200
 
 _given: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a port nobody listens on and that this process has not handed out before."""
+    """Return a port that is not in use and that this process has not returned before."""
     for _ in range(ATTEMPTS):
-        # not `random`: test runs that share a seed would all try the same ports
+        # Not `random`: test runs with the same seed would all try the same ports.
         port = FIRST_PORT + secrets.randbelow(END_PORT - FIRST_PORT)
         if port not in _given and _can_bind(port):
             _given.add(port)
@@ -27,12 +27,12 @@ def free_port() -> int:
 
 
 def preferred_port(port: int) -> int:
-    """Return this port if nobody has it, else a free one."""
+    """Return this port if it is free, else another free port."""
     return port if _can_bind(port) else free_port()
 
 
 def accepts(port: int, *, timeout_s: float = 0.5) -> bool:
-    """Tell whether something accepts connections on this port."""
+    """Return whether connections to this port are accepted."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=timeout_s):
             return True

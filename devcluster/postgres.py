@@ -1,4 +1,4 @@
-"""A PostgreSQL server on a free port of this machine, for the database part of the tests. Data goes when it stops.
+"""A PostgreSQL server on a free port of this machine, for database tests. Its data is deleted when it stops.
 
 PostgreSQL refuses to run as root; started by root it runs as the user `postgres`, which Debian's package creates.
 """
@@ -25,12 +25,12 @@ DATABASE = "postgres"
 
 
 class PostgresServer:
-    """One local server with one user; also a context manager that starts and stops it."""
+    """A local server with a single user; also a context manager that starts and stops it."""
 
     def __init__(self, *, settings: Mapping[str, str] | None = None) -> None:
         """Plan a server in a temporary folder, with additional ``settings`` of postgresql.conf."""
         self.port = free_port()
-        self._settings = {"fsync": "off", **(settings or {})}  # a test database need not survive a power cut
+        self._settings = {"fsync": "off", **(settings or {})}  # a test database need not survive a power failure
         self._password = secrets.token_hex(16)
         self._directory = Path(tempfile.mkdtemp(prefix="postgres-"))
         self._process: Process | None = None
@@ -45,7 +45,7 @@ class PostgresServer:
         password = self._directory / "password"
         password.touch(mode=0o600)
         password.write_text(self._password)
-        self._give_away()
+        self._change_owner()
         data = str(self._directory / "data")
         self._run("initdb", "-D", data, "-U", SYSTEM_USER, "-A", "scram-sha-256", f"--pwfile={password}", "--no-sync")
         password.unlink()
@@ -60,12 +60,12 @@ class PostgresServer:
         self._process.wait_until(lambda: accepts(self.port), timeout_s=START_TIMEOUT_S)
 
     def kill(self) -> None:
-        """Kill the server with SIGKILL; its data stay."""
+        """Kill the server with SIGKILL; its data stays."""
         if self._process is not None:
             self._process.kill()
 
     def pause(self) -> None:
-        """Freeze the server: the kernel accepts connections, and nothing answers."""
+        """Freeze the server: the kernel accepts connections, but nothing responds."""
         if self._process is not None:
             self._process.pause()
 
@@ -88,7 +88,7 @@ class PostgresServer:
         """Stop the server."""
         self.stop()
 
-    def _give_away(self) -> None:
+    def _change_owner(self) -> None:
         if os.geteuid() == 0:
             for path in (self._directory, *self._directory.iterdir()):
                 shutil.chown(path, SYSTEM_USER)

@@ -1,8 +1,7 @@
-"""Start a program, wait until it is ready, stop it, and leave nothing behind.
+"""Start programs, wait until they are ready, stop them, and leave no process behind.
 
-Knows nothing about what it starts. Every child gets a session of its own (so Ctrl-C reaches only us, who stop the
-children in order), writes to a log file, and is named to the watcher of `guard.py`, which kills it when this process
-dies in whatever way.
+Does not know the programs. Every child gets a session of its own (so Ctrl-C reaches only this process, which stops the children
+in order) and writes to a log file. The watcher of `guard.py` kills it when this process ends in any way.
 """
 
 import contextlib
@@ -26,10 +25,10 @@ _guards: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
 class ProcessFailedError(RuntimeError):
-    """A program ended, or was not ready in time; the message carries the tail of its log."""
+    """A program ended, or was not ready in time; the message has the tail of its log."""
 
 
-def _tell_guard(line: str) -> None:
+def _send_to_guard(line: str) -> None:
     with _guard_lock:
         watcher = _guards.get(os.getpid())
         if watcher is None:
@@ -46,22 +45,22 @@ def _tell_guard(line: str) -> None:
 def run(
     command: Sequence[str], *, text: str = "", env: Mapping[str, str], cwd: Path, timeout_s: float
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a short program to its end with `text` as its input; it dies with this process like every other one."""
+    """Run a short program to its end with `text` as its input; it is killed with this process, like the others."""
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
         env={**os.environ, **env}, start_new_session=True,
     ) as popen:  # fmt: skip
-        _tell_guard(f"+{popen.pid}")
+        _send_to_guard(f"+{popen.pid}")
         try:
             output, errors = popen.communicate(text, timeout_s)
         finally:
             guard.kill_session(popen.pid)
-            _tell_guard(f"-{popen.pid}")
+            _send_to_guard(f"-{popen.pid}")
     return subprocess.CompletedProcess(command, popen.returncode, output, errors)
 
 
 class Process:
-    """One running program with its log file."""
+    """A running program with its log file."""
 
     def __init__(
         self,
@@ -73,9 +72,9 @@ class Process:
         cwd: Path | None = None,
         withheld: str | None = None,
     ) -> None:
-        """Start the program at once; `env` is added to this process's environment.
+        """Start the program; `env` is added to this process's environment.
 
-        What begins with `withheld` is not inherited.
+        Variables that begin with `withheld` are not inherited.
         """
         inherited = {key: value for key, value in os.environ.items() if withheld is None or not key.startswith(withheld)}
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +86,7 @@ class Process:
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=cwd,
                 env={**inherited, **(env or {})}, start_new_session=True,
             )  # fmt: skip
-        _tell_guard(f"+{self.pid}")
+        _send_to_guard(f"+{self.pid}")
 
     @property
     def pid(self) -> int:
@@ -95,48 +94,50 @@ class Process:
         return self._popen.pid
 
     def running(self) -> bool:
-        """Tell whether the program itself has not ended."""
+        """Return whether the program itself is running."""
         return self._popen.poll() is None
 
     def wait_until(self, ready: Callable[[], bool], *, timeout_s: float, poll_s: float = POLL_S) -> None:
-        """Wait for readiness; raise with the log's tail when the program ends or the time is over."""
+        """Wait for readiness; raise ProcessFailedError with the log's tail if the program ends or the time is over."""
         deadline = time.monotonic() + timeout_s
         while not ready():
             if not self.running():
-                raise ProcessFailedError(self._story(f"ended with code {self._popen.returncode} before it was ready"))
+                raise ProcessFailedError(
+                    self._message_with_log(f"ended with code {self._popen.returncode} before it was ready")
+                )
             if time.monotonic() > deadline:
-                raise ProcessFailedError(self._story(f"was not ready after {timeout_s:.0f} s"))
+                raise ProcessFailedError(self._message_with_log(f"was not ready after {timeout_s:.0f} s"))
             time.sleep(poll_s)
 
     def wait_until_ended(self, *, timeout_s: float) -> None:
-        """Wait for the end of a program that ends by itself; raise with the log's tail when it failed."""
+        """Wait for a program that ends on its own; raise ProcessFailedError with the log's tail if it failed."""
         try:
             code = self._popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise ProcessFailedError(self._story(f"had not ended after {timeout_s:.0f} s")) from None
+            raise ProcessFailedError(self._message_with_log(f"had not ended after {timeout_s:.0f} s")) from None
         self.kill()
         if code:
-            raise ProcessFailedError(self._story(f"ended with code {code}"))
+            raise ProcessFailedError(self._message_with_log(f"ended with code {code}"))
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the program's process group; a program that has ended is no error."""
+        """Send a signal to the program's process group; does nothing if the program has ended."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
     def pause(self) -> None:
-        """Freeze the program: its connections stay open and nothing answers."""
+        """Freeze the program: its connections stay open, but it does not respond."""
         self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a frozen program go on."""
+        """Continue a frozen program."""
         self.signal(signal.SIGCONT)
 
     def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Ask the program to end, kill its whole session after the time limit. Safe to repeat."""
+        """Send SIGTERM to the program; kill its whole session after the time limit. Safe to repeat."""
         if self.running():
             self.signal(signal.SIGTERM)
-            self.resume()  # a frozen program hears TERM only when it runs again
+            self.resume()  # a frozen program handles SIGTERM only when it runs again
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._popen.wait(timeout_s)
         self.kill()
@@ -144,16 +145,16 @@ class Process:
     def kill(self) -> None:
         """Kill the program and everything in its session at once. Safe to repeat."""
         if self._gone:
-            return  # its id may belong to somebody else by now
-        if self.running() or not Path(f"/proc/{self.pid}").exists():  # else the id is somebody else's by now
+            return  # its id may have been reused
+        if self.running() or not Path(f"/proc/{self.pid}").exists():  # otherwise the id has been reused
             guard.kill_session(self.pid)
         self._popen.wait(STOP_TIMEOUT_S)
         self._gone = True
-        _tell_guard(f"-{self.pid}")
+        _send_to_guard(f"-{self.pid}")
 
     def log_tail(self, *, lines: int = LOG_TAIL_LINES) -> str:
         """Return the last lines of the log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
-    def _story(self, what: str) -> str:
+    def _message_with_log(self, what: str) -> str:
         return f"{self.name} {what}. The end of its log ({self.log}):\n{self.log_tail()}"

@@ -1,6 +1,6 @@
-"""A Redis server on a free port of this machine, with a password, without persistence unless asked for.
+"""A Redis server on a free port of this machine, with a password, and without persistence by default.
 
-Knows nothing of what is stored in it. The password is in a file that only the user can read, never in a process argument.
+Does not know the stored data. The password is in a file that only the user can read, never in a process argument.
 """
 
 import secrets
@@ -20,12 +20,12 @@ START_TIMEOUT_S = 60.0
 
 
 class RedisServer:
-    """One local Redis server; also a context manager that starts and stops it."""
+    """A local Redis server; also a context manager that starts and stops it."""
 
     def __init__(
         self, *, directory: Path | None = None, append_only: bool = False, port: int | None = None, password: str | None = None
     ) -> None:
-        """Plan a server. Without `directory` it works in a temporary one that goes on stop; without `password` it makes one."""
+        """Plan a server. Without `directory` it uses a temporary one, deleted on stop; without `password` it creates one."""
         self.port = port or free_port()
         self._password = password or secrets.token_urlsafe(24)
         self._append_only = append_only
@@ -39,7 +39,7 @@ class RedisServer:
         return f"redis://:{self._password}@{LOOPBACK}:{self.port}/0"
 
     def start(self) -> Self:
-        """Start the server and wait until it answers. About 0.1 s."""
+        """Start the server and wait until it responds. About 0.1 s."""
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [
             parts.program("redis-server", package="redis-server"),
@@ -48,7 +48,7 @@ class RedisServer:
             *("--appendonly", "yes" if self._append_only else "no"),
         ]
         self._process = Process(command, name="redis", log=self.directory / "redis.log")
-        self._process.wait_until(self._answers, timeout_s=START_TIMEOUT_S)
+        self._process.wait_until(self._responds, timeout_s=START_TIMEOUT_S)
         return self
 
     def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
@@ -59,12 +59,12 @@ class RedisServer:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def kill(self) -> None:
-        """Kill the server with SIGKILL; `start` brings it back on the same port."""
+        """Kill the server with SIGKILL; `start` restarts it on the same port."""
         if self._process is not None:
             self._process.kill()
 
     def forget(self) -> None:
-        """Remove the data of a server that was killed."""
+        """Delete the data of a killed server."""
         shutil.rmtree(self.directory / "appendonlydir", ignore_errors=True)
 
     def __enter__(self) -> Self:
@@ -81,7 +81,7 @@ class RedisServer:
         path.write_text(f"requirepass {self._password}\nmasterauth {self._password}\n")
         return str(path)
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         with redis.Redis.from_url(self.url, socket_timeout=1.0) as client:
             try:
                 return bool(client.ping())

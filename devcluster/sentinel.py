@@ -1,4 +1,4 @@
-"""A Redis primary with one replica and three sentinels on free ports of this machine, for tests of a failover.
+"""A Redis primary with a replica and three sentinels on free ports of this machine, for failover tests.
 
 The sentinels have a password of their own. Nothing is persisted.
 """
@@ -23,7 +23,7 @@ DOWN_AFTER_MS = 1_000
 
 
 class SentinelRedis:
-    """One service; also a context manager that starts and stops all of its processes."""
+    """A Sentinel service; also a context manager that starts and stops all of its processes."""
 
     def __init__(self) -> None:
         """Plan the processes in a temporary folder."""
@@ -52,7 +52,7 @@ class SentinelRedis:
         return self
 
     def primary(self) -> int:
-        """Return the port of the primary, as the first sentinel that answers knows it."""
+        """Return the port of the primary, from the first sentinel that responds."""
         for port in self.sentinel_ports:
             with self._sentinel(port) as client:
                 return int(client.sentinel_get_master_addr_by_name(SERVICE)[1])
@@ -67,7 +67,7 @@ class SentinelRedis:
         self._processes[port].pause()
 
     def resume(self, port: int) -> None:
-        """Continue a frozen one."""
+        """Continue a frozen server or sentinel."""
         self._processes[port].resume()
 
     def stop(self) -> None:

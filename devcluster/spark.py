@@ -1,11 +1,11 @@
-"""An embedded Spark Connect server: one JVM with local executors, for the demo, the tests and small deployments.
+"""An embedded Spark Connect server: a JVM with local executors, for the demo, the tests and small deployments.
 
-Runs the Spark that the `pyspark` package brings, with the jars that read Kafka. Knows nothing of the jobs; executors
-find them because this project's root is on their path.
+Runs the Spark of the `pyspark` package, with the jars of the Kafka source. Must not know the jobs; executors find them because
+this project's root is on their path.
 
-Whoever may open a session runs code as this user, so clients need a token, and Spark's processes a secret of their own. Both
-are in a file that only the user can read. Nor does Spark inherit the settings of the product, which hold the keys of all
-credentials: it gets what it needs with each plan.
+A client that may open a session can run code as this user, so clients need a token, and Spark's processes a secret of their
+own. Both are in a file that only the user can read. Spark does not inherit the settings of the product, which hold the keys of
+all credentials: it gets what it needs with each plan.
 """
 
 import os
@@ -27,25 +27,25 @@ from devcluster.ports import LOOPBACK, accepts, free_port
 from devcluster.processes import STOP_TIMEOUT_S, Process
 
 FIRST_QUERY_TIMEOUT_S = 240.0  # a few seconds on two idle cores
-FIRST_QUERY_RETRIES = 3  # a server that has ended does not come back by itself; the default repeats for ten minutes
+FIRST_QUERY_RETRIES = 3  # a server that has ended is not restarted automatically; the default retries for ten minutes
 THREAD_DUMP_S = 2.0
 START_TIMEOUT_S = 240.0  # about 12 s on two idle cores, a minute on busy ones
-MASTER = "local[16,8]"  # 16 tasks at a time, each may fail 8 times
+MASTER = "local[16,8]"  # 16 concurrent tasks, each may fail 8 times
 PRELOAD_VARIABLE = "DEVCLUSTER_PRELOAD"  # read by warm_daemon.py
 PRELOAD = ("pandas", "pyarrow", "pyspark.sql.pandas.serializers", "linkengine.copyjob.spark", "linkengine.copyjob.worker")
-DETACHED_TIMEOUT = "1h"  # for so long a copy worker goes on whose Celery worker is gone
+DETACHED_TIMEOUT = "1h"  # how long a copy worker continues without its Celery worker
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 def write_secrets(path: Path, *, token: str) -> None:
-    """Write the properties file with Spark's secrets: the token that clients need, and a new secret of Spark's processes."""
+    """Write the properties file with Spark's secrets: the token for clients, and a new secret for Spark's processes."""
     path.touch(mode=0o600)
     values = {"spark.connect.authenticate.token": token, "spark.authenticate.secret": secrets.token_hex(32)}
     path.write_text("".join(f"{name} {value}\n" for name, value in values.items()))
 
 
 class SparkConnectServer:
-    """One local Spark Connect server; also a context manager that starts and stops it."""
+    """A local Spark Connect server; also a context manager that starts and stops it."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class SparkConnectServer:
         preload: Sequence[str] = PRELOAD,
         extra: Mapping[str, object] | None = None,
     ) -> None:
-        """Plan a server. Without `directory` it works in a temporary one that goes on stop.
+        """Plan a server. Without `directory` it uses a temporary one, deleted on stop.
 
-        `preload` names modules that Python workers have imported when they begin. Without `token` it makes one.
+        `preload` are modules that Python workers have imported when they start. Without `token` it creates one.
         """
         self.port = port or free_port()
         self._token = token or secrets.token_urlsafe(32)
@@ -76,17 +76,17 @@ class SparkConnectServer:
     def url(self) -> str:
         """The address for `SparkSession.builder.remote`, token included.
 
-        PySpark sends a `token` over TLS only. It sends other parameters as headers of each call, and this is the token's.
+        PySpark sends a `token` over TLS only. It sends other parameters as headers of each call, as is done with this token.
         """
         return f"{self.address}/;authorization=Bearer%20{self._token}"
 
     @property
     def address(self) -> str:
-        """The address without the token, to be shown."""
+        """The address without the token, for display."""
         return f"sc://{LOOPBACK}:{self.port}"
 
     def start(self) -> Self:
-        """Start the server and wait until it has answered a query."""
+        """Start the server and wait until it has run a query."""
         self._scratch.mkdir(parents=True, exist_ok=True)
         write_secrets(self._secrets, token=self._token)
         self._process = Process(
@@ -108,16 +108,16 @@ class SparkConnectServer:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def kill(self) -> None:
-        """Kill the server and its Python workers with SIGKILL; `start` brings it back on the same port."""
+        """Kill the server and its Python workers with SIGKILL; `start` restarts it on the same port."""
         if self._process is not None:
             self._process.kill()
 
     def pause(self) -> None:
-        """Freeze the server (SIGSTOP): it takes connections and answers nothing. Its Python workers go on."""
+        """Freeze the server (SIGSTOP): it accepts connections but does not respond. Its Python workers continue."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a frozen server go on (SIGCONT)."""
+        """Continue a frozen server (SIGCONT)."""
         os.kill(self.pid, signal.SIGCONT)
 
     @property
@@ -166,7 +166,7 @@ class SparkConnectServer:
         ]
 
     def _jvm_flags(self) -> list[str]:
-        # a server that is killed does not tidy up: what it leaves goes with its directory
+        # A killed server does not clean up: its files are deleted with its directory.
         return ["-Xshare:auto", *parts.archive_flags(parts.SPARK_ARCHIVE), f"-Djava.io.tmpdir={self._scratch}"]
 
     def _settings(self) -> dict[str, object]:
@@ -179,12 +179,12 @@ class SparkConnectServer:
             "spark.connect.execute.manager.detachedTimeout": DETACHED_TIMEOUT,
             "spark.python.daemon.module": "devcluster.warm_daemon",
             "spark.ui.enabled": "false",
-            "spark.python.worker.reuse": "true",  # Spark ends idle ones after a minute in which no task began or ended
+            "spark.python.worker.reuse": "true",  # Spark ends idle workers after a minute in which no task began or ended
             "spark.sql.shuffle.partitions": 4,
             "spark.sql.warehouse.dir": self.directory / "warehouse",
             "spark.local.dir": self._scratch,
             "spark.log.level": "WARN",
-            # a record too large for the heap fails the comparison that reads it; by default Spark would end, and all copying
+            # A record too large for the heap fails only the query that reads it; by default Spark, and all copying, would end.
             "spark.executor.killOnFatalError.depth": 0,
         }
 
@@ -196,33 +196,33 @@ class SparkConnectServer:
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": path,
             PRELOAD_VARIABLE: ",".join(self._preload),
-            "PYTHONHASHSEED": "0",  # Spark wants the same hashes in every worker
+            "PYTHONHASHSEED": "0",  # Spark requires the same hashes in every worker
         }
 
     def _first_query(self) -> None:
-        from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - a second of imports, not for everybody
+        from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - imports take a second
         from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
 
         session = SparkSession.builder.remote(self.url).create()
         session.client.set_retry_policies([DefaultPolicy(max_retries=FIRST_QUERY_RETRIES)])
-        watch = Timer(FIRST_QUERY_TIMEOUT_S, self._end_with_story)
+        watch = Timer(FIRST_QUERY_TIMEOUT_S, self._kill_with_thread_dump)
         watch.daemon = True
         watch.start()
         try:
-            # through Python, so that the daemon of the workers is warm when the first job comes
-            assert session.range(0, 1, 1, 1).mapInArrow(_same, "id long").count() == 1
+            # Runs Python, so that the daemon of the workers is warm when the first job starts.
+            assert session.range(0, 1, 1, 1).mapInArrow(_unchanged, "id long").count() == 1
         finally:
             watch.cancel()
             session.stop()
 
-    def _end_with_story(self) -> None:
-        """End a server that hangs, with what its threads were at in its log; whoever waits for its answer hears of the end."""
+    def _kill_with_thread_dump(self) -> None:
+        """Kill a server that hangs, after a thread dump to its log; a caller that waits for it gets an error."""
         os.kill(self.pid, signal.SIGQUIT)
         time.sleep(THREAD_DUMP_S)
         self.kill()
 
 
-def _same(batches: Iterator[object]) -> Iterator[object]:
+def _unchanged(batches: Iterator[object]) -> Iterator[object]:
     return batches
 
 

@@ -1,7 +1,6 @@
-"""A Spark standalone cluster of plain processes: a master that recovers, and workers that come and go, with authentication.
+"""A Spark standalone cluster of plain processes with authentication: a master that recovers, and workers that can be killed.
 
-What runs on it is started by a Spark Connect server (``spark.py``) with ``connect_settings`` as its settings. Knows nothing of
-the jobs.
+Jobs are started by a Spark Connect server (``spark.py``) with ``connect_settings`` as its settings. Must not know the jobs.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.de
 
 
 class StandaloneCluster:
-    """One master and its workers; a context manager."""
+    """A master and its workers; a context manager."""
 
     def __init__(self, directory: Path, *, cores: int = 2, memory: str = "512m") -> None:
-        """Plan a master; ``cores`` and ``memory`` are those of each worker, which has one executor."""
+        """Plan a master; ``cores`` and ``memory`` are those of each worker, which has a single executor."""
         self._directory, self._cores, self._memory = directory, cores, memory
         self._port = free_port()
         self._secret = secrets.token_hex(16)
@@ -45,7 +44,7 @@ class StandaloneCluster:
 
     @property
     def connect_settings(self) -> Mapping[str, object]:
-        """Settings for a Connect server whose executors run here."""
+        """Settings for a Connect server whose executors run in this cluster."""
         path = os.pathsep.join([str(parts.ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         return {
             **self._authentication,
@@ -66,18 +65,18 @@ class StandaloneCluster:
         return self
 
     def start_master(self) -> None:
-        """Start the master, for the first time or again; it remembers its workers and applications."""
+        """Start the master, also after `kill_master`; it recovers its workers and applications."""
         ports = ["--host", LOOPBACK, "--port", str(self._port), "--webui-port", "0"]
         self._master = self._run(_MASTER, ports, name="spark-master")
         self._master.wait_until(lambda: accepts(self._port), timeout_s=START_TIMEOUT_S)
 
     def kill_master(self) -> None:
-        """kill -9."""
+        """Kill the master with SIGKILL."""
         assert self._master is not None
         self._master.kill()
 
     def add_worker(self) -> Process:
-        """Start one more worker."""
+        """Start another worker."""
         number = len(self.workers)
         place = self._directory / f"worker-{number}"
         sizes = ["--cores", str(self._cores), "--memory", "1g", "--work-dir", str(place)]
@@ -90,19 +89,19 @@ class StandaloneCluster:
         return worker
 
     def executors(self, worker: Process) -> list[psutil.Process]:
-        """Answer the executors of a worker."""
+        """Return the executors of a worker."""
         found = []
-        for one in psutil.Process(worker.pid).children(recursive=True):
-            with suppress(psutil.Error):  # it has just ended
-                if EXECUTOR in " ".join(one.cmdline()):
-                    found.append(one)
+        for process in psutil.Process(worker.pid).children(recursive=True):
+            with suppress(psutil.Error):  # the process has just ended
+                if EXECUTOR in " ".join(process.cmdline()):
+                    found.append(process)
         return found
 
     def stop(self) -> None:
         """Stop everything. Safe to repeat."""
-        for one in (*self.workers, self._master):
-            if one is not None:
-                one.kill()
+        for process in (*self.workers, self._master):
+            if process is not None:
+                process.kill()
 
     def __enter__(self) -> Self:
         return self
@@ -130,6 +129,6 @@ class StandaloneCluster:
             "SPARK_WORKER_OPTS": "-Dspark.worker.cleanup.enabled=false",
         }
         command = [str(spark_home() / "bin" / "spark-class"), main, *words, "--properties-file", str(properties)]
-        if main == _WORKER:  # the master's address comes last
+        if main == _WORKER:  # the master's address has to be the last argument
             command = [*command[:-3], *command[-2:], command[-3]]
         return Process(command, name=name, log=self._directory / f"{name}.log", env=env, cwd=self._directory)

@@ -1,7 +1,7 @@
-"""A certificate authority of a few days for one development cluster, with certificates of its brokers and of one client.
+"""A short-lived certificate authority for a development cluster, with certificates of its brokers and of a client.
 
-Writes PEM files as Kafka reads them since KIP-651. Knows nothing of clusters; the names in the certificates are this
-machine's own.
+Writes PEM files as Kafka reads them since KIP-651. Must not know clusters; the names in the certificates are this machine's
+own.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ VALID = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificates:
-    """Where the authority's certificate and the keys with certificates of brokers and client lie."""
+    """Paths of the authority's certificate, and of the keys with certificates of brokers and client."""
 
     authority: Path
     broker: Path
@@ -29,12 +29,12 @@ class Certificates:
 
 
 def certificates_in(directory: Path) -> Certificates:
-    """Name the files, whether written or not."""
+    """Return the paths, whether the files exist or not."""
     return Certificates(authority=directory / "authority.pem", broker=directory / "broker.pem", client=directory / "client.pem")
 
 
 def write_certificates(directory: Path) -> None:
-    """Create an authority and certificates for 127.0.0.1 signed by it, unless they are there."""
+    """Create an authority and certificates for 127.0.0.1 signed by it, unless they exist."""
     files = certificates_in(directory)
     if files.broker.exists():
         return

@@ -1,4 +1,4 @@
-"""A token endpoint for development: gives signed tokens to clients that know their secret, and shows its public key.
+"""A token endpoint for development: issues signed tokens to clients that send their secret, and serves its public key.
 
 RFC 6749 section 4.4 (client credentials), RFC 7519 (JWT), RFC 7517 (JWKS). Serves plain HTTP on the loopback interface.
 """
@@ -23,12 +23,12 @@ LIFE_S = 300
 
 
 class TokenEndpoint:
-    """Clients with secrets in `clients`; also a context manager that starts and stops the server."""
+    """A token endpoint for the clients (id to secret) in `clients`; also a context manager that starts and stops it."""
 
     def __init__(self, clients: dict[str, str] | None = None, *, life_s: int = LIFE_S) -> None:
-        """Bind a port; nothing is answered yet."""
+        """Bind a port without serving yet."""
         self.clients = clients or {"link": secrets.token_hex(16)}
-        self.given = 0  # tokens
+        self.given = 0  # number of issued tokens
         self.life_s = life_s
         self._key = rsa.generate_private_key(public_exponent=65_537, key_size=2048)
         self._server = ThreadingHTTPServer((LOOPBACK, 0), _handler_for(self))
@@ -36,12 +36,12 @@ class TokenEndpoint:
 
     @property
     def url(self) -> str:
-        """Where tokens come from."""
+        """The URL of the token endpoint."""
         return f"http://{LOOPBACK}:{self._server.server_port}/token"
 
     @property
     def jwks_url(self) -> str:
-        """Where brokers find the public key."""
+        """The URL of the public key, for brokers."""
         return f"http://{LOOPBACK}:{self._server.server_port}/jwks"
 
     def client_properties(self, client: str = "link", *, scope: str = "kafka") -> dict[str, str]:
@@ -55,7 +55,7 @@ class TokenEndpoint:
         }
 
     def token(self, client: str, *, scope: str) -> dict[str, Any]:
-        """Answer a fresh token for a client that has signed in."""
+        """Return a new token for an authenticated client."""
         now = int(time.time())
         self.given += 1
         head = {"alg": "RS256", "typ": "JWT", "kid": "1"}
@@ -65,7 +65,7 @@ class TokenEndpoint:
         return {"access_token": f"{signed}.{_base64(signature)}", "token_type": "Bearer", "expires_in": self.life_s}
 
     def keys(self) -> dict[str, Any]:
-        """Answer the public key."""
+        """Return the public key as JWKS."""
         numbers = self._key.public_key().public_numbers()
         modulus = numbers.n.to_bytes(256, "big")
         exponent = numbers.e.to_bytes(3, "big")
@@ -73,12 +73,12 @@ class TokenEndpoint:
         return {"keys": [key]}
 
     def __enter__(self) -> Self:
-        """Answer requests."""
+        """Start to serve requests."""
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Stop."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -87,19 +87,19 @@ class TokenEndpoint:
 def _handler_for(endpoint: TokenEndpoint) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(200, endpoint.keys())
+            self._send_json(200, endpoint.keys())
 
         def do_POST(self) -> None:
             fields = parse_qs(self.rfile.read(int(self.headers.get("Content-Length", 0))).decode())
             client, secret = _login(self.headers.get("Authorization", ""))
             if fields.get("grant_type") != ["client_credentials"]:
-                self._answer(400, {"error": "unsupported_grant_type"})
+                self._send_json(400, {"error": "unsupported_grant_type"})
             elif not secret or endpoint.clients.get(client) != secret:
-                self._answer(401, {"error": "invalid_client"})
+                self._send_json(401, {"error": "invalid_client"})
             else:
-                self._answer(200, endpoint.token(client, scope=fields.get("scope", [""])[0]))
+                self._send_json(200, endpoint.token(client, scope=fields.get("scope", [""])[0]))
 
-        def _answer(self, status: int, body: dict[str, Any]) -> None:
+        def _send_json(self, status: int, body: dict[str, Any]) -> None:
             content = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -108,7 +108,7 @@ def _handler_for(endpoint: TokenEndpoint) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler
 

@@ -1,8 +1,8 @@
-"""The process Spark forks its Python workers from, with the heavy imports done before the fork.
+"""The process from which Spark forks its Python workers, with slow imports done before the fork.
 
-Set as `spark.python.daemon.module`. A fresh worker otherwise spends one to three seconds importing pandas, pyarrow and the
-engine before its first record; a fork of this process has them. The modules come from the environment, so this file knows
-none of them. Spark reads the daemon's port from standard output: nothing here may print there.
+Set as `spark.python.daemon.module`. A new worker otherwise spends one to three seconds on imports of pandas, pyarrow and the
+engine before its first record; a fork of this process has them. The module names come from the environment, so this file knows
+none of them. Spark reads the daemon's port from standard output, so nothing here may print to it.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from devcluster.spark import PRELOAD_VARIABLE
 
 
 def preload(names: str) -> list[str]:
-    """Import the modules; answer what could not be imported, which only costs time later."""
+    """Import the modules; return those that could not be imported, which only makes workers start more slowly."""
     failures = []
     for name in filter(None, names.split(",")):
         try:

@@ -1,1 +1,1 @@
-"""The scripts behind verbs of `make` such as setup, audit and sbom. What setup runs needs the standard library only."""
+"""The scripts behind verbs of `make` such as setup, audit and sbom. Those that setup runs need only the standard library."""

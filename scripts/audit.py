@@ -1,6 +1,6 @@
 """`make audit`: known vulnerabilities of the locked Python packages, base images without a digest, changed Java parts.
 
-Ends with 0 if nothing was found, 1 if something was, 2 if nothing was found but the database of vulnerabilities could not be
+Exits with 0 if nothing was found, 1 if something was, 2 if nothing was found but the vulnerability database could not be
 reached. Arguments are passed on to pip-audit.
 """
 
@@ -21,21 +21,21 @@ TIMEOUT_S = 900
 
 
 class UnreachableError(RuntimeError):
-    """pip-audit could not ask its database."""
+    """pip-audit could not query its database."""
 
 
 def vulnerabilities(requirements: Path, arguments: Sequence[str] = ()) -> list[str]:
-    """List what pip-audit finds; raise UnreachableError."""
+    """Return the findings of pip-audit; raise UnreachableError if it could not query its database."""
     options = ["--requirement", str(requirements), "--require-hashes", "--disable-pip", "--progress-spinner", "off"]
     command = [sys.executable, "-m", "pip_audit", *options, "--format", "json", *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        raise UnreachableError(f"no answer within {TIMEOUT_S} s") from None
+        raise UnreachableError(f"no response within {TIMEOUT_S} s") from None
     try:
         report: dict[str, Any] = json.loads(done.stdout)
     except json.JSONDecodeError:  # a report is written only if every package was looked up
-        raise UnreachableError((done.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1]) from None
+        raise UnreachableError((done.stderr.strip().splitlines() or ["pip-audit printed nothing"])[-1]) from None
     return [line for dependency in report["dependencies"] for line in _lines(dependency)]
 
 
@@ -47,7 +47,7 @@ def _lines(dependency: dict[str, Any]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print all findings."""
+    """Print all findings; return the exit code."""
     findings = [f"{image} has no digest: make image-digests" for image in image_digests.without_digest()]
     recorded = check_parts.read_record()
     for profile in sorted({name.split("/")[0] for name in recorded}):

@@ -1,7 +1,7 @@
 """Compare the Java parts with the hashes recorded in ``devcluster/parts.sha256``: `check_parts.py [--write] [profile …]`.
 
-Maven checks what it downloads against checksums of the same repository; this compares with what was reviewed. A jar without a
-record, a record without a jar and a different hash are errors. `--write` records what is there, after a change of the pom.
+Maven verifies downloads against checksums of the same repository; this compares them with reviewed hashes. A jar without a
+record, a record without a jar and a different hash are errors. `--write` records the installed jars, after a change of the pom.
 Standard library only.
 """
 
@@ -23,14 +23,14 @@ def read_record(path: Path = RECORD) -> dict[str, str]:
 
 
 def hashes(profile: str, parts: Path = PARTS) -> dict[str, str]:
-    """Return the hash of each jar of a profile. A profile that is being installed lies in ``<profile>.new``."""
+    """Return the hash of each jar of a profile. A profile that is being installed is in ``<profile>.new``."""
     folder = next((place for place in (parts / f"{profile}.new", parts / profile) if place.is_dir()), None)
     jars = sorted(folder.glob("*.jar")) if folder else []
     return {f"{profile}/{jar.name}": hashlib.sha256(jar.read_bytes()).hexdigest() for jar in jars}
 
 
 def mistakes(found: dict[str, str], recorded: dict[str, str]) -> list[str]:
-    """List what differs, in words."""
+    """Return the differences as texts."""
     missing = [f"{name} is recorded, but was not installed." for name in sorted(recorded.keys() - found.keys())]
     unknown = [f"{name} has no recorded hash." for name in sorted(found.keys() - recorded.keys())]
     changed = [
@@ -42,7 +42,7 @@ def mistakes(found: dict[str, str], recorded: dict[str, str]) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Compare, or write the record anew."""
+    """Compare the hashes, or write the record; return the exit code."""
     recorded = read_record()
     profiles = [word for word in arguments if word != "--write"] or sorted({name.split("/")[0] for name in recorded})
     found = {name: digest for profile in profiles for name, digest in hashes(profile).items()}

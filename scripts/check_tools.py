@@ -1,6 +1,6 @@
-"""Say which of the tools that this project does not install itself are missing or too old: Python, Java, Maven.
+"""Report missing or too old tools that this project does not install itself: Python, Java, Maven.
 
-Runs before anything is installed, by whatever Python there is, so it needs nothing but the standard library.
+Runs before anything is installed, with any Python version, so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import shutil
 import subprocess
 import sys
 
-PYTHON, JAVA = (3, 11), 17  # the oldest ones
-_QUOTED = re.compile(r'version "(?:1\.)?(\d+)')  # Java 8 calls itself 1.8
+PYTHON, JAVA = (3, 11), 17  # minimum versions
+_QUOTED = re.compile(r'version "(?:1\.)?(\d+)')  # Java 8 reports 1.8
 
 
-def java_of(told: str) -> int | None:
-    """Read the release from what ``java -version`` tells."""
-    found = _QUOTED.search(told)
+def java_of(output: str) -> int | None:
+    """Return the major version in the output of ``java -version``."""
+    found = _QUOTED.search(output)
     return int(found[1]) if found else None
 
 
 def installed_java() -> int | None:
-    """Ask the Java of the path for its release."""
+    """Return the major version of the Java on the path."""
     if shutil.which("java") is None:
         return None
     return java_of(subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr)
 
 
 def lacking(*, python: tuple[int, int], java: int | None, maven: bool) -> list[str]:
-    """List what has to be installed first."""
+    """Return messages about the tools that must be installed first."""
     found = []
     if python < PYTHON:
         found.append(f"Python 3.11 or newer is needed, this is {python[0]}.{python[1]}: make PYTHON=python3.11.")
@@ -39,7 +39,7 @@ def lacking(*, python: tuple[int, int], java: int | None, maven: bool) -> list[s
 
 
 def main() -> int:
-    """Print what is lacking; answer 1 if anything is."""
+    """Print the missing tools; return 1 if there are any."""
     found = lacking(python=sys.version_info[:2], java=installed_java(), maven=shutil.which("mvn") is not None)
     sys.stderr.writelines(f"{line}\n" for line in found)
     return 1 if found else 0

@@ -1,6 +1,6 @@
 """Make sure that system programs are installed: `ensure_programs.py redis-server chromium postgresql`.
 
-Installs missing Debian packages when the user may (root with apt-get); otherwise names them and ends with code 1.
+Installs missing Debian packages if the user may (root with apt-get); otherwise names them and exits with code 1.
 """
 
 import os
@@ -13,14 +13,14 @@ INSTALL_TIMEOUT_S = 900  # chromium is large
 
 
 def present(package: str) -> bool:
-    """Tell whether the program of a Debian package is there; PostgreSQL's server is never on the path."""
+    """Return whether the program of a Debian package is installed; PostgreSQL's server is never on the path."""
     if package == "postgresql":
         return any(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or shutil.which("initdb") is not None
     return shutil.which(package) is not None
 
 
 def install(packages: list[str]) -> bool:
-    """Install packages with apt-get; tell whether it went well."""
+    """Install packages with apt-get; return whether that succeeded."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for arguments in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", *packages]):
         done = subprocess.run(["apt-get", *arguments], env=environment, timeout=INSTALL_TIMEOUT_S, check=False)
@@ -28,7 +28,7 @@ def install(packages: list[str]) -> bool:
 
 
 def main(packages: list[str]) -> int:
-    """Install what is missing or say what to install."""
+    """Install missing programs, or print which packages to install; return the exit code."""
     missing = [package for package in packages if not present(package)]
     if missing and os.geteuid() == 0 and shutil.which("apt-get"):
         sys.stdout.write(f"Installing {', '.join(missing)} ...\n")

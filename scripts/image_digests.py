@@ -1,7 +1,7 @@
-"""`make image-digests`: write the present digest of each base image into Dockerfile and docker-compose.yml.
+"""`make image-digests`: write the current digest of each base image into Dockerfile and docker-compose.yml.
 
-A tag can be moved to another image, a digest cannot. Digests are resolved with `docker buildx imagetools`, which reads the
-manifest only and pulls nothing. Standard library only.
+A tag can be moved to another image, a digest cannot. Digests are resolved with `docker buildx imagetools`, which reads only the
+manifest and pulls nothing. Standard library only.
 """
 
 import re
@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FILES = ("Dockerfile", "docker-compose.yml")
 TIMEOUT_S = 120
-# clusterlink: is built here, not pulled
+# clusterlink: is built, not pulled
 _IMAGE = re.compile(
     r"^(?P<before>(?:FROM|[ ]+image:) )(?P<name>(?!clusterlink:)[\w./-]+:[\w.-]+)(?:@(?P<digest>sha256:[0-9a-f]{64}))?",
     re.MULTILINE,
@@ -22,7 +22,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def without_digest(root: Path = ROOT) -> list[str]:
-    """List the images that no digest pins, with their file."""
+    """Return the images that are not pinned by a digest, with their file."""
     return [
         f"{file}: {image['name']}"
         for file in FILES
@@ -32,7 +32,7 @@ def without_digest(root: Path = ROOT) -> list[str]:
 
 
 def resolve(name: str) -> str:
-    """Return the present digest of a tag; raise RuntimeError if docker cannot say."""
+    """Return the current digest of a tag; raise RuntimeError if docker cannot resolve it."""
     if shutil.which("docker") is None:
         raise RuntimeError("docker is not installed, so digests cannot be resolved.")
     command = ["docker", "buildx", "imagetools", "inspect", "--format", "{{.Manifest.Digest}}", name]
@@ -44,7 +44,7 @@ def resolve(name: str) -> str:
 
 
 def main(root: Path = ROOT) -> int:
-    """Resolve every tag first; write the files only if all of them could be resolved."""
+    """Resolve every tag, then write the files only if all of them could be resolved; return the exit code."""
     texts = {file: (root / file).read_text() for file in FILES}
     names = sorted({image["name"] for text in texts.values() for image in _IMAGE.finditer(text)})
     try:

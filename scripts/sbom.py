@@ -1,8 +1,7 @@
 """`make sbom`: the bill of materials of the image as CycloneDX JSON, in var/sbom.cdx.json.
 
 Python packages come from the locked requirements (by cyclonedx-py), Java parts and web assets from the installed jars, and the
-jars that the package pyspark brings from its folder. System packages of the base images are not part of it: scan the image for
-those.
+jars inside the package pyspark from its folder. System packages of the base images are not included: scan the image for those.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from zipfile import ZipFile
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "var" / "sbom.cdx.json"
-PROFILES = ("spark", "webjars")  # what the image holds; brokers are for tests
+PROFILES = ("spark", "webjars")  # included in the image; brokers are for tests
 TIMEOUT_S = 120
 
 
@@ -34,7 +33,7 @@ def python_components() -> dict[str, Any]:
 
 
 def jar_component(jar: Path, *, role: str) -> dict[str, Any]:
-    """Describe a jar by its Maven coordinates, or by its file name where it does not tell them."""
+    """Return the component of a jar, by its Maven coordinates or, if it has none, by its file name."""
     group, name, version = coordinates(jar)
     purl = f"pkg:maven/{group}/{name}@{version}" if group else f"pkg:generic/{name}@{version}"
     return {
@@ -50,21 +49,21 @@ def jar_component(jar: Path, *, role: str) -> dict[str, Any]:
 
 
 def coordinates(jar: Path) -> tuple[str, str, str]:
-    """Read group, artifact and version from the jar's own pom.properties."""
+    """Return group, artifact and version from the jar's own pom.properties, or a guess by its file name."""
     stem, _, rest = jar.stem.rpartition("-")
     guess = ("", stem, rest) if stem else ("", jar.stem, "")
     with ZipFile(jar) as archive:
         for name in archive.namelist():
             if name.startswith("META-INF/maven/") and name.endswith("/pom.properties"):
                 lines = archive.read(name).decode(errors="replace").splitlines()
-                told = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-                if jar.stem == f"{told.get('artifactId')}-{told.get('version')}":  # a jar may hold others' files, too
-                    return told["groupId"], told["artifactId"], told["version"]
+                properties = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+                if jar.stem == f"{properties.get('artifactId')}-{properties.get('version')}":  # a jar may contain others' files
+                    return properties["groupId"], properties["artifactId"], properties["version"]
     return guess
 
 
 def jars() -> Iterator[dict[str, Any]]:
-    """Describe all jars of the image."""
+    """Yield the components of all jars of the image."""
     for profile in PROFILES:
         for jar in sorted((ROOT / "var" / "parts" / profile).glob("*.jar")):
             yield jar_component(jar, role="web assets" if profile == "webjars" else "Spark's Kafka source")
@@ -75,7 +74,7 @@ def jars() -> Iterator[dict[str, Any]]:
 
 
 def main() -> int:
-    """Write the document."""
+    """Write the document; return the exit code."""
     document = python_components()
     document["components"] = [*document.get("components", []), *jars()]
     TARGET.parent.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
 """Unpack the console's third-party assets from the WebJars into `static/vendor/`, which git ignores.
 
-Takes only the files the pages load, without links to source maps (a static-file manifest would look for them), and
-makes one SVG sprite of the icons named in `static/icons.txt`. Source: the profile `webjars` of `devcluster/pom.xml`.
+Takes only the files that the pages load, without links to source maps (a static-file manifest would look for them), and
+creates an SVG sprite of the icons named in `static/icons.txt`. Source: the profile `webjars` of `devcluster/pom.xml`.
 """
 
 import re
@@ -23,7 +23,7 @@ DRAWING = re.compile(r"<svg[^>]*viewBox=\"(?P<box>[^\"]+)\"[^>]*>(?P<shapes>.*)<
 
 
 def main() -> int:
-    """Write all assets; name what is missing."""
+    """Write all assets; raise SystemExit if a file is missing."""
     TARGET.mkdir(parents=True, exist_ok=True)
     for name, members in FILES.items():
         for member in members:
@@ -40,7 +40,7 @@ def sprite(names: list[str]) -> str:
 
 
 def symbol(name: str, drawing: str) -> str:
-    """Return the symbol made of one icon file."""
+    """Return the symbol of an icon file."""
     found = DRAWING.search(drawing)
     if found is None:
         raise SystemExit(f"The icon {name} is not an SVG drawing with a viewBox.")

@@ -1,4 +1,4 @@
-"""The story of reading mirrors: programs over the Go and Node clients read every kind of filler in both isolation levels.
+"""The scenario of reading mirrors: programs with Go and Node clients read every kind of filler in both isolation levels.
 
 The Python clients and the Java client do the same in ``tests/linkengine/test_consumers.py``.
 """
@@ -34,7 +34,7 @@ LEVELS = ("read_committed", "read_uncommitted")
 LINK = "consumers"
 TIMEOUT_S = 300.0
 AT_ONCE = 6
-RETURN_CONTROL_BATCHES = frozenset({"segmentio"})  # as messages, on every transactional topic too
+RETURN_CONTROL_BATCHES = frozenset({"segmentio"})  # return control batches as messages, on every transactional topic
 _COMPACT: Mapping[str, str] = MappingProxyType(
     {"cleanup.policy": "compact", "segment.ms": "300", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "100000"}
 )
@@ -42,13 +42,13 @@ Rows = list[tuple[int, str]]
 
 
 def run(stage: Stage) -> None:
-    """Mirror five topics, then read each with every client; raise StepFailedError where one behaves in a new way."""
+    """Mirror five topics, then read each with every client; raise StepFailedError if a client behaves in a new way."""
     topics = _mirror(stage)
     read_with_all(stage.source, stage.destination, topics, program=stage.directory.parent / "clients-consumers")
 
 
 def read_with_all(source: KafkaCluster, destination: KafkaCluster, topics: Mapping[str, str], *, program: Path) -> None:
-    """Read the mirrors (by kind of filler) with every client, and print and judge what each returns."""
+    """Read the mirrors (by kind of filler) with every client; print and check the result of each."""
     run_program(["go", "build", "-o", str(program), "."], folder=FOLDER / "go", environment=os.environ)
     run_program(["npm", "ci", "--no-audit", "--no-fund"], folder=FOLDER / "node", environment=os.environ)
     expected = {topic: _expected(source, destination, topic) for topic in topics.values()}
@@ -56,7 +56,7 @@ def read_with_all(source: KafkaCluster, destination: KafkaCluster, topics: Mappi
         **{name: [str(program), name] for name in ("franz-go", "sarama", "segmentio")},
         **{name: [str(NODE), str(FOLDER / "node" / "read.mjs"), name] for name in ("kafkajs", "platformatic")},
     }
-    with ThreadPoolExecutor(AT_ONCE) as pool:  # each waits for seconds to see that nothing more comes
+    with ThreadPoolExecutor(AT_ONCE) as pool:  # each client waits several seconds to see that no more records follow
         results = {
             (client, level, kind): pool.submit(_read_with, destination, [*command, topic, level])
             for client, command in commands.items()
@@ -65,16 +65,16 @@ def read_with_all(source: KafkaCluster, destination: KafkaCluster, topics: Mappi
         }
     surprises = []
     for (client, level, kind), result in results.items():
-        told, is_known = _judge(client, result.result(), expected=expected[topics[kind]])
-        print(f"  {client:13} {level:17} {kind:19} {told}")
+        outcome, is_known = _compare(client, result.result(), expected=expected[topics[kind]])
+        print(f"  {client:13} {level:17} {kind:19} {outcome}")
         if not is_known:
-            surprises.append(f"{client}, {level}, {kind}: {told}")
+            surprises.append(f"{client}, {level}, {kind}: {outcome}")
     if surprises:
         raise StepFailedError("\n".join(["Clients that read a mirror in an unexpected way:", *surprises]))
 
 
 def _expected(source: KafkaCluster, destination: KafkaCluster, topic: str) -> Rows:
-    """Return the records of the source, behind those that retention has removed there and the mirror still has."""
+    """Return the source's records, preceded by those that retention has deleted there and the mirror still has."""
     records = read(source, topic)
     return [row for row in read(destination, topic) if row[0] < records[0][0]] + records
 
@@ -90,8 +90,8 @@ def _read_with(cluster: KafkaCluster, command: list[str]) -> subprocess.Complete
     return run_program(command, folder=FOLDER, environment=environment, expect=(0, 1))
 
 
-def _judge(client: str, done: subprocess.CompletedProcess[str], *, expected: Rows) -> tuple[str, bool]:
-    """Return how what a client has read differs from the records, and whether that is known of it."""
+def _compare(client: str, done: subprocess.CompletedProcess[str], *, expected: Rows) -> tuple[str, bool]:
+    """Return how the records that a client read differ from the expected ones, and whether that is known of the client."""
     if done.returncode:
         lines = done.stdout.strip().splitlines()
         return f"ends with an error: {lines[0][:120] if lines else ''}", False
@@ -103,7 +103,7 @@ def _judge(client: str, done: subprocess.CompletedProcess[str], *, expected: Row
 
 
 def read(cluster: KafkaCluster, topic: str) -> Rows:
-    """Read the records of a topic as librdkafka's read-committed consumer does."""
+    """Return the records of a topic as librdkafka's read-committed consumer reads them."""
     settings = {
         "group.id": "witness",
         "isolation.level": "read_committed",
@@ -131,7 +131,7 @@ def _mirror(stage: Stage) -> dict[str, str]:
         "source_cluster_id": stage.source.cluster_id,
         "configs": [{"name": name, "value": value} for name, value in properties.items()],
     }
-    _sent(rest.post(path, params={"link_name": LINK}, json=body))
+    _check_response(rest.post(path, params={"link_name": LINK}, json=body))
     makers: dict[str, Callable[[Stage, str], None]] = {
         "TRANSACTION_MARKER": _markers,
         "ABORTED": _aborted,
@@ -142,7 +142,7 @@ def _mirror(stage: Stage) -> dict[str, str]:
     topics = {kind: f"consumers-{kind.lower().replace('_', '-')}" for kind in makers}
     for kind, make in makers.items():
         make(stage, topics[kind])
-        _sent(rest.post(f"{path}/{LINK}/mirrors", json={"source_topic_name": topics[kind]}))
+        _check_response(rest.post(f"{path}/{LINK}/mirrors", json={"source_topic_name": topics[kind]}))
     for topic in topics.values():
         _wait_copied(stage, topic)
     _lose(stage, rest, path, topics["LOST"])
@@ -151,19 +151,19 @@ def _mirror(stage: Stage) -> dict[str, str]:
 
 
 def _lose(stage: Stage, rest: httpx.Client, path: str, topic: str) -> None:
-    """Let retention overtake the copy: pause, produce, delete what is not copied, resume."""
+    """Make retention overtake the copy: pause, produce, delete what is not copied, resume."""
     body = {"mirror_topic_names": [topic]}
-    _sent(rest.post(f"{path}/{LINK}/mirrors:pause", json=body))
+    _check_response(rest.post(f"{path}/{LINK}/mirrors:pause", json=body))
     _produce(stage.source, topic, count=30)
     end = _ends(stage.source, topic)[1]
     admin = AdminClient(dict(stage.source.client("admin")))
     admin.delete_records([TopicPartition(topic, 0, end - 5)])[TopicPartition(topic, 0)].result(30)
-    _sent(rest.post(f"{path}/{LINK}/mirrors:resume", json=body))
+    _check_response(rest.post(f"{path}/{LINK}/mirrors:resume", json=body))
 
 
-def _sent(answer: httpx.Response) -> None:
-    if not answer.is_success:
-        raise StepFailedError(f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text}")
+def _check_response(response: httpx.Response) -> None:
+    if not response.is_success:
+        raise StepFailedError(f"{response.request.method} {response.request.url}: {response.status_code} {response.text}")
 
 
 def _create(stage: Stage, topic: str, configs: Mapping[str, str] | None = None) -> None:
@@ -217,7 +217,7 @@ def _compacted(stage: Stage, topic: str) -> None:
             raise StepFailedError(f"Topic {topic} was not compacted.")
         _produce(stage.source, topic, count=1, what=f"roll {time.time_ns()}")
         time.sleep(0.35)
-    rest = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)  # while both are compared
+    rest = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)  # during the comparison
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[rest])
     admin = AdminClient(dict(stage.source.client("admin")))
     admin.incremental_alter_configs([resource])[resource].result(30)
@@ -236,7 +236,7 @@ def _wait_copied(stage: Stage, topic: str) -> None:
     while time.monotonic() < deadline:
         try:
             seen = _ends(stage.destination, topic)
-        except Exception as error:  # noqa: BLE001 - the topic is being made
+        except Exception as error:  # noqa: BLE001 - the topic is being created
             seen = error
         if isinstance(seen, tuple) and seen[1] == _ends(stage.source, topic)[1]:
             return

@@ -8,21 +8,21 @@ import (
 
 const bothWays = "both-ways-by-the-sdk"
 
-// side is one half of a bidirectional link: the link of that name at one cluster.
+// side is one side of a bidirectional link: the link of that name at one cluster.
 type side struct {
 	cluster string
 	other   string
-	reach   string // environment variable with the properties by which the other cluster is reached
+	reach   string // environment variable with the client properties of the other cluster
 }
 
-// goBothWays drives the three operations that only a bidirectional link has: a topic is reversed, reversed back and paused,
-// failed over, and its original restored as a mirror.
+// goBothWays drives the operations that only a bidirectional link has: a topic is reversed, reversed back and paused, failed
+// over, and its original restored as a mirror.
 func goBothWays() {
 	topic := os.Getenv("TOPIC_REVERSED")
 	here := side{cluster: cluster, other: os.Getenv("SOURCE_CLUSTER"), reach: "SOURCE_PROPERTIES"}
 	there := side{cluster: here.other, other: here.cluster, reach: "DESTINATION_PROPERTIES"}
-	here.createHalf()
-	there.createHalf()
+	here.createSide()
+	there.createSide()
 	body := kafkarest.NewCreateMirrorTopicRequestData(topic)
 	answer, err := api.CreateKafkaMirrorTopic(ctx, here.cluster, bothWays).CreateMirrorTopicRequestData(*body).Execute()
 	expect("mirror topic "+topic+" is created", err, answer.StatusCode == 204)
@@ -53,38 +53,38 @@ func goBothWays() {
 	expect("a restore is accepted", err, accepted(done))
 	until("the original is a mirror", func() bool { return there.has(topic, kafkarest.ACTIVE) })
 
-	for _, one := range []side{there, here} {
-		answer, err := api.DeleteKafkaLink(ctx, one.cluster, bothWays).Force(true).Execute()
-		expect("a half of the link is deleted with force", err, answer.StatusCode == 200)
-		until("the half is gone", one.missing)
+	for _, s := range []side{there, here} {
+		answer, err := api.DeleteKafkaLink(ctx, s.cluster, bothWays).Force(true).Execute()
+		expect("a side of the link is deleted with force", err, answer.StatusCode == 200)
+		until("the side is gone", s.missing)
 	}
 }
 
-func (one side) createHalf() {
+func (s side) createSide() {
 	body := kafkarest.NewCreateLinkRequestData()
-	body.SetRemoteClusterId(one.other)
-	body.SetConfigs(append(configsOf(one.reach), configOf("link.mode", "BIDIRECTIONAL")))
-	answer, err := api.CreateKafkaLink(ctx, one.cluster).LinkName(bothWays).CreateLinkRequestData(*body).Execute()
-	expect("a half of a bidirectional link is created", err, answer.StatusCode == 204)
-	shown, _, err := api.GetKafkaLink(ctx, one.cluster, bothWays).Execute()
-	expect("the half names the other cluster", err, shown.GetRemoteClusterId() == one.other)
+	body.SetRemoteClusterId(s.other)
+	body.SetConfigs(append(configsOf(s.reach), configOf("link.mode", "BIDIRECTIONAL")))
+	answer, err := api.CreateKafkaLink(ctx, s.cluster).LinkName(bothWays).CreateLinkRequestData(*body).Execute()
+	expect("a side of a bidirectional link is created", err, answer.StatusCode == 204)
+	shown, _, err := api.GetKafkaLink(ctx, s.cluster, bothWays).Execute()
+	expect("the side names the other cluster", err, shown.GetRemoteClusterId() == s.other)
 }
 
-func (one side) mirror(topic string) kafkarest.ListMirrorTopicsResponseData {
-	shown, _, err := api.ReadKafkaMirrorTopic(ctx, one.cluster, bothWays, topic).Execute()
+func (s side) mirror(topic string) kafkarest.ListMirrorTopicsResponseData {
+	shown, _, err := api.ReadKafkaMirrorTopic(ctx, s.cluster, bothWays, topic).Execute()
 	if err != nil {
 		fail("mirror topic "+topic+" is read", err)
 	}
 	return shown
 }
 
-func (one side) has(topic string, wanted kafkarest.MirrorTopicStatus) bool {
-	shown, answer, _ := api.ReadKafkaMirrorTopic(ctx, one.cluster, bothWays, topic).Execute()
+func (s side) has(topic string, wanted kafkarest.MirrorTopicStatus) bool {
+	shown, answer, _ := api.ReadKafkaMirrorTopic(ctx, s.cluster, bothWays, topic).Execute()
 	return answer != nil && answer.StatusCode == 200 && shown.GetMirrorStatus() == wanted
 }
 
-func (one side) missing() bool {
-	_, answer, _ := api.GetKafkaLink(ctx, one.cluster, bothWays).Execute()
+func (s side) missing() bool {
+	_, answer, _ := api.GetKafkaLink(ctx, s.cluster, bothWays).Execute()
 	return answer != nil && answer.StatusCode == 404
 }
 
@@ -92,7 +92,7 @@ func truncates(answer kafkarest.AlterMirrorStatusResponseDataList) int64 {
 	total := int64(0)
 	for _, row := range answer.GetData() {
 		if row.MessagesTruncated.Get() == nil {
-			return -1 // nobody knows
+			return -1 // unknown
 		}
 		total += row.GetMessagesTruncated()
 	}

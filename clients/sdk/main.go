@@ -1,8 +1,8 @@
-// The life of a cluster link and its mirror topics, driven by Confluent's own SDK (kafkarest, unmodified) against this
-// product. Each step prints a line; the first that does not get what it expects ends the program with 1.
+// The lifecycle of a cluster link and its mirror topics, driven by Confluent's own SDK (kafkarest, unmodified) against this
+// product. Each step prints a line; the first step without the expected result ends the program with exit code 1.
 //
-// Environment: URL, API_KEY, API_SECRET, CLUSTER, SOURCE_CLUSTER, SOURCE_PROPERTIES and DESTINATION_PROPERTIES (JSON: how the
-// clusters are reached), TOPIC_PROMOTED, TOPIC_FAILED_OVER, TOPIC_REVERSED.
+// Environment: URL, API_KEY, API_SECRET, CLUSTER, SOURCE_CLUSTER, SOURCE_PROPERTIES and DESTINATION_PROPERTIES (JSON: client
+// properties of the clusters), TOPIC_PROMOTED, TOPIC_FAILED_OVER, TOPIC_REVERSED.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 
 const (
 	link     = "by-the-sdk"
-	patience = 120 * time.Second // for what the service does by itself; a busy machine is slow
+	patience = 120 * time.Second // for asynchronous operations of the service; a busy machine is slow
 )
 
 var (
@@ -126,7 +126,7 @@ func topics() []string {
 func configsOf(variable string) []kafkarest.ConfigData {
 	var properties map[string]string
 	if err := json.Unmarshal([]byte(os.Getenv(variable)), &properties); err != nil {
-		fail(variable+" is no JSON", err)
+		fail(variable+" is not valid JSON", err)
 	}
 	configs := []kafkarest.ConfigData{}
 	for name, value := range properties {

@@ -1,5 +1,5 @@
-# A link and two mirror topics, as a user of Confluent's provider writes them. The source's credentials are an API key's, as
-# the provider knows no others: this product reaches the source with the security it is registered with.
+# A link and two mirror topics, as a user of Confluent's provider writes them. The source's credentials are an API key, since
+# the provider supports no others: this product connects to the source with the security with which it is registered.
 
 terraform {
   required_providers {

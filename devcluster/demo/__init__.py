@@ -1,4 +1,4 @@
 """`make demo`: the whole product on this machine, with real data and a report.
 
-Uses the console from outside only: its commands, its environment and its REST API.
+Uses the console only from outside: its commands, its environment and its REST API.
 """

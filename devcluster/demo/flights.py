@@ -1,12 +1,12 @@
-"""Load the demo's source topics: `flights`, `planes` and `weather`, each with what makes an exact mirror hard.
+"""Load the demo's source topics: `flights`, `planes` and `weather`, each with properties that make an exact mirror difficult.
 
-* `flights`: 6 partitions, keyed by tail number, lz4. September comes in transactions of one day; the first attempt of one
-  day is aborted and done again, so that every partition holds markers and aborted data.
-* `planes`: compacted, with updates and tombstones. Record timestamps lie hours apart, so segments are rolled by
-  `segment.ms` and the cleaner leaves holes within a second or two.
+* `flights`: 6 partitions, keyed by tail number, lz4. September is written in a transaction per day; the first attempt of one
+  day is aborted and repeated, so that every partition has markers and aborted data.
+* `planes`: compacted, with updates and tombstones. Record timestamps are hours apart, so segments are rolled by `segment.ms`
+  and the log cleaner leaves gaps within a second or two.
 * `weather`: zstd, with headers.
 
-Writes as the ordinary client. Knows nothing of links.
+Writes as the ordinary client. Must not know links.
 """
 
 import time
@@ -24,10 +24,10 @@ FLIGHTS, PLANES, WEATHER = "flights", "planes", "weather"
 TOPICS = (FLIGHTS, PLANES, WEATHER)
 TIMEOUT_S = 60.0
 IN_TRANSACTIONS = "9"  # the last month of the file
-ABORTED_ONCE = "15"  # its day whose first attempt is aborted
+ABORTED_ONCE = "15"  # the day whose first attempt is aborted
 HOUR_MS = 3_600_000
 STEP = 20_000  # records between two lines of progress
-# quiet: what is not written raises; librdkafka would also print a line for each attempt to reach a broker that was stopped
+# Quiet: failed writes raise an error; librdkafka would also print a line per attempt to reach a stopped broker.
 PRODUCER = {"enable.idempotence": True, "linger.ms": 50, "batch.size": 131_072}
 
 Say = Callable[[str], None]
@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One record to be written."""
+    """A record to write."""
 
     key: str | None
     value: bytes | None
@@ -66,7 +66,7 @@ def load(cluster: KafkaCluster, *, say: Say, now_ms: int) -> None:
 
 
 def load_flights(cluster: KafkaCluster, *, say: Say, rows: Iterable[dataset.Row] | None = None) -> None:
-    """Write all flights (or these), September in transactions of one day."""
+    """Write all flights (or these), September in a transaction per day."""
     plain = _producer(cluster, **{"compression.type": "lz4"})
     days: dict[str, list[Message]] = {}
     for count, row in enumerate(dataset.flights() if rows is None else rows, start=1):
@@ -96,12 +96,12 @@ def _load_in_transactions(cluster: KafkaCluster, days: Mapping[str, list[Message
             producer.begin_transaction()
             for message in messages:
                 send(producer, FLIGHTS, message)
-            flush(producer)  # written before the outcome is known, else an aborted record never leaves the client
+            flush(producer)  # before the end of the transaction, since an aborted record would otherwise never be sent
             (producer.abort_transaction if outcome == "abort" else producer.commit_transaction)(TIMEOUT_S)
 
 
 def load_planes(cluster: KafkaCluster, *, now_ms: int) -> None:
-    """Write every plane, then update every third and delete every tenth, hours later by the records' clock."""
+    """Write every plane, then update every third and delete every tenth with timestamps hours later."""
     producer = _producer(cluster)
     rows = list(dataset.planes())
     for row in rows:
@@ -113,7 +113,7 @@ def load_planes(cluster: KafkaCluster, *, now_ms: int) -> None:
         elif index % 3 == 0:
             send(producer, PLANES, plane_message(row, timestamp_ms=now_ms - HOUR_MS, status="repainted"))
     flush(producer)
-    for row in rows[1:20:2]:  # they open a new segment; the cleaner never touches the newest one
+    for row in rows[1:20:2]:  # they open a new segment; the log cleaner never compacts the active one
         send(producer, PLANES, plane_message(row, timestamp_ms=now_ms, status="in service"))
     flush(producer)
 
@@ -137,7 +137,7 @@ def load_weather(cluster: KafkaCluster) -> None:
 
 
 def wait_compacted(cluster: KafkaCluster, topic: str, *, timeout_s: float = TIMEOUT_S) -> int:
-    """Wait until compaction has left holes in partition 0; answer how many offsets have no record."""
+    """Wait until compaction has left gaps in partition 0; return the number of offsets without a record."""
     deadline = time.monotonic() + timeout_s
     while not (holes := count_holes(cluster, topic)):
         if time.monotonic() > deadline:
@@ -147,7 +147,7 @@ def wait_compacted(cluster: KafkaCluster, topic: str, *, timeout_s: float = TIME
 
 
 def count_holes(cluster: KafkaCluster, topic: str) -> int:
-    """Return how many offsets of partition 0 hold no record a consumer sees."""
+    """Return the number of offsets of partition 0 without a record that consumers see."""
     consumer = Consumer({**cluster.client("app"), "group.id": "compaction-watch", "enable.partition.eof": True})
     try:
         start, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S)
@@ -158,12 +158,12 @@ def count_holes(cluster: KafkaCluster, topic: str) -> int:
 
 
 def _records_until_end(consumer: Consumer) -> Iterable[int]:
-    while (record := consumer.poll(TIMEOUT_S)) is not None and record.error() is None:  # the end comes as an error
+    while (record := consumer.poll(TIMEOUT_S)) is not None and record.error() is None:  # the end is reported as an error
         yield 1
 
 
 def send(producer: Producer, topic: str, message: Message) -> None:
-    """Queue one record, waiting while the queue is full."""
+    """Queue a record, waiting while the queue is full."""
     while True:
         try:
             producer.produce(
@@ -178,13 +178,13 @@ def send(producer: Producer, topic: str, message: Message) -> None:
 
 
 def _check_delivered(error: KafkaError | None, _record: object) -> None:
-    """Raise out of `poll` or `flush` for a record that was not written."""
+    """Raise KafkaException from `poll` or `flush` for a record that was not written."""
     if error is not None:
         raise KafkaException(error)
 
 
 def flush(producer: Producer) -> None:
-    """Wait until everything queued is written."""
+    """Wait until all queued records are written."""
     left = producer.flush(TIMEOUT_S)
     if left:
         raise TimeoutError(f"{left} records were not written within {TIMEOUT_S:.0f} s; is the source cluster up?")

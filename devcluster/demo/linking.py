@@ -1,6 +1,6 @@
-"""The demo's main job through the REST API: link, mirrors, waiting until nothing lags, verification.
+"""The demo's main job through the REST API: create a link and mirrors, wait until the lag is zero, verify.
 
-Answers plain figures for the report; the console's answers are read, never guessed.
+Collects figures for the report from the console's responses.
 """
 
 import time
@@ -22,12 +22,12 @@ Tick = Callable[[str], None]
 
 
 class DemoFailedError(RuntimeError):
-    """A step did not end as it should; the message says which and what the console knows about it."""
+    """A step failed; the message has the step and the console's information about it."""
 
 
 @dataclass(kw_only=True)
 class MirrorFigures:
-    """What the report tells about one mirror."""
+    """The figures of a mirror in the report."""
 
     topic: str
     seconds: float = 0.0  # from its creation until its lag was 0 for the first time
@@ -39,10 +39,10 @@ class MirrorFigures:
 
 
 class Linking:
-    """One link of the demo and its mirrors."""
+    """The demo's link and its mirrors."""
 
     def __init__(self, rest: Rest, *, source: KafkaCluster, destination: KafkaCluster) -> None:
-        """Name both sides; nothing is created yet."""
+        """Set both sides; nothing is created yet."""
         self._rest = rest
         self._source = source
         self._destination = destination
@@ -58,12 +58,12 @@ class Linking:
         self._rest.post(path, {"source_cluster_id": self._source.cluster_id, "configs": configs})
 
     def create_mirrors(self) -> None:
-        """Create one mirror topic for each source topic."""
+        """Create a mirror topic for each source topic."""
         for topic in TOPICS:
             self._rest.post(f"{self.kafka_path}/mirrors", {"source_topic_name": topic})
 
     def wait_mirrored(self, tick: Tick) -> None:
-        """Wait until every mirror has been ACTIVE with lag 0 once; the live stream makes later lags come and go."""
+        """Wait until every mirror has been ACTIVE with lag 0 once; the live stream causes new lag afterwards."""
         began = time.monotonic()
         waiting = set(TOPICS)
         for _ in _until(MIRROR_TIMEOUT_S, lambda: f"These mirrors never reached lag 0: {self._explain(waiting)}"):
@@ -90,7 +90,7 @@ class Linking:
         return bool(lags) and figures.lag == 0
 
     def verify(self, tick: Tick) -> None:
-        """Compare every mirror with its source, one run after the other."""
+        """Verify every mirror against its source, in sequence."""
         for topic, figures in self.figures.items():
             figures.verify = self._compare(topic, tick)
             totals = self._rest.get(f"{self.own_path}/mirrors/{topic}/gaps?limit=1")["totals"]
@@ -107,21 +107,21 @@ class Linking:
         return run
 
     def equal(self) -> bool:
-        """Tell whether every comparison found both sides equal."""
+        """Return whether every verification run found both sides equal."""
         return all(figures.verify.get("status") == "EQUAL" for figures in self.figures.values())
 
     def _explain(self, topics: set[str]) -> str:
-        told = []
+        descriptions = []
         for topic in sorted(topics):
             mirror = self._rest.get(f"{self.kafka_path}/mirrors/{topic}?include_state_transition_errors=true")
-            told.append(f"{topic} {mirror['mirror_status']} {mirror['mirror_state_transition_errors']}")
-        return "; ".join(told)
+            descriptions.append(f"{topic} {mirror['mirror_status']} {mirror['mirror_state_transition_errors']}")
+        return "; ".join(descriptions)
 
 
-def _until(timeout_s: float, story: Callable[[], str]) -> Iterator[None]:
-    """Yield again and again until the time is over, then raise with the story."""
+def _until(timeout_s: float, message: Callable[[], str]) -> Iterator[None]:
+    """Yield repeatedly until the time is over, then raise DemoFailedError with the message."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         yield
         time.sleep(POLL_S)
-    raise DemoFailedError(f"{story()} (after {timeout_s:.0f} s)")
+    raise DemoFailedError(f"{message()} (after {timeout_s:.0f} s)")

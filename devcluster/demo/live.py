@@ -1,7 +1,7 @@
-"""A small live stream: further flights, some per second, until stopped.
+"""A small live stream: more flights, several per second, until stopped.
 
-The dataset's flights again, a year later. Runs in a thread of the demo; the client library buffers while the source is
-away, so a stopped broker does not end the stream.
+The dataset's flights again, a year later. Runs in a thread of the demo; the client library buffers while the source is down, so
+a stopped broker does not end the stream.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from devcluster.kafka import KafkaCluster
 
 PER_SECOND = 20
 CLOSE_TIMEOUT_S = 5.0
-KEPT = 5_000  # flights that are sent round and round
+KEPT = 5_000  # number of flights that are sent in a loop
 
 
 class LiveFlights:
@@ -30,15 +30,15 @@ class LiveFlights:
         self._thread = threading.Thread(target=self._run, name="live-flights", daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the stream and write what is queued."""
+        """Stop the stream and write the queued records."""
         self._stopped.set()
         self._thread.join(CLOSE_TIMEOUT_S)
         self._producer.flush(CLOSE_TIMEOUT_S)
-        self._producer.purge()  # what the source did not take in time: closing would wait for it
+        self._producer.purge()  # records that the source did not accept in time: closing would wait for them
         self._producer.close()
 
     def _run(self) -> None:
@@ -49,7 +49,7 @@ class LiveFlights:
             try:
                 self._producer.produce(self._topic, message.value, key=message.key)
             except BufferError:
-                continue  # the source has been away for hours: drop, a live stream does not wait
+                continue  # the source has been down for hours: drop the record, since a live stream does not wait
             finally:
                 self._producer.poll(0)
 

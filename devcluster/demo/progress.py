@@ -1,17 +1,17 @@
-"""What the demo prints while it works: one line per step with the time since the start, and a counter that moves.
+"""The demo's progress output: a line per step with the time since the start, and a counter that is updated in place.
 
-Knows nothing of what is being done. On a terminal a counter rewrites its line; elsewhere it appears every few seconds.
+On a terminal a counter rewrites its line; elsewhere it is printed every few seconds.
 """
 
 import sys
 import threading
 import time
 
-TICK_S = 5.0  # between two counter lines where output is not a terminal
+TICK_S = 5.0  # between two counter lines if the output is not a terminal
 
 
 class Progress:
-    """A printer that several threads may use."""
+    """A thread-safe printer."""
 
     def __init__(self) -> None:
         """Start the clock."""
@@ -32,7 +32,7 @@ class Progress:
             self._write(f"{self._stamp()} {text}", end="\n")
 
     def tick(self, text: str) -> None:
-        """Show how far a long step is."""
+        """Show the progress of a long step."""
         with self._lock:
             if self._terminal:
                 self._write(f"{self._stamp()} {text}", end="")
@@ -41,7 +41,7 @@ class Progress:
                 self._write(f"{self._stamp()} {text}", end="\n")
 
     def text(self, text: str) -> None:
-        """Print text as it is."""
+        """Print text without a time."""
         with self._lock:
             self._write(text, end="\n")
 

@@ -1,4 +1,4 @@
-"""The demo's report and the file that lets scripts use the running demo. Text and JSON from figures; asks nobody."""
+"""The demo's report, and the file with which scripts use the running demo. Text and JSON from figures, without requests."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def _problems(rows: list[MirrorFigures]) -> list[str]:
 
 
 def invitation(console: Console, linking: Linking, *, user: str, password: str, key: Mapping[str, str]) -> str:
-    """Return how to look at the running demo and how to use its API."""
+    """Return how to open the running demo's pages and how to use its API."""
     base, basic = console.base_url, f"curl -s -u {key['api_key']}:{key['api_secret']}"
     return "\n".join(
         [
@@ -72,7 +72,7 @@ def invitation(console: Console, linking: Linking, *, user: str, password: str, 
 def write_handover(
     path: Path, *, console: Console, key: Mapping[str, str], source: KafkaCluster, destination: KafkaCluster
 ) -> None:
-    """Write what a script needs to use the demo; readable by this user only, since credentials are in it."""
+    """Write the data with which a script can use the demo; readable by this user only, since it contains credentials."""
     facts = {
         "base_url": console.base_url,
         **key,

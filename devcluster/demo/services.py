@@ -1,6 +1,6 @@
 """The product's own processes for the demo: web, worker and beat on SQLite, and its management commands.
 
-Starts them as an operator would, by command and environment; imports nothing of the console.
+Starts them as an operator would, by command and environment; must not import the console.
 """
 
 import base64
@@ -21,20 +21,20 @@ from devcluster.processes import Process, run
 
 COMMAND_TIMEOUT_S = 120.0
 START_TIMEOUT_S = 180.0  # about 8 s on two idle cores
-STOP_TIMEOUT_S = 4.0  # a worker in the middle of a comparison would finish it; copies are safe to cut anywhere
+STOP_TIMEOUT_S = 4.0  # a worker would finish a running comparison; copies can be stopped anywhere
 WEB_PORT = 8000
 SERVICES = ("web", "worker", "beat")
 SOURCES = ("console", "linkengine", "templates", "static/css", "static/js")
-WATCHED = ("*.py", "*.html", "*.css", "*.js")  # templates and static files are read once, at the start
+WATCHED = ("*.py", "*.html", "*.css", "*.js")  # templates and static files are read once, at start-up
 
 
 class CommandFailedError(RuntimeError):
-    """A management command failed; the message carries what it said."""
+    """A management command failed; the message has its output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
-    """Where the demo's console keeps its things, and the environment its processes get."""
+    """The directory and port of the demo's console, and the environment of its processes."""
 
     directory: Path
     port: int
@@ -64,7 +64,7 @@ def plan_console(directory: Path, *, redis_url: str, spark_url: str, copy_worker
 
 
 def manage(console: Console, *arguments: str, text: str = "", **variables: str) -> str:
-    """Run a management command with `text` as its input; answer what it printed."""
+    """Run a management command with `text` as its input; return its output."""
     command = [sys.executable, "manage.py", *arguments]
     environment = {**console.environment, **variables}
     done = run(command, text=text, env=environment, cwd=ROOT, timeout_s=COMMAND_TIMEOUT_S)
@@ -74,44 +74,44 @@ def manage(console: Console, *arguments: str, text: str = "", **variables: str) 
 
 
 def prepare(console: Console, *, user: str, password: str) -> dict[str, Any]:
-    """Create the database, an administrator and an API key; answer `api_key` and `api_secret`."""
+    """Create the database, an administrator and an API key; return `api_key` and `api_secret`."""
     manage(console, "migrate", "--verbosity", "0")
     email = f"{user}@example.org"
     manage(console, "createsuperuser", "--noinput", "--username", user, "--email", email, DJANGO_SUPERUSER_PASSWORD=password)
-    answer: dict[str, Any] = json.loads(manage(console, "create_api_key", user, "--description", "demo"))
-    return answer
+    key: dict[str, Any] = json.loads(manage(console, "create_api_key", user, "--description", "demo"))
+    return key
 
 
 def register_cluster(console: Console, *, name: str, properties: Mapping[str, str]) -> None:
-    """Register a cluster with the credentials the link engine will use there."""
+    """Register a cluster with the credentials that the link engine uses there."""
     text = "".join(f"{key}={value}\n" for key, value in properties.items())
     places = ("--organization", "Airports of New York", "--environment", "Demo")
     manage(console, "register_cluster", name, "--properties", "-", *places, text=text)
 
 
 def start_services(console: Console, *, reload: bool) -> list[Process]:
-    """Start web, worker and beat; each writes its own log. Not waited for."""
+    """Start web, worker and beat without waiting for them; each writes its own log."""
     return [start_service(console, name, reload=reload) for name in SERVICES]
 
 
 def start_service(console: Console, name: str, *, reload: bool = False) -> Process:
-    """Start one of SERVICES, for the first time or again."""
+    """Start a process of SERVICES, also after it was stopped."""
     commands = {"web": web_command(console, reload=reload), "worker": _worker(reload=reload), "beat": _beat(console)}
     log = console.directory / "logs" / f"{name}.log"
     return Process(commands[name], name=name, log=log, env=console.environment, cwd=ROOT)
 
 
 def wait_ready(console: Console, services: Sequence[Process]) -> None:
-    """Wait until the console says that its database, Redis and a worker answer."""
+    """Wait until the console reports that its database, Redis and a worker respond."""
     for service in services:
         service.wait_until(lambda: is_ready(console), timeout_s=START_TIMEOUT_S, poll_s=0.5)
 
 
 def is_ready(console: Console) -> bool:
-    """Ask the console itself."""
+    """Return whether the console's readiness check succeeds."""
     try:
-        with urlopen(f"{console.base_url}/readyz", timeout=5) as answer:  # noqa: S310 - our own address
-            return bool(answer.status == 200)
+        with urlopen(f"{console.base_url}/readyz", timeout=5) as response:  # noqa: S310 - own address
+            return bool(response.status == 200)
     except (URLError, TimeoutError, ConnectionError):
         return False
 
@@ -126,7 +126,7 @@ def web_command(console: Console, *, reload: bool) -> list[str]:
 
 def _worker(*, reload: bool) -> list[str]:
     command = [sys.executable, "-m", "celery", "-A", "console", "worker", "--pool", "threads", "--loglevel", "INFO"]
-    command += ["--without-gossip", "--without-mingle"]  # workers need nothing of each other; both stumble where Redis is away
+    command += ["--without-gossip", "--without-mingle"]  # not needed between workers, and both fail while Redis is down
     if not reload:
         return command
     return [sys.executable, "-m", "watchfiles", "--filter", "python", " ".join(command), "console", "linkengine"]

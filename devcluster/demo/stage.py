@@ -1,4 +1,4 @@
-"""Everything the demo runs on, started side by side where nothing depends on anything, and stopped whatever happens.
+"""All parts of the demo, started in parallel as far as possible, and stopped in any case.
 
 Redis, two Kafka clusters, Spark Connect, the console's processes, the loaded topics and the live stream.
 """
@@ -23,7 +23,7 @@ from devcluster.spark import PRELOAD, SparkConnectServer
 
 USER = "admin"
 STOP_TIMEOUT_S = 5.0
-# with reload: every Spark task begins in a fresh Python that reads the code as it is now
+# With reload, every Spark task starts in a new Python process that imports the current code.
 RELOADING_SPARK = {"spark.python.worker.reuse": "false"}
 
 
@@ -66,11 +66,11 @@ class Stage:
         self._close()
 
     def rest(self) -> Rest:
-        """The REST API with the demo's key."""
+        """Return a client of the REST API with the demo's key."""
         return Rest(base_url=self.console.base_url, key=self.key["api_key"], secret=self.key["api_secret"])
 
     def check_alive(self) -> None:
-        """Raise with the log's tail when one of the console's processes has ended."""
+        """Raise ProcessFailedError with the log's tail if a process of the console has ended."""
         for service in self.services:
             if not service.running():
                 raise ProcessFailedError(f"{service.name} has ended. The end of its log:\n{service.log_tail()}")
@@ -79,7 +79,7 @@ class Stage:
         self._progress.step("starting Redis, two Kafka clusters, Spark Connect and the console")
         for part in (self.redis, self.source, self.destination, self.spark):
             self._stack.callback(part.stop, timeout_s=STOP_TIMEOUT_S)
-        source, destination = self._begin(self._up, self.source), self._begin(self._up, self.destination)
+        source, destination = self._begin(self._start_cluster, self.source), self._begin(self._start_cluster, self.destination)
         console, spark = self._begin(self._start_console), self._begin(self._start_spark)
         loaded = self._begin(self._load, source)
         registered = self._begin(self._register, source, destination, console)
@@ -92,7 +92,7 @@ class Stage:
     def _begin(self, work: Any, *arguments: Any) -> "Future[None]":
         return self._pool.submit(work, *arguments)
 
-    def _up(self, cluster: KafkaCluster) -> None:
+    def _start_cluster(self, cluster: KafkaCluster) -> None:
         cluster.start()
         self._progress.step(f"Kafka cluster {cluster.name} is up: {cluster.bootstrap}")
 
@@ -121,7 +121,7 @@ class Stage:
 
     def _close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for service in self.services:  # first those that use the others
+        for service in self.services:  # before the parts that they use
             service.stop(timeout_s=services.STOP_TIMEOUT_S)
         self._stack.close()
 

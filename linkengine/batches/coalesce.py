@@ -1,10 +1,10 @@
-"""Merges neighbouring small batches, because a destination's cost is per batch. Must not know gaps: it is given runs.
+"""Merge adjacent small batches, because the cost at a destination is per batch. Must not know gaps: the input is runs.
 
-A *run* is a piece of the log with a record at every offset: either a fetched batch that can pass as it is, or records that were
-decoded for another reason. Records are re-encoded only where that is cheaper than one more batch at the destination; keys,
-values, headers, timestamps and order stay, offsets stay consecutive, the codec stays. Nothing is merged beyond
-``coalesce_bytes`` of uncompressed records, so what consumers unpack at once stays bounded too. A batch whose records are larger
-than that is not decompressed any further and passes as it is.
+A *run* is a part of the log with a record at every offset: either a fetched batch that can pass unchanged, or records that were
+decoded for another reason. Records are re-encoded only if that is cheaper than another batch at the destination. Keys, values,
+headers, timestamps, order and codec stay, and offsets stay consecutive. Nothing is merged beyond ``coalesce_bytes`` of
+uncompressed records, which also limits what consumers decompress at once. A batch with more uncompressed bytes is not
+decompressed any further and passes unchanged.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from linkengine.batches.records import Chunk, RecordLike, encode_chunks, encode_
 from linkengine.batches.steps import Append
 from linkengine.batches.view import CODEC_MASK, BatchView
 
-# One more batch costs a destination about 140 microseconds, re-encoding a record about 0.6 here, and a codec both ways about
-# 5 ns per byte. Batches above these sizes are cheaper left alone.
+# A batch costs a destination about 140 microseconds, re-encoding a record about 0.6 here, and a codec both ways about 5 ns per
+# byte. Batches above these sizes are cheaper to pass unchanged.
 SMALL_RECORDS = 256
 SMALL_BYTES = 64 << 10
 SMALL_COMPRESSED_BYTES = 8 << 10
 _GROWTH_PER_RECORD = 6  # longer offset delta, timestamp delta and length after a merge
-_NEVER = 1 << 62
+_NOT_MERGEABLE = 1 << 62
 
 
 class RawRun(NamedTuple):
-    """A dense fetched batch; may pass through untouched."""
+    """A dense fetched batch that may pass unchanged."""
 
     view: BatchView
     payload: memoryview
 
 
 class RecordRun(NamedTuple):
-    """Decoded records with consecutive offsets; they have to be encoded anyway, so they merge with any small neighbour."""
+    """Decoded records with consecutive offsets. They must be encoded anyway, so they merge with any small neighbour."""
 
     records: list[RecordLike]
     codec: int
-    weight: int  # about the bytes of these records uncompressed
-    fetched_size: int  # bytes of the batch they came from, as the source stores it: what the topic certainly allows
+    weight: int  # approximate uncompressed bytes of these records
+    fetched_size: int  # bytes of the source's batch, a size that the topic certainly allows
 
 
 Run = RawRun | RecordRun
 
 
 class _Member(NamedTuple):
-    """A run of a group, ready to be encoded."""
+    """A run of a group, ready to encode."""
 
     run: Run
     chunk: Chunk
@@ -54,45 +54,45 @@ class _Member(NamedTuple):
 
 
 def coalesce(runs: Sequence[Run], *, coalesce_bytes: int) -> Iterator[Append]:
-    """Yield one append per run or per merged group of runs, in order. The runs must follow each other without a gap."""
+    """Yield an append per run or per merged group of runs, in order. The runs must be contiguous."""
     for group in _groups(runs, coalesce_bytes):
         if len(group) == 1:
-            yield from _alone(group[0], coalesce_bytes)
+            yield from _single(group[0], coalesce_bytes)
             continue
         for pack in _packs(group, coalesce_bytes):
             yield from _merged(pack, coalesce_bytes)
 
 
 def _groups(runs: Sequence[Run], limit: int) -> Iterator[Sequence[Run]]:
-    """Cut where neighbours cannot merge, without decompressing anything yet."""
+    """Yield groups, cut where neighbours cannot merge, without decompressing anything yet."""
     first, weight, codec = 0, 0, -1
     for position, run in enumerate(runs):
-        size, one_codec = _small(run)
-        if position > first and (one_codec != codec or weight + size > limit):
+        size, run_codec = _small(run)
+        if position > first and (run_codec != codec or weight + size > limit):
             yield runs[first:position]
             first, weight = position, 0
-        codec = one_codec
+        codec = run_codec
         weight += size
     if first < len(runs):
         yield runs[first:]
 
 
 def _small(run: Run) -> tuple[int, int]:
-    """Answer a run's bytes, as far as known without decompressing, and its codec; "infinite" where merging does not pay."""
+    """Return a run's known bytes without decompressing it, and its codec; _NOT_MERGEABLE bytes if merging does not pay."""
     if isinstance(run, RecordRun):
         return run.weight, run.codec
     view = run.view
     size, count, codec = view.length, view.record_count, view.attributes & CODEC_MASK
     small = is_small(size, count, compressed=bool(codec))
-    return size + count * _GROWTH_PER_RECORD if small else _NEVER, codec
+    return size + count * _GROWTH_PER_RECORD if small else _NOT_MERGEABLE, codec
 
 
 def is_small(size: int, count: int, *, compressed: bool) -> bool:
-    """Tell whether a batch of so many bytes and records may be worth merging with a neighbour."""
+    """Return whether a batch of this size and record count may be worth merging with a neighbour."""
     return count <= SMALL_RECORDS and size <= (SMALL_COMPRESSED_BYTES if compressed else SMALL_BYTES)
 
 
-def _alone(run: Run, limit: int) -> Iterator[Append]:
+def _single(run: Run, limit: int) -> Iterator[Append]:
     if isinstance(run, RecordRun):
         yield from _encode(run.records, codec=run.codec, limit=max(limit, run.fetched_size))
         return
@@ -101,7 +101,7 @@ def _alone(run: Run, limit: int) -> Iterator[Append]:
 
 
 def _packs(group: Sequence[Run], limit: int) -> Iterator[list[_Member]]:
-    """Decompress the runs of a group and cut it again, now by their uncompressed size."""
+    """Decompress the runs of a group and yield it cut again, now by uncompressed size."""
     pack: list[_Member] = []
     weight = 0
     for run in group:
@@ -122,7 +122,7 @@ def _packs(group: Sequence[Run], limit: int) -> Iterator[list[_Member]]:
 
 
 def _member(run: Run, limit: int) -> _Member | None:
-    """Decompress a run; None where its records are larger than ``limit``."""
+    """Return a decompressed run; None if its records are larger than ``limit``."""
     if isinstance(run, RecordRun):
         return _Member(run, run.records, run.weight)
     try:
@@ -133,14 +133,14 @@ def _member(run: Run, limit: int) -> _Member | None:
 
 
 def _merged(pack: list[_Member], limit: int) -> Iterator[Append]:
-    """Encode a pack as one batch, or as halves while that is larger than ``limit`` (it may have been packed better before)."""
+    """Encode a pack as a batch, or as halves while it is larger than ``limit`` (the source may have compressed better)."""
     if len(pack) == 1:
-        yield from _alone(pack[0].run, limit)
+        yield from _single(pack[0].run, limit)
         return
-    append = _as_one(pack)
+    append = _as_single_batch(pack)
     if append is None:
         for member in pack:
-            yield from _alone(member.run, limit)
+            yield from _single(member.run, limit)
     elif len(append.payload) > limit:
         yield from _merged(pack[: len(pack) // 2], limit)
         yield from _merged(pack[len(pack) // 2 :], limit)
@@ -148,7 +148,7 @@ def _merged(pack: list[_Member], limit: int) -> Iterator[Append]:
         yield append
 
 
-def _as_one(pack: list[_Member]) -> Append | None:
+def _as_single_batch(pack: list[_Member]) -> Append | None:
     base_offset, codec = _start(pack[0].run)
     count = sum(_count(member.run) for member in pack)
     newest = max(_newest(member.run) for member in pack)
@@ -168,12 +168,12 @@ def _count(run: Run) -> int:
 
 
 def _newest(run: Run) -> int:
-    """Answer the newest timestamp; of a fetched batch as its broker has validated it."""
+    """Return the newest timestamp; for a fetched batch the max timestamp that its broker validated."""
     return run.view.max_timestamp if isinstance(run, RawRun) else max(record.timestamp for record in run.records)
 
 
 def _encode(records: list[RecordLike], *, codec: int, limit: int) -> Iterator[Append]:
-    """Encode records as one batch, or as halves while that is larger than ``limit``."""
+    """Encode records as a single batch, or as halves while it is larger than ``limit``."""
     payload = encode_records(records, codec=codec)
     if len(payload) > limit and len(records) > 1:
         middle = len(records) // 2

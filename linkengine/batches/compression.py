@@ -1,12 +1,12 @@
-"""Compresses and decompresses the records of a batch, never more at once than the caller allows. Must not know batches.
+"""Compress and decompress the records of a batch, with limited memory. Must not know batches.
 
 gzip: RFC 1952. snappy: blocks in the xerial framing of Java producers, bare blocks from librdkafka. lz4: frames with
-independent blocks (KIP-57). zstd: frames (RFC 8878, KIP-110). Levels are the codecs' usual ones: a destination keeps what it
-is sent.
+independent blocks (KIP-57). zstd: frames (RFC 8878, KIP-110). The levels are the codecs' usual ones, since a destination stores
+batches as they are sent.
 
-A megabyte of zstd may stand for 32 GB, of gzip for 1 GB, of lz4 for 255 MB and of snappy for 21 MB, and sizes that a frame
-declares are the writer's claim. So nothing is decompressed in one call whose output is not limited: ``inflate`` yields pieces
-as they come out, and ``decompress`` stops at the caller's limit (ADR 0031).
+A megabyte of zstd may decompress to 32 GB, of gzip to 1 GB, of lz4 to 255 MB and of snappy to 21 MB, and the sizes in a frame
+are claims of its writer. So every call has a limited output: ``inflate`` yields pieces as they are decompressed, and
+``decompress`` stops at the caller's limit (ADR 0031).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from linkengine.domain.errors import ErrorCode
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 HEAD_BYTES = 8
-PIECE_BYTES = 256 << 10  # of the output of ``inflate``; an lz4 block may have 4 MB
+PIECE_BYTES = 256 << 10  # output of ``inflate`` per piece; an lz4 block may have 4 MB
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _GZIP_LEVEL = 6
 _LZ4_LEVEL = 1
 _ZSTD_LEVEL = 3
-_ZSTD_WINDOW_MAX = 64 << 20  # memory of a streaming decoder, up to level 21; content of one piece needs none
-_INPUT_BYTES = 64 << 10  # of gzip at a time: what zlib does not take it copies
+_ZSTD_WINDOW_MAX = 64 << 20  # memory of a streaming decoder, up to level 21; not needed for content that fits in a piece
+_INPUT_BYTES = 64 << 10  # of gzip per call: zlib copies input that it does not consume
 _GZIP_WRAPPED = 16 + zlib.MAX_WBITS
 _LZ4_MAGIC = 0x184D2204
 _LZ4_BLOCK_MAX = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
@@ -42,30 +42,30 @@ _LZ4_STORED = 1 << 31  # top bit of a block's size: the block is not compressed
 _LZ4_INDEPENDENT, _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE = 0x20, 0x10, 0x08
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER = 16  # magic, version, lowest compatible version
-_XERIAL_BLOCK = 32 << 10  # as Java producers write
+_XERIAL_BLOCK = 32 << 10  # as written by Java producers
 _SNAPPY_AT_ONCE = 4 << 20  # larger blocks are decompressed element by element
-_SNAPPY_WINDOW = 64 << 10  # how far back encoders refer
-_SNAPPY_RATIO = 64  # of a bare block, at most: an element of two bytes copies up to 11, one of three bytes up to 64
+_SNAPPY_WINDOW = 64 << 10  # maximum distance of the references that encoders write
+_SNAPPY_RATIO = 64  # maximum of a bare block: an element of two bytes copies up to 11, one of three bytes up to 64
 _DAMAGE = (cramjam.DecompressionError, zstandard.ZstdError, zlib.error, struct.error, IndexError, KeyError, ValueError)
 _thread = local()
 
 
 class InflatedTooFarError(CorruptBatchError):
-    """Compressed records that are larger than what the reader has room for."""
+    """The decompressed records are larger than the caller's limit."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.RECORDS_TOO_LARGE)
 
 
 class Deflater(Protocol):
-    """Compresses what comes in pieces."""
+    """A compressor for input in pieces."""
 
     def compress(self, data: bytes, /) -> bytes: ...
     def flush(self) -> bytes: ...
 
 
 def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
-    """Compress ``data`` with codec 1 to 4, as a Kafka producer would."""
+    """Return ``data`` compressed with codec 1 to 4, as a Kafka producer would."""
     if codec == GZIP:
         return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL))
     if codec == SNAPPY:
@@ -76,7 +76,7 @@ def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
 
 
 def deflater(codec: int) -> Deflater:
-    """Return a compressor for codec 0 to 4 that takes its input in pieces and writes what ``compress`` would."""
+    """Return a compressor for codec 0 to 4 that takes its input in pieces; its output has the format of ``compress``."""
     makers: dict[int, Callable[[], Deflater]] = {
         GZIP: lambda: zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WRAPPED),
         SNAPPY: _SnappyDeflater,
@@ -86,29 +86,29 @@ def deflater(codec: int) -> Deflater:
     return makers.get(codec, _Plain)()
 
 
-def decompress(codec: int, data: bytes | bytearray | memoryview, *, most: int, room: int = 0) -> bytearray:
-    """Undo ``compress`` and what other producers write, holding little more than ``most`` bytes; ``room`` zeros come first.
+def decompress(codec: int, data: bytes | bytearray | memoryview, *, most: int, reserve: int = 0) -> bytearray:
+    """Return the decompressed data behind ``reserve`` zero bytes, using little more memory than ``most`` bytes.
 
-    Raises CorruptBatchError when the bytes are not of that codec, InflatedTooFarError where there are more of them.
+    Raises CorruptBatchError if the data is not of that codec, InflatedTooFarError if it has more than ``most`` bytes.
     """
-    found = bytearray(room)
+    found = bytearray(reserve)
     for piece in _pieces(codec, data):
         found += piece
-        if len(found) - room > most:
+        if len(found) - reserve > most:
             raise InflatedTooFarError(f"The records compressed with {NAMES[codec]} are larger than {most} bytes.")
     return found
 
 
 def inflate(codec: int, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
-    """Yield the decompressed bytes in pieces; raise CorruptBatchError where the bytes are not of that codec."""
+    """Yield the decompressed bytes in pieces; raise CorruptBatchError if the data is not of that codec."""
     return _checked(_INFLATERS[codec](memoryview(data)), codec)
 
 
 def decompress_head(codec: int, data: memoryview) -> bytes:
-    """Return the first bytes without decompressing the others; 0xff where there are none, or they are damaged."""
+    """Return the first HEAD_BYTES bytes without decompressing the rest; 0xff for missing or damaged ones."""
     head = bytearray(b"\xff" * HEAD_BYTES)
     if codec in _INTO:
-        with suppress(cramjam.DecompressionError):  # there is more than these, which is the rule, or all is damaged: 0xff then
+        with suppress(cramjam.DecompressionError):  # the output is longer, the usual case, or all is damaged: 0xff then
             _INTO[codec](data, head)
     elif codec == SNAPPY:
         found = _snappy_head(data)
@@ -117,7 +117,7 @@ def decompress_head(codec: int, data: memoryview) -> bytes:
 
 
 def _pieces(codec: int, data: bytes | bytearray | memoryview) -> Iterator[bytes | memoryview]:
-    """Yield one piece where one is enough, which is faster; the slower way also finds out what is damaged."""
+    """Return a single piece if it fits, which is faster; otherwise the pieces of ``inflate``, which also detects damage."""
     into = _INTO.get(codec)
     if into is not None:
         scratch: memoryview | None = getattr(_thread, "scratch", None)
@@ -182,13 +182,15 @@ def _inflate_zstd(data: memoryview) -> Iterator[bytes]:
 
 
 def _inflate_lz4(data: memoryview) -> Iterator[bytes]:
-    """Walk over the blocks of one frame; its checksums are left out: the batch has one, and Kafka computed that of the header
-    wrongly in magic 0 (KAFKA-3160).
+    """Yield the blocks of a frame.
+
+    Its checksums are not verified: the batch has its own, and with magic 0 Kafka computed the header checksum incorrectly
+    (KAFKA-3160).
     """
     (magic,) = struct.unpack_from("<I", data)
     flags, most = data[4], _LZ4_BLOCK_MAX[data[5] >> 4 & 7]
     if magic != _LZ4_MAGIC or not flags & _LZ4_INDEPENDENT:
-        raise ValueError("they are no frame with independent blocks")
+        raise ValueError("they are not a frame with independent blocks")
     at = 7 + (8 if flags & _LZ4_CONTENT_SIZE else 0)  # magic, flags, block size, optional content size, header checksum
     while True:
         (size,) = struct.unpack_from("<I", data, at)
@@ -203,14 +205,14 @@ def _inflate_lz4(data: memoryview) -> Iterator[bytes]:
 
 
 def _lz4_block(block: bytes, output_max: int) -> bytes:
-    """Decompress a bare block that does not declare its decompressed size."""
+    """Return a decompressed bare block, which does not declare its decompressed size."""
     output = bytearray(output_max)
     size: int = cramjam.lz4.decompress_block_into(block, output, output_len=output_max)
     return bytes(output[:size])
 
 
 class _Lz4Deflater:
-    """Writes one frame with independent blocks and without a content checksum, as brokers want it."""
+    """Writes a single frame with independent blocks and without a content checksum, as brokers require."""
 
     def __init__(self) -> None:
         self._compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
@@ -241,7 +243,7 @@ def _inflate_snappy(data: memoryview) -> Iterator[bytes]:
 
 
 def _snappy_block(block: memoryview) -> Iterator[bytes]:
-    """Decompress a bare block, whose first bytes declare the decompressed size; that is checked before it is allocated."""
+    """Yield a decompressed bare block. Its first bytes declare the decompressed size, which is checked before allocation."""
     size, _ = _snappy_size(block)
     if size > len(block) * _SNAPPY_RATIO:
         raise ValueError(f"a block of {len(block)} bytes claims {size} bytes")
@@ -273,7 +275,7 @@ def _snappy_head(data: memoryview) -> bytes:
 
 
 def _snappy_size(block: memoryview) -> tuple[int, int]:
-    """Return the decompressed size that a block claims, and where its elements begin."""
+    """Return the decompressed size that a block declares, and where its elements begin."""
     size = 0
     for at in range(5):
         size |= (block[at] & 0x7F) << 7 * at
@@ -283,7 +285,7 @@ def _snappy_size(block: memoryview) -> tuple[int, int]:
 
 
 def _snappy_elements(block: memoryview) -> Iterator[bytes]:
-    """Yield what each element of a block stands for: literals, and copies of what came before (google/snappy, format)."""
+    """Yield the output of each element of a block: a literal, or a copy of earlier output (google/snappy, format)."""
     at, window = _snappy_size(block)[1], bytearray()
     while at < len(block):
         tag = block[at]
@@ -305,7 +307,7 @@ def _snappy_elements(block: memoryview) -> Iterator[bytes]:
                 width = 2 if kind == 2 else 4
                 offset, at = int.from_bytes(block[at : at + width], "little"), at + width
             if not 0 < offset <= len(window):
-                raise ValueError("a block copies what is not there")
+                raise ValueError("a block copies from before its beginning")
             part = bytes(window[-offset:] if length >= offset else window[-offset : len(window) - offset + length])
             part = (part * (length // offset + 1))[:length]
         window += part
@@ -340,7 +342,7 @@ class _SnappyDeflater:
 
 
 class _Plain:
-    """Compresses nothing."""
+    """The compressor of codec 0: returns its input."""
 
     def compress(self, data: bytes, /) -> bytes:
         return data

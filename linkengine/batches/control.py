@@ -1,7 +1,8 @@
-"""Reads control batches: the markers that brokers write between records. Must not know what a copier does about them.
+"""Read control batches: the markers that brokers write between records. Must not know how the copy handles them.
 
-A control batch holds one record whose key is version int16, type int16 (KIP-98; the other types belong to KRaft's own log).
-For a mirror every control batch is the same thing, an offset without a record; the type only ends an aborted transaction.
+A control batch holds a single record whose key is version int16, type int16 (KIP-98; the other types belong to KRaft's own
+log). For a mirror every control batch is an offset without a record; the type matters only for the end of an aborted
+transaction.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ _KEY = struct.Struct(">hh")  # version, type
 
 
 class ControlType(IntEnum):
-    """Type of a control record; data topics hold the first two only."""
+    """The type of a control record; data topics hold only the first two."""
 
-    UNKNOWN = -1  # from a newer broker, or the cleaner has emptied the batch
-    ABORT = 0  # ends a transaction: its records must not be seen
+    UNKNOWN = -1  # from a newer broker, or the log cleaner has emptied the batch
+    ABORT = 0  # ends a transaction: its records must not be read
     COMMIT = 1
     LEADER_CHANGE = 2  # KRaft metadata log, as are the following
     SNAPSHOT_HEADER = 3
@@ -30,12 +31,12 @@ class ControlType(IntEnum):
 
 
 def is_commit(view: BatchView, batch: memoryview) -> bool:
-    """Tell whether a whole batch is a COMMIT marker."""
+    """Return whether a whole batch is a COMMIT marker."""
     return view.is_control and control_type(view, batch) is ControlType.COMMIT
 
 
 def control_type(view: BatchView, batch: memoryview) -> ControlType:
-    """Read what kind of marker a whole control batch holds."""
+    """Return the marker type of a whole control batch."""
     if view.record_count == 0:
         return ControlType.UNKNOWN
     record = next(decode_records(view, batch, most=_LARGEST), None)

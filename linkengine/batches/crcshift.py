@@ -1,12 +1,12 @@
-"""CRC-32C arithmetic: the checksum of changed bytes without reading the unchanged ones. Knows nothing of batches.
+"""CRC-32C arithmetic: update a checksum for changed bytes without reading the unchanged ones. Does not know batches.
 
-A CRC is linear over GF(2) apart from its initial and final inversion, and these cancel between two messages of one length:
-``crc(a) ^ crc(b)`` depends on ``a ^ b`` only. If the difference lies in a prefix, its effect on the whole message is its
-effect on the prefix, pushed through as many zero bytes as follow. Pushing through zeros is a linear map of 32 bits, kept as
-four tables of 256 entries. Zeros are counted in rows of 512 bytes, these in digits of eight bits, with a map for each digit:
-one for a batch of up to 128 KB, two for up to 32 MB. A part of a row is pushed through by the checksum itself, on real zeros.
-Where megabytes flow by, what is not in the processor's first cache costs more than all arithmetic: hence few, small tables.
-Polynomial: Castagnoli, 0x1EDC6F41, reflected (RFC 3720, appendix B.4).
+A CRC is linear over GF(2) apart from its initial and final inversion, which cancel between two messages of the same length:
+``crc(a) ^ crc(b)`` depends only on ``a ^ b``. If the difference lies in a prefix, its effect on the whole message is its
+effect on the prefix, shifted through as many zero bytes as follow. A shift through zeros is a linear map of 32 bits, stored as
+four tables of 256 entries. Zeros are counted in rows of 512 bytes, and the number of rows in digits of eight bits, with a map
+per digit value: a single map for a batch of up to 128 KB, two for up to 32 MB. The rest of less than a row is computed by the
+checksum itself, on real zeros. At a throughput of megabytes, a cache miss costs more than all arithmetic: hence few, small
+tables. Polynomial: Castagnoli, 0x1EDC6F41, reflected (RFC 3720, appendix B.4).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Tables = tuple[_Table, _Table, _Table, _Table]
 
 
 def push_through_zeros(value: int, count: int) -> int:
-    """Answer what the checksum difference ``value`` becomes after ``count`` more equal bytes; O(log count)."""
+    """Return the checksum difference ``value`` after ``count`` more equal bytes; O(log count)."""
     value = google_crc32c.extend(value ^ _ONES, _ZEROS[: count % ROW]) ^ _ONES  # without the inversions at both ends
     rows, digit = count // ROW, _DIGIT
     while rows:
@@ -49,7 +49,7 @@ def _tables(rows: int) -> _Tables:
 
 
 def _expand(columns: _Columns) -> array[int]:
-    """Tabulate a linear map of eight bits: each new column doubles the table."""
+    """Return the table of a linear map of eight bits: each new column doubles it."""
     table = array("I", [0])
     for column in columns:
         table.extend([entry ^ column for entry in table])
@@ -58,15 +58,15 @@ def _expand(columns: _Columns) -> array[int]:
 
 @cache
 def _columns(zeros: int) -> _Columns:
-    """Images of the unit vectors under so many zero bytes; at least one."""
+    """Return the images of the unit vectors under ``zeros`` zero bytes (at least 1)."""
     if zeros == 1:
-        return [_one_zero_byte(1 << bit) for bit in range(32)]
+        return [_shift_by_byte(1 << bit) for bit in range(32)]
     half = _columns(zeros // 2)
     rest = _columns(zeros - zeros // 2)
     return [_apply(rest, image) for image in half]
 
 
-def _one_zero_byte(value: int) -> int:
+def _shift_by_byte(value: int) -> int:
     for _ in range(8):
         value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
     return value

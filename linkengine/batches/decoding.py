@@ -1,4 +1,4 @@
-"""Decodes whole batches of any format: that of magic 2, and what producers wrote before Kafka 0.11 and logs still hold."""
+"""Decode whole batches of any format: magic 2, and the formats before Kafka 0.11 that logs may still hold."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from linkengine.batches.view import CURRENT_MAGIC, BatchView
 
 
 def decode_batch(view: BatchView, batch: memoryview) -> Iterator[RecordLike]:
-    """Decode all records of one whole batch, in the order of their offsets; raise CorruptBatchError for damaged ones.
+    """Return all records of a whole batch, in offset order; raise CorruptBatchError for a damaged batch.
 
-    An old compressed message has the offset of its last record: where it begins only its records tell. Raises
-    InflatedTooFarError, a CorruptBatchError, where the records are larger than what is held in memory; ``large`` reads those of
-    magic 2. Both are raised at once, unless it is a record further behind that is damaged.
+    A compressed message of magic 0 or 1 carries the offset of its last record; only its records show where it begins. Raises
+    InflatedTooFarError, a CorruptBatchError, if the records are larger than the memory limit; ``large`` reads such batches of
+    magic 2. Both are raised at the call, unless only a later record is damaged.
     """
     return decode_records(view, batch) if view.magic == CURRENT_MAGIC else decode_legacy(view, batch)

@@ -1,4 +1,4 @@
-"""The record codec in plain Python: slower, but without the limits of the compiled one. Must not know compression.
+"""The record codec in plain Python: slower than the compiled codec, without its limits. Must not know compression.
 
 Layout as in ``linkengine.batches.records``. Header keys that are not UTF-8 keep their bytes through surrogate escapes.
 """
@@ -28,7 +28,7 @@ class Record(NamedTuple):
 
 
 def varint(value: int) -> bytes:
-    """Encode a signed number, zigzag, seven bits per byte, lowest first."""
+    """Return a signed number as zigzag varint: seven bits per byte, lowest first."""
     rest = value << 1 ^ value >> 63
     out = bytearray()
     while rest > 0x7F:
@@ -39,7 +39,7 @@ def varint(value: int) -> bytes:
 
 
 class _Reader:
-    """A position in uncompressed records that refuses to run past the end."""
+    """A position in uncompressed records that never passes their end."""
 
     __slots__ = ("_data", "_position")
 
@@ -98,7 +98,7 @@ def _record(view: BatchView, reader: _Reader) -> Record:
 
 
 def encode(records: Sequence[RecordLike]) -> bytearray:
-    """Answer room for a batch header followed by the uncompressed records, deltas relative to the first one."""
+    """Return space for a batch header, followed by the uncompressed records with deltas relative to the first record."""
     out = bytearray(RECORDS_AT)
     base_timestamp = records[0].timestamp
     for delta, record in enumerate(records):

@@ -1,7 +1,7 @@
-"""Builds batches of empty records that lift a new log to the offset its mirror starts at. Must not know why or where.
+"""Build batches of empty records that advance a new log to its mirror's start offset. Must not know topics or offsets.
 
-An empty record has null key, null value and no header. Its bytes depend on its offset delta only, so every filler is a prefix
-of one template; a million of them are 9 MB plain and 0.7 MB as zstd, below Kafka's default message.max.bytes.
+An empty record has null key, null value and no header. Its bytes depend only on its offset delta, so every filler is a prefix
+of a single template. A million records have 9 MB plain and 0.7 MB as zstd, below Kafka's default message.max.bytes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from linkengine.batches.patch import seal
 from linkengine.batches.view import CURRENT_MAGIC, HEADER, LOG_OVERHEAD, RECORDS_AT
 
 FILLER_MAX = 1_000_000
-_ZONES = ((1, 0, 1 << 6), (2, 1 << 6, 1 << 13), (3, 1 << 13, FILLER_MAX))  # bytes of the offset delta, for which deltas
-_LEVEL = 5  # 0.71 MB for a million; lower levels pack worse, higher ones are not better
+_ZONES = ((1, 0, 1 << 6), (2, 1 << 6, 1 << 13), (3, 1 << 13, FILLER_MAX))  # varint bytes of the offset delta, delta range
+_LEVEL = 5  # 0.71 MB for a million; lower levels compress worse, higher ones no better
 
 
 def dense_filler(count: int, timestamp_ms: int) -> bytearray:
-    """Answer one sealed zstd batch of ``count`` empty records (1 to 1,000,000), to be patched with ``patch_for_append``."""
+    """Return a sealed zstd batch of ``count`` empty records (1 to 1,000,000), to be patched with ``patch_for_append``."""
     if not 1 <= count <= FILLER_MAX:
         raise ValueError(f"a filler has 1 to {FILLER_MAX} records, not {count}")
     body = _compressed(count)
@@ -46,13 +46,13 @@ def dense_filler(count: int, timestamp_ms: int) -> bytearray:
     return batch
 
 
-@lru_cache(maxsize=4)  # a seeding repeats the largest count and ends with one other
+@lru_cache(maxsize=4)  # seeding repeats the largest count and ends with the remainder
 def _compressed(count: int) -> bytes:
     return bytes(cramjam.zstd.compress(memoryview(_template())[: _template_size(count)], level=_LEVEL))
 
 
 def _template_size(count: int) -> int:
-    """Bytes of the first ``count`` records: 7 each, one more from every delta on that needs another varint byte."""
+    """Return the bytes of the first ``count`` records: 7 each, plus 1 per additional varint byte of the delta."""
     return 7 * count + sum(max(0, count - first) for _, first, _ in _ZONES[1:])
 
 
@@ -62,7 +62,7 @@ def _template() -> bytes:
 
 
 def _zone(width: int, first: int, end: int) -> bytes:
-    """Answer the records whose offset delta takes ``width`` bytes: equal but for these, which are laid in column by column."""
+    """Return the records whose offset delta takes ``width`` bytes. They differ only in these, written column by column."""
     record = varint(width + 5) + b"\0\0" + bytes(width) + b"\1\1\0"
     zone = bytearray(record * (end - first))
     for column in range(width):
@@ -71,7 +71,7 @@ def _zone(width: int, first: int, end: int) -> bytes:
 
 
 def _digits(column: int, first: int, end: int, *, more: bool) -> bytes:
-    """Answer byte ``column`` of the varints of the deltas in ``[first, end)``. Zigzag doubles a delta: 64 digits, then 128."""
+    """Return byte ``column`` of the varints of the deltas in ``[first, end)``. Zigzag doubles a delta: 64 digits, then 128."""
     if column == 0:
         period = bytes(2 * low | more << 7 for low in range(64))
     else:

@@ -1,4 +1,4 @@
-"""Finds the undamaged batches at the beginning of an answer. Costs a checksum of every byte: asked only of suspected ones."""
+"""Find the undamaged batches at the start of a response. Computes a checksum over every byte, so only used on suspicion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from linkengine.batches.view import BatchView, CorruptBatchError, check_crc, ite
 
 
 def intact_part(buffer: memoryview, *, next_offset: int) -> memoryview:
-    """Answer what lies before the first damaged batch; raise CorruptBatchError where nothing there is needed any more."""
+    """Return the part before the first damaged batch; raise CorruptBatchError if it holds no needed offset."""
     end, needed = 0, False
     try:
         for start, view in _whole(buffer):

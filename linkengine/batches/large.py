@@ -1,12 +1,12 @@
-"""Reads and rewrites batches whose records, decompressed, are larger than what is held in memory. Must not know who needs it.
+"""Read and rewrite batches whose decompressed records exceed the memory limit. Must not know the callers.
 
 An ordinary batch is decompressed as a whole and decoded by the compiled codec (``records``). A batch whose records exceed
-``records.MOST_INFLATED`` is read here instead: its bytes come in pieces of at most a few megabytes, and of each record only the
-numbers in front are looked at. The rest (key, value, headers) is passed on piece by piece, hashed, or skipped. So memory does
-not depend on the size of a batch or of a record in it (ADR 0031). It is slower, about 200,000 records per second.
+``records.MOST_INFLATED`` is read here: its bytes come in pieces of at most a few megabytes, and only the leading numbers of
+each record are decoded. The rest (key, value, headers) is passed on piece by piece, hashed, or skipped. So memory does not
+depend on the size of a batch or record (ADR 0031). It is slower, about 200,000 records per second.
 
 Record: length varint, attributes int8, timestamp delta varint, offset delta varint, *rest*. Rewriting changes the three numbers
-and the length; the rest is copied as it is.
+and the length; the rest is copied.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from linkengine.batches.patch import seal
 from linkengine.batches.steps import Append
 from linkengine.batches.view import CURRENT_MAGIC, HEADER, LOG_OVERHEAD, RECORDS_AT, BatchView, CorruptBatchError, check_crc
 
-RUN_BYTES = 16 << 20  # of decompressed records in a rewritten batch; a larger single record has one of its own
+RUN_BYTES = 16 << 20  # decompressed bytes per rewritten batch; a larger record gets a batch of its own
 DIGEST_BYTES = 16
 _SMALLEST_RUN = 64 << 10
-_BLOCK_BYTES = 64 << 10  # that are handed to a codec at once
+_BLOCK_BYTES = 64 << 10  # passed to a codec per call
 _VARINT_MAX_BYTES = 10
 _ABSENT, _PRESENT = b"\0", b"\1"
 
 
 class Hash(Protocol):
-    """A hash that takes its input in pieces."""
+    """A hash function for input in pieces."""
 
     def update(self, data: bytes, /) -> None: ...
 
 
 class _Source:
-    """Decompressed bytes that are read once, from the beginning to the end."""
+    """Decompressed bytes that are read once, from start to end."""
 
     __slots__ = ("_at", "_pieces", "_window", "position")
 
@@ -75,14 +75,14 @@ class _Source:
 
     @property
     def at_end(self) -> bool:
-        """Whether no byte is left."""
+        """True if no byte is left."""
         if self._at == len(self._window):
             self._window, self._at = next(self._pieces, b""), 0
         return not self._window
 
 
 class LargeRecord:
-    """A record of which only the numbers in front were read. Valid until the next one is asked for; its rest is read once."""
+    """A record with only its leading numbers decoded. Valid until the next record is read; its rest can be read once."""
 
     __slots__ = ("_end", "_source", "offset", "timestamp")
 
@@ -92,22 +92,22 @@ class LargeRecord:
 
     @property
     def rest_bytes(self) -> int:
-        """Size of what was not read of it yet."""
+        """Number of unread bytes of the record."""
         return self._end - self._source.position
 
     def rest(self) -> Iterator[bytes]:
-        """Yield what was not read of it yet."""
+        """Yield the unread bytes of the record."""
         return self._source.pieces(self.rest_bytes)
 
     def field(self) -> int | None:
-        """Read the length of the next field, which ``take`` yields then; None where it is null."""
+        """Read the length of the next field, which ``take`` yields then; None if it is null."""
         size = self._source.varint()
         if size < -1 or size > self.rest_bytes:
             raise CorruptBatchError(f"The record at offset {self.offset} has a field of {size} bytes.")
         return None if size == -1 else size
 
     def take(self, size: int) -> Iterator[bytes]:
-        """Yield the next ``size`` bytes, a field's whose length was read."""
+        """Yield the next ``size`` bytes, the field whose length was read."""
         return self._source.pieces(size)
 
     def count(self) -> int:
@@ -119,9 +119,9 @@ class LargeRecord:
 
 
 def read_large(view: BatchView, batch: memoryview) -> Iterator[LargeRecord]:
-    """Yield the records of one whole batch of magic 2, whatever its size; raise CorruptBatchError for a damaged one.
+    """Yield the records of a whole batch of magic 2, whatever its size; raise CorruptBatchError for a damaged batch.
 
-    Each is to be used before the next is asked for.
+    Each record must be used before the next record is requested.
     """
     check_crc(view, batch)
     source, before = _Source(inflate(view.codec, batch[RECORDS_AT:])), -1
@@ -147,14 +147,14 @@ def read_large(view: BatchView, batch: memoryview) -> Iterator[LargeRecord]:
 def rewrite_large(view: BatchView, batch: memoryview, *, start: int, end: int, limit: int) -> Iterator[Append]:
     """Yield the records of a batch with offsets in ``[start, end)`` as batches of consecutive offsets, in order.
 
-    None of them is larger than ``limit`` unless it holds a single record. The codec stays.
+    No batch is larger than ``limit`` unless it holds a single record. The codec stays the same.
     """
     run_bytes = RUN_BYTES
     while True:
         for append in _runs(view, batch, start=start, end=end, run_bytes=run_bytes):
             if len(append.payload) > limit and append.count > 1 and run_bytes > _SMALLEST_RUN:
                 run_bytes //= 4
-                break  # from its first record on once more
+                break  # rewrite again from this run's first record
             start = append.end
             yield append
         else:
@@ -179,7 +179,7 @@ def _runs(view: BatchView, batch: memoryview, *, start: int, end: int, run_bytes
 
 
 class _Run:
-    """Consecutive records on their way into a new batch."""
+    """Consecutive records that are being written to a new batch."""
 
     def __init__(self, first: LargeRecord, codec: int) -> None:
         self._base_offset, self._base_timestamp = first.offset, first.timestamp
@@ -187,7 +187,7 @@ class _Run:
         self._codec, self._deflater = codec, deflater(codec)
         self._out, self._pending = bytearray(RECORDS_AT), bytearray()
         self._count = 0
-        self.size = 0  # decompressed
+        self.size = 0  # decompressed bytes
 
     @property
     def end(self) -> int:
@@ -220,40 +220,40 @@ class _Run:
 
 
 def hash_large(record: LargeRecord) -> tuple[bool, bytes]:
-    """Return whether the record has a key, and the hash of key, value and headers that ``hash_fields`` returns for them."""
-    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    has_key = _hash_field(record, found)
-    _hash_field(record, found)
+    """Return whether the record has a key, and the hash that ``hash_fields`` returns for its key, value and headers."""
+    hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    has_key = _hash_field(record, hasher)
+    _hash_field(record, hasher)
     for _ in range(record.count()):
-        _hash_field(record, found)
-        _hash_field(record, found)
-    return has_key, found.digest()
+        _hash_field(record, hasher)
+        _hash_field(record, hasher)
+    return has_key, hasher.digest()
 
 
-def _hash_field(record: LargeRecord, found: Hash) -> bool:
+def _hash_field(record: LargeRecord, hasher: Hash) -> bool:
     size = record.field()
     if size is None:
-        found.update(_ABSENT)
+        hasher.update(_ABSENT)
         return False
-    found.update(_PRESENT + size.to_bytes(8, "big"))
+    hasher.update(_PRESENT + size.to_bytes(8, "big"))
     for piece in record.take(size):
-        found.update(piece)
+        hasher.update(piece)
     return True
 
 
 def hash_fields(key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]) -> bytes:
-    """Return the hash of a record's contents; equal for equal contents, however a writer has encoded their lengths."""
-    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    """Return the hash of a record's contents; equal for equal contents, however their lengths are encoded."""
+    hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
     fields = [key, value]
     for name, content in headers:
         fields += (name.encode("utf-8", "surrogateescape"), content)
     for field in fields:
         if field is None:
-            found.update(_ABSENT)
+            hasher.update(_ABSENT)
         else:
-            found.update(_PRESENT + len(field).to_bytes(8, "big"))
-            found.update(field)
-    return found.digest()
+            hasher.update(_PRESENT + len(field).to_bytes(8, "big"))
+            hasher.update(field)
+    return hasher.digest()
 
 
 __all__ = ["InflatedTooFarError", "LargeRecord", "hash_fields", "hash_large", "read_large", "rewrite_large"]

@@ -1,4 +1,4 @@
-"""Reads message sets of magic 0 and 1, written by producers before Kafka 0.11 (KIP-31, KIP-32). Never writes them.
+"""Read message sets of magic 0 and 1, written by producers before Kafka 0.11 (KIP-31, KIP-32). Never writes them.
 
 A message, big endian: offset int64, size int32, CRC-32 uint32, magic int8, attributes int8, timestamp int64 (magic 1), key
 and value, each an int32 length (-1: null) and bytes. A compressed message wraps a whole message set in its value: inside, magic
@@ -22,23 +22,23 @@ from linkengine.batches.view import (
     iter_batches,
 )
 
-MOST_INFLATED = 64 << 20  # bytes that a message wraps; they cannot be read in pieces, since the last offset shifts all others
+MOST_INFLATED = 64 << 20  # bytes inside a wrapper; they cannot be read in pieces, since the last offset shifts all others
 _LENGTH = struct.Struct(">i")
 
 
 def decode_legacy(view: BatchView, message: memoryview) -> Iterator[Record]:
-    """Decode one whole message of magic 0 or 1, wrapped ones included, with absolute ascending offsets.
+    """Return the records of a whole message of magic 0 or 1, also a wrapper, with absolute ascending offsets.
 
-    Magic 0 knows no timestamps: they are -1, as brokers convert it. Raises CorruptBatchError for damaged messages,
-    InflatedTooFarError where those it wraps are larger than MOST_INFLATED.
+    Magic 0 has no timestamps: they are -1, as when brokers convert it. Raises CorruptBatchError for damaged messages,
+    InflatedTooFarError if the wrapped messages are larger than MOST_INFLATED.
     """
     check_crc(view, message)
     if not view.codec:
         return iter([_record(view, message)])
     inner = _unwrap(view, message)
     newest = before = -1
-    for _, one in _messages(view, inner):
-        newest = one.base_offset
+    for _, inner_view in _messages(view, inner):
+        newest = inner_view.base_offset
         if newest <= before:
             raise CorruptBatchError(f"The messages compressed at offset {view.base_offset} are not in order.")
         before = newest
@@ -48,8 +48,8 @@ def decode_legacy(view: BatchView, message: memoryview) -> Iterator[Record]:
 
 
 def _wrapped(view: BatchView, inner: memoryview, *, shift: int) -> Iterator[Record]:
-    for start, one in _messages(view, inner):
-        record = _record(one, inner[start : start + one.size])
+    for start, inner_view in _messages(view, inner):
+        record = _record(inner_view, inner[start : start + inner_view.size])
         timestamp = view.max_timestamp if view.log_append_time else record.timestamp
         yield record._replace(offset=record.offset + shift, timestamp=timestamp)
 
@@ -59,10 +59,10 @@ def _unwrap(view: BatchView, message: memoryview) -> memoryview:
 
 
 def _messages(view: BatchView, inner: memoryview) -> Iterator[tuple[int, BatchView]]:
-    for start, one in iter_batches(inner):
-        if one.magic != view.magic or one.codec:
+    for start, inner_view in iter_batches(inner):
+        if inner_view.magic != view.magic or inner_view.codec:
             raise CorruptBatchError(f"The compressed message at offset {view.base_offset} holds messages of another format.")
-        yield start, one
+        yield start, inner_view
 
 
 def _record(view: BatchView, message: memoryview) -> Record:

@@ -1,12 +1,17 @@
-"""Whether a batch that is not where it was expected lies where it says. Pure; looks at the batch and at what follows it.
+"""Check whether a batch at an unexpected offset really has that offset, by the batch and by what follows it. Pure functions.
 
-The base offset is outside a batch's checksum: one bit that flips on a disk or on the way moves all its records, or makes a
-hole where they were, and every other check is content. What follows tells. In a log batches ascend without overlapping, so
-a batch that was moved up runs into the next one, or beyond the end that its own answer names; one that was moved down
-begins before the one in front of it ends. Where nothing follows in the answer, nothing can be told: it is read again.
+The base offset of a batch is outside its checksum. A bit that flips in it, on disk or on the network, moves all its records,
+or opens a gap where they were, and every other check passes. The order of the log reveals it: batches ascend without overlap.
 
-A batch that begins where the one before it ended needs no look. The first one of an answer does: who asks from within a batch
-gets it from its beginning, and moved up it may claim just the offset that was asked for.
+| the batch was moved | it contradicts |
+|---------------------|----------------|
+| up                  | the next batch, which begins before it ends, or the high end of its own response |
+| down                | the batch before it, which ends after it begins |
+
+If nothing follows in the response, this cannot be decided, and the batch is read again (DoubtfulBatchError).
+
+A batch that begins where the previous one ended needs no check, except for the first batch of a response: a fetch from within a
+batch returns the batch from its beginning, and a batch that was moved up may claim exactly the requested offset.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ NOT_SEEN = -1
 
 
 class DoubtfulBatchError(Exception):
-    """An answer begins with a batch out of place, and nothing in it confirms that: read it again."""
+    """A response begins with an unexpected batch that nothing in it confirms: read it again."""
 
     def __init__(self, base_offset: int) -> None:
         super().__init__(base_offset)
@@ -25,18 +30,18 @@ class DoubtfulBatchError(Exception):
 
 
 def check_next(buffer: memoryview, after: int, view: BatchView) -> int | None:
-    """Answer where the batch behind one claims to begin, whole or cut off, None at the end; raise where they overlap."""
+    """Return the base offset of the next batch, whole or cut off, None at the end; raise if the two batches overlap."""
     following = base_offset_at(buffer, after)
     if following is not None and following < view.next_offset:
         raise CorruptBatchError(
             f"The record batch at offset {view.base_offset} ends at {view.next_offset}, and the next begins at {following}: "
-            "one of both claims an offset that is not its own."
+            "one of the two claims an offset that is not its own."
         )
     return following
 
 
-class Neighbourhood:
-    """Judges the first batch of an answer, and those that do not begin where the plan has come to."""
+class OrderCheck:
+    """Checks the first batch of a response, and batches that do not begin at the planner's cursor."""
 
     __slots__ = ("_buffer", "_first", "_high_end", "_seen")
 
@@ -44,9 +49,9 @@ class Neighbourhood:
         self._buffer, self._first, self._high_end, self._seen = buffer, first, high_end, seen
 
     def admits(self, start: int, view: BatchView, *, cursor: int) -> bool:
-        """Tell whether the batch at ``start`` may be planned; False: not from this answer, the next one begins with it.
+        """Return whether the batch at ``start`` may be planned; if False, the next response has to begin with it.
 
-        Raises CorruptBatchError where it contradicts its neighbours, DoubtfulBatchError where the answer begins with it.
+        Raises CorruptBatchError if it contradicts its neighbours, DoubtfulBatchError if the response begins with it.
         """
         begun = cursor > self._first
         if begun and view.base_offset < cursor:
@@ -60,22 +65,22 @@ class Neighbourhood:
         ):
             return True
         if not begun:
-            self._judge_again(view)
+            self._check_repeated(view)
         return not begun
 
     def _confirmed(self, view: BatchView, following: int | None, *, cursor: int) -> bool:
         if following is None:
             return view.next_offset == self._high_end
-        if view.base_offset < cursor:  # its place is told by its end
+        if view.base_offset < cursor:  # its end shows whether its offset is right
             return following == view.next_offset
         return view.next_offset <= self._high_end
 
-    def _judge_again(self, view: BatchView) -> None:
-        """Believe a batch at the beginning of an answer that was there before, if it ends within what is stable."""
+    def _check_repeated(self, view: BatchView) -> None:
+        """Accept a batch that began a response twice with the same offset, if it ends within the stable part of the log."""
         if view.base_offset != self._seen:
             raise DoubtfulBatchError(view.base_offset)
         if view.next_offset > self._high_end:
             raise CorruptBatchError(
-                f"A record batch claims the offsets {view.base_offset} to {view.next_offset - 1}, and its partition has stable "
-                f"ones below {self._high_end} only."
+                f"A record batch claims the offsets {view.base_offset} to {view.next_offset - 1}, but its partition has stable "
+                f"offsets below {self._high_end} only."
             )

@@ -1,12 +1,12 @@
-"""Turns a fetched batch, in place, into one that a destination broker accepts from a client. Records are never touched.
+"""Patch a fetched batch in place, so that a destination broker accepts it from a client. Records are never changed.
 
-What changes: base offset 0 and leader epoch -1 (both outside the checksum), the transactional bit and the delete horizon bit
-cleared, producer id, epoch and base sequence replaced by the mirror's own (KIP-98). A batch with the LogAppendTime bit cannot
-be patched: its records' own timestamps are not the ones consumers see, so it has to be re-encoded.
+Changes: base offset 0 and leader epoch -1 (both outside the checksum); transactional bit and delete horizon bit cleared;
+producer id, epoch and base sequence replaced by the mirror's own (KIP-98). A batch with the LogAppendTime bit cannot be
+patched: consumers do not see its records' own timestamps, so it must be re-encoded.
 
-The checksum is *carried over*, not recomputed: only the effect of the changed header is worked into it. So a batch costs the
-same few microseconds whatever its size, and one that was damaged on its way stays damaged: the destination refuses it
-(CORRUPT_MESSAGE) where a fresh checksum would have sealed the damage.
+The checksum is *adjusted* for the changed header, not recomputed. So a batch costs the same few microseconds whatever its size,
+and a batch that was damaged in transit stays damaged: the destination refuses it (CORRUPT_MESSAGE), while a recomputed checksum
+would hide the damage.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _NOT_APPENDABLE = LOG_APPEND_TIME_BIT | CONTROL_BIT
 _CLEARED = ~(TRANSACTIONAL_BIT | DELETE_HORIZON_BIT)
 _CRC = struct.Struct(">I")
 _OFFSET = struct.Struct(">q")
-# length, magic, checksum; what the checksum covers: attributes, last offset delta and timestamps, the producer, record count
+# length, magic, checksum; then the checksummed fields: attributes, last offset delta and timestamps, producer, record count
 _FOUND = struct.Struct(">8xi4xbIh20s14x4s")
 _COVERED = struct.Struct(">h20sqhi4s")
-_HEADER = struct.Struct(">qiibI40s")  # base offset, length, leader epoch, magic, checksum, what it covers
+_HEADER = struct.Struct(">qiibI40s")  # base offset, length, leader epoch, magic, checksum, checksummed fields
 
 
 def next_sequence(base: int, count: int) -> int:
-    """Answer the sequence after ``count`` records from ``base``, wrapping after 2^31-1 as brokers expect."""
+    """Return the sequence after ``count`` records from ``base``, wrapping after 2^31-1 as brokers expect."""
     return (base + count) % SEQUENCES
 
 
 def patch_for_append(batch: memoryview | bytearray, *, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Patch one whole, writable batch of magic 2; its checksum stays right if it was right. Safe to repeat for a retry."""
+    """Patch a whole, writable batch of magic 2; a correct checksum stays correct. Can be repeated for a retry."""
     length, magic, crc, attributes, extent, count = _FOUND.unpack_from(batch)
     if magic != CURRENT_MAGIC or attributes & _NOT_APPENDABLE:
         (offset,) = _OFFSET.unpack_from(batch)
@@ -61,7 +61,7 @@ def patch_for_append(batch: memoryview | bytearray, *, producer_id: int, produce
 
 
 def carry_checksum(batch: memoryview | bytearray, *, crc: int, before: bytes) -> int:
-    """Write and answer the checksum that was ``crc`` when the header, from its attributes on, was ``before``."""
+    """Write and return the checksum for a changed header: ``crc`` was that of the header from its attributes on, ``before``."""
     after = bytes(batch[ATTRIBUTES_AT:RECORDS_AT])
     carried = _carried(crc, before, after, followed_by=len(batch) - RECORDS_AT)
     _CRC.pack_into(batch, CRC_AT, carried)
@@ -74,5 +74,5 @@ def _carried(crc: int, before: bytes, after: bytes, *, followed_by: int) -> int:
 
 
 def seal(batch: bytearray) -> None:
-    """Write the checksum of a batch that was made here."""
+    """Write the checksum of a newly encoded batch."""
     _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))

@@ -1,8 +1,7 @@
-"""Plans the everyday stretch of a log, one header at a time: batches that all pass as they are. Pure.
+"""Plan a response whose batches all pass unchanged, reading only their headers. Pure.
 
-Most answers hold nothing else: no hole, no marker, no aborted data, no neighbours small enough to be merged. To find that
-out costs a glance at each header. A stretch that is not wholly of this kind is left to the ordinary way (``planning``), so
-that there is one place only where the other cases are decided.
+Most responses hold nothing else: no gap, marker, aborted data, nor adjacent batches small enough to merge. Finding that out
+costs a short look at each header. Any other response is left to ``planning``, the only place that handles the other cases.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ _NOT_PLAIN = CONTROL_BIT | LOG_APPEND_TIME_BIT
 
 
 def plain_appends(buffer: memoryview, *, next_offset: int, high_end: int) -> list[Append] | None:
-    """Answer the whole batches of a stretch without aborted data as they are, in order; None where any needs a closer look.
+    """Return the whole batches of a response without aborted data, unchanged, in order; None if any needs ``planning``.
 
-    Raises CorruptBatchError where a batch cannot be one.
+    Raises CorruptBatchError for an invalid batch.
     """
     appends: list[Append] = []
     position, end, after_small = 0, len(buffer), False
@@ -52,6 +51,6 @@ def plain_appends(buffer: memoryview, *, next_offset: int, high_end: int) -> lis
         appends.append(Append(base_offset, count, buffer[position:after], count, newest))
         position, after_small = after, small
     if base_offset_at(buffer, position) not in (None, next_offset):
-        return None  # cut off, and not where it should begin
+        return None  # cut off, and not at its expected offset
     cut = end - position <= MAGIC_AT or read_view(buffer, position) is None
     return appends if cut else None

@@ -1,18 +1,19 @@
-"""Plans how the offsets of one fetch response reach the mirror. Sans-IO: must not know who fetched nor how it is written.
+"""Plan how the offsets of a fetch response reach the mirror. Sans-IO: must not know how batches are fetched or written.
 
-Theory of operation. A response of a read-committed Fetch is a row of batches with ascending offsets, cut off anywhere at its
-end. The planner walks over them with a cursor, the next offset the mirror needs. For each batch it decides one of three things:
+Theory of operation. The response of a read-committed Fetch is a sequence of batches with ascending offsets, cut off anywhere
+at its end. The planner walks over them with a cursor, the next offset that the mirror needs, and handles each batch in one of
+three ways:
 
 1. *fill*: no record may appear at these offsets (control batch, aborted transaction, emptied by compaction);
-2. *pass*: the batch has a record at every offset and only bits that brokers accept from clients: its bytes go through;
-3. *decode*: anything else, be it holes left by compaction, LogAppendTime, an old format, or a batch that lies partly outside
-   the wanted range. Its records become dense runs and the offsets between them fills.
+2. *pass*: the batch has a record at every offset and only bits that brokers accept from clients: its bytes pass unchanged;
+3. *decode*: anything else, such as gaps left by compaction, LogAppendTime, an old format, or a batch that lies partly outside
+   the wanted range. Its records become dense runs, and the offsets between them become fills.
 
-The result covers each offset from ``next_offset`` to the end of the last whole batch exactly once (or to ``high_end``, if that
-is nearer), and that is checked before it is handed out. It ends earlier, maybe within a batch, where what was made anew reaches
-MOST_MADE bytes or MOST_APPENDS batches: compressed records may be a thousand times their size, and what is left is read again.
-Transactions follow KIP-98 and the consumer's reading of it: the response lists aborted transactions; a producer counts as
-aborting from the first batch that reaches its transaction's first offset until its ABORT marker.
+The result covers each offset from ``next_offset`` to the end of the last whole batch (or to ``high_end``, if that is lower)
+exactly once, which is checked before it is returned. It ends earlier, maybe within a batch, when the re-encoded batches reach
+MOST_MADE bytes or MOST_APPENDS: compressed records may expand a thousandfold; the rest is read again. Transactions follow
+KIP-98 and the consumer's interpretation of it: the response lists aborted transactions; a producer counts as aborting from the
+first batch that reaches its transaction's first offset until its ABORT marker.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from linkengine.batches.compression import InflatedTooFarError
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.decoding import decode_batch
 from linkengine.batches.large import rewrite_large
-from linkengine.batches.neighbours import Neighbourhood
+from linkengine.batches.neighbours import OrderCheck
 from linkengine.batches.plain import plain_appends
 from linkengine.batches.records import RecordLike
 from linkengine.batches.restamp import restamp
@@ -44,22 +45,22 @@ from linkengine.domain.states import GapReason
 
 __all__ = ["AbortedTransaction", "AbortedTransactions", "Append", "Fill", "SegmentPlanner", "Step", "gap_reason"]
 
-MOST_MADE = 16 << 20  # bytes of batches that one plan makes anew, about; those that pass lie in the receive buffer
-MOST_APPENDS = 20_000  # of them; a compacted log may have a hole behind every record
+MOST_MADE = 16 << 20  # approximate bytes of re-encoded batches per plan; batches that pass stay in the receive buffer
+MOST_APPENDS = 20_000  # re-encoded batches per plan; a compacted log may have a gap behind every record
 _MOST_PENDING = 4 << 20  # bytes of decoded records before they are encoded
-COALESCE_BYTES = 1 << 20  # the default of Kafka's message.max.bytes is 12 bytes more
+COALESCE_BYTES = 1 << 20  # 12 bytes less than the default of Kafka's message.max.bytes
 
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """One entry of a Fetch response's list: whose transaction was aborted, and its first offset."""
+    """An entry of a Fetch response's list of aborted transactions: producer id and first offset."""
 
     producer_id: int
     first_offset: int
 
 
 class SegmentPlanner:
-    """Plans one partition. Nothing is kept between responses: each brings all the aborted transactions it touches."""
+    """Plans a partition. Stateless between responses: each response lists all aborted transactions that it touches."""
 
     __slots__ = ()
 
@@ -73,19 +74,20 @@ class SegmentPlanner:
         coalesce_bytes: int = COALESCE_BYTES,
         seen: int | None = None,
     ) -> list[Step]:
-        """Answer the steps that bring the mirror from ``next_offset`` to the end of the last whole batch, in offset order.
+        """Return the steps that bring the mirror from ``next_offset`` to the end of the last whole batch, in offset order.
 
-        ``high_end`` is the last stable offset; nothing at or beyond it is planned. Payloads that pass are slices of
-        ``buffer``, which must be writable to be patched and must live until they are sent. Raises CorruptBatchError.
+        ``high_end`` is the last stable offset; nothing at or beyond it is planned. Payloads that pass are slices of ``buffer``,
+        which must be writable to be patched and must live until they are sent. Raises CorruptBatchError.
 
-        Whoever can read again names a batch out of place that an answer began with before (``seen``): DoubtfulBatchError is
-        raised where the stretch begins with another one that nothing confirms (``neighbours``).
+        A caller that can fetch again sets ``seen`` to the offset of an unexpected batch that a response began with before:
+        DoubtfulBatchError is raised if this response begins with another unexpected batch that nothing confirms
+        (``neighbours``).
         """
         plain = None if aborted else plain_appends(buffer, next_offset=next_offset, high_end=high_end)
         if plain is not None:
             return [*plain]
-        around = Neighbourhood(buffer, first=next_offset, high_end=high_end, seen=seen)
-        draft = _Draft(around, next_offset=next_offset, high_end=high_end, coalesce_bytes=coalesce_bytes)
+        order = OrderCheck(buffer, first=next_offset, high_end=high_end, seen=seen)
+        draft = _Draft(order, next_offset=next_offset, high_end=high_end, coalesce_bytes=coalesce_bytes)
         transactions = AbortedTransactions(aborted)
         position = 0
         while position < len(buffer):
@@ -93,14 +95,14 @@ class SegmentPlanner:
         return draft.finish()
 
     def _plan_some(self, buffer: memoryview, position: int, draft: _Draft, transactions: AbortedTransactions) -> int:
-        """Plan batch by batch up to and including a row of single records; answer where to go on."""
+        """Plan batch by batch up to and including a row of single-record batches; return the position to continue at."""
         ordinary_until = position
         for start, view in iter_batches(buffer, position):
-            in_place = start > 0 and view.base_offset == draft.cursor  # the first one may only claim to be
-            if not in_place and not draft.around.admits(start, view, cursor=draft.cursor):
+            in_place = start > 0 and view.base_offset == draft.cursor  # the first batch may claim a wrong offset
+            if not in_place and not draft.order.admits(start, view, cursor=draft.cursor):
                 break
-            roomy = len(buffer) - start >= LEAST_ROW // 2 * view.size  # else there is hardly a row: do not try
-            if view.record_count == 1 and roomy and start >= ordinary_until and view.base_offset == draft.cursor:
+            may_be_row = len(buffer) - start >= LEAST_ROW // 2 * view.size  # otherwise a row is unlikely
+            if view.record_count == 1 and may_be_row and start >= ordinary_until and view.base_offset == draft.cursor:
                 row = merge_row(
                     buffer,
                     start,
@@ -116,39 +118,39 @@ class SegmentPlanner:
             try:
                 draft.add(view, batch, gap=gap_reason(view, aborted=transactions.contain(view, batch)))
             except InflatedTooFarError:
-                if not draft.begun:
+                if not draft.has_progress:
                     raise
-                break  # what comes before it is copied first
+                break  # the steps before it are copied first
             if draft.is_full:
                 break
         return len(buffer)
 
 
 def gap_reason(view: BatchView, *, aborted: bool) -> GapReason | None:
-    """Tell why a batch shows no record to anybody; None when it does."""
+    """Return why consumers see no record of a batch; None if they see its records."""
     if view.attributes & CONTROL_BIT:
         return GapReason.TRANSACTION_MARKER
-    if view.record_count == 0:  # the cleaner keeps it for the producer's state
+    if view.record_count == 0:  # kept by the log cleaner for the producer state
         return GapReason.COMPACTED
     return GapReason.ABORTED if aborted else None
 
 
 class AbortedTransactions:
-    """Which producers are inside an aborted transaction at the batch being looked at."""
+    """The producers with an aborted transaction in progress at the current batch."""
 
     __slots__ = ("_aborting", "_waiting")
 
     def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
-        self._waiting = sorted(aborted, key=lambda one: one.first_offset, reverse=True)  # the next one is last
+        self._waiting = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)  # the next is last
         self._aborting: set[int] = set()
 
     @property
     def any(self) -> bool:
-        """Whether any aborted data may come."""
+        """True if aborted data may follow."""
         return bool(self._waiting or self._aborting)
 
     def contain(self, view: BatchView, batch: memoryview) -> bool:
-        """Tell whether the batch is aborted data. To be asked for every batch, in order."""
+        """Return whether the batch is aborted data. Must be called for every batch, in order."""
         while self._waiting and self._waiting[-1].first_offset < view.next_offset:
             self._aborting.add(self._waiting.pop().producer_id)
         if view.producer_id not in self._aborting or not view.is_transactional:
@@ -161,21 +163,21 @@ class AbortedTransactions:
 
 
 def _passable(view: BatchView, batch: memoryview) -> BatchView | None:
-    """Answer the header with which a batch can be written as it lies there; None where its records must be decoded."""
+    """Return the header with which a batch can be appended unchanged; None if its records must be decoded."""
     if view.magic != CURRENT_MAGIC or view.record_count != view.last_offset_delta + 1:
         return None
     return restamp(view, batch) if view.attributes & LOG_APPEND_TIME_BIT else view
 
 
 class _Draft:
-    """The plan so far: its steps, the runs not yet turned into steps, and the cursor."""
+    """The unfinished plan: its steps, the runs not yet converted to steps, and the cursor."""
 
     __slots__ = (
-        "_appends", "_made", "_next_offset", "_pending", "_runs", "_steps", "around", "coalesce_bytes", "cursor", "high_end"
+        "_appends", "_made", "_next_offset", "_pending", "_runs", "_steps", "coalesce_bytes", "cursor", "high_end", "order"
     )  # fmt: skip
 
-    def __init__(self, around: Neighbourhood, *, next_offset: int, high_end: int, coalesce_bytes: int) -> None:
-        self.around = around
+    def __init__(self, order: OrderCheck, *, next_offset: int, high_end: int, coalesce_bytes: int) -> None:
+        self.order = order
         self._appends = self._made = self._pending = 0
         self._next_offset = self.cursor = next_offset
         self.high_end = high_end
@@ -184,31 +186,31 @@ class _Draft:
         self._runs: list[Run] = []
 
     @property
-    def begun(self) -> bool:
-        """Whether there is a step, or will be."""
+    def has_progress(self) -> bool:
+        """True if the plan covers at least one offset."""
         return self.cursor > self._next_offset
 
     @property
     def is_full(self) -> bool:
-        """Whether enough was made anew for one plan."""
+        """True if the re-encoded batches reach the limit of a plan."""
         return self._made >= MOST_MADE or self._appends >= MOST_APPENDS
 
     def add_row(self, row: Row) -> None:
-        """Take in a merged row that begins at the cursor."""
+        """Add a merged row that begins at the cursor."""
         self._flush()
         self._steps.extend(row.appends)
         self.cursor = row.next_offset
 
     def add(self, view: BatchView, batch: memoryview, *, gap: GapReason | None) -> None:
-        """Take in the next whole batch; ``gap`` says why it shows no record."""
+        """Add the next whole batch; ``gap`` is the reason if it has no visible record."""
         end = view.next_offset
         if end <= self.cursor:
             return
-        if view.magic == CURRENT_MAGIC:  # an older wrapper does not tell where it begins
+        if view.magic == CURRENT_MAGIC:  # a wrapper of an older format does not show where it begins
             self._fill_to(view.base_offset, GapReason.COMPACTED)
         if self.cursor >= self.high_end:
             return
-        if gap is not None:  # what is passed or decoded is checked there; a fill would be the end of what it stands for
+        if gap is not None:  # passed and decoded batches are checked later; a fill would drop the batch unchecked
             check_crc(view, batch)
             self._fill_to(end, gap)
             return
@@ -220,19 +222,19 @@ class _Draft:
             self._fill_to(end, GapReason.COMPACTED)
 
     def finish(self) -> list[Step]:
-        """Answer the plan, after checking that it covers its offsets once each."""
+        """Return the plan after checking that it covers its offsets exactly once."""
         self._flush()
         position = self._next_offset
         for step in self._steps:
             if step.start != position or step.end <= position:
-                raise AssertionError(f"plan has a hole or an overlap at offset {position}: {step}")
+                raise AssertionError(f"plan has a gap or an overlap at offset {position}: {step}")
             position = step.end
         if position != self.cursor or position > max(self.high_end, self._next_offset):
             raise AssertionError(f"plan ends at offset {position}, expected {self.cursor}, limit {self.high_end}")
         return self._steps
 
     def _decode(self, view: BatchView, batch: memoryview) -> bool:
-        """Make a batch's records anew; return False where the plan is full before the last of them."""
+        """Re-encode the records of a batch; return False if the plan is full before the last record."""
         try:
             records = decode_batch(view, batch)
         except InflatedTooFarError:
@@ -251,7 +253,7 @@ class _Draft:
         return True
 
     def _rewrite(self, view: BatchView, batch: memoryview) -> bool:
-        """Do the same for records that are too large to be held in memory."""
+        """Re-encode records that exceed the memory limit; return False if the plan is full before the last record."""
         limit = max(self.coalesce_bytes, view.size)
         for append in rewrite_large(view, batch, start=self.cursor, end=self.high_end, limit=limit):
             self._fill_to(append.start, GapReason.COMPACTED)
@@ -297,7 +299,7 @@ def _between(records: Iterable[RecordLike], start: int, end: int) -> Iterator[Re
 
 
 def _dense_runs(records: Iterable[RecordLike]) -> Iterator[tuple[list[RecordLike], int]]:
-    """Cut records where their offsets are not consecutive, and where they take much memory; each run with its weight."""
+    """Yield runs of consecutive offsets, cut also where they take much memory; each run with its weight."""
     run: list[RecordLike] = []
     weight = 0
     for record in records:
@@ -311,5 +313,5 @@ def _dense_runs(records: Iterable[RecordLike]) -> Iterator[tuple[list[RecordLike
 
 
 def _weight(record: RecordLike) -> int:
-    """Return about how many bytes a record takes uncompressed; headers count by the piece."""
+    """Return the approximate uncompressed bytes of a record; headers count by number."""
     return 32 + len(record.key or b"") + len(record.value or b"") + 64 * len(record.headers)

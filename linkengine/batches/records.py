@@ -1,12 +1,12 @@
-"""Decodes and encodes the records of batches of magic 2. Must not know which records are wanted, nor where they go.
+"""Decode and encode the records of batches of magic 2. Must not know which records are wanted, nor their destination.
 
-Record (KIP-82, KIP-98), every number a zigzag varint but the attributes: length of what follows, attributes int8 (unused),
+Record (KIP-82, KIP-98), every number a zigzag varint except the attributes: length of the rest, attributes int8 (unused),
 timestamp delta, offset delta, key length (-1: null), key, value length (-1: null), value, header count, and per header
 key length, key, value length (-1: null), value.
 
-aiokafka's compiled codec does the work, on records that are decompressed before: it would do that without a limit. It cannot
-hold header keys that are not UTF-8 and takes a first timestamp of -1 for "not set yet"; such batches go through the exact,
-slower codec of ``linkengine.batches.exact``.
+aiokafka's compiled codec does the work, on records that are decompressed before, since it would decompress without a limit. It
+cannot hold header keys that are not UTF-8 and takes a first timestamp of -1 as "not set yet"; such batches use the slower codec
+of ``linkengine.batches.exact``.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from linkengine.batches.view import (
     check_crc,
 )
 
-MOST_INFLATED = 16 << 20  # bytes of a batch's records that are held in memory; ``large`` reads those that have more
-_AT_ONCE = 256 << 10  # bytes of records that are made at once, which is faster
+MOST_INFLATED = 16 << 20  # memory limit for the records of a batch; ``large`` reads batches with more
+_AT_ONCE = 256 << 10  # up to this size all records are decoded at once, which is faster
 _UNBOUNDED = 1 << 62
 Headers = list[tuple[str, bytes | None]]
 
 
 class RecordLike(Protocol):
-    """One record with its absolute offset; made by the compiled codec, the exact one or the legacy reader."""
+    """A record with its absolute offset; from the compiled codec, the exact codec or the legacy reader."""
 
     @property
     def offset(self) -> int: ...
@@ -55,11 +55,11 @@ class RecordLike(Protocol):
 
 
 def decode_records(view: BatchView, batch: memoryview, *, most: int = MOST_INFLATED) -> Iterator[RecordLike]:
-    """Decode all records of one whole batch of magic 2; with LogAppendTime each has the batch's append time.
+    """Return the records of a whole batch of magic 2; with LogAppendTime each has the batch's append time.
 
-    The batch is decompressed at once, its records are made one by one: a million of them take 20 times their bytes in memory.
-    Raises CorruptBatchError when the checksum is wrong or the records do not add up: offsets must ascend within the batch.
-    Raises InflatedTooFarError where they are larger than ``most``.
+    The batch is decompressed at once, but its records are created one at a time: a million of them take 20 times their bytes in
+    memory. Raises CorruptBatchError if the checksum is wrong or the offsets do not ascend within the batch, InflatedTooFarError
+    if the records are larger than ``most``.
     """
     plain = plain_batch(view, batch, most=most)
     return _ascending(view, decode_plain(view, plain))
@@ -75,21 +75,21 @@ def _ascending(view: BatchView, records: Iterator[RecordLike]) -> Iterator[Recor
 
 
 def plain_batch(view: BatchView, batch: memoryview, *, most: int = MOST_INFLATED) -> memoryview | bytearray:
-    """Check the checksum and return the batch without compression (its own checksum and length are then void).
+    """Check the checksum and return the uncompressed batch (its own checksum and length are then invalid).
 
-    Raises InflatedTooFarError where its records are larger than ``most``.
+    Raises InflatedTooFarError if its records are larger than ``most``.
     """
     check_crc(view, batch)
     if not view.codec:
         return batch
-    plain = decompress(view.codec, batch[RECORDS_AT:], most=most, room=RECORDS_AT)
+    plain = decompress(view.codec, batch[RECORDS_AT:], most=most, reserve=RECORDS_AT)
     length, attributes = len(plain) - LOG_OVERHEAD, view.attributes & LOG_APPEND_TIME_BIT
     HEADER.pack_into(plain, 0, *view._replace(length=length, attributes=attributes))
     return plain
 
 
 def decode_plain(view: BatchView, plain: memoryview | bytearray) -> Iterator[RecordLike]:
-    """Decode what ``plain_batch`` returned; the offsets inside are not checked."""
+    """Yield the records of the result of ``plain_batch``; their offsets are not checked."""
     made = 0
     try:
         if len(plain) <= _AT_ONCE:
@@ -105,7 +105,7 @@ def decode_plain(view: BatchView, plain: memoryview | bytearray) -> Iterator[Rec
 
 
 def encode_records(records: Sequence[RecordLike], *, codec: int) -> bytearray:
-    """Encode records with consecutive offsets (at least one) as one sealed batch with the first one's base offset."""
+    """Return records with consecutive offsets (at least one) as a sealed batch with the base offset of the first."""
     body = _compiled_body([records])
     if body is None:
         body = exact.encode(records)
@@ -123,9 +123,9 @@ Chunk = Sequence[RecordLike] | memoryview | bytearray  # decoded records, or a p
 
 
 def encode_chunks(chunks: Sequence[Chunk], *, codec: int, base_offset: int, max_timestamp: int, count: int) -> bytearray | None:
-    """Encode chunks that follow each other as one sealed batch; None where only the exact codec could do it.
+    """Return contiguous chunks as a single sealed batch; None if only the exact codec could encode it.
 
-    Plain batches are decoded record by record on the way, so that no list of a megabyte's records is ever held.
+    Plain batches are decoded a record at a time, so that a list of a megabyte's records never exists.
     """
     body = _compiled_body(chunks)
     if body is None:
@@ -146,7 +146,7 @@ def _records_of(chunk: Chunk) -> Iterable[RecordLike]:
 
 
 def _compiled_body(chunks: Sequence[Chunk]) -> bytearray | None:
-    """Answer room for a header, then the uncompressed records; None where the compiled codec has its limits."""
+    """Return space for a header, then the uncompressed records; None if the compiled codec cannot encode them."""
     builder = DefaultRecordBatchBuilder(CURRENT_MAGIC, 0, 0, -1, -1, -1, _UNBOUNDED)
     append, delta = builder.append, 0
     try:
@@ -165,7 +165,7 @@ def _compiled_body(chunks: Sequence[Chunk]) -> bytearray | None:
 
 
 def _finish(body: bytearray, *, codec: int, base_offset: int, base_timestamp: int, max_timestamp: int, count: int) -> bytearray:
-    """Compress the records that follow the room for a header, write the header, seal."""
+    """Compress the records behind the space for the header, write the header and the checksum."""
     if codec:
         body[RECORDS_AT:] = compress(codec, memoryview(body)[RECORDS_AT:])
     length = len(body) - LOG_OVERHEAD

@@ -1,10 +1,10 @@
-"""Gives a record that its broker stamped (LogAppendTime) that stamp for its own time, in place. Pure.
+"""Set the timestamp of a single-record batch with LogAppendTime to its append time, in place. Pure.
 
-With LogAppendTime the time of every record is the batch's max timestamp, whatever the record itself says; a client may not
-send such a batch. One record whose timestamp delta is 0 needs no decoding: base timestamp and attributes are in the header.
-Where it is compressed, its first bytes are unpacked to see the delta. So a message of 100 MB costs no second one, and a log of
-single records what it costs without LogAppendTime. The checksum is carried over, as in ``linkengine.batches.patch``: what was
-damaged stays so.
+With LogAppendTime the timestamp of every record is the batch's max timestamp, whatever the record holds; a client may not send
+such a batch. A single record whose timestamp delta is 0 needs no decoding: base timestamp and attributes are in the
+header. If it is compressed, only its first bytes are decompressed to read the delta. So a message of 100 MB needs no second
+buffer, and a log of single-record batches costs the same as without LogAppendTime. The checksum is adjusted, as in
+``linkengine.batches.patch``: a damaged batch stays damaged.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from linkengine.batches.compression import HEAD_BYTES, decompress_head
 from linkengine.batches.patch import carry_checksum
 from linkengine.batches.view import ATTRIBUTES_AT, HEADER, LOG_APPEND_TIME_BIT, RECORDS_AT, BatchView
 
-_MORE = 0x80  # of a varint's byte: another one follows
+_MORE = 0x80  # continuation bit of a varint byte
 
 
 def restamp(view: BatchView, batch: memoryview) -> BatchView | None:
-    """Rewrite the header of a dense batch of magic 2 and answer the new one; None where its records must be decoded."""
+    """Rewrite the header of a dense batch of magic 2; return the new one, or None if its records must be decoded."""
     if view.record_count != 1:
         return None
     records = batch[RECORDS_AT:]

@@ -1,9 +1,8 @@
-"""Merges rows of batches with one plain record each, the costliest log there is, without decoding anything. Pure.
+"""Merge rows of single-record batches, the most expensive kind of log, without decoding them. Pure.
 
-Such a row is what a producer without batching writes. Its batches differ from the merged one in three numbers per record
-only: the record's length, its timestamp delta and its offset delta; all that follows (key, value, headers) is taken over as it
-is. Whatever is not exactly of this shape ends the row, and the ordinary way (``coalesce``) takes it from there: other codecs,
-control batches, damaged ones, records whose own numbers do not add up.
+A producer without batching writes such a row. Its batches differ from the merged batch only in three numbers per record: the
+record's length, its timestamp delta and its offset delta; the rest (key, value, headers) is copied. Anything else ends the row
+and is left to ``coalesce``: other codecs, control batches, damaged batches, records with inconsistent numbers.
 
 Record of such a batch: length varint, attributes 0, timestamp delta 0, offset delta 0, rest (``linkengine.batches.records``).
 """
@@ -20,20 +19,20 @@ from linkengine.batches.patch import seal
 from linkengine.batches.steps import Append
 from linkengine.batches.view import ATTRIBUTES_AT, CURRENT_MAGIC, HEADER, LOG_OVERHEAD, RECORDS_AT, TRANSACTIONAL_BIT
 
-LEAST_ROW = 8  # shorter ones are left to the ordinary way
-LARGEST = 8_000  # bytes of a batch: the length of its record fits two bytes
-SMALLEST = RECORDS_AT - LOG_OVERHEAD + 7  # a record has seven bytes at least
+LEAST_ROW = 8  # shorter rows are left to ``coalesce``
+LARGEST = 8_000  # bytes of a batch: the length of its record fits in two bytes
+SMALLEST = RECORDS_AT - LOG_OVERHEAD + 7  # a record has at least seven bytes
 # base offset, length, magic, checksum, attributes, last offset delta, base timestamp, max timestamp, record count
 _FIELDS = struct.Struct(">qi4xbIhiqq14xi")
 _VARINTS = [varint(value) for value in range(1 << 15)]
 _ZERO = b"\x00"
 _ZEROS = b"\x00\x00\x00"
 _BODY_AT = RECORDS_AT - ATTRIBUTES_AT
-_OVERHEAD = 12  # of a record in a batch, at most
+_OVERHEAD = 12  # maximum of a record in a batch
 
 
 class Row(NamedTuple):
-    """Consecutive offsets as merged batches, and where the row ends in the buffer."""
+    """Consecutive offsets as merged batches, and the end of the row in the buffer."""
 
     appends: list[Append]
     end: int
@@ -41,7 +40,7 @@ class Row(NamedTuple):
 
 
 class _Merger:
-    """One merged batch in the making."""
+    """A merged batch under construction."""
 
     __slots__ = ("base_offset", "base_timestamp", "count", "newest", "parts", "size")
 
@@ -60,9 +59,9 @@ class _Merger:
 
 
 def merge_row(buffer: memoryview, position: int, *, high_end: int, transactional: bool, coalesce_bytes: int) -> Row:
-    """Merge the row that begins at ``position``, as far as it goes; it may be empty.
+    """Return the merged row that begins at ``position``, up to its end; it may be empty.
 
-    ``transactional``: committed data of transactions may be in the row. Nothing at or beyond ``high_end`` is taken.
+    ``transactional``: committed transactional data may be in the row. Nothing at or beyond ``high_end`` is included.
     """
     ignored = ~TRANSACTIONAL_BIT if transactional else -1
     appends: list[Append] = []
@@ -104,7 +103,7 @@ def merge_row(buffer: memoryview, position: int, *, high_end: int, transactional
 
 
 def _rest_at(body: bytes) -> int:
-    """Answer where key, value and headers begin in a batch from its attributes on; 0 where it is not of the shape."""
+    """Return where key, value and headers begin in a batch from its attributes on; 0 if it does not have this shape."""
     at = _BODY_AT
     size = body[at]
     at += 1

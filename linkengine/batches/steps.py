@@ -1,4 +1,4 @@
-"""What a plan consists of. Values only: must not know how a step is found nor how it is written."""
+"""The steps of a plan. Values only: must not know how they are planned or written."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from linkengine.domain.states import GapReason
 
 @dataclass(slots=True)
 class Append:
-    """Offsets that hold records: one batch of magic 2, ready for ``patch_for_append``.
+    """Offsets with records: a batch of magic 2, ready for ``patch_for_append``.
 
-    A value like the others, though not frozen: it is made once per batch, and that is three times as fast so.
+    A value, but not frozen: creation, once per batch, is three times as fast this way.
     """
 
     base_offset: int
     count: int  # offsets covered
-    payload: memoryview  # one whole batch; a slice of the fetched buffer unless it had to be re-encoded
-    records: int  # equal to count: a broker takes dense batches only
+    payload: memoryview  # a whole batch; a slice of the fetched buffer unless it was re-encoded
+    records: int  # equal to count: a broker accepts only dense batches
     max_timestamp: int
 
     @property
@@ -31,7 +31,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Offsets ``[start, end)`` that hold no record anybody may see, and why."""
+    """Offsets ``[start, end)`` without a visible record, and the reason."""
 
     start: int
     end: int

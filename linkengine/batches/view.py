@@ -1,4 +1,4 @@
-"""The header of a record batch, read in place. Must not know where the bytes came from nor what happens to them.
+"""The header of a record batch, read in place. Must not know where the bytes come from or what they are used for.
 
 Record batch v2 (KIP-98), big endian; the checksum is CRC-32C over everything that follows it:
 
@@ -58,13 +58,13 @@ def _offset_of(field: str) -> int:
 
 
 HEADER = struct.Struct(">" + "".join(code for _, code in _FIELDS))
-LOG_OVERHEAD = _offset_of("leader_epoch")  # base offset and length: what the length does not count
+LOG_OVERHEAD = _offset_of("leader_epoch")  # base offset and length, which the length does not include
 MAGIC_AT = _offset_of("magic")
 CRC_AT = _offset_of("crc")
-ATTRIBUTES_AT = _offset_of("attributes")  # the checksum begins here
+ATTRIBUTES_AT = _offset_of("attributes")  # the first checksummed byte
 RECORDS_AT = HEADER.size
 _BASE_OFFSET = struct.Struct(">q")
-_TIMES = struct.Struct(">h4xqq")  # attributes, base and newest timestamp, from the attributes on
+_TIMES = struct.Struct(">h4xqq")  # attributes, base timestamp and max timestamp, from the attributes on
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -82,14 +82,14 @@ _V2_MIN_LENGTH = RECORDS_AT - LOG_OVERHEAD
 
 
 class CorruptBatchError(LinkEngineError):
-    """Bytes that are no record batch; the message says which rule they break."""
+    """Bytes that are not a valid record batch; the message names the violated rule."""
 
     def __init__(self, message: str, *, code: ErrorCode = ErrorCode.CORRUPT_RECORDS) -> None:
         super().__init__(code, message)
 
 
 class BatchView(NamedTuple):
-    """The header's fields in wire order. A tuple: it is made once per batch on the hot path."""
+    """The header's fields in wire order. A tuple, for the hot path."""
 
     base_offset: int
     length: int
@@ -107,12 +107,12 @@ class BatchView(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """Number of bytes of the whole batch."""
         return self.length + LOG_OVERHEAD
 
     @property
     def next_offset(self) -> int:
-        """Offset after the last one this batch stands for."""
+        """The offset after the last offset that this batch covers."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -134,7 +134,7 @@ class BatchView(NamedTuple):
 
 
 def base_offset_at(buffer: memoryview, position: int) -> int | None:
-    """Answer where the batch there claims to begin, whole or cut off; None where not even that much of it is there."""
+    """Return the base offset at a position, of a whole or cut-off batch; None if not even the base offset is complete."""
     if len(buffer) - position < _BASE_OFFSET.size:
         return None
     offset: int = _BASE_OFFSET.unpack_from(buffer, position)[0]
@@ -142,9 +142,9 @@ def base_offset_at(buffer: memoryview, position: int) -> int | None:
 
 
 def iter_batches(buffer: memoryview, position: int = 0) -> Iterator[tuple[int, BatchView]]:
-    """Yield (start, view) of each whole batch from ``position`` on; stop silently at the partial one a Fetch may end with.
+    """Yield (start, view) of each whole batch from ``position`` on; stop at the partial batch that a Fetch may end with.
 
-    Raises CorruptBatchError at the first batch that cannot be one. The checksum is not looked at.
+    Raises CorruptBatchError at the first invalid batch. The checksum is not verified.
     """
     end = len(buffer)
     unpack, make = HEADER.unpack_from, BatchView._make
@@ -152,7 +152,7 @@ def iter_batches(buffer: memoryview, position: int = 0) -> Iterator[tuple[int, B
         if end - position >= RECORDS_AT and buffer[position + MAGIC_AT] == CURRENT_MAGIC:
             view = make(unpack(buffer, position))
             size = view.length + LOG_OVERHEAD
-            if RECORDS_AT <= size <= end - position and _plausible(view):  # nearly always: the next lines tell why not
+            if RECORDS_AT <= size <= end - position and _plausible(view):  # the usual case; read_view finds the reason if not
                 yield position, view
                 position += size
                 continue
@@ -171,7 +171,7 @@ def _plausible(view: BatchView) -> bool:
 
 
 def read_view(buffer: memoryview | bytes | bytearray, position: int = 0) -> BatchView | None:
-    """Read the header at ``position`` (17 bytes must be there); None when the batch is not whole."""
+    """Return the header at ``position`` (17 bytes must be there); None if the batch is not whole."""
     magic = buffer[position + MAGIC_AT]
     (length,) = struct.unpack_from(">i", buffer, position + 8)
     smallest = _LEGACY_MIN_LENGTH.get(magic, _V2_MIN_LENGTH)
@@ -182,7 +182,7 @@ def read_view(buffer: memoryview | bytes | bytearray, position: int = 0) -> Batc
     if magic < CURRENT_MAGIC:
         return _legacy_view(buffer, position)
     view = BatchView._make(HEADER.unpack_from(buffer, position))
-    _refuse_nonsense(view, buffer[position : position + view.size])
+    _check_fields(view, buffer[position : position + view.size])
     return view
 
 
@@ -193,14 +193,14 @@ def _legacy_view(buffer: memoryview | bytes | bytearray, position: int) -> Batch
         (timestamp,) = LEGACY_TIMESTAMP.unpack_from(buffer, position + LEGACY_HEADER.size)
     if offset < 0:
         raise CorruptBatchError(f"A message set claims the offset {offset}; offsets begin at 0.")
-    known = attributes & (CODEC_MASK | LOG_APPEND_TIME_BIT)  # the other bits mean something else from magic 2 on
+    known = attributes & (CODEC_MASK | LOG_APPEND_TIME_BIT)  # the other bits have another meaning from magic 2 on
     return BatchView(offset, length, -1, magic, crc, known, 0, timestamp, timestamp, -1, -1, -1, 1)
 
 
-def _refuse_nonsense(view: BatchView, batch: memoryview | bytes | bytearray) -> None:
-    """Raise where a whole batch cannot be one; what nobody knows fails for good, and a bit that has flipped does not."""
+def _check_fields(view: BatchView, batch: memoryview | bytes | bytearray) -> None:
+    """Raise if a whole batch is invalid. An unknown format fails permanently; a flipped bit may be read correctly later."""
     if view.magic != CURRENT_MAGIC:
-        _refuse_format(view, batch)
+        _raise_for_format(view, batch)
     if view.base_offset < 0:
         raise CorruptBatchError(f"A record batch claims the base offset {view.base_offset}; offsets begin at 0.")
     if view.last_offset_delta < 0:
@@ -218,8 +218,8 @@ def _refuse_nonsense(view: BatchView, batch: memoryview | bytes | bytearray) -> 
         )
 
 
-def _refuse_format(view: BatchView, batch: memoryview | bytes | bytearray) -> None:
-    """The format version is outside the checksum, which tells of which version the rest is."""
+def _raise_for_format(view: BatchView, batch: memoryview | bytes | bytearray) -> None:
+    """Raise for a magic byte that is not known. It is outside the checksum, which shows the format of the rest."""
     if crc32c(batch[ATTRIBUTES_AT:]) == view.crc:
         raise CorruptBatchError(
             f"The record batch at offset {view.base_offset} claims format version {batch[MAGIC_AT]} and has the checksum of "
@@ -232,16 +232,16 @@ def _refuse_format(view: BatchView, batch: memoryview | bytes | bytearray) -> No
 
 
 def first_timestamp(batch: memoryview | bytes | bytearray) -> int:
-    """Answer the timestamp of the first record of one whole batch of magic 2, as its writer gave it.
+    """Return the timestamp of the first record of a whole batch of magic 2, as its producer set it.
 
-    That of the newest one where the cleaner has put the time at which tombstones may go into its place (KIP-534).
+    Returns the max timestamp if the log cleaner has replaced the base timestamp by the delete horizon (KIP-534).
     """
     attributes, base, newest = _TIMES.unpack_from(batch, ATTRIBUTES_AT)
     return int(newest if attributes & DELETE_HORIZON_BIT else base)
 
 
 def verify_crc(buffer: memoryview | bytes | bytearray) -> bool:
-    """Tell whether one whole batch (any magic) still has the checksum its writer gave it."""
+    """Return whether a whole batch (any magic) matches its checksum."""
     if buffer[MAGIC_AT] == CURRENT_MAGIC:
         (expected,) = struct.unpack_from(">I", buffer, CRC_AT)
         return crc32c(buffer[ATTRIBUTES_AT:]) == int(expected)
@@ -250,12 +250,12 @@ def verify_crc(buffer: memoryview | bytes | bytearray) -> bool:
 
 
 def check_crc(view: BatchView, batch: memoryview | bytes | bytearray) -> None:
-    """Raise CorruptBatchError where a whole batch is not as its writer made it."""
+    """Raise CorruptBatchError if a whole batch does not match its checksum."""
     if not verify_crc(batch):
         raise CorruptBatchError(f"The record batch at offset {view.base_offset} does not have the checksum it claims.")
 
 
 def crc32c(data: memoryview | bytes | bytearray) -> int:
-    """Answer the CRC-32C of ``data``; writable buffers are copied first, which the library insists on."""
+    """Return the CRC-32C of ``data``; writable buffers are copied first, as the library requires."""
     value: int = google_crc32c.value(data if isinstance(data, bytes) else bytes(data))
     return value

@@ -1,7 +1,7 @@
-"""How large the records of a batch are for a consumer that decompresses it. Pure; decompresses only what the frames leave open.
+"""Estimate the size of a batch's largest record for a consumer that decompresses it. Pure; decompresses as little as possible.
 
-A consumer makes an array of every record, and a list of those it hands out at once. What that takes is told by the average
-size of a batch's records; where the whole batch is large, by the largest of them.
+A consumer allocates an array per record, and a list of the records that it returns at once. The average record size of a batch
+determines that memory; if the whole batch is large, the largest record does.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from linkengine.batches.compression import LZ4, SNAPPY, ZSTD, InflatedTooFarErro
 from linkengine.batches.large import read_large
 from linkengine.batches.view import CURRENT_MAGIC, RECORDS_AT, BatchView
 
-SMALL = 32 << 10  # bytes of a record that nobody needs to measure more exactly
+SMALL = 32 << 10  # bytes; smaller records need no exact size
 MEASURED = 1 << 20  # bytes of a batch that are decompressed at once to measure it
-ENDLESS = 4 << 30  # bytes of a batch, decompressed, after which it is not read any further
+ENDLESS = 4 << 30  # decompressed bytes of a batch after which reading stops
 _ZSTD_BLOCK = 128 << 10
 _XERIAL_MAGIC, _XERIAL_HEADER = b"\x82SNAPPY\0", 16
 _GZIP_RATIO = 1032
 
 
 def heaviest_record(view: BatchView, batch: memoryview) -> int:
-    """Return about how many bytes the largest record of a batch takes; exact where the batch is large.
+    """Return the approximate bytes of the largest record of a batch; exact if the batch is large.
 
-    Raises CorruptBatchError where the batch is damaged.
+    Raises CorruptBatchError if the batch is damaged.
     """
     count = max(1, view.record_count)
     if view.magic != CURRENT_MAGIC or not view.codec:
@@ -51,7 +51,7 @@ def _largest(view: BatchView, batch: memoryview) -> int:
 
 
 def _bound(codec: int, records: memoryview) -> int:
-    """Return a number of bytes that the records do not exceed, by what their frames say and decoders check."""
+    """Return an upper bound of the uncompressed bytes, from frame fields that decoders check."""
     try:
         if codec == ZSTD:
             return _zstd_blocks(records) * _ZSTD_BLOCK
@@ -65,7 +65,7 @@ def _bound(codec: int, records: memoryview) -> int:
 
 
 def _zstd_blocks(records: memoryview) -> int:
-    """Count the blocks of the frames (RFC 8878, 3.1.1); each stands for 128 KB at most."""
+    """Return the number of blocks in the frames (RFC 8878, 3.1.1); each holds at most 128 KB."""
     at, count = 0, 0
     while at < len(records):
         (magic,) = struct.unpack_from("<I", records, at)
@@ -93,7 +93,7 @@ def _snappy_size(records: memoryview) -> int:
     while at < len(records):
         (length,) = struct.unpack_from(">i", records, at)
         if length < 0:
-            raise ValueError("a block of less than nothing")
+            raise ValueError("a block of negative size")
         size += int(cramjam.snappy.decompress_raw_len(records[at + 4 : at + 4 + length]))
         at += 4 + length
     return size

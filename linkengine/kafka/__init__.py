@@ -1,4 +1,4 @@
-"""The only room with Kafka sockets: raw connections of the data path, small requests of the control path, administration.
+"""The only package with Kafka sockets: connections of the data path, small requests of the control path, administration.
 
-Must not know mirrors, leases or Spark; it is told topics, partitions and bytes.
+Must not know mirrors, leases or Spark; callers pass topics, partitions and bytes.
 """

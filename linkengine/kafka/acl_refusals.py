@@ -1,7 +1,7 @@
-"""What librdkafka does not tell of DescribeAcls: it answers a broker's refusal with an empty list.
+"""Detect a refused DescribeAcls, which librdkafka returns as an empty list.
 
-Taken for the truth, a source that no longer lets the link see its ACLs would have none, and all that were carried over would be
-removed. So an empty list counts only once the broker has said so itself.
+If that list were taken as true, a source that no longer lets the link's principal see its ACLs would appear to have none, and
+all synced ACLs would be removed from the destination. So an empty list counts only after the broker has confirmed it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _VERSIONS = (1, 2)
 
 
 def is_empty(address: ClusterAddress, rule: Any, *, what: str) -> bool:
-    """Tell whether no ACL matches the AclBindingFilter; raise where the broker does not tell. ``what``: "Failed to …"."""
+    """Return True if no ACL matches the AclBindingFilter; raise if the broker refuses. ``what`` completes "Failed to …"."""
     lowest, highest = _VERSIONS
     with first_connection(address) as connection:
         version = connection.version_for(DescribeAclsRequest.API_KEY, highest=highest, lowest=lowest)
@@ -34,7 +34,7 @@ def is_empty(address: ClusterAddress, rule: Any, *, what: str) -> bool:
             permission_type=rule.permission_type.value,
         )
         error_code, found = connection.request(
-            request, response=DescribeAclsResponse, read=lambda answer: (answer.error_code, bool(answer.resources))
+            request, response=DescribeAclsResponse, read=lambda response: (response.error_code, bool(response.resources))
         )
     if error_code:
         raise translated(KafkaError(error_code), what=what)

@@ -1,7 +1,7 @@
-"""ACLs of a cluster, and the two rules that guard a mirror topic: DENY WRITE while it mirrors, DENY READ while it is seeded.
+"""ACLs of a cluster, and the two that guard a mirror topic: DENY WRITE while it mirrors, DENY READ while its head is seeded.
 
-Both rules are literal, for ``User:*`` and every host; Kafka lets DENY win over every ALLOW but not over super users, so the
-link's own principal must be one. Setting a rule that exists and removing one that does not are both fine.
+Both are literal rules for ``User:*`` and every host. In Kafka, DENY overrides every ALLOW but does not apply to super users, so
+the link's own principal must be a super user. Creating an existing rule and deleting a missing rule both succeed.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from linkengine.kafka.acl_refusals import is_empty
 from linkengine.kafka.admin_errors import translated
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 
-_EVERYBODY = "User:*"
-_EVERYWHERE = "*"
-_ALL: Any = None  # what the client takes for "any name", whatever its type hints say
-_EVERYTHING = AclBindingFilter(
+_ANY_USER = "User:*"
+_ANY_HOST = "*"
+_ALL: Any = None  # the client's value for "any name", in spite of its type hints
+_ALL_ACLS = AclBindingFilter(
     ResourceType.ANY, _ALL, ResourcePatternType.ANY, _ALL, _ALL, AclOperation.ANY, AclPermissionType.ANY
 )
 _Wire = TypeVar("_Wire", AclBinding, AclBindingFilter)
 _PER_REQUEST = 500
-AGREE_S, AGREE_POLL_S = 5.0, 0.05  # brokers follow the controller one after the other, within a fraction of a second
+AGREE_S, AGREE_POLL_S = 5.0, 0.05  # brokers apply an ACL change at different times, within a fraction of a second
 
 
 def deny(session: AdminSession, topic: str, operation: AclOperation) -> None:
-    """Deny everybody who is no super user the operation on the topic. Idempotent."""
+    """Deny the operation on the topic to all principals except super users. Idempotent."""
     binding = AclBinding(
         ResourceType.TOPIC,
         topic,
         ResourcePatternType.LITERAL,
-        _EVERYBODY,
-        _EVERYWHERE,
+        _ANY_USER,
+        _ANY_HOST,
         operation,
         AclPermissionType.DENY,
     )
@@ -56,7 +56,7 @@ def deny(session: AdminSession, topic: str, operation: AclOperation) -> None:
 
 
 def allow(session: AdminSession, topic: str, operation: AclOperation) -> None:
-    """Remove the rule of ``deny``; other rules stay. Idempotent, also where there is no authorizer."""
+    """Delete the rule of ``deny``; other rules stay. Idempotent, also without an authorizer."""
     what = f"remove DENY {operation.name} on topic {topic!r}"
     rule = _filter(topic, operation)
     _, failures = session.settle(lambda client: client.delete_acls([rule], request_timeout=REQUEST_TIMEOUT_S), what=what)
@@ -66,7 +66,7 @@ def allow(session: AdminSession, topic: str, operation: AclOperation) -> None:
 
 
 def allow_many(session: AdminSession, topics: Sequence[str], operation: AclOperation) -> None:
-    """Remove the rule of ``deny`` from many topics; other rules stay. Idempotent."""
+    """Delete the rule of ``deny`` from many topics; other rules stay. Idempotent."""
     what = f"remove DENY {operation.name} on {len(topics)} topics"
     for first in range(0, len(topics), _PER_REQUEST):
         rules = [_filter(topic, operation) for topic in topics[first : first + _PER_REQUEST]]
@@ -81,7 +81,7 @@ def _delete(rules: list[AclBindingFilter], client: AdminClient) -> dict[AclBindi
 
 
 def denied_topics(session: AdminSession, operation: AclOperation) -> frozenset[str]:
-    """List the topics that have the rule of ``deny``; none where there is no authorizer."""
+    """Return the topics that have the rule of ``deny``; none without an authorizer."""
     rules = session.one(
         lambda client: client.describe_acls(_filter(None, operation), request_timeout=REQUEST_TIMEOUT_S),
         what=f"list the topics on which {operation.name} is denied",
@@ -90,7 +90,7 @@ def denied_topics(session: AdminSession, operation: AclOperation) -> frozenset[s
 
 
 def denies(session: AdminSession, topic: str, operation: AclOperation) -> bool:
-    """Tell whether the rule of ``deny`` is set; False where there is no authorizer."""
+    """Return whether the rule of ``deny`` exists; False without an authorizer."""
     rule = _filter(topic, operation)
     return bool(
         session.one(
@@ -101,7 +101,7 @@ def denies(session: AdminSession, topic: str, operation: AclOperation) -> bool:
 
 
 def is_absent(session: AdminSession, topic: str, operation: AclOperation) -> bool:
-    """Return whether the rule of ``deny`` is known not to be there; False where ACLs may not be read."""
+    """Return True if the rule of ``deny`` certainly does not exist; False if ACLs may not be read."""
     try:
         return not shown(session, _filter(topic, operation), what=f"read the ACLs of topic {topic!r}")
     except LinkEngineError:
@@ -111,24 +111,24 @@ def is_absent(session: AdminSession, topic: str, operation: AclOperation) -> boo
 def _filter(topic: str | None, operation: AclOperation) -> AclBindingFilter:
     return AclBindingFilter(
         ResourceType.TOPIC,
-        topic,  # type: ignore[arg-type]  # None: any; its own type hints leave that out
+        topic,  # type: ignore[arg-type]  # None means any topic; the client's type hints leave that out
         ResourcePatternType.LITERAL,
-        _EVERYBODY,
-        _EVERYWHERE,
+        _ANY_USER,
+        _ANY_HOST,
         operation,
         AclPermissionType.DENY,
     )
 
 
 def describe(session: AdminSession) -> set[Acl]:
-    """Read every ACL of the cluster; raise AUTHORIZATION_ERROR without DESCRIBE on the cluster."""
-    return {_told(one) for one in shown(session, _EVERYTHING, what="read the ACLs of the cluster")}
+    """Return every ACL of the cluster; raise AUTHORIZATION_ERROR without DESCRIBE on the cluster."""
+    return {_acl(binding) for binding in shown(session, _ALL_ACLS, what="read the ACLs of the cluster")}
 
 
 def shown(session: AdminSession, rule: AclBindingFilter, *, what: str) -> list[AclBinding]:
-    """List the ACLs that a filter matches; raise where the broker does not let us see them.
+    """Return the ACLs that a filter matches; raise if the principal may not read them.
 
-    Between the two questions an ACL may have been made, or the right to see them given: then both are asked again.
+    An ACL may be created, or the right to read ACLs granted, between the two requests (``is_empty``): both are then repeated.
     """
     deadline = time.monotonic() + AGREE_S
     while True:
@@ -143,36 +143,36 @@ def shown(session: AdminSession, rule: AclBindingFilter, *, what: str) -> list[A
 
 
 def create(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineError]:
-    """Create ACLs, those that exist included; answer the refusals."""
+    """Create ACLs, including existing ones; return the refusals."""
     wire = {_binding(AclBinding, acl): acl for acl in acls}
     if not wire:
         return {}
     _, failures = session.settle(
         lambda client: client.create_acls(list(wire), request_timeout=REQUEST_TIMEOUT_S), what="create ACLs"
     )
-    return {wire[one]: translated(error, what=f"create the ACL {wire[one]}") for one, error in failures.items()}
+    return {wire[binding]: translated(error, what=f"create the ACL {wire[binding]}") for binding, error in failures.items()}
 
 
 def delete(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineError]:
-    """Delete exactly these ACLs, those that are gone included; answer the refusals."""
+    """Delete exactly these ACLs, including missing ones; return the refusals."""
     wire = {_binding(AclBindingFilter, acl): acl for acl in acls}
     if not wire:
         return {}
     _, failures = session.settle(
         lambda client: client.delete_acls(list(wire), request_timeout=REQUEST_TIMEOUT_S), what="delete ACLs"
     )
-    return {wire[one]: translated(error, what=f"delete the ACL {wire[one]}") for one, error in failures.items()}
+    return {wire[rule]: translated(error, what=f"delete the ACL {wire[rule]}") for rule, error in failures.items()}
 
 
-def _told(one: Any) -> Acl:
+def _acl(binding: Any) -> Acl:
     return Acl(
-        resource_type="CLUSTER" if one.restype is ResourceType.BROKER else one.restype.name,
-        resource_name=one.name,
-        pattern_type=one.resource_pattern_type.name,
-        principal=one.principal,
-        host=one.host,
-        operation=one.operation.name,
-        permission=one.permission_type.name,
+        resource_type="CLUSTER" if binding.restype is ResourceType.BROKER else binding.restype.name,
+        resource_name=binding.name,
+        pattern_type=binding.resource_pattern_type.name,
+        principal=binding.principal,
+        host=binding.host,
+        operation=binding.operation.name,
+        permission=binding.permission_type.name,
     )
 
 

@@ -1,7 +1,7 @@
-"""librdkafka's errors in the engine's words: stable code, what failed, why, what to do.
+"""Translate librdkafka errors to LinkEngineError: a stable code, what failed, why, what to do.
 
-A wire error (numbers above 0) is the broker's answer; a local one (below 0) means that no broker answered, and whoever calls
-looks for the reason with ``preflight``.
+An error code above 0 is the broker's. A code below 0 is librdkafka's own and means that no broker responded; the caller then
+finds the reason with ``preflight``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 
 class LocalCode(IntEnum):
-    """librdkafka's own errors (``rd_kafka_resp_err_t`` below 0), as far as admin calls end with them."""
+    """librdkafka's own errors (``rd_kafka_resp_err_t`` below 0) that admin calls can end with."""
 
     TRANSPORT = -195
     RESOLVE = -193
@@ -27,7 +27,7 @@ class LocalCode(IntEnum):
     AUTHENTICATION = -169
     TIMED_OUT_QUEUE = -166
     UNSUPPORTED_FEATURE = -165
-    DESTROY_BROKER = -137  # the cluster gave the broker up while it was asked
+    DESTROY_BROKER = -137  # the cluster dropped the broker during the request
 
 
 NO_ANSWER: frozenset[int] = frozenset(LocalCode) - {LocalCode.INVALID_ARG, LocalCode.UNSUPPORTED_FEATURE}
@@ -61,11 +61,11 @@ _CODES: Mapping[int, tuple[ErrorCode, str]] = MappingProxyType(
         KafkaError.UNSUPPORTED_VERSION: (ErrorCode.UNSUPPORTED_VERSION_ERROR, "The brokers are too old for this request."),
         LocalCode.UNSUPPORTED_FEATURE: (ErrorCode.UNSUPPORTED_VERSION_ERROR, "The brokers are too old for this request."),
         LocalCode.INVALID_ARG: (ErrorCode.MISCONFIGURATION_ERROR, "Correct the link's settings."),
-        KafkaError.LEADER_NOT_AVAILABLE: (ErrorCode.TIMEOUT_ERROR, "A partition has no leader just now; try again."),
+        KafkaError.LEADER_NOT_AVAILABLE: (ErrorCode.TIMEOUT_ERROR, "A partition has no leader at present; try again."),
         KafkaError.NOT_LEADER_FOR_PARTITION: (ErrorCode.TIMEOUT_ERROR, "A leader has moved; try again."),
         KafkaError.NOT_COORDINATOR: (ErrorCode.TIMEOUT_ERROR, "The group's coordinator has moved; try again."),
-        KafkaError.COORDINATOR_NOT_AVAILABLE: (ErrorCode.TIMEOUT_ERROR, "The group has no coordinator just now; try again."),
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS: (ErrorCode.TIMEOUT_ERROR, "The group's coordinator starts; try again."),
+        KafkaError.COORDINATOR_NOT_AVAILABLE: (ErrorCode.TIMEOUT_ERROR, "The group has no coordinator at present; try again."),
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS: (ErrorCode.TIMEOUT_ERROR, "The group's coordinator is starting; try again."),
         KafkaError.NOT_CONTROLLER: (ErrorCode.TIMEOUT_ERROR, "The controller has moved; try again."),
         KafkaError.REQUEST_TIMED_OUT: (ErrorCode.TIMEOUT_ERROR, "The brokers are slow or lack replicas; try again."),
     }
@@ -73,15 +73,18 @@ _CODES: Mapping[int, tuple[ErrorCode, str]] = MappingProxyType(
 
 
 def translated(error: KafkaError, *, what: str) -> LinkEngineError:
-    """Answer the error a person sees for a broker's refusal of ``what`` (such as "describe topic 'x'")."""
+    """Return the LinkEngineError for a broker's refusal of ``what`` (such as "describe topic 'x'")."""
     code, advice = _CODES.get(error.code(), (ErrorCode.INTERNAL_ERROR, ""))
     if error.code() in NO_ANSWER:
-        code, advice = ErrorCode.TIMEOUT_ERROR, "The brokers answered a connection but not this request; try again."
+        code, advice = (
+            ErrorCode.TIMEOUT_ERROR,
+            "The brokers accepted a connection but did not respond to this request; try again.",
+        )
     reason = str(error.str()).removeprefix("Broker: ").rstrip(".")
     return LinkEngineError(code, f"Failed to {what}: {reason}. {advice}".rstrip())
 
 
 def refused(error: LinkEngineError, *, what: str) -> LinkEngineError:
-    """Answer the error of a cluster that did not let us in, told as the failure of ``what``."""
+    """Return the error of a failed login to a cluster, worded as the failure of ``what``."""
     cause = " due to authentication issues" if error.code is ErrorCode.AUTHENTICATION_ERROR else ""
     return LinkEngineError(error.code, f"Failed to {what}{cause}. {error.message}")

@@ -1,9 +1,11 @@
-"""Consumer groups of a cluster: which there are, what they have committed, and commits in their name. Blocking.
+"""Consumer groups of a cluster: list them, read their committed offsets, commit offsets for them. Blocking.
 
-Spoken on the wire (ListGroups, FindCoordinator 4, OffsetFetch 8, OffsetCommit), many groups a request: librdkafka leaves share
-and streams groups out of its list, takes one group a call, and was seen to end the process when a group's first coordinator is
-just being made. A commit without a member is refused by the coordinator while the group has members, so a group that comes to
-life between our look and our commit is never overwritten. ``None`` among results means success.
+Uses the wire protocol (ListGroups, FindCoordinator 4, OffsetFetch 8, OffsetCommit) with many groups per request. librdkafka
+leaves share and streams groups out of its list, takes a group per call, and was seen to crash while a group's first
+coordinator was being created.
+
+The coordinator refuses a commit without a member id while the group has members. So a group that becomes active between the
+read and the commit is never overwritten. ``None`` among results means success.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.connection import Connection
 
-BATCH = 100  # groups of one request
-ATTEMPTS = 6  # while a coordinator is being made or moves: half a second each
+BATCH = 100  # groups per request
+ATTEMPTS = 6  # while a coordinator is being created or moves: half a second each
 RETRY_AFTER_S = 0.5
 _GROUP = 0  # type of key in FindCoordinator
 _MOVING = frozenset({KafkaCode.COORDINATOR_LOAD_IN_PROGRESS, KafkaCode.COORDINATOR_NOT_AVAILABLE, KafkaCode.NOT_COORDINATOR})
@@ -38,16 +40,16 @@ _IN_USE = frozenset(
         KafkaCode.REBALANCE_IN_PROGRESS,
     }
 )
-# One request's offsets become one batch of __consumer_offsets, each with the name of group and topic: below its 1 MB.
+# The offsets of a request become a batch of __consumer_offsets, each with the names of group and topic: below its 1 MB.
 COMMIT_BYTES = 512 << 10
 _ENTRY_BYTES = 64
-_OF_ONE_ANSWER = frozenset({ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, ErrorCode.INTERNAL_ERROR})
+_OF_ONE_RESPONSE = frozenset({ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, ErrorCode.INTERNAL_ERROR})
 MOST_PARTS = 16
-FAILED_IN_A_ROW = 3  # commits over which a broker closes the connection; then it is not the group, and the others wait
+FAILED_IN_A_ROW = 3  # commits after which the broker closed the connection; then the broker is at fault: skip the rest
 Offsets = Mapping[Place, Committed]
 StillDue = Callable[[Offsets], Offsets]
 _Result = TypeVar("_Result")
-_Answers = dict[str, _Result | LinkEngineError]  # by group
+_ByGroup = dict[str, _Result | LinkEngineError]  # by group
 
 
 class GroupInUseError(LinkEngineError):
@@ -55,7 +57,7 @@ class GroupInUseError(LinkEngineError):
 
 
 class MetadataLeftOutError(LinkEngineError):
-    """An offset was committed, but without its metadata: the cluster allows less (``offset.metadata.max.bytes``)."""
+    """An offset was committed without its metadata, which is too long for the cluster (``offset.metadata.max.bytes``)."""
 
     def __init__(self, metadata: str) -> None:
         super().__init__(
@@ -66,10 +68,10 @@ class MetadataLeftOutError(LinkEngineError):
 
 
 def list_groups(cluster: Cluster) -> tuple[dict[str, Group], str]:
-    """List the groups the principal may describe, by name, and why the list may not be complete ("" if it is)."""
+    """Return the groups that the principal may describe, by name, and why the list may be incomplete ("" if complete)."""
     found: dict[str, Group] = {}
     missing = []
-    cluster.survey()  # a broker that was cut off does not know all
+    cluster.survey()  # learns all brokers: a broker that was cut off does not know them
     for broker in cluster.brokers():
         try:
             found |= {group.name: group for group in _groups_of(cluster, broker)}
@@ -83,38 +85,38 @@ def list_groups(cluster: Cluster) -> tuple[dict[str, Group], str]:
 def committed(
     cluster: Cluster, groups: Iterable[str], *, stable_at: Iterable[Place] | None = None
 ) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
-    """Read all committed offsets of groups by topic and partition, and why those of others cannot be read.
+    """Return all committed offsets of groups by topic and partition, and the errors of groups that cannot be read.
 
-    ``stable_at``: only of these partitions, and a group with an offset there that a transaction has not decided yet cannot be
-    read (KIP-447). They are named, since a broker that is asked for all offsets leaves out those that nobody committed before.
-    Raises TIMEOUT_ERROR then while a broker is silent that may know of newer coordinators.
+    With ``stable_at``, only these partitions are read, and a group with an offset there in a pending transaction cannot be read
+    (KIP-447). The partitions are named in the request, since a broker that is asked for all offsets leaves out those without an
+    earlier commit. Raises TIMEOUT_ERROR in this case while a silent broker may know newer coordinators.
     """
     topics = None if stable_at is None else _by_topic(stable_at)
-    answers = at_coordinators(cluster, groups, partial(_fetch, stable_at=topics), certain=topics is not None)
-    offsets = {name: one for name, one in answers.items() if not isinstance(one, LinkEngineError)}
-    return offsets, {name: one for name, one in answers.items() if isinstance(one, LinkEngineError)}
+    results = at_coordinators(cluster, groups, partial(_fetch, stable_at=topics), certain=topics is not None)
+    offsets = {name: result for name, result in results.items() if not isinstance(result, LinkEngineError)}
+    return offsets, {name: result for name, result in results.items() if isinstance(result, LinkEngineError)}
 
 
 def commit(
     cluster: Cluster, offsets: Mapping[str, Offsets], *, still_due: StillDue = lambda offsets: offsets
 ) -> dict[str, dict[Place, LinkEngineError | None]]:
-    """Commit offsets in the names of groups, without a leader epoch; return by group and partition what failed, or None.
+    """Commit offsets for groups, without a leader epoch; return the error, or None, by group and partition.
 
-    ``still_due`` is asked right before each request, also a repeated one, which of its offsets are wanted by then; the others
-    are neither sent nor returned. What one offset is refused for keeps no other from being committed, with
-    MetadataLeftOutError where it is its metadata.
+    ``still_due`` is called right before each request, including retries, and returns the offsets that are still wanted; the
+    others are neither sent nor returned. The refusal of an offset does not stop the others. MetadataLeftOutError means that
+    the offset was committed without its metadata.
     """
-    answers = at_coordinators(cluster, offsets, partial(_commit_groups, offsets=offsets, still_due=still_due))
+    results = at_coordinators(cluster, offsets, partial(_commit_groups, offsets=offsets, still_due=still_due))
     return {
-        name: dict.fromkeys(offsets[name], answer) if isinstance(answer, LinkEngineError) else answer
-        for name, answer in answers.items()
+        name: dict.fromkeys(offsets[name], result) if isinstance(result, LinkEngineError) else result
+        for name, result in results.items()
     }
 
 
 def _commit_groups(
     cluster: Cluster, broker: int, names: Sequence[str], *, offsets: Mapping[str, Offsets], still_due: StillDue
-) -> _Answers[dict[Place, LinkEngineError | None]]:
-    done: _Answers[dict[Place, LinkEngineError | None]] = {}
+) -> _ByGroup[dict[Place, LinkEngineError | None]]:
+    done: _ByGroup[dict[Place, LinkEngineError | None]] = {}
     failures = 0
     for name in names:
         try:
@@ -123,7 +125,7 @@ def _commit_groups(
         except LinkEngineError as error:
             failures += 1
             done[name] = error
-            if error.code not in _OF_ONE_ANSWER or failures == FAILED_IN_A_ROW:  # the broker is silent, or down
+            if error.code not in _OF_ONE_RESPONSE or failures == FAILED_IN_A_ROW:  # the broker is silent, or down
                 return dict.fromkeys(names, error) | done
     return done
 
@@ -131,29 +133,29 @@ def _commit_groups(
 def _commit_group(
     cluster: Cluster, broker: int, name: str, offsets: Offsets, *, still_due: StillDue
 ) -> dict[Place, LinkEngineError | None] | LinkEngineError:
-    """Commit a group's offsets in requests of a bounded size; halve one that is too large, drop metadata that is."""
+    """Commit a group's offsets in requests of limited size; halve a request that is too large, drop too long metadata."""
     done: dict[Place, LinkEngineError | None] = {}
     waiting = list(_portions(name, offsets))
     while waiting:
         portion = waiting.pop(0)
         due = still_due(portion)
-        found = _commit_one(cluster, broker, name, due) if due else {}
+        found = _commit_request(cluster, broker, name, due) if due else {}
         if isinstance(found, LinkEngineError):
             return found
         too_large = [place for place, error in found.items() if _has_code(error, KafkaCode.INVALID_COMMIT_OFFSET_SIZE)]
         if too_large and len(due) > 1:
-            waiting += [_some(due, too_large[: len(too_large) // 2]), _some(due, too_large[len(too_large) // 2 :])]
+            waiting += [_subset(due, too_large[: len(too_large) // 2]), _subset(due, too_large[len(too_large) // 2 :])]
             found = {place: error for place, error in found.items() if place not in too_large}
         lengthy = [place for place, error in found.items() if _has_code(error, KafkaCode.OFFSET_METADATA_TOO_LARGE)]
-        done |= found | _without_metadata(cluster, broker, name, _some(due, lengthy))
+        done |= found | _without_metadata(cluster, broker, name, _subset(due, lengthy))
     return done
 
 
 def _without_metadata(cluster: Cluster, broker: int, name: str, refused: Offsets) -> dict[Place, LinkEngineError | None]:
-    """Commit offsets whose metadata was refused for its size without it."""
+    """Commit offsets again without their metadata, which was refused for its size."""
     if not refused:
         return {}
-    again = _commit_one(cluster, broker, name, {place: replace(one, metadata="") for place, one in refused.items()})
+    again = _commit_request(cluster, broker, name, {place: replace(offset, metadata="") for place, offset in refused.items()})
     if isinstance(again, LinkEngineError):
         return dict.fromkeys(refused, again)
     return {place: error or MetadataLeftOutError(refused[place].metadata) for place, error in again.items()}
@@ -162,105 +164,107 @@ def _without_metadata(cluster: Cluster, broker: int, name: str, refused: Offsets
 def _portions(name: str, offsets: Offsets) -> Iterator[Offsets]:
     portion: dict[Place, Committed] = {}
     size = 0
-    for place, one in offsets.items():
-        entry = len(name.encode()) + len(place[0]) + len(one.metadata.encode()) + _ENTRY_BYTES
+    for place, offset in offsets.items():
+        entry = len(name.encode()) + len(place[0]) + len(offset.metadata.encode()) + _ENTRY_BYTES
         if portion and size + entry > COMMIT_BYTES:
             yield portion
             portion, size = {}, 0
-        portion[place], size = one, size + entry
+        portion[place], size = offset, size + entry
     if portion:
         yield portion
 
 
-def _some(offsets: Offsets, places: Iterable[Place]) -> Offsets:
+def _subset(offsets: Offsets, places: Iterable[Place]) -> Offsets:
     return {place: offsets[place] for place in places}
 
 
 def at_coordinators(
     cluster: Cluster,
     groups: Iterable[str],
-    work: Callable[[Cluster, int, Sequence[str]], _Answers[_Result]],
+    work: Callable[[Cluster, int, Sequence[str]], _ByGroup[_Result]],
     *,
     certain: bool = False,
-) -> _Answers[_Result]:
-    """Do ``work`` where each group is coordinated; again while coordinators are being made or move.
+) -> _ByGroup[_Result]:
+    """Call ``work`` at the coordinator of each group; retry while coordinators are being created or move.
 
-    A broker that another one does not name any more is asked for coordinators last: those it names may be long past. Where one
-    is silent that may know better, TIMEOUT_ERROR is raised if it has to be ``certain``.
+    A broker that other brokers have dropped from their metadata is asked for coordinators last: its own metadata may be stale.
+    If a silent broker may know newer coordinators, TIMEOUT_ERROR is raised when the result has to be ``certain``.
     """
     left = list(groups)
-    past = _given_up(cluster, certain=certain) if left else set()
-    answers: _Answers[_Result] = {}
+    stale = _stale_brokers(cluster, certain=certain) if left else set()
+    results: _ByGroup[_Result] = {}
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(RETRY_AFTER_S)
         for batch in _batches(left):
-            answers |= _once(cluster, batch, work, past=past)
-        left = [name for name in left if _is_moving(answers[name])]
+            results |= _call_coordinators(cluster, batch, work, stale=stale)
+        left = [name for name in left if _is_moving(results[name])]
         if not left:
             break
-    return answers
+    return results
 
 
-def _given_up(cluster: Cluster, *, certain: bool) -> set[int]:
+def _stale_brokers(cluster: Cluster, *, certain: bool) -> set[int]:
     survey = cluster.survey()
     if certain:
-        survey.check_complete("consumer groups have got another coordinator, with newer offsets")
+        survey.check_complete("consumer groups have moved to another coordinator, with newer offsets")
     return survey.given_up
 
 
-def _once(
+def _call_coordinators(
     cluster: Cluster,
     batch: Sequence[str],
-    work: Callable[[Cluster, int, Sequence[str]], _Answers[_Result]],
+    work: Callable[[Cluster, int, Sequence[str]], _ByGroup[_Result]],
     *,
-    past: Collection[int],
-) -> _Answers[_Result]:
-    coordinators = _coordinators(cluster, batch, past=past)
-    answers: _Answers[_Result] = {name: _unanswered(name) for name in batch}
-    answers |= {name: one for name, one in coordinators.items() if isinstance(one, LinkEngineError)}
-    for broker in sorted({one for one in coordinators.values() if isinstance(one, int)}):
+    stale: Collection[int],
+) -> _ByGroup[_Result]:
+    coordinators = _coordinators(cluster, batch, stale=stale)
+    results: _ByGroup[_Result] = {name: _missing_from_response(name) for name in batch}
+    results |= {name: coordinator for name, coordinator in coordinators.items() if isinstance(coordinator, LinkEngineError)}
+    for broker in sorted({coordinator for coordinator in coordinators.values() if isinstance(coordinator, int)}):
         names = [name for name in batch if coordinators.get(name) == broker]
-        answers |= _in_parts(cluster, broker, names, work)
-    return answers
+        results |= _in_parts(cluster, broker, names, work)
+    return results
 
 
 def _in_parts(
-    cluster: Cluster, broker: int, names: Sequence[str], work: Callable[[Cluster, int, Sequence[str]], _Answers[_Result]]
-) -> _Answers[_Result]:
-    """Do ``work`` at one broker; where an answer is too large or cannot be read, again for half of the groups.
+    cluster: Cluster, broker: int, names: Sequence[str], work: Callable[[Cluster, int, Sequence[str]], _ByGroup[_Result]]
+) -> _ByGroup[_Result]:
+    """Call ``work`` at a broker; if a response is too large or unreadable, repeat it for each half of the groups.
 
-    Thus a single group fails alone. A broker that is silent or down is not asked again and again.
+    Thus only the group that causes the error fails. A broker that is silent or down is not asked repeatedly.
     """
-    answers: _Answers[_Result] = {}
+    results: _ByGroup[_Result] = {}
     parts, failures = [names], 0
     while parts:
         part = parts.pop(0)
         try:
-            answers |= work(cluster, broker, part)
+            results |= work(cluster, broker, part)
         except LinkEngineError as error:
             failures += 1
-            if len(part) > 1 and error.code in _OF_ONE_ANSWER and failures < MOST_PARTS:
+            if len(part) > 1 and error.code in _OF_ONE_RESPONSE and failures < MOST_PARTS:
                 parts += [part[: len(part) // 2], part[len(part) // 2 :]]
             else:
-                answers |= dict.fromkeys(part, error)
-    return answers
+                results |= dict.fromkeys(part, error)
+    return results
 
 
-def _coordinators(cluster: Cluster, names: Sequence[str], *, past: Collection[int] = ()) -> dict[str, int | LinkEngineError]:
+def _coordinators(cluster: Cluster, names: Sequence[str], *, stale: Collection[int] = ()) -> dict[str, int | LinkEngineError]:
     def build(connection: Connection) -> Any:
         version = connection.version_for(FindCoordinatorRequest.API_KEY, highest=4, lowest=4)
         return FindCoordinatorRequest(version=version, key_type=_GROUP, coordinator_keys=list(names))
 
-    def read(answer: Any) -> dict[str, int | LinkEngineError]:
+    def read(response: Any) -> dict[str, int | LinkEngineError]:
         return {
-            one.key: _error(one.error_code, f"The coordinator of consumer group {shown(one.key)} is not known")
-            if one.error_code
-            else int(one.node_id)
-            for one in answer.coordinators
+            coordinator.key: _error(
+                coordinator.error_code, f"The coordinator of consumer group {shown(coordinator.key)} is unknown"
+            )
+            if coordinator.error_code
+            else int(coordinator.node_id)
+            for coordinator in response.coordinators
         }
 
-    return cluster.call_any(build, response=FindCoordinatorResponse, read=read, last=past)
+    return cluster.call_any(build, response=FindCoordinatorResponse, read=read, last=stale)
 
 
 def _groups_of(cluster: Cluster, broker: int) -> Iterator[Group]:
@@ -268,35 +272,35 @@ def _groups_of(cluster: Cluster, broker: int) -> Iterator[Group]:
         version = connection.version_for(ListGroupsRequest.API_KEY, highest=5)  # 5: types of groups (KIP-848)
         return ListGroupsRequest(version=version, states_filter=[], types_filter=[])
 
-    def read(answer: Any) -> list[Group]:
-        if answer.error_code:
-            raise BrokerError(answer.error_code, f"Broker {broker} does not list its consumer groups")
-        return [_group(one) for one in answer.groups]
+    def read(response: Any) -> list[Group]:
+        if response.error_code:
+            raise BrokerError(response.error_code, f"Broker {broker} does not list its consumer groups")
+        return [_group(group) for group in response.groups]
 
     yield from cluster.call(broker, build, response=ListGroupsResponse, read=read)
 
 
-def _group(one: Any) -> Group:
-    kind = (getattr(one, "group_type", "") or "").lower()
-    return Group(name=one.group_id, kind=kind, state=getattr(one, "group_state", "") or "")
+def _group(listed: Any) -> Group:
+    kind = (getattr(listed, "group_type", "") or "").lower()
+    return Group(name=listed.group_id, kind=kind, state=getattr(listed, "group_state", "") or "")
 
 
 def _fetch(
     cluster: Cluster, broker: int, names: Sequence[str], *, stable_at: Mapping[str, list[int]] | None
-) -> _Answers[dict[Place, Committed]]:
-    OneGroup = OffsetFetchRequest.OffsetFetchRequestGroup
-    OneTopic = OneGroup.OffsetFetchRequestTopics
+) -> _ByGroup[dict[Place, Committed]]:
+    GroupRequest = OffsetFetchRequest.OffsetFetchRequestGroup
+    TopicRequest = GroupRequest.OffsetFetchRequestTopics
     topics = None
     if stable_at is not None:
-        topics = [OneTopic(name=topic, partition_indexes=numbers) for topic, numbers in stable_at.items()]
+        topics = [TopicRequest(name=topic, partition_indexes=numbers) for topic, numbers in stable_at.items()]
 
     def build(connection: Connection) -> Any:
         version = connection.version_for(OffsetFetchRequest.API_KEY, highest=9, lowest=8)
-        groups = [OneGroup(group_id=name, member_id=None, member_epoch=-1, topics=topics) for name in names]
+        groups = [GroupRequest(group_id=name, member_id=None, member_epoch=-1, topics=topics) for name in names]
         return OffsetFetchRequest(version=version, groups=groups, require_stable=stable_at is not None)
 
-    def read(answer: Any) -> _Answers[dict[Place, Committed]]:
-        return {group.group_id: _offsets_of(group) for group in answer.groups}
+    def read(response: Any) -> _ByGroup[dict[Place, Committed]]:
+        return {group.group_id: _offsets_of(group) for group in response.groups}
 
     return cluster.call(broker, build, response=OffsetFetchResponse, read=read)
 
@@ -309,19 +313,19 @@ def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
 
 
 def _offsets_of(group: Any) -> dict[Place, Committed] | LinkEngineError:
-    rows = [(topic.name, one) for topic in group.topics for one in topic.partitions]
-    # half of the offsets would not mean that there are none for the rest
-    code = next((one.error_code for _, one in rows if one.error_code), group.error_code)
+    rows = [(topic.name, row) for topic in group.topics for row in topic.partitions]
+    # If an offset cannot be read, the others must not be taken as the complete set.
+    code = next((row.error_code for _, row in rows if row.error_code), group.error_code)
     if code:
         return _error(code, f"The offsets of consumer group {shown(group.group_id)} cannot be read")
     return {
-        (topic, one.partition_index): Committed(offset=one.committed_offset, metadata=one.metadata or "")
-        for topic, one in rows
-        if one.committed_offset >= 0  # otherwise there is none
+        (topic, row.partition_index): Committed(offset=row.committed_offset, metadata=row.metadata or "")
+        for topic, row in rows
+        if row.committed_offset >= 0  # -1: no committed offset
     }
 
 
-def _commit_one(
+def _commit_request(
     cluster: Cluster, broker: int, name: str, offsets: Offsets
 ) -> dict[Place, LinkEngineError | None] | LinkEngineError:
     Topic = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -341,15 +345,15 @@ def _commit_one(
             topics=topics,
         )
 
-    def read(answer: Any) -> dict[Place, LinkEngineError | None]:
+    def read(response: Any) -> dict[Place, LinkEngineError | None]:
         return {
-            (topic.name, one.partition_index): _error(
-                one.error_code, f"Offsets of consumer group {shown(name)} cannot be committed"
+            (topic.name, partition.partition_index): _error(
+                partition.error_code, f"Offsets of consumer group {shown(name)} cannot be committed"
             )
-            if one.error_code
+            if partition.error_code
             else None
-            for topic in answer.topics
-            for one in topic.partitions
+            for topic in response.topics
+            for partition in topic.partitions
         }
 
     results = cluster.call(broker, build, response=OffsetCommitResponse, read=read)
@@ -357,28 +361,28 @@ def _commit_one(
     return results if moving is None else moving
 
 
-def _wire(topic: Any, partition: int, one: Committed) -> Any:
+def _wire(topic: Any, partition: int, offset: Committed) -> Any:
     return topic.OffsetCommitRequestPartition(
-        partition_index=partition, committed_offset=one.offset, committed_leader_epoch=-1, committed_metadata=one.metadata
+        partition_index=partition, committed_offset=offset.offset, committed_leader_epoch=-1, committed_metadata=offset.metadata
     )
 
 
 def _error(code: int, what: str) -> LinkEngineError:
-    told = BrokerError(code, what)
-    return GroupInUseError(told.code, told.message) if code in _IN_USE else told
+    error = BrokerError(code, what)
+    return GroupInUseError(error.code, error.message) if code in _IN_USE else error
 
 
-def _unanswered(name: str) -> LinkEngineError:
-    message = f"The cluster's answer does not mention consumer group {shown(name)}. Tried again automatically."
+def _missing_from_response(name: str) -> LinkEngineError:
+    message = f"The cluster's response does not contain consumer group {shown(name)}. Retrying."
     return LinkEngineError(ErrorCode.TIMEOUT_ERROR, message)
 
 
-def _is_moving(answer: object) -> bool:
-    return isinstance(answer, BrokerError) and answer.kafka_code in _MOVING
+def _is_moving(response: object) -> bool:
+    return isinstance(response, BrokerError) and response.kafka_code in _MOVING
 
 
-def _has_code(answer: object, code: KafkaCode) -> bool:
-    return isinstance(answer, BrokerError) and answer.kafka_code == code
+def _has_code(response: object, code: KafkaCode) -> bool:
+    return isinstance(response, BrokerError) and response.kafka_code == code
 
 
 def _batches(names: Iterable[str]) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""Offsets of partitions, in one call for many, and log starts moved up; functions over a session."""
+"""Read offsets of many partitions in a single call, and advance log starts; functions over an AdminSession."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 from linkengine.kafka.admin_topics import LAG_POLL_S, LAG_S, names
 
-NO_SUCH_RECORD = -1  # by time; librdkafka's OFFSET_INVALID, of a partition nobody told anything of, is far below
+NO_SUCH_RECORD = -1  # by timestamp; librdkafka's OFFSET_INVALID, for a partition without a response, is far below
 
 
 class OffsetKind(StrEnum):
-    """Which offset of a partition is asked for."""
+    """The kind of offset to read."""
 
     START = "start"  # log start
     END = "end"  # high watermark: after the last replicated record
@@ -25,11 +25,11 @@ class OffsetKind(StrEnum):
 
 
 def offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
-    """Look up one offset of many partitions in one call; partitions that cannot tell now are left out."""
+    """Return an offset for each of many partitions, in a single call; partitions without a result now are left out."""
     wanted = list(partitions)
     found = _offsets(session, wanted, kind)
     missing = [place for place in wanted if place not in found]
-    if missing:  # librdkafka answers from metadata it keeps for minutes: topics made or grown since are unknown to it
+    if missing:  # librdkafka uses metadata that it caches for minutes and does not know topics or partitions created since
         names(session)
         found |= _offsets(session, missing, kind)
     return found
@@ -38,7 +38,7 @@ def offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind: 
 def patient_offsets(
     session: AdminSession, partitions: Iterable[tuple[str, int]], kind: OffsetKind
 ) -> dict[tuple[str, int], int]:
-    """As ``offsets``, but ask again for LAG_S: the leader of a partition added just now may not have heard of it."""
+    """Return the same as ``offsets``, but retry for LAG_S: the leader of a new partition may not have applied it yet."""
     wanted, deadline = list(partitions), time.monotonic() + LAG_S
     found = offsets(session, wanted, kind)
     while len(found) < len(wanted) and time.monotonic() < deadline:
@@ -57,12 +57,12 @@ def _offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind:
         lambda client: client.list_offsets(wanted, isolation_level=stable, request_timeout=REQUEST_TIMEOUT_S),
         what="read offsets",
     )
-    # a success without an offset was seen: -1001
+    # a success without an offset was observed: -1001
     return {place: offset for place, offset in _by_place(found).items() if offset >= 0}
 
 
 def offsets_at(session: AdminSession, partitions: Iterable[tuple[str, int]], timestamp_ms: int) -> dict[tuple[str, int], int]:
-    """Look up the first stable record of each partition that is not older than a moment; -1 where there is none."""
+    """Return the offset of the first stable record of each partition at or after a timestamp; -1 if there is none."""
     names(session)  # as in ``offsets``
     spec = OffsetSpec.for_timestamp(timestamp_ms)
     wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
@@ -72,16 +72,16 @@ def offsets_at(session: AdminSession, partitions: Iterable[tuple[str, int]], tim
         ),
         what="read offsets by time",
     )
-    told = _by_place(found)
-    for (topic, partition), offset in told.items():
+    found_offsets = _by_place(found)
+    for (topic, partition), offset in found_offsets.items():
         if offset < NO_SUCH_RECORD:
-            message = f"Partition {partition} of topic {topic!r} does not tell its offsets by time just now. Try again."
+            message = f"Partition {partition} of topic {topic!r} returns no offsets by time at present. Try again."
             raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, message)
-    return told
+    return found_offsets
 
 
 def trim(session: AdminSession, starts: Mapping[tuple[str, int], int]) -> None:
-    """Move the log start of partitions up to the given offsets (DeleteRecords)."""
+    """Advance the log start of partitions to the given offsets (DeleteRecords)."""
     wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()]
     if wanted:
         names(session)  # as in ``offsets``

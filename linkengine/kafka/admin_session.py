@@ -1,7 +1,7 @@
-"""The only place that makes admin clients: one per cluster and process, kept while it is used, with every wait bounded.
+"""Admin clients of librdkafka, pooled by cluster and process, and calls through them with a time limit each.
 
-Clients are expensive (threads, connections, a login) and calls are many and small, so they are kept in a bounded pool and
-dropped when idle. A forked worker never uses its parent's: librdkafka's threads do not survive a fork.
+Clients are expensive (threads, connections, a login) and calls are many and small, so clients are kept in a bounded pool and
+dropped when idle. A forked worker never uses its parent's clients: librdkafka's threads do not survive a fork.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from linkengine.kafka.outbound import check_names
 from linkengine.kafka.preflight import check_reachable
 from linkengine.kafka.settings import make_client
 
-REQUEST_TIMEOUT_S = 10.0  # one request at the broker, creation of topics on a loaded controller included
-ANSWER_TIMEOUT_S = 15.0  # the same with the search for a broker that answers; then the reason is looked for
-SILENCE_S = 2.0  # without an answer for this long, we look whether the cluster is there at all
-POOL_SIZE = 16  # clusters one worker talks to at the same time; a client is two threads per broker
-IDENTIFIED_S = 30.0  # then we look again which cluster it is that answers
-IDLE_S = 300.0  # longer than the pause between two rounds of synchronisation
+REQUEST_TIMEOUT_S = 10.0  # a request at the broker, including topic creation on a loaded controller
+ANSWER_TIMEOUT_S = 15.0  # the same with the search for a responsive broker; after that the reason is determined
+SILENCE_S = 2.0  # without a response for this long, check whether the cluster is reachable at all
+POOL_SIZE = 16  # clusters that a worker uses at the same time; a client has two threads per broker
+IDENTIFIED_S = 30.0  # interval of the check that the cluster id is still the same
+IDLE_S = 300.0  # longer than the pause between two sync runs
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 _silent = logging.getLogger("linkengine.librdkafka")
 _silent.addHandler(logging.NullHandler())
-_silent.propagate = False  # it repeats "connection refused" every second; we tell the reason once, in the raised error
+_silent.propagate = False  # librdkafka logs "connection refused" every second; the raised error states the reason once
 
 
 @dataclass(slots=True)
-class _Kept:
+class _PooledClient:
     client: AdminClient
     used_at_s: float
     identified_at_s: float = -inf
@@ -53,56 +53,56 @@ class ClientPool:
 
     def __init__(self, *, size: int = POOL_SIZE, idle_s: float = IDLE_S) -> None:
         self._size, self._idle_s = size, idle_s
-        self._kept: OrderedDict[tuple[int, ClusterAddress], _Kept] = OrderedDict()
+        self._clients: OrderedDict[tuple[int, ClusterAddress], _PooledClient] = OrderedDict()
         self._lock = Lock()
 
     def take(self, address: ClusterAddress) -> AdminClient:
-        """Answer a client; a new one is made only after a plain connection has proven that the cluster lets us in."""
+        """Return a client; a new client is created only after a plain connection to the cluster has been authenticated."""
         key = (os.getpid(), address)
         with self._lock:
             self._drop_idle()
-            kept = self._kept.get(key)
-        if kept is None:
+            pooled = self._clients.get(key)
+        if pooled is None:
             check_reachable(address)
-            kept = _Kept(_new_client(address), time.monotonic())
-        if address.cluster_id and kept.identified_at_s < time.monotonic() - IDENTIFIED_S:
-            _identify(kept.client, address)
-            kept.identified_at_s = time.monotonic()
+            pooled = _PooledClient(_new_client(address), time.monotonic())
+        if address.cluster_id and pooled.identified_at_s < time.monotonic() - IDENTIFIED_S:
+            _identify(pooled.client, address)
+            pooled.identified_at_s = time.monotonic()
         with self._lock:
-            kept = self._kept.setdefault(key, kept)
-            kept.used_at_s = time.monotonic()
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._size:
-                self._kept.popitem(last=False)
-        return kept.client
+            pooled = self._clients.setdefault(key, pooled)
+            pooled.used_at_s = time.monotonic()
+            self._clients.move_to_end(key)
+            while len(self._clients) > self._size:
+                self._clients.popitem(last=False)
+        return pooled.client
 
     def drop(self, address: ClusterAddress) -> None:
-        """Forget the client of ``address``; it ends when nobody holds it any more."""
+        """Remove the client of ``address`` from the pool; it is closed when its last user drops it."""
         with self._lock:
-            self._kept.pop((os.getpid(), address), None)
+            self._clients.pop((os.getpid(), address), None)
 
     def _drop_idle(self) -> None:
         oldest = time.monotonic() - self._idle_s
-        for key in [key for key, kept in self._kept.items() if kept.used_at_s < oldest]:
-            del self._kept[key]
+        for key in [key for key, pooled in self._clients.items() if pooled.used_at_s < oldest]:
+            del self._clients[key]
 
 
 _pool = ClientPool()
 
 
 class AdminSession:
-    """Calls to one cluster through a pooled client; answers values, raises LinkEngineError."""
+    """Calls to a cluster through a pooled client; return values and raise LinkEngineError."""
 
     def __init__(self, address: ClusterAddress, *, pool: ClientPool = _pool) -> None:
         self.address = address
         self._pool = pool
 
     def one(self, start: Callable[[AdminClient], Future[_Value]], *, what: str) -> _Value:
-        """Start one request and answer its value; ``what`` completes "Failed to …"."""
+        """Start a request and return its value; ``what`` completes "Failed to …"."""
         return self.all(lambda client: {what: start(client)}, what=what)[what]
 
     def all(self, start: Callable[[AdminClient], Mapping[_Key, Future[_Value]]], *, what: str) -> dict[_Key, _Value]:
-        """Start a batch and answer every value; raise the first failure."""
+        """Start a batch and return every value; raise the first failure."""
         values, failures = self.settle(start, what=what)
         for error in failures.values():
             raise translated(error, what=what)
@@ -111,23 +111,23 @@ class AdminSession:
     def settle(
         self, start: Callable[[AdminClient], Mapping[_Key, Future[_Value]]], *, what: str
     ) -> tuple[dict[_Key, _Value], dict[_Key, KafkaError]]:
-        """Start a batch and answer values and the broker's refusals by key; raise only if the cluster did not answer."""
+        """Start a batch; return values and the broker's errors by key; raise only if the cluster did not respond."""
         client = self._client(what)
         try:
             futures = start(client)
         except KafkaException as error:
             raise translated(error.args[0], what=what) from None
         if wait(futures.values(), timeout=SILENCE_S).not_done:
-            self._check_alive(what)
+            self._check_cluster_reachable(what)
             wait(futures.values(), timeout=ANSWER_TIMEOUT_S - SILENCE_S)
-        values, failures = _sorted_out(futures)
+        values, failures = _results(futures)
         for failure in failures.values():
             if failure.code() in NO_ANSWER:
                 raise self._reason(failure, what=what)
         return values, failures
 
     def direct(self, call: Callable[[AdminClient], _Value], *, what: str) -> _Value:
-        """Run a call that blocks inside librdkafka; it must carry its own timeout."""
+        """Run a call that blocks inside librdkafka; it must have a timeout of its own."""
         try:
             return call(self._client(what))
         except KafkaException as error:
@@ -140,7 +140,7 @@ class AdminSession:
         except LinkEngineError as error:
             raise refused(error, what=what) from None
 
-    def _check_alive(self, what: str) -> None:
+    def _check_cluster_reachable(self, what: str) -> None:
         try:
             check_reachable(self.address)
         except LinkEngineError as error:
@@ -148,12 +148,12 @@ class AdminSession:
             raise refused(error, what=what) from None
 
     def _reason(self, failure: KafkaError, *, what: str) -> LinkEngineError:
-        self._check_alive(what)
-        self._pool.drop(self.address)  # it answers us but not its client: the next call makes a new one
+        self._check_cluster_reachable(what)
+        self._pool.drop(self.address)  # the plain connection works, this client does not: the next call creates another client
         return translated(failure, what=what)
 
 
-def _sorted_out(futures: Mapping[_Key, Future[_Value]]) -> tuple[dict[_Key, _Value], dict[_Key, KafkaError]]:
+def _results(futures: Mapping[_Key, Future[_Value]]) -> tuple[dict[_Key, _Value], dict[_Key, KafkaError]]:
     values: dict[_Key, _Value] = {}
     failures: dict[_Key, KafkaError] = {}
     for key, future in futures.items():
@@ -167,9 +167,9 @@ def _sorted_out(futures: Mapping[_Key, Future[_Value]]) -> tuple[dict[_Key, _Val
 
 
 def _identify(client: AdminClient, address: ClusterAddress) -> None:
-    """Raise if another cluster answers, or if it advertises a broker that may not be connected to.
+    """Raise if the cluster id is different, or if a broker advertises an address that may not be connected to.
 
-    A cluster that does not answer raises nothing here: the request that follows fails too.
+    Raises nothing if the cluster does not respond: the request that follows fails too.
     """
     try:
         found = client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result(ANSWER_TIMEOUT_S)

@@ -1,7 +1,7 @@
-"""Topics and their configs, in batches; functions over a session.
+"""Topics and their configs, in batches; functions over an AdminSession.
 
-Topics are told as ``TopicDescription``. Configs are read in two ways: a topic's *own* (what was set on it) and the *effective*
-ones (with the cluster's defaults), since a mirror takes over values, not the absence of them.
+Configs are read in two ways: the *own* configs of a topic (set on the topic itself) and the *effective* ones (including the
+cluster's defaults). A mirror takes over effective values, since its own cluster may have other defaults.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin_errors import translated
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 
-BATCH = 500  # topics per request: a few hundred KB of answer
-LAG_S = 2.0  # brokers hear of a new topic one after the other, usually within 0.1 s
+BATCH = 500  # topics per request: a response of a few hundred KB
+LAG_S = 2.0  # brokers apply a new topic at different times, usually within 0.1 s
 LAG_POLL_S = 0.2
 _HIDDEN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
-_OWN: Any = ConfigSource.DYNAMIC_TOPIC_CONFIG.value  # entries carry the number, whatever their type hints say
+_OWN: Any = ConfigSource.DYNAMIC_TOPIC_CONFIG.value  # entries hold the number, in spite of their type hints
 _URL_SAFE = str.maketrans("+/", "-_")  # Kafka prints topic ids as URL-safe base64, librdkafka as plain base64
 _T = TypeVar("_T")
 
 
 def names(session: AdminSession) -> list[str]:
-    """List the topics the principal may describe, sorted."""
+    """Return the topics that the principal may describe, sorted."""
     found = session.direct(lambda client: client.list_topics(timeout=REQUEST_TIMEOUT_S), what="list topics")
     return sorted(found.topics)
 
 
 def describe_many(session: AdminSession, topics: Iterable[str], *, with_configs: bool = True) -> list[TopicDescription]:
-    """Describe the topics that exist and may be seen; ``configs`` are own configs, empty where they may not be read."""
+    """Return the topics that exist and may be described; ``configs`` are the own configs, empty if they may not be read."""
     described: list[TopicDescription] = []
     for batch in _batches(topics):
         found, _ = session.settle(_start_describe(batch), what="describe topics")
@@ -57,19 +57,19 @@ def describe_many(session: AdminSession, topics: Iterable[str], *, with_configs:
 
 
 def describe(session: AdminSession, topic: str) -> TopicDescription:
-    """Describe one topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR or AUTHORIZATION_ERROR.
+    """Return the description of a topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR or AUTHORIZATION_ERROR.
 
-    One broker may not have heard of a topic yet that another one tells of, so a topic is unknown only after LAG_S.
+    A broker may not have applied a new topic yet that another broker knows, so a topic counts as unknown only after LAG_S.
     """
-    found = _patiently(lambda: session.all(_start_describe([topic]), what=f"describe topic {topic!r}"))[topic]
+    found = _with_retry(lambda: session.all(_start_describe([topic]), what=f"describe topic {topic!r}"))[topic]
     return _description(topic, found, own(configs_of(session, [topic]).get(topic, {})))
 
 
-def _patiently(look: Callable[[], _T]) -> _T:
+def _with_retry(read: Callable[[], _T]) -> _T:
     deadline = time.monotonic() + LAG_S
     while True:
         try:
-            return look()
+            return read()
         except LinkEngineError as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR or time.monotonic() > deadline:
                 raise
@@ -77,7 +77,7 @@ def _patiently(look: Callable[[], _T]) -> _T:
 
 
 def missing_among(session: AdminSession, topics: Iterable[str]) -> frozenset[str]:
-    """Pick the topics that are not there: unknown still after LAG_S, as in ``describe``; all of them wait together."""
+    """Return the topics that are still unknown after LAG_S, as in ``describe``; all of them share the wait."""
     missing, deadline = list(topics), time.monotonic() + LAG_S
     while missing := [name for batch in _batches(missing) for name in _unknown(session, batch)]:
         if time.monotonic() > deadline:
@@ -92,13 +92,13 @@ def _unknown(session: AdminSession, topics: Sequence[str]) -> list[str]:
 
 
 def led_partitions(session: AdminSession, topic: str) -> int:
-    """Count the partitions of a topic that have a leader; 0 for a topic that is not there (yet)."""
+    """Return the number of partitions of a topic that have a leader; 0 for a topic that does not exist (yet)."""
     found, _ = session.settle(_start_describe([topic]), what=f"describe topic {topic!r}")
     return sum(1 for view in found.values() for partition in view.partitions if partition.leader is not None)
 
 
 def rights(session: AdminSession, topic: str) -> frozenset[str]:
-    """Read what our principal may do with the topic now ("READ", "WRITE", …), DENY rules considered."""
+    """Return the operations that the principal may perform on the topic ("READ", "WRITE", …), after DENY rules."""
     found = session.all(_start_describe([topic], rights=True), what=f"describe topic {topic!r}")[topic]
     return frozenset(operation.name for operation in found.authorized_operations or ())
 
@@ -115,7 +115,7 @@ def create(
 
 
 def delete(session: AdminSession, topic: str) -> bool:
-    """Delete a topic; answer False if there was none."""
+    """Delete a topic; return False if it did not exist."""
     what = f"delete topic {topic!r}"
     _, failures = session.settle(
         lambda client: client.delete_topics([topic], operation_timeout=REQUEST_TIMEOUT_S, request_timeout=REQUEST_TIMEOUT_S),
@@ -128,7 +128,7 @@ def delete(session: AdminSession, topic: str) -> bool:
 
 
 def grow(session: AdminSession, topic: str, *, partitions: int) -> None:
-    """Raise the number of partitions to ``partitions``; raise INVALID_REQUEST_ERROR if it is not a growth."""
+    """Increase the partition count to ``partitions``; raise INVALID_REQUEST_ERROR if that is not an increase."""
     new = NewPartitions(topic, partitions)
     session.all(
         lambda client: client.create_partitions([new], operation_timeout=REQUEST_TIMEOUT_S, request_timeout=REQUEST_TIMEOUT_S),
@@ -137,7 +137,7 @@ def grow(session: AdminSession, topic: str, *, partitions: int) -> None:
 
 
 def configs_of(session: AdminSession, topics: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
-    """Read all configs of topics in one request; topics whose configs may not be read are left out."""
+    """Return all configs of topics, read in a single request; topics whose configs may not be read are left out."""
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
     if not resources:
         return {}
@@ -151,7 +151,7 @@ def configs_of(session: AdminSession, topics: Sequence[str]) -> dict[str, dict[s
 
 
 def effective_configs(session: AdminSession, topic: str) -> dict[str, str]:
-    """Read the configs in force on a topic, defaults included; raise AUTHORIZATION_ERROR without DESCRIBE_CONFIGS."""
+    """Return the configs in force on a topic, including defaults; raise AUTHORIZATION_ERROR without DESCRIBE_CONFIGS."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     found = session.all(
         lambda client: client.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S),
@@ -161,7 +161,7 @@ def effective_configs(session: AdminSession, topic: str) -> dict[str, str]:
 
 
 def effective_configs_of(session: AdminSession, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Read the configs in force on many topics, as far as they may be read; one request per 500."""
+    """Return the configs in force on many topics, as far as they may be read; a request per 500 topics."""
     found: dict[str, dict[str, str]] = {}
     for batch in _batches(topics):
         for topic, entries in configs_of(session, batch).items():
@@ -170,12 +170,12 @@ def effective_configs_of(session: AdminSession, topics: Iterable[str]) -> dict[s
 
 
 def own(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
-    """Pick the configs that were set on the topic itself."""
+    """Return the configs that were set on the topic itself."""
     return {name: entry.value for name, entry in entries.items() if entry.source == _OWN and entry.value is not None}
 
 
 def alter_configs(session: AdminSession, topic: str, change: ConfigChange) -> None:
-    """Set and delete configs of a topic in one request."""
+    """Set and delete configs of a topic in a single request."""
     session.all(
         lambda client: client.incremental_alter_configs([_alteration(topic, change)], request_timeout=REQUEST_TIMEOUT_S),
         what=f"alter the configs of topic {topic!r}",
@@ -183,9 +183,9 @@ def alter_configs(session: AdminSession, topic: str, change: ConfigChange) -> No
 
 
 def alter_each(session: AdminSession, changes: Mapping[str, ConfigChange]) -> dict[str, LinkEngineError]:
-    """Set and delete configs of topics, some hundred per request; return the error of each topic that was refused.
+    """Set and delete configs of topics, up to 500 per request; return the error of each topic whose change was refused.
 
-    A topic's change is taken as a whole or not at all. Raises only where the cluster does not answer.
+    The change of a topic is accepted or refused as a whole. Raises only if the cluster does not respond.
     """
     refused: dict[str, LinkEngineError] = {}
     for batch in _batches(changes):
@@ -207,9 +207,9 @@ def _alteration(topic: str, change: ConfigChange) -> ConfigResource:
 
 
 def shows(session: AdminSession, topic: str, change: ConfigChange) -> bool:
-    """Return whether the broker carries the change, apart from how it spells the values.
+    """Return whether the broker shows the change, ignoring differences in how values are written.
 
-    True as well where the configs may not be read: the controller has confirmed the change, and waiting would show nothing.
+    Also True if the configs may not be read: the controller has confirmed the change, and waiting would not show more.
     """
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     found, failures = session.settle(
@@ -221,7 +221,7 @@ def shows(session: AdminSession, topic: str, change: ConfigChange) -> bool:
 
 
 def carries(present: Mapping[str, str], change: ConfigChange) -> bool:
-    """Tell whether the own configs of a topic are what the change makes of them."""
+    """Return whether the own configs of a topic match the change."""
     return (
         set(change.values) <= set(present)
         and not set(change.deletions) & set(present)
@@ -247,7 +247,7 @@ def _description(name: str, topic: Any, configs: dict[str, str]) -> TopicDescrip
         name=name,
         topic_id=str(topic.topic_id).translate(_URL_SAFE),
         partitions=len(topic.partitions),
-        replication_factor=max((len(one.replicas) for one in topic.partitions), default=0),
+        replication_factor=max((len(partition.replicas) for partition in topic.partitions), default=0),
         internal=topic.is_internal,
         configs=configs,
     )

@@ -1,4 +1,4 @@
-"""Reads as applications do, read-committed: the newest record of a mirror partition, and the same one at the source.
+"""Read the newest record of a mirror partition as an application would (read-committed) and compare it with the source's.
 
 Joins no group and commits nothing, so it leaves no trace on either cluster.
 """
@@ -32,17 +32,17 @@ def read_canaries(
 ) -> list[CanaryRead]:
     """Read the newest record of each of these partitions of the mirror and compare it with the source's at the same offset.
 
-    ``compacted``: either side compacts, so that the source may have removed a tombstone by now.
+    ``compacted``: the source or the mirror is compacted, so the source may have removed a tombstone since.
     """
     check_reachable(source)
     check_reachable(destination)
-    with committed_consumer(destination) as here, committed_consumer(source) as there:
-        mirror, original = TopicConsumer(here, mirror_topic), TopicConsumer(there, source_topic)
+    with committed_consumer(destination) as mirror_consumer, committed_consumer(source) as source_consumer:
+        mirror, original = TopicConsumer(mirror_consumer, mirror_topic), TopicConsumer(source_consumer, source_topic)
         return [_compare(mirror, original, partition, compacted=compacted) for partition in partitions]
 
 
 def write_canaries(address: ClusterAddress, topic: str, *, partitions: int) -> list[CanaryRead]:
-    """Write a record of our own to every partition, as a producer does that waits for all replicas, and read it back."""
+    """Write a record to every partition with ``acks=all``, and read it back."""
     check_reachable(address)
     mark = f"drill {time.time_ns()}".encode()
     refused: dict[int, str] = {}
@@ -86,10 +86,10 @@ def _compare(mirror: TopicConsumer, source: TopicConsumer, partition: int, *, co
 
 
 def _why_gone(mirrored: Message, *, log_start: int, compacted: bool) -> str:
-    """Answer why the source has rightly removed a record that the mirror still shows, "" where it has not."""
+    """Return why the source has removed a record that the mirror still holds; "" if it must not have removed it."""
     if offset_of(mirrored) < log_start:
         return "deleted at the source since"
-    removed_by_cleaner = mirrored.value() is None or mirrored.key() is None  # any other record stays while it is the newest
+    removed_by_cleaner = mirrored.value() is None or mirrored.key() is None  # other records stay while they are the newest
     return "compacted at the source since" if compacted and removed_by_cleaner else ""
 
 
@@ -104,7 +104,7 @@ def _difference(mirrored: Message, original: Message) -> str:
     return ""
 
 
-# The kind of a timestamp is not compared: what a broker stamped at the source (LogAppendTime) is the mirror record's own.
+# The timestamp type is not compared: a record with LogAppendTime at the source has CreateTime on the mirror.
 _SHOWN: Mapping[str, Callable[[Message], object]] = {
     "key": Message.key,
     "value": Message.value,

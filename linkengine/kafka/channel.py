@@ -1,8 +1,8 @@
-"""The non-blocking side of an open connection: frames queue up to go out, frames come in, nobody waits.
+"""Non-blocking I/O on an open connection: queued outgoing frames, and incoming frames read as they arrive.
 
-Outgoing frames are slices (``sendmsg``); incoming large answers go straight into the caller's buffer (``recv_into``), with
-SO_RCVLOWAT telling the kernel not to wake us for crumbs. Must not know what the bytes mean. TLS sockets have neither
-``sendmsg`` nor low-water marks; they take the same way one slice at a time.
+Outgoing frames are slices (``sendmsg``). Large responses go directly into the caller's buffer (``recv_into``); SO_RCVLOWAT
+keeps the kernel from reporting readiness for small fragments. Must not know what the bytes mean. TLS sockets have neither
+``sendmsg`` nor low-water marks; they send a slice at a time.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.connection import MAX_SMALL_RESPONSE, Connection
 from linkengine.kafka.wire import INT32, Bytes
 
-SMALL_BUFFER = 64 << 10  # answers to Produce and markers; grows when one is larger
+SMALL_BUFFER = 64 << 10  # initial size, for responses to Produce and WriteTxnMarkers
 MAX_FRAME = 1 << 30
-WAKE_BYTES = 64 << 10  # of a large answer; a broker stalls where it is more than its socket.send.buffer.bytes (100 KB)
-_SLICES = 128  # per sendmsg; the kernel takes 1024
+WAKE_BYTES = 64 << 10  # low-water mark of a large response; a broker stalls above its socket.send.buffer.bytes (100 KB)
+_SLICES = 128  # per sendmsg; the kernel's limit is 1024
 _HEAD = struct.Struct(">ii")  # size, correlation id
 
 Allocate = Callable[[int], memoryview | None]
 
 
 class ChannelClosedError(LinkEngineError):
-    """The connection is gone; whatever was asked on it has an unknown outcome."""
+    """The connection is closed; the outcome of requests in flight is unknown."""
 
     def __init__(self, peer: str, reason: object) -> None:
         super().__init__(
@@ -38,32 +38,32 @@ class ChannelClosedError(LinkEngineError):
 
 
 class Channel:
-    """Both directions of one connection; the owner watches readiness and calls ``flush`` and ``receive``."""
+    """Both directions of a connection; the owner watches readiness and calls ``flush`` and ``receive``."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.peer = connection.peer
-        self.queued_bytes = 0  # ever queued: a slice is free again once sent_bytes has passed its mark
+        self.queued_bytes = 0  # total: a slice can be reused once sent_bytes has passed its mark
         self.sent_bytes = 0
         self._sock = connection.sock
         self._sock.settimeout(0)
         self.tls = isinstance(self._sock, ssl.SSLSocket)
         self._out: deque[memoryview] = deque()
         self._correlation = 0
-        self._crumbs = 1  # less than this does not wake us
+        self._low_water = 1  # SO_RCVLOWAT
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
     def next_correlation(self) -> int:
-        """Number the next request."""
+        """Return the correlation id of the next request."""
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         return self._correlation
 
     def send(self, frame: Sequence[Bytes]) -> int:
-        """Queue a frame and send what the socket takes; answer the mark that ``sent_bytes`` reaches when it is all out.
+        """Queue a frame and send what the socket accepts; return the mark that ``sent_bytes`` reaches when all is sent.
 
-        Raises nothing: a connection that is gone is met by whoever watches it, at the next event.
+        Raises nothing: the event loop detects a closed connection at the next event.
         """
         size = sum(map(len, frame))
         self.queued_bytes += size
@@ -78,11 +78,11 @@ class Channel:
 
     @property
     def wants_write(self) -> bool:
-        """Whether something waits for the socket to take more."""
+        """True if queued bytes wait for the socket."""
         return bool(self._out)
 
     def flush(self) -> None:
-        """Send until the socket is full or nothing is left."""
+        """Send until the socket is full or the queue is empty."""
         try:
             while self._out:
                 count = self._send_some()
@@ -94,11 +94,11 @@ class Channel:
             raise ChannelClosedError(self.peer, error) from error
 
     def own_unsent(self) -> None:
-        """Copy what has not been sent yet, so that its buffers can be reused while a peer does not read."""
+        """Copy the unsent bytes, so that their buffers can be reused while the peer does not read."""
         self._out = deque(memoryview(bytes(part)) for part in self._out)
 
     def receive(self, target: memoryview) -> int:
-        """Read what is there into ``target``; 0 when nothing is there now."""
+        """Read available bytes into ``target``; return 0 if there are none."""
         try:
             count = self._sock.recv_into(target)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -110,33 +110,33 @@ class Channel:
         return count
 
     def check_open(self) -> None:
-        """Raise where the connection was reset, for whoever does not read now: nothing else tells."""
+        """Raise ChannelClosedError if the connection was reset. For callers that do not read now and would not notice."""
         error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
             raise ChannelClosedError(self.peer, os.strerror(error))
 
     def wake_after(self, count: int) -> None:
-        """Ask the kernel to report readiness only when ``count`` bytes are there. A hint: not every socket heeds it.
+        """Set SO_RCVLOWAT, so that readiness is reported only when ``count`` bytes have arrived. Not every socket supports it.
 
-        With TLS it is not given: the kernel counts encrypted bytes, and not the part of a record that TLS has taken already.
+        Not used with TLS: the kernel counts encrypted bytes, and not the part of a record that TLS has already read.
         """
-        if count != self._crumbs and not self.tls:
-            self._crumbs = count
+        if count != self._low_water and not self.tls:
+            self._low_water = count
             with suppress(OSError):
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def close(self) -> None:
-        """Close the socket and forget what was not sent; safe to repeat."""
+        """Close the socket and drop unsent data; safe to repeat."""
         self._out.clear()
         self.connection.close()
 
     def _send_now(self, frame: Sequence[Bytes]) -> int:
-        """Hand a frame to the socket without queueing it: the usual case, and nothing is left to do."""
+        """Send a frame without queueing it, which is the usual case; return the number of bytes sent."""
         if self.tls or len(frame) > _SLICES:
             return 0
         try:
             count = self._sock.sendmsg(frame)
-        except OSError:  # full, or gone: the queue's way tells
+        except OSError:  # full or closed: ``flush`` finds out which
             return 0
         self.sent_bytes += count
         return count
@@ -159,7 +159,7 @@ class Channel:
 
 
 class SmallFrames:
-    """Reads answers of a few hundred bytes: whatever has arrived in one call, then frame by frame."""
+    """Reads responses of a few hundred bytes: all available bytes in a single call, then frame by frame."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -167,7 +167,7 @@ class SmallFrames:
         self._end = 0
 
     def read(self) -> list[tuple[int, memoryview]]:
-        """Answer (correlation id, body) of the whole frames that are there. The bodies are copies."""
+        """Return (correlation id, body) of the complete frames that have arrived. The bodies are copies."""
         while True:
             count = self._channel.receive(memoryview(self._buffer)[self._end :])
             self._end += count
@@ -194,7 +194,7 @@ class SmallFrames:
 
 
 class LargeFrames:
-    """Reads answers of many megabytes into buffers that the owner hands out."""
+    """Reads responses of many megabytes into buffers that the owner allocates."""
 
     def __init__(self, channel: Channel, *, allocate: Allocate) -> None:
         self._channel = channel
@@ -206,16 +206,16 @@ class LargeFrames:
 
     @property
     def starved(self) -> bool:
-        """Whether an answer waits in the socket because no buffer was free."""
+        """True if a response waits in the socket because no buffer was free."""
         return self._head_got == _HEAD.size and self._body is None
 
     @property
     def received(self) -> int:
-        """How many bytes of the next frame are here."""
+        """Number of bytes of the next frame that have arrived."""
         return self._head_got + self._got
 
     def read(self) -> tuple[int, memoryview] | None:
-        """Answer (correlation id, body in the caller's buffer) once a frame is whole, else None."""
+        """Return (correlation id, body in the caller's buffer) once a frame is complete, else None."""
         if not self._read_head():
             return None
         size, correlation = _HEAD.unpack(self._head)
@@ -239,7 +239,7 @@ class LargeFrames:
         while self._got < len(body):
             count = self._channel.receive(body[self._got :])
             self._got += count
-            if count == 0 or not self._channel.tls:  # a short read means that no more is there: save the call that says so
+            if count == 0 or not self._channel.tls:  # after a short read nothing is left: save the call that would show it
                 break
         missing = len(body) - self._got
         self._channel.wake_after(max(1, min(missing, WAKE_BYTES)))
@@ -248,4 +248,4 @@ class LargeFrames:
 
 def _check_size(size: int, peer: str, *, most: int) -> None:
     if not INT32.size <= size <= most:
-        raise ChannelClosedError(peer, f"an answer of {size} bytes is no answer of a Kafka broker")
+        raise ChannelClosedError(peer, f"a frame of {size} bytes is not a response of a Kafka broker")

@@ -1,7 +1,10 @@
-"""One cluster as the data path sees it: its brokers, the leaders of partitions, and a pool of connections per broker.
+"""A cluster as the data path sees it: its brokers, the leaders of partitions, and a pool of connections per broker.
 
-Blocking, for worker threads; safe to share between them. Topics and partitions are names and numbers here; what is done
-with them is decided elsewhere.
+Blocking, for worker threads; thread-safe. Topics and partitions are only names and numbers here.
+
+Metadata of a broker can be stale: a broker that is cut off from the controllers keeps naming old leaders, even itself. So
+``survey`` queries every broker and takes the leader with the highest leader epoch of each partition. Bootstrap servers that no
+broker lists in its metadata count too: they may be the majority of which the responding broker is cut off.
 """
 
 from __future__ import annotations
@@ -23,19 +26,19 @@ from linkengine.domain.servers import parse_servers
 from linkengine.kafka.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection, as_it_is, connect
 from linkengine.kafka.topicviews import Survey, TopicView, newest, topic_ids, view_of
 
-ASK_ALL_TIMEOUT_S = 2.0  # one look at every broker; whoever is slower is not asked this time
-SHUN_S = 5.0  # a broker that did not answer is left alone for this long when others can tell the same
+ASK_ALL_TIMEOUT_S = 2.0  # for the metadata of every broker; slower brokers are left out
+SHUN_S = 5.0  # how long a broker that did not respond is tried last
 IDLE_CONNECTIONS = 4  # kept per broker
-_ASKERS = 8
-_METADATA_VERSION = 12  # topic ids (10) and queries by id (12); 13 adds nothing we need
+_THREADS = 8
+_METADATA_VERSION = 12  # topic ids (10) and queries by id (12); 13 adds nothing that is used here
 
 
 T = TypeVar("T")
-Seen = tuple[set[int], dict[str, TopicView]]  # by one broker: who is alive, and the topics asked for
+BrokerMetadata = tuple[set[int], dict[str, TopicView]]  # of a broker: the brokers it lists, and the requested topics
 
 
 class Cluster:
-    """Connections and metadata of one cluster."""
+    """Connections to a cluster, and its metadata."""
 
     def __init__(self, address: ClusterAddress, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self.address = address
@@ -43,14 +46,14 @@ class Cluster:
         self._bootstrap = [(host, port) for host, port, _ in parse_servers(address.bootstrap_servers)]
         self._brokers: dict[int, tuple[str, int]] = {}
         self._idle: dict[tuple[str, int], list[Connection]] = {}
-        self._shunned: dict[tuple[str, int], float] = {}
-        self._mute: set[tuple[str, int]] = set()  # took the last connection and answered nothing
+        self._avoided: dict[tuple[str, int], float] = {}
+        self._unresponsive: set[tuple[str, int]] = set()  # accepted the last connection but did not respond
         self._lock, self._closed = Lock(), False
-        self._askers = ThreadPoolExecutor(_ASKERS, thread_name_prefix="ask-broker")
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ask-broker")
 
     def close(self) -> None:
-        """Close all idle connections. Those that another thread uses now are closed when it has its answer."""
-        self._askers.shutdown(wait=False, cancel_futures=True)
+        """Close all idle connections. A connection that another thread uses is closed after its response."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, {}
@@ -59,11 +62,11 @@ class Cluster:
                 connection.close()
 
     def brokers(self) -> list[int]:
-        """Ids of the brokers seen in the latest metadata."""
+        """Return the ids of all brokers that metadata has named so far."""
         return list(self._brokers)
 
     def endpoint(self, broker: int) -> tuple[str, int]:
-        """Answer host and port of a broker; raise DESTINATION-neutral TIMEOUT_ERROR where metadata does not name it."""
+        """Return host and port of a broker; raise TIMEOUT_ERROR if metadata does not name it."""
         try:
             return self._brokers[broker]
         except KeyError:
@@ -72,12 +75,12 @@ class Cluster:
             ) from None
 
     def open(self, broker: int, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
-        """Open a connection of its own to a broker, for the data path."""
+        """Open a new connection to a broker, for the data path."""
         host, port = self.endpoint(broker)
         return connect(host, port, address=self.address, timeout_s=timeout_s)
 
     def supports(self, broker: int, api_key: int) -> bool:
-        """Return whether a broker knows an API at all."""
+        """Return whether a broker supports an API."""
         with self._borrowed(self.endpoint(broker), timeout_s=self._timeout_s) as (connection, _):
             return api_key in connection.versions
 
@@ -91,11 +94,10 @@ class Cluster:
         timeout_s: float | None = None,
         repeatable: bool = True,
     ) -> T:
-        """Send the request that ``build`` makes for the connection's versions; one more try where an idle one had died.
+        """Send the request that ``build`` makes for the connection's versions; return what ``read`` makes of the response.
 
-        Returns what ``read`` makes of the response (``Connection.request``).
-
-        It may have died after the broker had done what was asked. What must not be done twice is not ``repeatable``.
+        If an idle connection turns out to be closed, the request is sent once more over another connection. The broker may have
+        executed the first request, so requests that must not be executed twice are not ``repeatable``.
         """
         timeout_s = timeout_s or self._timeout_s
         return self._call_at(
@@ -110,7 +112,7 @@ class Cluster:
         read: Callable[[Any], T] = as_it_is,
         last: Collection[int] = (),
     ) -> T:
-        """Send the request to the first broker that answers, to those in ``last`` last; raise what the first one said."""
+        """Send the request to the first broker that responds, those in ``last`` last; raise the first error if none does."""
         if not self._brokers:
             self.topics([])
         failure: LinkEngineError | None = None
@@ -119,11 +121,11 @@ class Cluster:
                 return self.call(broker, build, response=response, read=read)
             except LinkEngineError as error:
                 failure = failure or error
-        assert failure is not None  # metadata names at least the broker that answered it
+        assert failure is not None  # metadata names at least the broker that returned it
         raise failure
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicView]:
-        """Ask one broker that answers for its view of the topics."""
+        """Return the topics as the first responding broker describes them."""
         failure: LinkEngineError | None = None
         for endpoint in self._candidates():
             try:
@@ -132,93 +134,102 @@ class Cluster:
                 if error.code in SOMEBODY_HAS_TO_ACT:
                     raise
                 failure = failure or error
-        raise failure or LinkEngineError(ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "There is no bootstrap server to ask.")
+        raise failure or LinkEngineError(ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "The link has no bootstrap servers.")
 
     def newest_topics(self, names: Iterable[str]) -> dict[str, TopicView]:
-        """Ask all brokers at the same time and answer, per partition, the leader with the newest leader epoch.
+        """Query all brokers at the same time; return, per partition, the leader with the highest leader epoch.
 
-        A broker that was cut off goes on naming an old leader, even itself; the highest epoch is the truth.
+        A broker that was cut off keeps naming an old leader, even itself.
         """
         return self.survey(names).topics
 
     def survey(self, names: Iterable[str] = ()) -> Survey:
-        """Ask the same, and whom the brokers take for alive; one that is silent is left out."""
+        """Query all brokers for the topics and for the brokers they list; silent brokers are left out."""
         wanted = list(names)
         if not self._brokers:
             self.topics([])
-        strangers = self._meet_strangers()
-        mute = tuple(f"{host}:{port}" for host, port in self._unmet() if strangers and (host, port) in self._mute)
-        seen = self._ask_all(wanted)
+        may_be_majority = self._query_unlisted_servers()
+        unresponsive = tuple(
+            f"{host}:{port}"
+            for host, port in self._unlisted_servers()
+            if may_be_majority and (host, port) in self._unresponsive
+        )
+        seen = self._query_all(wanted)
         views = [topics for _, (_, topics) in seen] or [self.topics(wanted)]
         return Survey(
             topics={name: newest([view[name] for view in views if name in view]) for name in wanted},
             complete=len(self._brokers) <= max(1, len(seen)),
-            given_up={one for one in self.brokers() for asked, (alive, _) in seen if asked != one and one not in alive},
+            given_up={
+                broker
+                for broker in self.brokers()
+                for queried, (listed, _) in seen
+                if queried != broker and broker not in listed
+            },
             topic_ids={name: topic_ids([view[name] for view in views if name in view]) for name in wanted},
-            strangers=strangers,
-            mute=mute,
+            strangers=may_be_majority,
+            mute=unresponsive,
         )
 
-    def _meet_strangers(self) -> bool:
-        """Learn of brokers that nobody asked so far names; answer whether silent bootstrap servers may be the majority.
+    def _query_unlisted_servers(self) -> bool:
+        """Learn brokers from bootstrap servers that no broker lists; return whether the silent ones may be the majority.
 
-        One that was cut off while all others were down goes on naming itself only. A broker that is down, and given up by most,
-        is in nobody's way.
+        A broker that was cut off while all others were down keeps listing itself only. A broker that is down, and dropped from
+        the metadata of most others, does not matter.
         """
-        unmet = self._unmet()
-        asked = {
-            one: self._askers.submit(self._seen_by, one, [], timeout_s=ASK_ALL_TIMEOUT_S)
-            for one in unmet
-            if not self._is_shunned(one)
+        unlisted = self._unlisted_servers()
+        queries = {
+            server: self._threads.submit(self._seen_by, server, [], timeout_s=ASK_ALL_TIMEOUT_S)
+            for server in unlisted
+            if not self._is_avoided(server)
         }
-        met = 0
-        for one, answer in asked.items():
+        responsive = 0
+        for server, future in queries.items():
             try:
-                met += bool(answer.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S))
-            except TimeoutError:  # where nobody listens, that would be known by now
-                self._mute.add(one)
+                responsive += bool(future.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S))
+            except TimeoutError:  # a refused connection would have failed by now, so the server accepts and stays silent
+                self._unresponsive.add(server)
             except LinkEngineError:
                 continue
-        return bool(unmet) and len(unmet) - met >= len(self._brokers)
+        return bool(unlisted) and len(unlisted) - responsive >= len(self._brokers)
 
-    def _unmet(self) -> list[tuple[str, int]]:
-        """List the bootstrap servers that no broker goes by, where they may be more than the brokers.
+    def _unlisted_servers(self) -> list[tuple[str, int]]:
+        """Return the bootstrap servers whose addresses no broker advertises, if they may outnumber the brokers.
 
-        None where nobody knows which cluster it is: a name may have come to belong to another one.
+        None without a known cluster id: a host name may have been reassigned to another cluster.
         """
         known = set(self._brokers.values())
-        unmet = [one for one in self._bootstrap if one not in known and self.address.cluster_id]
-        return unmet if len(self._bootstrap) > len(known) and len(unmet) >= len(known) else []
+        unlisted = [server for server in self._bootstrap if server not in known and self.address.cluster_id]
+        return unlisted if len(self._bootstrap) > len(known) and len(unlisted) >= len(known) else []
 
-    def _ask_all(self, names: list[str]) -> list[tuple[int, Seen]]:
-        """Answer, by broker, what each that answers soon enough sees; nothing where there is one broker only.
+    def _query_all(self, names: list[str]) -> list[tuple[int, BrokerMetadata]]:
+        """Return the metadata of each broker that responds in time; nothing for a single-broker cluster.
 
-        Where a view is missing, the others' newest is what counts.
+        If a broker is missing, the newest metadata of the others counts.
         """
-        others = {broker: endpoint for broker, endpoint in dict(self._brokers).items() if not self._is_shunned(endpoint)}
+        others = {broker: endpoint for broker, endpoint in dict(self._brokers).items() if not self._is_avoided(endpoint)}
         if len(self._brokers) < 2:
             return []
-        asked = {
-            broker: self._askers.submit(self._seen_by, endpoint, names, timeout_s=ASK_ALL_TIMEOUT_S)
+        queries = {
+            broker: self._threads.submit(self._seen_by, endpoint, names, timeout_s=ASK_ALL_TIMEOUT_S)
             for broker, endpoint in others.items()
         }
         found = []
-        for broker, answer in asked.items():
+        for broker, future in queries.items():
             with suppress(LinkEngineError, TimeoutError):
-                found.append((broker, answer.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S)))
+                found.append((broker, future.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S)))
         return found
 
     def _candidates(self) -> list[tuple[str, int]]:
         known = list(dict.fromkeys([*self._brokers.values(), *self._bootstrap]))
-        return sorted(known, key=self._is_shunned)
+        return sorted(known, key=self._is_avoided)
 
-    def _is_shunned(self, endpoint: tuple[str, int]) -> bool:
-        return self._shunned.get(endpoint, 0.0) > time.monotonic()
+    def _is_avoided(self, endpoint: tuple[str, int]) -> bool:
+        return self._avoided.get(endpoint, 0.0) > time.monotonic()
 
     def _topics_at(self, endpoint: tuple[str, int], names: list[str], *, timeout_s: float) -> dict[str, TopicView]:
         return self._seen_by(endpoint, names, timeout_s=timeout_s)[1]
 
-    def _seen_by(self, endpoint: tuple[str, int], names: list[str], *, timeout_s: float) -> Seen:
+    def _seen_by(self, endpoint: tuple[str, int], names: list[str], *, timeout_s: float) -> BrokerMetadata:
         def build(connection: Connection) -> Any:
             version = connection.version_for(MetadataRequest.API_KEY, highest=_METADATA_VERSION, lowest=4)
             topics = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=name) for name in names]
@@ -260,17 +271,17 @@ class Cluster:
                 connection = connect(*endpoint, address=self.address, timeout_s=wait_s)
             yield connection, reused
         except BaseException as error:
-            self._shunned[endpoint] = time.monotonic() + SHUN_S
+            self._avoided[endpoint] = time.monotonic() + SHUN_S
             self._note_silence(endpoint, error)
             if connection is not None:
                 connection.close()
             raise
-        self._mute.discard(endpoint)
+        self._unresponsive.discard(endpoint)
         if connection.fileno() >= 0:
-            self._give_back(endpoint, connection)
+            self._return_idle(endpoint, connection)
 
     def _take_idle(self, endpoint: tuple[str, int]) -> Connection | None:
-        """Return a kept connection whose session has not ended, closing those that the broker is about to close."""
+        """Return an idle connection with a valid session; close those whose session is about to end."""
         now = time.monotonic()
         while True:
             with self._lock:
@@ -282,11 +293,11 @@ class Cluster:
 
     def _note_silence(self, endpoint: tuple[str, int], error: BaseException) -> None:
         if isinstance(error, LinkEngineError) and error.code is ErrorCode.TIMEOUT_ERROR:
-            self._mute.add(endpoint)
+            self._unresponsive.add(endpoint)
         else:
-            self._mute.discard(endpoint)
+            self._unresponsive.discard(endpoint)
 
-    def _give_back(self, endpoint: tuple[str, int], connection: Connection) -> None:
+    def _return_idle(self, endpoint: tuple[str, int], connection: Connection) -> None:
         with self._lock:
             idle = self._idle.setdefault(endpoint, [])
             if len(idle) < IDLE_CONNECTIONS and not self._closed:
@@ -295,14 +306,16 @@ class Cluster:
         connection.close()
 
 
-def _read_metadata(answer: Any, *, names: Iterable[str]) -> tuple[str | None, dict[int, tuple[str, int]], dict[str, TopicView]]:
-    """Return the cluster's id, its brokers' addresses, and the topics by name, all of ``names`` among them."""
-    brokers = {one.node_id: (_host(one.host), _port(one.port)) for one in answer.brokers}
-    topics = {topic.name: view_of(topic) for topic in answer.topics}
+def _read_metadata(
+    response: Any, *, names: Iterable[str]
+) -> tuple[str | None, dict[int, tuple[str, int]], dict[str, TopicView]]:
+    """Return the cluster's id, its brokers' addresses, and the topics by name, which include all of ``names``."""
+    brokers = {broker.node_id: (_host(broker.host), _port(broker.port)) for broker in response.brokers}
+    topics = {topic.name: view_of(topic) for topic in response.topics}
     for name in names:
-        if name not in topics:  # a broker names an error for a topic that it does not have
-            raise ValueError(f"it leaves out topic {name!r}")
-    return answer.cluster_id, brokers, topics
+        if name not in topics:  # for a topic that does not exist, a broker returns an error code
+            raise ValueError(f"topic {name!r} is missing from it")
+    return response.cluster_id, brokers, topics
 
 
 def _host(name: str | None) -> str:

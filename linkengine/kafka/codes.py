@@ -1,6 +1,6 @@
-"""Kafka's protocol error codes that the data path acts on, and the error a person sees for each.
+"""Kafka's protocol error codes that the data path handles, and the error text for each.
 
-Numbers from Kafka's protocol guide. Whoever gets a code decides what to do; this file only knows names and sentences.
+The numbers are from Kafka's protocol guide. The callers decide how to react; this module only has names and texts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 
 class KafkaCode(IntEnum):
-    """Error codes of broker answers."""
+    """Error codes of broker responses."""
 
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
@@ -87,7 +87,7 @@ LEADER_MOVED = frozenset(
     }
 )
 TOO_LARGE = frozenset({KafkaCode.MESSAGE_TOO_LARGE, KafkaCode.RECORD_LIST_TOO_LARGE})
-OF_THE_BATCH = frozenset(  # the broker is well; it does not take this batch
+OF_THE_BATCH = frozenset(  # the broker works, but refuses this batch
     {
         *TOO_LARGE,
         KafkaCode.CORRUPT_MESSAGE,
@@ -104,12 +104,12 @@ _ENGINE_CODES: dict[int, ErrorCode] = {
     **dict.fromkeys(LEADER_MOVED, ErrorCode.TIMEOUT_ERROR),
     **dict.fromkeys(OF_THE_BATCH, ErrorCode.MISCONFIGURATION_ERROR),
     KafkaCode.CORRUPT_MESSAGE: ErrorCode.CORRUPT_RECORDS,
-    KafkaCode.INVALID_RECORD: ErrorCode.KEYLESS_RECORDS,  # of a copied batch nothing else can be invalid
+    KafkaCode.INVALID_RECORD: ErrorCode.KEYLESS_RECORDS,  # nothing else can be invalid in a copied batch
     **dict.fromkeys(TOO_FEW_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_ERROR),
     KafkaCode.KAFKA_STORAGE_ERROR: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.REQUEST_TIMED_OUT: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.REPLICA_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,
-    KafkaCode.OFFSET_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,  # of a new leader, until its high watermark is known (KIP-207)
+    KafkaCode.OFFSET_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,  # from a new leader until it knows its high watermark (KIP-207)
     KafkaCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.NOT_COORDINATOR: ErrorCode.TIMEOUT_ERROR,
@@ -126,7 +126,7 @@ _ENGINE_CODES: dict[int, ErrorCode] = {
 
 
 class BrokerError(LinkEngineError):
-    """A broker answered with an error code; ``kafka_code`` is the number."""
+    """A broker returned an error code; ``kafka_code`` is the number."""
 
     def __init__(self, kafka_code: int, message: str) -> None:
         super().__init__(engine_code(kafka_code), f"{message}: {code_name(kafka_code)}. {_ADVICE.get(kafka_code, '')}".strip())
@@ -134,30 +134,30 @@ class BrokerError(LinkEngineError):
 
 
 class UnreplicatedError(LinkEngineError):
-    """A partition's end is written and beyond its high watermark, so nobody can read it yet (KIP-966)."""
+    """The end of a partition is beyond its high watermark, so it cannot be read yet (KIP-966)."""
 
     def __init__(self, topic: str, partition: int) -> None:
         super().__init__(
             ErrorCode.NOT_ENOUGH_REPLICAS_ERROR,
             f"The end of {topic}-{partition} is not replicated yet: followers are down, or slow. Bring the brokers back that "
-            "are down; tried again by itself.",
+            "are down. Retrying.",
         )
 
 
 class RedirectedError(LinkEngineError):
-    """A leader sends readers to a follower (KIP-392): its answer is empty whatever the log holds."""
+    """A leader sends readers to a follower (KIP-392): its response is empty whatever the log holds."""
 
     def __init__(self, where: str, *, replica: int) -> None:
         super().__init__(
             ErrorCode.MISCONFIGURATION_ERROR,
-            f"The leader of {where} sends readers to broker {replica} (its replica.selector.class) and shows nothing itself. A "
-            "link reads from leaders only. Let the selector answer the leader for the link's principal and addresses, or "
-            "remove replica.selector.class; tried again by itself.",
+            f"The leader of {where} sends readers to broker {replica} (its replica.selector.class) and returns no records. A "
+            "link reads from leaders only. Let the selector choose the leader for the link's principal and addresses, or "
+            "remove replica.selector.class. Retrying.",
         )
 
 
 def code_name(kafka_code: int) -> str:
-    """Answer the protocol's name of an error code, for people."""
+    """Return the protocol's name of an error code, for messages."""
     try:
         return KafkaCode(kafka_code).name
     except ValueError:
@@ -165,27 +165,27 @@ def code_name(kafka_code: int) -> str:
 
 
 def engine_code(kafka_code: int) -> ErrorCode:
-    """Answer the engine's stable code for a broker's."""
+    """Return the engine's stable code for a broker's error code."""
     return _ENGINE_CODES.get(kafka_code, ErrorCode.INTERNAL_ERROR)
 
 
 _ADVICE: dict[int, str] = {
     KafkaCode.TOPIC_AUTHORIZATION_FAILED: (
-        "Give the link's principal the right on the topic (READ and DESCRIBE on the source) and wait for the next try."
+        "Give the link's principal the right on the topic (READ and DESCRIBE on the source). The request is retried."
     ),
     KafkaCode.CLUSTER_AUTHORIZATION_FAILED: (
-        "Give the link's principal ALTER (or CLUSTER_ACTION) on the destination cluster and wait for the next try."
+        "Give the link's principal ALTER (or CLUSTER_ACTION) on the destination cluster. The request is retried."
     ),
     KafkaCode.GROUP_AUTHORIZATION_FAILED: (
         "Give the link's principal DESCRIBE on the group at the source, and READ on it at the destination."
     ),
     KafkaCode.INVALID_COMMIT_OFFSET_SIZE: (
-        "The group's name and the metadata of its offset make a record that the topic __consumer_offsets does not take. Raise "
-        "max.message.bytes of that topic."
+        "The group's name and the metadata of its offset make a record that is too large for the topic __consumer_offsets. "
+        "Raise max.message.bytes of that topic."
     ),
     KafkaCode.GROUP_ID_NOT_FOUND: (
-        "A group of this name and of another type (share or streams) is there, which holds no such offsets. Delete it, or "
-        "exclude the group in consumer.offset.group.filters."
+        "A group of this name has another type (share or streams), which holds no such offsets. Delete it, or exclude the "
+        "group in consumer.offset.group.filters."
     ),
     KafkaCode.INVALID_GROUP_ID: "This cluster does not accept the group's name.",
     KafkaCode.UNSTABLE_OFFSET_COMMIT: (
@@ -200,23 +200,23 @@ _ADVICE: dict[int, str] = {
         "Fewer replicas than min.insync.replicas are up. Bring the brokers back that are down; copying waits for them.",
     ),
     KafkaCode.KAFKA_STORAGE_ERROR: (
-        "The broker's disk is full or broken. Make room or replace it; copying waits and goes on by itself."
+        "The broker's disk is full or broken. Free space or replace it; copying waits and continues automatically."
     ),
     KafkaCode.MESSAGE_TOO_LARGE: "Raise max.message.bytes of the mirror topic to at least the source's largest batch.",
     KafkaCode.RECORD_LIST_TOO_LARGE: (
-        "Raise segment.bytes of the mirror topic above the source's largest batch; copying then goes on by itself."
+        "Raise segment.bytes of the mirror topic above the source's largest batch; copying then continues automatically."
     ),
     KafkaCode.CORRUPT_MESSAGE: (
-        "The records do not have the checksum they claim. They are read again, and looked at closely, before the next try; "
-        "where the disk or the memory of a broker is the cause, make another replica lead."
+        "The checksum of the records is wrong. They are read again and checked before the next attempt. If the disk or the "
+        "memory of a broker is the cause, move leadership to another replica."
     ),
     KafkaCode.TOPIC_DELETION_DISABLED: "Set delete.topic.enable=true on the brokers and controllers, then delete it again.",
     KafkaCode.INVALID_TIMESTAMP: (
         "Set message.timestamp.before.max.ms and message.timestamp.after.max.ms of the mirror topic to 9223372036854775807."
     ),
     KafkaCode.INVALID_RECORD: (
-        "A compacted topic takes no records without a key, and the source holds some from before it was compacted. The next "
-        "round of the config sync sets cleanup.policy of the mirror to delete until they are copied; where the mirror has a "
-        "retention of its own, set it by hand."
+        "A compacted topic accepts no records without a key, and the source holds some from before it was compacted. The next "
+        "run of the config sync sets cleanup.policy of the mirror to delete until they are copied; if the mirror has a "
+        "retention of its own, set it manually."
     ),
 }

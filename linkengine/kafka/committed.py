@@ -1,4 +1,4 @@
-"""Reads one topic as applications do, read-committed. Joins no group and commits nothing, so it leaves no trace."""
+"""Read a topic as an application does, read-committed. Joins no group and commits nothing, so it leaves no trace."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.settings import make_client
 
-LOOK_BACK = 10  # offsets from the end; markers and aborted data are no records, so it grows tenfold until one is found
-RECEIVE_BYTES = 256 << 20  # messages of 100 MB and a little beside them
-READ_TIMEOUT_S = 20.0  # one record
+LOOK_BACK = 10  # offsets before the end; multiplied by ten until a record is found: markers and aborted data are no records
+RECEIVE_BYTES = 256 << 20  # enough for messages of 100 MB
+READ_TIMEOUT_S = 20.0  # per record
 _METADATA_TIMEOUT_S = 10.0
 
 
 class TopicConsumer:
-    """Reads one topic with one consumer, a partition at a time."""
+    """Reads a topic with a consumer, a partition at a time."""
 
     def __init__(self, consumer: Consumer, topic: str) -> None:
         self._consumer, self._topic = consumer, topic
 
     def newest(self, partition: int) -> Message | None:
-        """Answer the last record of the partition, None where it holds none."""
+        """Return the last record of the partition, None if it has none."""
         low, high = self.ends(partition)
         back = LOOK_BACK
         while low < high:
@@ -40,9 +40,9 @@ class TopicConsumer:
         return None
 
     def read(self, partition: int, *, start: int, end: int) -> Iterator[Message]:
-        """Yield records in ``[start, end)``; ends at the last stable offset, and with an error where the next takes too long.
+        """Yield the records in ``[start, end)`` up to the last stable offset; raise TIMEOUT_ERROR if a record takes too long.
 
-        Of what lies before the log's start nothing is yielded; -2 stands for that start.
+        Nothing is yielded from before the log start; -2 stands for the log start.
         """
         if start > self.ends(partition)[1]:
             return
@@ -53,7 +53,7 @@ class TopicConsumer:
                 return
 
     def ends(self, partition: int) -> tuple[int, int]:
-        """Answer the log start and the high watermark."""
+        """Return the log start offset and the high watermark."""
         place = TopicPartition(self._topic, partition)
         low, high = self._consumer.get_watermark_offsets(place, timeout=_METADATA_TIMEOUT_S)
         return low, high
@@ -66,13 +66,13 @@ class TopicConsumer:
         error = message.error()
         if error is None:
             return message
-        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name in this library
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - public in this library in spite of its underscore
             return None
         raise KafkaException(error)
 
 
 def offset_of(message: Message) -> int:
-    """Answer the offset of a message that was read."""
+    """Return the offset of a message that was read."""
     offset = message.offset()
     assert offset is not None
     return offset
@@ -85,10 +85,10 @@ def committed_consumer(address: ClusterAddress) -> Iterator[Consumer]:
         Consumer,
         address,
         {
-            "group.id": "clusterlink-canary",  # librdkafka wants one; none is joined
+            "group.id": "clusterlink-canary",  # required by librdkafka; no group is joined
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",  # retention may be quicker than we are
+            "auto.offset.reset": "earliest",  # retention may delete the position before it is read
             "isolation.level": "read_committed",
             "receive.message.max.bytes": RECEIVE_BYTES,
         },
@@ -99,14 +99,14 @@ def committed_consumer(address: ClusterAddress) -> Iterator[Consumer]:
         consumer.close()
 
 
-# Called from C: for keys that are no UTF-8 this library answers with an exception set, and an interpreter that has specialized
-# a direct call looks for one no more (it surfaces anywhere later).
-_ask_headers = methodcaller("headers")
+# Called from C: for header keys that are not UTF-8 this library returns a value with an exception set, and an interpreter that
+# has specialized a direct call no longer checks for an exception, so that it surfaces anywhere later.
+_call_headers = methodcaller("headers")
 
 
 def headers_of(message: Message) -> Any:
-    """Answer the headers, "unreadable" where this library cannot show them: names that are no UTF-8."""
+    """Return the headers, or "unreadable" if this library cannot return them because a key is not UTF-8."""
     try:
-        return _ask_headers(message)
-    except (SystemError, UnicodeDecodeError):  # a key that is no UTF-8: this library cannot show it, on either side
+        return _call_headers(message)
+    except (SystemError, UnicodeDecodeError):
         return "unreadable"

@@ -1,6 +1,6 @@
-"""Records of partitions as rows, read as an ordinary committed consumer does, whatever their times are.
+"""Read records of partitions as rows with an ordinary read-committed consumer, whatever their timestamps are.
 
-For topics that Spark's own Kafka source gives up, since a record has a time that Spark's type does not hold.
+Used for topics that Spark's own Kafka source cannot read, since a record has a timestamp outside the range of Spark's type.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _TYPES = {TIMESTAMP_CREATE_TIME: 0, TIMESTAMP_LOG_APPEND_TIME: 1}
 
 
 def read_rows(address: ClusterAddress, topic: str, *, partition: int, start: int, end: int) -> Iterator[Mapping[str, Any]]:
-    """Yield what a committed reader sees in ``[start, end)``; -2 is the log's beginning, -1 its end.
+    """Yield the records that a read-committed consumer sees in ``[start, end)``; -2 is the log start, -1 the log end.
 
-    Raises LinkEngineError where a partition does not answer, or holds a header whose name is not UTF-8.
+    Raises LinkEngineError if a partition does not respond or has a header whose name is not UTF-8.
     """
     with committed_consumer(address) as consumer:
         reader = TopicConsumer(consumer, topic)
@@ -46,6 +46,6 @@ def _headers(message: Message) -> list[dict[str, Any]] | None:
     found = headers_of(message)
     if isinstance(found, str):
         place = f"partition {message.partition()} of topic {message.topic()}, offset {message.offset()}"
-        text = f"The record in {place}, has a header whose name is not UTF-8, beside times that Spark cannot read."
-        raise LinkEngineError(ErrorCode.INTERNAL_ERROR, f"{text} It can be compared by hand only.")
+        text = f"The record in {place}, has a header whose name is not UTF-8, besides timestamps that Spark cannot read."
+        raise LinkEngineError(ErrorCode.INTERNAL_ERROR, f"{text} Compare it with a consumer of your own.")
     return [{"key": name, "value": value} for name, value in found] if found else None

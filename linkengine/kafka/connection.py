@@ -1,8 +1,8 @@
-"""One authenticated connection to one broker: TCP, TLS, SASL, and small requests one at a time.
+"""An authenticated connection to a broker: TCP, TLS, SASL, and small requests in sequence.
 
-Encoding of small requests and the SASL conversations come from kafka-python's protocol layer; its transport is not used.
-The data path takes the socket over once it is open (``channel.py``). Must not know topics, partitions or what is copied.
-Every call has a timeout. Messages name the broker and the user, never a password.
+Small requests and SASL exchanges are encoded by kafka-python's protocol layer; its transport is not used. The data path takes
+over the socket of an open connection (``channel.py``). Must not know topics, partitions or what is copied.
+Every call has a timeout. Messages contain the broker and the user, never a password.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from linkengine.kafka.tls import client_context
 from linkengine.kafka.tokens import BearerTokens
 from linkengine.kafka.wire import CLIENT_ID, INT32, UNREADABLE, MalformedAnswerError, answer_of
 
-CONNECT_TIMEOUT_S = 3.0  # a broker that does not answer within three seconds shall not keep the others waiting
+CONNECT_TIMEOUT_S = 3.0  # a broker that does not respond must not delay the others
 REQUEST_TIMEOUT_S = 5.0  # small requests: metadata, offsets, producer state
-MAX_SMALL_RESPONSE = 64 << 20  # metadata of a huge cluster; beyond that the peer is no broker
-SLOWEST_BYTES_PER_S = 256 << 10  # at which a large answer may come
-MAX_HANDSHAKE_RESPONSE = 1 << 20  # of a peer that has not shown yet that it is a broker
+MAX_SMALL_RESPONSE = 64 << 20  # metadata of a huge cluster; more means that the peer is not a broker
+SLOWEST_BYTES_PER_S = 256 << 10  # slowest accepted rate of a large response
+MAX_HANDSHAKE_RESPONSE = 1 << 20  # from a peer that has not proven to be a broker yet
 MOST_SASL_STEPS = 8  # SCRAM has two
-RENEWED_SHARE, USED_SHARE = 0.8, 0.95  # of a session's life; a connection that is used after its end is closed (KIP-368)
-SHORTEST_SESSION_S = 1.0  # whatever a broker says: a connection is not replaced more often
+RENEWED_SHARE, USED_SHARE = 0.8, 0.95  # of a session's lifetime; a broker closes a connection used after its end (KIP-368)
+SHORTEST_SESSION_S = 1.0  # minimum, whatever the broker returns: a connection is not replaced more often
 _FLEXIBLE_API_VERSIONS = 3
 T = TypeVar("T")
 
 
 def _emit_varint(_: type[UnsignedVarInt32], ctx: Any, var_name: str, indent: str) -> None:
-    """Generate what kafka-python generates to read a varint, and end it after five bytes: a longer one takes quadratic time."""
+    """Emit kafka-python's code that reads a varint, with a limit of five bytes: more bytes would take quadratic time."""
     byte, shift = ctx.next_var("b"), ctx.next_var("sh")
     for line in (
         f"{var_name} = {shift} = 0",
@@ -63,36 +63,36 @@ def _emit_varint(_: type[UnsignedVarInt32], ctx: Any, var_name: str, indent: str
 UnsignedVarInt32.emit_decode_from = classmethod(_emit_varint)
 
 
-def as_it_is(answer: Any) -> Any:
-    """Return the whole response, of which only a part may be there: what is read of it later is not guarded."""
-    return answer
+def as_it_is(response: Any) -> Any:
+    """Return the whole response. It may be incomplete: later reads of missing parts are not guarded."""
+    return response
 
 
 class Connection:
-    """A blocking connection; use ``connect``. Not for several threads at once."""
+    """A blocking connection; created by ``connect``. Not thread-safe."""
 
     def __init__(self, sock: socket.socket, *, host: str, port: int) -> None:
         self.sock = sock
         self.host, self.port = host, port
         self._correlation = 0
-        self.versions: dict[int, tuple[int, int]] = {}  # api key -> lowest and highest version of the broker
-        self.round_trip_s: float | None = None  # of the quickest request so far; the handshake has at least one
-        self.renew_at = self.ends_at = math.inf  # of the session, monotonic clock: time for a successor, and too late to send
+        self.versions: dict[int, tuple[int, int]] = {}  # api key -> lowest and highest version that the broker supports
+        self.round_trip_s: float | None = None  # of the fastest request so far; the handshake includes a request
+        self.renew_at = self.ends_at = math.inf  # monotonic: when to open a successor, and when the session must not be used
 
     @property
     def peer(self) -> str:
-        """The broker's name for messages."""
+        """Host and port of the broker, for messages."""
         return f"{self.host}:{self.port}"
 
     def version_for(self, api_key: int, *, highest: int, lowest: int = 0) -> int:
-        """Answer the highest version both sides know; raise MISCONFIGURATION_ERROR where there is none."""
+        """Return the highest version that both sides support; raise MISCONFIGURATION_ERROR if there is none."""
         low, high = self.versions.get(api_key, (0, -1))
         version = min(high, highest)
         if version < max(low, lowest):
             raise LinkEngineError(
                 ErrorCode.MISCONFIGURATION_ERROR,
                 f"Broker {self.peer} supports versions {low} to {high} of API {api_key}; {lowest} to {highest} are needed. "
-                "Use brokers from Kafka 3.1 on.",
+                "Use brokers of Kafka 3.1 or newer.",
             )
         return version
 
@@ -105,11 +105,11 @@ class Connection:
         timeout_s: float = REQUEST_TIMEOUT_S,
         most_bytes: int = MAX_SMALL_RESPONSE,
     ) -> T:
-        """Send one request of kafka-python's protocol layer and return what ``read`` makes of its decoded response.
+        """Send a request of kafka-python's protocol layer; return what ``read`` makes of the decoded response.
 
-        ``timeout_s`` is for its beginning; what it takes to come depends on its size, which ``most_bytes`` limits. Raises
-        MalformedAnswerError where the response cannot be decoded, or ``read`` does not find in it what was asked for; then the
-        connection is of no use any more.
+        ``timeout_s`` limits the wait for its first bytes; the time for the rest depends on its size, which ``most_bytes``
+        limits. Raises MalformedAnswerError if the response cannot be decoded, or if ``read`` does not find what was requested;
+        the connection must not be used after that.
         """
         self._correlation += 1
         request.with_header(correlation_id=self._correlation, client_id=CLIENT_ID.decode())
@@ -119,10 +119,10 @@ class Connection:
         took_s = time.monotonic() - sent_at
         self.round_trip_s = took_s if self.round_trip_s is None else min(took_s, self.round_trip_s)
         with answer_of(request.name.removesuffix("Request"), peer=self.peer):
-            answer = response.decode(frame, version=request.API_VERSION, header=True)
-            if answer.header.correlation_id != self._correlation:
-                raise ValueError(f"it answers request {answer.header.correlation_id}, not {self._correlation}")
-            return read(answer)
+            decoded = response.decode(frame, version=request.API_VERSION, header=True)
+            if decoded.header.correlation_id != self._correlation:
+                raise ValueError(f"it responds to request {decoded.header.correlation_id}, not {self._correlation}")
+            return read(decoded)
 
     def close(self) -> None:
         """Close the socket; safe to repeat."""
@@ -136,9 +136,9 @@ class Connection:
             self.sock.settimeout(max(0.001, deadline - time.monotonic()))
             self.sock.sendall(frame)
             (size,) = INT32.unpack(self._receive(INT32.size, deadline=deadline))
-            return self._receive(_plausible(size, most_bytes), deadline=deadline + size / SLOWEST_BYTES_PER_S)
+            return self._receive(_check_size(size, most_bytes), deadline=deadline + size / SLOWEST_BYTES_PER_S)
         except TimeoutError:
-            raise _silent(self.peer) from None
+            raise _timed_out(self.peer) from None
         except OSError as error:
             raise _lost(self.peer, error) from error
 
@@ -155,7 +155,7 @@ class Connection:
 
 
 def connect(host: str, port: int, *, address: ClusterAddress, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
-    """Open a connection and authenticate. Raises LinkEngineError with a telling code."""
+    """Open a connection and authenticate. Raises LinkEngineError with a specific code."""
     sock = _tcp(host, port, address=address, timeout_s=timeout_s)
     try:
         if address.uses_tls:
@@ -173,7 +173,7 @@ def connect(host: str, port: int, *, address: ClusterAddress, timeout_s: float =
 def _tcp(host: str, port: int, *, address: ClusterAddress, timeout_s: float) -> socket.socket:
     try:
         return open_socket(host, port, address=address, timeout_s=timeout_s)
-    except (socket.gaierror, ValueError, OverflowError):  # the latter two of a name or a port that cannot be one
+    except (socket.gaierror, ValueError, OverflowError):  # the latter two for invalid names or ports
         raise LinkEngineError(
             ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
             f"The name {host!r} cannot be resolved. Check bootstrap.servers and the DNS of the machines that copy.",
@@ -181,7 +181,7 @@ def _tcp(host: str, port: int, *, address: ClusterAddress, timeout_s: float) -> 
     except OSError as failure:
         raise LinkEngineError(
             ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
-            f"Broker {host}:{port} accepts no connection ({failure}). Check that it runs and that the network lets us through.",
+            f"Broker {host}:{port} accepts no connection ({failure}). Check that it runs and that the network permits access.",
         ) from failure
 
 
@@ -192,10 +192,10 @@ def _tls(sock: socket.socket, host: str, port: int, *, address: ClusterAddress) 
         raise LinkEngineError(
             ErrorCode.AUTHENTICATION_ERROR,
             f"TLS with broker {host}:{port} failed: {error.reason or error}. Check ssl.truststore.certificates, the broker's "
-            "host name in its certificate, and the client certificate where the broker wants one.",
+            "host name in its certificate, and the client certificate if the broker requires one.",
         ) from error
     except TimeoutError:
-        raise _silent(f"{host}:{port}") from None
+        raise _timed_out(f"{host}:{port}") from None
     except OSError as error:
         raise _lost(f"{host}:{port}", error) from error
 
@@ -215,15 +215,15 @@ def _api_versions(connection: Connection) -> dict[int, tuple[int, int]]:
     return versions
 
 
-def _read_versions(answer: Any) -> tuple[int, dict[int, tuple[int, int]]]:
-    return answer.error_code, {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+def _read_versions(response: Any) -> tuple[int, dict[int, tuple[int, int]]]:
+    return response.error_code, {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
 
 
 def _authenticate(connection: Connection, address: ClusterAddress) -> None:
     error_code, mechanisms = connection.request(
         SaslHandshakeRequest(version=1, mechanism=address.sasl_mechanism),
         response=SaslHandshakeResponse,
-        read=lambda answer: (answer.error_code, [str(one) for one in answer.mechanisms or ()]),
+        read=lambda response: (response.error_code, [str(mechanism_name) for mechanism_name in response.mechanisms or ()]),
         most_bytes=MAX_HANDSHAKE_RESPONSE,
     )
     if error_code:
@@ -247,10 +247,10 @@ def _authenticate(connection: Connection, address: ClusterAddress) -> None:
 
 
 def _sasl_name(address: ClusterAddress) -> str:
-    """Return the user name as the mechanism sends it. SCRAM separates fields by commas and equals signs (RFC 5802, 5.1).
+    """Return the user name as the mechanism sends it. SCRAM separates fields with commas and equals signs (RFC 5802, 5.1).
 
-    SASLprep (RFC 4013) is not applied: neither brokers nor Kafka's own clients and tools do, so a prepared password would be
-    another password.
+    SASLprep (RFC 4013) is not applied: neither brokers nor Kafka's own clients and tools apply it, so a prepared password would
+    be another password.
     """
     name = address.sasl_username
     return name.replace("=", "=3D").replace(",", "=2C") if address.sasl_mechanism.startswith("SCRAM") else name
@@ -263,10 +263,10 @@ def _sasl_step(connection: Connection, mechanism: Any, *, address: ClusterAddres
     error_code, challenge, lifetime_ms = connection.request(
         request,
         response=SaslAuthenticateResponse,
-        read=lambda answer: (answer.error_code, bytes(answer.auth_bytes or b""), answer.session_lifetime_ms),
+        read=lambda response: (response.error_code, bytes(response.auth_bytes or b""), response.session_lifetime_ms),
         most_bytes=MAX_HANDSHAKE_RESPONSE,
     )
-    if lifetime_ms > 0:  # by the token's end or by connections.max.reauth.ms
+    if lifetime_ms > 0:  # from the token's expiry or connections.max.reauth.ms
         connection.renew_at = asked_at + max(SHORTEST_SESSION_S, lifetime_ms / 1000 * RENEWED_SHARE)
         connection.ends_at = max(connection.renew_at, asked_at + lifetime_ms / 1000 * USED_SHARE)
     if error_code:
@@ -274,35 +274,35 @@ def _sasl_step(connection: Connection, mechanism: Any, *, address: ClusterAddres
         raise LinkEngineError(
             ErrorCode.AUTHENTICATION_ERROR,
             f"Broker {connection.peer} refused user {user!r}"
-            + (f": {_wrong(address)}. " if wrong else f" (error {error_code}). ")
-            + "Correct sasl.jaas.config and sasl.mechanism of the link; copying goes on by itself then.",
+            + (f": {_refusal_reason(address)}. " if wrong else f" (error {error_code}). ")
+            + "Correct sasl.jaas.config and sasl.mechanism of the link; copying then continues automatically.",
         )
     try:
         mechanism.receive(challenge)
-    except UNREADABLE as error:  # SCRAM: the broker could not prove that it knows the password
+    except UNREADABLE as error:  # SCRAM: the broker did not prove that it knows the password
         raise LinkEngineError(
             ErrorCode.AUTHENTICATION_ERROR, f"Broker {connection.peer} could not prove its identity to user {user!r}."
         ) from error
 
 
-def _wrong(address: ClusterAddress) -> str:
+def _refusal_reason(address: ClusterAddress) -> str:
     if address.sasl_mechanism == OAUTH:
-        return "it does not accept the token that the token endpoint gave us"
+        return "it does not accept the token of the token endpoint"
     return "wrong user name or password"
 
 
-def _plausible(size: int, most_bytes: int) -> int:
+def _check_size(size: int, most_bytes: int) -> int:
     if not 0 < size <= most_bytes:
-        raise OSError(f"an answer of {size} bytes is no answer of a Kafka broker")
+        raise OSError(f"a frame of {size} bytes is not a response of a Kafka broker")
     return size
 
 
-def _silent(peer: str) -> LinkEngineError:
-    return LinkEngineError(ErrorCode.TIMEOUT_ERROR, f"Broker {peer} did not answer in time. Is it overloaded or frozen?")
+def _timed_out(peer: str) -> LinkEngineError:
+    return LinkEngineError(ErrorCode.TIMEOUT_ERROR, f"Broker {peer} did not respond in time. Check its load and the network.")
 
 
 def _lost(peer: str, error: OSError) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
-        f"The connection to broker {peer} broke ({error}). It may be restarting, or speak another security.protocol.",
+        f"The connection to broker {peer} broke ({error}). It may be restarting, or use another security.protocol.",
     )

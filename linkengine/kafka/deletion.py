@@ -1,7 +1,7 @@
-"""Delete a topic by its id (DeleteTopics version 6, KIP-516): a late request can never hit a new topic of the same name.
+"""Delete a topic by its id (DeleteTopics version 6, KIP-516): a delayed request can never delete a new topic of the same name.
 
-A cluster with ``delete.topic.enable=false`` deletes none. The controller decides by its own setting; brokers show theirs, so a
-reading of the brokers is a forecast, and the refusal of the request (TOPIC_DELETION_DISABLED) is the last word.
+A cluster with ``delete.topic.enable=false`` deletes no topics. The controller decides by its own setting, while only brokers
+show theirs. So the brokers' setting is a forecast; the refusal of the request (TOPIC_DELETION_DISABLED) is authoritative.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _SETTING = "delete.topic.enable"
 
 
 def deletes_topics(address: ClusterAddress) -> bool | None:
-    """Return whether the cluster deletes topics, by the setting of its brokers; None where none of them shows it.
+    """Return whether the cluster deletes topics, by the setting of its brokers; None if no broker shows it.
 
-    Needs DESCRIBE_CONFIGS on the cluster; one request per broker. False only if every broker that answers has it switched off.
+    Needs DESCRIBE_CONFIGS on the cluster; a request per broker. False only if every responding broker has it disabled.
     """
     with closing(Cluster(address)) as cluster:
         cluster.topics([])  # learns the brokers
@@ -52,32 +52,32 @@ def _setting(cluster: Cluster, broker: int) -> bool | None:
 
     try:
         return cluster.call(broker, build, response=DescribeConfigsResponse, read=_read_setting)
-    except LinkEngineError:  # a broker that is down says nothing
+    except LinkEngineError:  # a broker that is down does not count
         return None
 
 
-def _read_setting(answer: Any) -> bool | None:
-    (result,) = answer.results
+def _read_setting(response: Any) -> bool | None:
+    (result,) = response.results
     return next((entry.value == "true" for entry in result.configs if entry.name == _SETTING), None)
 
 
 def delete_by_id(address: ClusterAddress, topic_id: str) -> bool:
-    """Delete the topic; answer False if it is gone already."""
+    """Delete the topic; return False if it was gone already."""
     wanted = uuid.UUID(bytes=base64.urlsafe_b64decode(topic_id + "=" * (-len(topic_id) % 4)))
 
     def build(connection: Connection) -> Any:
         version = connection.version_for(DeleteTopicsRequest.API_KEY, highest=_BY_ID, lowest=_BY_ID)
-        one = DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=wanted)
-        return DeleteTopicsRequest(version=version, topics=[one], timeout_ms=_TIMEOUT_MS)
+        state = DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=wanted)
+        return DeleteTopicsRequest(version=version, topics=[state], timeout_ms=_TIMEOUT_MS)
 
     cluster = Cluster(address)
     try:
-        cluster.topics([])  # learns the brokers; each hands the request to the controller
+        cluster.topics([])  # learns the brokers; each forwards the request to the controller
         error: int = cluster.call(
             cluster.brokers()[0],
             build,
             response=DeleteTopicsResponse,
-            read=lambda answer: answer.responses[0].error_code,
+            read=lambda response: response.responses[0].error_code,
             timeout_s=_TIMEOUT_MS / 1000 + 1,
         )
     finally:

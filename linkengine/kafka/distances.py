@@ -1,9 +1,9 @@
-"""How far away the brokers of a cluster are, and which socket buffer limits one connection over that distance.
+"""Measure the round trip to the brokers of a cluster and the socket buffer that limits a connection over it. Blocking.
 
-One connection carries at most ``buffer / round trip`` bytes per second, where the buffer is the smaller one of what the broker
-may send unacknowledged (``socket.send.buffer.bytes``, 102,400 by default, which Linux doubles for its bookkeeping) and what
-this machine may receive unread (the last number of ``net.ipv4.tcp_rmem``, up to which Linux grows a receive buffer). Measured
-from the machine that runs this. Blocking.
+A connection carries at most ``buffer / round trip`` bytes per second. The buffer is the smaller of what the broker may send
+unacknowledged (``socket.send.buffer.bytes``, 102,400 by default, which Linux doubles for its bookkeeping) and what this machine
+may receive unread (the last number of ``net.ipv4.tcp_rmem``, the limit of Linux's receive buffer autotuning). Measured from the
+machine that runs this.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection, as_it_is
 
-MOST_BROKERS = 24  # measured, at the same time: people wait for it
-ROUNDS = 3  # requests, of which the quickest counts: a busy broker is not a distant one
+MOST_BROKERS = 24  # measured at the same time, since a user waits for the result
+ROUNDS = 3  # requests per broker; the fastest counts, since a busy broker is not a distant broker
 _SEND_BUFFER = "socket.send.buffer.bytes"
 _BROKER = 4  # of Kafka's ConfigResource.Type
 _RECEIVE_LIMITS = Path("/proc/sys/net/ipv4/tcp_rmem")
 
 
 def measure_distances(address: ClusterAddress) -> tuple[BrokerDistance, ...]:
-    """Measure the round trip to each broker that the metadata names, by broker id; at most ``MOST_BROKERS`` of them.
+    """Return the round trip to each broker in the metadata, ordered by broker id; at most ``MOST_BROKERS`` brokers.
 
-    A broker that cannot be reached has the reason in ``error``. Raises where no broker returns the metadata.
+    A broker that cannot be reached has the reason in ``error``. Raises if no broker returns the metadata.
     """
     cluster = Cluster(address)
     try:
@@ -69,16 +69,16 @@ def _measure(cluster: Cluster, broker: int) -> BrokerDistance:
 
 
 def _send_buffer(connection: Connection, broker: int) -> int | None:
-    """Return the broker's setting; None where the link's principal may not read it (DESCRIBE_CONFIGS on the cluster)."""
-    named = DescribeConfigsRequest.DescribeConfigsResource
-    resources = [named(resource_type=_BROKER, resource_name=str(broker), configuration_keys=[_SEND_BUFFER])]
+    """Return the broker's setting; None if the link's principal may not read it (DESCRIBE_CONFIGS on the cluster)."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    resources = [resource(resource_type=_BROKER, resource_name=str(broker), configuration_keys=[_SEND_BUFFER])]
     version = connection.version_for(DescribeConfigsRequest.API_KEY, highest=4, lowest=1)
     request = DescribeConfigsRequest(version=version, resources=resources, include_synonyms=False, include_documentation=False)
     return connection.request(request, response=DescribeConfigsResponse, read=_read_send_buffer)
 
 
-def _read_send_buffer(answer: Any) -> int | None:
-    values = [config.value for result in answer.results for config in result.configs or () if config.name == _SEND_BUFFER]
+def _read_send_buffer(response: Any) -> int | None:
+    values = [config.value for result in response.results for config in result.configs or () if config.name == _SEND_BUFFER]
     return int(values[0]) if values and values[0] else None
 
 

@@ -1,9 +1,8 @@
-"""The Fetch request of a consumer, and a response read in place: record batches stay where the socket put them.
+"""The consumer's Fetch request, and its response read in place: record batches stay where the socket put them.
 
-Versions 12 (topic names) and 13 (topic ids, KIP-516: a topic created again under the same name is refused); both are
-flexible and otherwise alike. Within a fetch session (KIP-227) a request names changes only, and the answer leaves out what
-has not changed. ``isolation_level`` 1 makes the broker stop at the last stable offset and list the aborted transactions
-(KIP-98).
+Versions 12 (topic names) and 13 (topic ids, KIP-516: a recreated topic of the same name is refused); both are flexible and
+otherwise alike. Within a fetch session (KIP-227) a request contains only changes, and the response leaves out unchanged
+partitions. With ``isolation_level`` 1 the broker stops at the last stable offset and lists the aborted transactions (KIP-98).
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ READ_COMMITTED = 1
 
 _HEAD = struct.Struct(">iiiibii")  # replica id, max wait, min bytes, max bytes, isolation level, session id, session epoch
 _PARTITION = struct.Struct(">iiqiqiB")  # index, leader epoch, offset, last fetched epoch, log start, max bytes, no tags
-_PARTITION_ANSWER = struct.Struct(">ihqqq")  # index, error, high watermark, last stable offset, log start
+_PARTITION_RESPONSE = struct.Struct(">ihqqq")  # index, error, high watermark, last stable offset, log start
 _ABORTED = struct.Struct(">qqB")  # producer id, first offset, no tags
 _TOP = struct.Struct(">ihi")  # throttle time, error, session id
 _CONSUMER = -1
 _INT32 = struct.Struct(">i")
 _NO_RACK = b"\x01"
-_NOTHING = memoryview(b"")
+_NO_RECORDS = memoryview(b"")
 
 
 class FetchPosition(NamedTuple):
-    """Where to read one partition. A tuple: made for every stretch on the hot path."""
+    """The position to read a partition from. A tuple, since it is created on the hot path for each range."""
 
     partition: int
     leader_epoch: int
@@ -58,10 +57,10 @@ class FetchLimits:
 
 
 class SessionStep(NamedTuple):
-    """Which request of which fetch session this is (KIP-227)."""
+    """The position of a request in a fetch session (KIP-227)."""
 
     session: int = 0
-    epoch: int = -1  # 0 makes a session, -1 does without one
+    epoch: int = -1  # 0 creates a session, -1 uses none
 
 
 NO_SESSION = SessionStep()
@@ -73,14 +72,14 @@ class FetchAnswer(NamedTuple):
 
     error: int
     throttle_ms: int
-    session: int  # 0: none was made, or it is closed
+    session: int  # 0: none was created, or it is closed
     partitions: list[FetchedPartition]
 
 
 class FetchedPartition(NamedTuple):
-    """One partition's share of a response; ``records`` is a slice of the receive buffer. A tuple, for the hot path."""
+    """The part of a response for a partition; ``records`` is a slice of the receive buffer. A tuple, for the hot path."""
 
-    topic: bytes  # topic id, or the name where ids are not spoken
+    topic: bytes  # topic id, or the name with version 12
     partition: int
     error: int
     high_watermark: int
@@ -88,7 +87,7 @@ class FetchedPartition(NamedTuple):
     log_start: int
     aborted: tuple[tuple[int, int], ...]  # (producer id, first offset)
     records: memoryview
-    preferred_replica: int = -1  # a follower that is to be asked instead (KIP-392): nothing was read for this answer
+    preferred_replica: int = -1  # a follower to read from instead (KIP-392); this response then holds no records
 
 
 def encode_fetch(
@@ -100,17 +99,17 @@ def encode_fetch(
     step: SessionStep = NO_SESSION,
     forgotten: Mapping[bytes, Sequence[int]] | None = None,
 ) -> list[Bytes]:
-    """Answer the frame; topics are keyed by their 16-byte id (version 13) or by name in UTF-8 (version 12).
+    """Return the frame; topics are keyed by their 16-byte id (version 13) or by name in UTF-8 (version 12).
 
-    ``forgotten`` are partitions by topic that the session shall not read any more; none of them may be in ``positions``.
+    ``forgotten`` are partitions by topic to remove from the session; none of them may be in ``positions``.
     """
     head = _HEAD.pack(_CONSUMER, limits.max_wait_ms, limits.min_bytes, limits.max_bytes, READ_COMMITTED, *step)
     body = bytearray(head + uvarint(len(positions) + 1))
     for topic, wanted in positions.items():
         body += topic if version >= BY_ID else compact_string(topic.decode())
         body += uvarint(len(wanted) + 1)
-        for one in wanted:
-            body += _PARTITION.pack(one.partition, one.leader_epoch, one.offset, -1, -1, one.max_bytes, 0)
+        for position in wanted:
+            body += _PARTITION.pack(position.partition, position.leader_epoch, position.offset, -1, -1, position.max_bytes, 0)
         body += NO_TAGS
     body += _forgotten(forgotten or {}, version) + _NO_RACK
     return request_frame(API_KEY, version, correlation_id=correlation_id, body=[body, NO_TAGS])
@@ -125,7 +124,7 @@ def _forgotten(forgotten: Mapping[bytes, Sequence[int]], version: int) -> bytes:
 
 
 def decode_fetch(body: memoryview, *, version: int) -> FetchAnswer:
-    """Read a response whose correlation id has been taken off."""
+    """Decode a response without its correlation id."""
     with answer_of("Fetch"):
         reader = Reader(body)
         skip_response_header(reader)
@@ -149,7 +148,7 @@ def _topic(reader: Reader, version: int) -> bytes:
 
 
 def _partition(reader: Reader, topic: bytes) -> FetchedPartition:
-    partition, error, high_watermark, last_stable_offset, log_start = reader.take(_PARTITION_ANSWER)
+    partition, error, high_watermark, last_stable_offset, log_start = reader.take(_PARTITION_RESPONSE)
     count = reader.compact_length()
     aborted = tuple([_aborted(reader) for _ in range(count)]) if count > 0 else ()
     (preferred_replica,) = reader.take(_INT32)
@@ -163,7 +162,7 @@ def _partition(reader: Reader, topic: bytes) -> FetchedPartition:
         last_stable_offset,
         log_start,
         aborted,
-        _NOTHING if records is None else records,
+        _NO_RECORDS if records is None else records,
         preferred_replica,
     )
 

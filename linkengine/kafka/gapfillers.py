@@ -1,7 +1,8 @@
-"""Finds out how gaps can be filled at a destination, by trying: nothing is written to any topic.
+"""Find out how gaps can be filled at a destination, by trying. Nothing is written to any topic.
 
-A marker for a topic that does not exist tells whether WriteTxnMarkers is served and allowed: the answer is "unknown topic".
-Beginning a producer with a transactional id tells whether transactions are; its coordinator forgets the id after a week.
+A marker for a topic that does not exist shows whether WriteTxnMarkers is supported and allowed: the broker then returns
+"unknown topic". Initializing a transactional producer shows whether transactions are allowed; its coordinator forgets the id
+after a week.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from linkengine.kafka.connection import Connection
 from linkengine.kafka.markers import VERSION
 from linkengine.kafka.transactions import EmptyTransactions
 
-PROBE_PRODUCER_ID = (1 << 62) - 1  # below ours, above all that brokers allocate
+PROBE_PRODUCER_ID = (1 << 62) - 1  # below the ids of mirrors, above all ids that brokers allocate
 
 
 def choose_gap_filler(address: ClusterAddress) -> GapFiller:
-    """Answer the better way that works; raise AUTHORIZATION_ERROR, with both refusals, where none does."""
+    """Return the better method that works; raise AUTHORIZATION_ERROR, with both refusals, if none does."""
     cluster = Cluster(address)
     try:
         cluster.topics([])
@@ -34,14 +35,14 @@ def choose_gap_filler(address: ClusterAddress) -> GapFiller:
         try:
             EmptyTransactions(cluster, f"{TRANSACTIONAL_ID_PREFIX}probe").settle()
         except LinkEngineError as error:
-            raise _neither(address, refusal, error) from error
+            raise _refused_both(address, refusal, error) from error
         return GapFiller.TRANSACTIONS
     finally:
         cluster.close()
 
 
 def _markers_refused(cluster: Cluster) -> str:
-    """Answer why a marker is refused, "" where it is not."""
+    """Return why a marker is refused, "" if it is accepted."""
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     topic = marker.WritableTxnMarkerTopic(name=f"clusterlink-probe-{secrets.token_hex(8)}", partition_indexes=[0])
     probe = marker(
@@ -54,7 +55,7 @@ def _markers_refused(cluster: Cluster) -> str:
 
     try:
         error_code = cluster.call(cluster.brokers()[0], build, response=WriteTxnMarkersResponse, read=_read_error)
-    except LinkEngineError as error:  # not served, or the connection was closed over it
+    except LinkEngineError as error:  # unsupported, or the broker closed the connection
         if error.code == ErrorCode.TIMEOUT_ERROR:
             raise
         return error.message
@@ -63,17 +64,17 @@ def _markers_refused(cluster: Cluster) -> str:
     return "ALTER on the cluster is missing" if error_code == KafkaCode.CLUSTER_AUTHORIZATION_FAILED else f"error {error_code}"
 
 
-def _read_error(answer: Any) -> int:
-    """Return the error of the one marker; brokers that serve no markers answer without any."""
-    code: int = answer.markers[0].topics[0].partitions[0].error_code if answer.markers else KafkaCode.UNSUPPORTED_VERSION
+def _read_error(response: Any) -> int:
+    """Return the error of the marker; brokers without support for markers return none."""
+    code: int = response.markers[0].topics[0].partitions[0].error_code if response.markers else KafkaCode.UNSUPPORTED_VERSION
     return code
 
 
-def _neither(address: ClusterAddress, markers: str, transactions: LinkEngineError) -> LinkEngineError:
+def _refused_both(address: ClusterAddress, markers: str, transactions: LinkEngineError) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.AUTHORIZATION_ERROR,
-        f"User {address.sasl_username or 'ANONYMOUS'!r} can keep no offsets at the destination: it may neither append "
-        f"transaction markers ({markers}) nor run transactions ({transactions.message.rstrip('.')}). Give it ALTER on the "
-        "cluster, best as a super user (super.users), or WRITE and DESCRIBE on transactional ids that begin with "
+        f"User {address.sasl_username or 'ANONYMOUS'!r} cannot preserve offsets at the destination: it may neither append "
+        f"transaction markers ({markers}) nor use transactions ({transactions.message.rstrip('.')}). Give it ALTER on the "
+        "cluster, preferably as a super user (super.users), or WRITE and DESCRIBE on transactional ids that begin with "
         f"{TRANSACTIONAL_ID_PREFIX}.",
     )

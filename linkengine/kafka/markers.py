@@ -1,8 +1,8 @@
-"""WriteTxnMarkers: fills offsets with transaction markers, one control batch of 78 bytes each, invisible to consumers.
+"""WriteTxnMarkers: fills offsets with transaction markers, a control batch of 78 bytes each, invisible to consumers.
 
-Version 1 (flexible, topic names). The same marker may be repeated in one request; the answer has one error per producer id
-and partition, the last one, so the writer has to look at the log end afterwards (``encode_log_ends``, OffsetForLeaderEpoch
-version 4), which goes on the same connection: brokers serve the requests of one connection in order.
+Version 1 (flexible, topic names). A request may repeat the same marker, but its response has only the last error per producer
+id and partition. So the caller must check the log end afterwards (``encode_log_ends``, OffsetForLeaderEpoch version 4). That
+request uses the same connection, since brokers process the requests of a connection in order.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ LOG_END_VERSION = 4
 _MARKER = struct.Struct(">qhB")  # producer id, epoch, result
 _INT32 = struct.Struct(">i")
 _LOG_END = struct.Struct(">iiiB")  # partition, current leader epoch, leader epoch, no tags
-_LOG_END_ANSWER = struct.Struct(">hiiq")  # error, partition, leader epoch, end offset
+_LOG_END_RESPONSE = struct.Struct(">hiiq")  # error, partition, leader epoch, end offset
 _ABORT = 0
-_ONE = uvarint(2)  # length of a compact array with one element
-_DEBUG_REPLICA = -2  # sees offsets beyond the high watermark
+_ONE = uvarint(2)  # length of a compact array with a single element
+_DEBUG_REPLICA = -2  # may see offsets beyond the high watermark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkerFill:
-    """``count`` markers for one partition."""
+    """``count`` markers for a partition."""
 
     topic: str
     partition: int
@@ -49,14 +49,14 @@ class MarkerFill:
 
 
 def encode_markers(fills: Sequence[MarkerFill], *, correlation_id: int) -> list[Bytes]:
-    """Answer the frame of one request that writes all ``fills``."""
+    """Return the frame of a request that writes all ``fills``."""
     total = sum(fill.count for fill in fills)
     body: list[Bytes] = [uvarint(total + 1), *(_marker(fill) * fill.count for fill in fills), NO_TAGS]
     return request_frame(API_KEY, VERSION, correlation_id=correlation_id, body=body)
 
 
 def decode_markers(body: memoryview) -> dict[tuple[int, str, int], int]:
-    """Answer the error per (producer id, topic, partition)."""
+    """Return the error per (producer id, topic, partition)."""
     errors: dict[tuple[int, str, int], int] = {}
     with answer_of("WriteTxnMarkers"):
         reader = Reader(body)
@@ -70,7 +70,7 @@ def decode_markers(body: memoryview) -> dict[tuple[int, str, int], int]:
 
 
 def encode_log_ends(partitions: Sequence[tuple[str, int, int]], *, correlation_id: int) -> list[Bytes]:
-    """Answer the frame that asks for the log ends of (topic, partition, current leader epoch)."""
+    """Return the frame of a request for the log ends of (topic, partition, current leader epoch)."""
     topics: dict[str, list[bytes]] = {}
     for topic, partition, epoch in partitions:
         topics.setdefault(topic, []).append(_LOG_END.pack(partition, epoch, epoch, 0))
@@ -81,7 +81,7 @@ def encode_log_ends(partitions: Sequence[tuple[str, int, int]], *, correlation_i
 
 
 def decode_log_ends(body: memoryview) -> dict[tuple[str, int], tuple[int, int]]:
-    """Answer (error, log end offset) per (topic, partition)."""
+    """Return (error, log end offset) per (topic, partition)."""
     ends: dict[tuple[str, int], tuple[int, int]] = {}
     with answer_of("OffsetForLeaderEpoch"):
         reader = Reader(body)
@@ -90,7 +90,7 @@ def decode_log_ends(body: memoryview) -> dict[tuple[str, int], tuple[int, int]]:
         for _ in range(reader.compact_length()):
             topic = reader.compact_text() or ""
             for _ in range(reader.compact_length()):
-                error, partition, _, end = reader.take(_LOG_END_ANSWER)
+                error, partition, _, end = reader.take(_LOG_END_RESPONSE)
                 reader.tags()
                 ends[topic, partition] = (error, end)
             reader.tags()

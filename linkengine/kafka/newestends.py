@@ -1,7 +1,8 @@
-"""Where a topic ends as its newest leaders tell it: for answers on which records depend. Blocking.
+"""Offsets of a topic as its newest leaders report them, for decisions on which records depend. Blocking.
 
-An admin client believes the broker it happens to ask. One that was cut off from its controllers names the leaders of that time,
-perhaps itself, and their ends stand still while producers write to the successors. So all brokers are asked who leads.
+An admin client uses the metadata of whichever broker it asks. A broker that is cut off from the controllers names outdated
+leaders, perhaps itself, whose log ends stand still while producers write to the new leaders. So all brokers are queried for the
+leaders, and the highest leader epochs count.
 """
 
 from __future__ import annotations
@@ -21,46 +22,46 @@ from linkengine.kafka.topicviews import Survey, TopicView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicEnds:
-    """One topic, by partition."""
+    """The offsets of a topic, by partition."""
 
     topic_id: str
-    stable: dict[int, int]  # before the first open transaction
+    stable: dict[int, int]  # last stable offsets
     ends: dict[int, int]  # high watermarks, read after them
 
 
 def newest_ends(address: ClusterAddress, topic: str) -> TopicEnds:
-    """Answer the ends; raise where a partition has no leader, and where a broker that may know a newer one is silent."""
+    """Return the ends; raise if a partition has no leader, or if a silent broker may know a newer leader."""
     with closing(Cluster(address)) as cluster:
         return read_ends(cluster, topic, newest_view(cluster, topic))
 
 
 def read_ends(cluster: Cluster, topic: str, view: TopicView) -> TopicEnds:
-    """Answer the ends as the leaders of this view tell them; raise where a partition has none."""
+    """Return the ends as the leaders of this view report them; raise if a partition has no leader."""
     stable = read_offsets(cluster, topic, view, timestamp=LATEST, read_committed=True)
     return TopicEnds(topic_id=view.topic_id_text, stable=stable, ends=read_offsets(cluster, topic, view, timestamp=LATEST))
 
 
 def count_partitions(address: ClusterAddress, topic: str) -> int:
-    """Answer how many partitions the topic has, as the newest broker knows it; raise where one is silent."""
+    """Return the partition count of the topic in the newest metadata; raise if a broker is silent."""
     with closing(Cluster(address)) as cluster:
         return len(newest_view(cluster, topic).partitions)
 
 
 def known_topic_ids(address: ClusterAddress, topic: str) -> frozenset[str]:
-    """Answer under which ids any broker knows the topic; raise where one is silent that may know it."""
+    """Return the ids under which any broker knows the topic; raise if a silent broker may know it."""
     with closing(Cluster(address)) as cluster:
         survey = _survey(cluster, topic)
-    survey.check_complete(f"topic {topic!r} is there")
+    survey.check_complete(f"topic {topic!r} exists")
     return survey.topic_ids[topic]
 
 
 def newest_view(cluster: Cluster, topic: str) -> TopicView:
-    """Answer who leads the topic; raise where a broker is silent that may know a newer leader."""
+    """Return the topic with its newest leaders; raise if a silent broker may know a newer leader."""
     survey = _survey(cluster, topic)
     view = survey.topics[topic]
     if view.error:
-        raise BrokerError(view.error, f"Topic {topic!r} cannot be seen")
-    survey.check_complete(f"topic {topic!r} has got another leader, with more records")
+        raise BrokerError(view.error, f"Topic {topic!r} cannot be read")
+    survey.check_complete(f"topic {topic!r} has another leader, with more records")
     return view
 
 
@@ -74,28 +75,28 @@ def _survey(cluster: Cluster, topic: str) -> Survey:
 def read_offsets(
     cluster: Cluster, topic: str, view: TopicView, *, timestamp: int, read_committed: bool = False
 ) -> dict[int, int]:
-    """Ask ListOffsets of the leaders of this view, by partition; raise where a partition has none."""
+    """Return the ListOffsets results of the leaders of this view, by partition; raise if a partition has no leader."""
     found: dict[int, int] = {}
     for broker, epochs in view.by_leader().items():
         places = [(topic, partition) for partition in epochs]
-        answers = list_offsets(cluster, broker, places, timestamp=timestamp, read_committed=read_committed)
-        for (_, partition), (error, offset) in answers.items():
+        results = list_offsets(cluster, broker, places, timestamp=timestamp, read_committed=read_committed)
+        for (_, partition), (error, offset) in results.items():
             if error:
-                raise BrokerError(error, f"The offsets of {topic}-{partition} cannot be seen")
+                raise BrokerError(error, f"The offsets of {topic}-{partition} cannot be read")
             found[partition] = offset
     return found
 
 
 def kept_under(cluster: Cluster, topic: str, view: TopicView, *, epochs: Mapping[int, int]) -> dict[int, int]:
-    """Answer, by partition, up to which offset a topic still holds what its leader had under these epochs (KIP-101).
+    """Return, by partition, up to which offset a topic still holds the records of these leader epochs (KIP-101).
 
-    0 where that cannot be told: its leader knows of no such epoch, or of older ones only. Partitions that the topic does not
-    have are left out. Raises where one has no leader.
+    0 if that is unknown: the leader knows no such epoch, or only older ones. Partitions that the topic does not have are left
+    out. Raises if a partition has no leader.
     """
     found: dict[int, int] = {}
     for broker, leaders in view.by_leader().items():
-        asked = {(topic, number): (epoch, epochs[number]) for number, epoch in leaders.items() if number in epochs}
-        for (_, number), (error, epoch, end) in (epoch_ends(cluster, broker, asked) if asked else {}).items():
+        requested = {(topic, number): (epoch, epochs[number]) for number, epoch in leaders.items() if number in epochs}
+        for (_, number), (error, epoch, end) in (epoch_ends(cluster, broker, requested) if requested else {}).items():
             if error:
                 raise BrokerError(error, f"The history of {topic}-{number} cannot be read")
             found[number] = end if leaders[number] >= epochs[number] and epoch >= 0 else 0

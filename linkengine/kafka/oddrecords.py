@@ -1,6 +1,6 @@
-"""Write records that librdkafka's binding cannot: names of headers that are not UTF-8. One at a time, blocking.
+"""Write records that librdkafka's binding cannot write, with header names that are not UTF-8. One at a time, blocking.
 
-Without producer id: a lost answer is an error, and whoever writes has to look. Produce version 9, by topic name.
+Writes without a producer id: a lost response is an error, and the caller must check the log. Produce version 9, by topic name.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _ALL_IN_SYNC = -1
 
 
 class OddWriter:
-    """Connections to the leaders of one topic, opened when they are needed."""
+    """Connections to the leaders of a topic, opened when they are needed."""
 
     def __init__(self, address: ClusterAddress, topic: str) -> None:
-        """Connect to nothing yet."""
+        """Store the address; connections are opened on demand."""
         self._cluster, self._topic = Cluster(address), topic
         self._connections: dict[int, Connection] = {}
 
     def append(self, partition: int, record: Record) -> None:
-        """Append one record to a partition, or raise."""
+        """Append a record to a partition; raise LinkEngineError if it is not acknowledged."""
         batch = encode_records([record], codec=0)
         entry = ProduceRequest.TopicProduceData.PartitionProduceData(index=partition, records=bytes(batch))
         topic = ProduceRequest.TopicProduceData(name=self._topic, partition_data=[entry])
@@ -43,7 +43,7 @@ class OddWriter:
             raise BrokerError(error, f"A record cannot be written to {self._topic}-{partition}")
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close all connections."""
         for connection in self._connections.values():
             connection.close()
         self._cluster.close()
@@ -58,6 +58,6 @@ class OddWriter:
         return self._connections[leader.broker]
 
 
-def _read_error(answer: Any) -> int:
-    code: int = answer.responses[0].partition_responses[0].error_code
+def _read_error(response: Any) -> int:
+    code: int = response.responses[0].partition_responses[0].error_code
     return code

@@ -1,8 +1,8 @@
-"""Where a partition's log begins and ends: ListOffsets, OffsetForLeaderEpoch, DeleteRecords. Blocking; many partitions a call.
+"""Log start and log end of partitions: ListOffsets, OffsetForLeaderEpoch, DeleteRecords. Blocking; many partitions per call.
 
-A response that leaves out a partition that was asked for is malformed: no broker does that, it names an error instead.
-ListOffsets answers the high watermark (or the last stable offset); only OffsetForLeaderEpoch of the current epoch answers
-the **log end** (KIP-101, KIP-320), because a replica id of -2 may look beyond the high watermark.
+A response that leaves out a requested partition is malformed: a broker returns an error code for it instead.
+ListOffsets returns the high watermark (or the last stable offset). Only OffsetForLeaderEpoch of the current epoch returns the
+**log end offset** (KIP-101, KIP-320), because a replica id of -2 may see offsets beyond the high watermark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TopicPartition = tuple[str, int]
 
 EARLIEST = -2
 LATEST = -1
-EARLIEST_LOCAL = -4  # what lies before it is in remote storage (KIP-405)
+EARLIEST_LOCAL = -4  # local log start; older records are in remote storage (KIP-405)
 _LOCAL_SINCE = 8
 _DEBUG_REPLICA = -2
 _CONSUMER = -1
@@ -36,9 +36,9 @@ _DELETE_TIMEOUT_MS = 10_000
 def log_ends(
     cluster: Cluster, broker: int, epochs: Mapping[TopicPartition, int], *, timeout_s: float | None = None
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Answer (error, log end offset) per partition as its leader knows it; ``epochs`` are the current leader epochs.
+    """Return (error, log end offset) per partition from its leader; ``epochs`` are the current leader epochs.
 
-    The leader refuses with FENCED or UNKNOWN_LEADER_EPOCH if it knows of another epoch.
+    The leader returns FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if its own epoch is different.
     """
     Topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
 
@@ -56,11 +56,11 @@ def log_ends(
         ]
         return OffsetForLeaderEpochRequest(version=version, replica_id=_DEBUG_REPLICA, topics=topics)
 
-    def read(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
+    def read(response: Any) -> dict[TopicPartition, tuple[int, int]]:
         found = {
-            (topic.topic, one.partition): (one.error_code, one.end_offset)
-            for topic in answer.topics
-            for one in topic.partitions
+            (topic.topic, partition.partition): (partition.error_code, partition.end_offset)
+            for topic in response.topics
+            for partition in topic.partitions
         }
         return {place: found[place] for place in epochs}
 
@@ -70,9 +70,9 @@ def log_ends(
 def epoch_ends(
     cluster: Cluster, broker: int, asked: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[TopicPartition, tuple[int, int, int]]:
-    """Answer, per partition, (error, epoch, end): the newest epoch up to the asked one that left records, and where it ends.
+    """Return, per partition, (error, epoch, end): the newest epoch up to the requested one with records, and its end offset.
 
-    ``asked`` holds (current leader epoch, epoch asked for). Epoch and end are -1 where the leader does not know (KIP-101).
+    ``asked`` holds (current leader epoch, requested epoch). Epoch and end are -1 if the leader does not know them (KIP-101).
     """
     Topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
 
@@ -85,11 +85,11 @@ def epoch_ends(
         chosen = [Topic(topic=name, partitions=group) for name, group in topics.items()]
         return OffsetForLeaderEpochRequest(version=version, replica_id=_CONSUMER, topics=chosen)
 
-    def read(answer: Any) -> dict[TopicPartition, tuple[int, int, int]]:
+    def read(response: Any) -> dict[TopicPartition, tuple[int, int, int]]:
         found = {
-            (topic.topic, one.partition): (one.error_code, one.leader_epoch, one.end_offset)
-            for topic in answer.topics
-            for one in topic.partitions
+            (topic.topic, partition.partition): (partition.error_code, partition.leader_epoch, partition.end_offset)
+            for topic in response.topics
+            for partition in topic.partitions
         }
         return {place: found[place] for place in asked}
 
@@ -99,9 +99,9 @@ def epoch_ends(
 def list_offsets(
     cluster: Cluster, broker: int, partitions: Iterable[TopicPartition], *, timestamp: int, read_committed: bool = False
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Answer (error, offset) per partition: EARLIEST, LATEST (high watermark or last stable offset), or by time.
+    """Return (error, offset) per partition: EARLIEST, LATEST (high watermark or last stable offset), or by timestamp.
 
-    EARLIEST_LOCAL is EARLIEST where the broker is too old for remote storage.
+    EARLIEST_LOCAL is EARLIEST if the broker is too old for remote storage.
     """
     wanted = dict.fromkeys(partitions, 0)
     Topic = ListOffsetsRequest.ListOffsetsTopic
@@ -123,11 +123,11 @@ def list_offsets(
         ]
         return ListOffsetsRequest(version=version, replica_id=_CONSUMER, isolation_level=int(read_committed), topics=topics)
 
-    def read(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
+    def read(response: Any) -> dict[TopicPartition, tuple[int, int]]:
         found = {
-            (topic.name, one.partition_index): (one.error_code, one.offset)
-            for topic in answer.topics
-            for one in topic.partitions
+            (topic.name, partition.partition_index): (partition.error_code, partition.offset)
+            for topic in response.topics
+            for partition in topic.partitions
         }
         return {place: found[place] for place in wanted}
 
@@ -137,7 +137,7 @@ def list_offsets(
 def delete_records(
     cluster: Cluster, broker: int, befores: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Move log starts up; answer (error, new log start) per partition."""
+    """Advance log starts; return (error, new log start) per partition."""
     Topic = DeleteRecordsRequest.DeleteRecordsTopic
 
     def build(connection: Connection) -> Any:
@@ -153,11 +153,11 @@ def delete_records(
         ]
         return DeleteRecordsRequest(version=version, topics=topics, timeout_ms=_DELETE_TIMEOUT_MS)
 
-    def read(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
+    def read(response: Any) -> dict[TopicPartition, tuple[int, int]]:
         found = {
-            (topic.name, one.partition_index): (one.error_code, one.low_watermark)
-            for topic in answer.topics
-            for one in topic.partitions
+            (topic.name, partition.partition_index): (partition.error_code, partition.low_watermark)
+            for topic in response.topics
+            for partition in topic.partitions
         }
         return {place: found[place] for place in befores}
 
@@ -165,7 +165,7 @@ def delete_records(
 
 
 def by_topic(values: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
-    """Group per-partition values as requests want them."""
+    """Return the per-partition values grouped by topic, as requests need them."""
     groups: dict[str, dict[int, int]] = {}
     for (name, number), value in values.items():
         groups.setdefault(name, {})[number] = value
@@ -173,5 +173,5 @@ def by_topic(values: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
 
 
 def fine(error: int) -> bool:
-    """Tell whether an answer carries no error."""
+    """Return whether an error code means success."""
     return error == KafkaCode.NONE

@@ -1,11 +1,11 @@
-"""Open sockets to hosts that a user or a broker names; the only place that does.
+"""Open sockets to hosts that a user or a broker names; the only module that does.
 
-A name is resolved once. All of its addresses have to lie in the networks of the ``ClusterAddress``, and the connection is
-opened to one of the addresses that were checked: a second lookup could return another one (DNS rebinding). TLS still verifies
-the name.
+A name is resolved once. All of its addresses must be in the networks that the ``ClusterAddress`` permits, and the connection
+is opened to one of the checked addresses: a second lookup could return another address (DNS rebinding). TLS still verifies the
+name.
 
-librdkafka and Kafka's Java clients resolve names themselves, so their names are checked before (``check_names``). Between that
-check and their own lookup a name can change; see ADR 32.
+librdkafka and Kafka's Java clients resolve names themselves, so their names are checked before (``check_names``). A name can
+change between that check and their own lookup; see ADR 32.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from typing import Any
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
-NAMES_TIMEOUT_S = 3.0  # for all lookups of one check; a name that takes longer cannot be connected to now either
+NAMES_TIMEOUT_S = 3.0  # for all lookups of a check; a name that takes longer cannot be connected to either
 _RESOLVERS = 8
-# closing a socket, even by dying, drops what the peer has not got yet; else the kernel would send it for minutes to come
+# Closing the socket, also when the process dies, drops unsent data (RST); otherwise the kernel would send it for minutes.
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class NotPermittedError(LinkEngineError):
-    """An address lies outside of the networks that may be connected to. The message does not depend on what is there."""
+    """An address is outside the permitted networks. The message does not depend on what listens there."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(
             ErrorCode.MISCONFIGURATION_ERROR,
-            f"{host}:{port} is not in a network that this installation may connect to. Use another address, or have its "
-            "operator change CLUSTERLINK_ALLOWED_NETWORKS and CLUSTERLINK_DENIED_NETWORKS.",
+            f"{host}:{port} is not in a network that this installation may connect to. Use another address, or ask its "
+            "operator to change CLUSTERLINK_ALLOWED_NETWORKS and CLUSTERLINK_DENIED_NETWORKS.",
         )
 
 
 def open_socket(host: str, port: int, *, address: ClusterAddress, timeout_s: float) -> socket.socket:
-    """Connect to the first address of a name that accepts.
+    """Connect to the first address of a name that accepts the connection; return the socket.
 
-    Raise NotPermittedError before anything is sent; socket.gaierror, ValueError or OverflowError if there is no such name or
-    port; OSError if no address accepts the connection.
+    Raise NotPermittedError before anything is sent; socket.gaierror, ValueError or OverflowError for an invalid name or port;
+    OSError if no address accepts the connection.
     """
     failure = OSError("no address")
     for family, kind, protocol, _, target in _resolve(host, port, address=address):
@@ -60,7 +60,7 @@ def open_socket(host: str, port: int, *, address: ClusterAddress, timeout_s: flo
 
 
 def check_names(places: Iterable[tuple[str, int]], *, address: ClusterAddress) -> None:
-    """Raise NotPermittedError if one of the places may not be connected to. Names that do not resolve are left out."""
+    """Raise NotPermittedError if any of the hosts may not be connected to. Names that do not resolve are ignored."""
     pool = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="resolve")
     lookups = [pool.submit(_resolve, host, port, address=address) for host, port in dict.fromkeys(places)]
     done = wait(lookups, timeout=NAMES_TIMEOUT_S).done

@@ -1,4 +1,4 @@
-"""What a topic's cleanup does to its records, asked of a broker. Blocking."""
+"""Read the cleanup policy of a topic from a broker. Blocking."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _POLICY = "cleanup.policy"
 
 
 def is_compacted(cluster: Cluster, broker: int, topic: str) -> bool:
-    """Tell whether records may disappear from the middle of the log; True as well where the right to ask is missing."""
+    """Return whether the topic is compacted, so that records may be missing in the log; True also if that may not be read."""
 
     def build(connection: Connection) -> Any:
         version = connection.version_for(DescribeConfigsRequest.API_KEY, highest=4, lowest=1)
@@ -23,9 +23,9 @@ def is_compacted(cluster: Cluster, broker: int, topic: str) -> bool:
         )
         return DescribeConfigsRequest(version=version, resources=[wanted])
 
-    def read(answer: Any) -> bool:
-        (found,) = answer.results
-        values = [one.value or "" for one in found.configs if one.name == _POLICY]
+    def read(response: Any) -> bool:
+        (found,) = response.results
+        values = [config.value or "" for config in found.configs if config.name == _POLICY]
         return bool(found.error_code) or not values or "compact" in values[0]
 
     return cluster.call(broker, build, response=DescribeConfigsResponse, read=read)

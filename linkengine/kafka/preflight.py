@@ -1,7 +1,7 @@
 """Find out why a cluster cannot be reached: name, port, TLS or credentials.
 
-librdkafka retries quietly and reports little more than "timed out", so before a client of it is made, and after it gave up,
-one plain connection is opened and authenticated. The first bootstrap server that lets us in is enough.
+librdkafka retries silently and reports little more than "timed out". So before one of its clients is created, and after it has
+given up, a plain connection is opened and authenticated. The first bootstrap server that accepts the login is enough.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from linkengine.domain.servers import parse_servers
 from linkengine.kafka.connection import Connection, connect
 from linkengine.kafka.outbound import NotPermittedError, check_names
 
-MAX_SERVERS = 5  # of a long bootstrap list; each costs at most one connect timeout
+MAX_SERVERS = 5  # of a long bootstrap list; each takes at most one connect timeout
 _METADATA_FEATURE = "metadata.version"
 _METADATA_VERSION = 9
 _FEATURES_SINCE_VERSION = 3  # of ApiVersions
 _ACLS_VERSION = 2
 _CLUSTER, _LITERAL, _ANY = 4, 3, 1  # codes of Kafka's ResourceType, PatternType, AclOperation and AclPermissionType
 _SECURITY_DISABLED = 54
-# Highest metadata.version a release supports (Kafka's MetadataVersion class): the newest release that knows the level.
+# Highest metadata.version that a release supports (Kafka's MetadataVersion class): the newest release with that level.
 _RELEASES: tuple[tuple[int, str], ...] = (
     (30, "4.3"),
     (28, "4.2"),
@@ -41,7 +41,7 @@ _RELEASES: tuple[tuple[int, str], ...] = (
     (8, "3.4"),
     (1, "3.3"),
 )
-# The most telling failure wins when every server fails in its own way.
+# The order of error codes by how specific they are, for the case that every server fails differently.
 _RANK = (
     ErrorCode.AUTHENTICATION_ERROR,
     ErrorCode.MISCONFIGURATION_ERROR,
@@ -53,32 +53,32 @@ _RANK = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """What one broker says of itself."""
+    """Properties of a broker."""
 
-    release: str  # such as "4.3", by the newest metadata version it supports; "" if it does not tell
+    release: str  # such as "4.3", by the newest metadata.version it supports; "" if unknown
     authorizer: bool  # ACLs are enforced
 
 
 def check_reachable(address: ClusterAddress) -> None:
-    """Connect and authenticate once; raise LinkEngineError with the precise reason if no bootstrap server lets us in.
+    """Connect and authenticate once; raise LinkEngineError with the exact reason if no bootstrap server accepts the login.
 
-    Also raise if a bootstrap server or a broker that the cluster advertises may not be connected to: the client that is made
-    next (librdkafka, Spark's JVM) connects to all of them without asking.
+    Also raise if a bootstrap server, or a broker that the cluster advertises, may not be connected to: the client that is
+    created next (librdkafka, Spark's JVM) connects to all of them without a check.
     """
     with first_connection(address) as connection:
-        # a listener that wants SASL talks to strangers until the first real request
+        # A listener that requires SASL responds to unauthenticated clients until their first real request.
         version = connection.version_for(MetadataRequest.API_KEY, highest=_METADATA_VERSION)
         brokers = connection.request(MetadataRequest(version=version, topics=[]), response=MetadataResponse, read=_listeners)
     given = [(host, port) for host, port, _ in parse_servers(address.bootstrap_servers)]
     check_names([*given, *brokers], address=address)
 
 
-def _listeners(answer: Any) -> list[tuple[str, int]]:
-    return [(broker.host, broker.port) for broker in answer.brokers]
+def _listeners(response: Any) -> list[tuple[str, int]]:
+    return [(broker.host, broker.port) for broker in response.brokers]
 
 
 def broker_facts(address: ClusterAddress) -> BrokerFacts:
-    """Log in and ask one broker what no admin call of librdkafka tells."""
+    """Log in to a broker and return what librdkafka's admin calls do not report."""
     with first_connection(address) as connection:
         return BrokerFacts(release=_release(connection), authorizer=_has_authorizer(connection))
 
@@ -90,13 +90,13 @@ def _release(connection: Connection) -> str:
     return connection.request(request, response=ApiVersionsResponse, read=_read_release)
 
 
-def _read_release(answer: Any) -> str:
-    levels = [one.max_version for one in answer.supported_features or () if one.name == _METADATA_FEATURE]
+def _read_release(response: Any) -> str:
+    levels = [feature.max_version for feature in response.supported_features or () if feature.name == _METADATA_FEATURE]
     return next((name for level, name in _RELEASES if levels and level <= levels[0]), "")
 
 
 def _has_authorizer(connection: Connection) -> bool:
-    """A broker that refuses to show its ACLs has an authorizer; one that has none says so (librdkafka swallows that)."""
+    """Return whether ACLs are enforced. A broker without an authorizer returns SECURITY_DISABLED, which librdkafka drops."""
     version = connection.version_for(DescribeAclsRequest.API_KEY, highest=_ACLS_VERSION, lowest=1)
     request = DescribeAclsRequest(
         version=version,
@@ -109,13 +109,13 @@ def _has_authorizer(connection: Connection) -> bool:
         permission_type=_ANY,
     )
     return connection.request(
-        request, response=DescribeAclsResponse, read=lambda answer: bool(answer.error_code != _SECURITY_DISABLED)
+        request, response=DescribeAclsResponse, read=lambda response: bool(response.error_code != _SECURITY_DISABLED)
     )
 
 
 @contextmanager
 def first_connection(address: ClusterAddress) -> Iterator[Connection]:
-    """Yield an authenticated connection to the first bootstrap server that answers; close it afterwards."""
+    """Yield an authenticated connection to the first bootstrap server that responds; close it afterwards."""
     failures: list[LinkEngineError] = []
     for host, port, _ in parse_servers(address.bootstrap_servers)[:MAX_SERVERS]:
         try:

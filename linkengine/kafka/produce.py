@@ -1,7 +1,7 @@
-"""The Produce request built around batches that stay where they are, and its answer.
+"""The Produce request, built around batches that stay where they are, and its response.
 
-Versions 9 (topic names) and 13 (topic ids, KIP-516); flexible and otherwise alike as far as we read them. One batch per
-partition and request (KIP-98 demands it of producers with sequences); acks = -1.
+Versions 9 (topic names) and 13 (topic ids, KIP-516); flexible and otherwise alike as far as they are read here. A batch per
+partition and request (required by KIP-98 for producers with sequences); acks = -1.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ BY_NAME, BY_ID = 9, 13
 
 _HEAD = struct.Struct(">Bhi")  # no transactional id, acks, timeout
 _INDEX = struct.Struct(">i")
-_PARTITION_ANSWER = struct.Struct(">ihqqq")  # index, error, base offset, log append time, log start
-_ALONE = struct.Struct(">BhiB16sBi")  # the head, one topic's id, one partition: what mostly is asked
-# what mostly is answered to that: no tags and one topic, its id, one partition, its answer, all is well, throttle time, no tags
-_ALONE_ANSWER = struct.Struct(">2s16sBihqqq4siB")
-_ANSWER_HEAD = 8  # size and correlation id
+_PARTITION_RESPONSE = struct.Struct(">ihqqq")  # index, error, base offset, log append time, log start
+_SINGLE = struct.Struct(">BhiB16sBi")  # the usual request: head, a topic id, a partition
+# the usual response: no tags, a topic, its id, a partition, its fields, no errors, throttle time, no tags
+_SINGLE_RESPONSE = struct.Struct(">2s16sBihqqq4siB")
+_RESPONSE_HEAD = 8  # size and correlation id
 _ALL_IN_SYNC = -1
-_ALL_WELL = b"\x01\x00" + NO_TAGS  # no record errors, no message
-_ONE = 2  # the length of an array of one
-_ALONE_HEAD = NO_TAGS + bytes([_ONE])
-_ALONE_WELL = _ALL_WELL + NO_TAGS  # and the topic ends
-_THREE_ENDS = NO_TAGS * 3  # of the partition, the topic and the request
+_NO_ERRORS = b"\x01\x00" + NO_TAGS  # no record errors, no message
+_ONE = 2  # the length of a compact array with a single element
+_SINGLE_HEAD = NO_TAGS + bytes([_ONE])
+_SINGLE_NO_ERRORS = _NO_ERRORS + NO_TAGS  # and the topic ends
+_END_TAGS = NO_TAGS * 3  # of the partition, the topic and the request
 
 
 class ProducedPartition(NamedTuple):
-    """What became of one batch. A tuple: it is made once per batch on the hot path."""
+    """The result of a batch. A tuple, for the hot path."""
 
-    topic: bytes  # topic id, or the name where ids are not spoken
+    topic: bytes  # topic id, or the name with version 9
     partition: int
     error: int
     base_offset: int
@@ -53,11 +53,11 @@ class ProducedPartition(NamedTuple):
 def encode_produce(
     batches: Mapping[bytes, Sequence[tuple[int, Bytes]]], *, version: int, correlation_id: int, timeout_ms: int
 ) -> list[Bytes]:
-    """Answer the frame as slices for ``sendmsg``; ``batches`` holds (partition, batch) by topic id (13) or name (9)."""
+    """Return the frame as slices for ``sendmsg``; ``batches`` holds (partition, batch) by topic id (13) or name (9)."""
     if len(batches) == 1 and version >= BY_ID:
         [(topic, entries)] = batches.items()
         if len(entries) == 1:
-            return _encode_alone(topic, *entries[0], correlation_id=correlation_id, version=version, timeout_ms=timeout_ms)
+            return _encode_single(topic, *entries[0], correlation_id=correlation_id, version=version, timeout_ms=timeout_ms)
     parts: list[Bytes] = []
     small = bytearray(_HEAD.pack(0, _ALL_IN_SYNC, timeout_ms) + uvarint(len(batches) + 1))
     for topic, entries in batches.items():
@@ -72,20 +72,20 @@ def encode_produce(
     return request_frame(API_KEY, version, correlation_id=correlation_id, body=parts)
 
 
-def _encode_alone(
+def _encode_single(
     topic: bytes, partition: int, batch: Bytes, *, version: int, correlation_id: int, timeout_ms: int
 ) -> list[Bytes]:
-    """Do the same for one batch, in one piece: requests of one batch are most of a busy partition's."""
-    body = _ALONE.pack(0, _ALL_IN_SYNC, timeout_ms, _ONE, topic, _ONE, partition) + uvarint(len(batch) + 1)
-    return request_frame(API_KEY, version, correlation_id=correlation_id, body=[body, batch, _THREE_ENDS])
+    """Return the frame for a batch, the most frequent request of a busy partition, packed in a single step."""
+    body = _SINGLE.pack(0, _ALL_IN_SYNC, timeout_ms, _ONE, topic, _ONE, partition) + uvarint(len(batch) + 1)
+    return request_frame(API_KEY, version, correlation_id=correlation_id, body=[body, batch, _END_TAGS])
 
 
 def decode_produce(body: memoryview, *, version: int) -> tuple[int, list[ProducedPartition]]:
-    """Answer (throttle time in ms, one entry per partition) of a response whose correlation id has been taken off."""
-    if len(body) == _ALONE_ANSWER.size and version >= BY_ID:
-        alone = _decode_alone(body)
-        if alone is not None:
-            return alone
+    """Return (throttle time in ms, an entry per partition) of a response without its correlation id."""
+    if len(body) == _SINGLE_RESPONSE.size and version >= BY_ID:
+        single = _decode_single(body)
+        if single is not None:
+            return single
     with answer_of("Produce"):
         reader = Reader(body)
         skip_response_header(reader)
@@ -99,14 +99,16 @@ def decode_produce(body: memoryview, *, version: int) -> tuple[int, list[Produce
 
 
 def bytes_of_answers(count: int) -> int:
-    """Answer how many bytes show that so many answers have come, if all is well; longer ones show it too early."""
-    return max(0, count - 1) * (_ANSWER_HEAD + _ALONE_ANSWER.size) + 1
+    """Return the low-water mark in bytes for ``count`` successful responses; responses with errors reach it early."""
+    return max(0, count - 1) * (_RESPONSE_HEAD + _SINGLE_RESPONSE.size) + 1
 
 
-def _decode_alone(body: memoryview) -> tuple[int, list[ProducedPartition]] | None:
-    """Read the answer for one partition to which all is well; None where it is not exactly that."""
-    head, topic, one, partition, error, base_offset, log_append_time, _, well, throttle_ms, tags = _ALONE_ANSWER.unpack(body)
-    if head != _ALONE_HEAD or one != _ONE or well != _ALONE_WELL or tags:
+def _decode_single(body: memoryview) -> tuple[int, list[ProducedPartition]] | None:
+    """Decode a response for a partition without errors; return None for any other response."""
+    head, topic, topics, partition, error, base_offset, log_append_time, _, no_errors, throttle_ms, tags = (
+        _SINGLE_RESPONSE.unpack(body)
+    )
+    if head != _SINGLE_HEAD or topics != _ONE or no_errors != _SINGLE_NO_ERRORS or tags:
         return None
     return throttle_ms, [ProducedPartition(topic, partition, error, base_offset, log_append_time, "")]
 
@@ -119,9 +121,9 @@ def _topic(reader: Reader, version: int) -> bytes:
 
 
 def _partition(reader: Reader, topic: bytes) -> ProducedPartition:
-    partition, error, base_offset, log_append_time, _ = reader.take(_PARTITION_ANSWER)
-    if reader.data[reader.at : reader.at + len(_ALL_WELL)] == _ALL_WELL:
-        reader.skip(len(_ALL_WELL))
+    partition, error, base_offset, log_append_time, _ = reader.take(_PARTITION_RESPONSE)
+    if reader.data[reader.at : reader.at + len(_NO_ERRORS)] == _NO_ERRORS:
+        reader.skip(len(_NO_ERRORS))
         return ProducedPartition(topic, partition, error, base_offset, log_append_time, "")
     reasons = [_record_error(reader) for _ in range(reader.compact_length())]
     message = reader.compact_text() or next(filter(None, reasons), "")

@@ -1,4 +1,4 @@
-"""What a leader remembers of our producer id: epoch, last sequence, coordinator epoch (DescribeProducers, KIP-664)."""
+"""Read a leader's state of a producer id: epoch, last sequence, coordinator epoch (DescribeProducers, KIP-664)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from linkengine.kafka.offsets import TopicPartition, by_topic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerState:
-    """Our producer on one partition; all -1 where the leader remembers none (never written, or expired)."""
+    """The state of a producer id on a partition; all -1 if the leader has none (never written, or expired)."""
 
     epoch: int = -1
     last_sequence: int = -1
@@ -25,7 +25,7 @@ class ProducerState:
 def describe_producers(
     cluster: Cluster, broker: int, producer_ids: Mapping[TopicPartition, int], *, timeout_s: float | None = None
 ) -> dict[TopicPartition, tuple[int, ProducerState]]:
-    """Answer (error, state of the given producer id) per partition; the broker has to lead them. Needs READ on the topics."""
+    """Return (error, state of the given producer id) per partition; ``broker`` must lead them. Needs READ on the topics."""
 
     def build(connection: Connection) -> Any:
         version = connection.version_for(DescribeProducersRequest.API_KEY, highest=0)
@@ -35,21 +35,26 @@ def describe_producers(
         ]
         return DescribeProducersRequest(version=version, topics=topics)
 
-    def read(answer: Any) -> dict[TopicPartition, tuple[int, ProducerState]]:
+    def read(response: Any) -> dict[TopicPartition, tuple[int, ProducerState]]:
         found = {
-            (topic.name, one.partition_index): (one.error_code, _ours(one, producer_ids[topic.name, one.partition_index]))
-            for topic in answer.topics
-            for one in topic.partitions
+            (topic.name, partition.partition_index): (
+                partition.error_code,
+                _state_of(partition, producer_ids[topic.name, partition.partition_index]),
+            )
+            for topic in response.topics
+            for partition in topic.partitions
         }
         return {place: found[place] for place in producer_ids}
 
     return cluster.call(broker, build, response=DescribeProducersResponse, read=read, timeout_s=timeout_s)
 
 
-def _ours(partition: Any, producer_id: int) -> ProducerState:
-    for one in partition.active_producers or ():  # null beside an error
-        if one.producer_id == producer_id:
+def _state_of(partition: Any, producer_id: int) -> ProducerState:
+    for producer in partition.active_producers or ():  # null if there is an error
+        if producer.producer_id == producer_id:
             return ProducerState(
-                epoch=one.producer_epoch, last_sequence=one.last_sequence, coordinator_epoch=one.coordinator_epoch
+                epoch=producer.producer_epoch,
+                last_sequence=producer.last_sequence,
+                coordinator_epoch=producer.coordinator_epoch,
             )
     return ProducerState()

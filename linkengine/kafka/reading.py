@@ -1,6 +1,6 @@
-"""One blocking read of record batches, for checks beside the data path. Knows nothing of what the batches mean.
+"""Blocking reads of record batches, for checks besides the data path. Does not interpret the batches.
 
-An answer without the topic is no answer: that is how a broker tells a client to wait whose quota is used up (KIP-219).
+A response without the topic means that the client's quota is used up and it must wait (KIP-219).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from linkengine.kafka.connection import Connection
 from linkengine.kafka.fetch import BY_ID, BY_NAME, READ_COMMITTED
 
 MAX_BYTES = 4 << 20
-FEW_BYTES = 128 << 10  # where a batch or some are wanted; a first one that is larger comes whole all the same (KIP-74)
-QUOTA_S = 15.0  # brokers forget what a client read eleven seconds ago, unless they were told otherwise
+FEW_BYTES = 128 << 10  # for a few batches; a larger first batch is returned whole all the same (KIP-74)
+QUOTA_S = 15.0  # by default, brokers drop a client's reads from the quota window after eleven seconds
 _WAIT_MS = 500
 _LEAST_PAUSE_S = 0.1
 
@@ -28,7 +28,7 @@ _LEAST_PAUSE_S = 0.1
 def read_batches(
     connection: Connection, *, topic: tuple[str, bytes, int], leader_epoch: int, offset: int, max_bytes: int = MAX_BYTES
 ) -> tuple[int, memoryview]:
-    """Answer (error, batches) from ``offset`` on, uncommitted data included; ``topic`` is (name, id, partition)."""
+    """Return (error, batches) from ``offset`` on, including uncommitted data; ``topic`` is (name, id, partition)."""
     first = _read(connection, topic=topic, leader_epoch=leader_epoch, offset=offset, max_bytes=max_bytes, isolation_level=0)
     return first.error_code, first.records
 
@@ -36,7 +36,7 @@ def read_batches(
 def read_committed(
     connection: Connection, *, topic: tuple[str, bytes, int], leader_epoch: int, offset: int, max_bytes: int = MAX_BYTES
 ) -> tuple[int, tuple[tuple[int, int], ...], memoryview]:
-    """Answer (error, aborted transactions, batches) up to the last stable offset; aborted are (producer id, first offset)."""
+    """Return (error, aborted transactions as (producer id, first offset), batches) up to the last stable offset."""
     first = _read(
         connection,
         topic=topic,
@@ -51,7 +51,7 @@ def read_committed(
 def read_with_aborted(
     connection: Connection, *, topic: tuple[str, bytes, int], leader_epoch: int, offset: int, max_bytes: int = MAX_BYTES
 ) -> tuple[int, tuple[tuple[int, int], ...], memoryview]:
-    """Answer (error, aborted transactions, batches) from ``offset`` on, also what lies beyond an open transaction."""
+    """Return (error, aborted transactions, batches) from ``offset`` on, also beyond an open transaction."""
     error, records = read_batches(connection, topic=topic, leader_epoch=leader_epoch, offset=offset, max_bytes=max_bytes)
     if error or not len(records):
         return error, (), records
@@ -67,7 +67,7 @@ def _read(
     offset: int,
     max_bytes: int,
     isolation_level: int,
-) -> _Found:
+) -> _PartitionData:
     name, topic_id, partition = topic
     version = connection.version_for(FetchRequest.API_KEY, highest=BY_ID if any(topic_id) else BY_NAME, lowest=BY_NAME)
     wanted = FetchRequest.FetchTopic.FetchPartition(
@@ -84,14 +84,14 @@ def _read(
         isolation_level=isolation_level,
         topics=[_topic(name, topic_id, version=version, partition=wanted)],
     )
-    found = _answered(connection, request, name=name, partition=partition)
+    found = _read_within_quota(connection, request, name=name, partition=partition)
     if found.preferred_read_replica >= 0 and not len(found.records):
         raise RedirectedError(f"{name}-{partition}", replica=found.preferred_read_replica)
     return found
 
 
-class _Found(NamedTuple):
-    """What came of one partition."""
+class _PartitionData(NamedTuple):
+    """The response for a partition."""
 
     error_code: int
     aborted: tuple[tuple[int, int], ...]  # (producer id, first offset)
@@ -99,26 +99,26 @@ class _Found(NamedTuple):
     preferred_read_replica: int
 
 
-def _read_partition(answer: Any, *, partition: int) -> tuple[int, float, _Found | None]:
-    """Return the error and the pause in seconds of the whole answer, and its one partition, if there is any."""
-    if answer.error_code or not answer.responses:
-        return answer.error_code, answer.throttle_time_ms / 1000, None
-    one = answer.responses[0].partitions[0]
-    if one.partition_index != partition:
-        raise ValueError(f"partition {one.partition_index} in place of {partition}")
-    aborted = tuple((entry.producer_id, entry.first_offset) for entry in one.aborted_transactions or ())
-    return 0, 0.0, _Found(one.error_code, aborted, memoryview(one.records or b""), one.preferred_read_replica)
+def _read_partition(response: Any, *, partition: int) -> tuple[int, float, _PartitionData | None]:
+    """Return the response's error and throttle time in seconds, and the data of its only partition, if present."""
+    if response.error_code or not response.responses:
+        return response.error_code, response.throttle_time_ms / 1000, None
+    data = response.responses[0].partitions[0]
+    if data.partition_index != partition:
+        raise ValueError(f"partition {data.partition_index} instead of {partition}")
+    aborted = tuple((entry.producer_id, entry.first_offset) for entry in data.aborted_transactions or ())
+    return 0, 0.0, _PartitionData(data.error_code, aborted, memoryview(data.records or b""), data.preferred_read_replica)
 
 
-def _answered(connection: Connection, request: Any, *, name: str, partition: int) -> _Found:
-    """Ask until the quota of the link's principal lets an answer through, with the pauses that the broker wants."""
+def _read_within_quota(connection: Connection, request: Any, *, name: str, partition: int) -> _PartitionData:
+    """Repeat the request, with the pauses that the broker requires, until the principal's quota permits a response."""
     deadline = time.monotonic() + QUOTA_S
     while True:
         error_code, wanted_s, found = connection.request(
             request,
             response=FetchResponse,
             read=partial(_read_partition, partition=partition),
-            most_bytes=MAX_FRAME,  # one batch may be that large
+            most_bytes=MAX_FRAME,  # a single batch may be that large
         )
         if error_code:
             raise BrokerError(error_code, f"Topic {name!r} cannot be read")
@@ -133,8 +133,8 @@ def _answered(connection: Connection, request: Any, *, name: str, partition: int
 def _throttled(connection: Connection, *, name: str, pause_s: float) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,
-        f"Broker {connection.peer} does not show topic {name!r} for {pause_s:.1f} s more: the quota of the link's principal is "
-        "used up (consumer_byte_rate or request_percentage). Raise it if this lasts; tried again by itself.",
+        f"Broker {connection.peer} does not return topic {name!r} for another {pause_s:.1f} s: the quota of the link's "
+        "principal is used up (consumer_byte_rate or request_percentage). Raise it if this lasts. Retrying.",
     )
 
 

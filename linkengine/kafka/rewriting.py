@@ -1,4 +1,4 @@
-"""Write given records as an ordinary, idempotent producer does, and answer how many the cluster has acknowledged."""
+"""Write given records with an ordinary idempotent producer; return how many the cluster has acknowledged."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from linkengine.kafka.preflight import check_reachable
 from linkengine.kafka.settings import make_client
 
 DELIVERY_TIMEOUT_S = 120.0
-_ROOM_WAIT_S = 0.2
-_MOST_BYTES = 100 << 20  # of a message; the topic's own limit decides
+_QUEUE_FULL_WAIT_S = 0.2
+_MOST_BYTES = 100 << 20  # of a message; the topic's own limit applies
 
 Header = tuple[str, bytes | None]  # a name that is not UTF-8 carries surrogate escapes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainRecord:
-    """One record as an application sees it."""
+    """A record as an application sees it."""
 
     partition: int
     timestamp_ms: int
@@ -33,32 +33,32 @@ class PlainRecord:
 
     @property
     def is_odd(self) -> bool:
-        """Tell whether librdkafka's binding would change the record, or die of it.
+        """True if librdkafka's binding would change the record, or crash.
 
-        It dies of header names that are not UTF-8, ends them at a NUL, and takes the timestamp 0 for "now".
+        It crashes on header names that are not UTF-8, cuts them at a NUL, and replaces the timestamp 0 by the current time.
         """
         odd_names = any(letter == "\0" or "\udc80" <= letter <= "\udcff" for name, _ in self.headers for letter in name)
         return odd_names or self.timestamp_ms == 0
 
 
-class _Tally:
-    """What became of the records that were handed over."""
+class _Deliveries:
+    """The delivery reports: number of acknowledged records, and the first error."""
 
     def __init__(self) -> None:
         self.written = 0
-        self.refusal = ""
+        self.error_text = ""
 
     def note(self, error: KafkaError | None, _message: Message) -> None:
         if error is None:
             self.written += 1
         else:
-            self.refusal = self.refusal or error.str()
+            self.error_text = self.error_text or error.str()
 
 
 def write_records(address: ClusterAddress, topic: str, records: Iterable[PlainRecord]) -> int:
-    """Append the records in their order, per partition; answer their number. Every one is acknowledged, or it raises."""
+    """Append the records in order, per partition; return their number. Raise LinkEngineError unless all are acknowledged."""
     check_reachable(address)
-    tally = _Tally()
+    deliveries = _Deliveries()
     producer = make_client(
         Producer,
         address,
@@ -72,40 +72,41 @@ def write_records(address: ClusterAddress, topic: str, records: Iterable[PlainRe
     try:
         for record in records:
             if record.is_odd:
-                _append_odd(producer, odd, record, tally)
+                _append_odd(producer, odd, record, deliveries)
             else:
-                _hand_over(producer, topic, record, tally)
-            if tally.refusal:
+                _produce(producer, topic, record, deliveries)
+            if deliveries.error_text:
                 break
     finally:
         odd.close()
     left = producer.flush(DELIVERY_TIMEOUT_S)
-    if left or tally.refusal:
+    if left or deliveries.error_text:
         raise LinkEngineError(
             ErrorCode.TIMEOUT_ERROR if left else ErrorCode.INTERNAL_ERROR,
-            f"{tally.written} records were written to {topic!r}, then: {tally.refusal or 'no answer of the brokers in time'}. "
-            "Mend the cause, and replay to an empty topic: what was written would be written twice.",
+            f"{deliveries.written} records were written to {topic!r}, then: "
+            f"{deliveries.error_text or 'no response of the brokers in time'}. "
+            "Fix the cause, and replay to an empty topic: a repetition would write these records twice.",
         )
-    return tally.written
+    return deliveries.written
 
 
-def _append_odd(producer: Producer, odd: OddWriter, record: PlainRecord, tally: _Tally) -> None:
-    """Write what was handed over before first, for the order's sake."""
+def _append_odd(producer: Producer, odd: OddWriter, record: PlainRecord, deliveries: _Deliveries) -> None:
+    """Append a record after all records before it are delivered, to keep the order."""
     if producer.flush(DELIVERY_TIMEOUT_S):
-        tally.refusal = tally.refusal or "no answer of the brokers in time"
-    if tally.refusal:
+        deliveries.error_text = deliveries.error_text or "no response of the brokers in time"
+    if deliveries.error_text:
         return
     plain = Record(offset=0, timestamp=record.timestamp_ms, key=record.key, value=record.value, headers=list(record.headers))
     try:
         odd.append(record.partition, plain)
     except LinkEngineError as error:
-        tally.refusal = error.message
+        deliveries.error_text = error.message
     else:
-        tally.written += 1
+        deliveries.written += 1
 
 
-def _hand_over(producer: Producer, topic: str, record: PlainRecord, tally: _Tally) -> None:
-    while not tally.refusal:
+def _produce(producer: Producer, topic: str, record: PlainRecord, deliveries: _Deliveries) -> None:
+    while not deliveries.error_text:
         try:
             producer.produce(
                 topic,
@@ -114,10 +115,10 @@ def _hand_over(producer: Producer, topic: str, record: PlainRecord, tally: _Tall
                 partition=record.partition,
                 timestamp=record.timestamp_ms,
                 headers=list(record.headers),
-                on_delivery=tally.note,
+                on_delivery=deliveries.note,
             )
         except BufferError:  # the queue is full
-            producer.poll(_ROOM_WAIT_S)
+            producer.poll(_QUEUE_FULL_WAIT_S)
         else:
             producer.poll(0)
             return

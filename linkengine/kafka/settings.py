@@ -1,4 +1,4 @@
-"""Clients of librdkafka for a cluster address. Names of settings follow its CONFIGURATION.md; they contain the secrets."""
+"""librdkafka clients for a cluster address. Names of settings follow its CONFIGURATION.md; the settings contain secrets."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _TRIMMED = tuple(" \t\n\v\f\r")
 
 
 def make_client(kind: type[_Client], address: ClusterAddress, settings: Mapping[str, Any]) -> _Client:
-    """Return a client of librdkafka; ``settings`` are added to those of the address."""
+    """Return a librdkafka client; ``settings`` are added to those of the address."""
     client = kind({**librdkafka_settings(address), **settings})
     if address.sasl_username.startswith(_TRIMMED) or address.sasl_password.startswith(_TRIMMED):
-        # librdkafka removes white space at the beginning of a setting, not of credentials that are set like this
+        # librdkafka strips leading white space of a setting, but not of credentials that are set like this
         client.set_sasl_credentials(address.sasl_username, address.sasl_password)
     return client
 
 
 def librdkafka_settings(address: ClusterAddress) -> dict[str, Any]:
-    """Answer what a confluent-kafka client needs to reach ``address``."""
+    """Return the settings with which a confluent-kafka client reaches ``address``."""
     settings: dict[str, Any] = {"bootstrap.servers": address.bootstrap_servers, "security.protocol": address.security_protocol}
     if address.uses_sasl:
         settings["sasl.mechanism"] = address.sasl_mechanism
@@ -38,7 +38,7 @@ def librdkafka_settings(address: ClusterAddress) -> dict[str, Any]:
 def _login_settings(address: ClusterAddress) -> dict[str, Any]:
     if address.sasl_mechanism != OAUTH:
         return {"sasl.username": address.sasl_username, "sasl.password": address.sasl_password}
-    # librdkafka's own OIDC client would connect to the token endpoint without a check of its address
+    # librdkafka's own OIDC client would connect to the token endpoint without a check of its network address
     return {"oauth_cb": lambda _config: librdkafka_token(address)}
 
 

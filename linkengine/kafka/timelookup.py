@@ -1,13 +1,13 @@
-"""Offsets by time that count records only. Blocking.
+"""Look up offsets by time, counting only records. Blocking.
 
-ListOffsets by time answers the first *batch entry* that is not older, and a control batch counts. A filler of a mirror is a
-control batch that carries the time of the copy, later than the records around it: in a mirror ListOffsets therefore answers an
-earlier offset than the source does, never a later one (a record that is not older is an entry that is not older). So the search
-begins at ListOffsets' answer and reads on until the first record that is not older. Only headers of batches are looked at until
-one may hold it.
+ListOffsets by timestamp returns the first *batch entry* at or after the timestamp, and a control batch counts too. A filler of
+a mirror is a control batch with the time of the copy, which is later than the records around it. So for a mirror ListOffsets
+may return an earlier offset than for the source, but never a later offset (a matching record is itself a matching entry).
+Therefore the search starts at the result of ListOffsets and reads on to the first matching record. Only batch headers are read
+until a batch may hold it.
 
-Where the moment lies before the copy began, the first filler of the log is not older, and the search begins there. It is
-bounded by ``budget_s`` and returns how far it has come.
+If the timestamp is before the start of the copy, the first filler of the log matches, and the search starts there. The search
+is limited by ``budget_s`` and returns how far it got.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _NO_SUCH_OFFSET = -1
 
 @dataclass(slots=True)
 class _Search:
-    """The search in one partition; ``at`` is the next offset to read."""
+    """The search in a partition; ``at`` is the next offset to read."""
 
     partition: int
     at: int
     end: int
     found: tuple[int, int] | None = None  # offset and timestamp
     reads: int = 0
-    aborting: set[int] = field(default_factory=set)  # producers whose open transaction is aborted
+    aborting: set[int] = field(default_factory=set)  # producer ids whose open transaction will be aborted
 
     @property
     def is_complete(self) -> bool:
@@ -63,10 +63,10 @@ class _Search:
 def offsets_for_time(
     address: ClusterAddress, topic: str, timestamp_ms: int, *, positions: Mapping[int, int], budget_s: float
 ) -> list[TimedOffset]:
-    """Look up, per partition, the first committed record that is not older than a moment.
+    """Return, per partition, the first committed record at or after a timestamp.
 
-    ``positions`` say where to continue a search that was not complete. Each partition is read once at least, so that every call
-    gets further.
+    ``positions`` are the offsets at which to continue an incomplete search. Each partition is read at least once, so that every
+    call makes progress.
     """
     deadline = time.monotonic() + budget_s
     with closing(Cluster(address)) as cluster, ExitStack() as stack:
@@ -98,7 +98,7 @@ def _begin(cluster: Cluster, topic: str, view: TopicView, *, timestamp_ms: int, 
 
 
 def _read_on(connection: Connection, topic: str, view: TopicView, search: _Search, *, timestamp_ms: int) -> None:
-    """Read one answer's batches; a small one first, since the record is most often near."""
+    """Read the batches of a response; a small response first, since the record is usually near."""
     leader = view.partitions[search.partition]
     error, aborted, records = read_committed(
         connection,

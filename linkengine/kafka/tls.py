@@ -1,4 +1,4 @@
-"""The TLS settings of a cluster address as Python's ``ssl`` wants them. Keys pass through a private temporary file."""
+"""The TLS settings of a cluster address as a Python ``ssl`` context. Keys pass through a private temporary file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 @lru_cache(maxsize=32)
 def client_context(address: ClusterAddress) -> ssl.SSLContext:
-    """Answer the TLS context of ``address``; raise MISCONFIGURATION_ERROR where a PEM cannot be read."""
+    """Return the TLS context of ``address``; raise MISCONFIGURATION_ERROR if a PEM cannot be read."""
     try:
         context = ssl.create_default_context(cadata=address.ssl_ca_pem or None)
         context.check_hostname = address.ssl_check_hostname
@@ -21,14 +21,14 @@ def client_context(address: ClusterAddress) -> ssl.SSLContext:
     except (ssl.SSLError, ValueError) as error:
         raise LinkEngineError(
             ErrorCode.MISCONFIGURATION_ERROR,
-            f"The TLS settings cannot be used ({error}). Give ssl.truststore.certificates, ssl.keystore.certificate.chain "
-            "and ssl.keystore.key as PEM text.",
+            f"The TLS settings cannot be used ({error}). Set ssl.truststore.certificates, ssl.keystore.certificate.chain "
+            "and ssl.keystore.key to PEM text.",
         ) from error
     return context
 
 
 def _load_identity(context: ssl.SSLContext, address: ClusterAddress) -> None:
-    # the ssl module reads certificates of clients from files only; the file is ours alone and gone at once
+    # The ssl module reads client certificates from files only; the file is readable by this user only and deleted at once.
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
         file.write(f"{address.ssl_key_pem}\n{address.ssl_certificate_pem}\n")
         file.flush()

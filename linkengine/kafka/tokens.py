@@ -1,7 +1,7 @@
-"""Bearer tokens for SASL OAUTHBEARER: fetched by a client's id and secret (RFC 6749 section 4.4, KIP-768), used until old.
+"""Bearer tokens for SASL OAUTHBEARER, fetched with client id and secret (RFC 6749 section 4.4, KIP-768) and cached.
 
-One token per endpoint and client serves all connections of a process. Must not know brokers. Messages never hold a secret or a
-token.
+One token per endpoint and client is used for all connections of a process. Must not know brokers. Messages never contain a
+secret or a token.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from linkengine.kafka.outbound import open_socket
 from linkengine.kafka.tls import client_context
 
 FETCH_TIMEOUT_S = 5.0
-MAX_ANSWER = 1 << 20  # bytes; a token is a few thousand
-USED_SHARE = 0.75  # of a token's life; less than of a session's (connection.py), so that its successor gets a new token
+MAX_ANSWER = 1 << 20  # bytes of a response; a token has a few thousand
+USED_SHARE = 0.75  # of a token's lifetime; less than of a session (connection.py), so that the next session has a new token
 LONGEST_LIFE_S = 30 * 86_400.0
-LIFE_UNKNOWN_S = 60.0  # of a token whose endpoint does not say
+LIFE_UNKNOWN_S = 60.0  # if the endpoint does not return expires_in
 _REFUSALS = frozenset({http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN})  # RFC 6749, 5.2
 _log = structlog.get_logger(__name__)
 _slots: dict[tuple[str, str, str, str], _Slot] = {}
@@ -42,44 +42,44 @@ class _Token:
 
 @dataclass(slots=True)
 class _Slot:
-    """The token of one endpoint, client and scope. An endpoint that is slow delays nothing but its own clients."""
+    """The token of an endpoint, client and scope. A slow endpoint delays only its own clients."""
 
-    lock: Lock = field(default_factory=Lock)  # the second of two connections waits for the first one's token
+    lock: Lock = field(default_factory=Lock)  # the second of two connections waits for the token of the first
     token: _Token | None = None
 
 
 class BearerTokens(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types here
-    """What kafka-python's OAUTHBEARER conversation asks for a token."""
+    """The token provider for kafka-python's OAUTHBEARER exchange."""
 
     def __init__(self, address: ClusterAddress) -> None:
         super().__init__()
         self._address = address
 
     def token(self) -> str:
-        """Answer a token that is still good; raise AUTHENTICATION_ERROR or TIMEOUT_ERROR where there is none to be had."""
+        """Return a valid token; raise AUTHENTICATION_ERROR or TIMEOUT_ERROR if there is none."""
         return bearer_token(self._address)
 
     def extensions(self) -> dict[str, str]:
-        """Answer what else the broker is told."""
+        """Return the SASL extensions."""
         return dict(self._address.oauth_extensions)
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection to a token endpoint: to an address that may be connected to, and to no other that it redirects to."""
+    """A connection to a token endpoint; only to permitted addresses, and without following redirects."""
 
     def __init__(self, url: TokenUrl, *, address: ClusterAddress) -> None:
         super().__init__(url.host, url.port, timeout=FETCH_TIMEOUT_S)
         self._address, self._tls = address, url.tls
 
     def connect(self) -> None:
-        """Open the socket; no proxy of the environment is used, since it would resolve the name itself."""
+        """Open the socket; proxies of the environment are ignored, since a proxy would resolve the name itself."""
         self.sock = open_socket(self.host, self.port, address=self._address, timeout_s=FETCH_TIMEOUT_S)
         if self._tls:
             self.sock = client_context(self._address).wrap_socket(self.sock, server_hostname=self.host)
 
 
 def bearer_token(address: ClusterAddress) -> str:
-    """Answer a token of ``address``'s client, from memory while it is good."""
+    """Return a token of ``address``'s client, from the cache while it is valid."""
     return _token(address).text
 
 
@@ -87,14 +87,14 @@ def _token(address: ClusterAddress) -> _Token:
     key = (address.oauth_token_url, address.sasl_username, address.sasl_password, address.oauth_scope)
     slot = _slots.setdefault(key, _Slot())
     with slot.lock:
-        known = slot.token
-        if known is None or known.use_until <= time.monotonic():
-            known = slot.token = _renewed(known, address)
-        return known
+        cached = slot.token
+        if cached is None or cached.use_until <= time.monotonic():
+            cached = slot.token = _renewed(cached, address)
+        return cached
 
 
 def _renewed(known: _Token | None, address: ClusterAddress) -> _Token:
-    """Return a new token, or the known one while it is valid if its endpoint returns none; not if it refuses the client."""
+    """Return a new token; if the endpoint returns none but does not refuse the client, the cached token while it is valid."""
     try:
         return _fetch(address)
     except LinkEngineError as error:
@@ -111,21 +111,23 @@ def librdkafka_token(address: ClusterAddress) -> tuple[str, float, str, dict[str
 
 
 def _fetch(address: ClusterAddress) -> _Token:
-    asked_at = time.monotonic()
-    answer = _ask(address)
-    text = answer.get("access_token")
+    requested_at = time.monotonic()
+    response_json = _request_token(address)
+    text = response_json.get("access_token")
     if not isinstance(text, str) or not text or not (text.isascii() and text.isprintable()):
-        raise _no_token(address, "the answer holds no access_token")
-    life = answer.get("expires_in")
-    life_s = min(float(life), LONGEST_LIFE_S) if isinstance(life, int | float) and 0 < life < 1 << 53 else LIFE_UNKNOWN_S
-    return _Token(text=text, use_until=asked_at + life_s * USED_SHARE, ends_at=asked_at + life_s)
+        raise _no_token(address, "the response has no access_token")
+    lifetime = response_json.get("expires_in")
+    lifetime_s = (
+        min(float(lifetime), LONGEST_LIFE_S) if isinstance(lifetime, int | float) and 0 < lifetime < 1 << 53 else LIFE_UNKNOWN_S
+    )
+    return _Token(text=text, use_until=requested_at + lifetime_s * USED_SHARE, ends_at=requested_at + lifetime_s)
 
 
-def _ask(address: ClusterAddress) -> dict[str, Any]:
-    """Return the endpoint's answer.
+def _request_token(address: ClusterAddress) -> dict[str, Any]:
+    """Return the endpoint's response as a JSON object.
 
-    What a user reads distinguishes two cases: the endpoint refused the client, or there was no token for another reason. A user
-    may name any URL, so the status of other services must not be readable through it; the log has the reason.
+    The error text distinguishes two cases: the endpoint refused the client, or there was no token for another reason. A user
+    may enter any URL, so the status of other services must not be readable through the text; the log has the reason.
     """
     url = parse_token_url(address.oauth_token_url)
     connection = _Connection(url, address=address)
@@ -136,12 +138,12 @@ def _ask(address: ClusterAddress) -> dict[str, Any]:
                 raise _refused(address, response.status)
             if response.status != http.HTTPStatus.OK:
                 raise _no_token(address, f"status {response.status}")
-            answer = json.loads(response.read(MAX_ANSWER))
+            response_json = json.loads(response.read(MAX_ANSWER))
     except (OSError, http.client.HTTPException, ValueError, RecursionError, OverflowError) as error:
         raise _no_token(address, f"{type(error).__name__}: {error}") from error
     finally:
         connection.close()
-    return answer if isinstance(answer, dict) else {}
+    return response_json if isinstance(response_json, dict) else {}
 
 
 def _body(address: ClusterAddress) -> bytes:
@@ -160,8 +162,8 @@ def _headers(address: ClusterAddress) -> dict[str, str]:
 
 def _refused(address: ClusterAddress, status: int) -> LinkEngineError:
     advice = (
-        f"refused client {address.sasl_username!r}. Correct clientId, clientSecret and scope in sasl.jaas.config; copying "
-        "continues automatically then."
+        f"refused client {address.sasl_username!r}. Correct clientId, clientSecret and scope in sasl.jaas.config; copying then "
+        "continues automatically."
     )
     return _failed(address, ErrorCode.AUTHENTICATION_ERROR, advice, reason=f"status {status}")
 

@@ -1,6 +1,6 @@
-"""Tells whether many topics carry their new configs, asking for these only: DescribeConfigs with keys (KIP-133, KIP-226).
+"""Check whether many topics show their new configs, reading only these: DescribeConfigs with keys (KIP-133, KIP-226).
 
-The admin client asks for all, some forty of each topic, which for a thousand topics keeps a broker busy for seconds.
+The admin client reads all configs, about forty per topic, which for a thousand topics keeps a broker busy for seconds.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _HIDDEN = (KafkaCode.TOPIC_AUTHORIZATION_FAILED, KafkaCode.CLUSTER_AUTHORIZATION
 
 
 def not_shown(cluster: Cluster, changes: Mapping[str, ConfigChange]) -> dict[str, ConfigChange]:
-    """Answer the changes that the broker we ask does not carry yet; one request per 500 topics."""
+    """Return the changes that the queried broker does not show yet; a request per 500 topics."""
     left: dict[str, ConfigChange] = {}
     rest = iter(changes.items())
     while batch := dict(islice(rest, PER_REQUEST)):
-        present, hidden = _own(cluster, {topic: [*one.values, *one.deletions] for topic, one in batch.items()})
-        readable = {topic: one for topic, one in batch.items() if topic not in hidden}  # hidden: waiting would show nothing
-        left |= {topic: one for topic, one in readable.items() if not carries(present.get(topic, {}), one)}
+        present, hidden = _own(cluster, {topic: [*change.values, *change.deletions] for topic, change in batch.items()})
+        readable = {topic: change for topic, change in batch.items() if topic not in hidden}  # hidden: waiting shows nothing
+        left |= {topic: change for topic, change in readable.items() if not carries(present.get(topic, {}), change)}
     return left
 
 
@@ -50,10 +50,10 @@ def _own(cluster: Cluster, wanted: Mapping[str, Iterable[str]]) -> tuple[dict[st
     return cluster.call_any(build, response=DescribeConfigsResponse, read=_read_own)
 
 
-def _read_own(answer: Any) -> tuple[dict[str, dict[str, str]], set[str]]:
+def _read_own(response: Any) -> tuple[dict[str, dict[str, str]], set[str]]:
     found: dict[str, dict[str, str]] = {}
     hidden: set[str] = set()
-    for topic in answer.results:
+    for topic in response.results:
         if topic.error_code in _HIDDEN:
             hidden.add(topic.resource_name)
         elif topic.error_code and topic.error_code not in _UNKNOWN:

@@ -1,4 +1,4 @@
-"""Topics and their leaders as brokers show them, and what the views of several brokers are worth together. Pure."""
+"""Topics and their leaders in the metadata of brokers, and how the metadata of several brokers is combined. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from linkengine.kafka.codes import BrokerError, KafkaCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """Who leads a partition, as of one leader epoch. ``broker`` is -1 while there is none."""
+    """The leader of a partition in a leader epoch. ``broker`` is -1 while there is none."""
 
     broker: int
     epoch: int
@@ -22,7 +22,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
-    """A topic as metadata shows it; ``error`` is Kafka's code, 0 where all is well."""
+    """A topic in the metadata of a broker; ``error`` is Kafka's error code, 0 for success."""
 
     topic_id: bytes  # 16 bytes, zeros where the cluster has no topic ids
     partitions: dict[int, Leader]
@@ -34,7 +34,7 @@ class TopicView:
         return base64.urlsafe_b64encode(self.topic_id).decode().rstrip("=") if any(self.topic_id) else ""
 
     def by_leader(self) -> dict[int, dict[int, int]]:
-        """Answer the leader epochs by broker and partition; under -1 those of partitions without a leader."""
+        """Return the leader epochs by broker and partition; partitions without a leader are under -1."""
         found: dict[int, dict[int, int]] = {}
         for partition, leader in self.partitions.items():
             found.setdefault(leader.broker, {})[partition] = leader.epoch
@@ -43,58 +43,61 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What all brokers of a cluster together know.
+    """The combined metadata of all brokers of a cluster.
 
-    ``given_up``: brokers that another one does not name any more. Such a one is down, or cut off from the controllers and
-    answers as if nothing had happened. May be wrong for a moment: whoever asks has to ask for the leaders then.
+    ``given_up`` are brokers that another broker no longer lists. Such a broker is down, or cut off from the controllers and
+    responding as before. The set may be wrong for a moment, so the caller then has to query the leaders.
     """
 
     topics: dict[str, TopicView]  # with the newest leaders
-    complete: bool  # every broker ever heard of has answered: then none knows of a newer leader
+    complete: bool  # every broker ever listed has responded, so none knows of a newer leader
     given_up: set[int]
-    topic_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by name, as any broker has it
-    strangers: bool = False  # as many bootstrap servers as there are brokers are silent, and nobody names them
-    mute: tuple[str, ...] = ()  # those of them that take connections and answer nothing: no old names, but frozen machines
+    topic_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by name, as known by any broker
+    strangers: bool = False  # at least as many bootstrap servers as brokers are silent and listed by no broker
+    mute: tuple[str, ...] = ()  # those of them that accept connections and do not respond: not old names, but frozen machines
 
     @property
     def everywhere(self) -> bool:
-        """Whether what is told can be the last word: a mirror that fails by it does not come back by itself."""
+        """True if a mirror may be failed by this survey, which is final: a failed mirror is not resumed automatically."""
         return self.complete and not self.strangers
 
     def check_complete(self, what: str) -> None:
-        """Raise TIMEOUT_ERROR where a broker is silent that may know better, so that ``what`` cannot be told."""
+        """Raise TIMEOUT_ERROR if a silent broker may know better, so that it is unknown whether ``what``."""
         if not self.complete:
             raise LinkEngineError(
                 ErrorCode.TIMEOUT_ERROR,
-                f"Not every broker of the cluster answers, so nobody can tell whether {what}. "
-                "Bring the brokers back or wait until the cluster has given them up.",
+                f"Not every broker of the cluster responds, so it is unknown whether {what}. "
+                "Bring the brokers back, or wait until the cluster has dropped them from its metadata.",
             )
         if self.mute:
             raise LinkEngineError(
                 ErrorCode.TIMEOUT_ERROR,
-                f"{', '.join(self.mute)} of bootstrap.servers takes connections and answers nothing, and no broker that "
-                f"answers names it: it may be frozen, and know better, so nobody can tell whether {what}. Bring it back, or "
-                "take it out of bootstrap.servers if it is no broker of this cluster any more.",
+                f"{', '.join(self.mute)} of bootstrap.servers accepts connections but does not respond, and no broker that "
+                f"responds lists it. It may be frozen and have newer data, so it is unknown whether {what}. Bring it back, or "
+                "remove it from bootstrap.servers if it is not a broker of this cluster any more.",
             )
 
 
 def view_of(topic: Any) -> TopicView:
-    """Read one topic of an answer to Metadata."""
-    partitions = {one.partition_index: Leader(broker=one.leader_id, epoch=one.leader_epoch) for one in topic.partitions}
+    """Return a topic of a Metadata response."""
+    partitions = {
+        partition.partition_index: Leader(broker=partition.leader_id, epoch=partition.leader_epoch)
+        for partition in topic.partitions
+    }
     topic_id = topic.topic_id.bytes if topic.topic_id else bytes(16)
     return TopicView(topic_id=topic_id, partitions=partitions, error=topic.error_code)
 
 
 def newest(views: Sequence[TopicView]) -> TopicView:
-    """Put views of one topic together: per partition the leader with the newest epoch.
+    """Combine the views of a topic: per partition, the leader with the highest leader epoch.
 
-    A broker that lags behind may still show a topic that was deleted, under the name of the one that was created since, and
-    with epochs that had grown: what counts is the topic that most of them show. Where there is none, LEADER_NOT_AVAILABLE.
+    A stale broker may still show a deleted topic under the name of the topic that was created since, with higher leader epochs.
+    So only the topic id that most brokers show counts. Without a majority the error is LEADER_NOT_AVAILABLE.
     """
     shown = [view for view in views if not view.error]
     if not shown:
         return views[0]
-    shown = [view for view in shown if any(view.topic_id)] or shown  # a broker that is upgraded may not know ids yet
+    shown = [view for view in shown if any(view.topic_id)] or shown  # during an upgrade, a broker may not have topic ids yet
     (topic_id, most), *others = Counter(view.topic_id for view in shown).most_common(2)
     if others and others[0][1] == most:
         return TopicView(topic_id=bytes(16), partitions={}, error=KafkaCode.LEADER_NOT_AVAILABLE)
@@ -110,12 +113,12 @@ def newest(views: Sequence[TopicView]) -> TopicView:
 
 
 def topic_ids(views: Sequence[TopicView]) -> frozenset[str]:
-    """List the ids under which brokers know a topic: none where it is gone, two while one of them answers from old metadata."""
+    """Return the ids under which brokers know a topic: none if it is gone, two while a broker returns old metadata."""
     return frozenset(view.topic_id_text for view in views if not view.error)
 
 
 def locate(topics: dict[str, TopicView], topic: str, partition: int) -> tuple[Leader, bytes]:
-    """Answer leader and topic id; raise BrokerError with Kafka's code, or TIMEOUT_ERROR while there is no leader."""
+    """Return leader and topic id; raise BrokerError with Kafka's code, or TIMEOUT_ERROR while there is no leader."""
     view = topics.get(topic)
     if view is None or view.error:
         raise BrokerError(view.error if view else 3, f"Topic {topic!r} cannot be used")

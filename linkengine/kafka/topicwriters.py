@@ -1,10 +1,10 @@
-"""The transactional producers of topics: DescribeProducers at the leaders, ListTransactions at every broker (KIP-664).
+"""Find the transactional producers of topics: DescribeProducers at the leaders, ListTransactions at every broker (KIP-664).
 
 A leader lists every producer id that wrote to a partition and has not expired (``producer.id.expiration.ms``, a day by
-default), and whether a transaction of it is open there. A coordinator lists the transactional ids of producer ids, but only
-those that the principal may describe, and without an error for the others. So an id that a broker does not list belongs to an
-idempotent producer or to a transactional one that is hidden. DescribeTransactions of an id that does not exist shows whether
-any may be hidden. Blocking. FindCoordinator is not used, because it would create the topic of the coordinators.
+default), and whether it has an open transaction there. A coordinator lists the transactional ids of producer ids, but only
+those that the principal may describe, without an error for the others. So a producer id that no coordinator lists belongs to
+an idempotent producer or to a hidden transactional producer. DescribeTransactions of an id that does not exist shows whether
+ids may be hidden. Blocking. FindCoordinator is not used, because it would create the transaction coordinators' internal topic.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ def transactional_writers(address: ClusterAddress, topics: Sequence[str]) -> dic
 def _writers(producers: _Producers, names: dict[int, str], *, hidden: bool) -> TransactionalWriters:
     named = {names[producer]: is_open for producer, is_open in producers.items() if producer in names}
     unnamed = [is_open for producer, is_open in producers.items() if producer not in names]
-    theirs = {name: is_open for name, is_open in named.items() if not name.startswith(TRANSACTIONAL_ID_PREFIX)}
+    foreign = {name: is_open for name, is_open in named.items() if not name.startswith(TRANSACTIONAL_ID_PREFIX)}
     return TransactionalWriters(
-        ids=tuple(sorted(theirs)),
-        open_ids=tuple(sorted(name for name, is_open in theirs.items() if is_open)),
+        ids=tuple(sorted(foreign)),
+        open_ids=tuple(sorted(name for name, is_open in foreign.items() if is_open)),
         unnamed_open=sum(unnamed),
         complete=not (unnamed and hidden),
     )
 
 
 def _producers(cluster: Cluster, topic: str, view: TopicView | None) -> _Producers | None:
-    """Return the producers of a topic, None if one of its leaders does not list them."""
+    """Return the producers of a topic, None if a leader does not list them."""
     if view is None or view.error or not view.partitions:
         return None
     found: _Producers = {}
     for broker, partitions in view.by_leader().items():
         try:
             parts = cluster.call(
-                broker, _ask_producers(topic, partitions), response=DescribeProducersResponse, read=_read_parts
+                broker, _describe_producers_request(topic, partitions), response=DescribeProducersResponse, read=_read_parts
             )
         except LinkEngineError:
             return None
@@ -78,32 +78,35 @@ def _producers(cluster: Cluster, topic: str, view: TopicView | None) -> _Produce
     return found
 
 
-def _ask_producers(topic: str, partitions: Iterable[int]) -> Callable[[Connection], Any]:
+def _describe_producers_request(topic: str, partitions: Iterable[int]) -> Callable[[Connection], Any]:
     def build(connection: Connection) -> Any:
         version = connection.version_for(DescribeProducersRequest.API_KEY, highest=0)
-        asked = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=list(partitions))
-        return DescribeProducersRequest(version=version, topics=[asked])
+        topic_request = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=list(partitions))
+        return DescribeProducersRequest(version=version, topics=[topic_request])
 
     return build
 
 
-def _read_parts(answer: Any) -> list[tuple[int, list[tuple[int, bool]]]]:
+def _read_parts(response: Any) -> list[tuple[int, list[tuple[int, bool]]]]:
     return [
-        (part.error_code, [(one.producer_id, one.current_txn_start_offset >= 0) for one in part.active_producers or ()])
-        for topic in answer.topics
+        (
+            part.error_code,
+            [(producer.producer_id, producer.current_txn_start_offset >= 0) for producer in part.active_producers or ()],
+        )
+        for topic in response.topics
         for part in topic.partitions
     ]
 
 
 def _transactional_ids(cluster: Cluster, producers: list[int]) -> dict[int, str]:
-    """Return the transactional ids that coordinators show, by producer id; raise if a broker does not answer."""
+    """Return the transactional ids that coordinators show, by producer id; raise if a broker does not respond."""
 
     def build(connection: Connection) -> Any:
         version = connection.version_for(ListTransactionsRequest.API_KEY, highest=0)
         return ListTransactionsRequest(version=version, state_filters=[], producer_id_filters=producers)
 
-    def read(answer: Any) -> tuple[int, dict[int, str]]:
-        return answer.error_code, {one.producer_id: str(one.transactional_id) for one in answer.transaction_states}
+    def read(response: Any) -> tuple[int, dict[int, str]]:
+        return response.error_code, {state.producer_id: str(state.transactional_id) for state in response.transaction_states}
 
     found: dict[int, str] = {}
     for broker in cluster.brokers():
@@ -121,8 +124,8 @@ def _may_be_hidden(cluster: Cluster) -> bool:
         version = connection.version_for(DescribeTransactionsRequest.API_KEY, highest=0)
         return DescribeTransactionsRequest(version=version, transactional_ids=[f"none-{secrets.token_hex(16)}"])
 
-    def read(answer: Any) -> int:
-        code: int = answer.transaction_states[0].error_code
+    def read(response: Any) -> int:
+        code: int = response.transaction_states[0].error_code
         return code
 
     found = cluster.call_any(build, response=DescribeTransactionsResponse, read=read)

@@ -1,9 +1,9 @@
-"""Empty transactions: one transaction that adds a partition, writes nothing and ends leaves exactly one marker there.
+"""Empty transactions: a transaction that adds a partition, writes nothing and ends leaves exactly one marker there.
 
-The way to fill an offset where a destination refuses WriteTxnMarkers (KIP-98; read back with DescribeTransactions, KIP-664).
-EndTxn is asked in version 3 or older, in which the producer epoch stays (KIP-890 raises it from version 5 on). A marker is
-written after EndTxn was answered, and once more where the coordinator moves or gets no answer; so a marker counts as written
-when the coordinator says that the transaction is complete, not when the log's end shows it. Blocking.
+Used to fill an offset if a destination refuses WriteTxnMarkers (KIP-98; its state is read with DescribeTransactions, KIP-664).
+EndTxn is sent in version 3 or older, which keeps the producer epoch (KIP-890 raises it from version 5 on). The coordinator
+writes a marker after it has responded to EndTxn, and once more if the coordinator moves or receives no response. So a marker
+counts as written when the coordinator reports the transaction as complete, not when the log end shows it. Blocking.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.connection import Connection
 
-PATIENCE_S = 15.0  # for a coordinator to be there and to finish what it is doing
+PATIENCE_S = 15.0  # wait for a coordinator to be available and to finish the previous transaction
 PAUSE_S = 0.02
-COMPLETION_S = 30.0  # for a coordinator to have the marker that it has promised written and replicated
+COMPLETION_S = 30.0  # wait until the promised marker is written and replicated
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.002, 0.1
-TRANSACTION_TIMEOUT_MS = 60_000  # after which the coordinator aborts what a dead owner left open
-_TRANSACTION = 1  # type of a coordinator
+TRANSACTION_TIMEOUT_MS = 60_000  # after which the coordinator aborts a transaction that a dead owner left open
+_TRANSACTION = 1  # coordinator type
 _FINISHED = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 _OPEN = "Ongoing"
 _COORDINATOR_MOVED = frozenset(
     {KafkaCode.COORDINATOR_NOT_AVAILABLE, KafkaCode.NOT_COORDINATOR, KafkaCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
-_LATER = _COORDINATOR_MOVED | {KafkaCode.CONCURRENT_TRANSACTIONS}
+_RETRIABLE = _COORDINATOR_MOVED | {KafkaCode.CONCURRENT_TRANSACTIONS}
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionalProducer:
-    """Producer id and epoch of a transactional id, as its coordinator knows them."""
+    """Producer id and epoch of a transactional id, from its coordinator."""
 
     producer_id: int
     epoch: int
 
 
 class EmptyTransactions:
-    """The transactions of one transactional id, one at a time."""
+    """The transactions of a transactional id, in sequence."""
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self._cluster = cluster
@@ -61,43 +61,43 @@ class EmptyTransactions:
         self._coordinator: int | None = None
 
     def look(self) -> TransactionalProducer | None:
-        """Answer the producer if there is one and nothing of it is under way; None otherwise. Changes nothing."""
+        """Return the producer if it exists and has no transaction in progress; None otherwise. Changes nothing."""
         state = self._describe()
         if not _is_finished(state) or state.producer_id < 0:
             return None
         return TransactionalProducer(producer_id=state.producer_id, epoch=state.producer_epoch)
 
     def open_in(self, *, topic: str, partition: int) -> TransactionalProducer | None:
-        """Answer whose transaction was begun in the partition and not ended, if any. Changes nothing."""
+        """Return the producer if it has an open transaction in the partition, else None. Changes nothing."""
         state = self._describe()
         if state is None or state.transaction_state != _OPEN:
             return None
-        there = any(one.topic == topic and partition in one.partitions for one in state.topics)
-        return TransactionalProducer(producer_id=state.producer_id, epoch=state.producer_epoch) if there else None
+        has_partition = any(topic_state.topic == topic and partition in topic_state.partitions for topic_state in state.topics)
+        return TransactionalProducer(producer_id=state.producer_id, epoch=state.producer_epoch) if has_partition else None
 
     def commit(self, producer: TransactionalProducer) -> None:
-        """Commit what is open: one COMMIT marker, where ``settle`` would leave an ABORT marker."""
-        self._patiently(lambda: self._end(producer, commit=True), what="end")
+        """Commit the open transaction: a COMMIT marker, while ``settle`` would leave an ABORT marker."""
+        self._with_retry(lambda: self._end(producer, commit=True), what="end")
 
     def _describe(self) -> Any:
         def build(connection: Connection) -> Any:
             version = connection.version_for(DescribeTransactionsRequest.API_KEY, highest=0)
             return DescribeTransactionsRequest(version=version, transactional_ids=[self._id])
 
-        def ask() -> tuple[int, Any]:
-            return self._ask(build, response=DescribeTransactionsResponse, read=_read_state)
+        def request() -> tuple[int, Any]:
+            return self._send_request(build, response=DescribeTransactionsResponse, read=_read_state)
 
         try:
-            return self._patiently(ask, what="be described")
+            return self._with_retry(request, what="be described")
         except BrokerError as error:
             if error.kafka_code == KafkaCode.TRANSACTIONAL_ID_NOT_FOUND:
                 return None
             raise
 
     def settle(self) -> TransactionalProducer:
-        """Raise the epoch: earlier owners are refused from now on, and what they left open is aborted and written.
+        """Raise the producer epoch: previous owners are fenced, and transactions that they left open are aborted.
 
-        An open transaction with a partition in it leaves one ABORT marker there before this answers.
+        An open transaction with a partition in it has left an ABORT marker there when this returns.
         """
 
         def build(connection: Connection) -> Any:
@@ -106,20 +106,22 @@ class EmptyTransactions:
                 version=version, transactional_id=self._id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
             )
 
-        def ask() -> tuple[int, Any]:
-            return self._ask(build, response=InitProducerIdResponse, read=lambda answer: (answer.error_code, answer))
+        def request() -> tuple[int, Any]:
+            return self._send_request(
+                build, response=InitProducerIdResponse, read=lambda response: (response.error_code, response)
+            )
 
-        found = self._patiently(ask, what="begin")
+        found = self._with_retry(request, what="begin")
         return TransactionalProducer(producer_id=found.producer_id, epoch=found.producer_epoch)
 
     def mark(self, producer: TransactionalProducer, *, topic: str, partition: int, commit: bool) -> None:
-        """Have one marker written. After any error but a refusal at the first step the outcome is open until ``settle``."""
-        self._patiently(lambda: self._add(producer, topic=topic, partition=partition), what="take in a partition")
-        self._patiently(lambda: self._end(producer, commit=commit), what="end")
+        """Write a marker. After any error except a refusal of the first step, the outcome is unknown until ``settle``."""
+        self._with_retry(lambda: self._add(producer, topic=topic, partition=partition), what="add a partition")
+        self._with_retry(lambda: self._end(producer, commit=commit), what="end")
         self._await_completion()
 
     def _await_completion(self) -> None:
-        """Wait until the marker is not written again: before, one more of it may come between what follows."""
+        """Wait until the marker cannot be written again: until then, a second marker may land between later records."""
         pause_s, deadline = FIRST_LOOK_S, time.monotonic() + COMPLETION_S
         while not _is_finished(self._describe()):
             if time.monotonic() > deadline:
@@ -140,7 +142,7 @@ class EmptyTransactions:
                 v3_and_below_topics=[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[partition])],
             )
 
-        return self._ask(build, response=AddPartitionsToTxnResponse, read=_read_added), None
+        return self._send_request(build, response=AddPartitionsToTxnResponse, read=_read_added), None
 
     def _end(self, producer: TransactionalProducer, *, commit: bool) -> tuple[int, None]:
         def build(connection: Connection) -> Any:
@@ -153,9 +155,9 @@ class EmptyTransactions:
                 committed=commit,
             )
 
-        return self._ask(build, response=EndTxnResponse, read=_read_error), None
+        return self._send_request(build, response=EndTxnResponse, read=_read_error), None
 
-    def _ask(self, build: Callable[[Connection], Any], *, response: Any, read: Callable[[Any], _T]) -> _T:
+    def _send_request(self, build: Callable[[Connection], Any], *, response: Any, read: Callable[[Any], _T]) -> _T:
         if self._coordinator is None:
             self._coordinator = self._find_coordinator()
         try:
@@ -164,14 +166,14 @@ class EmptyTransactions:
             self._coordinator = None
             raise
 
-    def _patiently(self, ask: Callable[[], tuple[int, _T]], *, what: str) -> _T:
-        """Ask until the coordinator is there and done with what came before; raise BrokerError for anything else."""
+    def _with_retry(self, request: Callable[[], tuple[int, _T]], *, what: str) -> _T:
+        """Repeat the request until the coordinator is available and idle; raise BrokerError for any other error."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            error, answer = ask()
+            error, result = request()
             if not error:
-                return answer
-            if error not in _LATER or time.monotonic() > deadline:
+                return result
+            if error not in _RETRIABLE or time.monotonic() > deadline:
                 raise BrokerError(error, f"A transaction that fills an offset cannot {what}")
             if error in _COORDINATOR_MOVED:
                 self._coordinator = None
@@ -182,7 +184,7 @@ class EmptyTransactions:
             version = connection.version_for(FindCoordinatorRequest.API_KEY, highest=3, lowest=1)
             return FindCoordinatorRequest(version=version, key=self._id, key_type=_TRANSACTION)
 
-        def ask() -> tuple[int, int]:
+        def request() -> tuple[int, int]:
             return self._cluster.call(
                 self._any_broker(),
                 build,
@@ -191,8 +193,8 @@ class EmptyTransactions:
             )
 
         deadline = time.monotonic() + PATIENCE_S
-        while True:  # the first transaction of a cluster creates the coordinators' topic
-            error, node = ask()
+        while True:  # the first transaction of a cluster creates the coordinators' internal topic
+            error, node = request()
             if not error:
                 return node
             if error not in _COORDINATOR_MOVED or time.monotonic() > deadline:
@@ -205,20 +207,20 @@ class EmptyTransactions:
         return self._cluster.brokers()[0]
 
 
-def _read_state(answer: Any) -> tuple[int, Any]:
-    state = answer.transaction_states[0]
-    for topic in state.topics:  # what is looked at later
+def _read_state(response: Any) -> tuple[int, Any]:
+    state = response.transaction_states[0]
+    for topic in state.topics:  # these fields are read later, outside of the guard
         set(topic.partitions)
     return state.error_code, state
 
 
-def _read_added(answer: Any) -> int:
-    code: int = answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+def _read_added(response: Any) -> int:
+    code: int = response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
     return code
 
 
-def _read_error(answer: Any) -> int:
-    code: int = answer.error_code
+def _read_error(response: Any) -> int:
+    code: int = response.error_code
     return code
 
 

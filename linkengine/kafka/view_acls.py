@@ -1,4 +1,4 @@
-"""List, create and delete ACLs in Kafka's words; functions over a session. The guards of mirrors are ``admin_acls``'."""
+"""List, create and delete ACLs with Kafka's own names; functions over an AdminSession. Mirror guards are in ``admin_acls``."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _Word = TypeVar("_Word", bound=Enum)
 
 
 def matching(session: AdminSession, wanted: AclRule) -> list[AclRule]:
-    """List the ACLs that a filter matches; raise SECURITY_DISABLED_ERROR or AUTHORIZATION_ERROR where none can be seen."""
-    return sorted((_rule(one) for one in shown(session, _filter(wanted), what="list ACLs")), key=_order)
+    """Return the ACLs that a filter matches; raise SECURITY_DISABLED_ERROR or AUTHORIZATION_ERROR if they cannot be read."""
+    return sorted((_rule(binding) for binding in shown(session, _filter(wanted), what="list ACLs")), key=_order)
 
 
 def create(session: AdminSession, rules: Iterable[AclRule]) -> None:
-    """Create ACLs; those that exist stay."""
+    """Create ACLs; existing ones stay."""
     bindings = [_binding(rule) for rule in rules]
     session.all(lambda client: client.create_acls(bindings, request_timeout=REQUEST_TIMEOUT_S), what="create ACLs")
 
 
 def delete(session: AdminSession, wanted: AclRule) -> list[AclRule]:
-    """Delete the ACLs that a filter matches, and list them."""
+    """Delete the ACLs that a filter matches; return them."""
     found = session.all(
         lambda client: client.delete_acls([_filter(wanted)], request_timeout=REQUEST_TIMEOUT_S), what="delete ACLs"
     )
-    return sorted((_rule(one) for deleted in found.values() for one in deleted), key=_order)
+    return sorted((_rule(binding) for deleted in found.values() for binding in deleted), key=_order)
 
 
 def _binding(rule: AclRule) -> AclBinding:
     for word in (rule.resource_type, rule.pattern_type, rule.operation, rule.permission):
         if word in (_ANY, "MATCH", "UNKNOWN"):
-            raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, f"{word} is a word of filters. Say exactly what the ACL is.")
+            raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, f"{word} is allowed in filters only. Set an exact value.")
     return AclBinding(*_fields(rule))
 
 
@@ -74,7 +74,7 @@ def _word(kind: type[_Word], name: str, *, shown: str = "") -> _Word:
     except KeyError:
         found = kind["UNKNOWN"]
     if found.name == "UNKNOWN":
-        raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, f"{shown or name} cannot be used in ACLs here.")
+        raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, f"{shown or name} is not supported in ACLs.")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Look at brokers as REST shows them: who is there, their configs, the replicas they hold, partitions that are being moved."""
+"""Brokers as the REST API shows them: configs, the replicas they hold, partitions that are being reassigned."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ _TIMEOUT_MS = int(REQUEST_TIMEOUT_S * 1000)
 
 
 def brokers(session: AdminSession) -> list[BrokerView]:
-    """List the brokers that are there now, by their id."""
+    """Return the brokers that are up, by id."""
     found = session.one(lambda client: client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S), what="list the brokers")
-    rows = [BrokerView(broker=one.id, host=one.host, port=one.port, rack=one.rack or None) for one in found.nodes]
-    return sorted(rows, key=lambda one: one.broker)
+    rows = [BrokerView(broker=node.id, host=node.host, port=node.port, rack=node.rack or None) for node in found.nodes]
+    return sorted(rows, key=lambda row: row.broker)
 
 
 def configs(session: AdminSession, broker: int) -> list[ConfigView]:
-    """Read the configs of a broker by name."""
+    """Return the configs of a broker by name."""
     resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
     found = session.all(
         lambda client: client.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S),
         what=f"describe the configs of broker {broker}",
     )
     entries: Mapping[str, ConfigEntry] = next(iter(found.values()))
-    return [view_topics.config_view(entries[one]) for one in sorted(entries)]
+    return [view_topics.config_view(entries[name]) for name in sorted(entries)]
 
 
 def common_configs(session: AdminSession) -> list[ConfigView]:
-    """Read what was set for all brokers at run time. Any broker names it beside its own configs."""
+    """Return the dynamic configs of all brokers (cluster-wide defaults). Any broker lists them besides its own configs."""
     first = brokers(session)[0].broker
-    return [found for one in configs(session, first) if (found := _set_for_all(one)) is not None]
+    return [found for config in configs(session, first) if (found := _set_for_all(config)) is not None]
 
 
 def _set_for_all(config: ConfigView) -> ConfigView | None:
-    common = next((one for one in config.synonyms if one.source == FOR_ALL), None)
+    common = next((synonym for synonym in config.synonyms if synonym.source == FOR_ALL), None)
     if common is None:
         return config if config.source == FOR_ALL else None
     value = None if config.is_sensitive else common.value
@@ -55,19 +55,19 @@ def _set_for_all(config: ConfigView) -> ConfigView | None:
 
 
 def replicas(session: AdminSession, broker: int) -> list[HeldReplica]:
-    """List what a broker holds, by topic and partition, from one look at the metadata."""
+    """Return the replicas on a broker, by topic and partition, from a metadata request."""
     found = session.direct(lambda client: client.list_topics(timeout=REQUEST_TIMEOUT_S), what="list the topics")
     held = [
-        HeldReplica(topic=topic, partition=number, leader=one.leader == broker, in_sync=broker in one.isrs)
+        HeldReplica(topic=topic, partition=number, leader=partition.leader == broker, in_sync=broker in partition.isrs)
         for topic, described in found.topics.items()
-        for number, one in described.partitions.items()
-        if broker in one.replicas
+        for number, partition in described.partitions.items()
+        if broker in partition.replicas
     ]
-    return sorted(held, key=lambda one: (one.topic, one.partition))
+    return sorted(held, key=lambda replica: (replica.topic, replica.partition))
 
 
 def reassignments(address: ClusterAddress, topic: str | None) -> list[ReassignmentView]:
-    """List the partitions that are being moved; any broker hands the request to the controller (KIP-455)."""
+    """Return the partitions that are being reassigned; any broker forwards the request to the controller (KIP-455)."""
     cluster = Cluster(address)
     try:
         views = cluster.topics([topic] if topic else [])  # learns the brokers
@@ -85,10 +85,10 @@ def reassignments(address: ClusterAddress, topic: str | None) -> list[Reassignme
         cluster.close()
 
 
-def _read_reassignments(answer: Any) -> list[ReassignmentView]:
-    if answer.error_code:
-        raise BrokerError(answer.error_code, "Partitions that are being moved cannot be listed")
-    return [_moving(one.name, part) for one in answer.topics for part in one.partitions]
+def _read_reassignments(response: Any) -> list[ReassignmentView]:
+    if response.error_code:
+        raise BrokerError(response.error_code, "Partitions that are being reassigned cannot be listed")
+    return [_moving(topic.name, part) for topic in response.topics for part in topic.partitions]
 
 
 def _numbers(topic: str, view: TopicView) -> list[int]:

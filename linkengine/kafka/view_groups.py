@@ -1,8 +1,8 @@
-"""Consumer groups with their members, and how far they are behind; functions over a cluster. Changes nothing.
+"""Consumer groups with their members and lag; functions over a Cluster. Read-only.
 
-Spoken on the wire: librdkafka ends every name at its first NUL character, refuses the empty name with an error for the whole
-list, and describes no group whose members it cannot parse. Groups of the classic protocol come from DescribeGroups; those that
-it does not find from ConsumerGroupDescribe (KIP-848), which kafka-python does not have yet.
+Uses the wire protocol: librdkafka cuts every name at its first NUL character, refuses the empty name with an error for the
+whole list, and describes no group whose members it cannot parse. Groups of the classic protocol come from DescribeGroups;
+groups that it does not find come from ConsumerGroupDescribe (KIP-848), which kafka-python does not have yet.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from linkengine.kafka.wire import (
 
 _CONSUMER_PROTOCOLS = ("consumer", "")  # "": offsets were committed without members
 _NOT_THERE = frozenset({KafkaCode.GROUP_ID_NOT_FOUND, KafkaCode.UNSUPPORTED_VERSION})
-_DEAD = "DEAD"  # the state in which brokers describe a group that does not exist
+_DEAD = "DEAD"  # the state of a group that does not exist
 _UNKNOWN = "UNKNOWN"
 _WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
-Described = GroupView | None  # None: there is no such group
+Described = GroupView | None  # None: the group does not exist
 
 
 def groups(cluster: Cluster) -> tuple[list[GroupView], str]:
-    """Describe every consumer group the principal may see, by name; the text says why groups may be missing ("": none are).
+    """Return every consumer group that the principal may describe, by name, and why groups may be missing ("": none are).
 
-    A group that cannot be described is listed with the state UNKNOWN and the reason.
+    A group that cannot be described has the state UNKNOWN and the error.
     """
     listed, incomplete = list_groups(cluster)
     wanted = {name: group for name, group in listed.items() if not group.kind or group.kind in KINDS}
@@ -55,12 +55,12 @@ def groups(cluster: Cluster) -> tuple[list[GroupView], str]:
 
 
 def described(cluster: Cluster, names: Iterable[str]) -> dict[str, Described | LinkEngineError]:
-    """Describe the named groups: None for those that do not exist, an error for those that cannot be described."""
+    """Return the named groups: None for those that do not exist, an error for those that cannot be described."""
     return at_coordinators(cluster, names, _describe)
 
 
 def lags(group: GroupView, committed: Mapping[Place, Committed], ends: Mapping[Place, int]) -> list[LagView]:
-    """Compare what a group has committed with the ends of the partitions, which are None where they cannot be read."""
+    """Return the lag of a group per partition; the log end is None if it cannot be read."""
     readers = {place: member for member in group.members for place in member.assigned}
     return [_lag(place, committed[place].offset, ends.get(place), readers.get(place)) for place in sorted(committed)]
 
@@ -105,8 +105,8 @@ def _describe_classic(cluster: Cluster, broker: int, names: Sequence[str]) -> di
     return cluster.call(broker, build, response=DescribeGroupsResponse, read=_read_classic)
 
 
-def _read_classic(answer: Any) -> dict[str, Described | LinkEngineError]:
-    return {found.group_id: _classic(found) for found in answer.groups}
+def _read_classic(response: Any) -> dict[str, Described | LinkEngineError]:
+    return {found.group_id: _classic(found) for found in response.groups}
 
 
 def _classic(found: Any) -> Described | LinkEngineError:
@@ -126,20 +126,20 @@ def _classic(found: Any) -> Described | LinkEngineError:
         coordinator=-1,
         members=tuple(
             MemberView(
-                consumer_id=one.member_id,
-                client_id=one.client_id,
-                instance_id=one.group_instance_id,
-                assigned=_assigned(bytes(one.member_assignment or b"")),
+                consumer_id=member.member_id,
+                client_id=member.client_id,
+                instance_id=member.group_instance_id,
+                assigned=_assigned(bytes(member.member_assignment or b"")),
             )
-            for one in found.members
+            for member in found.members
         ),
     )
 
 
 def _assigned(data: bytes) -> tuple[Place, ...]:
-    """Read a ConsumerProtocolAssignment: version, then topics with their partitions. Empty where it is none.
+    """Return the partitions of a ConsumerProtocolAssignment: version, then topics with their partitions. Empty if invalid.
 
-    Members write it, and brokers do not check it.
+    The group members write it, and brokers do not validate it.
     """
     places: list[Place] = []
     at = _INT16.size
@@ -167,9 +167,9 @@ def _describe_consumer(cluster: Cluster, broker: int, names: Sequence[str]) -> d
     )
 
 
-def _read_consumer(answer: ConsumerGroupDescribeResponse) -> dict[str, Described | LinkEngineError]:
+def _read_consumer(response: ConsumerGroupDescribeResponse) -> dict[str, Described | LinkEngineError]:
     found: dict[str, Described | LinkEngineError] = {}
-    for error, view in answer.groups:
+    for error, view in response.groups:
         gone = error in _NOT_THERE or (not error and view.state == _DEAD)
         found[view.group_id] = None if gone else _refused(view.group_id, error) if error else view
     return found
@@ -181,7 +181,7 @@ class _Header:
 
 
 class ConsumerGroupDescribeRequest:
-    """ConsumerGroupDescribe version 0 (KIP-848) with what ``Connection.request`` uses of a request.
+    """ConsumerGroupDescribe version 0 (KIP-848), with the attributes that ``Connection.request`` uses of a request.
 
     Request: group ids, include authorized operations. Response: throttle time, groups; per group error code, error message,
     id, state, group epoch, assignment epoch, assignor, members, authorized operations; per member id, instance id, rack id,
@@ -194,7 +194,7 @@ class ConsumerGroupDescribeRequest:
     name = "ConsumerGroupDescribeRequest"
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Prepare a request for these groups."""
+        """Create a request for these groups."""
         self._names, self._correlation_id = list(names), 0
 
     def with_header(self, *, correlation_id: int, client_id: str) -> None:
@@ -214,14 +214,14 @@ class ConsumerGroupDescribeRequest:
 
 @dataclass(frozen=True)
 class ConsumerGroupDescribeResponse:
-    """The answer to a ConsumerGroupDescribeRequest: (error code, group) of each group."""
+    """The response to a ConsumerGroupDescribeRequest: (error code, group) of each group."""
 
     header: _Header
     groups: tuple[tuple[int, GroupView], ...]
 
     @classmethod
     def decode(cls, frame: bytes, *, version: int, header: bool) -> ConsumerGroupDescribeResponse:
-        """Read a response without its frame's size. Raises one of UNREADABLE where it is not one."""
+        """Decode a response without its frame size. Raises one of UNREADABLE if it is invalid."""
         assert version == ConsumerGroupDescribeRequest.API_VERSION
         assert header
         reader = Reader(memoryview(frame), 0)
@@ -278,7 +278,7 @@ def _read_assignment(reader: Reader) -> tuple[Place, ...]:
 
 
 def _state(word: str) -> str:
-    """Return Kafka's state in the words of its REST interface: PreparingRebalance becomes PREPARING_REBALANCE."""
+    """Return Kafka's state as its REST API spells it: PreparingRebalance becomes PREPARING_REBALANCE."""
     return _WORD_START.sub("_", word).upper() or _UNKNOWN
 
 

@@ -1,4 +1,4 @@
-"""Look at topics and their configs as REST shows them; functions over a session. Changes are ``admin_topics``'."""
+"""Topics and their configs as the REST API shows them; functions over an AdminSession. ``admin_topics`` changes topics."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 
 
 def partitions(session: AdminSession, topic: str) -> list[PartitionView]:
-    """Describe the partitions of a topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR if there is none."""
+    """Return the partitions of a topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR if it does not exist."""
     found = session.all(
         lambda client: client.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT_S),
         what=f"describe topic {topic!r}",
     )[topic]
-    return [_partition(one) for one in found.partitions]
+    return [_partition(partition) for partition in found.partitions]
 
 
 def configs(session: AdminSession, topic: str) -> list[ConfigView]:
-    """Read all configs of a topic, with where each value comes from, by name."""
+    """Return all configs of a topic by name, with the source of each value."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     found = session.all(
         lambda client: client.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S),
@@ -48,7 +48,7 @@ def create(
     configs: Mapping[str, str],
     validate_only: bool,
 ) -> None:
-    """Create a topic, or have it checked; None means the cluster's default."""
+    """Create a topic, or validate its creation only; None means the cluster's default."""
     new = NewTopic(topic, num_partitions=partitions or -1, replication_factor=replication_factor or -1, config=dict(configs))
     session.all(
         lambda client: client.create_topics(
@@ -59,7 +59,7 @@ def create(
 
 
 def check_configs(session: AdminSession, topic: str, change: ConfigChange) -> None:
-    """Have a change of configs checked by the cluster."""
+    """Validate a change of configs on the cluster."""
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in change.values.items()]
     entries += [ConfigEntry(name, "", incremental_operation=AlterConfigOpType.DELETE) for name in change.deletions]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
@@ -77,9 +77,10 @@ def _partition(found: Any) -> PartitionView:
 
 
 def config_view(entry: ConfigEntry) -> ConfigView:
-    """Present a config of a topic or broker; a secret keeps its value to itself."""
+    """Return the view of a config of a topic or broker; the value of a sensitive config is None."""
     synonyms = [
-        ConfigSynonym(name=one.name, value=one.value, source=_source(one.source)) for one in (entry.synonyms or {}).values()
+        ConfigSynonym(name=synonym.name, value=synonym.value, source=_source(synonym.source))
+        for synonym in (entry.synonyms or {}).values()
     ]
     return ConfigView(
         name=entry.name,

@@ -1,4 +1,4 @@
-"""Small pieces of Kafka's wire format for the requests whose bodies are too large for a general encoder.
+"""Kafka's wire format, for requests whose bodies are too large for a general encoder.
 
 Flexible versions (KIP-482): lengths are unsigned varints of length + 1 (0 is null), every struct ends with tagged fields.
 Request header version 2: api key int16, version int16, correlation id int32, client id (int16 length), tagged fields.
@@ -31,7 +31,7 @@ def uvarint(value: int) -> bytes:
     """Encode an unsigned varint: seven bits per byte, lowest first."""
     if value < 0x80:
         return _SINGLE[value]
-    if 0x4000 <= value < 0x200000:  # the size of a batch
+    if 0x4000 <= value < 0x200000:  # the usual size of a batch
         return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     out = bytearray()
     while value > 0x7F:
@@ -48,35 +48,35 @@ def compact_string(text: str) -> bytes:
 
 
 def request_frame(api_key: int, version: int, *, correlation_id: int, body: Sequence[Bytes]) -> list[Bytes]:
-    """Answer ``body`` with size and a flexible request header in front; nothing of the body is copied."""
+    """Return ``body`` with size and a flexible request header in front; nothing of the body is copied."""
     size = _REQUEST_HEADER.size - _SIZE.size + sum(map(len, body))
     header = _REQUEST_HEADER.pack(size, api_key, version, correlation_id, len(CLIENT_ID), CLIENT_ID, 0)
     return [header, *body]
 
 
-# What reading an answer ends in that is none: it is too short, its text is not UTF-8, a part is null, missing or not asked for.
+# Errors from decoding an invalid response: too short, text that is not UTF-8, or a part that is null, missing or unexpected.
 UNREADABLE = (
     struct.error, IndexError, KeyError, ValueError, TypeError, AttributeError, AssertionError, OverflowError, EOFError,
 )  # fmt: skip
-_VARINT_MAX_SHIFT = 63  # ten bytes; longer numbers would take ever more time
+_VARINT_MAX_SHIFT = 63  # ten bytes; longer numbers would take quadratic time
 
 
 class MalformedAnswerError(LinkEngineError):
-    """Bytes that are no answer to what was asked."""
+    """Bytes that are not a response to the request."""
 
     def __init__(self, what: str, *, peer: str = "") -> None:
         broker = f"Broker {peer}" if peer else "A broker"
         super().__init__(
             ErrorCode.MALFORMED_RESPONSE_ERROR,
-            f"{broker} sent an answer to {what} that cannot be read. Something on the way changes it, or what answers there is "
-            "not a Kafka broker. The connection is closed and the request repeated. If this stays, check bootstrap.servers, "
+            f"{broker} sent a response to {what} that cannot be read. A device on the network path changes it, or the server "
+            "is not a Kafka broker. The connection is closed and the request repeated. If this stays, check bootstrap.servers, "
             "security.protocol and the proxies or load balancers in between.",
         )
 
 
 @contextmanager
 def answer_of(what: str, *, peer: str = "") -> Iterator[None]:
-    """Raise MalformedAnswerError where what is read inside is not an answer to ``what``."""
+    """Convert decoding errors inside to MalformedAnswerError for the response to ``what``."""
     try:
         yield
     except UNREADABLE as error:
@@ -84,7 +84,7 @@ def answer_of(what: str, *, peer: str = "") -> Iterator[None]:
 
 
 class Reader:
-    """Walks a response of a flexible version without copying its bytes. Raises one of UNREADABLE beyond the end."""
+    """Reads a response of a flexible version without copying its bytes. Raises one of UNREADABLE beyond the end."""
 
     __slots__ = ("at", "data")
 
@@ -111,7 +111,7 @@ class Reader:
         """Read an unsigned varint."""
         value = self.data[self.at]
         self.at += 1
-        if value < 0x80:  # nearly always
+        if value < 0x80:  # the usual case
             return value
         value, shift = value & 0x7F, 7
         while shift <= _VARINT_MAX_SHIFT:
@@ -124,17 +124,17 @@ class Reader:
         raise ValueError(f"a number of more than ten bytes ends at {self.at}")
 
     def compact_length(self) -> int:
-        """Read the length of a compact string, bytes or array; -1 where it is null.
+        """Read the length of a compact string, bytes or array; -1 if it is null.
 
-        No element takes less than a byte, so a length beyond the end of the response is refused before anything is made for it.
+        Every element takes at least a byte, so a length beyond the end of the response is refused before anything is allocated.
         """
         length = self.uvarint() - 1
         if length > len(self.data) - self.at:
-            raise IndexError(f"at least {length} bytes announced at {self.at}, {len(self.data) - self.at} there")
+            raise IndexError(f"at least {length} bytes announced at {self.at}, {len(self.data) - self.at} present")
         return length
 
     def compact_bytes(self) -> memoryview | None:
-        """Answer a slice of the response, None where it is null."""
+        """Return a slice of the response, None if it is null."""
         length = self.compact_length()
         if length < 0:
             return None
@@ -143,18 +143,18 @@ class Reader:
         return self.data[start : self.at]
 
     def compact_text(self) -> str | None:
-        """Read a string, None where it is null."""
+        """Read a string, None if it is null."""
         taken = self.compact_bytes()
         return None if taken is None else bytes(taken).decode()
 
     def skip(self, count: int) -> None:
-        """Pass over bytes."""
+        """Skip bytes."""
         self.at += count
         if self.at > len(self.data):
             raise IndexError(f"the response ends at {len(self.data)}, before {self.at}")
 
     def tags(self, read: dict[int, Callable[[Reader], None]] | None = None) -> None:
-        """Pass over tagged fields; ``read`` looks into those it names."""
+        """Skip tagged fields; ``read`` has the decoders of those to read."""
         for _ in range(self.uvarint()):
             tag, size = self.uvarint(), self.uvarint()
             end = self.at + size
@@ -166,5 +166,5 @@ class Reader:
 
 
 def skip_response_header(reader: Reader) -> None:
-    """Pass over the tagged fields of a response header version 1; the correlation id was read with the frame."""
+    """Skip the tagged fields of a response header version 1; the correlation id was read with the frame."""
     reader.tags()

@@ -1,4 +1,4 @@
-"""What follows the source besides records: topics, their partitions and their configs. One subject per file.
+"""Sync jobs besides the records: topics with their partitions and configs, consumer offsets and ACLs. One subject per file.
 
-Uses ``linkengine.kafka`` for every effect; must not know Spark, Redis, the copy loop or the console.
+Every request goes through ``linkengine.kafka``. These modules must not know Spark, Redis, the copy loop or the console.
 """

@@ -1,4 +1,4 @@
-"""Read the ACLs of a cluster and change those of the destination. What to do is decided in ``linkengine.domain.acls``."""
+"""ACL sync: read the ACLs of a cluster and change those of the destination. ``linkengine.domain.acls`` decides what changes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from linkengine.kafka.admin import ClusterAdmin
 
 
 def read_acls(admin: ClusterAdmin) -> set[Acl]:
-    """Read every ACL; raise SECURITY_DISABLED_ERROR where none is enforced: no list is not an empty list."""
+    """Return every ACL. Raise SECURITY_DISABLED_ERROR without an authorizer: an unknown list is not an empty list."""
     if not admin.has_authorizer():
         raise LinkEngineError(
             ErrorCode.SECURITY_DISABLED_ERROR,
-            f"The cluster at {admin.address.bootstrap_servers} enforces no ACLs, so none can be carried over. Set "
-            "authorizer.class.name on its brokers, or switch acl.sync.enable off.",
+            f"The cluster at {admin.address.bootstrap_servers} enforces no ACLs, so none can be synced. Set "
+            "authorizer.class.name on its brokers, or set acl.sync.enable to false.",
         )
     return admin.acls()
 
@@ -24,7 +24,7 @@ def read_acls(admin: ClusterAdmin) -> set[Acl]:
 def change_acls(
     destination: ClusterAdmin, *, create: Sequence[Acl] = (), delete: Sequence[Acl] = ()
 ) -> dict[Acl, LinkEngineError]:
-    """Create and delete, and answer the refusals. Access is never wider in between: what denies comes first and goes last."""
+    """Create and delete ACLs; return the refusals. DENY rules are created first and deleted last, so access never widens."""
     steps = (
         (destination.create_acls, [acl for acl in create if acl.permission == "DENY"]),
         (destination.delete_acls, [acl for acl in delete if acl.permission != "DENY"]),

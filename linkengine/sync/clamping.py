@@ -1,7 +1,7 @@
-"""Bring the offsets of groups to the end of a mirror that is stopped. The source is not asked: it may be gone.
+"""Move consumer group offsets to their final position in a stopped mirror, at most its end. The source is not contacted.
 
-Where a group had read further on the source than was mirrored, it goes on at the mirror's end and misses nothing that is
-written there from now on. The decisions are those of ``linkengine.domain.groups``.
+The source may be gone. A group that had read further on the source than was mirrored resumes at the mirror's end, so it misses
+nothing that is written there from now on. ``linkengine.domain.groups`` decides where each offset belongs.
 """
 
 from __future__ import annotations
@@ -36,66 +36,73 @@ class _Case:
 def clamp_groups(
     destination: ClusterAdmin, mirror_topic: str, *, ends: Mapping[int, int], known: Iterable[KnownOffset]
 ) -> list[ClampedOffset]:
-    """Move the groups' offsets where they belong in a mirror fenced at ``ends``; answer those that the end limits.
+    """Move the groups' offsets to where they belong in a mirror fenced at ``ends``; return those that the end limits.
 
-    A group with members, or one that cannot be read or written, is answered with the reason and left. Safe to repeat. Asks
-    nothing where every group is in place already (no lag, as a rule): a thousand mirrors must stop in seconds.
+    A group that has members, or cannot be read or written, is left as it is and returned with the reason. Idempotent.
+    No request is sent where every group is in place already, as is usual without lag: a thousand mirrors must stop in seconds.
     """
     by_group: dict[str, list[KnownOffset]] = {}
-    for one in known:
-        if one.partition in ends and not one.is_in_place(ends[one.partition]):
-            by_group.setdefault(one.group, []).append(one)
+    for offset in known:
+        if offset.partition in ends and not offset.is_in_place(ends[offset.partition]):
+            by_group.setdefault(offset.group, []).append(offset)
     if not by_group:
         return []
     present, failures = destination.committed(by_group)
     places = [(mirror_topic, partition) for partition in ends]
     starts = destination.many_offsets(places, OffsetKind.START)
     cases = {
-        name: [_case(one, present[name], (mirror_topic, one.partition), end=ends[one.partition], starts=starts) for one in rows]
+        name: [
+            _case(offset, present[name], (mirror_topic, offset.partition), end=ends[offset.partition], starts=starts)
+            for offset in rows
+        ]
         for name, rows in by_group.items()
         if name in present
     }
     refusals = _write(destination, cases)
     clamped = [
-        _told(case, refusals.get(name, {}).get(case.place))
+        _clamped(case, refusals.get(name, {}).get(case.place))
         for name, group in cases.items()
         for case in group
         if _is_limited(case) or refusals.get(name, {}).get(case.place)
     ]
-    return clamped + [_unread(one, failures[name]) for name in failures for one in by_group[name]]
+    return clamped + [_unread_offset(offset, failures[name]) for name in failures for offset in by_group[name]]
 
 
 def unread_groups(known: Iterable[KnownOffset], *, ends: Mapping[int, int], error: LinkEngineError) -> list[ClampedOffset]:
-    """Return the reason for every group that may not be in place, where the cluster did not answer."""
-    return [_unread(one, error) for one in known if one.partition in ends and not one.is_in_place(ends[one.partition])]
+    """Return the error for every group that may not be in place, for use when the cluster does not respond."""
+    return [
+        _unread_offset(offset, error)
+        for offset in known
+        if offset.partition in ends and not offset.is_in_place(ends[offset.partition])
+    ]
 
 
 def _case(
-    one: KnownOffset, present: Mapping[Place, Committed], place: Place, *, end: int, starts: Mapping[Place, int]
+    offset: KnownOffset, present: Mapping[Place, Committed], place: Place, *, end: int, starts: Mapping[Place, int]
 ) -> _Case:
     facts = OffsetFacts(
-        source=Committed(offset=one.source),
+        source=Committed(offset=offset.source),
         mirror_start=min(starts.get(place, 0), end),
         mirror_end=end,
         destination=present.get(place),
-        remembered=one.remembered,
+        remembered=offset.remembered,
     )
-    return _Case(known=one, place=place, facts=facts, decision=_without_refresh(settle(facts), facts))
+    return _Case(known=offset, place=place, facts=facts, decision=_without_refresh(settle(facts), facts))
 
 
 def _without_refresh(decision: OffsetDecision, facts: OffsetFacts) -> OffsetDecision:
-    """Leave an equal offset alone: the source's metadata is not known here."""
+    """Drop the write where the offset is equal: it would only refresh the source's metadata, which is not known here."""
     equal = facts.destination is not None and facts.destination.offset == decision.target
     return OffsetDecision(outcome=decision.outcome, target=decision.target, write=decision.write and not equal)
 
 
 def _write(destination: ClusterAdmin, cases: Mapping[str, list[_Case]]) -> dict[str, dict[Place, LinkEngineError | None]]:
-    """Commit; what was committed without its metadata is done."""
+    """Commit the offsets; return the errors. A commit that only lost its metadata counts as successful."""
     wanted = {name: {case.place: case.commit for case in group if case.decision.write} for name, group in cases.items()}
-    answers = destination.commit({name: places for name, places in wanted.items() if places})
+    results = destination.commit({name: places for name, places in wanted.items() if places})
     return {
         name: {place: None if isinstance(error, MetadataLeftOutError) else error for place, error in found.items()}
-        for name, found in answers.items()
+        for name, found in results.items()
     }
 
 
@@ -104,7 +111,7 @@ def _is_limited(case: _Case) -> bool:
     return case.known.source > end or (case.before is not None and case.before > end)
 
 
-def _told(case: _Case, error: LinkEngineError | None) -> ClampedOffset:
+def _clamped(case: _Case, error: LinkEngineError | None) -> ClampedOffset:
     return ClampedOffset(
         group=case.known.group,
         partition=case.known.partition,
@@ -115,7 +122,7 @@ def _told(case: _Case, error: LinkEngineError | None) -> ClampedOffset:
     )
 
 
-def _unread(one: KnownOffset, error: LinkEngineError) -> ClampedOffset:
+def _unread_offset(offset: KnownOffset, error: LinkEngineError) -> ClampedOffset:
     return ClampedOffset(
-        group=one.group, partition=one.partition, source=one.source, before=None, after=None, message=error.message
+        group=offset.group, partition=offset.partition, source=offset.source, before=None, after=None, message=error.message
     )

@@ -1,15 +1,20 @@
-"""Carry committed offsets of consumer groups over to the mirrors. What to do is decided in ``linkengine.domain.groups``.
+"""Consumer offset sync: copy committed offsets of consumer groups to the mirrors.
 
-Order of the looks: the source's offsets, then the destination's, then the mirrors' ends. A mirror that grows meanwhile only
-allows more. One group that cannot be read or written is that group's outcome and stops no other.
+``linkengine.domain.groups`` decides what happens to each offset. A group that cannot be read or written gets an outcome of its
+own and does not stop the others.
 
-A mirror may be failed over while a run is under way: fenced, its groups clamped to its end, producers let in. An end that is
-read after that counts the producers' records, too, and would lead groups past records that nobody has read. Therefore, once
-the ends were read, we ask which mirrors groups still follow (``Following``). A stop is marked before its fence is written, so
-where no mark is seen the ends are older than the fence, and no target is beyond it. We ask again right before each commit. One
-that is on its way at that very moment may still arrive behind the clamping. It skips nothing: it is where the source's own
-group was, or the end of what was mirrored then. At worst the group reads some records a second time, or a position that a
-person set in that moment is gone: Kafka knows no commit under a condition.
+Order of the reads: offsets at the source, offsets at the destination, log ends of the mirrors. A mirror that grows between them
+only raises the limit.
+
+Failover during a run. A failover fences the mirror, clamps the groups to its end and then admits producers. A log end that is
+read after that includes the producers' records, and a commit at that offset would skip records that no consumer has read.
+
+* After the log ends are read, ``Following`` returns the mirrors that groups still follow. A stop is recorded before its fence
+  is written, so a mirror that is still followed had no fence when its end was read, and no target lies beyond the fence.
+* ``Following`` is called again right before each commit request.
+* A commit that is in flight at that moment may still arrive after the clamping. It skips nothing: its offset is that of the
+  source's group, or the end of what was mirrored then. At worst the group reads some records twice, or a position that a user
+  set in that moment is lost: Kafka has no conditional commit.
 """
 
 from __future__ import annotations
@@ -40,8 +45,8 @@ from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_groups import GroupInUseError, MetadataLeftOutError, Offsets
 from linkengine.sync.grouptopics import check_unreplaced, unreplaced
 
-Recall = Callable[[Sequence[str]], Mapping[str, Memory]]  # groups of the source -> what was done with them before
-Following = Callable[[Collection[str]], Collection[str]]  # mirror topics -> those that groups follow at this moment
+Recall = Callable[[Sequence[str]], Mapping[str, Memory]]  # groups of the source -> their offsets of earlier runs
+Following = Callable[[Collection[str]], Collection[str]]  # mirror topics -> those that groups follow now
 _NAMED_AT_MOST = 5  # partitions listed in a message
 Refusals = Mapping[str, Mapping[Place, LinkEngineError | None]]
 log = structlog.get_logger(__name__)
@@ -49,29 +54,29 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Case:
-    """One group that may follow, and what was found of it."""
+    """A group that may be synced, with what was read about it."""
 
     group: Group
     name: str  # at the destination
     in_use: bool
     is_listed: bool
     decisions: dict[Place, tuple[OffsetFacts, OffsetDecision]] = field(default_factory=dict)
-    blind: dict[Place, int] = field(default_factory=dict)  # source's offsets where the mirror does not tell its own
+    unreadable: dict[Place, int] = field(default_factory=dict)  # the source's offsets where the mirror's own are unknown
     error: LinkEngineError | None = None
 
     def forget(self, places: Iterable[Place]) -> None:
-        """Say nothing of places whose mirror was stopped meanwhile."""
+        """Drop the decisions for places whose mirror was stopped during the run."""
         for place in places:
             del self.decisions[place]
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether the source has deleted the group: it is not listed, and holds no offset that we care for."""
-        return not (self.is_listed or self.error or self.decisions or self.blind)
+        """True if the source has deleted the group: it is not listed and holds no offset of a mirrored topic."""
+        return not (self.is_listed or self.error or self.decisions or self.unreadable)
 
     @property
     def writes(self) -> dict[Place, Committed]:
-        """What is to be committed; nothing in the name of a group with members."""
+        """The offsets to commit; none for a group with members."""
         return {
             place: Committed(offset=decision.target, metadata=facts.source.metadata)
             for place, (facts, decision) in self.decisions.items()
@@ -82,22 +87,22 @@ class _Case:
 def sync_groups(
     source: ClusterAdmin, destination: ClusterAdmin, sync: GroupSync, *, recall: Recall, following: Following
 ) -> GroupReport:
-    """Carry one batch of groups over and say of every group of the source how it stands.
+    """Sync a batch of groups; return the status of every group of the source.
 
-    Mirrors that are not ``following`` any more are left as they are, and out of the report. Raises what keeps us from either
-    cluster as a whole.
+    Mirrors that are no longer ``following`` are left as they are and out of the report. Raises LinkEngineError if a cluster
+    cannot be read at all.
     """
     listed, incomplete = source.groups()
     unlisted = [] if incomplete else _unlisted(listed, sync)
-    skipped = {name: reason for name, one in listed.items() if (reason := why_skipped(one, filters=sync.filters))}
-    able = [name for name in listed if name not in skipped]
-    batch, next_after = (able, "") if sync.batch is None else next_batch(able, after=sync.after, size=sync.batch)
-    asked = {name: listed[name] for name in batch} | {one.name: one for one in unlisted}
-    ours, _ = destination.groups() if asked else ({}, "")
-    cases = [_case(one, ours, is_listed=one.name in listed, prefix=sync.group_prefix) for one in asked.values()]
-    _examine(source, destination, cases, sync, memories=recall(list(asked)) if asked else {}, following=following)
+    skipped = {name: reason for name, group in listed.items() if (reason := why_skipped(group, filters=sync.filters))}
+    syncable = [name for name in listed if name not in skipped]
+    batch, next_after = (syncable, "") if sync.batch is None else next_batch(syncable, after=sync.after, size=sync.batch)
+    chosen = {name: listed[name] for name in batch} | {group.name: group for group in unlisted}
+    local, _ = destination.groups() if chosen else ({}, "")
+    cases = [_case(group, local, is_listed=group.name in listed, prefix=sync.group_prefix) for group in chosen.values()]
+    _examine(source, destination, cases, sync, memories=recall(list(chosen)) if chosen else {}, following=following)
     refusals = _write(destination, cases, following=following)
-    waiting = set(able) - set(batch)
+    waiting = set(syncable) - set(batch)
     outcomes = [_outcome(case, refusals.get(case.name, {})) for case in cases if not case.is_gone]
     outcomes += [_skipped(listed[name], *reason, prefix=sync.group_prefix) for name, reason in skipped.items()]
     outcomes += [_skipped(listed[name], GroupStatus.WAITING, "", prefix=sync.group_prefix) for name in sorted(waiting)]
@@ -105,13 +110,13 @@ def sync_groups(
 
 
 def _unlisted(listed: Collection[str], sync: GroupSync) -> list[Group]:
-    """Choose the groups that an earlier run knew. They were deleted, or are hidden, and only their offsets tell which."""
-    return [one for one in sync.known if one.name not in listed and not why_skipped(one, filters=sync.filters)]
+    """Return the groups of earlier runs that are not listed now. They were deleted or are hidden; their offsets show which."""
+    return [group for group in sync.known if group.name not in listed and not why_skipped(group, filters=sync.filters)]
 
 
-def _case(group: Group, ours: Mapping[str, Group], *, is_listed: bool, prefix: str) -> _Case:
+def _case(group: Group, local: Mapping[str, Group], *, is_listed: bool, prefix: str) -> _Case:
     name = f"{prefix}{group.name}"
-    return _Case(group=group, name=name, in_use=name in ours and ours[name].is_active, is_listed=is_listed)
+    return _Case(group=group, name=name, in_use=name in local and local[name].is_active, is_listed=is_listed)
 
 
 def _examine(
@@ -123,21 +128,21 @@ def _examine(
     memories: Mapping[str, Memory],
     following: Following,
 ) -> None:
-    """Find out and decide, for every case, about the partitions of mirrored topics it has an offset for."""
-    goals, failures = _goals(source, cases, sync)
-    present, refusals = destination.committed([case.name for case in cases if goals.get(case.group.name)])
-    places = sorted({place for offsets in goals.values() for place in offsets})
+    """Read the offsets and decide, for every case, about the partitions of mirrored topics that the group has committed."""
+    source_offsets, failures = _source_offsets(source, cases, sync)
+    present, refusals = destination.committed([case.name for case in cases if source_offsets.get(case.group.name)])
+    places = sorted({place for offsets in source_offsets.values() for place in offsets})
     starts, ends = destination.many_offsets(places, OffsetKind.START), destination.many_offsets(places, OffsetKind.END)
-    followed = _followed(source, destination, {topic for topic, _ in places}, sync, following=following)  # not before the ends
+    followed = _followed(source, destination, {topic for topic, _ in places}, sync, following=following)  # after the ends
     for case in cases:
         case.error = failures.get(case.group.name) or refusals.get(case.name)
         memory = memories.get(case.group.name, {})
-        wanted = goals.get(case.group.name, {}) if case.error is None else {}
+        wanted = source_offsets.get(case.group.name, {}) if case.error is None else {}
         for place, offset in wanted.items():
             if place[0] not in followed:
                 continue
             if place not in starts or place not in ends:
-                case.blind[place] = offset.offset
+                case.unreadable[place] = offset.offset
             else:
                 facts = OffsetFacts(
                     source=offset,
@@ -152,56 +157,56 @@ def _examine(
 def _followed(
     source: ClusterAdmin, destination: ClusterAdmin, topics: Collection[str], sync: GroupSync, *, following: Following
 ) -> set[str]:
-    """Choose the mirror topics that groups follow and whose offsets mean on both sides what they meant; raise if strict."""
-    asked = [one for one in sync.topics if sync.strict or one.mirror_topic in topics]
-    same = unreplaced(source, destination, asked)
+    """Return the mirror topics that groups follow and that were not recreated on either side; if strict, raise for those."""
+    checked = [topic for topic in sync.topics if sync.strict or topic.mirror_topic in topics]
+    same = unreplaced(source, destination, checked)
     if sync.strict:
-        check_unreplaced(source, destination, [one for one in asked if one.mirror_topic not in same])
+        check_unreplaced(source, destination, [topic for topic in checked if topic.mirror_topic not in same])
         return set(following(topics))
     return same & set(following(topics))
 
 
-def _goals(
+def _source_offsets(
     source: ClusterAdmin, cases: Sequence[_Case], sync: GroupSync
 ) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
-    """Read, by group and partition of a mirror, what the groups have committed at the source."""
-    mirrored = {(one.source_topic, n): (one.mirror_topic, n) for one in sync.topics for n in range(one.partitions)}
+    """Return, by group and mirror partition, the offsets that are committed at the source, and the errors by group."""
+    mirrored = {(topic.source_topic, n): (topic.mirror_topic, n) for topic in sync.topics for n in range(topic.partitions)}
     names = [case.group.name for case in cases]
     found, failures = source.committed(names, stable_at=mirrored if sync.strict else None)
-    goals = {
+    source_offsets = {
         name: {mirrored[place]: offset for place, offset in offsets.items() if place in mirrored}
         for name, offsets in found.items()
     }
-    return goals, failures
+    return source_offsets, failures
 
 
 def _write(destination: ClusterAdmin, cases: Iterable[_Case], *, following: Following) -> Refusals:
     def still_due(offsets: Offsets) -> Offsets:
         followed = following({topic for topic, _ in offsets})
-        return {place: one for place, one in offsets.items() if place[0] in followed}
+        return {place: offset for place, offset in offsets.items() if place[0] in followed}
 
     writing = [case for case in cases if case.writes]
-    answers = destination.commit({case.name: case.writes for case in writing}, still_due=still_due) if writing else {}
+    results = destination.commit({case.name: case.writes for case in writing}, still_due=still_due) if writing else {}
     for case in writing:
-        case.forget(case.writes.keys() - answers[case.name].keys())
-    return answers
+        case.forget(case.writes.keys() - results[case.name].keys())
+    return results
 
 
 def _outcome(case: _Case, refusals: Mapping[Place, LinkEngineError | None]) -> GroupOutcome:
     if case.error is not None:
         log.info("group_not_synced", group=case.group.name, code=case.error.code)
-        message = case.error.message if case.is_listed else _why_unlisted(case.error)
+        message = case.error.message if case.is_listed else _unlisted_message(case.error)
         return replace(_skipped(case.group, GroupStatus.FAILED, message, name=case.name), is_listed=case.is_listed)
-    if not case.decisions and not case.blind:
+    if not case.decisions and not case.unreadable:
         message = "This group has committed no offset for a topic that the link mirrors now."
         return _skipped(case.group, GroupStatus.NO_MIRROR_TOPIC, message, name=case.name)
     in_use = case.in_use or any(isinstance(error, GroupInUseError) for error in refusals.values())
     partitions = (
         *(_partition(place, *both, error=refusals.get(place), in_use=in_use) for place, both in sorted(case.decisions.items())),
-        *(_blind(place, source) for place, source in sorted(case.blind.items())),
+        *(_unreadable(place, source) for place, source in sorted(case.unreadable.items())),
     )
-    status = status_of((one.outcome for one in partitions), in_use=in_use)
-    message = _left_out(partitions) or next((one.message for one in partitions if one.message), "")
+    status = status_of((partition.outcome for partition in partitions), in_use=in_use)
+    message = _refusal_summary(partitions) or next((partition.message for partition in partitions if partition.message), "")
     if in_use:
         message = (
             f"Group {shown(case.name)} has active members on the destination cluster, so its offsets are not touched. Exclude "
@@ -242,21 +247,21 @@ def _partition(
         return replace(done, outcome=OffsetOutcome.FAILED, message=error.message)
     if decision.write:
         return replace(done, destination=decision.target, written=True)
-    return replace(done, message=_why_left(decision.outcome, done))
+    return replace(done, message=_reason_unchanged(decision.outcome, done))
 
 
-def _left_out(partitions: Sequence[PartitionOutcome]) -> str:
-    """Return which offsets of a group were refused, how many follow all the same, and the first reason; "" if none was."""
-    failed = [one for one in partitions if one.outcome is OffsetOutcome.FAILED]
+def _refusal_summary(partitions: Sequence[PartitionOutcome]) -> str:
+    """Return which offsets of a group were refused, that the others are synced, and the first reason; "" if none was."""
+    failed = [failure for failure in partitions if failure.outcome is OffsetOutcome.FAILED]
     if not failed:
         return ""
-    named = ", ".join(f"{one.mirror_topic} partition {one.partition}" for one in failed[:_NAMED_AT_MOST])
+    named = ", ".join(f"{failure.mirror_topic} partition {failure.partition}" for failure in failed[:_NAMED_AT_MOST])
     more = f" and {len(failed) - _NAMED_AT_MOST} more" if len(failed) > _NAMED_AT_MOST else ""
     return f"{len(failed)} of {len(partitions)} offsets are left out, the others follow: {named}{more}. {failed[0].message}"
 
 
-def _blind(place: Place, source: int) -> PartitionOutcome:
-    message = f"Partition {place[1]} of mirror topic {place[0]!r} does not tell its offsets: it has no leader now. Retrying."
+def _unreadable(place: Place, source: int) -> PartitionOutcome:
+    message = f"Partition {place[1]} of mirror topic {place[0]!r} returns no offsets: it has no leader now. Retrying."
     return PartitionOutcome(
         mirror_topic=place[0],
         partition=place[1],
@@ -268,25 +273,25 @@ def _blind(place: Place, source: int) -> PartitionOutcome:
     )
 
 
-def _why_left(outcome: OffsetOutcome, one: PartitionOutcome) -> str:
-    where = f"{one.mirror_topic} partition {one.partition}"
+def _reason_unchanged(outcome: OffsetOutcome, partition: PartitionOutcome) -> str:
+    where = f"{partition.mirror_topic} partition {partition.partition}"
     if outcome is OffsetOutcome.AHEAD:
         return (
-            f"In {where} the group is at {one.destination} here and at {one.source} on the source. Offsets are never moved "
-            "backwards; the source's are followed again once they are higher."
+            f"In {where} the group is at {partition.destination} here and at {partition.source} on the source. Offsets are "
+            "never moved backwards; the source's are followed again once they are higher."
         )
     if outcome is OffsetOutcome.CHANGED_HERE:
         return (
-            f"In {where} somebody moved the group to {one.destination} here; the source is at {one.source}. That stays until "
-            "the source's group commits again."
+            f"In {where} the group was moved to {partition.destination} on this cluster; the source is at {partition.source}. "
+            "The position stays until the source's group commits again."
         )
     return ""
 
 
-def _why_unlisted(error: LinkEngineError) -> str:
+def _unlisted_message(error: LinkEngineError) -> str:
     return (
-        f"The source does not list this group any more and does not tell its offsets. {error.message} If it was deleted for "
-        "good, exclude it in consumer.offset.group.filters."
+        f"The source does not list this group any more, and its offsets cannot be read. {error.message} If it was deleted "
+        "permanently, exclude it in consumer.offset.group.filters."
     )
 
 

@@ -1,7 +1,7 @@
-"""Which committed offsets belong to the very topics that a mirror was made of, and is.
+"""Check that committed offsets belong to the same topic that the mirror was created from, and to the same mirror.
 
-A committed offset knows the name of its topic only. Where the source topic, or the mirror, was deleted and created again, the
-same number means another record: carried over, it would lead a group back over all it has read, or past what it has not.
+A committed offset names its topic but not the topic id. If the source topic or the mirror was deleted and recreated, the same
+offset is another record: syncing it would make a group read everything again, or skip records that it has not read.
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ from linkengine.sync.topics import find_mirror, missing_mirror, observe_sources
 
 
 def unreplaced(source: ClusterAdmin, destination: ClusterAdmin, topics: Sequence[MirroredTopic]) -> set[str]:
-    """Answer the mirror topics that are on both sides what was noted when they were made; a request per side and 500 topics.
+    """Return the mirror topics whose ids on both sides are those noted at creation; a request per side and 500 topics.
 
-    Ask after the offsets were read: an id never comes back, so what was read before belongs to the topic that has it still.
+    Call this after the offsets were read: Kafka never reuses a topic id, so offsets read before belong to the topic that still
+    has the id.
     """
-    there = _ids(source, {one.source_topic for one in topics})
-    here = _ids(destination, {one.mirror_topic for one in topics})
+    source_ids = _ids(source, {topic.source_topic for topic in topics})
+    destination_ids = _ids(destination, {topic.mirror_topic for topic in topics})
     return {
-        one.mirror_topic
-        for one in topics
-        if _is_same(there.get(one.source_topic), one.source_topic_id)
-        and _is_same(here.get(one.mirror_topic), one.mirror_topic_id)
+        topic.mirror_topic
+        for topic in topics
+        if _is_same(source_ids.get(topic.source_topic), topic.source_topic_id)
+        and _is_same(destination_ids.get(topic.mirror_topic), topic.mirror_topic_id)
     }
 
 
 def check_unreplaced(source: ClusterAdmin, destination: ClusterAdmin, topics: Iterable[MirroredTopic]) -> None:
-    """Look closer; raise SOURCE_TOPIC_ID_CHANGED, SOURCE_TOPIC_MAY_BE_DELETED or MIRROR_TOPIC_MISSING if it is another."""
-    for one in topics:
-        seen = observe_sources(source, {one.source_topic: one.source_topic_id})[one.source_topic]
-        if isinstance(seen, LinkEngineError):
-            raise seen
-        if find_mirror(destination, one.mirror_topic, topic_id=one.mirror_topic_id) is None:
-            raise missing_mirror(one.mirror_topic)
+    """Check each topic again; raise SOURCE_TOPIC_ID_CHANGED, SOURCE_TOPIC_MAY_BE_DELETED or MIRROR_TOPIC_MISSING."""
+    for topic in topics:
+        observed = observe_sources(source, {topic.source_topic: topic.source_topic_id})[topic.source_topic]
+        if isinstance(observed, LinkEngineError):
+            raise observed
+        if find_mirror(destination, topic.mirror_topic, topic_id=topic.mirror_topic_id) is None:
+            raise missing_mirror(topic.mirror_topic)
 
 
 def _ids(admin: ClusterAdmin, names: Iterable[str]) -> dict[str, str]:

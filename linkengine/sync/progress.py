@@ -1,4 +1,4 @@
-"""Whether a mirror has reached a point its source has passed. Costs two requests, and a short wait where it is close."""
+"""Check whether a mirror holds everything its source held. Costs two requests, and a short wait if it is nearly there."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import time
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 
-WAIT_S = 0.5  # a copy lags by milliseconds, and by as much as a transaction lasts
+WAIT_S = 0.5  # the usual lag is milliseconds, or the duration of a transaction
 POLL_S = 0.1
-CLOSE = 100_000  # offsets; whoever is further behind does not get there in that time
+CLOSE = 100_000  # offsets; a mirror with more lag does not catch up within WAIT_S
 
 
 def holds_all(source: ClusterAdmin, destination: ClusterAdmin, *, topic: TopicDescription, mirror: TopicDescription) -> bool:
-    """Tell whether the mirror holds everything the source had when this was called; False also where either cannot tell."""
+    """Return True if the mirror holds everything the source held at the call; False also if either cannot be read."""
     ends = source.offsets(topic.name, OffsetKind.END, partitions=topic.partitions)
     deadline = time.monotonic() + WAIT_S
     while len(ends) == topic.partitions:

@@ -1,6 +1,6 @@
-"""Whether a mirror was stopped and nobody here remembers it, as after the console's database was put back to a backup.
+"""Detect a mirror that was stopped although its row does not say so, as after a restore of the console's database.
 
-Applications use such a topic: nothing of it is changed on behalf of a mirror.
+Applications use such a topic, so nothing about it is changed on behalf of a mirror.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from linkengine.kafka.admin import ClusterAdmin
 
 
 def was_stopped(destination: ClusterAdmin, topic: TopicDescription, *, guard: bool, failed: bool = False) -> bool:
-    """Tell whether a topic has lost both signs of a mirror: its configs and, where there are ``guard``s, its DENY WRITE.
+    """Return True if a topic has lost both signs of a mirror: its configs and, with ``guard``, its DENY WRITE.
 
-    A person may take one of them away, and a stop takes both. Where producers are never kept out, the configs count once the
-    mirror has ``failed``: its copier has found the fence. One request, for topics without a mirror's configs.
+    A user may remove either; a stop removes both. On a link without guards the configs alone count, once the mirror has
+    ``failed``, which means that its copy worker found the fence. Sends a request only for topics without a mirror's configs.
     """
     if looks_like_mirror(topic.configs):
         return False
@@ -25,10 +25,10 @@ def was_stopped(destination: ClusterAdmin, topic: TopicDescription, *, guard: bo
 
 
 def stopped_before(topic: str) -> LinkEngineError:
-    """Answer the error for a mirror that ``was_stopped``."""
+    """Return the error for a mirror that ``was_stopped``."""
     return LinkEngineError(
         ErrorCode.MIRROR_WAS_STOPPED,
         f"Topic {topic!r} has neither a mirror's configs nor the DENY WRITE of one any more: it was promoted or failed over "
-        "before; perhaps the console's database was put back to a backup since. Applications may use it, so nothing of it is "
-        "changed. Fail over to keep it as it is. Delete it and begin again only if nobody needs it.",
+        "earlier, and the console's database may have been restored from an older backup. Applications may use it, so it is "
+        "not changed. Fail over to keep it as it is. Delete it and create the mirror again only if it is not needed.",
     )

@@ -1,8 +1,11 @@
-"""Follow the source's topics: whether one is still the same topic, how many partitions it has.
+"""Observe source topics: whether a topic is still the same, and how many partitions it has.
 
-A topic that seems to be gone or to have another id is looked at twice: right after a restart a broker may answer from old
-metadata, and a mirror that is declared dead is not brought back by itself. A broker that was cut off does so for as long as it
-is, so the last word is not one broker's: all of them are asked, and nothing is decided while one is silent or says otherwise.
+A mirror that is declared failed does not return to ACTIVE automatically, so stale metadata must not cause it:
+
+* A topic that seems to be deleted or to have another id is read a second time: right after a restart a broker may still return
+  old metadata.
+* A broker that is cut off from the controllers returns old metadata for as long as it is cut off. Therefore all brokers are
+  queried before the verdict, and nothing is decided while any of them is silent or disagrees.
 """
 
 from __future__ import annotations
@@ -25,10 +28,10 @@ log = structlog.get_logger(__name__)
 def observe_sources(
     source: ClusterAdmin, wanted: Mapping[str, str], *, second_look_after_s: float = SECOND_LOOK_AFTER_S
 ) -> dict[str, TopicDescription | LinkEngineError]:
-    """Describe source topics given as name to topic id; the error of each that is gone, was replaced or is hidden from us.
+    """Describe source topics, given as name to topic id; return an error for each that is missing, replaced or hidden.
 
-    Two requests per 500 topics. Those that do not look as expected are looked at again together, after one wait for all; one
-    by one only those that are there under another id, or hidden: hundreds are missing at once where somebody clears a cluster.
+    Two requests per 500 topics. Unexpected topics are read a second time, together after a single wait. Only those with
+    another id, or hidden ones, are then read singly: when a user clears a cluster, hundreds are missing at once.
     """
     found = _as_expected(source, wanted)
     strange = {name: topic_id for name, topic_id in wanted.items() if name not in found}
@@ -39,11 +42,11 @@ def observe_sources(
     missing = source.missing_among(strange)
     found |= {name: _missing(name) for name in missing}
     found |= _as_expected(source, {name: topic_id for name, topic_id in strange.items() if name not in missing})
-    return found | {name: _second_look(source, name, topic_id=wanted[name]) for name in strange if name not in found}
+    return found | {name: _read_again(source, name, topic_id=wanted[name]) for name in strange if name not in found}
 
 
 def observe_source(source: ClusterAdmin, topic: str, *, topic_id: str) -> TopicDescription:
-    """Describe one source topic, as ``observe_sources`` does many; raise where it is gone, was replaced or is hidden."""
+    """Describe a source topic, as ``observe_sources`` does; raise if it is missing, replaced or hidden."""
     found = observe_sources(source, {topic: topic_id})[topic]
     if isinstance(found, LinkEngineError):
         raise found
@@ -55,7 +58,7 @@ def _as_expected(source: ClusterAdmin, wanted: Mapping[str, str]) -> dict[str, T
     return {topic.name: topic for topic in seen if topic.topic_id == wanted[topic.name]}
 
 
-def _second_look(source: ClusterAdmin, topic: str, *, topic_id: str) -> TopicDescription | LinkEngineError:
+def _read_again(source: ClusterAdmin, topic: str, *, topic_id: str) -> TopicDescription | LinkEngineError:
     try:
         seen = source.find(topic)
     except LinkEngineError as error:
@@ -68,7 +71,7 @@ def _second_look(source: ClusterAdmin, topic: str, *, topic_id: str) -> TopicDes
 def _missing(topic: str) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED,
-        f"Source topic {topic!r} is not there any more, or the link's principal may no longer DESCRIBE it. Fail over to "
+        f"Source topic {topic!r} does not exist any more, or the link's principal may no longer DESCRIBE it. Fail over to "
         "keep the mirrored records as an ordinary topic, or delete the mirror topic.",
     )
 
@@ -80,15 +83,15 @@ def _replaced(source: ClusterAdmin, seen: TopicDescription, *, topic_id: str) ->
         return error
     return LinkEngineError(
         ErrorCode.SOURCE_TOPIC_ID_CHANGED,
-        f"Source topic {seen.name!r} was deleted and created again (id {topic_id} became {seen.topic_id}), so its offsets have "
-        "another meaning now. Fail over to keep the mirrored records, then create a new mirror topic.",
+        f"Source topic {seen.name!r} was deleted and created again (id {topic_id} became {seen.topic_id}), so its offsets "
+        "refer to other records now. Fail over to keep the mirrored records, then create a new mirror topic.",
     )
 
 
 def follow_partitions(destination: ClusterAdmin, mirror_topic: str, *, partitions: int, recount: Callable[[], int]) -> int:
-    """Grow the mirror to the source's number of partitions and answer it; raise SOURCE_PARTITIONS_DECREASED if it has more.
+    """Grow the mirror to the source's partition count; return that count. Raise SOURCE_PARTITIONS_DECREASED if it has more.
 
-    ``recount`` asks all brokers of the source for that number, where the one that answered may be behind.
+    ``recount`` reads the count from all brokers of the source; the broker that responded first may be behind.
     """
     mirror = destination.find(mirror_topic)
     if mirror is None:
@@ -97,14 +100,14 @@ def follow_partitions(destination: ClusterAdmin, mirror_topic: str, *, partition
 
 
 def grow_mirror(destination: ClusterAdmin, mirror: TopicDescription, *, partitions: int, recount: Callable[[], int]) -> int:
-    """Grow a mirror that was just described; as ``follow_partitions``."""
+    """Grow a mirror that was described just before; otherwise as ``follow_partitions``."""
     if mirror.partitions > partitions:
         partitions = max(partitions, recount())
     if mirror.partitions > partitions:
         raise LinkEngineError(
             ErrorCode.SOURCE_PARTITIONS_DECREASED,
             f"The source topic has {partitions} partitions, its mirror {mirror.name!r} has {mirror.partitions}. Kafka never "
-            "removes partitions, so one of both was created again. Fail over, or delete the mirror topic and create it anew.",
+            "removes partitions, so one of the two was recreated. Fail over, or delete the mirror topic and create it again.",
         )
     if mirror.partitions < partitions:
         destination.add_partitions(mirror.name, total=partitions)
@@ -120,12 +123,13 @@ def find_mirror(
     seen: TopicDescription | None = None,
     second_look_after_s: float = SECOND_LOOK_AFTER_S,
 ) -> TopicDescription | None:
-    """Describe the topic that is the mirror's own, ``seen`` a moment ago if it is; None where there is none, or another one.
+    """Return the description of the mirror's own topic; None if there is no topic of that name, or a different topic.
 
-    ``topic_id`` is what was noted when the mirror was made. "": its set-up never came so far, so its topic is known by the
-    configs with which only mirrors are created. ``contested``: another mirror has that name too, so these tell nothing.
-    Raises where a broker is silent that may know it, or does know it: for a stop, "none" means that nothing is to be fenced.
-    One that is down is asked no more once its cluster has given it up, after some seconds.
+    ``seen`` is a description of that topic from a moment before, if available. ``topic_id`` is the id noted when the mirror
+    was created; "" if its setup did not get that far: then the topic is recognized by the configs with which only mirrors are
+    created. ``contested``: another mirror has the same name, so these configs prove nothing. Raises if a silent broker may know
+    the topic, or if a broker does know it: for a stop, "none" means that nothing has to be fenced. A broker that is down no
+    longer counts once its cluster has dropped it from the metadata, after some seconds.
     """
     found = seen or destination.find(mirror_topic)
     if found is not None and not _is_own(found, topic_id=topic_id, contested=contested):
@@ -142,20 +146,20 @@ def _is_own(found: TopicDescription, *, topic_id: str, contested: bool) -> bool:
 
 
 def _check_unknown(admin: ClusterAdmin, topic: str, *, topic_id: str, seen: TopicDescription | None = None) -> None:
-    """Raise where a broker knows the topic of this id; "": where one knows another topic than the one that was ``seen``."""
+    """Raise if a broker knows the topic of this id; with "", if a broker knows a topic other than ``seen``."""
     known = known_topic_ids(admin.address, topic)
     if topic_id in known if topic_id else known - {seen.topic_id if seen else ""}:
         raise LinkEngineError(
             ErrorCode.TIMEOUT_ERROR,
-            f"The brokers of the cluster do not agree on which topic {topic!r} is: one of them answers from old metadata. "
-            "Retrying. If this stays, restart the broker that has lost touch with the controllers.",
+            f"The brokers of the cluster do not agree on which topic {topic!r} is: one of them returns old metadata. "
+            "Retrying. If this stays, restart the broker that has lost its connection to the controllers.",
         )
 
 
 def missing_mirror(mirror_topic: str) -> LinkEngineError:
-    """Answer the error for a mirror topic that somebody deleted; a later one of its name is not the mirror's."""
+    """Return the error for a mirror topic that was deleted; a later topic of the same name is not the mirror's."""
     return LinkEngineError(
         ErrorCode.MIRROR_TOPIC_MISSING,
-        f"Mirror topic {mirror_topic!r} does not exist on the destination cluster; somebody deleted it. A topic that has its "
-        "name by now is left as it is. Delete the mirror here and create it again.",
+        f"Mirror topic {mirror_topic!r} does not exist on the destination cluster; it was deleted. A new topic of the same "
+        "name is left as it is. Delete the mirror here and create it again.",
     )

@@ -1,4 +1,5 @@
-"""The independent witness: Spark SQL reads both topics with Spark's own Kafka source and compares record by record.
+"""Verification runs: Spark SQL reads both topics with Spark's own Kafka source and compares them record by record.
 
-Shares no code with the copier, on purpose: what one gets wrong the other must see. Knows domain values and the Spark session.
+Shares no code with the copy on purpose: a fault in either must be visible to the other. Knows domain values and the Spark
+session.
 """

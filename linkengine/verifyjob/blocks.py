@@ -1,4 +1,4 @@
-"""Blocks of offsets: the unit in which both sides are compared first. Knows no Spark: rows in, checked ranges out."""
+"""Blocks of offsets, the unit of the first comparison. Plain Python without Spark: rows in, checked ranges out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from linkengine.domain.coverage import CheckedRange, combine, hash_of, joined
 from linkengine.domain.ranges import OffsetRange
 
 LEAST_OFFSETS = 4096  # a block that differs is read again, record by record
-MOST_BLOCKS = 4096  # rows that come back, about
+MOST_BLOCKS = 4096  # approximate limit of the rows that the first comparison returns
 
 Place = tuple[int, int]  # partition and number of a block
 Pieces = Mapping[int, OffsetRange]
@@ -18,7 +18,7 @@ Pieces = Mapping[int, OffsetRange]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """What a block holds on the mirror; ``differences`` is known after a second look only."""
+    """The contents of a block on the mirror; ``differences`` is set after the record comparison only."""
 
     partition: int
     number: int
@@ -34,15 +34,15 @@ class Block:
 
 
 def block_offsets(pieces: Pieces) -> int:
-    """Choose how many offsets make a block: a power of two, so that long topics have few and short ones small blocks."""
-    size, total = LEAST_OFFSETS, sum(len(one) for one in pieces.values())
+    """Return the number of offsets per block: a power of two, so that long topics have few and short ones small blocks."""
+    size, total = LEAST_OFFSETS, sum(len(piece) for piece in pieces.values())
     while total // size > MOST_BLOCKS:
         size *= 2
     return size
 
 
 def block_of(row: Any) -> Block:
-    """Read a row of ``blocks.sql``."""
+    """Return the block of a row of ``blocks.sql``."""
     return Block(
         partition=row["partition"],
         number=row["block"],
@@ -54,7 +54,7 @@ def block_of(row: Any) -> Block:
 
 
 def doubtful(blocks: Iterable[Block], pieces: Pieces, *, size: int) -> dict[int, OffsetRange]:
-    """Answer per partition from the first block that is not equal to the last one."""
+    """Return, per partition, the range from the first to the last block that is not equal."""
     found: dict[int, OffsetRange] = {}
     for block in blocks:
         if not block.equal:
@@ -65,20 +65,22 @@ def doubtful(blocks: Iterable[Block], pieces: Pieces, *, size: int) -> dict[int,
 
 
 def checked_ranges(blocks: Iterable[Block], pieces: Pieces, *, size: int) -> tuple[CheckedRange, ...]:
-    """Cut the pieces into ranges that are equal and ranges that are not. Blocks without records are equal."""
+    """Return the pieces cut into ranges that are equal and ranges that are not. Blocks without records are equal."""
     by_partition: dict[int, list[Block]] = {}
     for block in blocks:
         by_partition.setdefault(block.partition, []).append(block)
     return joined(
-        one for partition, piece in pieces.items() for one in _cut(piece, by_partition.get(partition, ()), partition, size)
+        checked
+        for partition, piece in pieces.items()
+        for checked in _cut(piece, by_partition.get(partition, ()), partition, size)
     )
 
 
 def still_held(blocks: Iterable[Block], pieces: Pieces, *, starts: Mapping[int, int], size: int) -> dict[int, OffsetRange]:
-    """Answer the pieces without what retention took while they were read, of which the log starts tell as they are now.
+    """Return the pieces without the offsets that retention deleted during the run; ``starts`` are the log starts now.
 
-    Where a block differs that holds records of before its partition's start, nobody can tell which: it is left out, and all
-    before it. Whatever lies behind it counts.
+    If a block differs and begins below its partition's log start, the deleted records cannot be told apart from missing ones:
+    the block and everything before it are left out. The blocks behind it count.
     """
     held = dict(pieces)
     for block in blocks:
@@ -90,13 +92,13 @@ def still_held(blocks: Iterable[Block], pieces: Pieces, *, starts: Mapping[int, 
 
 
 def span(number: int, piece: OffsetRange, *, size: int) -> OffsetRange:
-    """Answer the offsets of a block within its piece."""
+    """Return the offsets of a block within its piece."""
     return OffsetRange(max(piece.start, number * size), min(piece.end, (number + 1) * size))
 
 
 def _cut(piece: OffsetRange, blocks: Iterable[Block], partition: int, size: int) -> Iterator[CheckedRange]:
     reached, records, digest = piece.start, 0, combine("0", "0")
-    for block in sorted(blocks, key=lambda one: one.number):
+    for block in sorted(blocks, key=lambda block: block.number):
         place = span(block.number, piece, size=size)
         if block.differences:
             yield CheckedRange(partition=partition, start=reached, end=place.start, records=records, hash=digest)

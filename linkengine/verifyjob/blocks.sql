@@ -1,4 +1,4 @@
--- Which blocks are equal on both sides?
+-- Equality per block of offsets, with the records, bytes and hashes of the mirror.
 SELECT
     coalesce(s.partition, m.partition) AS partition,
     coalesce(s.block, m.block) AS block,

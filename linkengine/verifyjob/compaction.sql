@@ -1,8 +1,9 @@
--- Which records that only one side has may compaction have removed from the other? Those are left out; see ADR 0002.
--- Accepted are: a record that is not the newest of the key, of the mirror at all or of the source below the end, since who reads
--- the mirror sees a later one there, and is not helped by what the source has; one after which the other side has a later record
--- of the key; a newest tombstone, where the other side's newest is a tombstone or nothing; a record without a key, which
--- either side's cleaner removes.
+-- Leaves out the records of only one side that compaction may have removed from the other side; see ADR 0002. These are:
+-- * a record that is not the newest of its key on its own side: of the whole mirror, or of the source below the end. A reader of
+--   the mirror finds a later record there; what the source has beyond the end does not help that reader;
+-- * a record after which the other side has a later record of the key;
+-- * a newest tombstone, if the newest record of the other side is a tombstone or does not exist;
+-- * a record without a key: the log cleaner removes it on either side.
 SELECT judged.* EXCEPT (own_newest, other_newest, other_below_end)
 FROM (
     SELECT

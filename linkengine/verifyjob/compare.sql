@@ -1,6 +1,6 @@
--- Which records are not equal on both sides, and in what? One row per offset either side has; kind is null where they are equal.
--- A record keeps its timestamp but not the type: a stock broker takes CreateTime from producers only, so that of a LogAppendTime source
--- is CreateTime on its mirror, and the other way round once the two have changed places.
+-- The kind of difference, one row per offset that either side has; kind is null for equal records.
+-- A record keeps its timestamp but not the timestamp type: a stock broker accepts only CreateTime from producers, so a record with
+-- LogAppendTime at the source has CreateTime on its mirror, and the other way round after the directions were reversed.
 SELECT
     b.partition,
     coalesce(s.offset, m.offset) AS offset,

@@ -1,4 +1,4 @@
--- What do the records at these places look like on both sides? One that has become equal since it was found is none of them.
+-- The records of both sides at the given places. A place that has become equal since it was found is left out.
 SELECT
     c.partition,
     c.offset,

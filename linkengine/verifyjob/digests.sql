@@ -1,6 +1,6 @@
--- What does one topic hold, block by block? One row per block of offsets that has records; nothing but these rows is shuffled.
--- A hash of each record goes into its block's by exclusive or: the order of reading does not matter, and the offset is part of it.
--- Nulls do not enter a hash, hence the lengths; the secret is another one in every comparison.
+-- Digest of one topic: one row per block of offsets that has records. Only these rows are shuffled.
+-- The hashes of the records are combined by exclusive or: the order of reading does not matter, and each hash covers the offset.
+-- Nulls do not enter a hash, hence the lengths. The secret is new in every comparison.
 SELECT
     partition,
     offset DIV :block_offsets AS block,

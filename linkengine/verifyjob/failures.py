@@ -1,6 +1,6 @@
-"""What a failed Spark query means: the Kafka exception inside the story, told as one of our errors.
+"""Translate a failed Spark query into a LinkEngineError, by the Kafka exception in its stack trace.
 
-The story itself is not repeated: a stack trace helps nobody on a page, and exceptions about settings may quote them.
+The stack trace itself is not shown: it does not help on a page, and exceptions about settings may quote secrets.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _CAUSES = (
     ("SaslAuthenticationException", ErrorCode.AUTHENTICATION_ERROR, "a cluster refuses the credentials"),
     ("SslAuthenticationException", ErrorCode.AUTHENTICATION_ERROR, "the TLS handshake failed"),
     ("No resolvable bootstrap urls", ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "a bootstrap server's name has no address"),
-    ("TimeoutException", ErrorCode.TIMEOUT_ERROR, "a cluster does not answer in time"),
+    ("TimeoutException", ErrorCode.TIMEOUT_ERROR, "a cluster does not respond in time"),
     (TOO_FAR, ErrorCode.INTERNAL_ERROR, "a record has a time that Spark's own type does not hold"),
-    ("header whose name is not UTF-8", ErrorCode.INTERNAL_ERROR, "beside such times, a header has a name that is not UTF-8"),
+    ("header whose name is not UTF-8", ErrorCode.INTERNAL_ERROR, "besides such times, a header has a name that is not UTF-8"),
     ("OutOfMemoryError", ErrorCode.RECORDS_TOO_LARGE, "its records are larger than Spark's memory allows"),
     ("OPERATION_CANCELED", ErrorCode.ILLEGAL_STATE, "it was cancelled, or took too long"),
 )
@@ -29,17 +29,17 @@ _OWN_ERROR = re.compile(rf"Error: (?P<code>{'|'.join(ErrorCode)}): (?P<message>.
 
 
 def failure_of(error: Exception, *, plan: VerifyPlan) -> LinkEngineError:
-    """Find the cause in Spark's story; INTERNAL_ERROR with the story's first line where it is none we know."""
-    story = str(error)
-    own = _OWN_ERROR.search(story)
-    if own is not None:  # of our own code in Spark's Python workers
-        return LinkEngineError(ErrorCode(own["code"]), f"{_what(plan)} could not be compared: {own['message']}")
+    """Return the error for the cause in Spark's stack trace; INTERNAL_ERROR for an unknown cause."""
+    trace = str(error)
+    own_error = _OWN_ERROR.search(trace)
+    if own_error is not None:  # raised by this engine in Spark's Python workers
+        return LinkEngineError(ErrorCode(own_error["code"]), f"{_what(plan)} could not be compared: {own_error['message']}")
     for word, code, cause in _CAUSES:
-        if word in story:
+        if word in trace:
             return LinkEngineError(code, f"{_what(plan)} could not be compared: {cause}. Correct that and verify again.")
     return LinkEngineError(
         ErrorCode.INTERNAL_ERROR,
-        f"{_what(plan)} could not be compared; the Spark server's log says more ({type(error).__name__}).",
+        f"{_what(plan)} could not be compared ({type(error).__name__}). See the log of the Spark server for the cause.",
     )
 
 

@@ -1,4 +1,4 @@
--- Where are the first records that differ?
+-- The first places (partition and offset) with a difference.
 SELECT
     partition,
     offset

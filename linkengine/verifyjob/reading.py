@@ -1,7 +1,7 @@
-"""Reading one topic with Spark's Kafka source: which offsets, whose credentials, with which time limits.
+"""Read a topic with Spark's Kafka source: offsets, credentials and time limits.
 
-Credentials go into source options. Spark hides an option whose name or value matches ``spark.redaction.regex`` (a JAAS line
-does, by the word password), and a batch read prints no options in its plan; Kafka's own log hides passwords and keys.
+Credentials go into source options. Spark redacts an option whose name or value matches ``spark.redaction.regex`` (a JAAS line
+does, by the word password), and a batch read prints no options in its plan. Kafka's own log redacts passwords and keys.
 """
 
 from __future__ import annotations
@@ -18,42 +18,43 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
-READERS = 4  # tasks per topic: several cores read, and slots are left for the copy, which waits behind who came first
+READERS = 4  # tasks per topic: several cores read, and slots are left for the copy workers, which Spark schedules in FIFO order
 COLUMNS = ("partition", "offset", "unix_millis(timestamp) AS timestamp_ms", "timestampType", "key", "value", "headers")
-TOO_FAR = "overflows when converting to Spark"  # what Spark says of times that Kafka takes and its own type does not hold
-EARLIEST, LATEST = -2, -1  # what Spark's offset JSON says for "whatever the log has"
-TopicReader = Callable[["SparkSession", "TopicPart"], "DataFrame"]  # answers COLUMNS, as ``read_topic`` does
+TOO_FAR = "overflows when converting to Spark"  # Spark's message for timestamps that Kafka accepts and Spark's type cannot hold
+EARLIEST, LATEST = -2, -1  # in Spark's offset JSON: the log start and the log end
+TopicReader = Callable[["SparkSession", "TopicPart"], "DataFrame"]  # returns COLUMNS, as ``read_topic`` does
 TopicWeigher = Callable[["SparkSession", "TopicPart"], "Heaviest | None"]
-# A reader holds the records of one poll, and of each one five copies at times: its buffer, array and row, and what is hashed.
+# A reader holds the records of a poll, and up to five copies of each: the fetch buffer, its array, its row, and the hash
+# input.
 POLL_RECORDS = 500  # Kafka's default
-POLL_BYTES = 16 << 20  # fewer records are polled at once where more would come
-LARGE_RECORD = 2 << 20  # topics with larger ones are read by one task per side
-LARGEST_RECORD = 16 << 20  # a larger one is not compared: a heap of 1 GB has to hold what two comparisons read of both sides
+POLL_BYTES = 16 << 20  # fewer records per poll if these would be more bytes
+LARGE_RECORD = 2 << 20  # topics with larger records are read by a single task per side
+LARGEST_RECORD = 16 << 20  # a larger record is not compared: a heap of 1 GB has to hold what two runs read of both sides
 LIMITS = {
-    "kafka.request.timeout.ms": "15000",  # one answer of a broker
-    "kafka.default.api.timeout.ms": "20000",  # one call with its retries: a cluster that is away shows in 20 s
+    "kafka.request.timeout.ms": "15000",  # a response of a broker
+    "kafka.default.api.timeout.ms": "20000",  # a call with its retries: an unreachable cluster is detected within 20 s
     "kafka.max.partition.fetch.bytes": str(2 << 20),  # up to 16 readers at a time share the heap
     "kafka.receive.buffer.bytes": str(1 << 20),
     "fetchOffset.numRetries": "1",
-    "kafkaConsumer.pollTimeoutMs": "10000",  # how long to wait for a record below the end; there may be none after all
+    "kafkaConsumer.pollTimeoutMs": "10000",  # how long to wait for a record below the end; there may be none
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPart:
-    """What to read of a topic: ``[starts, ends)`` by partition. ``gentle``: by one task, else by READERS."""
+    """The offsets to read of a topic, ``[starts, ends)`` by partition. ``gentle``: with a single task instead of READERS."""
 
     address: ClusterAddress
     topic: str
     starts: Mapping[int, int]
     ends: Mapping[int, int]
     gentle: bool
-    poll_records: int = POLL_RECORDS  # that a reader takes at once
+    poll_records: int = POLL_RECORDS  # max.poll.records of a reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heaviest:
-    """The largest record of a part of a topic, or about that; ``offset`` is its batch's first."""
+    """The largest record of a part of a topic, approximately; ``offset`` is the base offset of its batch."""
 
     partition: int
     offset: int
@@ -61,9 +62,9 @@ class Heaviest:
 
 
 def fitted(part: TopicPart, heaviest: Heaviest | None) -> TopicPart:
-    """Return the part with as few readers and records at once as its largest record needs.
+    """Return the part with as few readers and records per poll as its largest record requires.
 
-    Raises RECORDS_TOO_LARGE where that is too large for Spark's memory, which the copy jobs share.
+    Raises RECORDS_TOO_LARGE if that record is too large for Spark's memory, which the copy workers share.
     """
     size = 0 if heaviest is None else heaviest.bytes
     if heaviest is not None and size > LARGEST_RECORD:
@@ -71,7 +72,7 @@ def fitted(part: TopicPart, heaviest: Heaviest | None) -> TopicPart:
             ErrorCode.RECORDS_TOO_LARGE,
             f"Topic {part.topic!r} cannot be compared: partition {heaviest.partition} has a record of {size:,} bytes or more "
             f"in the batch at offset {heaviest.offset}; up to {LARGEST_RECORD:,} bytes are read, since Spark holds several "
-            "copies of it in the memory that all copy jobs share. Nothing else is affected. Verify again when the record is "
+            "copies of it in the memory that all copy workers share. Nothing else is affected. Verify again when the record is "
             "gone, or compare it with a consumer of your own.",
         )
     poll_records = max(1, min(POLL_RECORDS, POLL_BYTES // max(1, size)))
@@ -79,11 +80,10 @@ def fitted(part: TopicPart, heaviest: Heaviest | None) -> TopicPart:
 
 
 def read_topic(spark: SparkSession, part: TopicPart) -> DataFrame:
-    """Plan to read what a committed reader sees of a part of a topic; raises where a time is ``TOO_FAR``.
+    """Return a DataFrame of what a read-committed consumer sees of a topic part; its query fails with ``TOO_FAR`` timestamps.
 
-    A topic with few partitions is split for the READERS.
-
-    ``failOnDataLoss`` is off: an offset that is not there is what we came to find out, not a reason to give up.
+    A topic with few partitions is split for the READERS. ``failOnDataLoss`` is off: a missing offset is a result of the
+    comparison, not a reason to fail.
     """
     readers = 1 if part.gentle else READERS
     options = {

@@ -1,4 +1,4 @@
--- What does a consumer see of one topic? One row per record; the digest stands for the value, which then need not be shuffled.
+-- The records of one topic as a consumer reads them. The digest represents the value, so that values need not be shuffled.
 SELECT
     partition,
     offset,

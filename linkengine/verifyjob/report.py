@@ -1,4 +1,4 @@
-"""Rows of the comparison turned into the report's values: shortened, printable, deterministic."""
+"""Convert rows of the comparison to values of the report: shortened, printable, deterministic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONTEXT_BYTES = 12  # shown before the first byte that differs
 
 
 def difference_of(row: Any) -> RecordDifference:
-    """Name one difference; each side shows the column that differs, a one-sided record its value."""
+    """Return the difference of a row; each side shows the column that differs, a one-sided record its value."""
     kind = row["kind"]
     source_value, mirror_value = _shown(kind, row["source_record"], row["mirror_record"])
     return RecordDifference(
@@ -33,7 +33,7 @@ def _shown(kind: str, source: Any, mirror: Any) -> tuple[str | None, str | None]
 
 
 def _shown_pair(source: bytes | None, mirror: bytes | None) -> tuple[str, str]:
-    """Show both from shortly before the first byte that differs."""
+    """Return both values as text, from shortly before the first byte that differs."""
     if source is None or mirror is None:
         return _bytes(source), _bytes(mirror)
     ends = min(len(source), len(mirror))
@@ -47,14 +47,18 @@ def _bytes(value: bytes | None, *, start: int = 0) -> str:
         return "null"
     part = bytes(value[start : start + SHOWN_BYTES])
     text = part.decode("utf-8", errors="backslashreplace")
-    text = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    text = "".join(character if character.isprintable() else character.encode("unicode_escape").decode() for character in text)
     before = f"(from byte {start}) …" if start else ""
     after = f"… ({len(value)} bytes)" if start + len(part) < len(value) else ""
     return f"{before}{text}{after}"
 
 
 def _headers(headers: Any) -> str:
-    return "none" if headers is None else "; ".join(f"{_bytes(one['key'].encode())}={_bytes(one['value'])}" for one in headers)
+    return (
+        "none"
+        if headers is None
+        else "; ".join(f"{_bytes(header['key'].encode())}={_bytes(header['value'])}" for header in headers)
+    )
 
 
 def _timestamp(record: Any) -> str:

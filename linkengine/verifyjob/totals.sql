@@ -1,4 +1,4 @@
--- How much was compared between the bounds, and how much of it differs? One row per block of offsets that has records.
+-- Records, bytes and differences between the bounds: one row per block of offsets that has records.
 SELECT
     partition,
     offset DIV :block_offsets AS block,

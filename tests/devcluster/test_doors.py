@@ -11,7 +11,7 @@ KNOWN = {
 }
 
 
-def test_each_door_is_a_listener_of_its_own(tmp_path: Path) -> None:
+def test_each_additional_listener_has_its_own_settings(tmp_path: Path) -> None:
     ports = {door: 10 + number for number, door in enumerate(DOORS)}
 
     settings = door_properties(ports, certificates=certificates_in(tmp_path), known=KNOWN, jwks_url="http://k/jwks")
@@ -25,7 +25,7 @@ def test_each_door_is_a_listener_of_its_own(tmp_path: Path) -> None:
     assert settings["listener.name.tokens.oauthbearer.sasl.oauthbearer.jwks.endpoint.url"] == "http://k/jwks"
 
 
-def test_only_mutual_tls_shows_a_certificate(tmp_path: Path) -> None:
+def test_only_mutual_tls_clients_have_a_certificate(tmp_path: Path) -> None:
     write_certificates(tmp_path)
     certificates = certificates_in(tmp_path)
 
@@ -36,6 +36,6 @@ def test_only_mutual_tls_shows_a_certificate(tmp_path: Path) -> None:
     assert "ssl.keystore.key" not in door_security("TLS", certificates=certificates)
 
 
-def test_a_jvm_is_told_which_addresses_it_may_ask() -> None:
+def test_jvm_flags_allow_the_jwks_url() -> None:
     assert jvm_flags("") == []
     assert jvm_flags("http://k/jwks") == ["-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=http://k/jwks"]

@@ -1,4 +1,4 @@
-"""A program that is told to end puts away what it began, even if a shell had it ignore SIGINT."""
+"""An interruptible program cleans up on SIGTERM and SIGINT, even if a shell started it with SIGINT ignored."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_what_was_begun_is_put_away(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_program_cleans_up_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     root, begun = Path(__file__).parents[2], tmp_path / "begun"
     in_background = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", PROGRAM, str(begun)]
     with subprocess.Popen(in_background, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(root)}) as program:

@@ -1,4 +1,4 @@
-"""The demo's topics hold what the demo says: transactions with one aborted, compaction holes, zstd with headers."""
+"""The demo's topics have the documented contents: transactions with an aborted one, compaction gaps, zstd with headers."""
 
 import time
 from itertools import groupby, islice
@@ -18,7 +18,7 @@ TIMEOUT_S = 60
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
-    """A cluster of its own: the demo's topics have fixed names."""
+    """Start a separate cluster, since the demo's topics have fixed names."""
     with KafkaCluster("demo", directory=tmp_path_factory.mktemp("demo")) as cluster:
         flights.create_topics(cluster)
         flights.load_planes(cluster, now_ms=time.time_ns() // 1_000_000)
@@ -28,7 +28,7 @@ def loaded(tmp_path_factory):
 
 
 def some_flights():
-    """Twenty flights of each of the file's last 20 days, and as many of January."""
+    """Yield twenty flights of each of the file's last 20 days, and as many of January."""
     yield from islice(dataset.flights(), 400)
     september = (row for row in dataset.flights() if row["month"] == flights.IN_TRANSACTIONS and int(row["day"]) > 10)
     for _, day in groupby(september, key=lambda row: row["day"]):
@@ -51,21 +51,21 @@ def count_flights(cluster: KafkaCluster, isolation: str) -> int:
     return sum(len(read(cluster, "flights", number, **{"isolation.level": isolation})) for number in range(6))
 
 
-def test_committed_readers_see_each_flight_once(loaded: KafkaCluster) -> None:
+def test_read_committed_consumers_see_each_flight_once(loaded: KafkaCluster) -> None:
     assert count_flights(loaded, "read_committed") == 800
 
 
-def test_one_transaction_was_aborted(loaded: KafkaCluster) -> None:
+def test_read_uncommitted_consumers_also_see_an_aborted_transaction(loaded: KafkaCluster) -> None:
     assert count_flights(loaded, "read_uncommitted") == 820
 
 
-def test_planes_have_compaction_holes_updates_and_tombstones(loaded: KafkaCluster) -> None:
-    holes = flights.wait_compacted(loaded, "planes")
+def test_planes_have_compaction_gaps_updates_and_tombstones(loaded: KafkaCluster) -> None:
+    gaps = flights.wait_compacted(loaded, "planes")
 
     records = read(loaded, "planes", 0)
     keys = [record.key() for record in records]
 
-    assert holes > 1000
+    assert gaps > 1000
     assert any(record.value() is None for record in records)
     assert len(set(keys)) == 3322
     assert records[-1].offset() - records[0].offset() + 1 > len(records)
@@ -81,14 +81,14 @@ def test_weather_has_headers(loaded: KafkaCluster) -> None:
 
 
 def ends(cluster: KafkaCluster) -> int:
-    """The end offsets of all partitions together; a stream cannot be read to an end."""
+    """Return the sum of the end offsets of all partitions; a stream cannot be read to an end."""
     consumer = Consumer({**cluster.client("app"), "group.id": "test"})
     total = sum(watermarks(consumer, TopicPartition("live", number))[1] for number in range(2))
     consumer.close()
     return total
 
 
-def test_live_stream_goes_on_until_it_is_stopped(loaded: KafkaCluster) -> None:
+def test_the_live_stream_runs_until_it_is_stopped(loaded: KafkaCluster) -> None:
     admin = AdminClient(loaded.client("admin"))
     admin.create_topics([NewTopic("live", num_partitions=2, replication_factor=1)])["live"].result(TIMEOUT_S)
     live = LiveFlights(loaded, topic="live", per_second=100)
@@ -109,5 +109,5 @@ def test_documents_hold_numbers_as_numbers_and_no_missing_values() -> None:
     assert dataset.document(row, status="new") == b'{"year":2013,"dep_delay":-4,"temp":39.02,"model":"150","status":"new"}'
 
 
-def test_all_flights_of_2013_are_there() -> None:
+def test_the_dataset_has_all_flights_of_2013() -> None:
     assert sum(1 for _ in dataset.flights()) == dataset.FLIGHTS

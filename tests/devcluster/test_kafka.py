@@ -1,4 +1,4 @@
-"""A development cluster: who gets in, what each may do, and that killed brokers come back with their data."""
+"""A development cluster: who can connect, what each user may do, and that killed brokers restart with their data."""
 
 import tempfile
 import time
@@ -29,7 +29,7 @@ def create_topic(cluster: KafkaCluster, topic: str, *, user: str = "admin", repl
 
 
 def produce(cluster: KafkaCluster, topic: str, value: bytes, *, user: str = "app") -> KafkaError | None:
-    """Answer the delivery error of one record, None when it was written."""
+    """Return the delivery error of a record, or None if it was written."""
     errors: list[KafkaError | None] = []
     producer = Producer({**cluster.client(user), "message.timeout.ms": TIMEOUT_S * 1000})
     producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error))
@@ -48,7 +48,7 @@ def read_one(cluster: KafkaCluster, topic: str, *, user: str = "app") -> bytes |
 
 
 def is_refused(settings: dict[str, str]) -> bool:
-    """Tell whether a client with these settings gets no metadata while the broker is up."""
+    """Return whether a client with these settings gets no metadata although the broker is up."""
     try:
         AdminClient(settings).list_topics(timeout=3)
     except KafkaException:
@@ -56,7 +56,7 @@ def is_refused(settings: dict[str, str]) -> bool:
     return False
 
 
-def test_cluster_starts_with_the_announced_id(source_cluster: KafkaCluster) -> None:
+def test_a_cluster_starts_with_its_planned_id(source_cluster: KafkaCluster) -> None:
     metadata = AdminClient(source_cluster.client("admin")).list_topics(timeout=TIMEOUT_S)
 
     assert metadata.cluster_id == source_cluster.cluster_id
@@ -64,16 +64,16 @@ def test_cluster_starts_with_the_announced_id(source_cluster: KafkaCluster) -> N
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"])
-def test_every_mechanism_lets_a_known_user_in(source_cluster: KafkaCluster, mechanism: str) -> None:
+def test_a_known_user_authenticates_with_every_mechanism(source_cluster: KafkaCluster, mechanism: str) -> None:
     assert not is_refused(source_cluster.client("app", mechanism=mechanism))
 
 
-def test_client_without_credentials_is_refused(source_cluster: KafkaCluster) -> None:
+def test_a_client_without_credentials_is_refused(source_cluster: KafkaCluster) -> None:
     assert is_refused({"bootstrap.servers": source_cluster.bootstrap})
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
-def test_client_with_a_wrong_password_is_refused(source_cluster: KafkaCluster, mechanism: str) -> None:
+def test_a_client_with_a_wrong_password_is_refused(source_cluster: KafkaCluster, mechanism: str) -> None:
     assert is_refused({**source_cluster.client("app", mechanism=mechanism), "sasl.password": "wrong"})
 
 
@@ -82,14 +82,14 @@ def test_the_brokers_own_user_cannot_be_used_by_clients(source_cluster: KafkaClu
         assert is_refused(source_cluster.client("broker", mechanism=mechanism))
 
 
-def test_ordinary_client_creates_writes_and_reads_a_topic(source_cluster: KafkaCluster, topic_name: str) -> None:
+def test_an_ordinary_client_creates_writes_and_reads_a_topic(source_cluster: KafkaCluster, topic_name: str) -> None:
     create_topic(source_cluster, topic_name, user="app")
 
     assert produce(source_cluster, topic_name, b"hello") is None
     assert read_one(source_cluster, topic_name) == b"hello"
 
 
-def test_ordinary_client_cannot_delete_a_topic(source_cluster: KafkaCluster, topic_name: str) -> None:
+def test_an_ordinary_client_cannot_delete_a_topic(source_cluster: KafkaCluster, topic_name: str) -> None:
     create_topic(source_cluster, topic_name)
     app = AdminClient(source_cluster.client("app"))
 
@@ -99,7 +99,7 @@ def test_ordinary_client_cannot_delete_a_topic(source_cluster: KafkaCluster, top
     assert refusal.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_deny_stops_the_ordinary_client_and_not_the_link(source_cluster: KafkaCluster, topic_name: str) -> None:
+def test_a_deny_acl_refuses_the_ordinary_client_but_not_the_link(source_cluster: KafkaCluster, topic_name: str) -> None:
     create_topic(source_cluster, topic_name)
     deny = AclBinding(
         ResourceType.TOPIC, topic_name, ResourcePatternType.LITERAL, "User:*", "*", AclOperation.WRITE, AclPermissionType.DENY
@@ -114,7 +114,7 @@ def test_a_deny_stops_the_ordinary_client_and_not_the_link(source_cluster: Kafka
 
 
 def test_a_user_without_acls_reads_nothing(make_cluster, topic_name: str) -> None:
-    cluster = make_cluster(extra={"super.users": "User:admin;User:broker"})  # `link` is now nobody
+    cluster = make_cluster(extra={"super.users": "User:admin;User:broker"})  # `link` has no rights now
     create_topic(cluster, topic_name)
 
     topic = AdminClient(cluster.client("link")).list_topics(topic_name, timeout=TIMEOUT_S).topics[topic_name]
@@ -122,7 +122,7 @@ def test_a_user_without_acls_reads_nothing(make_cluster, topic_name: str) -> Non
     assert topic.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_frozen_or_killed_broker_comes_back_on_the_same_address_with_its_data(make_cluster, topic_name: str) -> None:
+def test_a_frozen_or_killed_broker_keeps_its_address_and_data(make_cluster, topic_name: str) -> None:
     cluster = make_cluster(security="PLAINTEXT")
     create_topic(cluster, topic_name)
     cluster.pause()
@@ -139,16 +139,16 @@ def test_frozen_or_killed_broker_comes_back_on_the_same_address_with_its_data(ma
     assert read_one(cluster, topic_name) == b"kept"
 
 
-def test_encrypted_listener_is_verified_against_the_clusters_own_authority(make_cluster, topic_name) -> None:
+def test_an_encrypted_listener_requires_the_clusters_certificate_authority(make_cluster, topic_name) -> None:
     cluster = make_cluster(security="SASL_SSL")
     create_topic(cluster, topic_name)
-    stranger = {key: value for key, value in cluster.client("app").items() if key != "ssl.ca.location"}
+    without_authority = {key: value for key, value in cluster.client("app").items() if key != "ssl.ca.location"}
 
     assert produce(cluster, topic_name, b"secret") is None
-    assert is_refused(stranger)
+    assert is_refused(without_authority)
 
 
-def test_three_brokers_elect_another_leader_when_one_is_killed(make_cluster, topic_name: str) -> None:
+def test_three_brokers_elect_another_leader_when_the_leader_is_killed(make_cluster, topic_name: str) -> None:
     cluster = make_cluster(brokers=3, heap="256m")
     create_topic(cluster, topic_name, replicas=3)
     assert produce(cluster, topic_name, b"before") is None
@@ -164,7 +164,9 @@ def test_three_brokers_elect_another_leader_when_one_is_killed(make_cluster, top
     assert produce(cluster, topic_name, b"after") is None
 
 
-def test_acls_without_names_are_refused_and_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_authorizer_without_named_users_is_refused_before_files_are_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     with pytest.raises(ValueError, match="named users"):

@@ -1,4 +1,4 @@
-"""Nothing is left behind: after stop, after kill, after the parent's sudden death; and failures tell the log."""
+"""No process is left after stop, kill, or the parent's sudden death; and errors have the tail of the log."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from devcluster.guard import session_members
 from devcluster.processes import Process, ProcessFailedError, run
 
 TIMEOUT_S = 60
-# a program with a child that leaves the group, as Spark's Python workers do
+# A program with a child that leaves the process group, as Spark's Python workers do.
 FAMILY = "import os, time; os.fork() or os.setpgid(0, 0); print('up', flush=True); time.sleep(600)"
 PARENT = """
 import sys, time
@@ -67,7 +67,7 @@ def test_stop_may_be_repeated(tmp_path: Path) -> None:
     assert not process.running()
 
 
-def test_program_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
+def test_a_program_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
     started: list[Process] = []
     thread = threading.Thread(target=lambda: started.append(start_family(tmp_path / "log")))
     thread.start()
@@ -78,7 +78,7 @@ def test_program_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_sudden_death_of_the_parent_ends_the_children(tmp_path: Path, number: signal.Signals) -> None:
+def test_children_are_killed_when_the_parent_dies(tmp_path: Path, number: signal.Signals) -> None:
     log = tmp_path / "log"
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", PARENT, FAMILY, str(log)]
@@ -96,7 +96,7 @@ def test_sudden_death_of_the_parent_ends_the_children(tmp_path: Path, number: si
     assert psutil.wait_procs(watchers, timeout=TIMEOUT_S)[1] == []
 
 
-def test_early_end_is_told_with_the_log(tmp_path: Path) -> None:
+def test_a_program_that_ends_early_raises_with_its_log(tmp_path: Path) -> None:
     process = Process([sys.executable, "-c", "print('no room'); exit(3)"], name="broken", log=tmp_path / "log")
 
     with pytest.raises(ProcessFailedError, match=r"(?s)broken ended with code 3.*no room"):
@@ -105,7 +105,7 @@ def test_early_end_is_told_with_the_log(tmp_path: Path) -> None:
     process.stop()
 
 
-def test_missing_readiness_is_told_with_the_log(tmp_path: Path) -> None:
+def test_a_program_that_is_not_ready_in_time_raises_with_its_log(tmp_path: Path) -> None:
     process = start_family(tmp_path / "log")
 
     with pytest.raises(ProcessFailedError, match=r"(?s)family was not ready.*up"):
@@ -114,13 +114,13 @@ def test_missing_readiness_is_told_with_the_log(tmp_path: Path) -> None:
     process.stop()
 
 
-def test_short_program_gets_its_input_and_answers(tmp_path: Path) -> None:
+def test_a_short_program_gets_its_input_and_returns_its_output(tmp_path: Path) -> None:
     done = run([sys.executable, "-c", "print(input().upper())"], text="hello", env={}, cwd=tmp_path, timeout_s=TIMEOUT_S)
 
     assert (done.returncode, done.stdout) == (0, "HELLO\n")
 
 
-def test_short_program_that_takes_too_long_is_killed(tmp_path: Path) -> None:
+def test_a_short_program_is_killed_after_its_timeout(tmp_path: Path) -> None:
     script = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(600)"
 
     with pytest.raises(subprocess.TimeoutExpired):

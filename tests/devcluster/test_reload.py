@@ -1,4 +1,4 @@
-"""``make dev``: the web process begins anew when a template or a style changes, and answers again."""
+"""``make dev``: the web process restarts when a template or a style changes."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def test_a_changed_template_or_style_restarts_the_web_process(tmp_path: Path) ->
     log.parent.mkdir()
     process = start_service(console, "web", reload=True)
     try:
-        process.wait_until(lambda: _answers(console), timeout_s=TIMEOUT_S, poll_s=0.2)
+        process.wait_until(lambda: _is_up(console), timeout_s=TIMEOUT_S, poll_s=0.2)
         for file in ("templates/base.html", "static/css/theme.css"):
             _touch_until_restarted(ROOT / file, process=process, log=log, started=_starts(log))
-            process.wait_until(lambda: _answers(console), timeout_s=TIMEOUT_S, poll_s=0.2)
+            process.wait_until(lambda: _is_up(console), timeout_s=TIMEOUT_S, poll_s=0.2)
     finally:
         process.stop()
 
 
 def _touch_until_restarted(file: Path, *, process: Process, log: Path, started: int) -> None:
-    """Set the file's time only: its content stays; again and again, since the watcher may begin to look a moment later."""
+    """Update only the file's time, repeatedly, since the watcher may start with a delay."""
     times = (file.stat().st_atime, file.stat().st_mtime)
 
     def restarted() -> bool:
@@ -50,7 +50,7 @@ def _starts(log: Path) -> int:
     return log.read_text().count("Application startup complete")
 
 
-def _answers(console: Console) -> bool:
+def _is_up(console: Console) -> bool:
     try:
         with urlopen(f"{console.base_url}/healthz", timeout=5) as answer:
             return bool(answer.status == 200)

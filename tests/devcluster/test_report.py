@@ -1,4 +1,4 @@
-"""The demo's report says what was found, and its handover file is for its owner only."""
+"""The demo's report has the results of the verification, and its handover file is readable by its owner only."""
 
 import json
 import stat
@@ -12,7 +12,7 @@ from devcluster.kafka import KafkaCluster
 
 
 def linking(**verify: object) -> SimpleNamespace:
-    """What the report reads of a finished job with one mirror."""
+    """Return what the report reads of a finished job with a single mirror."""
     figures = MirrorFigures(
         topic="flights", seconds=2.5, bytes_copied=50_000_000, lag=0, gaps={"ABORTED": 900},
         verify={"status": "EQUAL", "records_compared": 1234, "differences": 0, **verify},
@@ -20,7 +20,7 @@ def linking(**verify: object) -> SimpleNamespace:
     return SimpleNamespace(figures={"flights": figures}, copy_seconds=2.5)
 
 
-def test_report_counts_records_differences_and_speed() -> None:
+def test_the_report_has_records_differences_and_speed() -> None:
     text = report(linking(), elapsed_s=90)
 
     assert "1,234 records compared on both sides, 0 differences." in text
@@ -28,7 +28,7 @@ def test_report_counts_records_differences_and_speed() -> None:
     assert "900 aborted" in text
 
 
-def test_report_names_the_first_differences() -> None:
+def test_the_report_has_the_first_differences() -> None:
     first = [{"partition": 3, "offset": 42, "kind": "value"}]
 
     text = report(linking(status="DIFFERENT", differences=1, first_differences=first), elapsed_s=90)
@@ -36,13 +36,13 @@ def test_report_names_the_first_differences() -> None:
     assert '"offset": 42' in text
 
 
-def test_report_tells_why_a_comparison_failed() -> None:
+def test_the_report_has_the_error_of_a_failed_verification() -> None:
     text = report(linking(status="ERROR", records_compared=None, differences=None, error_message="Spark is away."), elapsed_s=9)
 
     assert "flights: Spark is away." in text
 
 
-def test_handover_has_what_a_script_needs_and_is_private(tmp_path: Path) -> None:
+def test_the_handover_file_is_complete_and_private(tmp_path: Path) -> None:
     source, destination = (KafkaCluster(name, directory=tmp_path / name) for name in ("source", "destination"))
     console = plan_console(tmp_path, redis_url="redis://127.0.0.1:1/0", spark_url="sc://127.0.0.1:1")
     path = tmp_path / "demo.json"

@@ -1,4 +1,4 @@
-"""The embedded Spark Connect server: runs queries and Python, reads Kafka, listens on this machine only."""
+"""The embedded Spark Connect server: runs queries and Python, reads Kafka, listens only on this machine."""
 
 import os
 from collections.abc import Iterator
@@ -31,28 +31,28 @@ def session(spark_connect_url: str) -> Iterator[SparkSession]:
     session.stop()
 
 
-def answers_from_python(session: SparkSession) -> Row:
-    """Run one task; the function is nested so that it travels by value and not by the name of this module."""
+def run_python_task(session: SparkSession) -> Row:
+    """Run a task and return its row; the function is nested so that it is pickled by value, not by the name of this module."""
 
-    def where_am_i(batches):
+    def describe_worker(batches):
         for _ in batches:
             yield pyarrow.RecordBatch.from_pydict({"pid": [os.getpid()], "file": [devcluster.__file__]})
 
-    return session.range(0, 1, 1, 1).mapInArrow(where_am_i, "pid long, file string").collect()[0]
+    return session.range(0, 1, 1, 1).mapInArrow(describe_worker, "pid long, file string").collect()[0]
 
 
-def test_query_is_answered(session: SparkSession) -> None:
+def test_a_query_returns_its_result(session: SparkSession) -> None:
     assert session.range(1000).filter("id % 2 = 0").count() == 500
 
 
-def test_python_workers_find_the_project_and_are_reused(session: SparkSession) -> None:
-    first, second = answers_from_python(session), answers_from_python(session)
+def test_python_workers_import_the_project_and_are_reused(session: SparkSession) -> None:
+    first, second = run_python_task(session), run_python_task(session)
 
     assert first.file.endswith("devcluster/__init__.py")
     assert first.pid == second.pid
 
 
-def test_kafka_topic_is_read(session: SparkSession, source_cluster: KafkaCluster, topic_name: str) -> None:
+def test_a_kafka_topic_is_read(session: SparkSession, source_cluster: KafkaCluster, topic_name: str) -> None:
     admin = AdminClient(source_cluster.client("admin"))
     admin.create_topics([NewTopic(topic_name, num_partitions=1, replication_factor=1)])[topic_name].result(20)
     producer = Producer(source_cluster.client("app"))
@@ -70,7 +70,7 @@ def test_kafka_topic_is_read(session: SparkSession, source_cluster: KafkaCluster
     assert [(row.offset, bytes(row.key), bytes(row.value)) for row in rows] == [(0, b"key", b"value")]
 
 
-def test_it_listens_on_this_machine_only(spark_server: SparkConnectServer, session: SparkSession) -> None:
+def test_the_server_listens_only_on_this_machine(spark_server: SparkConnectServer, session: SparkSession) -> None:
     listening = [
         connection.laddr.ip
         for pid in session_members(spark_server.pid)
@@ -82,9 +82,7 @@ def test_it_listens_on_this_machine_only(spark_server: SparkConnectServer, sessi
     assert {ip.removeprefix("::ffff:") for ip in listening} <= {"127.0.0.1", "::1"}
 
 
-def test_a_server_that_does_not_answer_is_ended_and_its_log_tells_what_its_threads_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_hangs_is_killed_after_a_thread_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devcluster.spark, "FIRST_QUERY_TIMEOUT_S", 0.05)
     server = SparkConnectServer(directory=tmp_path)
 
@@ -96,21 +94,21 @@ def test_a_server_that_does_not_answer_is_ended_and_its_log_tells_what_its_threa
 
 
 @pytest.mark.parametrize("token", ["", "/;authorization=Bearer%20guessed"])
-def test_without_the_token_no_session_is_opened(spark_server: SparkConnectServer, token: str) -> None:
+def test_a_session_without_the_token_is_refused(spark_server: SparkConnectServer, token: str) -> None:
     with pytest.raises(SparkConnectGrpcException, match="UNAUTHENTICATED"):
         SparkSession.builder.remote(f"{spark_server.address}{token}").create().range(1).count()
 
 
-def test_a_refused_token_is_named_with_what_to_do(spark_server: SparkConnectServer) -> None:
+def test_the_error_of_a_refused_token_names_the_setting(spark_server: SparkConnectServer) -> None:
     with pytest.raises(SparkUnavailableError, match="Set CLUSTERLINK_SPARK_TOKEN"):
         sparkclient.session(spark_server.address)
 
 
-def test_processes_of_spark_have_no_secret_in_their_environment_and_arguments(
+def test_spark_processes_have_no_secret_in_environment_or_arguments(
     spark_server: SparkConnectServer, session: SparkSession
 ) -> None:
-    """The suite itself has the settings of the product in its environment, as a deployment might."""
-    answers_from_python(session)
+    """The test suite has the settings of the product in its environment, as a deployment might."""
+    run_python_task(session)
     secrets = [os.environ[f"CLUSTERLINK_{name}"] for name in ("SECRET_KEY", "CREDENTIALS_KEY", "DATABASE_URL", "REDIS_URL")]
     secrets += [line.split()[1] for line in (spark_server.directory / "secrets.conf").read_text().splitlines()]
     assert len(secrets) == 6
@@ -125,12 +123,12 @@ def test_processes_of_spark_have_no_secret_in_their_environment_and_arguments(
     assert (spark_server.directory / "secrets.conf").stat().st_mode & 0o077 == 0
 
 
-def test_the_environment_of_a_task_has_no_setting_of_the_product(session: SparkSession) -> None:
-    def look(batches):
+def test_a_task_inherits_no_setting_of_the_product(session: SparkSession) -> None:
+    def list_settings(batches):
         for _ in batches:
             yield pyarrow.RecordBatch.from_pydict({"name": [name for name in os.environ if name.startswith("CLUSTERLINK_")]})
 
-    assert session.range(0, 1, 1, 1).mapInArrow(look, "name string").count() == 0
+    assert session.range(0, 1, 1, 1).mapInArrow(list_settings, "name string").count() == 0
 
 
 def test_spark_authenticates_its_own_connections(session: SparkSession) -> None:

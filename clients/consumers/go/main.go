@@ -1,4 +1,4 @@
-// Reads one partition with one client and writes what the client returns: a JSON array of [offset, value].
+// Reads a partition with one client and prints what the client returns: a JSON array of [offset, value].
 //
 //	consumers CLIENT TOPIC ISOLATION
 //
@@ -152,7 +152,7 @@ func readSegmentio(topic string, committed bool) ([]row, error) {
 	}
 }
 
-// saramaScram is what sarama asks its user to bring.
+// saramaScram is the SCRAM client that sarama requires its user to provide.
 type saramaScram struct {
 	*xdgscram.ClientConversation
 }

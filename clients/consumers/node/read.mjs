@@ -1,4 +1,4 @@
-// Reads one topic of one partition with one client and writes what the client returns: a JSON array of [offset, value].
+// Reads a topic with a single partition with one client and prints what the client returns: a JSON array of [offset, value].
 //
 //   node read.mjs CLIENT TOPIC ISOLATION
 //

@@ -137,7 +137,7 @@ def test_a_failover_keeps_a_topic_that_took_the_mirrors_place(
     stopping.advance_stop(mirror_id=mirror.pk)
 
     assert states(mirror) == [S.STOPPED]
-    assert "somebody deleted it" in mirror.transitions.get(event="fenced").detail
+    assert "it was deleted" in mirror.transitions.get(event="fenced").detail
     assert_untouched(theirs, mirror, destination_cluster)
 
 

@@ -1,6 +1,6 @@
-"""A source log written by hand and a reader that is not ours: what the tests of the batch room compare with.
+"""Record batches encoded here from the format's definition, and a decoder independent of the engine, for comparison in tests.
 
-Batches are laid out here once more, from the format's definition. Payloads are read back with kafka-python's pure Python codec.
+Payloads are decoded with kafka-python's pure Python codec.
 """
 
 import gzip
@@ -47,10 +47,10 @@ class Batch:
         return self.base_offset + last + 1
 
     def encode(self) -> bytes:
-        times = [one.timestamp for one in self.records.values()] or [-1]
+        times = [record.timestamp for record in self.records.values()] or [-1]
         base = times[0] if self.base_timestamp is None else self.base_timestamp
         newest = max(times) if self.max_timestamp is None else self.max_timestamp
-        body = compress(self.codec, b"".join(_record(delta, one, base) for delta, one in self.records.items()))
+        body = compress(self.codec, b"".join(_record(delta, record, base) for delta, record in self.records.items()))
         tail = struct.pack(
             ">hiqqqhii",
             self.codec | self.bits,
@@ -67,12 +67,12 @@ class Batch:
 
 
 def log_of(*batches: Batch | bytes) -> memoryview:
-    """Batches one after the other, in memory that can be patched, as a Fetch brings them."""
-    return memoryview(bytearray(b"".join(one.encode() if isinstance(one, Batch) else one for one in batches)))
+    """Return the batches in sequence in writable memory, as a Fetch response contains them."""
+    return memoryview(bytearray(b"".join(batch.encode() if isinstance(batch, Batch) else batch for batch in batches)))
 
 
 def resealed(batch: bytes, at_byte: int, value: int) -> bytes:
-    """The batch with one byte changed and the checksum made right again: a producer's mistake, not the network's."""
+    """Return the batch with a changed byte and a valid checksum, as a faulty producer would write it."""
     changed = bytearray(batch)
     changed[at_byte] = value
     struct.pack_into(">I", changed, 17, google_crc32c.value(bytes(changed[ATTRIBUTES_AT:])))
@@ -90,21 +90,21 @@ def marker(offset: int, kind: int, producer_id: int) -> Batch:
 
 
 def message(offset: int, magic: int, record: Rec, attributes: int = 0) -> bytes:
-    """One message of magic 0 or 1."""
+    """Return a message of magic 0 or 1."""
     tail = struct.pack(">bb", magic, attributes) + (struct.pack(">q", record.timestamp) if magic else b"")
     tail += b"".join(
-        struct.pack(">i", -1) if one is None else struct.pack(">i", len(one)) + one for one in (record.key, record.value)
+        struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part for part in (record.key, record.value)
     )
     return struct.pack(">qiI", offset, len(tail) + 4, crc32_of_gzip(tail)) + tail
 
 
 def wrapper(magic: int, codec: int, records: dict[int, Rec], *, bits: int = 0, timestamp: int = 5) -> bytes:
-    """A compressed message around ``records`` by absolute offset."""
+    """Return a compressed message that wraps ``records``, given by absolute offset."""
     first = min(records) if magic else 0
-    inner = b"".join(message(offset - first, magic, one) for offset, one in records.items())
+    inner = b"".join(message(offset - first, magic, record) for offset, record in records.items())
     packed = compress(codec, inner)
     if magic == 0 and codec == LZ4:
-        packed = packed[:6] + bytes([packed[6] ^ 0xFF]) + packed[7:]  # KAFKA-3160: a wrong header checksum
+        packed = packed[:6] + bytes([packed[6] ^ 0xFF]) + packed[7:]  # KAFKA-3160: incorrect header checksum
     return message(max(records), magic, Rec(timestamp, None, packed), codec | bits)
 
 
@@ -166,7 +166,7 @@ def _from_xerial(data: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Payload:
-    """A batch as kafka-python reads it."""
+    """A batch as kafka-python decodes it."""
 
     base_offset: int
     attributes: int
@@ -178,14 +178,14 @@ class Payload:
 
 
 def read_payload(payload: bytes | bytearray | memoryview) -> Payload:
-    """Read a batch whose records must sit at the offset deltas 0, 1, 2 and so on."""
+    """Return a decoded batch; its records must have the offset deltas 0, 1, 2 and so on."""
     data = bytes(payload)
     head = DefaultRecordBatch(data)
     plain = decompress(head.compression_type, data[RECORDS_AT:])
     bare = bytearray(data[:RECORDS_AT] + plain)
     struct.pack_into(">h", bare, ATTRIBUTES_AT, head.attributes & LOG_APPEND_TIME)
     records = list(DefaultRecordBatch(bare))
-    assert [one.offset - head.base_offset for one in records] == list(range(len(records)))
+    assert [record.offset - head.base_offset for record in records] == list(range(len(records)))
     return Payload(
         head.base_offset,
         head.attributes,
@@ -194,8 +194,8 @@ def read_payload(payload: bytes | bytearray | memoryview) -> Payload:
         head.max_timestamp,
         head.crc == google_crc32c.value(data[ATTRIBUTES_AT:]),
         tuple(
-            Rec(one.timestamp, one.key, one.value, tuple((key.encode(), value) for key, value in one.headers))
-            for one in records
+            Rec(record.timestamp, record.key, record.value, tuple((key.encode(), value) for key, value in record.headers))
+            for record in records
         ),
     )
 

@@ -1,6 +1,6 @@
-"""The naive model the planner is compared with: what each offset of a made-up source log shows to a read-committed consumer.
+"""The simple model that the planner is compared with: what a read-committed consumer sees at each offset of a generated log.
 
-Strategies draw whole logs: dense, sparse, emptied and old batches, interleaved transactions, markers, holes between batches.
+Strategies draw whole logs: dense, sparse, emptied and old batches, interleaved transactions, markers, gaps between batches.
 """
 
 from dataclasses import dataclass, field
@@ -40,13 +40,13 @@ Shown = tuple[Rec, int]  # a record and the codec it is stored with
 
 @dataclass
 class SourceLog:
-    """Encoded batches with their first offsets, and what every offset shows."""
+    """Encoded batches with their first offsets, and what a consumer sees at every offset."""
 
     end: int = 0
-    starts: list[int] = field(default_factory=list)  # an offset from which the batch may be asked for
+    starts: list[int] = field(default_factory=list)  # an offset from which the batch may be fetched
     encoded: list[bytes] = field(default_factory=list)
     shows: dict[int, Shown | GapReason] = field(default_factory=dict)
-    aborted: list[tuple[AbortedTransaction, int]] = field(default_factory=list)  # with the offset of the marker
+    aborted: list[tuple[AbortedTransaction, int]] = field(default_factory=list)  # with the marker's offset
     open: dict[int, int] = field(default_factory=dict)  # first offset by producer
     pending: dict[int, list[int]] = field(default_factory=dict)  # data offsets by producer
 
@@ -64,8 +64,8 @@ class SourceLog:
     def batch(self, batch: Batch) -> None:
         stamp = batch.max_timestamp if batch.bits & LOG_APPEND_TIME else None
         self.put(batch.encode(), batch.end, GapReason.COMPACTED)
-        for delta, one in batch.records.items():
-            self.shows[batch.base_offset + delta] = (one if stamp is None else at(one, stamp), batch.codec)
+        for delta, record in batch.records.items():
+            self.shows[batch.base_offset + delta] = (record if stamp is None else at(record, stamp), batch.codec)
         if batch.bits & TRANSACTIONAL and batch.records:
             self.open.setdefault(batch.producer_id, batch.base_offset)
             self.pending.setdefault(batch.producer_id, []).extend(range(batch.base_offset, batch.end))
@@ -81,13 +81,13 @@ class SourceLog:
 
     def old(self, data: bytes, magic: int, records: dict[int, Rec], codec: int) -> None:
         self.put(data, max(records) + 1, GapReason.COMPACTED)
-        for offset, one in records.items():
-            self.shows[offset] = (one if magic else at(one, -1), codec)
+        for offset, record in records.items():
+            self.shows[offset] = (record if magic else at(record, -1), codec)
 
     def response(self, next_offset: int) -> tuple[bytearray, list[AbortedTransaction]]:
-        """What a broker sends for a Fetch at ``next_offset``: whole batches from the one that holds it."""
+        """Return what a broker sends for a Fetch at ``next_offset``: whole batches from the batch that contains it."""
         first = max((number for number, start in enumerate(self.starts) if start <= next_offset), default=0)
-        aborted = [one for one, last in self.aborted if last >= next_offset]
+        aborted = [transaction for transaction, last in self.aborted if last >= next_offset]
         return bytearray(b"".join(self.encoded[first:])), aborted
 
 
@@ -104,7 +104,7 @@ def source_logs(draw: st.DrawFn) -> SourceLog:
         _PIECES[kind](draw, log)
     for producer in list(log.open):
         log.finish_transaction(producer, draw(st.sampled_from([ABORT, COMMIT])))
-    _dense(draw, log)  # a hole is not seen before a batch follows it
+    _dense(draw, log)  # a gap becomes visible only when a batch follows it
     return log
 
 
@@ -114,7 +114,7 @@ def _dense(draw: st.DrawFn, log: SourceLog) -> None:
 
 
 def _row(draw: st.DrawFn, log: SourceLog) -> None:
-    """Batches of one record each, as producers without batching write them, some of them in transactions."""
+    """Add single-record batches, as producers without batching write them, some of them transactional."""
     producer = draw(st.sampled_from(PRODUCERS))
     for bits in draw(st.lists(st.sampled_from([0, 0, 0, TRANSACTIONAL]) | st.sampled_from([0]), min_size=1, max_size=24)):
         log.batch(Batch(log.end, {0: draw(RECS)}, bits=bits, producer_id=producer))
@@ -145,8 +145,8 @@ def _old(draw: st.DrawFn, log: SourceLog) -> None:
     magic, codec = draw(st.sampled_from([0, 1])), draw(st.sampled_from([0, 1, 2, 3]))
     plain = st.builds(Rec, timestamp=st.integers(0, 1000), value=st.binary(max_size=9))
     if codec == 0:
-        one = draw(plain)
-        log.old(message(log.end, magic, one), magic, {log.end: one}, 0)
+        record = draw(plain)
+        log.old(message(log.end, magic, record), magic, {log.end: record}, 0)
         return
     deltas = draw(st.sets(st.integers(0, 6), min_size=1))
     records = {log.end + delta: draw(plain) for delta in sorted(deltas)}

@@ -36,17 +36,17 @@ def singles(count: int, *, codec: int = 0, size: int = 20) -> list[Batch]:
 
 
 def all_records(log: list[Batch]) -> tuple[Rec, ...]:
-    return tuple(one for batch in log for one in batch.records.values())
+    return tuple(record for batch in log for record in batch.records.values())
 
 
 @pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4, ZSTD])
 def test_small_neighbours_become_one_batch_of_the_same_codec(codec: int) -> None:
     log = singles(500, codec=codec)
 
-    (one,) = appends(*log)
+    (append,) = appends(*log)
 
-    read = read_payload(one.payload)
-    assert (one.base_offset, one.count, one.max_timestamp) == (0, 500, 2000)
+    read = read_payload(append.payload)
+    assert (append.base_offset, append.count, append.max_timestamp) == (0, 500, 2000)
     assert (read.attributes, read.checksum_right, read.max_timestamp) == (codec, True, 2000)
     assert read.records == all_records(log)
 
@@ -54,16 +54,16 @@ def test_small_neighbours_become_one_batch_of_the_same_codec(codec: int) -> None
 def test_transactional_and_ordinary_batches_merge() -> None:
     log = [dense(0, [Rec()]), dense(1, [Rec(), Rec()], bits=TRANSACTIONAL, producer_id=4), dense(3, [Rec()])]
 
-    (one,) = appends(*log)
+    (append,) = appends(*log)
 
-    assert read_payload(one.payload).attributes == 0
-    assert one.count == 4
+    assert read_payload(append.payload).attributes == 0
+    assert append.count == 4
 
 
 def test_another_codec_begins_another_batch() -> None:
     log = [dense(0, [Rec()]), dense(1, [Rec()]), dense(2, [Rec()], codec=LZ4), dense(3, [Rec()], codec=LZ4), dense(4, [Rec()])]
 
-    assert [(one.base_offset, one.count, read_payload(one.payload).attributes) for one in appends(*log)] == [
+    assert [(append.base_offset, append.count, read_payload(append.payload).attributes) for append in appends(*log)] == [
         (0, 2, 0),
         (2, 2, LZ4),
         (4, 1, 0),
@@ -74,25 +74,25 @@ def test_another_codec_begins_another_batch() -> None:
 @pytest.mark.parametrize("limit", [1, 300, 5000])
 def test_no_merged_batch_is_larger_than_the_limit(codec: int, limit: int) -> None:
     log = singles(300, codec=codec)
-    largest = max(len(one.encode()) for one in log)
+    largest = max(len(batch.encode()) for batch in log)
 
     merged = appends(*log, limit=limit)
 
-    assert sum((read_payload(one.payload).records for one in merged), ()) == all_records(log)
-    assert all(len(one.payload) <= max(limit, largest) for one in merged)
-    assert all(one.end == other.base_offset for one, other in pairwise(merged))
+    assert sum((read_payload(append.payload).records for append in merged), ()) == all_records(log)
+    assert all(len(append.payload) <= max(limit, largest) for append in merged)
+    assert all(append.end == following.base_offset for append, following in pairwise(merged))
 
 
 def test_a_merge_that_turns_out_larger_than_the_limit_is_halved() -> None:
-    empty = [Rec(timestamp=1 << 61, key=None, value=None)] * 200  # eight more bytes each next to a record of 1970
+    empty = [Rec(timestamp=1 << 61, key=None, value=None)] * 200  # eight bytes more each beside a record from 1970
     log = [dense(0, [Rec(timestamp=0, key=None, value=None)] * 200), *(dense(200 * number, empty) for number in range(1, 6))]
-    limit = sum(len(one.encode()) + 200 * 6 for one in log)
+    limit = sum(len(batch.encode()) + 200 * 6 for batch in log)
 
     merged = appends(*log, limit=limit)
 
-    assert [one.count for one in merged] == [600, 600]
-    assert all(len(one.payload) <= limit for one in merged)
-    assert sum((read_payload(one.payload).records for one in merged), ()) == all_records(log)
+    assert [append.count for append in merged] == [600, 600]
+    assert all(len(append.payload) <= limit for append in merged)
+    assert sum((read_payload(append.payload).records for append in merged), ()) == all_records(log)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_merge_that_turns_out_larger_than_the_limit_is_halved() -> None:
         dense(1, [Rec(value=b"")] * (SMALL_RECORDS + 1)),
     ],
 )
-def test_a_batch_that_is_large_enough_is_left_alone(large: Batch) -> None:
+def test_a_large_batch_passes_unchanged(large: Batch) -> None:
     data = bytearray(dense(0, [Rec()]).encode() + large.encode() + dense(large.end, [Rec()]).encode())
 
     steps = SegmentPlanner().plan(memoryview(data), next_offset=0, high_end=1 << 40)
@@ -110,31 +110,31 @@ def test_a_batch_that_is_large_enough_is_left_alone(large: Batch) -> None:
     assert [step.payload.obj is data for step in steps if isinstance(step, Append)] == [True, True, True]
 
 
-def test_a_compressed_batch_is_large_sooner() -> None:
+def test_a_compressed_batch_counts_as_large_at_fewer_bytes() -> None:
     noise = random.Random(7).randbytes(SMALL_COMPRESSED_BYTES + 1)
     log = [dense(number, [Rec(value=noise)], codec=SNAPPY) for number in range(3)]
-    assert all(len(one.encode()) > SMALL_COMPRESSED_BYTES for one in log)
+    assert all(len(batch.encode()) > SMALL_COMPRESSED_BYTES for batch in log)
 
-    assert [one.count for one in appends(*log)] == [1, 1, 1]
+    assert [append.count for append in appends(*log)] == [1, 1, 1]
 
 
-def test_batches_beyond_the_compiled_codec_stay_apart_and_keep_their_bytes() -> None:
+def test_batches_that_the_compiled_codec_cannot_encode_pass_unchanged() -> None:
     odd = Rec(headers=((b"\xff", b"v"),))
     log = [dense(0, [Rec()]), dense(1, [odd]), dense(2, [Rec()])]
 
-    assert b"".join(bytes(one.payload) for one in appends(*log)) == b"".join(one.encode() for one in log)
+    assert b"".join(bytes(append.payload) for append in appends(*log)) == b"".join(batch.encode() for batch in log)
 
 
-def test_a_first_record_without_timestamp_stays_without() -> None:
+def test_merging_keeps_a_first_record_without_timestamp() -> None:
     log = [dense(0, [Rec(timestamp=-1)]), dense(1, [Rec(timestamp=7)])]
 
-    assert sum((read_payload(one.payload).records for one in appends(*log)), ()) == all_records(log)
+    assert sum((read_payload(append.payload).records for append in appends(*log)), ()) == all_records(log)
 
 
-def test_holes_do_not_merge_over_but_decoded_records_merge_with_their_neighbours() -> None:
+def test_batches_do_not_merge_across_a_gap_but_decoded_records_merge_with_neighbours() -> None:
     log = [dense(0, [Rec()]), Batch(1, {0: Rec(), 1: Rec(), 4: Rec()}, last_offset_delta=4), dense(6, [Rec()])]
 
-    assert [(one.base_offset, one.count) for one in appends(*log)] == [(0, 3), (5, 2)]
+    assert [(append.base_offset, append.count) for append in appends(*log)] == [(0, 3), (5, 2)]
 
 
 def test_a_damaged_batch_is_never_merged() -> None:

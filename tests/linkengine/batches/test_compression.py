@@ -1,4 +1,4 @@
-"""Decompression within a limit, whatever a writer sends: in pieces, with the codecs' own framings, and of damaged input."""
+"""Decompression within a limit for any input: in pieces, with the codecs' own framings, and of damaged data."""
 
 import random
 import struct
@@ -24,7 +24,7 @@ MEGABYTE = 1 << 20
 
 
 def mixed(size: int) -> bytes:
-    """Half noise, half repetition."""
+    """Return data that is half noise, half repetition."""
     noise = random.Random(size).randbytes(size // 2)
     return noise + b"record " * (size // 14 + 1)
 
@@ -35,7 +35,7 @@ def librdkafka_snappy(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", [0, 1, 1000, compression.PIECE_BYTES, 5 * MEGABYTE])
-def test_data_of_any_size_comes_back_in_pieces_and_at_once(codec: int, size: int) -> None:
+def test_data_of_any_size_is_decompressed_in_pieces_and_at_once(codec: int, size: int) -> None:
     data = mixed(size)[:size]
     packed = compress(codec, data)
 
@@ -44,7 +44,7 @@ def test_data_of_any_size_comes_back_in_pieces_and_at_once(codec: int, size: int
 
 
 @pytest.mark.parametrize("codec", [0, *CODECS])
-def test_a_compressor_that_takes_pieces_writes_what_brokers_and_consumers_read(codec: int) -> None:
+def test_the_output_of_a_deflater_is_readable_by_brokers_and_consumers(codec: int) -> None:
     data = mixed(MEGABYTE)
     packer = deflater(codec)
 
@@ -64,7 +64,7 @@ def test_a_bare_snappy_block_of_any_size_is_read(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_is_larger_than_the_limit_is_refused_by_a_code_of_its_own(codec: int) -> None:
+def test_data_above_the_limit_is_refused_with_RECORDS_TOO_LARGE(codec: int) -> None:
     packed = compress(codec, bytes(3 * MEGABYTE))
 
     with pytest.raises(InflatedTooFarError) as raised:
@@ -74,7 +74,7 @@ def test_what_is_larger_than_the_limit_is_refused_by_a_code_of_its_own(codec: in
 
 
 def bomb(codec: int) -> bytes:
-    """A quarter of a gigabyte of zeros."""
+    """Return a quarter of a gigabyte of zeros, compressed."""
     packer = deflater(codec)
     return b"".join(packer.compress(bytes(MEGABYTE)) for _ in range(250)) + packer.flush()
 
@@ -84,11 +84,12 @@ def bare_snappy_bomb() -> bytes:
 
 
 def declared_zstd_bomb() -> bytes:
-    """A frame that declares its size, which a reader may be tempted to allocate."""
+    """Return a frame that declares its size, which a naive reader would allocate."""
     return zstandard.ZstdCompressor().compress(bytes(250 * MEGABYTE))
 
 
-# In a process of its own: the peak of this one is that of all tests before. The limit counts mappings too, also untouched ones.
+# In a process of its own: the peak of this process includes all earlier tests. An address space limit would count unused
+# mappings.
 _MEASURE = """
 import resource, sys
 from linkengine.batches.compression import InflatedTooFarError, decompress, inflate
@@ -117,7 +118,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     ],
     ids=["gzip", "snappy", "bare snappy", "lz4", "zstd", "zstd with its size"],
 )
-def test_a_quarter_of_a_gigabyte_is_refused_or_passes_in_pieces_within_a_few_megabytes(
+def test_250_megabytes_are_refused_or_decompressed_in_pieces_within_a_few_megabytes(
     codec: int, make: Callable[[], bytes]
 ) -> None:
     found = subprocess.run(
@@ -127,7 +128,7 @@ def test_a_quarter_of_a_gigabyte_is_refused_or_passes_in_pieces_within_a_few_meg
     assert int(found.stdout) < 24 << 10  # kilobytes
 
 
-def test_sizes_that_a_writer_declares_are_not_believed() -> None:
+def test_sizes_declared_in_frames_are_not_trusted() -> None:
     declared = bytearray(zstandard.ZstdCompressor().compress(bytes(MEGABYTE)))
     frame = zstandard.get_frame_parameters(bytes(declared))
     assert frame.content_size == MEGABYTE
@@ -136,14 +137,14 @@ def test_sizes_that_a_writer_declares_are_not_believed() -> None:
     huge_snappy = b"\xff\xff\xff\xff\x0f" + librdkafka_snappy(b"abc")[1:]
     framed = compress(SNAPPY, b"abc")
     endless = bytearray(framed)
-    endless[16:20] = struct.pack(">i", -4)  # who adds this to the position never ends
+    endless[16:20] = struct.pack(">i", -4)  # adding this to the position would loop forever
 
     for codec, data in ((ZSTD, bytes(declared)), (SNAPPY, huge_snappy), (SNAPPY, bytes(endless))):
         with pytest.raises(CorruptBatchError):
             decompress(codec, data, most=2 * MEGABYTE)
 
 
-def test_several_gzip_members_and_zstd_frames_are_one_content() -> None:
+def test_several_gzip_members_or_zstd_frames_are_concatenated() -> None:
     for codec in (GZIP, ZSTD):
         packed = compress(codec, b"a" * MEGABYTE) + compress(codec, b"b" * MEGABYTE)
         assert b"".join(inflate(codec, packed)) == b"a" * MEGABYTE + b"b" * MEGABYTE
@@ -161,7 +162,7 @@ def test_a_zstd_window_of_more_than_64_megabytes_is_refused_only_where_the_conte
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data())
-def test_damaged_input_ends_in_one_kind_of_error_within_the_limit(codec: int, data: st.DataObject) -> None:
+def test_damaged_input_raises_only_CorruptBatchError_within_the_limit(codec: int, data: st.DataObject) -> None:
     packed = bytearray(compress(codec, mixed(2000)))
     for _ in range(data.draw(st.integers(1, 4))):
         packed[data.draw(st.integers(0, len(packed) - 1))] ^= 1 << data.draw(st.integers(0, 7))

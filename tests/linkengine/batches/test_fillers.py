@@ -20,7 +20,7 @@ def test_a_filler_holds_that_many_empty_records(count: int) -> None:
     assert read.records == (EMPTY,) * count
 
 
-def test_the_largest_filler_is_byte_for_byte_what_a_producer_would_write() -> None:
+def test_the_largest_filler_equals_a_producers_encoding_byte_for_byte() -> None:
     filler = dense_filler(FILLER_MAX, 5)
 
     body = bytes(cramjam.zstd.decompress(bytes(filler[61:])))

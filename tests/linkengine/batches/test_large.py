@@ -1,4 +1,4 @@
-"""Batches that are larger, decompressed, than what is held in memory: read, hashed and rewritten piece by piece."""
+"""Batches whose decompressed records exceed the memory limit: read, hashed and rewritten piece by piece."""
 
 import subprocess
 import sys
@@ -48,15 +48,15 @@ def viewed(batch: Batch | bytes) -> tuple[BatchView, memoryview]:
 def test_records_are_read_and_hashed_as_the_compiled_codec_reads_them(records: dict[int, Rec], codec: int, bits: int) -> None:
     view, data = viewed(Batch(5, records, codec=codec, bits=bits, last_offset_delta=20, max_timestamp=2000))
 
-    in_pieces = [(one.offset, one.timestamp, *hash_large(one)) for one in read_large(view, data)]
+    in_pieces = [(record.offset, record.timestamp, *hash_large(record)) for record in read_large(view, data)]
 
     assert in_pieces == [
-        (one.offset, one.timestamp, one.key is not None, hash_fields(one.key, one.value, one.headers))
-        for one in decode_records(view, data)
+        (record.offset, record.timestamp, record.key is not None, hash_fields(record.key, record.value, record.headers))
+        for record in decode_records(view, data)
     ]
 
 
-def test_contents_that_differ_have_other_hashes() -> None:
+def test_different_contents_have_different_hashes() -> None:
     contents = [
         (None, None, []),
         (b"", None, []),
@@ -69,10 +69,10 @@ def test_contents_that_differ_have_other_hashes() -> None:
         (b"a", b"b", [("h", None), ("", None)]),
     ]
 
-    assert len({hash_fields(*one) for one in contents}) == len(contents)
+    assert len({hash_fields(*content) for content in contents}) == len(contents)
 
 
-def too_large_for_the_ordinary_way(view: BatchView, batch: memoryview) -> Iterator[RecordLike]:
+def too_large_for_memory(view: BatchView, batch: memoryview) -> Iterator[RecordLike]:
     if view.magic == CURRENT_MAGIC:
         raise InflatedTooFarError("too large")
     return decode_batch(view, batch)
@@ -82,7 +82,7 @@ decode_batch = planning.decode_batch
 
 
 def replanned(log: SourceLog, next_offset: int) -> list[Step]:
-    """Plan until the end, as a copier does that asks again for what a plan has left out."""
+    """Plan until the end, as a copy worker does that fetches again what a plan has left out."""
     steps: list[Step] = []
     while next_offset < log.end:
         buffer, aborted = log.response(next_offset)
@@ -95,14 +95,14 @@ def replanned(log: SourceLog, next_offset: int) -> list[Step]:
 
 @settings(max_examples=120, deadline=None)
 @given(source_logs(), st.data(), st.booleans())
-def test_every_offset_shows_what_the_source_shows_whatever_way_it_goes_and_however_little_a_plan_makes(
+def test_every_offset_shows_what_the_source_shows_with_small_plans_and_large_batches(
     log: SourceLog,
     data: st.DataObject,
     in_pieces: bool,
 ) -> None:
     next_offset = data.draw(st.integers(0, log.end))
     with (
-        patch.object(planning, "decode_batch", too_large_for_the_ordinary_way if in_pieces else decode_batch),
+        patch.object(planning, "decode_batch", too_large_for_memory if in_pieces else decode_batch),
         patch.object(planning, "MOST_APPENDS", data.draw(st.sampled_from([1, 3, 1000]))),
         patch.object(planning, "_MOST_PENDING", data.draw(st.sampled_from([1, 100, 1 << 20]))),
         patch.object(large, "RUN_BYTES", data.draw(st.sampled_from([1, 100, 1 << 20]))),
@@ -113,7 +113,7 @@ def test_every_offset_shows_what_the_source_shows_whatever_way_it_goes_and_howev
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-def test_a_batch_of_18_megabytes_that_its_broker_stamped_is_cut_where_its_records_get_too_large(codec: int) -> None:
+def test_an_18_megabyte_batch_with_log_append_time_is_rewritten_from_the_next_offset(codec: int) -> None:
     recs = [Rec(5, b"%d" % number, bytes(6 * MEGABYTE)) for number in range(3)]
     log = log_of(dense(10, recs, codec=codec, bits=LOG_APPEND_TIME, max_timestamp=99))
 
@@ -124,7 +124,7 @@ def test_a_batch_of_18_megabytes_that_its_broker_stamped_is_cut_where_its_record
     assert len(steps[0].payload) < 1_200_000
 
 
-def test_holes_between_large_records_are_filled() -> None:
+def test_gaps_between_large_records_are_filled() -> None:
     recs = {delta: Rec(5, None, bytes(9 * MEGABYTE)) for delta in (1, 3)}
 
     steps = SegmentPlanner().plan(log_of(Batch(0, recs, codec=ZSTD, last_offset_delta=4)), next_offset=0, high_end=5)
@@ -134,7 +134,7 @@ def test_holes_between_large_records_are_filled() -> None:
     ]  # fmt: skip
 
 
-def test_a_run_that_would_be_larger_than_the_source_stored_it_is_made_of_smaller_ones() -> None:
+def test_a_run_larger_than_the_sources_batch_is_split_into_smaller_batches() -> None:
     noise = bytes(range(256)) * 4
     view, data = viewed(dense(0, [Rec(5, None, noise[number:] + noise) for number in range(200)], codec=ZSTD))
 
@@ -144,12 +144,12 @@ def test_a_run_that_would_be_larger_than_the_source_stored_it_is_made_of_smaller
     assert len(parts) > 1
     assert parts[0].start == 0
     assert parts[-1].end == 200
-    assert [one.start for one in parts[1:]] == [one.end for one in parts[:-1]]
-    everything = [record for one in parts for record in read_payload(one.payload).records]
+    assert [append.start for append in parts[1:]] == [append.end for append in parts[:-1]]
+    everything = [record for append in parts for record in read_payload(append.payload).records]
     assert tuple(everything) == read_payload(whole.payload).records
 
 
-def test_small_batches_that_are_large_inside_are_neither_merged_nor_touched() -> None:
+def test_small_batches_with_large_records_pass_unchanged() -> None:
     bombs = [dense(number, [Rec(value=bytes(20 * MEGABYTE))], codec=ZSTD).encode() for number in range(3)]
     tail = [dense(3 + number, [Rec()], codec=ZSTD).encode() for number in range(3)]
     assert max(map(len, bombs)) < 8 << 10
@@ -162,7 +162,7 @@ def test_small_batches_that_are_large_inside_are_neither_merged_nor_touched() ->
     assert [step.payload.tobytes() for step in steps[:3]] == bombs
 
 
-def test_an_old_message_that_wraps_too_much_is_named_and_all_before_it_is_copied_first() -> None:
+def test_a_too_large_old_message_raises_after_everything_before_it_is_planned() -> None:
     giant = wrapper(1, GZIP, {1: Rec(5, None, bytes(33 * MEGABYTE)), 2: Rec(5, None, bytes(33 * MEGABYTE))})
 
     first = SegmentPlanner().plan(log_of(dense(0, [Rec()]), giant), next_offset=0, high_end=3)
@@ -173,21 +173,21 @@ def test_an_old_message_that_wraps_too_much_is_named_and_all_before_it_is_copied
 
 
 @pytest.mark.parametrize("value", [0x12, 0x0E, 0x7E, 0x01])
-def test_a_large_record_that_does_not_have_its_length_is_refused(value: int) -> None:
+def test_a_large_record_with_a_wrong_length_is_refused(value: int) -> None:
     view, data = viewed(resealed(dense(3, [Rec()] * 2).encode(), 61, value))
 
     with pytest.raises(CorruptBatchError):
-        [hash_large(one) for one in read_large(view, data)]
+        [hash_large(record) for record in read_large(view, data)]
 
 
 @given(st.data())
-def test_noise_in_place_of_records_ends_in_one_kind_of_error(data: st.DataObject) -> None:
+def test_noise_instead_of_records_raises_only_CorruptBatchError(data: st.DataObject) -> None:
     whole = bytearray(dense(3, [Rec(headers=((b"h", b"v"),))] * 3).encode())
     place = data.draw(st.integers(61, len(whole) - 1))
     view, batch = viewed(resealed(bytes(whole), place, data.draw(st.integers(0, 255))))
 
     try:
-        found = [hash_large(one) for one in read_large(view, batch)]
+        found = [hash_large(record) for record in read_large(view, batch)]
     except CorruptBatchError:
         return
     assert len(found) == 3
@@ -236,12 +236,12 @@ for name, data in made.items():
 """
 
 
-def test_planning_batches_of_hundreds_of_megabytes_and_of_a_million_records_takes_little_memory() -> None:
+def test_planning_huge_batches_takes_less_than_70_megabytes() -> None:
     done = subprocess.run([sys.executable, "-c", _MEASURE], capture_output=True, text=True, check=True, timeout=300)
 
     taken = dict(line.split(": ") for line in done.stdout.splitlines())
     assert len(taken) == 5
-    assert max(int(one) for one in taken.values()) < 70, taken  # megabytes
+    assert max(int(megabytes) for megabytes in taken.values()) < 70, taken  # megabytes
 
 
 def test_a_compacted_end_of_a_large_batch_is_filled_to_its_last_offset() -> None:

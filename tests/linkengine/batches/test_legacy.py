@@ -18,12 +18,12 @@ def decode(data: bytes) -> list[Record]:
 
 def expected(records: dict[int, Rec], *, timestamp: int | None = None) -> list[Record]:
     return [
-        Record(offset, one.timestamp if timestamp is None else timestamp, one.key, one.value, [])
-        for offset, one in records.items()
+        Record(offset, record.timestamp if timestamp is None else timestamp, record.key, record.value, [])
+        for offset, record in records.items()
     ]
 
 
-def test_a_plain_message_of_magic_1_has_its_timestamp_and_one_of_magic_0_has_none() -> None:
+def test_a_plain_message_has_a_timestamp_with_magic_1_and_none_with_magic_0() -> None:
     assert decode(message(10, 1, RECORDS[10])) == expected({10: RECORDS[10]})
     assert decode(message(10, 0, RECORDS[10])) == expected({10: RECORDS[10]}, timestamp=-1)
     assert decode(message(14, 1, RECORDS[14])) == expected({14: RECORDS[14]})
@@ -44,10 +44,10 @@ def test_with_log_append_time_the_wrapper_has_the_timestamp() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_incompressible_and_long_records_pass_through_old_lz4(magic: int) -> None:
+def test_incompressible_and_long_records_are_read_from_old_lz4(magic: int) -> None:
     long = {0: Rec(value=bytes(range(256)) * 1000), 1: Rec(value=b"a" * 300_000)}
 
-    assert [one.value for one in decode(wrapper(magic, LZ4, long))] == [one.value for one in long.values()]
+    assert [record.value for record in decode(wrapper(magic, LZ4, long))] == [record.value for record in long.values()]
 
 
 def test_a_damaged_message_is_refused() -> None:
@@ -79,6 +79,6 @@ def test_wrappers_that_do_not_add_up_are_refused() -> None:
 @pytest.mark.parametrize("size", [-2, 500])
 def test_lengths_that_do_not_add_up_are_refused(size: int) -> None:
     inner = bytearray(message(0, 1, Rec(key=b"kk", value=b"v")))
-    struct.pack_into(">i", inner, 26, size)  # the key's length; an inner checksum is the wrapper's business
+    struct.pack_into(">i", inner, 26, size)  # the key's length; inner checksums are not verified, the wrapper's is
 
     refuse(bytes(inner), 1, GZIP, "claims|ends before")

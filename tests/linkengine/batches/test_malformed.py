@@ -1,4 +1,4 @@
-"""Logs of every shape, changed anywhere, with checksums made right again: what reads them refuses by CorruptBatchError only."""
+"""Logs of every shape with changed bytes and valid checksums: every reader raises only CorruptBatchError."""
 
 import struct
 from collections.abc import Callable
@@ -30,8 +30,8 @@ def read_all(view: BatchView, batch: memoryview) -> None:
 
 def read_in_pieces(view: BatchView, batch: memoryview) -> None:
     if view.magic == CURRENT_MAGIC:
-        for one in read_large(view, batch):
-            hash_large(one)
+        for record in read_large(view, batch):
+            hash_large(record)
 
 
 def read_kind(view: BatchView, batch: memoryview) -> None:
@@ -43,7 +43,7 @@ READERS: list[Callable[[BatchView, memoryview], object]] = [read_all, read_in_pi
 
 
 def resealed(log: bytearray) -> None:
-    """Make the checksums right of whatever looks like a batch, as a mistaken producer's would be."""
+    """Set valid checksums on everything that looks like a batch, as a faulty producer would."""
     at = 0
     while len(log) - at > 61:
         (size,) = struct.unpack_from(">i", log, at + 8)
@@ -98,7 +98,7 @@ def test_each_reader_of_a_changed_batch_reads_or_refuses_it(log: SourceLog, data
 
 
 @pytest.mark.parametrize("count", [1, 1000, (1 << 31) - 1])
-def test_a_record_count_is_not_believed(count: int) -> None:
+def test_a_wrong_record_count_is_refused(count: int) -> None:
     batch = bytearray(Batch(0, {}, last_offset_delta=(1 << 31) - 1 if count > 1000 else count, bits=CONTROL).encode())
     struct.pack_into(">i", batch, 57, count)
     resealed(batch)

@@ -1,4 +1,4 @@
-"""Base offsets are outside the checksum: what a damaged one would move is seen by its neighbours, or read again."""
+"""Base offsets are outside the checksum: damage is detected by the adjacent batches, or by a second read."""
 
 import struct
 
@@ -15,11 +15,11 @@ from tests.linkengine.batches.batchlog import LZ4, Batch, Rec, dense, log_of, me
 HUGE = Rec(value=b"x" * 70_000)  # too large to be merged with a neighbour
 FIRST, BATCHES, RECORDS = 100, 6, 3
 END = FIRST + BATCHES * RECORDS
-LEAST_SEEN = 80  # bytes that are cut off at most: the last base offset is still there
+LEAST_SEEN = 80  # maximum of bytes that are cut off: the last base offset is still complete
 
 
 def whole_log() -> bytearray:
-    """A log without holes from offset 100 on: each record says where it belongs."""
+    """Return a log without gaps from offset 100 on; the key of each record is its offset."""
     return bytearray(
         b"".join(
             dense(base, [Rec(key=b"%d" % (base + delta)) for delta in range(RECORDS)]).encode()
@@ -29,7 +29,7 @@ def whole_log() -> bytearray:
 
 
 def damaged(number: int, bit: int) -> memoryview:
-    """The log with one bit of a batch's base offset turned over."""
+    """Return the log with one flipped bit in a batch's base offset."""
     data = whole_log()
     at = number * len(data) // BATCHES
     (base,) = struct.unpack_from(">q", data, at)
@@ -47,7 +47,7 @@ def spans(steps: list[Step]) -> list[tuple[int, int, bool]]:
 
 def keys(step: Step) -> list[bytes | None]:
     assert isinstance(step, Append)
-    return [one.key for one in read_payload(step.payload).records]
+    return [record.key for record in read_payload(step.payload).records]
 
 
 @settings(max_examples=400, deadline=None)
@@ -68,7 +68,7 @@ def test_no_flipped_bit_moves_a_record_or_hides_one(number: int, bit: int, start
 
 
 @pytest.mark.parametrize("cut", [1, 40, 80])
-def test_the_batch_that_holds_the_offset_asked_for_is_not_believed_to_begin_there(cut: int) -> None:
+def test_a_batch_moved_to_the_fetched_offset_is_refused(cut: int) -> None:
     data = damaged(4, 0)
     first = 4 * len(data) // BATCHES
 
@@ -77,7 +77,7 @@ def test_the_batch_that_holds_the_offset_asked_for_is_not_believed_to_begin_ther
 
 
 @pytest.mark.parametrize(("number", "bit"), [(1, 3), (2, 0), (4, 6), (3, 5)], ids=["up", "down", "far up", "far down"])
-def test_all_before_a_batch_out_of_place_is_intact(number: int, bit: int) -> None:
+def test_everything_before_a_moved_batch_is_intact(number: int, bit: int) -> None:
     data = damaged(number, bit)
 
     with pytest.raises(CorruptBatchError, match="claims"):
@@ -88,18 +88,18 @@ def test_all_before_a_batch_out_of_place_is_intact(number: int, bit: int) -> Non
     assert [keys(step) for step in plan(part)]
 
 
-def test_nothing_is_taken_from_behind_it_although_the_stretch_begins_with_it() -> None:
+def test_nothing_is_planned_behind_a_moved_first_batch() -> None:
     data = damaged(2, 2)
     rest = data[2 * len(data) // BATCHES :]
 
-    for look in (NOT_SEEN, (FIRST + 2 * RECORDS) ^ 4, None):
+    for earlier in (NOT_SEEN, (FIRST + 2 * RECORDS) ^ 4, None):
         with pytest.raises(CorruptBatchError, match="the next begins at"):
-            plan(rest, start=FIRST + 2 * RECORDS, seen=look)
+            plan(rest, start=FIRST + 2 * RECORDS, seen=earlier)
     with pytest.raises(CorruptBatchError, match="the next begins at"):
         intact_part(rest, next_offset=FIRST + 2 * RECORDS)
 
 
-def test_a_hole_at_the_end_of_an_answer_is_left_to_the_next_one() -> None:
+def test_an_unconfirmed_gap_at_the_end_of_a_response_is_left_to_the_next_response() -> None:
     log = [dense(0, [HUGE]), dense(9, [HUGE])]
 
     assert spans(plan(log_of(*log), start=0, high_end=20)) == [(0, 1, False)]
@@ -111,7 +111,7 @@ def test_a_hole_at_the_end_of_an_answer_is_left_to_the_next_one() -> None:
     ]
 
 
-def test_what_nothing_confirms_is_believed_when_it_is_read_again() -> None:
+def test_an_unconfirmed_batch_is_accepted_when_it_is_read_a_second_time() -> None:
     log = log_of(dense(9, [HUGE]))
 
     with pytest.raises(DoubtfulBatchError) as doubt:
@@ -120,38 +120,38 @@ def test_what_nothing_confirms_is_believed_when_it_is_read_again() -> None:
     with pytest.raises(DoubtfulBatchError):
         plan(log, start=1, high_end=20, seen=17)
     assert spans(plan(log, start=1, high_end=20, seen=9)) == [(1, 9, True), (9, 10, False)]
-    assert spans(plan(log, start=1, high_end=20, seen=None)) == [(1, 9, True), (9, 10, False)]  # nobody reads again
+    assert spans(plan(log, start=1, high_end=20, seen=None)) == [(1, 9, True), (9, 10, False)]  # no second read
 
 
 @pytest.mark.parametrize("behind", [(), (dense(1 << 40 | 10, [Rec()]),)], ids=["alone", "among others"])
-def test_a_batch_beyond_the_stable_end_makes_no_hole(behind: tuple[Batch, ...]) -> None:
-    """The end is told from before the batches were read, so that the first look may just be late."""
+def test_a_batch_beyond_the_stable_end_is_not_a_gap(behind: tuple[Batch, ...]) -> None:
+    """The end was read before the batches, so it may just be outdated at the first read."""
     log = log_of(dense(1 << 40 | 9, [Rec()]), *behind)
 
     with pytest.raises(DoubtfulBatchError):
         plan(log, start=1, high_end=20)
-    with pytest.raises(CorruptBatchError, match="stable ones below 20"):
+    with pytest.raises(CorruptBatchError, match="stable offsets below 20"):
         plan(log, start=1, high_end=20, seen=1 << 40 | 9)
 
 
-def test_what_was_appended_while_the_answer_was_made_is_no_damage() -> None:
+def test_records_appended_after_the_end_was_read_are_not_damage() -> None:
     log = log_of(dense(5, [Rec()]), dense(6, [Rec()] * 4))
 
     assert plan(log, start=5, high_end=5) == []
     assert spans(plan(log, start=5, high_end=6)) == [(5, 6, False)]
 
 
-def test_a_mirror_that_goes_on_within_a_batch_needs_no_second_look() -> None:
+def test_a_mirror_that_resumes_within_a_batch_needs_no_second_read() -> None:
     log = [dense(0, [Rec(key=b"%d" % number) for number in range(5)]), dense(5, [HUGE])]
 
     (within, _) = plan(log_of(*log), start=3, high_end=20)
 
     assert keys(within) == [b"3", b"4"]
-    with pytest.raises(DoubtfulBatchError):  # a hole behind it: it may have been moved down
+    with pytest.raises(DoubtfulBatchError):  # a gap behind it: the batch may have been moved down
         plan(log_of(log[0], dense(8, [HUGE])), start=3, high_end=20)
 
 
-def test_old_formats_tell_their_last_offset_and_are_in_place() -> None:
+def test_wrappers_of_old_formats_are_accepted_by_their_last_offset() -> None:
     log = log_of(message(1, 1, Rec()), wrapper(1, LZ4, {2: Rec(), 3: Rec(), 4: Rec()}), dense(5, [Rec()]))
 
     steps = plan(log, start=1, high_end=6)

@@ -20,18 +20,18 @@ from tests.linkengine.batches.batchlog import (
     read_payload,
 )
 
-OURS = {"producer_id": (1 << 62) + 5, "producer_epoch": 3, "base_sequence": 2_147_483_647}
+MIRROR_PRODUCER = {"producer_id": (1 << 62) + 5, "producer_epoch": 3, "base_sequence": 2_147_483_647}
 
 
 @pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4, ZSTD])
 @pytest.mark.parametrize("bits", [0, TRANSACTIONAL, DELETE_HORIZON, TRANSACTIONAL | DELETE_HORIZON])
-def test_a_patched_batch_is_ours_and_its_records_are_the_same(codec: int, bits: int) -> None:
+def test_a_patched_batch_has_the_mirrors_producer_and_unchanged_records(codec: int, bits: int) -> None:
     records = [Rec(timestamp=50 - number, value=b"x" * number) for number in range(20)]
     source = dense(1234, records, codec=codec, bits=bits, producer_id=9, base_timestamp=77)
     batch = bytearray(source.encode())
     body = bytes(batch[61:])
 
-    patch_for_append(memoryview(batch), **OURS)
+    patch_for_append(memoryview(batch), **MIRROR_PRODUCER)
 
     read = read_payload(batch)
     assert read.checksum_right
@@ -51,7 +51,7 @@ def test_a_patched_batch_is_ours_and_its_records_are_the_same(codec: int, bits: 
     st.integers(-1, (1 << 15) - 1),
     st.integers(-1, (1 << 31) - 1),
 )
-def test_the_carried_checksum_is_the_right_one(value: bytes, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+def test_the_adjusted_checksum_is_valid(value: bytes, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
     batch = bytearray(dense(7, [Rec(value=value)], bits=TRANSACTIONAL, producer_id=4).encode())
 
     patch_for_append(memoryview(batch), producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)
@@ -64,8 +64,8 @@ def test_patching_again_for_another_sequence_is_allowed() -> None:
     once = bytearray(batch)
 
     patch_for_append(memoryview(batch), producer_id=1, producer_epoch=2, base_sequence=3)
-    patch_for_append(memoryview(batch), **OURS)
-    patch_for_append(memoryview(once), **OURS)
+    patch_for_append(memoryview(batch), **MIRROR_PRODUCER)
+    patch_for_append(memoryview(once), **MIRROR_PRODUCER)
 
     assert batch == once
 
@@ -75,7 +75,7 @@ def test_a_damaged_batch_stays_damaged(position: int) -> None:
     batch = bytearray(dense(7, [Rec()] * 5).encode())
     batch[position] ^= 0x20
 
-    patch_for_append(memoryview(batch), **OURS)
+    patch_for_append(memoryview(batch), **MIRROR_PRODUCER)
 
     assert not verify_crc(batch)
 
@@ -90,11 +90,11 @@ def test_a_damaged_batch_stays_damaged(position: int) -> None:
         message(0, 0, Rec(value=b"v" * 50)),
     ],
 )
-def test_what_a_broker_refuses_from_clients_is_refused_here_and_left_alone(source: bytes) -> None:
+def test_a_batch_that_brokers_refuse_from_clients_is_refused_unchanged(source: bytes) -> None:
     batch = bytearray(source)
 
     with pytest.raises(CorruptBatchError, match="must be re-encoded"):
-        patch_for_append(memoryview(batch), **OURS)
+        patch_for_append(memoryview(batch), **MIRROR_PRODUCER)
     assert batch == source
 
 

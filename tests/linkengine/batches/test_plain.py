@@ -1,4 +1,4 @@
-"""The short way for everyday stretches: it answers what the ordinary way would, or nothing."""
+"""The fast path for plain responses: its plan equals that of ``planning``, or it returns None."""
 
 import pytest
 
@@ -22,7 +22,7 @@ from tests.linkengine.batches.batchlog import (
 ATTRIBUTES_LOW = 22
 BIG = [Rec(value=b"x" * 70_000)]  # too large to be merged with a neighbour
 FIRST = dense(10, BIG)
-NOBODYS = [AbortedTransaction(1 << 40, 0)]  # sends the planner the ordinary way
+UNRELATED_ABORT = [AbortedTransaction(1 << 40, 0)]  # disables the planner's fast path
 FAR = 1 << 40
 
 
@@ -42,11 +42,11 @@ FAR = 1 << 40
         log_of(),
     ],
 )
-def test_batches_that_pass_are_planned_as_the_ordinary_way_plans_them(log: memoryview) -> None:
+def test_plain_batches_are_planned_as_without_the_fast_path(log: memoryview) -> None:
     appends = plain_appends(log, next_offset=10, high_end=FAR)
 
-    assert appends == SegmentPlanner().plan(log, next_offset=10, high_end=FAR, aborted=NOBODYS)
-    assert all(one.payload.obj is log.obj for one in appends or ())
+    assert appends == SegmentPlanner().plan(log, next_offset=10, high_end=FAR, aborted=UNRELATED_ABORT)
+    assert all(append.payload.obj is log.obj for append in appends or ())
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_batches_that_pass_are_planned_as_the_ordinary_way_plans_them(log: memor
         log_of(message(10, 1, Rec()), FIRST),
     ],
 )
-def test_a_stretch_with_anything_else_in_it_is_left_to_the_ordinary_way(log: memoryview) -> None:
+def test_a_response_with_other_batches_is_left_to_the_planner(log: memoryview) -> None:
     assert plain_appends(log, next_offset=10, high_end=FAR) is None
 
 
@@ -72,7 +72,7 @@ def test_nothing_beyond_the_last_stable_offset_is_planned() -> None:
     assert plain_appends(log_of(FIRST, dense(11, BIG * 2)), next_offset=10, high_end=13) is not None
 
 
-def test_what_cannot_be_a_batch_is_told_or_left_to_the_ordinary_way() -> None:
+def test_an_invalid_batch_raises_or_is_left_to_the_planner() -> None:
     unknown_codec = log_of(resealed(FIRST.encode(), ATTRIBUTES_LOW, 7))
     cut_short = bytearray(FIRST.encode())[:40]
     cut_short[8:12] = bytes(4)  # the length

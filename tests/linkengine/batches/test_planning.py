@@ -39,7 +39,7 @@ def records(step: Step) -> tuple[Rec, ...]:
     return read_payload(step.payload).records
 
 
-def test_a_dense_batch_passes_through_as_a_slice_of_the_buffer() -> None:
+def test_a_dense_batch_passes_as_a_slice_of_the_buffer() -> None:
     data = bytearray(dense(0, [BIG]).encode() + dense(1, [BIG, BIG]).encode())
 
     first, second = SegmentPlanner().plan(memoryview(data), next_offset=0, high_end=3)
@@ -53,7 +53,7 @@ def test_a_dense_batch_passes_through_as_a_slice_of_the_buffer() -> None:
 
 
 @pytest.mark.parametrize("bits", [0, TRANSACTIONAL, DELETE_HORIZON])
-def test_bits_that_can_be_cleared_do_not_cost_a_decode(bits: int) -> None:
+def test_a_batch_with_clearable_bits_passes_without_decoding(bits: int) -> None:
     data = bytearray(dense(0, [Rec()] * 3, bits=bits, producer_id=5).encode())
 
     (step,) = SegmentPlanner().plan(memoryview(data), next_offset=0, high_end=3)
@@ -62,13 +62,13 @@ def test_bits_that_can_be_cleared_do_not_cost_a_decode(bits: int) -> None:
     assert step.payload.obj is data
 
 
-def test_control_batches_become_marker_fills_and_neighbours_are_one_fill() -> None:
+def test_adjacent_control_batches_become_a_single_marker_fill() -> None:
     steps = plan(dense(0, [Rec()]), marker(1, 1, 5), marker(2, 0, 6), dense(3, [Rec()]), Batch(4, {}, 0, bits=CONTROL))
 
     assert spans(steps) == [(0, 1, None), (1, 3, MARKER), (3, 4, None), (4, 5, MARKER)]
 
 
-def test_a_response_of_control_batches_only_is_one_fill() -> None:
+def test_a_response_with_only_control_batches_is_a_single_fill() -> None:
     assert spans(plan(*(marker(offset, 1, 5) for offset in range(40, 50)), start=40)) == [(40, 50, MARKER)]
 
 
@@ -91,7 +91,7 @@ def test_aborted_data_is_filled_until_the_abort_marker_and_interleaved_producers
     assert spans(steps) == [(0, 1, ABORTED), (1, 3, None), (3, 4, ABORTED), (4, 6, MARKER), (6, 7, None), (7, 8, MARKER)]
 
 
-def test_two_aborted_transactions_of_one_producer_may_come_in_any_order() -> None:
+def test_aborted_transactions_of_a_producer_may_be_listed_in_any_order() -> None:
     def data(offset: int) -> Batch:
         return dense(offset, [Rec()], bits=TRANSACTIONAL, producer_id=5)
 
@@ -108,7 +108,7 @@ def test_two_aborted_transactions_of_one_producer_may_come_in_any_order() -> Non
     assert [reason for *_, reason in spans(steps)] == [ABORTED, MARKER, None, MARKER, ABORTED, MARKER]
 
 
-def test_a_transaction_that_was_aborted_before_the_response_is_still_known() -> None:
+def test_a_transaction_that_began_before_the_response_is_recognized_as_aborted() -> None:
     steps = plan(
         dense(7, [Rec()] * 5, bits=TRANSACTIONAL, producer_id=5), marker(12, 0, 5), start=9, aborted=(AbortedTransaction(5, 2),)
     )
@@ -116,7 +116,7 @@ def test_a_transaction_that_was_aborted_before_the_response_is_still_known() -> 
     assert spans(steps) == [(9, 12, ABORTED), (12, 13, MARKER)]
 
 
-def test_a_batch_around_the_next_offset_is_decoded_and_written_from_there() -> None:
+def test_a_batch_that_contains_the_next_offset_is_rewritten_from_there() -> None:
     numbered = [Rec(key=b"%d" % number) for number in range(10)]
 
     steps = plan(dense(0, [Rec()]), dense(1, numbered, codec=ZSTD), start=4)
@@ -127,7 +127,7 @@ def test_a_batch_around_the_next_offset_is_decoded_and_written_from_there() -> N
     assert read_payload(steps[0].payload).attributes == ZSTD
 
 
-def test_holes_inside_between_and_behind_records_are_fills() -> None:
+def test_gaps_inside_between_and_behind_batches_are_fills() -> None:
     log = [Batch(2, {1: Rec(key=b"a"), 2: Rec(key=b"b"), 5: Rec(key=b"c")}, last_offset_delta=7, codec=LZ4), dense(12, [BIG])]
 
     steps = plan(*log)
@@ -140,10 +140,10 @@ def test_holes_inside_between_and_behind_records_are_fills() -> None:
         (8, 12, COMPACTED),
         (12, 13, None),
     ]
-    assert [one.key for one in records(steps[1])] == [b"a", b"b"]
+    assert [record.key for record in records(steps[1])] == [b"a", b"b"]
 
 
-def test_a_batch_the_cleaner_has_emptied_is_a_hole() -> None:
+def test_a_batch_emptied_by_the_log_cleaner_is_a_gap() -> None:
     assert spans(plan(Batch(0, {}, 4), Batch(5, {}, 0, bits=TRANSACTIONAL))) == [(0, 6, COMPACTED)]
 
 
@@ -155,34 +155,34 @@ def test_log_append_time_is_rewritten_as_create_time() -> None:
     assert isinstance(step, Append)
     assert step.max_timestamp == 500
     assert read_payload(step.payload).attributes == LZ4
-    assert [one.timestamp for one in records(step)] == [500, 500]
+    assert [record.timestamp for record in records(step)] == [500, 500]
 
 
-def test_old_message_sets_become_batches_of_today() -> None:
+def test_old_message_sets_become_batches_of_magic_2() -> None:
     packed = wrapper(1, LZ4, {4: Rec(key=b"d"), 6: Rec(key=b"e")})
 
     steps = plan(message(0, 0, Rec(key=b"a")), message(1, 1, Rec(key=b"b")), message(2, 1, Rec(key=b"c")), packed, start=1)
 
     assert spans(steps) == [(1, 3, None), (3, 4, COMPACTED), (4, 5, None), (5, 6, COMPACTED), (6, 7, None)]
-    assert [one.key for one in records(steps[0])] == [b"b", b"c"]
-    assert [one.key for one in records(steps[4])] == [b"e"]
+    assert [record.key for record in records(steps[0])] == [b"b", b"c"]
+    assert [record.key for record in records(steps[4])] == [b"e"]
 
 
-def test_old_batches_that_are_skipped_leave_nothing_behind() -> None:
+def test_batches_before_the_next_offset_add_no_steps() -> None:
     damaged = bytearray(Batch(0, {0: Rec(), 2: Rec()}).encode())
-    damaged[-1] ^= 1  # nobody looks inside what is not wanted
+    damaged[-1] ^= 1  # batches that are not wanted are not decoded
 
     assert plan(bytes(damaged), message(3, 1, Rec()), start=4) == []
     assert plan(start=4) == []
 
 
-def test_a_large_batch_with_one_hole_is_written_in_pieces_as_large_as_the_source_allows() -> None:
+def test_a_large_batch_with_a_gap_is_split_only_at_the_gap() -> None:
     steps = plan(Batch(0, {number: Rec(value=b"%07d" % number * 4000) for number in range(100) if number != 50}))
 
     assert spans(steps) == [(0, 50, None), (50, 51, COMPACTED), (51, 100, None)]
 
 
-def test_the_high_end_cuts_a_batch_and_a_hole() -> None:
+def test_the_high_end_cuts_a_batch_and_a_gap() -> None:
     log = [dense(0, [Rec()] * 4), dense(9, [Rec()])]
 
     assert spans(plan(*log, high_end=2)) == [(0, 2, None)]
@@ -218,15 +218,15 @@ _OF_7 = {"bits": TRANSACTIONAL, "producer_id": 7}
         [dense(0, [Rec()], **_OF_7), _flipped(dense(1, [Rec()], bits=TRANSACTIONAL, producer_id=6), 50, 1)],
     ],
     ids=[
-        "data called a marker",
+        "data with the control bit",
         "an emptied batch",
         "a longer marker",
-        "whose abort",
-        "an abort without a transaction",
-        "whose data",
+        "abort marker of another producer",
+        "an abort marker without a transaction",
+        "data of another producer",
     ],
 )
 def test_a_flipped_bit_does_not_make_a_gap_of_records(log: list[Batch | bytes]) -> None:
-    """A fill cannot be taken back, so what it stands for must be as its writer made it."""
+    """A fill cannot be undone, so the batch that it replaces must be undamaged."""
     with pytest.raises(CorruptBatchError, match="does not have the checksum"):
         plan(*log, aborted=(AbortedTransaction(7, 0),), high_end=1_000)

@@ -13,7 +13,7 @@ PRODUCER_ID = (1 << 62) + 7
 
 
 def mirrored(steps: list[Step]) -> dict[int, Shown | GapReason]:
-    """Write the steps to a mirror that refuses what a broker would refuse; answer what its offsets show."""
+    """Write the steps to a mirror that refuses what a broker would refuse; return what its offsets show."""
     mirror: dict[int, Shown | GapReason] = {}
     sequence = (1 << 31) - 3
     for step in steps:
@@ -28,7 +28,7 @@ def mirrored(steps: list[Step]) -> dict[int, Shown | GapReason]:
         assert read.attributes <= 4
         assert step.count == step.records == len(read.records) == read.last_offset_delta + 1
         assert step.max_timestamp == read.max_timestamp
-        mirror.update({step.base_offset + delta: (one, read.attributes) for delta, one in enumerate(read.records)})
+        mirror.update({step.base_offset + delta: (record, read.attributes) for delta, record in enumerate(read.records)})
         sequence = next_sequence(sequence, step.count)
     return mirror
 
@@ -84,9 +84,7 @@ def test_a_response_cut_off_anywhere_is_continued_by_the_next_one(log: SourceLog
 
 @SETTINGS
 @given(source_logs(), st.data())
-def test_a_damaged_response_is_refused_or_its_damage_is_left_for_the_destination_to_see(
-    log: SourceLog, data: st.DataObject
-) -> None:
+def test_a_damaged_response_is_refused_or_stays_detectable_by_the_destination(log: SourceLog, data: st.DataObject) -> None:
     buffer, aborted = log.response(0)
     at = data.draw(st.integers(0, len(buffer) - 1))
     buffer[at] ^= 1 << data.draw(st.integers(0, 7))
@@ -98,5 +96,7 @@ def test_a_damaged_response_is_refused_or_its_damage_is_left_for_the_destination
     for step in steps:
         if isinstance(step, Append):
             patch_for_append(step.payload, producer_id=1, producer_epoch=0, base_sequence=0)
-        elif step.reason is not GapReason.COMPACTED:  # which a base offset, outside all checksums, makes too (neighbours)
+        elif (
+            step.reason is not GapReason.COMPACTED
+        ):  # a damaged base offset, outside all checksums, causes that too (neighbours)
             assert {log.shows[offset] for offset in range(step.start, step.end)} == {step.reason}

@@ -36,24 +36,27 @@ def decode(batch: Batch | bytes) -> list[Record]:
     data = memoryview(batch if isinstance(batch, bytes) else batch.encode())
     view = read_view(data)
     assert view is not None
-    return [Record(one.offset, one.timestamp, one.key, one.value, one.headers) for one in decode_records(view, data)]
+    return [
+        Record(record.offset, record.timestamp, record.key, record.value, record.headers)
+        for record in decode_records(view, data)
+    ]
 
 
-def as_record(offset: int, one: Rec) -> Record:
-    headers = [(key.decode("utf-8", "surrogateescape"), value) for key, value in one.headers]
-    return Record(offset, one.timestamp, one.key, one.value, headers)
+def as_record(offset: int, record: Rec) -> Record:
+    headers = [(key.decode("utf-8", "surrogateescape"), value) for key, value in record.headers]
+    return Record(offset, record.timestamp, record.key, record.value, headers)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_of_every_codec_are_decoded_with_their_holes(codec: int) -> None:
+def test_records_of_every_codec_are_decoded_with_their_gaps(codec: int) -> None:
     batch = Batch(100, {1: NASTY[0], 5: NASTY[1], 6: NASTY[2], 900: NASTY[3]}, last_offset_delta=1000, codec=codec)
 
-    assert decode(batch) == [as_record(100 + delta, one) for delta, one in batch.records.items()]
+    assert decode(batch) == [as_record(100 + delta, record) for delta, record in batch.records.items()]
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_of_every_codec_are_encoded_as_others_read_them(codec: int) -> None:
-    payload = encode_records([as_record(7 + number, one) for number, one in enumerate(NASTY)], codec=codec)
+def test_records_encoded_with_every_codec_are_readable_by_kafka_python(codec: int) -> None:
+    payload = encode_records([as_record(7 + number, record) for number, record in enumerate(NASTY)], codec=codec)
 
     read = read_payload(payload)
     assert read.checksum_right
@@ -64,14 +67,14 @@ def test_records_of_every_codec_are_encoded_as_others_read_them(codec: int) -> N
 def test_log_append_time_replaces_every_timestamp() -> None:
     batch = dense(0, NASTY, bits=LOG_APPEND_TIME, max_timestamp=12345)
 
-    assert [one.timestamp for one in decode(batch)] == [12345] * 4
+    assert [record.timestamp for record in decode(batch)] == [12345] * 4
 
 
 @pytest.mark.parametrize("first", [-1, 0, 5])
 def test_records_without_timestamp_keep_it(first: int) -> None:
     records = [as_record(number, Rec(timestamp=timestamp)) for number, timestamp in enumerate([first, 5, -1, 3])]
 
-    assert [one.timestamp for one in read_payload(encode_records(records, codec=0)).records] == [first, 5, -1, 3]
+    assert [record.timestamp for record in read_payload(encode_records(records, codec=0)).records] == [first, 5, -1, 3]
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -86,7 +89,7 @@ def test_header_keys_that_are_not_utf8_keep_their_bytes(codec: int) -> None:
     assert b"\xff\xfe" in encode_records(decoded, codec=0)
 
 
-def test_snappy_of_both_framings_is_read() -> None:
+def test_snappy_with_xerial_framing_is_read() -> None:
     data = b"kafka" * 20_000
 
     framed = compression.compress(SNAPPY, data)
@@ -96,7 +99,7 @@ def test_snappy_of_both_framings_is_read() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_that_were_damaged_are_refused(codec: int) -> None:
+def test_damaged_records_are_refused(codec: int) -> None:
     batch = bytearray(dense(3, [Rec()] * 5, codec=codec).encode())
     batch[70] ^= 1
 
@@ -111,7 +114,7 @@ def test_bytes_of_another_codec_are_refused(codec: int) -> None:
 
 
 @pytest.mark.parametrize("value", [0x12, 0x0E, 0x7E, 0x01])
-def test_a_record_that_does_not_have_its_length_is_refused(value: int) -> None:
+def test_a_record_with_a_wrong_length_is_refused(value: int) -> None:
     batch = resealed(dense(3, [Rec()] * 2).encode(), RECORDS_AT, value)
     odd = resealed(dense(3, [Rec(headers=((b"\xff", None),))] * 2).encode(), RECORDS_AT, value)
 
@@ -130,7 +133,7 @@ def test_bytes_behind_the_last_record_are_refused() -> None:
 @pytest.mark.parametrize("deltas", [(0, 0), (2, 1), (0, 7)])
 def test_offsets_that_do_not_ascend_within_the_batch_are_refused(deltas: tuple[int, int]) -> None:
     class Twice(dict[int, Rec]):
-        """A mapping that may repeat a key, which a damaged batch does."""
+        """A mapping with repeated keys, as a damaged batch may have."""
 
         def __init__(self) -> None:
             super().__init__({0: Rec(), 1: Rec()})
@@ -156,22 +159,22 @@ RECORDS = st.lists(
 
 
 @given(RECORDS, st.sampled_from(CODECS), st.integers(0, 1 << 60))
-def test_any_records_survive_the_way_there_and_back(records: list[Rec], codec: int, base_offset: int) -> None:
+def test_records_are_unchanged_by_encoding_and_decoding(records: list[Rec], codec: int, base_offset: int) -> None:
     decoded = decode(dense(base_offset, records, codec=codec))
 
-    assert decoded == [as_record(base_offset + number, one) for number, one in enumerate(records)]
+    assert decoded == [as_record(base_offset + number, record) for number, record in enumerate(records)]
     assert decode(bytes(encode_records(decoded, codec=codec))) == decoded
 
 
 @given(RECORDS)
-def test_the_exact_codec_writes_what_the_format_says(records: list[Rec]) -> None:
-    encoded = exact.encode([as_record(number, one) for number, one in enumerate(records)])
+def test_the_exact_codec_writes_the_specified_format(records: list[Rec]) -> None:
+    encoded = exact.encode([as_record(number, record) for number, record in enumerate(records)])
     batch = dense(0, records)
     view = read_view(batch.encode())
 
     assert view is not None
     assert encoded[RECORDS_AT:] == batch.encode()[RECORDS_AT:]
-    assert list(exact.decode(view, bytes(encoded[RECORDS_AT:]))) == [as_record(at, one) for at, one in enumerate(records)]
+    assert list(exact.decode(view, bytes(encoded[RECORDS_AT:]))) == [as_record(at, record) for at, record in enumerate(records)]
 
 
 @given(st.binary(max_size=60))
@@ -183,5 +186,5 @@ def test_the_exact_codec_reads_or_refuses_noise(noise: bytes) -> None:
 
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1))
-def test_varints_are_those_of_the_format(number: int) -> None:
+def test_varints_match_the_format(number: int) -> None:
     assert exact.varint(number) == varint(number)

@@ -1,4 +1,4 @@
-"""Rows of one-record batches are merged without decoding, and nothing else is."""
+"""Rows of single-record batches are merged without decoding; other batches are not."""
 
 import struct
 from collections.abc import Sequence
@@ -35,8 +35,8 @@ def batch_at(offset: int, record: Record, *, attributes: int = 0) -> bytearray:
     return batch
 
 
-def row_of(ones: list[Record], *, attributes: int = 0) -> memoryview:
-    return memoryview(bytearray(b"".join(batch_at(5 + at, one, attributes=attributes) for at, one in enumerate(ones))))
+def row_of(records_in: list[Record], *, attributes: int = 0) -> memoryview:
+    return memoryview(bytearray(b"".join(batch_at(5 + at, rec, attributes=attributes) for at, rec in enumerate(records_in))))
 
 
 def plain(count: int) -> list[Record]:
@@ -45,12 +45,12 @@ def plain(count: int) -> list[Record]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(records, min_size=1, max_size=40), st.sampled_from([400, LIMIT]))
-def test_merged_batches_hold_the_same_records_under_a_right_checksum(ones: list[Record], limit: int) -> None:
-    buffer = row_of(ones)
+def test_merged_batches_hold_the_same_records_with_a_valid_checksum(records_in: list[Record], limit: int) -> None:
+    buffer = row_of(records_in)
 
     row = merge_row(buffer, 0, high_end=1 << 40, transactional=False, coalesce_bytes=limit)
 
-    assert (row.end, row.next_offset) == (len(buffer), 5 + len(ones))
+    assert (row.end, row.next_offset) == (len(buffer), 5 + len(records_in))
     found, expected_start = [], 5
     for append in row.appends:
         assert (append.start, append.count) == (expected_start, append.records)
@@ -58,10 +58,10 @@ def test_merged_batches_hold_the_same_records_under_a_right_checksum(ones: list[
         patch_for_append(append.payload, producer_id=7, producer_epoch=0, base_sequence=0)
         read = read_payload(append.payload)
         assert read.checksum_right
-        assert read.max_timestamp == append.max_timestamp == max(one.timestamp for one in read.records)
-        found += [(one.timestamp, one.key, one.value, _headers(one.headers)) for one in read.records]
+        assert read.max_timestamp == append.max_timestamp == max(record.timestamp for record in read.records)
+        found += [(record.timestamp, record.key, record.value, _headers(record.headers)) for record in read.records]
         expected_start = append.end
-    assert found == [(one.timestamp, one.key, one.value, one.headers) for one in ones]
+    assert found == [(record.timestamp, record.key, record.value, record.headers) for record in records_in]
 
 
 def _headers(found: Sequence[tuple[str | bytes, bytes | None]]) -> list[tuple[str, bytes | None]]:
@@ -69,7 +69,7 @@ def _headers(found: Sequence[tuple[str | bytes, bytes | None]]) -> list[tuple[st
 
 
 @pytest.mark.parametrize(
-    "stranger",
+    "other",
     [
         encode_records([Record(25, NOW_MS, None, b"1", []), Record(26, NOW_MS, None, b"2", [])], codec=0),
         encode_records([Record(25, NOW_MS, None, b"zipped", [])], codec=1),
@@ -80,9 +80,9 @@ def _headers(found: Sequence[tuple[str | bytes, bytes | None]]) -> list[tuple[st
     ],
     ids=["two records", "compressed", "cut off", "after a hole", "large", "log append time"],
 )
-def test_a_row_ends_where_something_else_comes(stranger: bytearray) -> None:
+def test_a_row_ends_before_any_other_batch(other: bytearray) -> None:
     row = merge_row(
-        memoryview(bytearray(bytes(row_of(plain(20))) + stranger)), 0, high_end=99, transactional=False, coalesce_bytes=LIMIT
+        memoryview(bytearray(bytes(row_of(plain(20))) + other)), 0, high_end=99, transactional=False, coalesce_bytes=LIMIT
     )
 
     assert row.next_offset == 25
@@ -95,7 +95,7 @@ def test_a_row_ends_at_the_last_stable_offset() -> None:
 
 
 @pytest.mark.parametrize(("transactional", "end"), [(True, 25), (False, -1)])
-def test_transactional_data_is_merged_only_while_none_can_be_aborted(transactional: bool, end: int) -> None:
+def test_transactional_data_is_merged_only_if_none_can_be_aborted(transactional: bool, end: int) -> None:
     buffer = row_of(plain(20), attributes=TRANSACTIONAL_BIT)
 
     row = merge_row(buffer, 0, high_end=99, transactional=transactional, coalesce_bytes=LIMIT)
@@ -103,7 +103,7 @@ def test_transactional_data_is_merged_only_while_none_can_be_aborted(transaction
     assert row.next_offset == end
 
 
-def test_a_damaged_batch_is_not_sealed_with_a_fresh_checksum() -> None:
+def test_a_damaged_batch_gets_no_new_checksum() -> None:
     buffer = row_of(plain(20))
     buffer[-2] ^= 1
 
@@ -118,9 +118,9 @@ def test_a_damaged_batch_is_not_sealed_with_a_fresh_checksum() -> None:
     assert not [step for step in steps if step.end == 25 and read_payload(step.payload).checksum_right]  # type: ignore[union-attr]
 
 
-def test_the_planner_merges_a_row_into_one_append_and_leaves_short_ones_to_the_ordinary_way() -> None:
+def test_the_planner_merges_long_and_short_rows_into_a_single_append() -> None:
     (step,) = SegmentPlanner().plan(row_of(plain(500)), next_offset=5, high_end=9_999)
     short = SegmentPlanner().plan(row_of(plain(LEAST_ROW - 1)), next_offset=5, high_end=9_999)
 
     assert (step.start, step.end) == (5, 505)
-    assert [(one.start, one.end) for one in short] == [(5, 5 + LEAST_ROW - 1)]
+    assert [(append.start, append.end) for append in short] == [(5, 5 + LEAST_ROW - 1)]

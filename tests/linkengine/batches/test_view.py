@@ -29,7 +29,7 @@ from tests.linkengine.batches.batchlog import (
     wrapper,
 )
 
-# Written by kafka-python's builder with a transactional producer, then taken apart by hand.
+# Written by kafka-python's builder with a transactional producer, then split by hand.
 GOLDEN = bytes.fromhex(
     "000000000000002a"  # base offset 42
     "00000044"  # length 68
@@ -76,9 +76,9 @@ def test_the_attribute_bits_have_names() -> None:
     assert not view(DELETE_HORIZON).is_control
 
 
-def test_whole_batches_are_found_and_a_partial_one_at_the_end_is_left_out() -> None:
+def test_whole_batches_are_found_and_a_partial_last_batch_is_left_out() -> None:
     batches = [dense(0, [Rec()] * 3), marker(3, 1, 5), dense(4, [Rec()], codec=LZ4)]
-    encoded = [one.encode() for one in batches]
+    encoded = [batch.encode() for batch in batches]
     buffer = b"".join(encoded)
 
     for cut in range(len(buffer) + 1):
@@ -92,7 +92,7 @@ def test_whole_batches_are_found_and_a_partial_one_at_the_end_is_left_out() -> N
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_message_sets_are_recognised(magic: int) -> None:
+def test_old_message_sets_are_recognized(magic: int) -> None:
     plain, packed = message(7, magic, Rec(timestamp=99)), wrapper(magic, LZ4, {8: Rec(), 9: Rec()})
 
     (_, first), (start, second) = iter_batches(memoryview(plain + packed))
@@ -111,7 +111,7 @@ def test_the_checksum_covers_attributes_to_end() -> None:
     assert verify_crc(batch)
     for position in range(len(batch)):
         batch[position] ^= 1
-        # base offset, length and epoch are outside; a changed magic makes it another format
+        # base offset, length and epoch are outside the checksum; a changed magic makes it another format
         assert verify_crc(batch) == (position < 16)
         batch[position] ^= 1
 
@@ -131,7 +131,7 @@ def test_the_checksum_covers_attributes_to_end() -> None:
         (21, ">h", 5, "does not have the checksum", ErrorCode.CORRUPT_RECORDS),
     ],
 )
-def test_nonsense_is_refused_with_a_sentence(
+def test_an_invalid_header_is_refused_with_a_reason(
     at: int, code: str, value: int | tuple[int, ...], sentence: str, error: ErrorCode
 ) -> None:
     batch = bytearray(dense(0, [Rec()] * 4).encode())
@@ -142,7 +142,7 @@ def test_nonsense_is_refused_with_a_sentence(
     assert refusal.value.code == error
 
 
-def test_a_codec_that_nobody_knows_is_refused_where_its_writer_meant_it() -> None:
+def test_an_unknown_codec_with_a_valid_checksum_is_refused_as_unsupported() -> None:
     batch = resealed(dense(0, [Rec()]).encode(), 22, 5)
 
     with pytest.raises(CorruptBatchError, match="uses compression 5") as refusal:
@@ -150,7 +150,7 @@ def test_a_codec_that_nobody_knows_is_refused_where_its_writer_meant_it() -> Non
     assert refusal.value.code is ErrorCode.UNSUPPORTED_MESSAGE_FORMAT
 
 
-def test_of_a_newer_format_only_whole_batches_are_judged() -> None:
+def test_a_partial_batch_of_a_newer_format_is_not_refused() -> None:
     batch = bytearray(dense(0, [Rec()]).encode())
     batch[16] = 3
 
@@ -182,7 +182,7 @@ def test_damaged_buffers_are_read_or_refused_but_never_crash(noise: bytes, at: i
         assert sum(view.size for _, view in found) <= len(data)
 
 
-def test_the_first_timestamp_is_no_time_of_a_deletion() -> None:
+def test_the_first_timestamp_is_never_the_delete_horizon() -> None:
     first, newest = Rec(timestamp=500), Rec(timestamp=700, value=None)
     plain, cleaned = dense(0, [first, newest]), dense(0, [first, newest], bits=DELETE_HORIZON, base_timestamp=90_000)
 

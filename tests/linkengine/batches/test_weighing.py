@@ -1,4 +1,4 @@
-"""The size of a batch's largest record: never told too small, and hardly ever by decompressing it all."""
+"""The estimated size of a batch's largest record is never too small, and rarely needs to decompress the whole batch."""
 
 import pytest
 from hypothesis import given
@@ -21,19 +21,19 @@ def viewed(batch: Batch | bytes) -> tuple[BatchView, memoryview]:
 
 
 @given(st.sampled_from(CODECS), st.lists(st.integers(0, 400_000), min_size=1, max_size=6), st.booleans())
-def test_an_average_is_not_below_that_of_the_records(codec: int, sizes: list[int], repeated: bool) -> None:
+def test_the_estimate_is_not_below_the_average_record_size(codec: int, sizes: list[int], repeated: bool) -> None:
     value = bytes if repeated else (lambda size: bytes(range(256)) * (size // 256))
     records = [Rec(value=value(size)) for size in sizes]
 
     found = heaviest_record(*viewed(dense(0, records, codec=codec)))
 
-    average = sum(len(one.value or b"") for one in records) // len(records)
+    average = sum(len(record.value or b"") for record in records) // len(records)
     assert found >= average
     assert found <= max(SMALL, MEASURED, max(sizes) + 100)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_of_a_large_batch_the_largest_record_is_told(codec: int) -> None:
+def test_the_largest_record_of_a_large_batch_is_measured(codec: int) -> None:
     records = [Rec(value=bytes(size)) for size in (10, 3 << 20, 2 << 20)]
 
     found = heaviest_record(*viewed(dense(0, records, codec=codec)))
@@ -42,11 +42,11 @@ def test_of_a_large_batch_the_largest_record_is_told(codec: int) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(250 * MEGABYTE,), (100 * MEGABYTE,) * 3])
-def test_bombs_are_weighed(sizes: tuple[int, ...]) -> None:
+def test_decompression_bombs_are_measured(sizes: tuple[int, ...]) -> None:
     assert heaviest_record(*viewed(bomb(*sizes))) in range(sizes[0], sizes[0] + 100)
 
 
-def test_a_batch_that_never_ends_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_stops_at_the_limit_of_an_endless_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weighing, "ENDLESS", 10 << 20)
 
     assert heaviest_record(*viewed(bomb(*[MEGABYTE] * 50))) == 10 << 20

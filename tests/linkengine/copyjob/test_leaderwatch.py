@@ -133,16 +133,16 @@ def test_a_promotion_waits_where_a_broker_is_silent_that_may_lead_by_now(
         found = jobs.promotion_blockers(
             source=there, destination=address(destination_cluster), source_topic=topic_name, mirror_topic=topic_name
         )
-        with pytest.raises(LinkEngineError, match=r"Not every broker of the cluster answers.*another coordinator"):
+        with pytest.raises(LinkEngineError, match=r"Not every broker of the cluster responds.*another coordinator"):
             ClusterAdmin(there).committed(["some-group"], stable_at=[(topic_name, 0)])
-        with pytest.raises(LinkEngineError, match=r"Not every broker of the cluster answers.*another leader"):
+        with pytest.raises(LinkEngineError, match=r"Not every broker of the cluster responds.*another leader"):
             jobs.log_ranges(there, topic_name)
     finally:
         rooms.cluster.resume(NEAR)
 
     [(code, message)] = found
     assert code is ErrorCode.TIMEOUT_ERROR
-    assert message.startswith("Not every broker of the cluster answers")
+    assert message.startswith("Not every broker of the cluster responds")
 
 
 def test_a_promotion_waits_for_frozen_brokers_that_nobody_names_and_comes_back_where_all_are_frozen(
@@ -170,8 +170,8 @@ def test_a_promotion_waits_for_frozen_brokers_that_nobody_names_and_comes_back_w
             rooms.cluster.resume(broker)
 
     assert waits[0] is all_frozen[0] is ErrorCode.TIMEOUT_ERROR
-    assert "takes connections and answers nothing" in waits[1]
-    assert "did not answer in time" in all_frozen[1]
+    assert "accepts connections but does not respond" in waits[1]
+    assert "did not respond in time" in all_frozen[1]
 
 
 def _once_all_answer(ask: Callable[[], _Answer]) -> _Answer:

@@ -130,7 +130,7 @@ def test_a_topic_created_in_place_of_the_mirror_is_left_alone(mirror: MirrorSync
     here.delete_topic(mirror.mirror_topic)
     here.create_topic(mirror.mirror_topic, partitions=1, configs={"retention.ms": "60000"})
 
-    with pytest.raises(LinkEngineError, match="A topic that has its name by now is left as it is") as replaced:
+    with pytest.raises(LinkEngineError, match="A new topic of the same name is left as it is") as replaced:
         jobs.sync_mirror(known)
 
     assert replaced.value.code is ErrorCode.MIRROR_TOPIC_MISSING

@@ -19,7 +19,7 @@ SEND_TIMEOUT_S = 60.0
 
 
 def send(cluster: KafkaCluster, topic: str, *, user: str, count: int = 1, transaction: str = "") -> KafkaError | None:
-    """Produce ``count`` records and answer the first refusal; with ``transaction`` leave it open."""
+    """Produce ``count`` records and return the first error; with ``transaction``, leave it open."""
     refusals: list[KafkaError | None] = []
     settings = {"transactional.id": transaction} if transaction else {}
     producer = Producer({**cluster.client(user), **settings})
@@ -29,10 +29,10 @@ def send(cluster: KafkaCluster, topic: str, *, user: str, count: int = 1, transa
     for number in range(count):
         producer.produce(topic, b"v", str(number), partition=0, on_delivery=lambda error, _: refusals.append(error))
     producer.flush(SEND_TIMEOUT_S)
-    return next(error for error in [*[one for one in refusals if one], None])
+    return next(error for error in [*[refusal for refusal in refusals if refusal], None])
 
 
-def test_a_probe_tells_what_the_cluster_is(there: ClusterAdmin, source_cluster: KafkaCluster) -> None:
+def test_a_probe_returns_cluster_id_brokers_authorizer_and_version(there: ClusterAdmin, source_cluster: KafkaCluster) -> None:
     probe = there.probe()
 
     assert probe.cluster_id == source_cluster.cluster_id
@@ -40,7 +40,7 @@ def test_a_probe_tells_what_the_cluster_is(there: ClusterAdmin, source_cluster: 
     assert probe.kafka_version.startswith("4.")
 
 
-def test_a_cluster_without_an_authorizer_is_told_and_cannot_guard_topics(make_cluster: Callable[..., KafkaCluster]) -> None:
+def test_a_cluster_without_an_authorizer_is_detected_and_cannot_guard_topics(make_cluster: Callable[..., KafkaCluster]) -> None:
     cluster = make_cluster(security="PLAINTEXT")
     admin = ClusterAdmin(address_from_properties(cluster.client_properties("link")))
 
@@ -55,7 +55,7 @@ def test_a_cluster_without_an_authorizer_is_told_and_cannot_guard_topics(make_cl
     assert unseen.value.code is ErrorCode.SECURITY_DISABLED_ERROR
 
 
-def test_a_topic_lives_from_creation_to_deletion(there: ClusterAdmin, topic_name: str) -> None:
+def test_a_topic_is_created_changed_and_deleted(there: ClusterAdmin, topic_name: str) -> None:
     there.create_topic(topic_name, partitions=2, configs={"retention.ms": "5000"})
     created = there.describe(topic_name)
     there.add_partitions(topic_name, total=3)
@@ -72,14 +72,14 @@ def test_a_topic_lives_from_creation_to_deletion(there: ClusterAdmin, topic_name
 
 
 def test_topic_ids_are_written_as_kafka_writes_them(there: ClusterAdmin, topic_name: str) -> None:
-    names = [f"{topic_name}-{number}" for number in range(12)]  # one id in about 2.9 has a character that differs
+    names = [f"{topic_name}-{number}" for number in range(12)]  # about a third of all ids have a differing character
     for name in names:
         there.create_topic(name, partitions=1)
 
     ids = [topic.topic_id for topic in there.topics(names)]
 
     assert len(set(ids)) == len(names)
-    assert all(len(one) == 22 and not set(one) & set("+/=") for one in ids)
+    assert all(len(topic_id) == 22 and not set(topic_id) & set("+/=") for topic_id in ids)
 
 
 def test_all_topics_are_listed_with_their_own_configs_only(there: ClusterAdmin, topic_name: str) -> None:
@@ -103,7 +103,7 @@ def test_waiting_for_a_topic_ends_when_it_appears_and_is_bounded(there: ClusterA
     later.join()
 
 
-def test_offsets_of_partitions_added_a_moment_ago_are_known(there: ClusterAdmin, topic_name: str) -> None:
+def test_offsets_of_new_partitions_are_returned(there: ClusterAdmin, topic_name: str) -> None:
     assert there.many_offsets([(topic_name, 0)], OffsetKind.END) == {}
 
     there.create_topic(topic_name, partitions=1)
@@ -114,7 +114,7 @@ def test_offsets_of_partitions_added_a_moment_ago_are_known(there: ClusterAdmin,
     assert there.offsets(topic_name, OffsetKind.END) == {0: 0, 1: 0, 2: 0}
 
 
-def test_topics_that_do_not_exist_are_left_out_of_a_list_and_refused_by_name(there: ClusterAdmin) -> None:
+def test_missing_topics_are_left_out_of_lists_and_raise_when_described(there: ClusterAdmin) -> None:
     assert there.topics(["no-such-topic"]) == []
     with pytest.raises(LinkEngineError, match="no-such-topic") as refused:
         there.describe("no-such-topic")
@@ -129,7 +129,7 @@ def test_topics_that_do_not_exist_are_left_out_of_a_list_and_refused_by_name(the
         ({"partitions": 1, "replication_factor": 3}, ErrorCode.INVALID_REQUEST_ERROR),
     ],
 )
-def test_a_topic_that_cannot_be_created_is_refused_with_the_brokers_words(
+def test_a_refused_topic_creation_raises_with_the_brokers_reason(
     there: ClusterAdmin, topic_name: str, arguments: dict[str, object], code: ErrorCode
 ) -> None:
     with pytest.raises(LinkEngineError, match=f"Failed to create topic '{topic_name}': ") as refused:
@@ -147,7 +147,7 @@ def test_an_existing_topic_is_not_created_again(there: ClusterAdmin, topic_name:
     assert refused.value.code is ErrorCode.TOPIC_EXISTS_ERROR
 
 
-def test_a_name_kafka_refuses_is_an_invalid_topic(there: ClusterAdmin) -> None:
+def test_a_topic_name_that_kafka_refuses_is_INVALID_TOPIC(there: ClusterAdmin) -> None:
     with pytest.raises(LinkEngineError) as refused:
         there.create_topic("no/topic", partitions=1)
 
@@ -165,7 +165,7 @@ def test_missing_rights_are_an_authorization_error(
     assert refused.value.code is ErrorCode.AUTHORIZATION_ERROR
 
 
-def test_a_denied_topic_refuses_ordinary_clients_and_lets_the_links_principal_pass(
+def test_deny_writes_refuses_ordinary_clients_but_not_the_links_principal(
     here: ClusterAdmin, destination_as_app: ClusterAddress, destination_cluster: KafkaCluster, topic_name: str
 ) -> None:
     here.deny_writes(topic_name)  # before the topic exists
@@ -188,7 +188,7 @@ def test_a_denied_topic_refuses_ordinary_clients_and_lets_the_links_principal_pa
     assert send(destination_cluster, topic_name, user="app") is None
 
 
-def test_hiding_a_topic_and_denying_its_writers_are_separate(
+def test_deny_reads_and_deny_writes_are_independent(
     here: ClusterAdmin, destination_as_app: ClusterAddress, topic_name: str
 ) -> None:
     here.create_topic(topic_name, partitions=1)
@@ -202,7 +202,7 @@ def test_hiding_a_topic_and_denying_its_writers_are_separate(
     assert here.denies_writes(topic_name)
 
 
-def test_offsets_tell_start_end_and_the_end_before_open_transactions(
+def test_offsets_are_log_start_high_watermark_and_last_stable_offset(
     there: ClusterAdmin, source_cluster: KafkaCluster, topic_name: str
 ) -> None:
     there.create_topic(topic_name, partitions=2)
@@ -215,7 +215,7 @@ def test_offsets_tell_start_end_and_the_end_before_open_transactions(
     assert there.offsets(topic_name, OffsetKind.END) == {0: 8, 1: 0}
 
 
-def test_a_partition_that_does_not_exist_tells_no_offset(there: ClusterAdmin, topic_name: str) -> None:
+def test_a_missing_partition_has_no_offset(there: ClusterAdmin, topic_name: str) -> None:
     there.create_topic(topic_name, partitions=1)
 
     assert there.many_offsets([(topic_name, 0), (topic_name, 9), ("no-such-topic", 0)], OffsetKind.END) == {(topic_name, 0): 0}
@@ -223,7 +223,7 @@ def test_a_partition_that_does_not_exist_tells_no_offset(there: ClusterAdmin, to
         there.offsets(topic_name, OffsetKind.END, partitions=2)
 
 
-def test_a_cluster_that_goes_away_is_told_and_works_again_when_it_is_back(make_cluster: Callable[..., KafkaCluster]) -> None:
+def test_a_cluster_that_is_down_raises_and_works_again_after_its_restart(make_cluster: Callable[..., KafkaCluster]) -> None:
     cluster = make_cluster()
     admin = ClusterAdmin(address_from_properties(cluster.client_properties("link")))
     admin.create_topic("orders", partitions=1)
@@ -239,9 +239,9 @@ def test_a_cluster_that_goes_away_is_told_and_works_again_when_it_is_back(make_c
     assert admin.describe("orders").partitions == 1
 
 
-def test_clients_are_kept_by_process_and_address_and_the_least_used_goes(source: ClusterAddress) -> None:
+def test_the_pool_drops_the_least_recently_used_client(source: ClusterAddress) -> None:
     pool = ClientPool(size=2)
-    others = [replace(source, ssl_key_password=str(number)) for number in range(2)]  # unused over plain text: same cluster
+    others = [replace(source, ssl_key_password=str(number)) for number in range(2)]  # unused without TLS: the same cluster
 
     first = pool.take(source)
     assert pool.take(source) is first
@@ -257,7 +257,7 @@ def test_an_idle_client_is_dropped(source: ClusterAddress) -> None:
     assert pool.take(source) is not pool.take(source)
 
 
-def test_a_forked_worker_makes_its_own_client(source: ClusterAddress, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_worker_creates_its_own_client(source: ClusterAddress, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = ClientPool()
     first = pool.take(source)
     own = os.getpid()
@@ -268,12 +268,12 @@ def test_a_forked_worker_makes_its_own_client(source: ClusterAddress, monkeypatc
 
 
 @pytest.mark.parametrize("code", LocalCode)
-def test_our_names_of_librdkafkas_own_errors_are_right(code: LocalCode) -> None:
+def test_local_codes_match_librdkafkas_own_errors(code: LocalCode) -> None:
     assert getattr(KafkaError, f"_{code.name}") == code
     assert KafkaException(KafkaError(code)).args[0].code() == code
 
 
-def test_a_broker_that_was_given_up_while_it_was_asked_is_something_to_try_again() -> None:
+def test_a_broker_destroyed_during_a_request_is_a_retriable_error() -> None:
     error = translated(KafkaError(LocalCode.DESTROY_BROKER), what="describe topic 'orders'")
 
     assert error.code is ErrorCode.TIMEOUT_ERROR

@@ -1,4 +1,4 @@
-"""The non-blocking channel over a real pair of sockets."""
+"""The non-blocking channel over a real socket pair."""
 
 import select
 import socket
@@ -18,7 +18,7 @@ from linkengine.kafka.produce import bytes_of_answers
 
 @pytest.fixture
 def ends() -> Iterator[tuple[Channel, socket.socket]]:
-    """A channel and the broker's end of its socket."""
+    """Yield a channel and the broker's end of its socket."""
     ours, theirs = socket.socketpair()
     channel = Channel(Connection(ours, host="broker", port=9092))
     theirs.settimeout(5)
@@ -31,7 +31,7 @@ def frame(correlation: int, body: bytes) -> bytes:
     return struct.pack(">ii", len(body) + 4, correlation) + body
 
 
-def test_what_the_socket_does_not_take_waits_and_is_counted(ends: tuple[Channel, socket.socket]) -> None:
+def test_bytes_that_the_socket_does_not_accept_are_queued_and_counted(ends: tuple[Channel, socket.socket]) -> None:
     channel, theirs = ends
     parts = [b"head", memoryview(bytearray(3_000_000)), b"tail"]
 
@@ -49,7 +49,7 @@ def test_what_the_socket_does_not_take_waits_and_is_counted(ends: tuple[Channel,
     assert not channel.wants_write
 
 
-def test_unsent_slices_can_be_copied_so_that_their_buffer_is_free(ends: tuple[Channel, socket.socket]) -> None:
+def test_own_unsent_copies_slices_so_that_their_buffer_can_be_reused(ends: tuple[Channel, socket.socket]) -> None:
     channel, theirs = ends
     buffer = bytearray(b"x" * 3_000_000)
     mark = channel.send([memoryview(buffer)])
@@ -64,7 +64,7 @@ def test_unsent_slices_can_be_copied_so_that_their_buffer_is_free(ends: tuple[Ch
     assert got.count(b"y") == 0
 
 
-def test_small_frames_come_in_any_portions(ends: tuple[Channel, socket.socket]) -> None:
+def test_small_frames_are_read_whatever_their_fragments(ends: tuple[Channel, socket.socket]) -> None:
     channel, theirs = ends
     frames = SmallFrames(channel)
     whole = frame(1, b"one") + frame(2, b"") + frame(3, b"z" * 100_000)
@@ -77,30 +77,30 @@ def test_small_frames_come_in_any_portions(ends: tuple[Channel, socket.socket]) 
     assert found == [(1, b"one"), (2, b""), (3, b"z" * 100_000)]
 
 
-def test_nobody_is_woken_by_fewer_answers_than_are_wanted_and_those_can_be_read_all_the_same() -> None:
+def test_readiness_is_reported_only_for_enough_responses_but_fewer_can_be_read() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, select.epoll() as poll:
         channel = Channel(Connection(socket.create_connection(server.getsockname()), host="broker", port=9092))
         theirs, _ = server.accept()
-        frames, one = SmallFrames(channel), frame(1, b"x" * 58)
+        frames, response = SmallFrames(channel), frame(1, b"x" * 58)
         poll.register(channel.fileno(), select.EPOLLIN)
 
         channel.wake_after(bytes_of_answers(3))
-        theirs.sendall(one * 2)
+        theirs.sendall(response * 2)
         assert poll.poll(0.2) == []
-        theirs.sendall(one)
+        theirs.sendall(response)
         assert len(poll.poll(5)) == 1
         assert len(frames.read()) == 3
 
-        theirs.sendall(one)
+        theirs.sendall(response)
         assert poll.poll(0.2) == []
         assert len(frames.read()) == 1
 
-        theirs.close()  # which is told at once, whatever is wanted
+        theirs.close()  # reported at once, whatever the low-water mark
         assert len(poll.poll(5)) == 1
         channel.close()
 
 
-def test_a_large_frame_goes_straight_into_the_given_buffer(ends: tuple[Channel, socket.socket]) -> None:
+def test_a_large_frame_is_received_into_the_allocated_buffer(ends: tuple[Channel, socket.socket]) -> None:
     channel, theirs = ends
     buffer = bytearray(1_000_000)
     frames = LargeFrames(channel, allocate=lambda size: memoryview(buffer)[:size])
@@ -111,7 +111,7 @@ def test_a_large_frame_goes_straight_into_the_given_buffer(ends: tuple[Channel, 
     for start in range(0, len(whole), 50_000):
         assert found is None
         theirs.sendall(whole[start : start + 50_000])
-        for _ in range(5):  # a read takes what one call of the system gives
+        for _ in range(5):  # a read returns the bytes of a single system call
             found = found or frames.read()
 
     assert found is not None
@@ -120,7 +120,7 @@ def test_a_large_frame_goes_straight_into_the_given_buffer(ends: tuple[Channel, 
     assert bytes(found[1]) == body
 
 
-def test_an_answer_waits_in_the_socket_while_no_buffer_is_free(ends: tuple[Channel, socket.socket]) -> None:
+def test_a_response_waits_in_the_socket_while_no_buffer_is_free(ends: tuple[Channel, socket.socket]) -> None:
     channel, theirs = ends
     free: list[memoryview] = []
     frames = LargeFrames(channel, allocate=lambda _: free.pop() if free else None)
@@ -134,7 +134,7 @@ def test_an_answer_waits_in_the_socket_while_no_buffer_is_free(ends: tuple[Chann
 
 
 class TlsBroker:
-    """The broker's end of a TLS connection, which decides how many encrypted bytes go out."""
+    """The broker's end of a TLS connection, which controls how many encrypted bytes are sent."""
 
     def __init__(self, sock: socket.socket, certificates: Path) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -158,8 +158,8 @@ class TlsBroker:
         return self._out.read()
 
 
-def test_the_rest_of_an_encrypted_answer_wakes_its_reader_however_little_it_is(tmp_path: Path) -> None:
-    """TLS has taken a part of the last record out of the kernel already, so fewer bytes come than are missing."""
+def test_a_small_rest_of_a_tls_response_is_reported_as_readable(tmp_path: Path) -> None:
+    """TLS has already taken a part of the last record from the kernel, so fewer bytes arrive than are missing."""
     write_certificates(tmp_path)
     files = certificates_in(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -192,20 +192,20 @@ def test_the_rest_of_an_encrypted_answer_wakes_its_reader_however_little_it_is(t
     theirs.close()
 
 
-def test_a_closed_connection_and_nonsense_are_told_apart_from_silence(ends: tuple[Channel, socket.socket]) -> None:
+def test_a_closed_connection_and_an_invalid_frame_raise_while_silence_does_not(ends: tuple[Channel, socket.socket]) -> None:
     channel, theirs = ends
     frames = SmallFrames(channel)
     assert frames.read() == []
 
     theirs.sendall(b"HTTP/1.1 400 Bad Request")
-    with pytest.raises(ChannelClosedError, match="no answer of a Kafka broker"):
+    with pytest.raises(ChannelClosedError, match="not a response of a Kafka broker"):
         frames.read()
     theirs.close()
     with pytest.raises(ChannelClosedError, match="broker:9092"):
         SmallFrames(channel).read()
 
 
-def test_a_connection_that_is_gone_is_met_at_the_next_event_and_not_while_sending(ends: tuple[Channel, socket.socket]) -> None:
+def test_a_closed_connection_raises_in_flush_and_not_in_send(ends: tuple[Channel, socket.socket]) -> None:
     channel, theirs = ends
     theirs.close()
 

@@ -1,4 +1,4 @@
-"""Who is asked about a cluster: brokers played by threads, of which one was cut off and names only itself."""
+"""Metadata of several brokers, played by threads; a partitioned broker lists only itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPOKEN = {MetadataRequest.API_KEY: 12, ApiVersionsRequest.API_KEY: 3}
 
 
 class Speaker:
-    """Answers any number of connections with what it takes for the cluster."""
+    """A broker that returns its own view of the cluster on any number of connections."""
 
     def __init__(self, node: int) -> None:
         self.node, self.epoch, self.named = node, 1, [self]
@@ -70,8 +70,8 @@ class Speaker:
         )
         topic = MetadataResponse.MetadataResponseTopic(name="t", topic_id=TOPIC, partitions=[part])
         brokers = [
-            MetadataResponse.MetadataResponseBroker(node_id=one.node, host="127.0.0.1", port=one.port, rack=None)
-            for one in self.named
+            MetadataResponse.MetadataResponseBroker(node_id=broker.node, host="127.0.0.1", port=broker.port, rack=None)
+            for broker in self.named
         ]
         answer = MetadataResponse(version=version, brokers=brokers, cluster_id="c", controller_id=1, topics=[topic])
         return b"\0" + bytes(answer.encode())
@@ -86,8 +86,8 @@ def speaker() -> Iterator[Callable[[int], Speaker]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for broker in made:
+        broker.close()
 
 
 @pytest.fixture
@@ -100,11 +100,11 @@ def cluster() -> Iterator[Callable[..., Cluster]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for created in made:
+        created.close()
 
 
-def test_a_broker_that_names_only_itself_is_not_believed_while_another_bootstrap_server_knows_better(
+def test_another_bootstrap_servers_newer_epoch_overrides_a_broker_that_was_cut_off(
     speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
 ) -> None:
     alone, second, third = speaker(1), speaker(2), speaker(3)
@@ -117,7 +117,7 @@ def test_a_broker_that_names_only_itself_is_not_believed_while_another_bootstrap
     assert survey.topics["t"].partitions[0] in (Leader(broker=2, epoch=5), Leader(broker=3, epoch=5))
 
 
-def test_what_it_says_is_not_the_last_word_while_another_bootstrap_server_is_silent(
+def test_a_survey_is_not_final_while_an_unlisted_bootstrap_server_is_silent(
     speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
 ) -> None:
     alone = speaker(1)
@@ -127,7 +127,7 @@ def test_what_it_says_is_not_the_last_word_while_another_bootstrap_server_is_sil
     assert survey.topics["t"].partitions[0] == Leader(broker=1, epoch=1)
 
 
-def test_a_connection_that_is_used_when_the_cluster_is_closed_is_closed_after_its_answer(
+def test_a_connection_in_use_is_closed_after_its_response_when_the_cluster_is_closed(
     speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
 ) -> None:
     broker = speaker(1)
@@ -146,25 +146,25 @@ def test_a_connection_that_is_used_when_the_cluster_is_closed_is_closed_after_it
 
 @pytest.fixture
 def frozen() -> Iterator[int]:
-    """The port of a machine that takes connections, as its kernel does, and never answers."""
+    """Yield the port of a frozen machine: its kernel accepts connections, and it never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["asked last", "asked first"])
-def test_a_promotion_waits_for_one_that_takes_connections_and_is_silent_while_nobody_names_it(
+def test_newest_view_raises_for_an_unlisted_server_that_accepts_connections_silently(
     speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster], frozen: int, first: bool
 ) -> None:
-    """Old names refuse connections, or lead nowhere; this one may have led since the only one that answers was cut off."""
+    """An old name refuses connections or leads nowhere. A frozen server may lead since the responding broker was cut off."""
     alone = speaker(1)
-    ours = cluster(frozen, alone.port) if first else cluster(alone.port, frozen)
+    session = cluster(frozen, alone.port) if first else cluster(alone.port, frozen)
 
-    with pytest.raises(LinkEngineError, match=rf"127\.0\.0\.1:{frozen} of bootstrap\.servers takes connections") as caught:
-        newest_view(ours, "t")
+    with pytest.raises(LinkEngineError, match=rf"127\.0\.0\.1:{frozen} of bootstrap\.servers accepts connections") as caught:
+        newest_view(session, "t")
     assert caught.value.code is ErrorCode.TIMEOUT_ERROR
 
 
-def test_no_promotion_waits_for_an_old_name_or_for_one_that_most_have_given_up(
+def test_newest_view_ignores_an_old_name_and_a_broker_dropped_by_the_majority(
     speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster], frozen: int
 ) -> None:
     alone, first, second = speaker(1), speaker(1), speaker(2)
@@ -174,21 +174,21 @@ def test_no_promotion_waits_for_an_old_name_or_for_one_that_most_have_given_up(
     assert newest_view(cluster(first.port, second.port, frozen), "t").partitions[0].epoch == 1
 
 
-def test_one_that_answers_again_is_waited_for_no_more(
+def test_a_server_that_responds_again_is_not_reported_as_mute(
     speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
 ) -> None:
     alone, back = speaker(1), speaker(2)
     back.named = [alone, back]
-    ours = cluster(alone.port, back.port)
-    ours._mute.add(("127.0.0.1", back.port))
+    session = cluster(alone.port, back.port)
+    session._unresponsive.add(("127.0.0.1", back.port))
 
-    assert ours.survey(["t"]).mute == ()
+    assert session.survey(["t"]).mute == ()
 
 
-def test_a_cluster_that_is_one_broker_under_two_names_is_believed(
+def test_a_single_broker_with_two_names_gives_a_complete_survey(
     speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
 ) -> None:
-    """A name for its clients, and another one that the broker gives itself."""
+    """Clients use a name other than the advertised name."""
     alone, alias = speaker(1), speaker(1)
     alias.named = [alone]
     survey = cluster(alias.port, alone.port).survey(["t"])
@@ -196,22 +196,22 @@ def test_a_cluster_that_is_one_broker_under_two_names_is_believed(
     assert survey.everywhere
 
 
-def test_a_broker_that_is_down_and_given_up_by_most_is_not_waited_for(
+def test_a_down_broker_dropped_by_the_majority_is_not_queried(
     speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
 ) -> None:
     first, second = speaker(1), speaker(2)
     first.named = second.named = [first, second]
-    ours = cluster(first.port, second.port, gone := free_port())
-    survey = ours.survey(["t"])
+    session = cluster(first.port, second.port, gone := free_port())
+    survey = session.survey(["t"])
 
     assert survey.everywhere
-    assert not ours._is_shunned(("127.0.0.1", gone))  # as it would be if it had been asked
+    assert not session._is_avoided(("127.0.0.1", gone))  # a query would have marked it
 
 
-def test_metadata_without_a_topic_that_was_asked_for_is_malformed(
+def test_metadata_without_a_requested_topic_is_malformed(
     speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
 ) -> None:
-    """A broker names an error for a topic that it does not have, so the name was changed on its way."""
+    """For a missing topic a broker returns an error code, so the name was changed in transit."""
     session = cluster(speaker(1).port)
 
     with pytest.raises(LinkEngineError) as refused:

@@ -1,4 +1,4 @@
-"""Connections to real brokers and to nobody: every failure has its code and names the broker, never a password."""
+"""Connections to real brokers and to closed ports: every failure has its own code and names the broker, never a password."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_name_that_does_not_resolve_has_its_own_code(name: str) -> None:
     assert caught.value.code == ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR
 
 
-def test_a_port_nobody_listens_on_has_its_own_code() -> None:
+def test_a_closed_port_has_its_own_code() -> None:
     port = free_port()
 
     with pytest.raises(LinkEngineError) as caught:
@@ -67,7 +67,7 @@ def test_a_port_nobody_listens_on_has_its_own_code() -> None:
     assert str(port) in caught.value.message
 
 
-def test_a_client_without_sasl_is_told_that_the_protocol_may_be_wrong(source: ClusterAddress) -> None:
+def test_the_error_of_a_client_without_sasl_names_security_protocol(source: ClusterAddress) -> None:
     plain = replace(source, security_protocol="PLAINTEXT")
     connection = connect(*place(plain), address=plain)
     request = MetadataRequest(version=12, topics=[], allow_auto_topic_creation=False)
@@ -77,23 +77,23 @@ def test_a_client_without_sasl_is_told_that_the_protocol_may_be_wrong(source: Cl
     connection.close()
 
 
-def test_tls_against_a_plain_port_is_explained(source: ClusterAddress) -> None:
+def test_tls_to_a_plain_port_raises(source: ClusterAddress) -> None:
     with pytest.raises(LinkEngineError) as caught:
         connect(*place(source), address=replace(source, security_protocol="SASL_SSL"), timeout_s=2)
 
     assert caught.value.code in (ErrorCode.AUTHENTICATION_ERROR, ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR)
 
 
-def test_a_broker_that_is_too_old_is_named(source: ClusterAddress) -> None:
+def test_a_broker_that_is_too_old_raises(source: ClusterAddress) -> None:
     connection = connect(*place(source), address=source)
 
-    with pytest.raises(LinkEngineError, match=r"Use brokers from Kafka 3\.1 on"):
+    with pytest.raises(LinkEngineError, match=r"Use brokers of Kafka 3\.1 or newer"):
         connection.version_for(1, highest=3, lowest=2)
     connection.close()
 
 
 class Ask:
-    """A request that a stand-in of a broker understands."""
+    """A request that the stand-in for a broker understands."""
 
     API_VERSION = 0
     name = "AskRequest"
@@ -110,7 +110,7 @@ class Header:
 
 
 class Size:
-    """A response that has a header, as every response has, and keeps the length of its frame."""
+    """A response with a header, as every response has, that keeps the length of its frame."""
 
     def __init__(self, frame: bytes) -> None:
         self.header = Header(int.from_bytes(frame[:4], "big"))
@@ -127,12 +127,12 @@ def length_of(answer: Size) -> int:
 
 @pytest.fixture
 def ends() -> Iterator[tuple[Connection, socket.socket]]:
-    here, there = socket.socketpair()
-    with here, there:
-        yield Connection(here, host="stand-in", port=1), there
+    client_end, broker_end = socket.socketpair()
+    with client_end, broker_end:
+        yield Connection(client_end, host="stand-in", port=1), broker_end
 
 
-def test_a_large_answer_may_take_its_time_once_it_has_begun(ends: tuple[Connection, socket.socket]) -> None:
+def test_a_large_response_may_take_longer_than_the_timeout_once_it_has_begun(ends: tuple[Connection, socket.socket]) -> None:
     connection, broker = ends
 
     def answer() -> None:
@@ -147,22 +147,22 @@ def test_a_large_answer_may_take_its_time_once_it_has_begun(ends: tuple[Connecti
         sent.result(10)
 
 
-def test_an_answer_that_stops_or_never_begins_is_given_up(
+def test_a_response_that_stops_or_never_begins_times_out(
     ends: tuple[Connection, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "SLOWEST_BYTES_PER_S", 1_000_000)
     connection, broker = ends
     for begun in (b"", (100_000).to_bytes(4, "big") + b"some"):
         broker.sendall(begun)
-        with pytest.raises(LinkEngineError, match="did not answer in time"):
+        with pytest.raises(LinkEngineError, match="did not respond in time"):
             connection.request(Ask(), response=Size, timeout_s=0.2)
 
 
-def test_who_reads_batches_says_how_large_an_answer_may_be(ends: tuple[Connection, socket.socket]) -> None:
+def test_the_maximum_response_size_can_be_raised_for_batches(ends: tuple[Connection, socket.socket]) -> None:
     connection, broker = ends
     large = (MAX_SMALL_RESPONSE + 1).to_bytes(4, "big")
     broker.sendall(large)
-    with pytest.raises(LinkEngineError, match="no answer of a Kafka broker"):
+    with pytest.raises(LinkEngineError, match="not a response of a Kafka broker"):
         connection.request(Ask(), response=Size, timeout_s=0.2)
 
     broker.sendall(large)

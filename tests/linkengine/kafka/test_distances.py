@@ -1,4 +1,4 @@
-"""Round trips to real brokers, near and through a proxy that holds everything back."""
+"""Round trips to real brokers, nearby and through a proxy that delays everything."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_near_broker_has_a_short_round_trip_and_no_limit(source: ClusterAddres
     assert (found.send_buffer_bytes, found.limited_by, found.error) == (None, "", "")
 
 
-def test_a_distant_broker_is_measured_and_its_send_buffer_is_named(tmp_path: Path) -> None:
+def test_a_distant_broker_is_measured_with_its_send_buffer(tmp_path: Path) -> None:
     cluster = KafkaCluster("distant", directory=tmp_path / "distant").behind_proxy()
     with cluster, Distance(cluster.routes, delay_ms=30):
         (found,) = measure_distances(address_from_properties(cluster.proxied_properties("link")))

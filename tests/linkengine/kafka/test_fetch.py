@@ -13,7 +13,7 @@ LIMITS = FetchLimits(max_bytes=1_000_000, max_wait_ms=123)
 
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
-def test_a_request_says_what_the_library_reads(version: int) -> None:
+def test_a_request_is_decoded_by_kafka_python(version: int) -> None:
     topic = TOPIC_ID.bytes if version == BY_ID else b"orders"
     positions = {topic: [FetchPosition(3, 7, 1 << 40, 65_536), FetchPosition(4, -1, 0, 10)]}
 
@@ -22,14 +22,17 @@ def test_a_request_says_what_the_library_reads(version: int) -> None:
 
     assert (request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level) == (123, 1, 1_000_000, 1)
     assert (request.session_id, request.session_epoch, request.forgotten_topics_data, request.rack_id) == (0, -1, [], "")
-    (asked,) = request.topics
-    assert (asked.topic_id == TOPIC_ID) if version == BY_ID else (asked.topic == "orders")
-    found = [(one.partition, one.current_leader_epoch, one.fetch_offset, one.partition_max_bytes) for one in asked.partitions]
+    (requested,) = request.topics
+    assert (requested.topic_id == TOPIC_ID) if version == BY_ID else (requested.topic == "orders")
+    found = [
+        (partition.partition, partition.current_leader_epoch, partition.fetch_offset, partition.partition_max_bytes)
+        for partition in requested.partitions
+    ]
     assert found == [(3, 7, 1 << 40, 65_536), (4, -1, 0, 10)]
 
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
-def test_a_request_of_a_session_names_changes_and_what_to_forget(version: int) -> None:
+def test_a_session_request_has_only_changes_and_forgotten_partitions(version: int) -> None:
     topic = TOPIC_ID.bytes if version == BY_ID else b"orders"
 
     frame = b"".join(
@@ -62,7 +65,7 @@ def response(version: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
-def test_an_answer_is_read_in_place(version: int) -> None:
+def test_a_response_is_decoded_in_place(version: int) -> None:
     buffer = memoryview(bytearray(b"\x00" + response(version)))
 
     error, throttle_ms, session, (first, second) = decode_fetch(buffer, version=version)
@@ -77,7 +80,7 @@ def test_an_answer_is_read_in_place(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
-def test_an_answer_cut_off_anywhere_is_refused_in_one_way(version: int) -> None:
+def test_a_response_cut_off_anywhere_raises_MalformedAnswerError(version: int) -> None:
     whole = b"\x00" + response(version)
 
     for length in range(len(whole) - 2):  # the last two bytes are counts of tagged fields

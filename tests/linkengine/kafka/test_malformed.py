@@ -1,7 +1,7 @@
-"""Answers of real brokers, changed in every way: each decoder returns something or raises MalformedAnswerError, and soon.
+"""Responses of real brokers, changed in every way: each decoder returns a value or raises MalformedAnswerError, and soon.
 
-The answers are recorded on a real cluster, each with what reads it. A test makes sure that there is one for every kind of
-response that the engine decodes.
+The responses are recorded on a real cluster, each with its decoder. A test checks that every kind of response that the engine
+decodes is recorded.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ PACKAGE = Path(linkengine.__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An answer and what decodes and reads it; ``decode`` gets the whole frame without its size."""
+    """A response and its decoder; ``decode`` gets the whole frame without its size."""
 
     kind: str
     frame: bytes
@@ -82,7 +82,7 @@ class Recorded:
 
 
 class Recorder:
-    """Takes note of every response that ``Connection.request`` receives."""
+    """Records every response that ``Connection.request`` receives."""
 
     def __init__(self) -> None:
         self.found: dict[str, Recorded] = {}
@@ -119,20 +119,20 @@ def _decoder(asked: Any, options: dict[str, Any], correlation: int) -> Callable[
 
 @pytest.fixture(scope="module")
 def recorded(source_cluster: KafkaCluster) -> dict[str, Recorded]:
-    """Everything the engine asks a broker for, answered by one."""
+    """Record a response to each request that the engine sends."""
     admin = address_from_properties(source_cluster.client_properties("admin"))
     recorder = Recorder()
     with pytest.MonkeyPatch.context() as patch:
         recorder.install(patch)
-        _ask_for_everything(source_cluster, admin)
-    own = {one.kind: one for one in _own_decoders(admin)}
+        _send_every_request(source_cluster, admin)
+    own = {entry.kind: entry for entry in _own_decoders(admin)}
     return recorder.found | own
 
 
 TOPIC = "malformed"
 
 
-def _ask_for_everything(source: KafkaCluster, admin: ClusterAddress) -> None:
+def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
     client = AdminClient(source.client("admin"))
     client.create_topics([NewTopic(TOPIC, 2, 1), NewTopic("doomed", 1, 1)])[TOPIC].result(30)
     preflight.broker_facts(admin)
@@ -140,7 +140,7 @@ def _ask_for_everything(source: KafkaCluster, admin: ClusterAddress) -> None:
     try:
         topic = _await_topic(cluster, TOPIC)
         place, broker = (TOPIC, 0), topic.partitions[0].broker
-        _write_one(admin)
+        _write_record(admin)
         data = cluster.open(broker)
         reading.read_committed(data, topic=(TOPIC, topic.topic_id, 0), leader_epoch=-1, offset=0)
         data.close()
@@ -174,27 +174,27 @@ def _await_topic(cluster: Cluster, name: str) -> Any:
     deadline = time.monotonic() + 30
     while True:
         view = cluster.topics([name])[name]
-        if not view.error and all(one.broker >= 0 for one in view.partitions.values()):
+        if not view.error and all(leader.broker >= 0 for leader in view.partitions.values()):
             return view
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
 
-def _write_one(admin: ClusterAddress) -> None:
+def _write_record(admin: ClusterAddress) -> None:
     writer = OddWriter(admin, TOPIC)
     writer.append(0, Record(offset=0, timestamp=1, key=b"k", value=b"v", headers=[("h", b"v")]))
     writer.close()
 
 
 def _own_decoders(admin: ClusterAddress) -> Iterator[Recorded]:
-    """What the data path sends and reads itself, over a connection of its own."""
+    """Yield the requests and responses that the data path encodes and decodes itself, over a connection of its own."""
     cluster = Cluster(admin)
     view = cluster.topics([TOPIC])[TOPIC]
     leader, topic_id = view.partitions[0], view.topic_id
     batch, number = dense(0, [Rec()] * 2).encode(), 1
     fetches = {topic_id: [FetchPosition(0, leader.epoch, 0, 1 << 20)]}
     fill = MarkerFill(topic=TOPIC, partition=0, producer_id=1 << 61, producer_epoch=0, coordinator_epoch=1, count=2)
-    asked = (
+    requests = (
         ("decode_produce", lambda body: decode_produce(body, version=13),
          encode_produce({topic_id: [(0, batch), (1, batch)]}, version=13, correlation_id=number, timeout_ms=9000)),
         ("decode_markers", decode_markers, encode_markers([fill], correlation_id=number)),
@@ -203,15 +203,15 @@ def _own_decoders(admin: ClusterAddress) -> Iterator[Recorded]:
          encode_fetch(fetches, version=13, correlation_id=number, limits=FetchLimits(max_bytes=1 << 20, max_wait_ms=100))),
     )  # fmt: skip
     data = cluster.open(leader.broker)
-    for name, decode, request in asked:
-        frame = data._exchange(b"".join(bytes(one) for one in request), deadline=time.monotonic() + 20, most_bytes=1 << 20)
+    for name, decode, request in requests:
+        frame = data._exchange(b"".join(bytes(part) for part in request), deadline=time.monotonic() + 20, most_bytes=1 << 20)
         yield Recorded(name, frame, lambda whole, decode=decode: decode(memoryview(whole)[INT32.size :]))
     data.close()
     cluster.close()
 
 
 def decoded_responses() -> set[str]:
-    """The responses of kafka-python's protocol layer that any module of the engine decodes, and those of its own."""
+    """Return the responses of kafka-python's protocol layer that any module decodes, and the engine's own response classes."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -231,30 +231,30 @@ def own_decoders() -> set[str]:
     }
 
 
-def test_an_answer_of_every_kind_that_is_decoded_is_changed_here(recorded: dict[str, Recorded]) -> None:
+def test_a_response_of_every_decoded_kind_is_recorded(recorded: dict[str, Recorded]) -> None:
     assert set(recorded) == decoded_responses() | own_decoders()
 
 
-def test_every_request_says_what_reads_its_answer() -> None:
-    """What is read of a decoded response elsewhere is not guarded: a part of it may be null, or missing."""
-    careless = [
+def test_every_request_has_a_read_function() -> None:
+    """Reads of a decoded response outside of ``read`` are not guarded: a part of it may be null, or missing."""
+    unguarded = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}"
         for path in PACKAGE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
-        and any(one.arg == "response" for one in node.keywords)
-        and not any(one.arg == "read" for one in node.keywords)
+        and any(keyword.arg == "response" for keyword in node.keywords)
+        and not any(keyword.arg == "read" for keyword in node.keywords)
     ]
-    assert careless == []
+    assert unguarded == []
 
 
-def test_each_recorded_answer_is_read_as_it_is(recorded: dict[str, Recorded]) -> None:
-    for one in recorded.values():
-        one.decode(one.frame)
+def test_each_unchanged_recorded_response_is_decoded(recorded: dict[str, Recorded]) -> None:
+    for recording in recorded.values():
+        recording.decode(recording.frame)
 
 
 def changed(frame: bytes, data: st.DataObject) -> bytes:
-    """Flip bits, write odd numbers over others, cut, or lengthen."""
+    """Return the frame with flipped bits, odd numbers written over others, a cut or an insertion."""
     mutable = bytearray(frame)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, max(0, len(mutable) - 1)))
@@ -274,61 +274,61 @@ def changed(frame: bytes, data: st.DataObject) -> bytes:
 
 @settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_a_changed_answer_is_read_or_refused_by_one_error(recorded: dict[str, Recorded], data: st.DataObject) -> None:
-    one = recorded[data.draw(st.sampled_from(sorted(recorded)))]
-    frame = changed(one.frame, data)
+def test_a_changed_response_is_decoded_or_raises_LinkEngineError(recorded: dict[str, Recorded], data: st.DataObject) -> None:
+    recording = recorded[data.draw(st.sampled_from(sorted(recorded)))]
+    frame = changed(recording.frame, data)
 
     began = time.monotonic()
-    refusal = refusal_of(one, frame)
+    refusal = refusal_of(recording, frame)
 
     assert refusal is None or refusal.message.endswith("."), refusal.message
     if isinstance(refusal, MalformedAnswerError):
         assert refusal.code is ErrorCode.MALFORMED_RESPONSE_ERROR
-        assert "cannot be read. Something on the way changes it" in refusal.message
+        assert "cannot be read. A device on the network path changes it" in refusal.message
     assert time.monotonic() - began < SOON_S
 
 
-def refusal_of(one: Recorded, frame: bytes) -> LinkEngineError | None:
-    """The error of a decoder; another one than MalformedAnswerError is an error code that the answer carries by now."""
+def refusal_of(recording: Recorded, frame: bytes) -> LinkEngineError | None:
+    """Return the error of a decoder, if any. A code other than MALFORMED_RESPONSE_ERROR is an error code in the response."""
     try:
-        one.decode(frame)
+        recording.decode(frame)
     except LinkEngineError as error:
         return error
     return None
 
 
-def test_every_shortened_answer_is_read_or_refused(recorded: dict[str, Recorded]) -> None:
-    for one in recorded.values():
-        for length in range(len(one.frame)):
+def test_every_shortened_response_is_decoded_or_refused(recorded: dict[str, Recorded]) -> None:
+    for recording in recorded.values():
+        for length in range(len(recording.frame)):
             with suppress(LinkEngineError):
-                one.decode(one.frame[:length])
+                recording.decode(recording.frame[:length])
 
 
 @pytest.mark.parametrize("count", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x80" * 200_000])
-def test_announced_lengths_are_not_allocated_before_their_bytes_are_there(recorded: dict[str, Recorded], count: bytes) -> None:
-    for one in recorded.values():
-        for at in range(4, min(len(one.frame), 80)):
+def test_announced_lengths_are_not_allocated_before_their_bytes_arrive(recorded: dict[str, Recorded], count: bytes) -> None:
+    for recording in recorded.values():
+        for at in range(4, min(len(recording.frame), 80)):
             tracemalloc.start()
             began = time.monotonic()
             with suppress(LinkEngineError):
-                one.decode(one.frame[:at] + count + one.frame[at + 4 :])
+                recording.decode(recording.frame[:at] + count + recording.frame[at + 4 :])
             _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
-            assert peak < 40 << 20, (one.kind, at)
-            assert time.monotonic() - began < SOON_S, (one.kind, at)
+            assert peak < 40 << 20, (recording.kind, at)
+            assert time.monotonic() - began < SOON_S, (recording.kind, at)
 
 
-def test_an_answer_to_another_request_is_refused_and_names_the_broker(recorded: dict[str, Recorded]) -> None:
-    one = recorded["MetadataResponse"]
+def test_a_response_to_another_request_is_refused_and_names_the_broker(recorded: dict[str, Recorded]) -> None:
+    recording = recorded["MetadataResponse"]
 
-    with pytest.raises(MalformedAnswerError, match="Broker broker:9092 sent an answer to Metadata that cannot be read"):
-        one.decode(b"\0\0\0\x7f" + one.frame[4:])
+    with pytest.raises(MalformedAnswerError, match="Broker broker:9092 sent a response to Metadata that cannot be read"):
+        recording.decode(b"\0\0\0\x7f" + recording.frame[4:])
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @given(data=st.data())
 @settings(deadline=None)
-def test_a_changed_sasl_conversation_ends_in_one_kind_of_error(mechanism: str, data: st.DataObject) -> None:
+def test_a_changed_sasl_exchange_raises_only_LinkEngineError(mechanism: str, data: st.DataObject) -> None:
     address = ClusterAddress(
         bootstrap_servers="broker:9092", security_protocol="SASL_SSL", sasl_mechanism=mechanism,
         sasl_username="user", sasl_password="password",
@@ -360,14 +360,14 @@ def test_a_changed_sasl_conversation_ends_in_one_kind_of_error(mechanism: str, d
     ],
     ids=["no host", "port 0", "port 70000"],
 )
-def test_metadata_without_an_address_to_connect_to_is_refused(broker: Any) -> None:
+def test_metadata_without_a_valid_broker_address_is_refused(broker: Any) -> None:
     answer = MetadataResponse(version=12, throttle_time_ms=0, brokers=[broker], cluster_id="c", controller_id=1, topics=[])
 
     with pytest.raises(ValueError, match="a broker with"):
         _read_metadata(answer, names=())
 
 
-def test_a_handshake_larger_than_any_is_refused_before_it_is_read() -> None:
+def test_an_oversized_handshake_response_is_refused_before_it_is_read() -> None:
     server = socket.create_server(("127.0.0.1", 0))
 
     def answer() -> None:
@@ -380,7 +380,7 @@ def test_a_handshake_larger_than_any_is_refused_before_it_is_read() -> None:
     thread = threading.Thread(target=answer)
     thread.start()
     host, port = server.getsockname()
-    with pytest.raises(LinkEngineError, match="1048577 bytes is no answer of a Kafka broker"):
+    with pytest.raises(LinkEngineError, match="1048577 bytes is not a response of a Kafka broker"):
         connect(host, port, address=ClusterAddress(bootstrap_servers=f"{host}:{port}"))
     thread.join(10)
     server.close()

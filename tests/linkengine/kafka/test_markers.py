@@ -20,19 +20,20 @@ def fill(partition: int, count: int) -> MarkerFill:
     )
 
 
-def test_a_fill_is_repeated_as_often_as_it_has_offsets() -> None:
+def test_a_fill_has_a_marker_per_offset() -> None:
     frame = b"".join(encode_markers([fill(0, 3), fill(1, 1)], correlation_id=2))
 
     request = WriteTxnMarkersRequest.decode(frame, version=VERSION, header=True, framed=True)
 
-    found = [(one.topics[0].name, one.topics[0].partition_indexes) for one in request.markers]
+    found = [(marker.topics[0].name, marker.topics[0].partition_indexes) for marker in request.markers]
     assert found == [("orders", [0])] * 3 + [("orders", [1])]
     assert {
-        (one.producer_id, one.producer_epoch, one.transaction_result, one.coordinator_epoch) for one in request.markers
+        (marker.producer_id, marker.producer_epoch, marker.transaction_result, marker.coordinator_epoch)
+        for marker in request.markers
     } == {(1 << 62, 3, False, 8)}
 
 
-def test_the_answer_has_one_error_per_producer_and_partition() -> None:
+def test_the_response_has_an_error_per_producer_and_partition() -> None:
     result = WriteTxnMarkersResponse.WritableTxnMarkerResult
     topic = result.WritableTxnMarkerTopicResult
     partition = topic.WritableTxnMarkerPartitionResult
@@ -44,20 +45,22 @@ def test_the_answer_has_one_error_per_producer_and_partition() -> None:
     assert decode_markers(memoryview(b"\x00" + encoded)) == {(7, "orders", 0): 0, (8, "orders", 1): 47}
 
 
-def test_log_ends_are_asked_for_by_topic() -> None:
+def test_a_log_end_request_is_grouped_by_topic() -> None:
     frame = b"".join(encode_log_ends([("a", 0, 5), ("b", 1, 6), ("a", 2, 7)], correlation_id=2))
 
     request = OffsetForLeaderEpochRequest.decode(frame, version=LOG_END_VERSION, header=True, framed=True)
 
     assert request.replica_id == -2
     found = {
-        topic.topic: [(one.partition, one.current_leader_epoch, one.leader_epoch) for one in topic.partitions]
+        topic.topic: [
+            (partition.partition, partition.current_leader_epoch, partition.leader_epoch) for partition in topic.partitions
+        ]
         for topic in request.topics
     }
     assert found == {"a": [(0, 5, 5), (2, 7, 7)], "b": [(1, 6, 6)]}
 
 
-def test_log_ends_are_read() -> None:
+def test_log_ends_are_decoded() -> None:
     topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
     partitions = [
         topic.EpochEndOffset(error_code=0, partition=0, leader_epoch=5, end_offset=1 << 41),

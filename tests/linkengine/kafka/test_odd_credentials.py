@@ -1,4 +1,4 @@
-"""User names and passwords with every kind of character sign in at real brokers: data path, admin client and Spark's reader."""
+"""User names and passwords with unusual characters authenticate at real brokers: data path, admin client, Spark's reader."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LOGINS = {
     " leading": " spaces ",
     "tab\tx": "a\x01b\x7f",
     "unicode": "ß€😀",
-    "prepared-1": "\u2168",  # SASLprep would make these IX, a space, nothing, and é
+    "prepared-1": "\u2168",  # SASLprep would convert these four to IX, a space, nothing, and é
     "prepared-2": "\u00a0x",
     "prepared-3": "a\u00adb",
     "prepared-4": "e\u0301",
@@ -62,14 +62,14 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def address_for(cluster: KafkaCluster, name: str, password: str = "") -> ClusterAddress:
-    """Return the address as it comes back from a stored JAAS line."""
+    """Return the address after a round trip through a stored JAAS line."""
     admin = address_from_properties(cluster.client_properties("admin"))
     own = replace(admin, sasl_username=name, sasl_password=password or LOGINS[name])
     return address_from_properties(properties_of(own))
 
 
 @pytest.mark.parametrize("name", LOGINS)
-def test_data_path_and_admin_client_sign_in(cluster: KafkaCluster, name: str) -> None:
+def test_data_path_and_admin_client_authenticate(cluster: KafkaCluster, name: str) -> None:
     address = address_for(cluster, name)
 
     check_reachable(address)
@@ -92,7 +92,7 @@ def test_a_password_after_saslprep_is_another_password(cluster: KafkaCluster, na
 
 
 @pytest.mark.spark
-def test_sparks_reader_signs_in(cluster: KafkaCluster, spark_connect_url: str) -> None:
+def test_sparks_reader_authenticates(cluster: KafkaCluster, spark_connect_url: str) -> None:
     spark = session(spark_connect_url)
     for name in LOGINS:
         part = TopicPart(address=address_for(cluster, name), topic=TOPIC, starts={0: 0}, ends={0: 1}, gentle=True)

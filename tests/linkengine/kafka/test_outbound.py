@@ -1,4 +1,4 @@
-"""Denied networks are not connected to, whoever names the address. What is denied here are loopback addresses."""
+"""Denied networks are not connected to, whether a user or a broker names the address. Here, loopback addresses are denied."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ADDRESS = ClusterAddress(bootstrap_servers="b:1", denied_networks=DENIED)
 
 
 class Connects(list[Any]):
-    """The targets of all connections that this process tries, in every thread that uses Python's sockets."""
+    """The targets of all connection attempts of this process, in every thread that uses Python's sockets."""
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def listener() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[str]]]:
-    """Names and what each lookup of them returns, one after the other; also counts lookups by using them up."""
+    """Return a table of names and the results of their successive lookups; unused results show how many lookups there were."""
     table: dict[str, list[list[str]]] = {}
     original = socket.getaddrinfo
 
@@ -100,7 +100,7 @@ def test_link_local_addresses_are_denied_by_default(connects: Connects, host: st
     assert connects == []
 
 
-def test_the_message_does_not_depend_on_what_is_there(listener: socket.socket) -> None:
+def test_the_message_does_not_depend_on_open_ports(listener: socket.socket) -> None:
     def message(port: int) -> str:
         with pytest.raises(NotPermittedError) as refused:
             connect(OTHER, port, address=ADDRESS)
@@ -118,7 +118,7 @@ def test_a_name_is_resolved_once_and_the_checked_address_is_used(connects: Conne
     assert names["rebinding.test"] == [[OTHER]]
 
 
-def test_a_name_counts_by_all_its_addresses(connects: Connects, names: dict[str, list[list[str]]]) -> None:
+def test_a_name_with_any_denied_address_is_denied(connects: Connects, names: dict[str, list[list[str]]]) -> None:
     names["mixed.test"] = [[LOOPBACK, OTHER]]
 
     with pytest.raises(NotPermittedError):
@@ -136,13 +136,13 @@ def test_only_allowed_networks_are_connected_to(connects: Connects) -> None:
     assert connects == []
 
 
-def test_names_that_do_not_resolve_do_not_hide_one_that_is_denied() -> None:
+def test_names_that_do_not_resolve_do_not_hide_a_denied_name() -> None:
     check_names([("no-such-host.invalid", 1), (LOOPBACK, 1)], address=ADDRESS)
     with pytest.raises(NotPermittedError):
         check_names([("no-such-host.invalid", 1), ("a\0b", 1), (LOOPBACK, 1), (OTHER, 1)], address=ADDRESS)
 
 
-def test_the_policy_of_the_process_is_part_of_every_new_address() -> None:
+def test_every_new_address_has_the_networks_of_the_process() -> None:
     restrict_connections(allowed=["10.0.0.0/8"], denied=["10.1.0.0/16"])
     try:
         address = address_from_properties({"bootstrap.servers": "b:1"})
@@ -154,7 +154,7 @@ def test_the_policy_of_the_process_is_part_of_every_new_address() -> None:
 
 
 class Forwarder:
-    """Forwards connections of one loopback address to a broker, which advertises another one."""
+    """Forwards connections from a loopback address to a broker, which advertises another address."""
 
     def __init__(self, port: int) -> None:
         self._server = socket.create_server((OTHER, 0))
@@ -166,13 +166,13 @@ class Forwarder:
     def _accept(self) -> None:
         while True:
             try:
-                near, _ = self._server.accept()
+                client_side, _ = self._server.accept()
             except OSError:
                 return
             self.taken += 1
-            far = socket.create_connection(self._target)
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(target=_pump, args=(one, other), daemon=True).start()
+            broker_side = socket.create_connection(self._target)
+            for sender, receiver in ((client_side, broker_side), (broker_side, client_side)):
+                threading.Thread(target=_pump, args=(sender, receiver), daemon=True).start()
 
     def close(self) -> None:
         self._server.close()
@@ -190,7 +190,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 @pytest.fixture
 def advertised(source_cluster: KafkaCluster) -> Iterator[ClusterAddress]:
-    """An allowed bootstrap server whose cluster advertises a broker at a denied address."""
+    """Yield an allowed bootstrap server whose cluster advertises a broker at a denied address."""
     address = address_from_properties(source_cluster.client_properties("admin"))
     forwarder = Forwarder(int(address.bootstrap_servers.rpartition(":")[2]))
     yield replace(address, bootstrap_servers=forwarder.servers, denied_networks=(f"{LOOPBACK}/32",))
@@ -208,10 +208,10 @@ def test_a_broker_that_is_advertised_at_a_denied_address_is_not_connected_to(adv
 
 
 @pytest.mark.kafka
-def test_no_client_of_librdkafka_is_made_for_a_cluster_that_advertises_a_denied_address(
+def test_no_librdkafka_client_is_created_for_a_cluster_that_advertises_a_denied_address(
     advertised: ClusterAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("linkengine.kafka.admin_session.make_client", lambda *_: pytest.fail("a client was made"))
+    monkeypatch.setattr("linkengine.kafka.admin_session.make_client", lambda *_: pytest.fail("a client was created"))
 
     with pytest.raises(NotPermittedError):
         check_reachable(advertised)
@@ -222,7 +222,9 @@ def test_no_client_of_librdkafka_is_made_for_a_cluster_that_advertises_a_denied_
 
 
 @pytest.mark.kafka
-def test_a_pooled_client_is_checked_again(source_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_addresses_of_a_pooled_client_are_checked_again(
+    source_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     address = address_from_properties(source_cluster.client_properties("admin"))
     address = replace(address, cluster_id=source_cluster.cluster_id)
     pool = ClientPool()

@@ -15,7 +15,7 @@ def key(version: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
-def test_a_request_says_what_the_library_reads_and_copies_no_batch(version: int) -> None:
+def test_a_request_is_decoded_by_kafka_python_and_copies_no_batch(version: int) -> None:
     batches = [memoryview(bytearray(b"a" * 200)), memoryview(bytearray(b"b" * 70_000))]
 
     parts = encode_produce({key(version): list(enumerate(batches))}, version=version, correlation_id=4, timeout_ms=900)
@@ -23,13 +23,16 @@ def test_a_request_says_what_the_library_reads_and_copies_no_batch(version: int)
 
     assert (request.transactional_id, request.acks, request.timeout_ms) == (None, -1, 900)
     (topic,) = request.topic_data
-    assert [(one.index, bytes(one.records)) for one in topic.partition_data] == [(0, b"a" * 200), (1, b"b" * 70_000)]
+    assert [(partition.index, bytes(partition.records)) for partition in topic.partition_data] == [
+        (0, b"a" * 200),
+        (1, b"b" * 70_000),
+    ]
     assert all(any(part is batch for part in parts) for batch in batches)
 
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
 @pytest.mark.parametrize("size", [90, 9_000, 130_000, 3_000_000])
-def test_a_request_of_one_batch_says_the_same(version: int, size: int) -> None:
+def test_a_request_with_a_single_batch_is_decoded_by_kafka_python(version: int, size: int) -> None:
     batch = memoryview(bytearray(b"a" * size))
 
     parts = encode_produce({key(version): [(7, batch)]}, version=version, correlation_id=4, timeout_ms=900)
@@ -37,19 +40,19 @@ def test_a_request_of_one_batch_says_the_same(version: int, size: int) -> None:
 
     assert (request.transactional_id, request.acks, request.timeout_ms) == (None, -1, 900)
     (topic,) = request.topic_data
-    assert [(one.index, bytes(one.records)) for one in topic.partition_data] == [(7, b"a" * size)]
+    assert [(partition.index, bytes(partition.records)) for partition in topic.partition_data] == [(7, b"a" * size)]
     assert topic.topic_id == TOPIC_ID if version == BY_ID else topic.name == "orders"
     assert any(part is batch for part in parts)
 
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
 @pytest.mark.parametrize(("error", "message"), [(0, None), (6, None), (10, ""), (10, "too large")])
-def test_an_answer_for_one_partition_tells_the_same(version: int, error: int, message: str | None) -> None:
-    one = ProduceResponse.TopicProduceResponse.PartitionProduceResponse(
+def test_a_response_for_a_single_partition_is_decoded(version: int, error: int, message: str | None) -> None:
+    partition = ProduceResponse.TopicProduceResponse.PartitionProduceResponse(
         index=3, error_code=error, base_offset=1 << 40, log_append_time_ms=-1, log_start_offset=0, record_errors=[],
         error_message=message,
     )  # fmt: skip
-    topic = ProduceResponse.TopicProduceResponse(name="orders", topic_id=TOPIC_ID, partition_responses=[one])
+    topic = ProduceResponse.TopicProduceResponse(name="orders", topic_id=TOPIC_ID, partition_responses=[partition])
     encoded = bytes(ProduceResponse(version=version, responses=[topic], throttle_time_ms=70).encode())
 
     answer = decode_produce(memoryview(b"\x00" + encoded), version=version)
@@ -58,7 +61,7 @@ def test_an_answer_for_one_partition_tells_the_same(version: int, error: int, me
 
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
-def test_an_answer_tells_offset_error_and_reason_per_partition(version: int) -> None:
+def test_a_response_has_offset_error_and_reason_per_partition(version: int) -> None:
     data = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
     reasons = [data.BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message="a record is too old")]
     partitions = [

@@ -4,14 +4,14 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.kafka.settings import librdkafka_settings
 
 
-def test_a_plain_address_needs_no_more_than_servers_and_protocol() -> None:
+def test_a_plain_address_has_only_servers_and_protocol() -> None:
     assert librdkafka_settings(ClusterAddress(bootstrap_servers="b:1")) == {
         "bootstrap.servers": "b:1",
         "security.protocol": "PLAINTEXT",
     }
 
 
-def test_credentials_are_passed_only_where_the_protocol_logs_in() -> None:
+def test_credentials_are_passed_only_with_sasl() -> None:
     login = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "u", "sasl_password": "p"}
 
     plain = librdkafka_settings(ClusterAddress(bootstrap_servers="b:1", **login))
@@ -39,7 +39,7 @@ def test_the_host_name_check_can_be_switched_off() -> None:
     assert librdkafka_settings(address)["ssl.endpoint.identification.algorithm"] == "none"
 
 
-def test_librdkafka_knows_every_name() -> None:
+def test_librdkafka_accepts_every_setting() -> None:
     address = ClusterAddress(
         bootstrap_servers="127.0.0.1:1",
         security_protocol="SASL_SSL",
@@ -53,7 +53,7 @@ def test_librdkafka_knows_every_name() -> None:
     assert client is not None  # an unknown name would have been refused
 
 
-def test_librdkafka_gets_tokens_from_our_own_client_of_the_endpoint() -> None:
+def test_librdkafka_gets_tokens_from_the_engines_own_client() -> None:
     address = ClusterAddress(
         bootstrap_servers="127.0.0.1:1",
         security_protocol="SASL_SSL",

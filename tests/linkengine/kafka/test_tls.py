@@ -1,4 +1,4 @@
-"""TLS on a real broker: the data path encrypts, checks names, and shows a client certificate where one is wanted."""
+"""TLS on a real broker: the data path encrypts, verifies names, and sends a client certificate on request."""
 
 import datetime
 import ipaddress
@@ -43,7 +43,7 @@ class Identity:
 
 
 def identity(name: str, *, issuer: Identity | None = None) -> Identity:
-    """Make a key with a certificate for `name` and the loopback address, signed by `issuer` or by itself."""
+    """Create a key with a certificate for `name` and the loopback address, signed by `issuer` or self-signed."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -70,14 +70,14 @@ class TlsCluster:
 
 @pytest.fixture
 def tls(make_cluster: Callable[..., KafkaCluster], tmp_path: Path, topic_name: str) -> TlsCluster:
-    """A broker with one more listener, SASL over TLS, that wants client certificates."""
+    """Start a broker with an additional SASL_SSL listener that requires client certificates."""
     authority = identity("authority")
     broker, client = identity("broker", issuer=authority), identity("client", issuer=authority)
     (tmp_path / "broker.pem").write_text(broker.key_pem + broker.certificate_pem)
     (tmp_path / "authority.pem").write_text(authority.certificate_pem)
     port, settings = free_port(), {}
     cluster = make_cluster(extra=settings)
-    # listeners hold ports that are known only now: the broker gets them with a restart
+    # The listeners contain ports that are known only now: the broker gets them with a restart.
     (plan,) = cluster._plans
     settings |= tls_settings(tmp_path, port=port, known=plan.settings_file.read_text(), user=cluster.users)
     plan.settings_file.write_text(
@@ -117,7 +117,7 @@ def endpoint(address: ClusterAddress) -> tuple[str, int]:
 
 
 def fetch_all(tls: TlsCluster, topic: str, *, size: int) -> bytes:
-    """Read a partition from its start over one non-blocking channel, in one answer of `size` bytes of batches."""
+    """Read a partition from its start over a non-blocking channel, in a single response of `size` bytes of batches."""
     cluster = Cluster(tls.address)
     view = cluster.topics([topic])[topic]
     channel = Channel(cluster.open(view.partitions[0].broker))
@@ -136,7 +136,7 @@ def fetch_all(tls: TlsCluster, topic: str, *, size: int) -> bytes:
     return bytes(answer.records)
 
 
-def test_the_data_path_speaks_tls(tls: TlsCluster, topic_name: str) -> None:
+def test_the_data_path_reads_over_tls_and_refuses_wrong_certificates(tls: TlsCluster, topic_name: str) -> None:
     payload = secrets.token_bytes(300_000)
     producer = Producer({**tls.cluster.client("admin"), "message.max.bytes": 900_000})
     for _ in range(10):
@@ -147,10 +147,10 @@ def test_the_data_path_speaks_tls(tls: TlsCluster, topic_name: str) -> None:
 
     assert records.count(payload) == 10
 
-    # one broker start for all of it: who is not trusted, and who does not show a certificate
-    stranger = identity("stranger")
+    # A broker start for all cases: an unknown authority, and no client certificate.
+    unknown_authority = identity("unknown authority")
     refusals = [
-        replace(tls.address, ssl_ca_pem=stranger.certificate_pem),
+        replace(tls.address, ssl_ca_pem=unknown_authority.certificate_pem),
         replace(tls.address, ssl_certificate_pem="", ssl_key_pem=""),
     ]
     for address in refusals:

@@ -36,7 +36,7 @@ def address(tokens: TokenEndpoint) -> ClusterAddress:
     return address_from_properties(properties | tokens.client_properties("link:1"))
 
 
-def test_a_token_is_fetched_once_while_it_is_good(tokens: TokenEndpoint, address: ClusterAddress) -> None:
+def test_a_token_is_fetched_once_while_it_is_valid(tokens: TokenEndpoint, address: ClusterAddress) -> None:
     first = bearer_token(address)
 
     assert first.count(".") == 2
@@ -53,7 +53,7 @@ def test_another_secret_is_another_token(tokens: TokenEndpoint, address: Cluster
     assert tokens.given == 2
 
 
-def test_an_aged_token_is_fetched_anew(tokens: TokenEndpoint, address: ClusterAddress) -> None:
+def test_an_aged_token_is_replaced(tokens: TokenEndpoint, address: ClusterAddress) -> None:
     tokens.token = lambda client, *, scope: {"access_token": f"{client} {next(numbers)}", "expires_in": 1e-6}  # type: ignore[method-assign]
 
     assert bearer_token(address) != bearer_token(address)
@@ -64,7 +64,7 @@ def short_lived(client: str, *, scope: str) -> dict[str, object]:
 
 
 def aged(address: ClusterAddress, tokens: TokenEndpoint, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return a token that is to be renewed but has not ended."""
+    """Return a token that is due for renewal but has not expired."""
     monkeypatch.setattr(tokens, "token", short_lived)
     token = bearer_token(address)
     time.sleep(0.5 * 0.8)
@@ -93,12 +93,12 @@ def test_an_aged_token_is_not_used_when_the_endpoint_refuses_the_client(
         bearer_token(address)
 
 
-def test_a_slow_endpoint_delays_its_own_clients_only(tokens: TokenEndpoint, address: ClusterAddress) -> None:
-    asked, go_on = Event(), Event()
+def test_a_slow_endpoint_delays_only_its_own_clients(tokens: TokenEndpoint, address: ClusterAddress) -> None:
+    requested, resume = Event(), Event()
 
     def slow(handler: BaseHTTPRequestHandler) -> None:
-        asked.set()
-        go_on.wait(10)
+        requested.set()
+        resume.wait(10)
         status(500)(handler)
 
     def ask(url: str) -> None:
@@ -108,15 +108,15 @@ def test_a_slow_endpoint_delays_its_own_clients_only(tokens: TokenEndpoint, addr
     with endpoint(slow) as (url, _):
         waiting = Thread(target=ask, args=(url,))
         waiting.start()
-        assert asked.wait(5)
+        assert requested.wait(5)
         began = time.monotonic()
         assert bearer_token(address)
         assert time.monotonic() - began < 2
-        go_on.set()
+        resume.set()
         waiting.join(10)
 
 
-def test_extensions_go_along(address: ClusterAddress) -> None:
+def test_sasl_extensions_are_returned(address: ClusterAddress) -> None:
     assert BearerTokens(replace(address, oauth_extensions=(("pool", "x"),))).extensions() == {"pool": "x"}
 
 
@@ -133,12 +133,12 @@ Respond = Callable[[BaseHTTPRequestHandler], None]
 
 @contextmanager
 def endpoint(respond: Respond, *, host: str = "127.0.0.1") -> Iterator[tuple[str, list[str]]]:
-    """Yield the URL of an endpoint that responds like this, and the paths that were asked for."""
-    asked: list[str] = []
+    """Yield the URL of an endpoint with this response, and the list of requested paths."""
+    requested: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked.append(self.path)
+            requested.append(self.path)
             respond(self)
 
         do_GET = do_POST
@@ -148,7 +148,7 @@ def endpoint(respond: Respond, *, host: str = "127.0.0.1") -> Iterator[tuple[str
 
     with ThreadingHTTPServer((host, 0), Handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://{host}:{server.server_port}/token", asked
+        yield f"http://{host}:{server.server_port}/token", requested
         server.shutdown()
 
 
@@ -180,20 +180,20 @@ NO_TOKEN: dict[str, Respond] = {
 
 
 @pytest.mark.parametrize("kind", NO_TOKEN)
-def test_the_message_does_not_depend_on_what_else_an_endpoint_returns(address: ClusterAddress, kind: str) -> None:
-    with endpoint(NO_TOKEN[kind]) as (url, asked), pytest.raises(LinkEngineError) as refused:
+def test_the_message_does_not_depend_on_the_endpoints_response(address: ClusterAddress, kind: str) -> None:
+    with endpoint(NO_TOKEN[kind]) as (url, requested), pytest.raises(LinkEngineError) as refused:
         bearer_token(replace(address, oauth_token_url=url))
     with pytest.raises(LinkEngineError) as away:
         bearer_token(replace(address, oauth_token_url=f"http://127.0.0.1:{free_port()}/token"))
 
-    assert asked == ["/token"]
+    assert requested == ["/token"]
     assert (refused.value.code, away.value.code) == (ErrorCode.TIMEOUT_ERROR, ErrorCode.TIMEOUT_ERROR)
     ports = re.compile(r":\d+/")
     assert ports.sub("/", refused.value.message) == ports.sub("/", away.value.message)
 
 
 @pytest.mark.parametrize("code", [400, 401, 403])
-def test_a_refused_client_has_one_message_whatever_the_status(address: ClusterAddress, code: int) -> None:
+def test_a_refused_client_has_the_same_message_for_every_status(address: ClusterAddress, code: int) -> None:
     with endpoint(status(code)) as (url, _), pytest.raises(LinkEngineError, match="refused client") as refused:
         bearer_token(replace(address, oauth_token_url=url))
 
@@ -216,13 +216,13 @@ BAD_URLS = [
 
 
 @pytest.mark.parametrize("url", BAD_URLS)
-def test_a_url_that_no_request_can_be_sent_to_is_refused_by_name(address: ClusterAddress, url: str) -> None:
+def test_the_error_of_an_invalid_url_names_the_setting(address: ClusterAddress, url: str) -> None:
     with pytest.raises(LinkEngineError, match=r"^MISCONFIGURATION_ERROR: sasl.oauthbearer.token.endpoint.url is "):
         bearer_token(replace(address, oauth_token_url=url))
 
 
 class Answering:
-    """A server that answers every request with the bytes a test gives it, and closes."""
+    """A server that sends the bytes that a test sets to every client, and closes the connection."""
 
     def __init__(self) -> None:
         self.answer = b""
@@ -244,7 +244,7 @@ class Answering:
                 theirs.recv(1 << 16)
                 theirs.sendall(self.answer)
                 theirs.shutdown(socket.SHUT_WR)
-                while theirs.recv(1 << 16):  # what is not read would reset the connection
+                while theirs.recv(1 << 16):  # unread data would reset the connection
                     pass
 
 
@@ -268,7 +268,7 @@ HONEST = b'HTTP/1.1 200 OK\r\nContent-Length: 44\r\n\r\n{"access_token": "abc", 
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}",
     ],
 )  # fmt: skip
-def test_an_answer_that_is_none_is_one_kind_of_error(answering: Answering, address: ClusterAddress, answer: bytes) -> None:
+def test_an_invalid_response_raises_only_LinkEngineError(answering: Answering, address: ClusterAddress, answer: bytes) -> None:
     answering.answer = answer
 
     with pytest.raises(LinkEngineError) as refused:
@@ -280,7 +280,7 @@ def test_an_answer_that_is_none_is_one_kind_of_error(answering: Answering, addre
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_a_changed_answer_is_a_token_or_one_kind_of_error(
+def test_a_changed_response_is_a_token_or_raises_LinkEngineError(
     answering: Answering, address: ClusterAddress, data: st.DataObject
 ) -> None:
     changed = bytearray(HONEST)
@@ -293,7 +293,7 @@ def test_a_changed_answer_is_a_token_or_one_kind_of_error(
 
 
 @pytest.mark.parametrize("life", ["1e400", "-1", "true", "null", '"3600"', "1" * 400])
-def test_a_life_that_is_none_does_not_keep_a_token(answering: Answering, address: ClusterAddress, life: str) -> None:
+def test_a_token_with_an_invalid_lifetime_is_used(answering: Answering, address: ClusterAddress, life: str) -> None:
     answering.answer = b'HTTP/1.1 200 OK\r\n\r\n{"access_token": "abc", "expires_in": ' + life.encode() + b"}"
 
     assert bearer_token(replace(address, oauth_token_url=answering.url, oauth_scope=str(next(numbers)))) == "abc"
@@ -302,19 +302,19 @@ def test_a_life_that_is_none_does_not_keep_a_token(answering: Answering, address
 def test_no_proxy_of_the_environment_is_used(
     tokens: TokenEndpoint, address: ClusterAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with endpoint(status(500)) as (proxy, asked):
+    with endpoint(status(500)) as (proxy, requested):
         monkeypatch.setenv("http_proxy", proxy)
         assert bearer_token(address)
 
-    assert asked == []
+    assert requested == []
 
 
 @pytest.mark.parametrize("denied", ["127.0.0.2/32", "127.0.0.0/8"])
 def test_an_endpoint_in_a_denied_network_is_not_connected_to(address: ClusterAddress, denied: str) -> None:
-    with endpoint(status(200), host="127.0.0.2") as (url, asked), pytest.raises(NotPermittedError):
+    with endpoint(status(200), host="127.0.0.2") as (url, requested), pytest.raises(NotPermittedError):
         bearer_token(replace(address, oauth_token_url=url, denied_networks=(denied,)))
 
-    assert asked == []
+    assert requested == []
 
 
 NO_URLS = ["", "ftp://x/", "http://", "http:///token", "http://[::1", "http://a:b/", "http://a:99999/", "http://a:0/"]
@@ -331,7 +331,7 @@ MALFORMED_URLS = [
 
 
 @pytest.mark.parametrize("url", [*NO_URLS, *MALFORMED_URLS, "http://a/\x7f"])
-def test_what_is_no_url_of_an_endpoint_is_a_misconfiguration(url: str) -> None:
+def test_an_invalid_endpoint_url_is_a_misconfiguration(url: str) -> None:
     with pytest.raises(LinkEngineError, match=r"sasl\.oauthbearer\.token\.endpoint\.url") as refused:
         parse_token_url(url)
 
@@ -346,5 +346,5 @@ def test_what_is_no_url_of_an_endpoint_is_a_misconfiguration(url: str) -> None:
         ("https://[2001:db8::1]:8443/t?tenant=1#x", (True, "2001:db8::1", 8443, "/t?tenant=1")),
     ],
 )
-def test_a_url_has_parts(url: str, parts: tuple[bool, str, int, str]) -> None:
+def test_a_url_is_split_into_its_parts(url: str, parts: tuple[bool, str, int, str]) -> None:
     assert parse_token_url(url) == parts

@@ -1,4 +1,4 @@
-"""Which of many topics carry their new configs, as a broker tells."""
+"""Detection of topics that show their new configs, on a real broker."""
 
 import pytest
 
@@ -10,15 +10,15 @@ from linkengine.kafka.topicconfigs import not_shown
 pytestmark = pytest.mark.kafka
 
 
-def test_changes_of_many_topics_are_shown_once_they_are_made(there: ClusterAdmin, topic_name: str) -> None:
+def test_changed_configs_are_shown_after_the_change(there: ClusterAdmin, topic_name: str) -> None:
     there.create_topic(topic_name, partitions=1, configs={"retention.ms": "5000", "cleanup.policy": "compact,delete"})
     set_already = ConfigChange(values={"cleanup.policy": "delete,compact"}, deletions=("flush.ms",))
-    to_be_set = ConfigChange(values={"segment.ms": "604800000"})  # the default's value, but not the topic's own
+    to_be_set = ConfigChange(values={"segment.ms": "604800000"})  # equals the default, but is not set on the topic
     to_be_deleted = ConfigChange(deletions=("retention.ms",))
     cluster = Cluster(there.address)
 
     def waiting() -> list[ConfigChange]:
-        return [one for one in (set_already, to_be_set, to_be_deleted) if not_shown(cluster, {topic_name: one})]
+        return [change for change in (set_already, to_be_set, to_be_deleted) if not_shown(cluster, {topic_name: change})]
 
     try:
         before = waiting()

@@ -1,4 +1,4 @@
-"""What the views of several brokers are worth together."""
+"""The combined metadata of several brokers."""
 
 import pytest
 
@@ -11,7 +11,7 @@ UNKNOWN = TopicView(topic_id=bytes(16), partitions={}, error=3)
 
 
 def view(topic_id: bytes, **epochs: int) -> TopicView:
-    """A topic whose partitions have these leader epochs, each with the leader of that number."""
+    """Return a topic whose partitions have these leader epochs, each with the broker of that number as leader."""
     partitions = {int(name[1:]): Leader(broker=epoch, epoch=epoch) for name, epoch in epochs.items()}
     return TopicView(topic_id=topic_id, partitions=partitions)
 
@@ -22,27 +22,27 @@ def test_each_partition_has_the_leader_of_the_newest_epoch() -> None:
     assert found == view(ID, p0=2, p1=5, p2=0)
 
 
-def test_nobody_knows_it() -> None:
+def test_a_topic_that_no_broker_knows_is_unknown() -> None:
     assert newest([UNKNOWN, UNKNOWN]) == UNKNOWN
 
 
-def test_a_topic_that_was_created_again_is_not_mixed_with_the_one_before() -> None:
-    """A broker that lags behind shows the old one still, with epochs that had grown."""
+def test_a_recreated_topic_is_not_combined_with_its_predecessor() -> None:
+    """A stale broker still shows the old topic, with higher leader epochs."""
     old, new = view(ID, p0=9, p1=9), view(ANOTHER, p0=0)
 
     for views in ([old, new, new], [new, old, new], [new, new, old]):
         assert newest(views) == new
 
 
-def test_where_as_many_brokers_show_one_topic_as_another_nobody_can_tell() -> None:
+def test_no_majority_for_a_topic_id_is_a_retriable_error() -> None:
     old, new = view(ID, p0=9), view(ANOTHER, p0=0)
 
     for views in ([old, new], [new, UNKNOWN, old]):
         found = newest(views)
         assert found.partitions == {}
-        assert engine_code(found.error) is ErrorCode.TIMEOUT_ERROR  # asked again
+        assert engine_code(found.error) is ErrorCode.TIMEOUT_ERROR  # retried
 
 
 @pytest.mark.parametrize("code", [9, 78])
-def test_a_leader_that_does_not_know_its_end_yet_is_asked_again(code: int) -> None:
+def test_errors_of_a_leader_without_a_known_end_are_retriable(code: int) -> None:
     assert engine_code(code) is ErrorCode.TIMEOUT_ERROR

@@ -30,7 +30,7 @@ NONE = TransactionalWriters(ids=(), open_ids=(), unnamed_open=0, complete=True)
 
 
 def begin(cluster: KafkaCluster, transactional_id: str, *topics: str) -> Producer:
-    """Write to partition 1 of topics in a transaction, and leave it open."""
+    """Write to partition 1 of topics in a transaction that stays open."""
     producer = Producer({**cluster.client("admin"), "transactional.id": transactional_id})
     producer.init_transactions()
     producer.begin_transaction()
@@ -42,7 +42,7 @@ def begin(cluster: KafkaCluster, transactional_id: str, *topics: str) -> Produce
 
 @pytest.fixture
 def app(source_cluster: KafkaCluster) -> Iterator[ClusterAddress]:
-    """A principal with rights on topics, and none on transactional ids."""
+    """Yield the address of a principal with rights on topics, and none on transactional ids."""
     admin = AdminClient(source_cluster.client("admin"))
     kind, literal, deny = ResourceType.TRANSACTIONAL_ID, ResourcePatternType.LITERAL, AclPermissionType.DENY
     rule = AclBinding(kind, "*", literal, "User:app", "*", AclOperation.DESCRIBE, deny)
@@ -60,9 +60,9 @@ def test_transactional_ids_that_write_to_a_topic_are_listed(
     used, unused, missing = topic_name, f"{topic_name}-unused", f"{topic_name}-missing"
     for name in (used, unused):
         create_topic(source_cluster, name, partitions=2)
-    closed, opened, ours = f"closed-{topic_name}", f"open-{topic_name}", f"clusterlink-{topic_name}"
+    closed, opened, own = f"closed-{topic_name}", f"open-{topic_name}", f"clusterlink-{topic_name}"
     with ExitStack() as ended:
-        for name in (closed, ours):
+        for name in (closed, own):
             begin(source_cluster, name, used).commit_transaction()
         ended.callback(begin(source_cluster, opened, used).abort_transaction)
         ended.callback(begin(source_cluster, f"elsewhere-{topic_name}").abort_transaction)
@@ -87,7 +87,7 @@ def test_an_idempotent_producer_is_not_a_transactional_one(
     assert not transactional_writers(app, [topic_name])[topic_name].complete
 
 
-def test_a_cluster_that_does_not_let_us_in_is_no_error_but_unknown(source_cluster: KafkaCluster) -> None:
+def test_a_refused_login_gives_no_writers_instead_of_an_error(source_cluster: KafkaCluster) -> None:
     properties = source_cluster.client_properties("app", mechanism="PLAIN")
     wrong = {name: value.replace('password="', 'password="x') for name, value in properties.items()}
 

@@ -1,4 +1,4 @@
-"""Primitives of the wire format, with kafka-python's encoders as the second opinion."""
+"""Primitives of the wire format, compared with kafka-python's encoders."""
 
 import pytest
 from hypothesis import given
@@ -9,12 +9,12 @@ from linkengine.kafka.wire import CLIENT_ID, INT32, Reader, compact_string, requ
 
 
 @given(st.integers(min_value=0, max_value=(1 << 31) - 1))
-def test_an_unsigned_varint_reads_back(value: int) -> None:
+def test_an_unsigned_varint_is_decoded_to_its_value(value: int) -> None:
     assert Reader(memoryview(uvarint(value))).uvarint() == value
 
 
 @given(st.text(max_size=300))
-def test_a_compact_string_reads_back(text: str) -> None:
+def test_a_compact_string_is_decoded_to_its_text(text: str) -> None:
     assert Reader(memoryview(compact_string(text))).compact_text() == text
 
 
@@ -28,7 +28,7 @@ def test_a_slice_that_reaches_beyond_the_end_is_refused() -> None:
         Reader(memoryview(b"\x0aabc")).compact_bytes()
 
 
-def test_a_request_header_is_what_the_library_writes() -> None:
+def test_a_request_header_equals_kafka_pythons() -> None:
     request = MetadataRequest(version=12, topics=[], allow_auto_topic_creation=False)
     request.with_header(correlation_id=77, client_id=CLIENT_ID.decode())
     whole = bytes(request.encode(header=True, framed=True))
@@ -38,7 +38,7 @@ def test_a_request_header_is_what_the_library_writes() -> None:
     assert ApiVersionsRequest.API_KEY == 18
 
 
-def test_unknown_tagged_fields_are_passed_over_and_known_ones_read() -> None:
+def test_unknown_tagged_fields_are_skipped_and_known_fields_read() -> None:
     seen = []
     data = uvarint(2) + uvarint(0) + uvarint(3) + b"abc" + uvarint(9) + uvarint(4) + INT32.pack(5) + b"rest"
     reader = Reader(memoryview(data))

@@ -1,4 +1,4 @@
-"""Topics of the same name on both sides, and groups that commit on either."""
+"""Topics of the same name on both clusters, and consumer groups that commit offsets on either."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ Commit = Callable[..., None]
 
 
 class Link:
-    """Runs of one link, which remembers as the console does."""
+    """Runs of the offset sync of a link; keeps the memory that the console would keep."""
 
     def __init__(self, there: ClusterAdmin, here: ClusterAdmin, sync: GroupSync) -> None:
         self.there, self.here, self.sync = there, here, sync
@@ -31,14 +31,16 @@ class Link:
         sync = replace(self.sync, **changes)  # type: ignore[arg-type]
         report = sync_groups(self.there, self.here, sync, recall=self._recall, following=self.following)
         for group in report.groups:
-            for one in group.partitions:
-                if one.outcome in SETTLED:
+            for partition in group.partitions:
+                if partition.outcome in SETTLED:
                     memory = self.memory.setdefault(group.name, {})
-                    memory[one.mirror_topic, one.partition] = Remembered(source=one.source, destination=one.target)
+                    memory[partition.mirror_topic, partition.partition] = Remembered(
+                        source=partition.source, destination=partition.target
+                    )
         return report
 
     def outcome(self, group: str, **changes: object) -> GroupOutcome:
-        return next(one for one in self.run(**changes).groups if one.name == group)
+        return next(outcome for outcome in self.run(**changes).groups if outcome.name == group)
 
     def _recall(self, names: Sequence[str]) -> Mapping[str, Memory]:
         return {name: self.memory[name] for name in names if name in self.memory}
@@ -46,7 +48,7 @@ class Link:
 
 @pytest.fixture
 def link(there: ClusterAdmin, here: ClusterAdmin, twin_topic: str) -> Link:
-    """A link that carries over all groups whose name begins with the topic's."""
+    """Return a link that syncs all groups whose name begins with the topic's name."""
     filters = (NameFilter(name=twin_topic, pattern_type=PatternType.PREFIXED),)
     ids = {"source_topic_id": there.describe(twin_topic).topic_id, "mirror_topic_id": here.describe(twin_topic).topic_id}
     topics = (MirroredTopic(source_topic=twin_topic, mirror_topic=twin_topic, partitions=2, **ids),)
@@ -62,7 +64,7 @@ def group(twin_topic: str) -> str:
 def twin_topic(
     there: ClusterAdmin, here: ClusterAdmin, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic_name: str
 ) -> str:
-    """A topic of two partitions on both clusters: 100 records on the source, the first 60 of them on the destination."""
+    """Create a topic with two partitions on both clusters: 100 records on the source, the first 60 on the destination."""
     for admin, cluster, count in ((there, source_cluster, 100), (here, destination_cluster, 60)):
         admin.create_topic(topic_name, partitions=2)
         fill(cluster, topic_name, partition=0, count=count)
@@ -79,23 +81,23 @@ def fill(cluster: KafkaCluster, topic: str, *, partition: int, count: int) -> No
 
 
 def commit(admin: ClusterAdmin, group: str, topic: str, offsets: dict[int, int], *, metadata: str = "") -> None:
-    """Commit in the name of a group without members."""
+    """Commit offsets for a group without members."""
     wanted = {(topic, partition): Committed(offset=offset, metadata=metadata) for partition, offset in offsets.items()}
     deadline = time.monotonic() + WAIT_S
-    while any(refused := list(admin.commit({group: wanted})[group].values())):  # the first coordinator is being made
+    while any(refused := list(admin.commit({group: wanted})[group].values())):  # the first coordinator is being created
         assert time.monotonic() < deadline, refused
         time.sleep(0.2)
 
 
 def offsets_of(admin: ClusterAdmin, group: str, topic: str) -> dict[int, int]:
-    """Read what a group has committed for a topic."""
+    """Return what a group has committed for a topic, by partition."""
     found, failures = admin.committed([group])
     assert not failures
-    return {partition: one.offset for (name, partition), one in found[group].items() if name == topic}
+    return {partition: offset.offset for (name, partition), offset in found[group].items() if name == topic}
 
 
 def member(cluster: KafkaCluster, group: str, topic: str) -> "closing[Consumer]":
-    """Join a group as its only member, and own all partitions; leaves when closed."""
+    """Join a group as its only member, owning all partitions; closing the result leaves the group."""
     consumer = Consumer({**cluster.client("link"), "group.id": group, "enable.auto.commit": False})
     consumer.subscribe([topic])
     deadline = time.monotonic() + WAIT_S
@@ -106,6 +108,6 @@ def member(cluster: KafkaCluster, group: str, topic: str) -> "closing[Consumer]"
 
 
 def commit_as(consumer: Consumer, topic: str, offsets: dict[int, int]) -> None:
-    """Commit as a member does."""
+    """Commit offsets as a member of the group."""
     places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
     consumer.commit(offsets=places, asynchronous=False)

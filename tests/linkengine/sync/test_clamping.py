@@ -13,17 +13,17 @@ from tests.linkengine.sync.conftest import commit, member, offsets_of
 KNOWN = KnownOffset(group="app", partition=0, source=95, remembered=Remembered(source=95, destination=50))
 
 
-def test_where_every_group_is_in_place_nobody_is_asked() -> None:
-    nobody = ClusterAdmin(ClusterAddress(bootstrap_servers="127.0.0.1:9"))
+def test_no_request_is_sent_if_every_group_is_in_place() -> None:
+    unreachable = ClusterAdmin(ClusterAddress(bootstrap_servers="127.0.0.1:9"))
     equal = replace(KNOWN, source=50, remembered=Remembered(source=50, destination=50))
     raised_to_the_start = replace(KNOWN, source=5, remembered=Remembered(source=5, destination=50))
 
-    assert clamp_groups(nobody, "orders", ends={0: 60}, known=[equal, raised_to_the_start]) == []
-    assert clamp_groups(nobody, "orders", ends={}, known=[KNOWN]) == []
+    assert clamp_groups(unreachable, "orders", ends={0: 60}, known=[equal, raised_to_the_start]) == []
+    assert clamp_groups(unreachable, "orders", ends={}, known=[KNOWN]) == []
 
 
 @pytest.mark.kafka
-def test_a_group_that_had_read_further_goes_on_at_the_end(here: ClusterAdmin, twin_topic: str) -> None:
+def test_a_group_beyond_the_mirrors_end_is_moved_to_the_end(here: ClusterAdmin, twin_topic: str) -> None:
     known = replace(KNOWN, group=f"{twin_topic}-app")
     commit(here, known.group, twin_topic, {0: 50}, metadata="kept")
 
@@ -37,7 +37,7 @@ def test_a_group_that_had_read_further_goes_on_at_the_end(here: ClusterAdmin, tw
 
 
 @pytest.mark.kafka
-def test_a_group_that_somebody_moved_back_stays_and_one_beyond_the_end_does_not(here: ClusterAdmin, twin_topic: str) -> None:
+def test_a_group_moved_back_by_a_user_stays_while_a_group_beyond_the_end_is_moved(here: ClusterAdmin, twin_topic: str) -> None:
     back, beyond = replace(KNOWN, group=f"{twin_topic}-back"), replace(KNOWN, group=f"{twin_topic}-beyond", remembered=None)
     commit(here, back.group, twin_topic, {0: 3})
     commit(here, beyond.group, twin_topic, {0: 70})
@@ -49,7 +49,9 @@ def test_a_group_that_somebody_moved_back_stays_and_one_beyond_the_end_does_not(
 
 
 @pytest.mark.kafka
-def test_a_group_with_members_is_told_and_left(here: ClusterAdmin, twin_topic: str, destination_cluster: KafkaCluster) -> None:
+def test_a_group_with_members_is_reported_and_not_changed(
+    here: ClusterAdmin, twin_topic: str, destination_cluster: KafkaCluster
+) -> None:
     known = replace(KNOWN, group=f"{twin_topic}-app")
     commit(here, known.group, twin_topic, {0: 50})
 

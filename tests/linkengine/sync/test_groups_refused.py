@@ -1,4 +1,4 @@
-"""What a cluster refuses of a group's offsets is left out; the rest of the group, and every other group, follows."""
+"""Offsets that a cluster refuses are left out; the other offsets of the group, and all other groups, are synced."""
 
 import time
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from tests.linkengine.sync.conftest import WAIT_S, Link, commit, fill, offsets_o
 pytestmark = pytest.mark.kafka
 
 
-def test_groups_of_any_name_follow(link: Link, twin_topic: str) -> None:
+def test_groups_of_any_name_are_synced(link: Link, twin_topic: str) -> None:
     for name in NAMES:
         commit(link.there, name, twin_topic, {0: 40})
 
@@ -39,23 +39,23 @@ def test_groups_of_any_name_follow(link: Link, twin_topic: str) -> None:
     assert {name: offsets_of(link.here, name, twin_topic) for name in NAMES} == {name: {0: 40} for name in NAMES}
 
 
-def test_every_group_has_its_turn_whatever_its_name(link: Link, twin_topic: str) -> None:
+def test_every_group_of_any_name_is_in_a_batch(link: Link, twin_topic: str) -> None:
     for name in NAMES:
         commit(link.there, name, twin_topic, {0: 40})
-    turns: list[str] = []
+    synced: list[str] = []
     after = ""
 
     while True:
         report = link.run(filters=(NameFilter(name="*"),), batch=5, after=after)
-        turns += [group.name for group in report.groups if group.status is GroupStatus.SYNCED and group.name in NAMES]
+        synced += [group.name for group in report.groups if group.status is GroupStatus.SYNCED and group.name in NAMES]
         after = report.next_after
         if not after:
             break
 
-    assert sorted(turns) == sorted(NAMES)
+    assert sorted(synced) == sorted(NAMES)
 
 
-def test_a_topic_that_may_not_be_read_is_left_out_and_the_rest_of_the_group_follows(
+def test_an_unauthorized_topic_is_left_out_while_the_groups_other_offsets_are_synced(
     link: Link,
     group: str,
     twin_topic: str,
@@ -90,7 +90,7 @@ def test_a_topic_that_may_not_be_read_is_left_out_and_the_rest_of_the_group_foll
     assert outcome.status is GroupStatus.FAILED
     assert outcome.message.startswith(f"1 of 3 offsets are left out, the others follow: {hidden} partition 0.")
     assert "TOPIC_AUTHORIZATION_FAILED" in outcome.message
-    results = {(one.mirror_topic, one.partition): (one.outcome, one.written) for one in outcome.partitions}
+    results = {(done.mirror_topic, done.partition): (done.outcome, done.written) for done in outcome.partitions}
     assert results == {
         (twin_topic, 0): (OffsetOutcome.ADVANCED, True),
         (twin_topic, 1): (OffsetOutcome.ADVANCED, True),
@@ -98,7 +98,7 @@ def test_a_topic_that_may_not_be_read_is_left_out_and_the_rest_of_the_group_foll
     }
 
 
-def test_metadata_that_is_too_large_is_left_out_and_the_offset_follows(
+def test_an_offset_with_too_large_metadata_is_synced_without_it(
     link: Link, group: str, twin_topic: str, make_cluster: MakeCluster
 ) -> None:
     small = make_cluster("small", extra={"offset.metadata.max.bytes": 16})
@@ -106,7 +106,7 @@ def test_metadata_that_is_too_large_is_left_out_and_the_offset_follows(
     link.here.create_topic(twin_topic, partitions=2)
     fill(small, twin_topic, partition=0, count=60)
     ids = {"mirror_topic_id": link.here.describe(twin_topic).topic_id}
-    commit(link.here, "first", twin_topic, {0: 0})  # makes the coordinator
+    commit(link.here, "first", twin_topic, {0: 0})  # creates the coordinator
     link.sync = replace(link.sync, topics=tuple(replace(topic, **ids) for topic in link.sync.topics))
     commit(link.there, group, twin_topic, {0: 40}, metadata="m" * 4000)
     commit(link.there, group, twin_topic, {1: 0}, metadata="short")
@@ -118,10 +118,10 @@ def test_metadata_that_is_too_large_is_left_out_and_the_offset_follows(
     assert (first.status, again.status) == (GroupStatus.SYNCED, GroupStatus.SYNCED)
     assert "metadata of 4000 bytes is left out: offset.metadata.max.bytes" in first.message
     assert again.message == first.message
-    assert [one.written for one in again.partitions] == [False, False]
+    assert [partition.written for partition in again.partitions] == [False, False]
 
 
-def test_a_group_of_another_type_at_the_destination_is_named_and_keeps_no_other_from_following(
+def test_a_group_of_another_type_at_the_destination_fails_alone(
     link: Link, group: str, twin_topic: str, destination_cluster: KafkaCluster
 ) -> None:
     taken, free = f"{group}-taken", f"{group}-free"
@@ -129,27 +129,27 @@ def test_a_group_of_another_type_at_the_destination_is_named_and_keeps_no_other_
         commit(link.there, name, twin_topic, {0: 40})
 
     with share_group(destination_cluster, taken, twin_topic):
-        outcomes = {one.name: one for one in link.run().groups if one.name in (taken, free)}
+        outcomes = {outcome.name: outcome for outcome in link.run().groups if outcome.name in (taken, free)}
 
     assert outcomes[free].status is GroupStatus.SYNCED
     assert outcomes[taken].status in (GroupStatus.FAILED, GroupStatus.IN_USE)
     assert outcomes[taken].message
 
 
-def test_a_commit_over_which_the_broker_closes_the_connection_fails_alone(
+def test_a_commit_that_makes_the_broker_close_the_connection_fails_alone(
     link: Link, group: str, twin_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names, commit_one = [f"{group}-{number}" for number in range(4)], admin_groups._commit_one
+    names, commit_request = [f"{group}-{number}" for number in range(4)], admin_groups._commit_request
     for name in names:
         commit(link.there, name, twin_topic, {0: 40})
 
     def close_over_the_second(cluster: Cluster, broker: int, name: str, offsets: Offsets) -> object:
         if name == names[1]:
             raise LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "The broker closed the connection.")
-        return commit_one(cluster, broker, name, offsets)
+        return commit_request(cluster, broker, name, offsets)
 
-    monkeypatch.setattr(admin_groups, "_commit_one", close_over_the_second)
-    outcomes = {one.name: one.status for one in link.run().groups if one.name in names}
+    monkeypatch.setattr(admin_groups, "_commit_request", close_over_the_second)
+    outcomes = {outcome.name: outcome.status for outcome in link.run().groups if outcome.name in names}
 
     assert [outcomes[name] for name in names] == [
         GroupStatus.SYNCED,
@@ -159,7 +159,7 @@ def test_a_commit_over_which_the_broker_closes_the_connection_fails_alone(
     ]
 
 
-def test_offsets_whose_answer_cannot_be_read_fail_for_one_group_alone(
+def test_an_unreadable_offset_response_fails_only_its_group(
     link: Link, group: str, twin_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names, fetch = [f"{group}-{number}" for number in range(7)], admin_groups._fetch
@@ -168,18 +168,18 @@ def test_offsets_whose_answer_cannot_be_read_fail_for_one_group_alone(
 
     def break_over_the_fourth(cluster: Cluster, broker: int, wanted: Any, **options: Any) -> Any:
         if names[3] in wanted:
-            raise LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "An answer of 99999999 bytes is none.")
+            raise LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "A frame of 99999999 bytes is invalid.")
         return fetch(cluster, broker, wanted, **options)
 
     monkeypatch.setattr(admin_groups, "_fetch", break_over_the_fourth)
-    failed = [one.name for one in link.run().groups if one.name in names and one.status is GroupStatus.FAILED]
+    failed = [outcome.name for outcome in link.run().groups if outcome.name in names and outcome.status is GroupStatus.FAILED]
 
     assert failed == [names[3]]
 
 
 @pytest.fixture
 def denied(destination: ClusterAddress) -> Iterator[list[AclRule]]:
-    """ACLs that are deleted after the test."""
+    """Yield a list of ACLs that are deleted after the test."""
     made: list[AclRule] = []
     yield made
     for rule in made:
@@ -188,7 +188,7 @@ def denied(destination: ClusterAddress) -> Iterator[list[AclRule]]:
 
 @contextmanager
 def share_group(cluster: KafkaCluster, group: str, topic: str) -> Iterator[None]:
-    """Have a share group with one member."""
+    """Run a share group with a single member inside the context."""
     consumer = ShareConsumer({**cluster.client("admin"), "group.id": group})
     consumer.subscribe([topic])
     admin, deadline = ClusterAdmin(address_from_properties(cluster.client_properties("link"))), time.monotonic() + WAIT_S

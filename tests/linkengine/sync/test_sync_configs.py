@@ -10,13 +10,13 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def topics(there: ClusterAdmin, here: ClusterAdmin, topic_name: str) -> str:
-    """A topic of the same name on both clusters; the source's is compacted."""
+    """Create a topic of the same name on both clusters; the source's is compacted."""
     there.create_topic(topic_name, partitions=1, configs={"cleanup.policy": "compact", "delete.retention.ms": "60000"})
     here.create_topic(topic_name, partitions=1, configs={"min.insync.replicas": "1"})
     return topic_name
 
 
-def test_values_follow_the_source_whether_they_were_set_on_it_or_not(there: ClusterAdmin, topics: str) -> None:
+def test_source_configs_include_the_clusters_defaults(there: ClusterAdmin, topics: str) -> None:
     values = read_source_configs(there, topics)
 
     assert values["cleanup.policy"] == "compact"
@@ -24,7 +24,7 @@ def test_values_follow_the_source_whether_they_were_set_on_it_or_not(there: Clus
     assert "min.insync.replicas" not in values
 
 
-def test_a_round_of_sync_sets_what_is_pending_and_the_next_one_nothing(
+def test_a_sync_run_sets_pending_configs_and_the_next_run_changes_nothing(
     there: ClusterAdmin, here: ClusterAdmin, topics: str
 ) -> None:
     values = read_source_configs(there, topics)
@@ -36,7 +36,7 @@ def test_a_round_of_sync_sets_what_is_pending_and_the_next_one_nothing(
     assert sync_configs(here, topics, source_configs=values) == ()
 
 
-def test_a_synced_mirror_carries_what_the_copy_needs_and_its_own_configs_stay(
+def test_a_synced_mirror_has_the_configs_of_the_copy_and_keeps_its_own(
     there: ClusterAdmin, here: ClusterAdmin, topics: str
 ) -> None:
     sync_configs(here, topics, source_configs=read_source_configs(there, topics))
@@ -50,9 +50,7 @@ def test_a_synced_mirror_carries_what_the_copy_needs_and_its_own_configs_stay(
     assert configs["min.insync.replicas"] == "1"
 
 
-def test_a_change_at_the_source_is_pending_until_it_is_carried_over(
-    there: ClusterAdmin, here: ClusterAdmin, topics: str
-) -> None:
+def test_a_change_at_the_source_is_pending_until_it_is_synced(there: ClusterAdmin, here: ClusterAdmin, topics: str) -> None:
     sync_configs(here, topics, source_configs=read_source_configs(there, topics))
 
     there.set_configs(topics, {"min.compaction.lag.ms": "1234"})

@@ -1,4 +1,4 @@
-"""Offsets of consumer groups follow the source, as far as the mirror reaches."""
+"""Consumer group offsets follow the source, up to the mirror's log end."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -18,27 +18,27 @@ from tests.linkengine.sync.conftest import Link, commit, commit_as, fill, member
 pytestmark = pytest.mark.kafka
 
 
-def test_offsets_follow_the_source_as_far_as_the_mirror_reaches(link: Link, group: str, twin_topic: str) -> None:
+def test_offsets_follow_the_source_up_to_the_mirrors_end(link: Link, group: str, twin_topic: str) -> None:
     commit(link.there, group, twin_topic, {0: 40, 1: 95}, metadata="kept")
 
     first = link.outcome(group)
-    fill_rest = offsets_of(link.here, group, twin_topic)
+    after_first = offsets_of(link.here, group, twin_topic)
     again = link.outcome(group)
 
     assert first.status is GroupStatus.SYNCED
-    assert fill_rest == {0: 40, 1: 60}
-    assert [one.written for one in again.partitions] == [False, False]
+    assert after_first == {0: 40, 1: 60}
+    assert [partition.written for partition in again.partitions] == [False, False]
     found, _ = link.here.committed([group])
-    assert {one.metadata for one in found[group].values()} == {"kept"}
+    assert {offset.metadata for offset in found[group].values()} == {"kept"}
 
 
-def test_leader_epochs_of_the_source_stay_there(
+def test_leader_epochs_of_the_source_are_not_committed(
     link: Link, group: str, twin_topic: str, source_cluster: KafkaCluster, destination_cluster: KafkaCluster
 ) -> None:
-    """The other cluster counts its leaders by itself: who believed the source's epochs would look for a truncation."""
+    """Leader epochs of the two clusters are unrelated: a consumer with the source's epoch would detect a truncation."""
     settings = {"group.id": group, "enable.auto.commit": False}
     places = [TopicPartition(twin_topic, number, 40, leader_epoch=0) for number in (0, 1)]
-    commit(link.there, group, twin_topic, {0: 1})  # its coordinator is there
+    commit(link.there, group, twin_topic, {0: 1})  # waits for the coordinator
     with closing(Consumer({**source_cluster.client("link"), **settings})) as consumer:
         consumer.commit(offsets=places, asynchronous=False)
         before = consumer.committed(places, timeout=20)
@@ -46,11 +46,11 @@ def test_leader_epochs_of_the_source_stay_there(
     with closing(Consumer({**destination_cluster.client("link"), **settings})) as consumer:
         after = consumer.committed(places, timeout=20)
 
-    assert [(one.offset, one.leader_epoch) for one in before] == [(40, 0), (40, 0)]
-    assert [(one.offset, one.leader_epoch) for one in after] == [(40, None), (40, None)]
+    assert [(place.offset, place.leader_epoch) for place in before] == [(40, 0), (40, 0)]
+    assert [(place.offset, place.leader_epoch) for place in after] == [(40, None), (40, None)]
 
 
-def test_an_offset_held_back_by_the_mirror_follows_as_it_grows(
+def test_an_offset_limited_by_the_mirrors_end_follows_as_the_mirror_grows(
     link: Link, group: str, twin_topic: str, destination_cluster: KafkaCluster
 ) -> None:
     commit(link.there, group, twin_topic, {1: 95})
@@ -77,7 +77,7 @@ def test_groups_are_skipped_with_the_reason(link: Link, group: str, twin_topic: 
     commit(there, f"{group}-secret", twin_topic, {0: 1})
     filters = (*link.sync.filters, NameFilter(name=f"{group}-secret", filter_type=FilterType.EXCLUDE))
 
-    found = {one.name: one for one in link.run(filters=filters).groups}
+    found = {outcome.name: outcome for outcome in link.run(filters=filters).groups}
 
     assert found[group].status is GroupStatus.NO_MIRROR_TOPIC
     assert found[f"{group}-secret"].status is GroupStatus.EXCLUDED
@@ -95,34 +95,34 @@ def test_prefixed_topics_and_groups_are_mapped(link: Link, group: str, twin_topi
     assert offsets_of(link.here, f"us_{group}", f"us_{twin_topic}-plain") == {0: 0}
 
 
-def test_batches_go_round_and_the_rest_is_told_to_wait(link: Link, group: str, twin_topic: str) -> None:
+def test_groups_are_synced_in_batches_and_the_rest_is_WAITING(link: Link, group: str, twin_topic: str) -> None:
     for number in range(3):
         commit(link.there, f"{group}-{number}", twin_topic, {0: number})
 
     first = link.run(batch=2)
     second = link.run(batch=2, after=first.next_after)
 
-    assert [one.name for one in first.groups if one.status is GroupStatus.WAITING] == [f"{group}-2"]
+    assert [outcome.name for outcome in first.groups if outcome.status is GroupStatus.WAITING] == [f"{group}-2"]
     assert offsets_of(link.here, f"{group}-2", twin_topic) == {0: 2}
     assert second.next_after == ""
 
 
-def test_a_group_that_cannot_be_read_stops_no_other(
+def test_a_group_that_cannot_be_read_does_not_stop_others(
     link: Link, group: str, twin_topic: str, there: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name that Kafka refuses stands in for a group whose coordinator is away."""
+    """A name that Kafka refuses represents a group whose coordinator is not available."""
     commit(there, group, twin_topic, {0: 9})
     listed, _ = there.groups()
     bad = replace(listed[group], name="")
     monkeypatch.setattr(there, "groups", lambda: ({"": bad, group: listed[group]}, ""))
 
-    found = {one.name: one for one in link.run(filters=(NameFilter(name="*"),)).groups}
+    found = {outcome.name: outcome for outcome in link.run(filters=(NameFilter(name="*"),)).groups}
 
     assert found[group].status is GroupStatus.SYNCED
     assert found[""].status is not GroupStatus.SYNCED
 
 
-def test_offsets_never_pass_the_mirror_and_arrive_while_the_source_commits_all_the_time(
+def test_offsets_only_increase_and_arrive_while_the_source_commits_continuously(
     link: Link, group: str, twin_topic: str, source_cluster: KafkaCluster
 ) -> None:
     stop, names = Event(), [f"{group}-{number}" for number in range(3)]

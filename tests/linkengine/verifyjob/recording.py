@@ -1,4 +1,4 @@
-"""Topics written record by record, so that a test knows what lies at every offset; holes are aborted transactions."""
+"""Topics written record by record, so that a test knows every offset; gaps are aborted transactions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from devcluster.access import create_acls
 from devcluster.kafka import KafkaCluster
 from tests.watermarks import watermarks
 
-BASE_MS = time.time_ns() // 1_000_000 - 60_000  # recent: older records would fall to retention
+BASE_MS = time.time_ns() // 1_000_000 - 60_000  # recent: retention would delete older records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rec:
-    """One record. Committed or aborted in a transaction of its own it takes two offsets: the second holds the marker."""
+    """A record. With a transaction of its own it takes two offsets: the second holds the marker."""
 
     key: bytes | None = b"k"
     value: bytes | None = b"v"
@@ -44,28 +44,28 @@ def create(cluster: KafkaCluster, topic: str, *, partitions: int = 1, **configs:
 
 
 def write(cluster: KafkaCluster, topic: str, records: Sequence[Rec], *, partition: int = 0) -> None:
-    """Append in order; a transaction has its marker in the log before the next record is sent."""
+    """Append in order; the marker of a transaction is in the log before the next record is sent."""
     plain = Producer({**cluster.client("admin"), "enable.idempotence": True, "linger.ms": 5})
     transactional = Producer({**cluster.client("admin"), "transactional.id": f"{topic}-{partition}-{time.time_ns()}"})
-    if any(one.transaction for one in records):
+    if any(record.transaction for record in records):
         transactional.init_transactions(30)
     log = Log(cluster, topic, partition=partition)
     expected = log.end()
-    for one in records:
-        expected += 2 if one.transaction else 1
-        if one.transaction:
+    for record in records:
+        expected += 2 if record.transaction else 1
+        if record.transaction:
             assert plain.flush(30) == 0
-            _transact(transactional, topic, one, partition=partition)
+            _transact(transactional, topic, record, partition=partition)
             log.wait_for(expected)
         else:
-            _produce(plain, topic, one, partition=partition)
+            _produce(plain, topic, record, partition=partition)
     assert plain.flush(30) == 0
     log.wait_for(expected)
     log.close()
 
 
 class Log:
-    """The end of a partition, markers included."""
+    """The log end offset of a partition, including markers."""
 
     def __init__(self, cluster: KafkaCluster, topic: str, *, partition: int) -> None:
         self._consumer = Consumer({**cluster.client("admin"), "group.id": "recording"})
@@ -82,20 +82,22 @@ class Log:
             time.sleep(0.005)
 
 
-def _transact(producer: Producer, topic: str, one: Rec, *, partition: int) -> None:
+def _transact(producer: Producer, topic: str, record: Rec, *, partition: int) -> None:
     producer.begin_transaction()
-    _produce(producer, topic, one, partition=partition)
-    assert producer.flush(30) == 0  # else an abort would drop it before it is sent
-    (producer.commit_transaction if one.transaction == "commit" else producer.abort_transaction)(30)
+    _produce(producer, topic, record, partition=partition)
+    assert producer.flush(30) == 0  # otherwise an abort would drop the record before it is sent
+    (producer.commit_transaction if record.transaction == "commit" else producer.abort_transaction)(30)
 
 
-def _produce(producer: Producer, topic: str, one: Rec, *, partition: int) -> None:
-    headers = list(one.headers) or None
-    producer.produce(topic, one.value, key=one.key, partition=partition, headers=headers, timestamp=BASE_MS + one.after_ms)
+def _produce(producer: Producer, topic: str, record: Rec, *, partition: int) -> None:
+    headers = list(record.headers) or None
+    producer.produce(
+        topic, record.value, key=record.key, partition=partition, headers=headers, timestamp=BASE_MS + record.after_ms
+    )
 
 
 def deny_read(cluster: KafkaCluster, topic: str) -> None:
-    """Shut ordinary readers out of one topic."""
+    """Deny reading a topic to all users except super users."""
     rule = AclBinding(
         ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*", AclOperation.READ, AclPermissionType.DENY
     )

@@ -19,7 +19,7 @@ def test_short_topics_have_small_blocks_and_long_ones_few() -> None:
     assert block_offsets({0: OffsetRange(0, 1 << 35), 1: OffsetRange(0, 1 << 35)}) == 1 << 24
 
 
-def test_doubt_reaches_from_the_first_to_the_last_block_within_the_piece() -> None:
+def test_the_doubtful_range_spans_the_first_to_the_last_differing_block() -> None:
     blocks = [block(0, equal=False), block(1), block(3, equal=False)]
 
     assert doubtful(blocks, {0: PIECE}, size=10) == {0: OffsetRange(5, 35)}
@@ -40,15 +40,15 @@ def test_checked_ranges_cover_the_piece_and_are_cut_where_records_differ() -> No
 @pytest.mark.parametrize(
     ("start", "held"),
     [(5, 5), (6, 10), (10, 10), (12, 20), (25, 20), (31, 35)],
-    ids=["stands", "in the first", "at the second", "in the second", "in one that is equal", "in the last"],
+    ids=["before all", "in the first", "at the second", "in the second", "in an equal block", "in the last"],
 )
-def test_only_blocks_that_differ_and_hold_what_is_gone_are_left_out(start: int, held: int) -> None:
+def test_only_differing_blocks_with_deleted_records_are_left_out(start: int, held: int) -> None:
     blocks = [block(0, differences=1), block(1, differences=1), block(2), block(3, differences=1)]
 
     assert still_held(blocks, {0: PIECE}, starts={0: start}, size=10) == {0: OffsetRange(held, 35)}
 
 
-def test_equal_blocks_are_one_range_with_one_hash() -> None:
-    [one] = checked_ranges([block(1), block(0)], {0: PIECE}, size=10)
+def test_equal_blocks_are_joined_to_a_range_with_a_combined_hash() -> None:
+    [checked] = checked_ranges([block(1), block(0)], {0: PIECE}, size=10)
 
-    assert (one.start, one.end, one.records, one.hash) == (5, 35, 20, combine(hash_of(1, 0), hash_of(2, 0)))
+    assert (checked.start, checked.end, checked.records, checked.hash) == (5, 35, 20, combine(hash_of(1, 0), hash_of(2, 0)))

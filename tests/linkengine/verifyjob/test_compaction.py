@@ -1,4 +1,4 @@
-"""Compacted topics: what either side may lack, and what it may not (ADR 0002). Holes are where compaction would leave them."""
+"""Compacted topics: which records either side may lack (ADR 0002). Gaps are where compaction would leave them."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def pair(source_cluster: KafkaCluster, topic_name: str) -> VerifyPlan:
 
 
 def at(key: str | None, value: str | None = "v") -> Rec:
-    """A record that takes two offsets like a hole, so that both sides stay in step."""
+    """Return a record that takes two offsets, like a gap, so that both sides keep the same offsets."""
     return Rec(key=key and key.encode(), value=value and value.encode(), transaction="commit")  # type: ignore[arg-type]
 
 
 def places(report: VerifyReport) -> list[tuple[int, str]]:
-    return [(one.offset // 2, one.kind) for one in report.first_differences]
+    return [(difference.offset // 2, difference.kind) for difference in report.first_differences]
 
 
-def test_compaction_explains_what_it_does_and_nothing_else(
+def test_only_differences_that_compaction_can_cause_are_accepted(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
-    # per place: what the source has, what the mirror has; the comment says what the witness must think
+    # per place: the record of the source, the record of the mirror; the comment has the expected result
     both = at("both")
     cases = [
         (both, both),  # 0: equal
@@ -52,13 +52,13 @@ def test_compaction_explains_what_it_does_and_nothing_else(
         (at("c"), HOLE),  # 5: missing; nothing replaces it
         (HOLE, at("d")),  # 6: extra
         (at("e", "old"), at("e", "old")),
-        (at("e"), HOLE),  # 8: missing: the mirror is left with the old value
+        (at("e"), HOLE),  # 8: missing: the mirror still has the old value
         (at("f"), HOLE),  # 9: gone with its tombstone, which the mirror removed too
         (at("f", None), HOLE),
-        (HOLE, at("g", None)),  # 11: a tombstone and no record are the same
+        (HOLE, at("g", None)),  # 11: a tombstone is equivalent to no record
         (HOLE, at("h")),  # 12: the source replaced it by a tombstone
-        (at("h", None), HOLE),  # 13: missing: the mirror still shows h to its readers
-        (at(None), HOLE),  # 14: records without a key are removed by whichever cleaner comes first
+        (at("h", None), HOLE),  # 13: missing: readers of the mirror still see h
+        (at(None), HOLE),  # 14: either side's log cleaner removes records without a key
         (HOLE, at(None)),
         (at("i", "one"), at("i", "two")),  # 16: both have it, so it must be equal
         (at("j", "old"), HOLE),  # 17: replaced on the mirror by a record beyond the end
@@ -80,14 +80,14 @@ def test_compaction_explains_what_it_does_and_nothing_else(
     assert strict.differences == 15
 
 
-def test_a_range_is_judged_by_what_lies_before_and_behind_it(
+def test_records_before_and_behind_a_range_are_considered(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
     cases = [
         (at("h"), at("h")),
         (at("before"), HOLE),  # not within the range
-        (at("h", None), HOLE),  # 2: missing: the mirror still shows h, from before the range
-        (at("n", None), HOLE),  # 3: gone on the mirror as n itself is
+        (at("h", None), HOLE),  # 2: missing: readers of the mirror still see h, from before the range
+        (at("n", None), HOLE),  # 3: removed on the mirror together with n
         (at("p", "old"), HOLE),  # 4: replaced on the mirror, behind the range
         (at("both"), at("both")),
         (at("p"), at("p")),
@@ -99,15 +99,15 @@ def test_a_range_is_judged_by_what_lies_before_and_behind_it(
     report = run_verify(replace(pair, starts=((0, 2 * 2),), ends=((0, 2 * 6),)), spark_url=spark_connect_url)
 
     assert places(report) == [(2, "missing")]
-    assert [(one.start, one.end, one.differences) for one in report.checked] == [(4, 12, 1)]
+    assert [(checked.start, checked.end, checked.differences) for checked in report.checked] == [(4, 12, 1)]
     rest = run_verify(replace(pair, starts=((0, 2 * 3),), ends=((0, 2 * 6),)), spark_url=spark_connect_url)
-    assert [(one.start, one.end, one.records, one.differences) for one in rest.checked] == [(6, 12, 1, 0)]
+    assert [(checked.start, checked.end, checked.records, checked.differences) for checked in rest.checked] == [(6, 12, 1, 0)]
 
 
-def test_what_a_tombstone_behind_the_end_deletes_may_be_gone_from_the_source_with_it(
+def test_a_record_with_a_later_tombstone_may_be_missing_on_the_source(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
-    """The source's cleaner was there, the mirror's was not yet. What the source alone deletes later its readers alone miss."""
+    """The source's log cleaner has run, the mirror's has not. A later deletion on the source alone affects only its readers."""
     cases = [
         (at("both"), at("both")),
         (HOLE, at("l")),
@@ -124,7 +124,7 @@ def test_what_a_tombstone_behind_the_end_deletes_may_be_gone_from_the_source_wit
     assert rest.differences == 0
 
 
-def test_a_topic_the_cleaner_has_been_through_is_read_without_loss(
+def test_a_topic_that_the_log_cleaner_has_compacted_is_read_without_loss(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
     compacting = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
@@ -134,7 +134,7 @@ def test_a_topic_the_cleaner_has_been_through_is_read_without_loss(
     write(source_cluster, pair.source_topic, records)
     write(source_cluster, pair.mirror_topic, records)
     for topic in (pair.source_topic, pair.mirror_topic):
-        write(source_cluster, topic, [Rec(key=b"last", after_ms=5_000)])  # rolls the segment: the cleaner may have the old one
+        write(source_cluster, topic, [Rec(key=b"last", after_ms=5_000)])  # rolls the segment: the old segment can be compacted
     wait_until_compacted(source_cluster, pair.source_topic)
 
     report = run_verify(replace(pair, ends=((0, 501),)), spark_url=spark_connect_url)
@@ -146,7 +146,7 @@ def test_a_topic_the_cleaner_has_been_through_is_read_without_loss(
 def wait_until_compacted(cluster: KafkaCluster, topic: str) -> None:
     deadline = time.monotonic() + 60
     while first_offset(cluster, topic) == 0:
-        assert time.monotonic() < deadline, "the cleaner has not come by"
+        assert time.monotonic() < deadline, "the log cleaner has not compacted the topic"
         time.sleep(0.2)
 
 

@@ -1,4 +1,4 @@
-"""Times that no clock shows: Kafka takes any, Spark's own do not reach them."""
+"""Timestamps that Kafka accepts and that are beyond the range of Spark's timestamp type."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pair(source_cluster: KafkaCluster, topic_name: str) -> VerifyPlan:
     return replace(plan, ends=((0, 4), (1, 1)))
 
 
-def test_records_of_times_beyond_sparks_are_compared(
+def test_records_with_timestamps_beyond_sparks_range_are_compared(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
     far, headers = 2**62 - BASE_MS, (("h", b"\xff"), ("n", None), ("", b""))
@@ -42,17 +42,17 @@ def test_records_of_times_beyond_sparks_are_compared(
 
     report = run_verify(pair, spark_url=spark_connect_url, read_far=read_far)
 
-    assert [(one.offset, one.kind) for one in report.first_differences] == [(2, "timestamp"), (3, "value")]
+    assert [(difference.offset, difference.kind) for difference in report.first_differences] == [(2, "timestamp"), (3, "value")]
     assert report.first_differences[0].mirror_value == f"{2**62 + 1} CreateTime"
     assert (report.records_compared, report.differences) == (5, 2)
     near = run_verify(replace(pair, ends=((1, 1),)), spark_url=spark_connect_url)  # as Spark itself reads it
-    assert near.checked == tuple(one for one in report.checked if one.partition == 1)
+    assert near.checked == tuple(checked for checked in report.checked if checked.partition == 1)
 
 
-def test_what_lies_before_the_beginning_or_behind_the_end_is_not_read(
+def test_offsets_before_the_log_start_or_behind_the_log_end_are_not_read(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
-    """Retention is quicker, or an end was cut off, while both are read."""
+    """Retention may delete records, or the log may be truncated, while both topics are read."""
     write(source_cluster, pair.source_topic, [Rec(after_ms=number) for number in range(4)])
     ClusterAdmin(pair.source).trim(pair.source_topic, {0: 2})
     spark, sides = session(spark_connect_url), {"address": pair.source, "topic": pair.source_topic, "gentle": False}
@@ -64,7 +64,7 @@ def test_what_lies_before_the_beginning_or_behind_the_end_is_not_read(
     assert [read(0, 4), read(3, 4), read(-2, -1), read(9, 12)] == [[2, 3], [3], [2, 3], []]
 
 
-def test_without_another_reader_the_cause_is_told(
+def test_without_a_reader_for_far_timestamps_the_error_has_the_cause(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
     for topic in (pair.source_topic, pair.mirror_topic):

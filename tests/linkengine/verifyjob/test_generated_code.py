@@ -1,4 +1,4 @@
-"""What a JVM has to compile: the Java code that Spark generates for comparisons."""
+"""The Java code that Spark generates for comparisons, which a JVM has to compile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORDS = """
 
 @pytest.fixture
 def spark(spark_connect_url: str) -> Iterator[SparkSession]:
-    """A session that tells the code of its plans; an adaptive plan has none before it runs."""
+    """Yield a session that shows the generated code of its plans; an adaptive plan has none before it runs."""
     session = SparkSession.builder.remote(spark_connect_url).create()
     session.conf.set("spark.sql.adaptive.enabled", "false")
     yield session
@@ -36,14 +36,14 @@ def generated(spark: SparkSession, capsys: pytest.CaptureFixture[str], arguments
     return re.findall(r"^/\* \d+ \*/.*$", capsys.readouterr().out, flags=re.MULTILINE)
 
 
-def test_each_comparison_has_a_secret_of_its_own_and_the_code_of_all_others(
+def test_each_comparison_has_a_new_secret_and_the_same_generated_code(
     spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one, other = _digest_arguments(BLOCK_OFFSETS), _digest_arguments(BLOCK_OFFSETS)
-    assert one["secret"] != other["secret"]
+    first, second = _digest_arguments(BLOCK_OFFSETS), _digest_arguments(BLOCK_OFFSETS)
+    assert first["secret"] != second["secret"]
 
-    code = generated(spark, capsys, one)
+    code = generated(spark, capsys, first)
 
     assert len(code) > 100
-    assert generated(spark, capsys, other) == code
-    assert generated(spark, capsys, {**one, "secret": 5}) != code  # a number would show
+    assert generated(spark, capsys, second) == code
+    assert generated(spark, capsys, {**first, "secret": 5}) != code  # a number would be inlined

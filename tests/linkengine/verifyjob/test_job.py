@@ -1,4 +1,4 @@
-"""The witness on real topics: silent where both are equal, exact where they are not."""
+"""Verification runs on real topics: no difference for equal topics, exact differences otherwise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def admin(source_cluster: KafkaCluster) -> ClusterAddress:
 
 @pytest.fixture
 def pair(admin: ClusterAddress, topic_name: str) -> VerifyPlan:
-    """Two topics of one cluster: the witness does not care who wrote the second."""
+    """Return a plan for two topics of a cluster: the run does not depend on which program wrote the second."""
     return VerifyPlan(source=admin, destination=admin, source_topic=f"{topic_name}-source", mirror_topic=f"{topic_name}-mirror")
 
 
@@ -55,10 +55,10 @@ def difference(offset: int, kind: str, source: str | None = None, mirror: str | 
 
 
 def places(report: VerifyReport) -> list[tuple[int, str]]:
-    return [(one.offset, one.kind) for one in report.first_differences]
+    return [(difference.offset, difference.kind) for difference in report.first_differences]
 
 
-def test_equal_topics_show_no_difference_and_the_right_count(
+def test_equal_topics_have_no_difference_and_the_right_count(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
     headers = (("h", b"1"), ("h", None), ("", b""))
@@ -73,12 +73,12 @@ def test_equal_topics_show_no_difference_and_the_right_count(
 
     assert (report.records_compared, report.differences, report.first_differences) == (205, 0, ())
     assert report.partitions == ((0, 0, 200), (1, 0, 0), (2, 0, 5))
-    sizes = sum(len(one.key or b"") + len(one.value or b"") for one in records + odd)
+    sizes = sum(len(record.key or b"") + len(record.value or b"") for record in records + odd)
     assert report.bytes_compared == sizes
     assert report.duration_ms > 0
 
 
-def test_every_kind_of_difference_is_named_once_with_its_place(
+def test_every_kind_of_difference_is_reported_with_its_offset(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
     long = b"a" * 5_000
@@ -109,12 +109,10 @@ def test_every_kind_of_difference_is_named_once_with_its_place(
     assert (report.records_compared, report.differences) == (11, 9)
 
 
-def test_what_no_committed_reader_sees_is_not_compared(
-    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
-) -> None:
+def test_aborted_records_are_not_compared(spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan) -> None:
     committed = Rec(value=b"kept", transaction="commit")
     source = [HOLE, Rec(), HOLE, committed, HOLE, HOLE]
-    mirror = [replace(one, value=b"other garbage") if one is HOLE else one for one in source]
+    mirror = [replace(record, value=b"other garbage") if record is HOLE else record for record in source]
 
     report = verify(spark_connect_url, source_cluster, pair, source=source, mirror=mirror, ends=((0, 11),))
 
@@ -131,7 +129,7 @@ def test_a_live_topic_is_compared_up_to_the_given_ends(
     assert (report.records_compared, report.differences, report.partitions) == (5, 0, ((0, 0, 5),))
 
 
-def test_below_the_first_record_of_the_source_nothing_is_compared(
+def test_offsets_below_the_sources_log_start_are_not_compared(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
     for topic in (pair.source_topic, pair.mirror_topic):
@@ -155,13 +153,13 @@ def test_below_the_first_record_of_the_source_nothing_is_compared(
 def test_a_source_that_ends_before_the_mirror_shows_the_rest_as_extra(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(reading.LIMITS, "kafkaConsumer.pollTimeoutMs", "2000")  # waited for what is not there, per pass
+    monkeypatch.setitem(reading.LIMITS, "kafkaConsumer.pollTimeoutMs", "2000")  # the wait for missing records, per pass
     report = verify(spark_connect_url, source_cluster, pair, source=[Rec()] * 3, mirror=[Rec()] * 5, ends=((0, 5),))
 
     assert places(report) == [(3, "extra"), (4, "extra")]
 
 
-def test_what_an_empty_source_never_had_is_extra(
+def test_a_record_that_an_empty_source_lacks_is_extra(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(reading.LIMITS, "kafkaConsumer.pollTimeoutMs", "2000")
@@ -170,7 +168,7 @@ def test_what_an_empty_source_never_had_is_extra(
     assert places(report) == [(0, "extra")]
 
 
-def test_contents_that_only_look_alike_are_told_apart(
+def test_records_whose_concatenated_fields_are_equal_differ(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
     source = [Rec(key=b"ab", value=b"c"), Rec(key=None, value=b"x"), Rec(headers=(("h", None), ("x", b"a")))]
@@ -181,7 +179,7 @@ def test_contents_that_only_look_alike_are_told_apart(
     assert places(report) == [(0, "key"), (1, "key"), (2, "headers")]
 
 
-def test_equal_ranges_have_equal_hashes_that_add_up(
+def test_hashes_of_adjacent_ranges_combine_to_the_hash_of_the_whole(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
     records = [Rec(value=str(number).encode()) for number in range(10)]
@@ -191,12 +189,12 @@ def test_equal_ranges_have_equal_hashes_that_add_up(
         for start, end in ((0, 4), (4, 10))
     )
 
-    [one], [other], [both] = first.checked, second.checked, whole.checked
-    assert both.hash == combine(one.hash, other.hash) != one.hash != other.hash
-    assert (one.records, other.records, both.records) == (4, 6, 10)
+    [low], [high], [both] = first.checked, second.checked, whole.checked
+    assert both.hash == combine(low.hash, high.hash) != low.hash != high.hash
+    assert (low.records, high.records, both.records) == (4, 6, 10)
 
 
-def test_half_a_topic_that_differs_is_counted_in_full_and_shown_in_part(
+def test_all_differences_are_counted_and_the_first_20_are_shown(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
     source = [Rec(value=bytes(500))] * 4_000
@@ -209,16 +207,16 @@ def test_half_a_topic_that_differs_is_counted_in_full_and_shown_in_part(
 
 
 @pytest.mark.parametrize("heals_at", [2, 3], ids=["before it is found", "before it is shown"])
-def test_what_has_healed_since_it_was_counted_is_not_shown(
+def test_a_difference_that_disappears_after_it_was_counted_is_not_shown(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan, monkeypatch: pytest.MonkeyPatch, heals_at: int
 ) -> None:
-    """The mirror gets its last record between two of the looks."""
+    """The mirror gets its last record between two of the reads."""
     monkeypatch.setitem(reading.LIMITS, "kafkaConsumer.pollTimeoutMs", "2000")
-    read, looks = job._joined, []
+    read, reads = job._joined, []
 
     def healing(*arguments: Any) -> Any:
-        looks.append(arguments)
-        if len(looks) == heals_at:
+        reads.append(arguments)
+        if len(reads) == heals_at:
             write(source_cluster, pair.mirror_topic, [Rec()])
         return read(*arguments)
 
@@ -240,7 +238,7 @@ def test_log_append_time_is_kept_as_create_time(spark_connect_url: str, source_c
 
 
 @pytest.mark.parametrize(("later_ms", "kinds"), [(0, []), (1, ["timestamp"])], ids=["the same time", "another time"])
-def test_after_a_reversal_the_mirror_is_the_side_whose_times_came_from_its_broker(
+def test_after_a_reversal_timestamps_of_a_mirror_with_log_append_time_are_compared(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan, later_ms: int, kinds: list[str]
 ) -> None:
     create(source_cluster, pair.mirror_topic, **{"message.timestamp.type": "LogAppendTime"})
@@ -252,7 +250,7 @@ def test_after_a_reversal_the_mirror_is_the_side_whose_times_came_from_its_broke
     report = run_verify(replace(pair, ends=((0, 1),)), spark_url=spark_connect_url)
 
     assert report.records_compared == 1
-    assert [one.kind for one in report.first_differences] == kinds
+    assert [difference.kind for difference in report.first_differences] == kinds
 
 
 def append_time_of(cluster: KafkaCluster, topic: str) -> int:
@@ -263,13 +261,13 @@ def append_time_of(cluster: KafkaCluster, topic: str) -> int:
         if (message := consumer.poll(1)) is not None and not message.error():
             consumer.close()
             return int(message.timestamp()[1])
-    raise AssertionError("the record did not come")
+    raise AssertionError("the record was not received")
 
 
 def test_a_plan_without_ends_is_refused(admin: ClusterAddress) -> None:
     plan = VerifyPlan(source=admin, destination=admin, source_topic="a", mirror_topic="b")
 
-    with pytest.raises(LinkEngineError, match="names no end offsets") as refused:
+    with pytest.raises(LinkEngineError, match="has no end offsets") as refused:
         run_verify(plan, spark_url="sc://127.0.0.1:1")
     assert refused.value.code is ErrorCode.INVALID_REQUEST_ERROR
 

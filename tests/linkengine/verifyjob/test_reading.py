@@ -1,4 +1,4 @@
-"""How many of Spark's slots reading a topic takes."""
+"""The number of Spark slots that reading a topic takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How values of records are shown: short, printable, from where they differ; and what Spark's stories mean."""
+"""Record values in reports are short, printable and shown from their first difference; Spark failures become errors."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def side(value: bytes | None) -> dict[str, object]:
 
 def shown(source: bytes | None, mirror: bytes | None) -> tuple[str | None, str | None]:
     row = {"partition": 0, "offset": 0, "kind": "value", "source_record": side(source), "mirror_record": side(mirror)}
-    one = difference_of(row)
-    return one.source_value, one.mirror_value
+    difference = difference_of(row)
+    return difference.source_value, difference.mirror_value
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300))
@@ -47,20 +47,22 @@ def test_two_different_values_are_shown_short_printable_and_different(source: by
         (b"x" * 70, "x" * 60 + "… (70 bytes)"),
     ],
 )
-def test_a_value_is_shown_as_text_where_it_is_text(value: bytes | None, expected: str) -> None:
+def test_a_value_is_shown_as_text_if_possible(value: bytes | None, expected: str) -> None:
     assert shown(value, b"?")[0] == expected
 
 
-def test_the_name_of_a_header_is_shown_as_text_too() -> None:
+def test_a_header_name_is_shown_as_text() -> None:
     sides = [{**side(None), "headers": [{"key": key, "value": b"1"}]} for key in ("a\0b\n", "caf\u00e9")]
 
-    one = difference_of({"partition": 0, "offset": 0, "kind": "headers", "source_record": sides[0], "mirror_record": sides[1]})
+    difference = difference_of(
+        {"partition": 0, "offset": 0, "kind": "headers", "source_record": sides[0], "mirror_record": sides[1]}
+    )
 
-    assert (one.source_value, one.mirror_value) == ("a\\x00b\\n=1", "caf\u00e9=1")
+    assert (difference.source_value, difference.mirror_value) == ("a\\x00b\\n=1", "caf\u00e9=1")
 
 
 @pytest.mark.parametrize(
-    ("story", "code"),
+    ("trace", "code"),
     [
         ("... org.apache.kafka.common.errors.TimeoutException: Timed out", ErrorCode.TIMEOUT_ERROR),
         ("... SaslAuthenticationException: password=hush", ErrorCode.AUTHENTICATION_ERROR),
@@ -68,8 +70,8 @@ def test_the_name_of_a_header_is_shown_as_text_too() -> None:
         ("java.lang.NullPointerException password=hush", ErrorCode.INTERNAL_ERROR),
     ],
 )
-def test_a_failed_query_becomes_an_error_that_quotes_nothing(story: str, code: ErrorCode) -> None:
-    error = failure_of(RuntimeError(story), plan=PLAN)
+def test_the_error_of_a_failed_query_quotes_no_settings(trace: str, code: ErrorCode) -> None:
+    error = failure_of(RuntimeError(trace), plan=PLAN)
 
     assert error.code is code
     assert "hush" not in error.message
