@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.background import Background, Room
+from linkengine.copyjob.background import Background, LinkThreads
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import AheadMemory, BufferPool
 from linkengine.copyjob.pacing import Bandwidth
@@ -25,7 +25,7 @@ def clusters(source_cluster: KafkaCluster, destination_cluster: KafkaCluster) ->
 def services() -> Iterator[Services]:
     """What one link's parts share, turned by the test."""
     background, poller = Background(), Poller()
-    room = Room(background, guard=_at_once)
+    room = LinkThreads(background, guard=_at_once)
     poller.watch(background, lambda _readable, _writable: background.run_events())
     yield Services(
         background=room,

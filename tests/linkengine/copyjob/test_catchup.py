@@ -1,6 +1,6 @@
 """Until when the mirror holds everything the source had."""
 
-from linkengine.copyjob.catchup import MOST_LOOKS, CatchUp
+from linkengine.copyjob.catchup import MOST_SAMPLES, CatchUp
 
 
 def test_nothing_is_known_before_the_source_was_seen() -> None:
@@ -53,9 +53,9 @@ def test_a_source_that_became_shorter_is_believed() -> None:
 
 def test_too_many_looks_make_the_answer_older_and_never_newer() -> None:
     catch_up = CatchUp()
-    for step in range(2 * MOST_LOOKS):
+    for step in range(2 * MOST_SAMPLES):
         catch_up.source_seen(step + 1, at_ms=step)
-    catch_up.mirror_at(MOST_LOOKS)
-    assert catch_up.at_ms == MOST_LOOKS - 2
-    catch_up.mirror_at(2 * MOST_LOOKS)
-    assert catch_up.at_ms == 2 * MOST_LOOKS - 1
+    catch_up.mirror_at(MOST_SAMPLES)
+    assert catch_up.at_ms == MOST_SAMPLES - 2
+    catch_up.mirror_at(2 * MOST_SAMPLES)
+    assert catch_up.at_ms == 2 * MOST_SAMPLES - 1

@@ -79,7 +79,7 @@ def test_what_was_asked_for_alone_is_not_taken_from_a_leader_that_is_read_no_mor
     source, one, topic = SourceBroker(services, cluster, 0, events=events), partition(), bytes(range(16))
     one.stage, one.position, one.origin = Stage.COPYING, 10, Origin(Leader(broker=0, epoch=5), topic)
     source.adopt(one)
-    source._look(services.clock.monotonic())
+    source._update_session(services.clock.monotonic())
     asked = Asked(1, BY_ID, 0.0, 0.0, 1 << 20, ((topic, 0), source._session.entries[topic, 0]))
     if moved:
         source.forget(one)
@@ -88,6 +88,6 @@ def test_what_was_asked_for_alone_is_not_taken_from_a_leader_that_is_read_no_mor
 
     records = memoryview(bytearray(dense(10, [Rec(value=b"x" * 70_000)]).encode()))
     answer = FetchAnswer(0, 0, 0, [FetchedPartition(topic, 0, 0, 20, 20, 0, (), records)])
-    source._take_all(asked, answer, Buffer(), heard_ms=1, roomy=True)
+    source._take_partitions(asked, answer, Buffer(), heard_ms=1, roomy=True)
 
     assert (planned, one.position, list(source._stirred)) == (([], 10, []) if moved else ([one], 11, [one]))
