@@ -66,8 +66,8 @@ def _inherited(partition: MirrorPartition) -> tuple[int, int] | None:
     """Return (source epoch, end) of the previous owner if both can be relied on.
 
     That is after a clean release at most ``VOUCHED_MS`` ago, if the source's leader still has the epoch that was read. A
-    leader with an older epoch may have been reset and hold other records since. After a longer time even the same epoch
-    proves nothing: a cluster that was reset to a snapshot counts its epochs again.
+    leader with an older epoch may be that of a cluster restored from a snapshot, and hold other records since. After a
+    longer time even the same epoch proves nothing: a restored cluster counts its epochs again.
     """
     seen = partition.grant.vouched if partition.grant is not None and partition.grant.clean else None
     same = seen is not None and partition.origin is not None and partition.origin.leader.epoch == seen[0]
