@@ -115,8 +115,8 @@ def marker_overrun(assignment: PartitionAssignment, offset: int) -> LinkEngineEr
         ErrorCode.MARKER_OVERRUN,
         f"Mirror topic {assignment.mirror_topic!r}, partition {assignment.partition}, has a gap filler at offset {offset}, "
         "where the source has a record or nothing yet. A copy worker that was suspended for longer than its lease wrote it "
-        "late. Offsets from there on would no longer match the source, so copying stopped. Delete the mirror topic and create it "
-        "again, or fail over to keep it as it is.",
+        "late. Offsets from there on would no longer match the source, so copying stopped. Delete the mirror topic and "
+        "create it again, or fail over to keep it as it is.",
     )
 
 

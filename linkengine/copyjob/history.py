@@ -42,14 +42,15 @@ class SteppedBackError(LinkEngineError):
     def __init__(self, where: str, *, epoch: int, seen: Seen, everywhere: bool) -> None:
         self.everywhere = everywhere
         self._finding = f"Source {where} is led in epoch {epoch}; up to offset {seen.end} it was read in epoch {seen.epoch}. "
-        advice = "The leader is cut off from the other brokers, or the cluster was restored from an older snapshot. Nothing is read. Retrying."
-        super().__init__(ErrorCode.TIMEOUT_ERROR, self._finding + advice)
+        cause = "Its leader is cut off from the other brokers, or the cluster was restored from an older snapshot. "
+        super().__init__(ErrorCode.TIMEOUT_ERROR, f"{self._finding}{cause}Nothing is read from it. Retrying.")
 
     def final(self) -> LinkEngineError:
         """Return the permanent error to report if this one persists."""
         return TruncationError(
-            f"{self._finding}Every broker names this leader: the cluster was restored from an older snapshot, for instance of its "
-            "volumes, and may hold other records at these offsets. Fail over to keep the mirror's records, or create the mirror again.",
+            f"{self._finding}Every broker names this leader: the cluster was restored from an older snapshot, for instance "
+            "of its volumes, and may hold other records at these offsets. Fail over to keep the mirror's records, or create "
+            "the mirror again.",
         )
 
 

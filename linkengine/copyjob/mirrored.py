@@ -1,5 +1,4 @@
-"""Finds how much of a stopped mirror was mirrored; its fence only marks where the log ended, whoever wrote the records before
-it.
+"""Finds how much of a stopped mirror was mirrored; its fence only marks where the log ended.
 
 Two things below the fence do not come from the source:
 
