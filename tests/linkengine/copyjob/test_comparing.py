@@ -1,4 +1,4 @@
-"""The comparison of a mirror's last stretch with its source, on batches made by hand."""
+"""The tail check compares a mirror's last records with its source, on handmade batches."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,13 +17,13 @@ from tests.linkengine.batches.batchlog import GZIP, Rec, message, wrapper
 
 OURS, THEIRS, ABORTING = 1 << 62, 7, 8
 TOPIC = ("t", bytes(16), 0)
-NOWHERE: Any = SimpleNamespace()  # the connection; nothing is asked of it
+NOWHERE: Any = SimpleNamespace()  # the connection, which is not used
 
 
 def batch(base: int, *values: str, producer_id: int = OURS, codec: int = 0, key: bytes | None = None) -> bytes:
     records: Any = [
-        SimpleNamespace(offset=base + at, timestamp=1_000 + base + at, key=key, value=one.encode(), headers=[("h", None)])
-        for at, one in enumerate(values)
+        SimpleNamespace(offset=base + at, timestamp=1_000 + base + at, key=key, value=value.encode(), headers=[("h", None)])
+        for at, value in enumerate(values)
     ]
     made = encode_records(records, codec=codec)
     patch_for_append(memoryview(made), producer_id=producer_id, producer_epoch=0, base_sequence=0)
@@ -39,11 +39,11 @@ def marker(base: int, *, producer_id: int = OURS) -> bytes:
 
 @pytest.fixture
 def logs(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
-    """What each side holds; a read answers all batches that reach the offset."""
+    """Return the batches of each side; a read returns all batches that reach the offset."""
     held: dict[str, list[bytes]] = {"mirror": [], "source": []}
 
     def found(side: str, offset: int) -> memoryview:
-        return memoryview(b"".join(one for one in held[side] if _end(one) > offset))
+        return memoryview(b"".join(made for made in held[side] if _end(made) > offset))
 
     monkeypatch.setattr(proving, "read_with_aborted", lambda *_, offset, **__: (0, [(ABORTING, 3)], found("mirror", offset)))
     monkeypatch.setattr(proving, "read_committed", lambda *_, offset, **__: (0, (), found("source", offset)))
@@ -57,10 +57,10 @@ def _end(made: bytes) -> int:
 
 
 def stamped(base: int, value: str, *, codec: int, at_ms: int) -> bytes:
-    """One record as a broker of a topic with LogAppendTime keeps it, written at the time 1,000 + its offset."""
+    """Return a batch of one record in a topic with LogAppendTime; the record itself has the time 1,000 + offset."""
     made = bytearray(batch(base, value, codec=codec))
     made[22] |= 0x08
-    made[35:43] = at_ms.to_bytes(8, "big")  # the max timestamp
+    made[35:43] = at_ms.to_bytes(8, "big")  # max timestamp
     return sealed(made)
 
 
@@ -87,14 +87,14 @@ def stretch_of(mirror: Sequence[bytes], *, end: int, start: int = 0, local_start
     )
 
 
-def test_the_whole_last_batch_is_taken_but_nothing_before_the_logs_start(logs: dict[str, list[bytes]]) -> None:
+def test_tail_is_the_whole_last_batch_but_nothing_before_the_log_start(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [batch(0, "a", "b"), batch(2, "c", "d", "e")]
     stretch = stretch_of(logs["mirror"], end=5)
     assert (stretch.start, stretch.end, sorted(stretch.records), stretch.foreign) == (2, 5, [2, 3, 4], None)
     assert stretch_of(logs["mirror"], end=5, start=3).start == 3
 
 
-def test_markers_are_looked_through_to_the_records_before_them(logs: dict[str, list[bytes]]) -> None:
+def test_tail_extends_over_markers_to_the_records_before_them(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [batch(0, "a", producer_id=THEIRS), *(marker(at) for at in range(1, 40))]
     stretch = stretch_of(logs["mirror"], end=40)
     assert (sorted(stretch.records), stretch.markers, stretch.foreign) == ([0], frozenset(range(1, 40)), 0)
@@ -113,7 +113,7 @@ def test_markers_are_looked_through_to_the_records_before_them(logs: dict[str, l
     ],
     ids=["equal", "not visible yet", "another record", "a record under a marker", "compacted away"],
 )
-def test_a_difference_is_named_by_its_offset(
+def test_first_difference_is_reported_with_offset_and_kind(
     logs: dict[str, list[bytes]], source: list[bytes], expected: tuple[int, DifferenceKind] | None
 ) -> None:
     logs["mirror"], logs["source"] = [batch(0, "a", "b"), marker(2)], source
@@ -121,7 +121,7 @@ def test_a_difference_is_named_by_its_offset(
     assert (None if found is None else (found.offset, found.kind)) == expected
 
 
-def test_a_strangers_record_where_the_source_has_a_marker_is_a_difference(logs: dict[str, list[bytes]]) -> None:
+def test_foreign_record_at_the_offset_of_a_source_marker_is_a_difference(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [batch(0, "a", "b"), batch(2, "theirs", producer_id=THEIRS)]
     logs["source"] = [batch(0, "a", "b"), marker(2, producer_id=THEIRS)]
 
@@ -134,10 +134,10 @@ def test_a_strangers_record_where_the_source_has_a_marker_is_a_difference(logs: 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize(("at_ms", "expected"), [(5_000, None), (5_001, 2)], ids=["the same time", "another time"])
-def test_a_time_that_the_sources_broker_gave_is_the_records_own_on_the_mirror(
+def test_append_time_of_the_source_equals_the_records_own_time_on_the_mirror(
     logs: dict[str, list[bytes]], codec: int, at_ms: int, expected: int | None
 ) -> None:
-    """What a read answers cannot be written to, and a batch of one record gets its time in place."""
+    """A fetched response is read-only memory, and a batch of one record gets its time in place."""
     copied = bytearray(batch(2, "late"))
     copied[27:35] = copied[35:43] = (5_000).to_bytes(8, "big")
     logs["mirror"] = [batch(0, "a", "b"), sealed(copied)]
@@ -148,7 +148,7 @@ def test_a_time_that_the_sources_broker_gave_is_the_records_own_on_the_mirror(
     assert (None if found is None else found.offset) == expected
 
 
-def test_a_marker_that_compaction_excuses_does_not_excuse_what_follows(logs: dict[str, list[bytes]]) -> None:
+def test_marker_explained_by_compaction_does_not_hide_later_differences(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [marker(0), batch(1, "a"), batch(2, "c", "d")]
     logs["source"] = [batch(0, "old", key=b"k"), batch(1, "a"), batch(2, "c", "D")]
     stretch = replace(stretch_of(logs["mirror"], end=4), start=0, markers=frozenset({0}))
@@ -163,10 +163,10 @@ def test_a_marker_that_compaction_excuses_does_not_excuse_what_follows(logs: dic
     assert difference(stretch, bounds=(0, 4), compacted=pytest.fail) == Difference(offset=0, kind=DifferenceKind.MARKER)
 
 
-def test_nor_is_what_remote_storage_of_the_mirror_does_not_bring(
+def test_tail_check_fails_while_remote_storage_of_the_mirror_returns_nothing(
     logs: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last marker is seen, the records before it are looked for further back."""
+    """The last marker is returned; the records before it are on remote storage."""
     logs["mirror"] = [batch(0, "a", "b"), marker(2), marker(3)]
     found = proving.read_with_aborted
     monkeypatch.setattr(
@@ -177,13 +177,13 @@ def test_nor_is_what_remote_storage_of_the_mirror_does_not_bring(
         stretch_of(logs["mirror"], end=4, local_start=3)
 
 
-def test_a_mirror_whose_end_is_compacted_away_shows_nothing(logs: dict[str, list[bytes]]) -> None:
+def test_tail_of_a_mirror_whose_end_was_compacted_is_empty(logs: dict[str, list[bytes]]) -> None:
     stretch = stretch_of(logs["mirror"], end=4)
 
     assert (stretch.start, stretch.records, stretch.markers) == (0, {}, frozenset())
 
 
-def test_what_remote_storage_does_not_bring_is_no_proof(logs: dict[str, list[bytes]]) -> None:
+def test_tail_check_fails_while_remote_storage_of_the_source_returns_nothing(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [batch(0, "a", "b")]
 
     stretch = stretch_of(logs["mirror"], end=2)
@@ -192,17 +192,17 @@ def test_what_remote_storage_does_not_bring_is_no_proof(logs: dict[str, list[byt
         first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(0, 2), stretch=stretch, compacted=no, local_start=2)
 
 
-def test_what_the_source_has_deleted_is_not_compared(logs: dict[str, list[bytes]]) -> None:
+def test_offsets_below_the_sources_log_start_are_not_compared(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"], logs["source"] = [batch(0, "a", "b")], [batch(0, "x", "y")]
     stretch = stretch_of(logs["mirror"], end=2)
     assert difference(stretch, bounds=(2, 2)) is None
 
 
-def test_what_an_application_aborted_is_no_record_of_the_mirror(logs: dict[str, list[bytes]]) -> None:
-    """A reversal closes a topic, which aborts what is open; the other side has fillers there."""
-    given_up = bytearray(batch(3, "never", "seen", producer_id=ABORTING))
-    given_up[22] |= 0x10  # transactional
-    logs["mirror"] = [batch(0, "a", "b", "c", producer_id=THEIRS), bytes(given_up)]
+def test_aborted_records_of_applications_are_not_records_of_the_mirror(logs: dict[str, list[bytes]]) -> None:
+    """A reversal closes a topic, which aborts open transactions; the other side has fillers there."""
+    aborted = bytearray(batch(3, "never", "seen", producer_id=ABORTING))
+    aborted[22] |= 0x10  # transactional
+    logs["mirror"] = [batch(0, "a", "b", "c", producer_id=THEIRS), bytes(aborted)]
     logs["source"] = [batch(0, "a", "b", "c"), marker(3), marker(4)]
 
     stretch = stretch_of(logs["mirror"], end=5)
@@ -211,23 +211,23 @@ def test_what_an_application_aborted_is_no_record_of_the_mirror(logs: dict[str, 
     assert difference(stretch, bounds=(0, 5)) is None
 
 
-def test_a_strangers_transaction_in_the_place_of_records_is_a_difference_though_it_shows_nothing(
+def test_aborted_foreign_transaction_at_the_offsets_of_records_is_a_difference(
     logs: dict[str, list[bytes]],
 ) -> None:
-    given_up = bytearray(batch(3, "never", "seen", key=b"k", producer_id=ABORTING))
-    given_up[22] |= 0x10  # transactional
-    logs["mirror"] = [batch(0, "a", "b", "c"), bytes(given_up), marker(5, producer_id=ABORTING)]
+    aborted = bytearray(batch(3, "never", "seen", key=b"k", producer_id=ABORTING))
+    aborted[22] |= 0x10  # transactional
+    logs["mirror"] = [batch(0, "a", "b", "c"), bytes(aborted), marker(5, producer_id=ABORTING)]
     logs["source"] = [batch(0, "a", "b", "c"), batch(3, "d", key=b"k"), marker(4), marker(5)]
     stretch = stretch_of(logs["mirror"], end=6)
 
-    for compacted in (no, yes):  # no cleaner makes aborted data of a record
+    for compacted in (no, yes):  # compaction never turns a record into aborted data
         assert difference(stretch, bounds=(0, 6), compacted=compacted) == Difference(offset=3, kind=DifferenceKind.UNSEEN)
 
 
-def test_a_marker_of_another_producer_is_one_of_ours_where_compaction_may_have_emptied_its_place(
+def test_marker_with_another_producer_id_is_accepted_as_filler_of_a_compacted_offset(
     logs: dict[str, list[bytes]],
 ) -> None:
-    """A transaction coordinator may have given us another producer id since it was filled."""
+    """The transaction coordinator may have assigned another producer id since the offset was filled."""
     logs["mirror"] = [batch(0, "a", "b"), marker(2, producer_id=THEIRS)]
     logs["source"] = [batch(0, "a", "b"), batch(2, "c", key=b"k")]
     stretch = stretch_of(logs["mirror"], end=3)
@@ -238,10 +238,10 @@ def test_a_marker_of_another_producer_is_one_of_ours_where_compaction_may_have_e
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize(("last", "expected"), [(b"z", None), (b"Z", 4)], ids=["the same", "another one"])
-def test_what_producers_wrote_before_kafka_0_11_is_compared_too(
+def test_records_of_message_formats_before_kafka_0_11_are_compared(
     logs: dict[str, list[bytes]], magic: int, last: bytes, expected: int | None
 ) -> None:
-    """A topic becomes a mirror with all that it holds when sides are reversed."""
+    """When sides are reversed, a topic becomes a mirror with everything it holds."""
     wrapped = {2: Rec(value=b"x"), 3: Rec(value=b"y"), 4: Rec(value=b"z")}
     logs["mirror"] = [batch(0, "a"), message(1, magic, Rec()), wrapper(magic, GZIP, wrapped)]
     logs["source"] = [*logs["mirror"][:2], wrapper(magic, GZIP, wrapped | {4: Rec(value=last)})]
