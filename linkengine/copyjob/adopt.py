@@ -1,10 +1,11 @@
 """Takes over an ordinary topic as a mirror without copying it: the topic must end exactly where its former copy was fenced.
 
-Used by reverse and restore. On the former mirror, the fence is one marker at offset E, the first offset that the two
-topics do not share. Here the same offset gets a marker (the claim) of the new mirror's own producer. It lands at E only if
-no other producer has appended since, so the marker both proves that the topics are equal and claims the partition; the
-copy continues behind it. It is an ABORT marker like every filler: a COMMIT marker would read as a fence. For the same
-reason a topic that still ends with the fence of its own previous mirror is not taken over. Blocking.
+Used when the direction between two topics is swapped (``linkengine.jobs.reversing``). The fence of the former mirror is a
+marker at offset E, the first offset that the two topics do not share. Here the same offset gets a marker of the new
+mirror's own producer, the claim. The claim lands at E only if no other producer has appended since. So it both proves that
+the topics are equal and marks the partition as taken over; the copy continues behind it. It is an ABORT marker like every
+filler: a COMMIT marker would be read as a fence. For that reason a topic that still ends with the fence of its own
+previous mirror is not taken over. Blocking.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 
-PATIENCE_S = 30.0
+PATIENCE_S = 30.0  # to wait for leaders; then the caller retries
 _FINAL = frozenset({ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.SIDES_DIVERGED})
 
 
@@ -31,8 +32,8 @@ def adopt_partitions(
 ) -> None:
     """Write the claims of the partitions at ``ends``, by partition; safe to repeat.
 
-    A partition that ends before its end is a prefix of the other side and needs no claim. Raises SIDES_DIVERGED if one
-    holds more records, and the last error if the cluster cannot be reached within PATIENCE_S.
+    A partition that is shorter than its end is a prefix of the other side and needs no claim. Raises SIDES_DIVERGED if a
+    partition is longer, and the last error if the cluster cannot be reached within PATIENCE_S.
     """
     cluster = Cluster(address)
     deadline = time.monotonic() + PATIENCE_S
@@ -53,7 +54,7 @@ def adopt_partitions(
 def claimed_partitions(
     address: ClusterAddress, assignments: Sequence[PartitionAssignment], *, ends: Mapping[int, int]
 ) -> frozenset[int]:
-    """Return the partitions that an earlier ``adopt_partitions`` has claimed; raise if one cannot be read."""
+    """Return the partitions that an earlier ``adopt_partitions`` has claimed; raise if any cannot be read."""
     candidates = [assignment for assignment in assignments if assignment.partition in ends]
     with closing(Cluster(address)) as cluster:
         tails = read_tails(cluster, [TailQuery(assignment=assignment, clean=True) for assignment in candidates])

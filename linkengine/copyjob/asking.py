@@ -1,7 +1,7 @@
-"""What a partition must know about its mirror before it resumes, and when writing is safe after a change of owner.
+"""Decides what to read of a mirror before it resumes, and when writing is safe after a change of owner. No I/O.
 
-No I/O. Data and markers need different care. An append of a previous owner is refused by the leader if it comes late: its
-sequence or epoch no longer fits. A marker is not conditional, so a late one lands wherever the log ends then. An owner
+Data and markers need different care. An append of a previous owner is refused by the leader if it arrives late: its
+sequence or epoch no longer fits. A marker is not conditional, so a late marker lands wherever the log ends then. An owner
 whose predecessor did not release the lease cleanly therefore waits until that lease must have expired, and raises the
 producer epoch with its first marker, which fences the predecessor.
 """
@@ -25,7 +25,7 @@ def tail_query(partition: MirrorPartition) -> TailQuery:
     expected_end = partition.sent_end if not first_attempt else inherited[1] if inherited else None
     return TailQuery(
         assignment=partition.assignment,
-        # a first generation may mean that the lease's memory was lost while another worker writes: read twice
+        # after the first generation read twice: Redis may have lost the lease record while another worker writes
         clean=first_attempt
         and partition.grant is not None
         and partition.grant.clean
@@ -41,9 +41,9 @@ def tail_query(partition: MirrorPartition) -> TailQuery:
 
 
 def is_settled(partition: MirrorPartition, grant: Grant) -> bool:
-    """Return whether no marker of an earlier owner can be written any more; its late data is refused in any case.
+    """Return whether no marker of an earlier owner can still be written; its late data is refused in any case.
 
-    Markers may be in flight after an owner that crashed, or after one that Redis has forgotten together with how it ended.
+    Markers may be in flight after an owner that crashed, or after an owner that Redis has lost together with how it ended.
     Only this owner's first marker, which raises the epoch, fences them.
     """
     fenced = partition.writer.adopted and not partition.writer.must_raise
@@ -55,7 +55,7 @@ def is_held_up(partition: MirrorPartition, step: Append, *, now_ms: Callable[[],
     """Return whether an append has to wait as markers do, because a previous owner may still consider its lease valid.
 
     The leader chooses between two owners by what it remembers of their producer. If it remembers nothing, or may forget it
-    from one batch to the next (it counts from the timestamps of the records), it would accept the same batch from both.
+    between two batches (it counts from the timestamps of the records), it would accept the same batch from both.
     """
     if partition.may_fill(0.0):  # no previous owner has to be waited for
         return False

@@ -1,8 +1,8 @@
 """Runs blocking work in threads and returns the results to the loop as events; an eventfd wakes the loop.
 
-Everything that may block (DNS, connecting, TLS, tokens, metadata, reading a log end) runs here, so that one silent broker
-never stalls the others. Each link has its own few threads: those of a link whose clusters do not respond are all blocked,
-and those of other links are not.
+Everything that may block (DNS, connecting, TLS, tokens, metadata, reading a log end) runs here, so that a silent broker
+never stalls the others. Each link has a few threads of its own: if the clusters of a link do not respond, all its threads
+are blocked, and those of other links are not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from linkengine.kafka.connection import Connection
 T = TypeVar("T")
 Event = Callable[[], None]
 
-Guard = Callable[[Event], None]  # runs an event and confines what it raises to one link
+Guard = Callable[[Event], None]  # runs an event and confines what it raises to its link
 
 # per link, mostly blocked in sockets: a frozen broker may hold two or three of them for some seconds, and connections to
 # distant brokers are opened sixteen at a time
@@ -68,7 +68,7 @@ class Background:
 
 
 class LinkThreads:
-    """The threads of one link. Its events run under ``guard``, and are dropped once it is closed."""
+    """The threads of a link. Its events run under ``guard``, and are dropped once it is closed."""
 
     def __init__(self, background: Background, *, guard: Guard) -> None:
         self._background, self._guard = background, guard

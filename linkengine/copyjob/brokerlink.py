@@ -1,10 +1,10 @@
-"""One data connection to one broker: opened in the background, watched by the loop, opened again after a loss.
+"""A data connection to a broker: opened in the background, watched by the loop, opened again after a loss.
 
 A broker limits how long a connection may be used after it was authenticated (KIP-368): to the token's life with
 OAUTHBEARER, and to ``connections.max.reauth.ms`` with every mechanism. It closes a connection that is used longer. Kafka's
 own clients authenticate again on the same connection. Here the connection is replaced: its successor is opened and
 authenticated at 80 % of the session's life, then no request is sent until all responses have arrived, and then the
-successor takes its place. So no request is lost, and mechanisms with one step and with several are treated alike. If no
+successor takes its place. So no request is lost, and mechanisms with a single step and with several are treated alike. If no
 successor can be opened before the session ends, the connection is lost. A lost connection is opened again after a growing
 pause.
 """
@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What every part of a link's copy uses."""
+    """The services that every part of a link's copy uses."""
 
     background: LinkThreads
     poller: GuardedPoller
@@ -56,7 +56,7 @@ class LinkEvents:
 
 
 class BrokerLink:
-    """Keeps one connection open."""
+    """A connection to a broker that is kept open."""
 
     def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: LinkEvents) -> None:
         self.channel: Channel | None = None
@@ -147,7 +147,7 @@ class BrokerLink:
             self._use(successor)
 
     def _not_renewed(self, error: LinkEngineError) -> None:
-        """Keep using the connection after its successor could not be opened, and retry after a pause."""
+        """Retry after a pause when the successor could not be opened; the present connection stays in use."""
         now = self._services.clock.monotonic()
         if self.channel is None or now >= self._usable_until():
             self._close_now()

@@ -5,7 +5,7 @@ share one pool, so that its memory is bounded whatever their number. The links o
 evenly (``share``), so that a link with a slow destination does not hold the buffers of the others. Does not depend on what
 is in the buffers.
 
-| memory of one worker | limit | used for |
+| memory of a worker | limit | used for |
 |---|---|---|
 | pool | ``BUDGET``, divided by links | responses of fetch sessions |
 | loose memory | ``LOOSE_BUDGET``, divided by links | merged batches, copies made for a slow destination |
@@ -18,10 +18,10 @@ import mmap
 from collections.abc import Callable
 from contextlib import suppress
 
-BUDGET = 40 << 20  # per worker; a larger response (messages up to 100 MB) gets a buffer if it is its link's only one
+BUDGET = 40 << 20  # per worker; a larger response (messages up to 100 MB) gets a buffer if its link uses no other
 LOOSE_BUDGET = 32 << 20  # for merged batches, and for copies that free the buffers a slow destination holds
 BESIDE_AHEAD, LOOSE_BESIDE_AHEAD = 12 << 20, 8 << 20  # the same while ahead memory is in use
-LEAST_BUDGET = 3 << 20  # per link, however many links: one response is written while another is read
+LEAST_BUDGET = 3 << 20  # per link, whatever their number: a response is written while another is read
 AHEAD_BUDGET = 56 << 20  # per worker, for responses that were read ahead and wait until the preceding ones are planned
 AHEAD_RESERVE = 8 << 20  # beyond it, for the responses that are planned next: without them nothing would become free
 AHEAD_UNIT = 880 << 10
@@ -45,14 +45,14 @@ class Buffer:
         return memoryview(self.data)[:size]
 
     def release(self) -> None:
-        """Count one chunk less; a buffer without chunks is free."""
+        """Count a chunk less; a buffer without chunks is free."""
         self.users -= 1
         if self.users == 0 and self.on_free is not None:
             self.on_free()
 
 
 class BufferPool:
-    """The buffers of one link: a few suffice unless its destination is slow; ``budget`` bounds their bytes."""
+    """The buffers of a link: a few suffice unless its destination is slow; ``budget`` bounds their bytes."""
 
     def __init__(self, *, budget: int = BUDGET, smallest: int = SMALLEST) -> None:
         self._budget, self._smallest = budget, smallest
@@ -134,7 +134,7 @@ def in_units(size: int) -> int:
 
 
 class AheadMemory:
-    """The receive buffers of one worker for reading ahead. The source brokers that are read ahead have equal shares.
+    """The receive buffers of a worker for reading ahead. The source brokers that are read ahead have equal shares.
 
     The sum never exceeds ``AHEAD_BUDGET + AHEAD_RESERVE``, also when shares become smaller: a share that uses more than
     its limit gets nothing until it is below it (``AheadShare.exceeded``).
@@ -177,7 +177,7 @@ class AheadMemory:
             self._changed()
 
     def limit(self, *, head: bool) -> int:
-        """Return the limit of one share in bytes; ``head``: including the reserve."""
+        """Return the limit of each share in bytes; ``head``: including the reserve."""
         return (self._budget + (self._reserve if head else 0)) // max(1, len(self._shares))
 
     def take(self, size: int, share: AheadShare, *, head: bool) -> Buffer | None:
@@ -208,7 +208,7 @@ class AheadMemory:
 
 
 class AheadShare:
-    """The part of the ahead memory that one source broker may use."""
+    """The part of the ahead memory that a source broker may use."""
 
     __slots__ = ("_memory", "used")
 
@@ -235,7 +235,7 @@ class AheadShare:
         return self._memory.take(size, self, head=head)
 
     def close(self) -> None:
-        """Give up the share. Buffers in use stay valid."""
+        """Return the share to the worker. Buffers in use stay valid."""
         self._memory.close(self)
 
 

@@ -1,6 +1,6 @@
 """Appends whose acknowledgement was lost: decides whether they explain where the mirror ends now. Arithmetic only, no I/O.
 
-Each record of this owner takes one offset and one sequence number. If the leader counts as many new sequence numbers as
+Each record of this owner takes an offset and a sequence number. If the leader counts as many new sequence numbers as
 there are new offsets, all new records are this owner's. Otherwise another producer may have appended while the connection
 was lost. Sending the batches again would then put them behind its records, at offsets that belong to later records of the
 source.
@@ -57,7 +57,7 @@ def doubt_of(unanswered: Sequence[Append], fill: FillInFlight | None, *, writer:
 
 
 class LooseAppends:
-    """Unacknowledged appends that the leader may still write late, as long as their sequence is the next one.
+    """Unacknowledged appends that the leader may still write late, as long as their sequence is the expected one.
 
     Counted in sequences, not in offsets: a marker takes an offset and does not advance the sequence.
     """

@@ -187,7 +187,7 @@ class ExtraConnection(Generic[T]):
                 raise self._malformed()
             answer = decode_fetch(body, version=request.version)
             if answer.error:
-                raise BrokerError(answer.error, "A source broker refuses to be read")
+                raise BrokerError(answer.error, "A source broker refused a Fetch request")
             heard_ms = self._services.clock.now_ms() - int((now - self._began_at) * 1000)
             self._owner.received(self, request.subject, Received(answer, buffer, len(body), heard_ms), now)
         finally:

@@ -1,8 +1,8 @@
 """Fences mirror partitions for promote and failover: stale copy workers can no longer write, and the mirrored ends are known.
 
-The fence is one marker per partition with a higher producer epoch and a higher coordinator epoch. From then on brokers
-refuse data (error 47, INVALID_PRODUCER_EPOCH) and markers (47, and 52, TRANSACTION_COORDINATOR_FENCED) of every earlier
-owner.
+The fence is a marker with a higher producer epoch and a higher coordinator epoch. From then on brokers refuse data (error
+47, INVALID_PRODUCER_EPOCH) and markers (47, and 52, TRANSACTION_COORDINATOR_FENCED) of every earlier owner. It is the only
+marker that commits:
 
 | marker | written as |
 |---|---|
@@ -10,9 +10,9 @@ owner.
 | claim of a topic that becomes a mirror (``adopt``) | ABORT |
 | fence of a stop | COMMIT |
 
-So a fence whose response was lost, or whose caller crashed, is recognized as long as it is the last batch of the log;
-producers are admitted only after the ends were recorded. Within one call it is recognized wherever it lies: on a
-destination without an authorizer other producers may write at any time. If gaps are filled by transactions, the fence is
+A fence whose response was lost, or whose caller crashed, is therefore recognized as long as it is the last batch of the
+log; producers are admitted only after the ends were recorded. Within a call it is recognized wherever it lies, because on
+a destination without an authorizer other producers may write at any time. If gaps are filled by transactions, the fence is
 an empty transaction that commits, and its coordinator refuses the earlier owners. Blocking.
 """
 
@@ -83,7 +83,7 @@ def fence_partitions(
 
 
 class _Fencing:
-    """The fences of one call, and from which offset each is searched for."""
+    """The fences of a call, and from which offset each is searched for."""
 
     def __init__(self, cluster: Cluster, *, generation: int, ends: dict[int, int], epochs: dict[int, int]) -> None:
         """Create the state of a call that adds its results to ``ends`` and ``epochs``."""
@@ -95,7 +95,7 @@ class _Fencing:
         failure: LinkEngineError | None = None
         try:
             _finish_begun(self._cluster, missing)
-            # one reading is enough: the fence ends the mirror, and whatever is appended before it is below it
+            # a single reading is enough: the fence ends the mirror, and whatever is appended before it is below it
             tails = read_tails(
                 self._cluster, [TailQuery(assignment=assignment, clean=False, once=True) for assignment in missing]
             )
@@ -205,7 +205,7 @@ def read_marker_error(response: Any) -> int:
 def write_marker(
     cluster: Cluster, assignment: PartitionAssignment, tail: Tail, *, generation: int, commit: bool, tries: int = 0
 ) -> None:
-    """Append one marker with a higher producer and coordinator epoch than any before it; COMMIT closes the mirror.
+    """Append a marker with a higher producer and coordinator epoch than any before it; COMMIT closes the mirror.
 
     ``tries`` is the number of earlier attempts with the same ``tail``.
     """

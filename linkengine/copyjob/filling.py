@@ -1,8 +1,8 @@
-"""Fills gaps of the partitions that one destination broker leads with transaction markers, and verifies each fill.
+"""Fills gaps of the partitions that a destination broker leads with transaction markers, and verifies each fill.
 
 A marker append is not conditional: the broker writes it wherever the log ends. Therefore:
 
-* fills use a connection of their own, with one round (WriteTxnMarkers and the log ends behind it) in flight;
+* fills use a connection of their own, with a single round (WriteTxnMarkers, then a request for the log ends) in flight;
 * the lease records that markers may be in flight before the first is sent (``armed``);
 * everything before the gap is acknowledged before its markers are sent;
 * the lease is checked right before sending;
@@ -57,7 +57,7 @@ class _Round:
 
 
 class Filler:
-    """The marker connection of one destination broker."""
+    """The marker connection of a destination broker."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Filler:
         self._ready.pop(partition, None)
 
     def pump(self, now: float) -> None:
-        """Send a round unless one is in flight."""
+        """Send a round if none is in flight."""
         if self._round is not None or not self._ready:
             return
         self._arm()
@@ -154,7 +154,7 @@ class Filler:
         return partition, partition.attempt, fill, step.end
 
     def _arm(self) -> None:
-        """Have the lease record, once per hold and before the first marker, that later owners must expect markers."""
+        """Record in the lease, once per hold and before the first marker, that later owners must expect markers."""
         unarmed = [partition for partition in self._ready if partition.armed is None]
         for partition in unarmed:
             partition.armed = False

@@ -25,7 +25,7 @@ PATIENCE_S = 10.0  # to read what may be the data of several Produce requests
 def first_foreign_batch(
     cluster: Cluster, leader: Leader, *, topic: tuple[str, bytes, int], offsets: tuple[int, int], ours: Container[int]
 ) -> int | None:
-    """Return the offset of the first batch in ``offsets`` of another producer, None if all are of ``ours``."""
+    """Return the offset of the first batch in ``offsets`` of a producer that is not in ``ours``, or None."""
     with closing(batches_in(cluster, leader, topic=topic, offsets=offsets)) as batches:
         for view, batch in batches:
             if view.producer_id not in ours:
@@ -49,14 +49,14 @@ def batches_in(
         while position < end:
             error, records = read_batches(connection, topic=topic, leader_epoch=leader.epoch, offset=position)
             if error:
-                raise BrokerError(error, f"The mirror {topic[0]}-{topic[2]} cannot be read for a check")
+                raise BrokerError(error, f"Mirror {topic[0]}-{topic[2]} cannot be read for a check")
             for at, view in iter_batches(records):
                 if view.next_offset > position and view.base_offset < end:
                     yield view, records[at : at + view.size]
                 position = max(position, view.next_offset)
             if time.monotonic() > deadline:
                 raise LinkEngineError(
-                    ErrorCode.TIMEOUT_ERROR, f"The mirror {topic[0]}-{topic[2]} could not be checked in time. Retrying."
+                    ErrorCode.TIMEOUT_ERROR, f"Mirror {topic[0]}-{topic[2]} could not be checked in time. Retrying."
                 )
     finally:
         connection.close()
@@ -66,7 +66,7 @@ def _replicated_end(cluster: Cluster, leader: Leader, *, topic: TopicPartition, 
     """Return the end of the readable offsets; raise if followers have not replicated up to ``wanted``."""
     error, high_watermark = list_offsets(cluster, leader.broker, [topic], timestamp=LATEST)[topic]
     if error:
-        raise BrokerError(error, f"The mirror {topic[0]}-{topic[1]} cannot be read for a check")
+        raise BrokerError(error, f"Mirror {topic[0]}-{topic[1]} cannot be read for a check")
     if wanted is not None and high_watermark < wanted:
         raise UnreplicatedError(*topic)
     return high_watermark if wanted is None else wanted

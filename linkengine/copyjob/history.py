@@ -30,14 +30,14 @@ from linkengine.kafka.offsets import TopicPartition, epoch_ends
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Everything below ``end`` was read under leader ``epoch`` of the source or an earlier one."""
+    """Everything below ``end`` was read under leader ``epoch`` of the source or an earlier epoch."""
 
     epoch: int
     end: int
 
 
 class SteppedBackError(LinkEngineError):
-    """The leader has an older epoch than was read under; ``everywhere``: no broker knows a newer one."""
+    """The leader has an older epoch than was read under; ``everywhere``: no broker knows a newer epoch."""
 
     def __init__(self, where: str, *, epoch: int, seen: Seen, everywhere: bool) -> None:
         self.everywhere = everywhere
@@ -46,7 +46,7 @@ class SteppedBackError(LinkEngineError):
         super().__init__(ErrorCode.TIMEOUT_ERROR, f"{self._finding}{cause}Nothing is read from it. Retrying.")
 
     def final(self) -> LinkEngineError:
-        """Return the permanent error to report if this one persists."""
+        """Return the permanent error to report if this error persists."""
         return TruncationError(
             f"{self._finding}Every broker names this leader: the cluster was restored from an older snapshot, for instance "
             "of its volumes, and may hold other records at these offsets. Fail over to keep the mirror's records, or create "
@@ -69,10 +69,10 @@ def find_rewound(
     seen: Mapping[str, Seen],
     everywhere: bool = False,
 ) -> dict[str, LinkEngineError]:
-    """Check the leaders whose epoch differs from the one last read; return the errors found, by partition key.
+    """Check the leaders whose epoch differs from that last read; return the errors found, by partition key.
 
-    One request per broker that leads such partitions. If several mirrors copy one partition, each has its own past and
-    gets a request of its own. ``everywhere``: every broker was asked for the leaders.
+    Sends a request per broker that leads such partitions. If several mirrors copy the same partition, each has its own
+    past and gets a request of its own. ``everywhere``: every broker was asked for the leaders.
     """
     questions: dict[tuple[int, int], dict[TopicPartition, _Question]] = {}
     requests: Counter[TopicPartition] = Counter()

@@ -1,10 +1,12 @@
-"""Fetches from one source broker: one Fetch request at a time, always one response ahead of the writing.
+"""Fetches from a source broker: a single Fetch request at a time, always a response ahead of the writing.
 
 The partitions of a broker share its requests and a fetch session (``session.py``, KIP-227), so that only partitions with
 new records cost anything. The next request is sent as soon as the last response is planned, while its batches are still
-being written. A partition that is written slowly is left out until its chunks are written; as long as one is expected back
-soon, the broker is asked not to wait long, so that the long poll of the others does not delay it. When the next request is
-sent and how much it may bring is decided by ``pacing.py``.
+being written.
+
+A partition that is written slowly is left out until its chunks are written. While such a partition is expected back soon,
+the broker is asked for a short long poll, so that the wait for other partitions does not delay it. ``pacing.py`` decides
+when the next request is sent and how much it may return.
 
 How its partitions (``members``) are tracked:
 
@@ -55,7 +57,7 @@ KEEP_OPEN_S = 60.0  # brokers close connections that are idle for connections.ma
 
 
 class SourceBroker:
-    """Reads the partitions that one source broker leads, over one connection."""
+    """Reads the partitions that a source broker leads, over a single connection."""
 
     def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: IntakeEvents) -> None:
         self.members: dict[MirrorPartition, None] = {}
@@ -114,7 +116,7 @@ class SourceBroker:
         return self._pace.ready_at if poll_at is None else min(poll_at, self._pace.ready_at)
 
     def pump(self, now: float) -> None:
-        """Send the next Fetch unless one is in flight."""
+        """Send the next Fetch if none is in flight."""
         if self._link.channel is not None:
             self._ahead.pump(now)
         self._pump_session(now)
@@ -205,9 +207,9 @@ class SourceBroker:
         )
 
     def _send_next(self, channel: Channel, now: float) -> None:
-        """Send a Fetch of the session, or one for a suspect partition alone.
+        """Send a Fetch of the session, or a Fetch for a suspect partition alone.
 
-        The response to a request for one partition holds at least one batch if there is any.
+        The response to a request for a single partition holds at least one batch if there is any.
         """
         suspect = self._suspects.take(self._session)
         if suspect is not None:
@@ -309,7 +311,7 @@ class SourceBroker:
             self._session.restart()
             return
         if response.error:
-            raise BrokerError(response.error, "A source broker refuses to be read")
+            raise BrokerError(response.error, "A source broker refused a Fetch request")
         if asked.probe is None:
             self._session.answered(response.session, told=not response.throttle_ms)
         news = False

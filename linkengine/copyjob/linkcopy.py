@@ -1,4 +1,4 @@
-"""Copies the partitions of one link that are assigned to this worker, from acquiring each lease to releasing it.
+"""Copies the partitions of a link that are assigned to this worker, from acquiring each lease to releasing it.
 
 The worker's loop calls it (``pump``, ``tick``). It owns the partitions' state; its helpers own connections (``intake``,
 ``outlet``) and threads (``background``). Partitions are added and removed while it runs. Whatever the link's settings
@@ -10,8 +10,10 @@ How a partition ends decides what happens to its lease:
 | end | lease |
 |---|---|
 | all requests acknowledged, none can still be written late | released: the next owner gets it at once |
-| requests still in flight after ``DRAIN_S``, or fenced | left to expire: late writes are over before the next owner writes |
-| lease lost | not touched; the partition waits for a new one, unless it was stopping |
+| requests still in flight after ``DRAIN_S``, or fenced | left to expire: the next owner has to expect late writes |
+| lease lost | not touched; the partition waits for a new lease, unless it was stopping |
+
+A release is clean if no marker of an earlier owner can still be written either (``asking.is_settled``).
 """
 
 from __future__ import annotations
@@ -48,10 +50,10 @@ _log = structlog.get_logger(__name__)
 # append checks its own lease)
 SCAN_S, SCAN_EACH_S = 0.1, 0.001
 DRAIN_S = 5.0  # wait for responses after a stop; then the lease is left to expire
-FENCED_RETRY_S = 10.0  # until a fenced partition that is still assigned is tried again: the mirror may have been started anew
+FENCED_RETRY_S = 10.0  # until a fenced partition that is still assigned is tried again: the mirror may have been restored since
 # until a partition that failed permanently and is still assigned is tried again: a promotion may wait for it
 FAILED_RETRY_S = 60.0
-KEEP_S = 60.0  # between two persistent reports of a partition with filled gaps; they are kept until processed
+KEEP_S = 60.0  # between two persistent reports of a partition with filled gaps; Redis keeps them until they are processed
 
 
 class HoldNames(Protocol):
@@ -62,7 +64,7 @@ class HoldNames(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What all links of a worker share."""
+    """The services that all links of a worker share."""
 
     background: Background
     poller: Poller
@@ -77,7 +79,7 @@ class Shared:
 
 
 class LinkCopy:
-    """A worker's copy of one link."""
+    """A worker's copy of a link."""
 
     def __init__(self, plan: CopyPlan, shared: Shared, *, guard: Guard, abandoned: Mapping[str, float] | None = None) -> None:
         """Start the plan's partitions; ``abandoned`` is that of the preceding LinkCopy of this link."""

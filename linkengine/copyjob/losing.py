@@ -1,6 +1,6 @@
 """Persists a loss (offsets that the source deleted before they were copied) before markers fill its offsets.
 
-Afterwards the log alone does not tell it from other gaps, and a copy worker that crashes could no longer report it.
+Afterwards the log alone does not distinguish it from other gaps, and a copy worker that crashes could no longer report it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ RETRY_S = 1.0  # while Redis is not available
 
 
 class Losses:
-    """Persists losses in the background; the source is examined again if that takes too long to still apply."""
+    """Persists losses in the background.
+
+    If the attempt or the source's leader has changed by then, the result is dropped and the source is examined again.
+    """
 
     def __init__(
         self,
@@ -28,10 +31,10 @@ class Losses:
         told: Callable[[MirrorPartition, int, GapReason], None],
         counts: Callable[[MirrorPartition, int, Origin | None], bool],
     ) -> None:
-        """Create without losses; ``keep`` may raise CoordinationUnavailableError, ``told`` gets the end of a persisted loss.
+        """Store the callbacks: ``keep`` persists a loss and may raise CoordinationUnavailableError.
 
-        ``counts`` ends the wait and returns whether the leader of that attempt is still the one to read: another may have
-        more.
+        ``told`` is called with the end of a persisted loss. ``counts`` ends the wait and returns whether the leader of
+        that attempt is still the leader to read from: another may have more.
         """
         self._services, self._keep, self._on_kept, self._counts = services, keep, told, counts
 

@@ -6,7 +6,7 @@ Two things below the fence do not come from the source:
 * an earlier fence of the mirror that was not recorded. Fillers are ABORT markers, so a COMMIT marker of the mirror's producer
   is where it was stopped before, and applications may have written behind it.
 
-Both are searched between the offset up to which the copy is known and the fence. Blocking.
+Both are searched between the offset below which everything is known to come from the source, and the fence. Blocking.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def foreign_starts(
 ) -> dict[int, int]:
     """Return, by partition, the first offset below its fence that was not mirrored: a foreign write or an earlier fence.
 
-    Partitions without one are left out. Everything below ``copied`` comes from the source. If a partition cannot be read,
-    the stop does not wait for it: nothing from ``copied`` on counts as mirrored.
+    Partitions without such an offset are left out. Everything below ``copied`` comes from the source. If a partition
+    cannot be read, the stop does not wait for it: nothing from ``copied`` on counts as mirrored.
     """
     unchecked = [
         assignment
@@ -59,7 +59,7 @@ def foreign_starts(
 def _search_patiently(
     cluster: Cluster, assignment: PartitionAssignment, views: dict[str, TopicView], *, offsets: tuple[int, int]
 ) -> int | None:
-    """Search one partition; retry a leader that has just taken the fence and does not respond: it may have moved."""
+    """Search a partition; retry a leader that has just taken the fence and does not respond: it may have moved."""
     for left in reversed(range(TRIES)):
         try:
             views |= {} if views else cluster.newest_topics({assignment.mirror_topic})

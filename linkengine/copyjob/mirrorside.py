@@ -50,7 +50,7 @@ _RESUME_AT_ONCE = LEADER_MOVED | {
 
 
 class MirrorSide:
-    """Writes partitions to the brokers that lead them; callbacks report when one continues, fails or is fenced."""
+    """Writes partitions to the brokers that lead them; callbacks report continued, failed and fenced partitions."""
 
     def __init__(
         self,

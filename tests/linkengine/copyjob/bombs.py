@@ -15,7 +15,7 @@ NOW = time.time_ns() // 1_000_000  # older records would be deleted by retention
 
 
 def bomb(*sizes: int, timestamp: int = NOW) -> bytes:
-    """Return one zstd batch with a record for each size, whose value is that many zero bytes."""
+    """Return a zstd batch with a record for each size, whose value is that many zero bytes."""
     packer, body = zstandard.ZstdCompressor(level=19).compressobj(), b""
     for number, size in enumerate(sizes):
         front = b"\0\0" + varint(number) + varint(1) + b"k" + varint(size)
@@ -29,6 +29,6 @@ def bomb(*sizes: int, timestamp: int = NOW) -> bytes:
 
 
 def two_and_three() -> list[bytes]:
-    """Return two batches of one record of 250 MB each, and one of three records of 100 MB."""
+    """Return two batches of a record of 250 MB each, and a batch of three records of 100 MB."""
     large = bomb(250 * MEGABYTE)
     return [large, large, bomb(100 * MEGABYTE, 100 * MEGABYTE, 100 * MEGABYTE)]

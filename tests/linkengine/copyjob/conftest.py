@@ -1,4 +1,4 @@
-"""Fixtures of the copy tests: the shared source and destination cluster, and the services of one link."""
+"""Fixtures of the copy tests: the shared source and destination cluster, and the services of a link."""
 
 from collections.abc import Callable, Iterator
 from typing import cast
@@ -23,7 +23,7 @@ def clusters(source_cluster: KafkaCluster, destination_cluster: KafkaCluster) ->
 
 @pytest.fixture
 def services() -> Iterator[Services]:
-    """Yield the services that the parts of one link share; the test calls the poller."""
+    """Yield the services that the parts of a link share; the test calls the poller."""
     background, poller = Background(), Poller()
     threads = LinkThreads(background, guard=_run)
     poller.watch(background, lambda _readable, _writable: background.run_events())

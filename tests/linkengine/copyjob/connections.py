@@ -1,4 +1,4 @@
-"""A fake extra connection to a source broker: the test answers each request when it wants."""
+"""A fake extra connection to a source broker: the test decides when a request gets its response."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FakeConnection(Generic[T]):
         self.asked.append((positions[TOPIC][0], subject))
 
     def answer(self, fetched: FetchedPartition, now: float) -> bool:
-        """Answer the first request; return False, and keep it, if there is no buffer for the response."""
+        """Respond to the first request; return False, and keep it, if there is no buffer for the response."""
         _, subject = self.asked[0]
         buffer = self.owner.allocate(len(fetched.records), subject)
         if buffer is None:

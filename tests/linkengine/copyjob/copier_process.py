@@ -1,6 +1,6 @@
 """Runs copy workers as processes that a test may kill.
 
-The parent has imported everything and forks one worker per line of input. Each worker gets the next setup of a pickled
+The parent has imported everything and forks a worker per line of input. Each worker gets the next setup of a pickled
 file; the parent prints the process id of each worker that it starts.
 """
 

@@ -105,7 +105,7 @@ def setup_for(worker_id: str = "0000-worker", *, redis_url: str = "", lease_ttl_
 
 @dataclass
 class Copier:
-    """A copy worker in a thread that copies one plan; leaving the context ends it."""
+    """A copy worker in a thread that copies a plan; leaving the context ends it."""
 
     plan: CopyPlan
     lease: MemoryLease = field(default_factory=MemoryLease)
@@ -128,7 +128,7 @@ class Copier:
         self.assignments.end()
 
     def let_go(self) -> None:
-        """Have the worker release all partitions; it keeps running without them."""
+        """Make the worker release all partitions; it keeps running without them."""
         self.assignments.tell(replace(self.plan, assignments=()))
 
     def join(self) -> list[PartitionProgress]:

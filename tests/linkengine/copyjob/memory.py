@@ -1,4 +1,4 @@
-"""In-memory ports of a copy worker: lease, assignments and progress that keep their contracts within one process."""
+"""In-memory ports of a copy worker: lease, assignments and progress that keep their contracts within a process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from linkengine.domain.workers import Heartbeat
 
 
 class MemoryLease:
-    """The lease's contract in one process: clean hand-over, expiry, growing generations."""
+    """The lease's contract within a process: clean hand-over, expiry, growing generations."""
 
     def __init__(self, *, ttl_s: float = 4.0) -> None:
         self.ttl_s = ttl_s

@@ -56,7 +56,7 @@ def sent(mirror_partition: MirrorPartition) -> Append:
 
 
 def planned(mirror_partition: MirrorPartition, *offsets: int) -> list[Append]:
-    """Add one chunk of batches with two records each, at these offsets; return its steps."""
+    """Add a chunk of batches with two records each, at these offsets; return its steps."""
     batch = dense_filler(2, 0)
     steps = [Append(start, 2, memoryview(bytearray(batch)), records=2, max_timestamp=0) for start in offsets]
     mirror_partition.planned([*steps], Buffer())

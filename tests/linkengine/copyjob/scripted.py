@@ -21,7 +21,7 @@ _Topic = FetchResponse.FetchableTopicResponse
 
 
 class ScriptedBroker:
-    """Serves one connection until it is closed."""
+    """Serves a single connection until it is closed."""
 
     def __init__(self, *, fetch: int, refuses: int = 0, news: Callable[[Places], Told] = lambda _: {}) -> None:
         """Start a broker that supports Fetch up to version ``fetch``.
@@ -59,7 +59,7 @@ class ScriptedBroker:
         return b"\0" + self._fetched(FetchRequest.decode(frame, version=version, header=True, framed=True), version)
 
     def _versions(self, version: int) -> bytes:
-        """Return the supported versions, in version 0 if the one requested is not supported (KIP-511)."""
+        """Return the supported versions, in version 0 if the requested version is not supported (KIP-511)."""
         spoken = {FetchRequest.API_KEY: self._fetch, ApiVersionsRequest.API_KEY: 2 if self._refuses else 3}
         keys = [ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=high) for key, high in spoken.items()]
         response = ApiVersionsResponse(version=0 if self._refuses else version, error_code=self._refuses, api_keys=keys)

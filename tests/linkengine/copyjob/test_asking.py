@@ -1,4 +1,4 @@
-"""What an owner knows about the mirror's end before it has read anything."""
+"""Where a previous owner left the mirror, before the new owner has read anything."""
 
 from dataclasses import replace
 

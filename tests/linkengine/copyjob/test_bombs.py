@@ -84,7 +84,7 @@ def test_tail_check_of_a_highly_compressed_batch_needs_little_memory(
         copier.wait_for_ends({0: 3})
     send_batches(clusters[0], topic_name, [dense(0, [Rec(NOW)]).encode()])
 
-    # this owner's lease does not record where the last one left the mirror, so the tail is checked
+    # this owner's lease does not record where its predecessor left the mirror, so the tail is checked
     peak = copied(plan, tmp_path, end=4)
 
     assert peak < MOST_MB

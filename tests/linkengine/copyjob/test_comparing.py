@@ -57,7 +57,7 @@ def _end(made: bytes) -> int:
 
 
 def stamped(base: int, value: str, *, codec: int, at_ms: int) -> bytes:
-    """Return a batch of one record in a topic with LogAppendTime; the record itself has the time 1,000 + offset."""
+    """Return a batch of a single record in a topic with LogAppendTime; the record itself has the time 1,000 + offset."""
     made = bytearray(batch(base, value, codec=codec))
     made[22] |= 0x08
     made[35:43] = at_ms.to_bytes(8, "big")  # max timestamp
@@ -137,7 +137,7 @@ def test_foreign_record_at_the_offset_of_a_source_marker_is_a_difference(logs: d
 def test_append_time_of_the_source_equals_the_records_own_time_on_the_mirror(
     logs: dict[str, list[bytes]], codec: int, at_ms: int, expected: int | None
 ) -> None:
-    """A fetched response is read-only memory, and a batch of one record gets its time in place."""
+    """A fetched response is read-only memory, and a batch of a single record gets its time in place."""
     copied = bytearray(batch(2, "late"))
     copied[27:35] = copied[35:43] = (5_000).to_bytes(8, "big")
     logs["mirror"] = [batch(0, "a", "b"), sealed(copied)]

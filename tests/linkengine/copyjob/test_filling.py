@@ -153,7 +153,10 @@ def test_gaps_of_a_compacted_topic_are_kept(clusters: Pair, topic_name: str) -> 
 
 
 def test_offsets_are_kept_where_compaction_removed_parts_of_transactions(clusters: Pair, topic_name: str) -> None:
-    """Compaction removes expired markers and aborted data, and leaves empty batches for their producer's state."""
+    """Compaction removes expired markers and aborted data.
+
+    It leaves empty batches for their producer's state, and tombstones with a delete horizon.
+    """
     source, destination = clusters
     create_topic(
         source, topic_name, cleanup_policy="compact", segment_ms="300", min_cleanable_dirty_ratio="0.01",

@@ -8,7 +8,7 @@ R = GapReason
 
 
 def filled(count: int, *, every_ms: int = 100) -> FillRuns:
-    """Return runs with one marker after each transaction of nine records."""
+    """Return runs with a marker after each transaction of nine records."""
     runs = FillRuns()
     for number in range(count):
         at = 10 * number + 9
@@ -21,7 +21,7 @@ def test_few_fills_are_reported_exactly() -> None:
 
 
 def test_busy_topic_has_one_run_per_ten_seconds() -> None:
-    gaps = filled(6_000, every_ms=10).since(0)  # one minute
+    gaps = filled(6_000, every_ms=10).since(0)  # 60 s
 
     assert len(gaps) <= EXACT_RUNS + 60_000 // RUN_MS + 1
     assert sum(gap.filled for gap in gaps) == 6_000

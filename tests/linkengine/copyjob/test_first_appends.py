@@ -41,7 +41,7 @@ def transactional_producer(cluster: KafkaCluster, topic: str) -> Producer:
 
 
 def write_at_once(producer: Producer, topic: str, sizes: list[int]) -> None:
-    """Write a batch of each size in one transaction, so that all become readable together."""
+    """Write a batch of each size in a single transaction, so that all become readable together."""
     producer.begin_transaction()
     for size in sizes:
         producer.produce(topic, value=b"v" * size, timestamp=OLD_MS)

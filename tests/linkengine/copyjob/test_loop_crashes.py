@@ -73,7 +73,7 @@ def transactions_being_written(cluster: KafkaCluster, topic: str, *, partitions:
 
 @contextmanager
 def copier_parent(plan: CopyPlan, redis_url: str, directory: Path) -> Iterator[Callable[[], int]]:
-    """Yield a function that starts one more worker process, which is assigned the plan."""
+    """Yield a function that starts another worker process, which is assigned the plan."""
     lease_ttl_ms = plan.tuning.lease_ttl_ms
     names = [worker_id_for(number, uuid.uuid4().hex) for number in range(MOST_WORKERS)]
     setups = [setup_for(name, redis_url=redis_url, lease_ttl_ms=lease_ttl_ms) for name in names]

@@ -67,7 +67,7 @@ def test_idle_partitions_are_named_once_and_then_cost_nothing(
             producer.flush()
         copier.wait_for_ends(dict.fromkeys(range(PARTITIONS), 0) | {7: 20})
 
-    assert sum(fetches.named) - settled <= 20  # one position per response, none for the other partitions
+    assert sum(fetches.named) - settled <= 20  # a position per response, none for the other partitions
     assert len(fetches.named) >= 2
 
 

@@ -123,7 +123,7 @@ def test_damaged_destination_responses_are_shown_and_records_stay_equal(
     assert assert_equal_topics(source_cluster, topic_name, destination, topic_name, partitions=PARTITIONS) > 1000
 
 
-PRODUCED = {  # changes of one field of a Produce response
+PRODUCED = {  # changes of a field of a Produce response
     "base offset too high": {"base_offset": lambda offset: offset | 1 << 40},
     "base offset too low": {"base_offset": lambda offset: offset - 1},
     "log append time": {"log_append_time": lambda _: (1 << 63) - 1},
