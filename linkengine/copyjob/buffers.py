@@ -101,7 +101,7 @@ class BufferPool:
         return found
 
     def expect_none(self) -> None:
-        """Stop reserving the pool for an oversized response: its connection may be lost. If not, it asks again."""
+        """Stop reserving the pool for an oversized response, whose connection may be lost; ``take`` reserves it again."""
         self._expected = 0
 
     def loose(self, size: int) -> Buffer | None:

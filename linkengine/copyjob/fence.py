@@ -11,9 +11,9 @@ marker that commits:
 | fence of a stop | COMMIT |
 
 A fence whose response was lost, or whose caller crashed, is therefore recognized as long as it is the last batch of the
-log; producers are admitted only after the ends were recorded. Within a call it is recognized wherever it lies, because on
-a destination without an authorizer other producers may write at any time. If gaps are filled by transactions, the fence is
-an empty transaction that commits, and its coordinator refuses the earlier owners. Blocking.
+log; producers are admitted only after the ends were recorded. Within a call it is recognized wherever it lies: if writes
+cannot be denied (a destination without an authorizer), other producers may write at any time. If gaps are filled by
+transactions, the fence is an empty transaction that commits, and its coordinator refuses the earlier owners. Blocking.
 """
 
 from __future__ import annotations

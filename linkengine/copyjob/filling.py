@@ -154,7 +154,7 @@ class Filler:
         return partition, partition.attempt, fill, step.end
 
     def _arm(self) -> None:
-        """Record in the lease, once per hold and before the first marker, that later owners must expect markers."""
+        """Record in the lease, once per grant and before the first marker, that later owners must expect markers."""
         unarmed = [partition for partition in self._ready if partition.armed is None]
         for partition in unarmed:
             partition.armed = False

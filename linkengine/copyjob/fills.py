@@ -1,4 +1,4 @@
-"""Compact record of the filled offsets of a partition during a hold of its lease. No I/O.
+"""Compact record of the offsets of a partition that were filled since its lease was granted. No I/O.
 
 Up to EXACT_RUNS runs of a reason are exact: each fill is a run of its own or extends its neighbour. A topic with
 transactions has thousands of gaps per minute, so from then on a run covers all fills of RUN_MS and counts them. A run only

@@ -1,7 +1,7 @@
 """Checks that a new leader of a source partition still has what was read from its predecessors (KIP-101, KIP-320). Blocking.
 
 An unclean election may drop acknowledged records; new ones take their offsets, and soon the log is as long as before. Each
-leader knows where the records of every epoch end (``OffsetForLeaderEpoch``):
+leader returns where the records of an epoch end (``OffsetForLeaderEpoch``):
 
 | leader | what it returns for the epoch last read | conclusion |
 |---|---|---|
@@ -37,7 +37,7 @@ class Seen:
 
 
 class SteppedBackError(LinkEngineError):
-    """The leader has an older epoch than was read under; ``everywhere``: no broker knows a newer epoch."""
+    """The leader has an older epoch than was read under; ``everywhere``: no broker returned a newer epoch."""
 
     def __init__(self, where: str, *, epoch: int, seen: Seen, everywhere: bool) -> None:
         self.everywhere = everywhere

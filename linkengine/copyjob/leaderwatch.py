@@ -22,7 +22,7 @@ Read = Mapping[MirrorPartition, Origin]
 
 
 class LeaderWatch:
-    """Asks all source brokers periodically which brokers they consider alive."""
+    """A periodic check of which brokers the other source brokers list as alive."""
 
     def __init__(self, services: Services, cluster: Cluster, *, succeeded: Callable[[MirrorPartition], None]) -> None:
         self._services, self._cluster, self._succeeded = services, cluster, succeeded

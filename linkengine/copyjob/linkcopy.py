@@ -57,7 +57,7 @@ KEEP_S = 60.0  # between two persistent reports of a partition with filled gaps;
 
 
 class HoldNames(Protocol):
-    """Creates the id of a partition's next hold (``hold_id`` in its progress); each call returns a new id."""
+    """Returns a new ``hold_id`` at each call: the name of a grant of a lease in progress reports."""
 
     def __call__(self) -> str: ...
 

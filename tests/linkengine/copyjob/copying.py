@@ -37,6 +37,7 @@ _mirrors = iter(range(1, 1 << 20))
 
 
 def address(cluster: KafkaCluster, user: str = "link", *, mechanism: str = "SCRAM-SHA-512") -> ClusterAddress:
+    """Return the cluster's address for a link."""
     return address_from_properties(cluster.client_properties(user, mechanism=mechanism))
 
 
@@ -125,6 +126,7 @@ class Copier:
         self.join()
 
     def stop(self) -> None:
+        """End the worker without waiting for it."""
         self.assignments.end()
 
     def let_go(self) -> None:
@@ -154,6 +156,7 @@ class Copier:
             raise AssertionError(f"not within {deadline_s} s: {self.progress.latest}") from self.error
 
     def wait_for_ends(self, ends: dict[int, int], *, deadline_s: float = DEADLINE_S) -> None:
+        """Wait until the mirror has these log ends, by partition."""
         self.wait_until(lambda progress: progress.mirror_end == ends[int(progress.key.split("/")[1])], deadline_s=deadline_s)
 
     def _run(self) -> None:
@@ -166,6 +169,7 @@ class Copier:
 
 
 def plan_of(clusters: Pair, topic: str, *, partitions: int = 1, **tuning: int) -> CopyPlan:
+    """Return a plan that copies a topic to a mirror of the same name."""
     source, destination = clusters
     assignments = assignments_for(source, topic, topic, partitions=partitions)
     return plan_for(address(source), address(destination), assignments, **tuning)
@@ -179,6 +183,7 @@ def copy_all(clusters: Pair, topic: str, *, partitions: int = 1, **tuning: int) 
 
 
 def create_pair(clusters: Pair, topic: str, *, partitions: int = 1, **configs: str) -> None:
+    """Create a topic on both clusters."""
     for cluster in clusters:
         create_topic(cluster, topic, partitions=partitions, **configs)
 
@@ -242,6 +247,7 @@ def ends_of(cluster: KafkaCluster, topic: str, *, partitions: int = 1) -> dict[i
 
 
 def starts_of(cluster: KafkaCluster, topic: str, *, partitions: int = 1) -> dict[int, int]:
+    """Return the log start offset of each partition."""
     consumer = Consumer({**cluster.client("admin"), "group.id": "starts"})
     starts = {partition: watermarks(consumer, TopicPartition(topic, partition))[0] for partition in range(partitions)}
     consumer.close()

@@ -154,7 +154,7 @@ class MemoryProgress:
             self.latest[observation.key] = observation
 
     def last_of(self, key: str) -> PartitionProgress:
-        """Return the last observation of a partition, with all gaps of its hold."""
+        """Return the last observation of a partition, with all gaps filled since its lease was granted."""
         last = self.latest[key]
         kept = [observation for observation in self.kept if (observation.key, observation.hold_id) == (key, last.hold_id)]
         return replace(last, gaps=kept[-1].gaps) if kept else last

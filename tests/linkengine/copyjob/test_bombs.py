@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 MOST_MB = 256  # of a copy task, including everything that a Python worker has imported
 
 
-def copied(plan: CopyPlan, directory: Path, *, end: int) -> int:
+def copy_measured(plan: CopyPlan, directory: Path, *, end: int) -> int:
     """Copy in a process of its own up to ``end``; return its peak memory in MB."""
     (directory / "plan").write_bytes(pickle.dumps([plan]))
     command = [sys.executable, "-m", "tests.linkengine.copyjob.measured_process", str(directory / "plan"), str(end)]
@@ -32,7 +32,7 @@ def copied(plan: CopyPlan, directory: Path, *, end: int) -> int:
     return int(peak)
 
 
-def bodies(clusters: Pair, topic: str) -> list[list[tuple[int, bytes]]]:
+def stored_batches(clusters: Pair, topic: str) -> list[list[tuple[int, bytes]]]:
     """Return (offset, stored records) of each batch, for both sides."""
     return [[(view.base_offset, bytes(batch[61:])) for view, batch in read_batches_of(cluster, topic)] for cluster in clusters]
 
@@ -48,10 +48,10 @@ def test_highly_compressed_batches_are_copied_unchanged_between_merged_small_bat
     assert {response.error for response in responses} == {0}
     end = ends_of(clusters[0], topic_name)[0]
 
-    peak = copied(plan_of(clusters, topic_name), tmp_path, end=end)
+    peak = copy_measured(plan_of(clusters, topic_name), tmp_path, end=end)
 
     assert peak < MOST_MB
-    source_batches, mirror_batches = bodies(clusters, topic_name)
+    source_batches, mirror_batches = stored_batches(clusters, topic_name)
     assert [batch for batch in source_batches if batch[0] in (15, 16, 17)] == [
         batch for batch in mirror_batches if batch[0] in (15, 16, 17)
     ]
@@ -65,10 +65,10 @@ def test_highly_compressed_batches_with_append_times_are_rewritten_in_little_mem
     create_topic(clusters[1], topic_name)
     send_batches(clusters[0], topic_name, [*two_and_three(), dense(0, [Rec(NOW)] * 3).encode()])
 
-    peak = copied(plan_of(clusters, topic_name), tmp_path, end=8)
+    peak = copy_measured(plan_of(clusters, topic_name), tmp_path, end=8)
 
     assert peak < MOST_MB
-    _, mirror_batches = bodies(clusters, topic_name)
+    _, mirror_batches = stored_batches(clusters, topic_name)
     assert [offset for offset, _ in mirror_batches] == [0, 1, 2, 3, 4, 5]
 
 
@@ -85,7 +85,7 @@ def test_tail_check_of_a_highly_compressed_batch_needs_little_memory(
     send_batches(clusters[0], topic_name, [dense(0, [Rec(NOW)]).encode()])
 
     # this owner's lease does not record where its predecessor left the mirror, so the tail is checked
-    peak = copied(plan, tmp_path, end=4)
+    peak = copy_measured(plan, tmp_path, end=4)
 
     assert peak < MOST_MB
 
@@ -98,10 +98,10 @@ def test_batches_of_half_a_million_records_are_copied_and_checked_in_little_memo
     batch = bomb(*[1] * 500_000)
     send_batches(clusters[0], topic_name, [batch])
     plan = plan_of(clusters, topic_name)
-    first = copied(plan, tmp_path, end=500_000)
+    first = copy_measured(plan, tmp_path, end=500_000)
     send_batches(clusters[0], topic_name, [dense(0, [Rec(NOW)]).encode()])
 
-    second = copied(plan, tmp_path, end=500_001)
+    second = copy_measured(plan, tmp_path, end=500_001)
 
     assert max(first, second) < MOST_MB
     assert sum(view.record_count for _, view in iter_batches(memoryview(batch))) == 500_000

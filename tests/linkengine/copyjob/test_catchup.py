@@ -1,4 +1,4 @@
-"""Up to which time the mirror has everything its source had."""
+"""Measuring up to which time a mirror has everything its source had."""
 
 from linkengine.copyjob.catchup import MOST_SAMPLES, CatchUp
 

@@ -15,26 +15,26 @@ from linkengine.copyjob.proving import Difference, DifferenceKind, Stretch, firs
 from linkengine.domain.errors import LinkEngineError
 from tests.linkengine.batches.batchlog import GZIP, Rec, message, wrapper
 
-OURS, THEIRS, ABORTING = 1 << 62, 7, 8
+OWN_ID, OTHER_ID, ABORTING_ID = 1 << 62, 7, 8
 TOPIC = ("t", bytes(16), 0)
-NOWHERE: Any = SimpleNamespace()  # the connection, which is not used
+CONNECTION: Any = SimpleNamespace()  # the connection, which is not used
 
 
-def batch(base: int, *values: str, producer_id: int = OURS, codec: int = 0, key: bytes | None = None) -> bytes:
+def batch(base: int, *values: str, producer_id: int = OWN_ID, codec: int = 0, key: bytes | None = None) -> bytes:
     records: Any = [
         SimpleNamespace(offset=base + at, timestamp=1_000 + base + at, key=key, value=value.encode(), headers=[("h", None)])
         for at, value in enumerate(values)
     ]
-    made = encode_records(records, codec=codec)
-    patch_for_append(memoryview(made), producer_id=producer_id, producer_epoch=0, base_sequence=0)
-    made[0:8] = base.to_bytes(8, "big")  # as the broker does
-    return bytes(made)
+    encoded = encode_records(records, codec=codec)
+    patch_for_append(memoryview(encoded), producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    encoded[0:8] = base.to_bytes(8, "big")  # as the broker does
+    return bytes(encoded)
 
 
-def marker(base: int, *, producer_id: int = OURS) -> bytes:
-    made = bytearray(batch(base, "", producer_id=producer_id, key=bytes(4)))  # version 0, ABORT
-    made[22] |= 0x30  # control, transactional
-    return sealed(made)
+def marker(base: int, *, producer_id: int = OWN_ID) -> bytes:
+    encoded = bytearray(batch(base, "", producer_id=producer_id, key=bytes(4)))  # version 0, ABORT
+    encoded[22] |= 0x30  # control, transactional
+    return with_crc(encoded)
 
 
 @pytest.fixture
@@ -43,47 +43,47 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
     held: dict[str, list[bytes]] = {"mirror": [], "source": []}
 
     def found(side: str, offset: int) -> memoryview:
-        return memoryview(b"".join(made for made in held[side] if _end(made) > offset))
+        return memoryview(b"".join(encoded for encoded in held[side] if _end(encoded) > offset))
 
-    monkeypatch.setattr(proving, "read_with_aborted", lambda *_, offset, **__: (0, [(ABORTING, 3)], found("mirror", offset)))
+    monkeypatch.setattr(proving, "read_with_aborted", lambda *_, offset, **__: (0, [(ABORTING_ID, 3)], found("mirror", offset)))
     monkeypatch.setattr(proving, "read_committed", lambda *_, offset, **__: (0, (), found("source", offset)))
     return held
 
 
-def _end(made: bytes) -> int:
-    view = read_view(made)
+def _end(encoded: bytes) -> int:
+    view = read_view(encoded)
     assert view is not None
     return view.next_offset
 
 
-def stamped(base: int, value: str, *, codec: int, at_ms: int) -> bytes:
+def with_append_time(base: int, value: str, *, codec: int, at_ms: int) -> bytes:
     """Return a batch of a single record in a topic with LogAppendTime; the record itself has the time 1,000 + offset."""
-    made = bytearray(batch(base, value, codec=codec))
-    made[22] |= 0x08
-    made[35:43] = at_ms.to_bytes(8, "big")  # max timestamp
-    return sealed(made)
+    encoded = bytearray(batch(base, value, codec=codec))
+    encoded[22] |= 0x08
+    encoded[35:43] = at_ms.to_bytes(8, "big")  # max timestamp
+    return with_crc(encoded)
 
 
-def sealed(made: bytearray) -> bytes:
-    made[17:21] = crc32c(bytes(made[21:])).to_bytes(4, "big")
-    return bytes(made)
+def with_crc(encoded: bytearray) -> bytes:
+    encoded[17:21] = crc32c(bytes(encoded[21:])).to_bytes(4, "big")
+    return bytes(encoded)
 
 
-def no() -> bool:
+def never() -> bool:
     return False
 
 
-def yes() -> bool:
+def always() -> bool:
     return True
 
 
-def difference(stretch: Stretch, *, bounds: tuple[int, int], compacted: Callable[[], bool] = no) -> Difference | None:
-    return first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=bounds, stretch=stretch, compacted=compacted)
+def difference(stretch: Stretch, *, bounds: tuple[int, int], compacted: Callable[[], bool] = never) -> Difference | None:
+    return first_difference(CONNECTION, topic=TOPIC, leader_epoch=0, bounds=bounds, stretch=stretch, compacted=compacted)
 
 
 def stretch_of(mirror: Sequence[bytes], *, end: int, start: int = 0, local_start: int = 0) -> Stretch:
     return read_stretch(
-        NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(start, end), producer_id=OURS, local_start=lambda: local_start
+        CONNECTION, topic=TOPIC, leader_epoch=0, bounds=(start, end), producer_id=OWN_ID, local_start=lambda: local_start
     )
 
 
@@ -95,7 +95,7 @@ def test_tail_is_the_whole_last_batch_but_nothing_before_the_log_start(logs: dic
 
 
 def test_tail_extends_over_markers_to_the_records_before_them(logs: dict[str, list[bytes]]) -> None:
-    logs["mirror"] = [batch(0, "a", producer_id=THEIRS), *(marker(at) for at in range(1, 40))]
+    logs["mirror"] = [batch(0, "a", producer_id=OTHER_ID), *(marker(at) for at in range(1, 40))]
     stretch = stretch_of(logs["mirror"], end=40)
     assert (sorted(stretch.records), stretch.markers, stretch.foreign) == ([0], frozenset(range(1, 40)), 0)
     assert stretch.only_markers_from(1)
@@ -105,9 +105,9 @@ def test_tail_extends_over_markers_to_the_records_before_them(logs: dict[str, li
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ([batch(0, "a", "b"), marker(2, producer_id=THEIRS)], None),
+        ([batch(0, "a", "b"), marker(2, producer_id=OTHER_ID)], None),
         ([batch(0, "a", "b")], None),
-        ([batch(0, "a", "B"), marker(2, producer_id=THEIRS)], (1, DifferenceKind.RECORD)),
+        ([batch(0, "a", "B"), marker(2, producer_id=OTHER_ID)], (1, DifferenceKind.RECORD)),
         ([batch(0, "a", "b", "c")], (2, DifferenceKind.MARKER)),
         ([], None),
     ],
@@ -122,8 +122,8 @@ def test_first_difference_is_reported_with_offset_and_kind(
 
 
 def test_foreign_record_at_the_offset_of_a_source_marker_is_a_difference(logs: dict[str, list[bytes]]) -> None:
-    logs["mirror"] = [batch(0, "a", "b"), batch(2, "theirs", producer_id=THEIRS)]
-    logs["source"] = [batch(0, "a", "b"), marker(2, producer_id=THEIRS)]
+    logs["mirror"] = [batch(0, "a", "b"), batch(2, "foreign", producer_id=OTHER_ID)]
+    logs["source"] = [batch(0, "a", "b"), marker(2, producer_id=OTHER_ID)]
 
     stretch = stretch_of(logs["mirror"], end=3)
     found = difference(stretch, bounds=(0, 3))
@@ -140,8 +140,8 @@ def test_append_time_of_the_source_equals_the_records_own_time_on_the_mirror(
     """A fetched response is read-only memory, and a batch of a single record gets its time in place."""
     copied = bytearray(batch(2, "late"))
     copied[27:35] = copied[35:43] = (5_000).to_bytes(8, "big")
-    logs["mirror"] = [batch(0, "a", "b"), sealed(copied)]
-    logs["source"] = [batch(0, "a", "b"), stamped(2, "late", codec=codec, at_ms=at_ms)]
+    logs["mirror"] = [batch(0, "a", "b"), with_crc(copied)]
+    logs["source"] = [batch(0, "a", "b"), with_append_time(2, "late", codec=codec, at_ms=at_ms)]
 
     found = difference(stretch_of(logs["mirror"], end=3), bounds=(0, 3))
 
@@ -189,7 +189,9 @@ def test_tail_check_fails_while_remote_storage_of_the_source_returns_nothing(log
     stretch = stretch_of(logs["mirror"], end=2)
 
     with pytest.raises(LinkEngineError, match="slow"):
-        first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(0, 2), stretch=stretch, compacted=no, local_start=2)
+        first_difference(
+            CONNECTION, topic=TOPIC, leader_epoch=0, bounds=(0, 2), stretch=stretch, compacted=never, local_start=2
+        )
 
 
 def test_offsets_below_the_sources_log_start_are_not_compared(logs: dict[str, list[bytes]]) -> None:
@@ -200,9 +202,9 @@ def test_offsets_below_the_sources_log_start_are_not_compared(logs: dict[str, li
 
 def test_aborted_records_of_applications_are_not_records_of_the_mirror(logs: dict[str, list[bytes]]) -> None:
     """A reversal closes a topic, which aborts open transactions; the other side has fillers there."""
-    aborted = bytearray(batch(3, "never", "seen", producer_id=ABORTING))
+    aborted = bytearray(batch(3, "never", "seen", producer_id=ABORTING_ID))
     aborted[22] |= 0x10  # transactional
-    logs["mirror"] = [batch(0, "a", "b", "c", producer_id=THEIRS), bytes(aborted)]
+    logs["mirror"] = [batch(0, "a", "b", "c", producer_id=OTHER_ID), bytes(aborted)]
     logs["source"] = [batch(0, "a", "b", "c"), marker(3), marker(4)]
 
     stretch = stretch_of(logs["mirror"], end=5)
@@ -214,13 +216,13 @@ def test_aborted_records_of_applications_are_not_records_of_the_mirror(logs: dic
 def test_aborted_foreign_transaction_at_the_offsets_of_records_is_a_difference(
     logs: dict[str, list[bytes]],
 ) -> None:
-    aborted = bytearray(batch(3, "never", "seen", key=b"k", producer_id=ABORTING))
+    aborted = bytearray(batch(3, "never", "seen", key=b"k", producer_id=ABORTING_ID))
     aborted[22] |= 0x10  # transactional
-    logs["mirror"] = [batch(0, "a", "b", "c"), bytes(aborted), marker(5, producer_id=ABORTING)]
+    logs["mirror"] = [batch(0, "a", "b", "c"), bytes(aborted), marker(5, producer_id=ABORTING_ID)]
     logs["source"] = [batch(0, "a", "b", "c"), batch(3, "d", key=b"k"), marker(4), marker(5)]
     stretch = stretch_of(logs["mirror"], end=6)
 
-    for compacted in (no, yes):  # compaction never turns a record into aborted data
+    for compacted in (never, always):  # compaction never turns a record into aborted data
         assert difference(stretch, bounds=(0, 6), compacted=compacted) == Difference(offset=3, kind=DifferenceKind.UNSEEN)
 
 
@@ -228,12 +230,12 @@ def test_marker_with_another_producer_id_is_accepted_as_filler_of_a_compacted_of
     logs: dict[str, list[bytes]],
 ) -> None:
     """The transaction coordinator may have assigned another producer id since the offset was filled."""
-    logs["mirror"] = [batch(0, "a", "b"), marker(2, producer_id=THEIRS)]
+    logs["mirror"] = [batch(0, "a", "b"), marker(2, producer_id=OTHER_ID)]
     logs["source"] = [batch(0, "a", "b"), batch(2, "c", key=b"k")]
     stretch = stretch_of(logs["mirror"], end=3)
 
     assert difference(stretch, bounds=(0, 3)) == Difference(offset=2, kind=DifferenceKind.UNSEEN)
-    assert difference(stretch, bounds=(0, 3), compacted=yes) is None
+    assert difference(stretch, bounds=(0, 3), compacted=always) is None
 
 
 @pytest.mark.parametrize("magic", [0, 1])

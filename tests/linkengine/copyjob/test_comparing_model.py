@@ -16,9 +16,9 @@ from linkengine.domain.states import GapReason
 from tests.linkengine.batches.batchlog import TRANSACTIONAL, Rec, dense, marker
 from tests.linkengine.batches.sourcelog import ABORT, SourceLog, source_logs
 
-OURS, FOREIGN = 1 << 62, 99
+OWN_ID, OTHER_ID = 1 << 62, 99
 TOPIC = ("t", bytes(16), 0)
-NOWHERE: Any = SimpleNamespace()  # the connection, which is not used
+CONNECTION: Any = SimpleNamespace()  # the connection, which is not used
 SETTINGS = settings(max_examples=80, deadline=None)
 
 
@@ -28,10 +28,10 @@ def mirror_of(log: SourceLog, end: int) -> list[bytes]:
     batches: list[bytes] = []
     for step in SegmentPlanner().plan(memoryview(buffer), next_offset=0, aborted=aborted, high_end=end):
         if isinstance(step, Append):
-            patch_for_append(step.payload, producer_id=OURS, producer_epoch=0, base_sequence=0)
+            patch_for_append(step.payload, producer_id=OWN_ID, producer_epoch=0, base_sequence=0)
             batches.append(step.base_offset.to_bytes(8, "big") + bytes(step.payload[8:]))
         else:
-            batches += [marker(offset, ABORT, OURS).encode() for offset in range(step.start, step.end)]
+            batches += [marker(offset, ABORT, OWN_ID).encode() for offset in range(step.start, step.end)]
     return batches
 
 
@@ -49,8 +49,8 @@ def difference(
         patch.setattr(proving, "read_with_aborted", read_mirror)
         patch.setattr(proving, "read_committed", read_source)
         bounds = {"topic": TOPIC, "leader_epoch": 0}
-        stretch = read_stretch(NOWHERE, **bounds, bounds=(0, end), producer_id=OURS, local_start=lambda: 0)
-        return first_difference(NOWHERE, **bounds, bounds=(0, log.end), stretch=stretch, compacted=lambda: False)
+        stretch = read_stretch(CONNECTION, **bounds, bounds=(0, end), producer_id=OWN_ID, local_start=lambda: 0)
+        return first_difference(CONNECTION, **bounds, bounds=(0, log.end), stretch=stretch, compacted=lambda: False)
 
 
 def _end(batch: bytes) -> int:
@@ -73,9 +73,9 @@ def test_foreign_batch_at_the_offset_of_a_record_is_found_whether_visible_or_not
     end = data.draw(st.integers(0, log.end - 1))
     kind = data.draw(st.sampled_from(["record", "aborted", "marker"]))
     assume(not isinstance(log.shows[end], GapReason))
-    record = dense(end, [Rec(value=b"foreign")], producer_id=FOREIGN, bits=TRANSACTIONAL if kind == "aborted" else 0)
-    batch = marker(end, ABORT, FOREIGN) if kind == "marker" else record
-    entries = ((FOREIGN, end),) if kind == "aborted" else ()
+    record = dense(end, [Rec(value=b"foreign")], producer_id=OTHER_ID, bits=TRANSACTIONAL if kind == "aborted" else 0)
+    batch = marker(end, ABORT, OTHER_ID) if kind == "marker" else record
+    entries = ((OTHER_ID, end),) if kind == "aborted" else ()
 
     found = difference(log, [*mirror_of(log, end), batch.encode()], end=end + 1, aborted=entries)
 

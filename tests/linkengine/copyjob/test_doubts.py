@@ -9,7 +9,7 @@ from linkengine.copyjob.pieces import FillInFlight
 from linkengine.copyjob.writer import Writer
 from linkengine.kafka.producers import ProducerState
 
-OURS = 1 << 62
+OWN_ID = 1 << 62
 
 
 def append(base: int, count: int) -> Append:
@@ -17,7 +17,7 @@ def append(base: int, count: int) -> Append:
 
 
 def writer(next_sequence: int, *, epoch: int = 0) -> Writer:
-    created = Writer(OURS)
+    created = Writer(OWN_ID)
     created.next_sequence, created.epoch = next_sequence, epoch
     return created
 
@@ -25,8 +25,8 @@ def writer(next_sequence: int, *, epoch: int = 0) -> Writer:
 def test_unacknowledged_requests_are_in_doubt_from_their_first_offset_and_sequence() -> None:
     fill, sent = FillInFlight(100, 5, 0, "COMPACTED"), [append(100, 3), append(103, 4)]
 
-    assert doubt_of(sent, None, writer=writer(2), counts=True) == Doubt(offset=100, sequence=SEQUENCES - 5, producer_id=OURS)
-    assert doubt_of([], fill, writer=writer(9), counts=True) == Doubt(offset=100, sequence=9, producer_id=OURS)
+    assert doubt_of(sent, None, writer=writer(2), counts=True) == Doubt(offset=100, sequence=SEQUENCES - 5, producer_id=OWN_ID)
+    assert doubt_of([], fill, writer=writer(9), counts=True) == Doubt(offset=100, sequence=9, producer_id=OWN_ID)
     assert doubt_of([], None, writer=writer(9), counts=True) is None
 
 
@@ -52,7 +52,7 @@ def test_all_new_offsets_are_checked_if_a_coordinator_may_restart_sequences() ->
     ],
 )
 def test_end_is_trusted_only_if_new_offsets_equal_new_sequences(end: int, last_sequence: int, vouched: int) -> None:
-    doubt = Doubt(offset=100, sequence=50, producer_id=OURS)
+    doubt = Doubt(offset=100, sequence=50, producer_id=OWN_ID)
 
     assert doubt.vouched_end(end, sent_end=107, producer=ProducerState(epoch=0, last_sequence=last_sequence)) == vouched
 

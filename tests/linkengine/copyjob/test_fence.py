@@ -46,7 +46,7 @@ def copied_plan(clusters: Pair, topic: str) -> CopyPlan:
     return plan
 
 
-def close(plan: CopyPlan) -> None:
+def write_fence(plan: CopyPlan) -> None:
     """Write the fence of a stop without recording it."""
     assignment, cluster = plan.assignments[0], Cluster(plan.destination)
     tail = read_tails(cluster, [TailQuery(assignment=assignment, clean=True)])[assignment.key]
@@ -55,11 +55,11 @@ def close(plan: CopyPlan) -> None:
     cluster.close()
 
 
-def fence_one(plan: CopyPlan) -> dict[int, int]:
+def fence_singly(plan: CopyPlan) -> dict[int, int]:
     return fence_partitions(plan.destination, plan.assignments, generation=100)
 
 
-def fence_at_once(plan: CopyPlan) -> dict[int, int]:
+def fence_together(plan: CopyPlan) -> dict[int, int]:
     ends = fence_many(plan.destination, plan.assignments, generations={assignment.key: 100 for assignment in plan.assignments})
     assert {epoch for _, epoch in ends.values()} == {0}
     return {assignment.partition: ends[assignment.key][0] for assignment in plan.assignments}
@@ -81,7 +81,7 @@ def test_fencing_returns_the_mirrored_ends_and_is_idempotent(clusters: Pair, top
 def test_end_is_at_the_first_of_two_fences_if_a_response_was_lost(clusters: Pair, topic_name: str) -> None:
     plan = copied_plan(clusters, topic_name)
     for _ in range(2):
-        close(plan)
+        write_fence(plan)
 
     assert fence_partitions(plan.destination, plan.assignments, generation=100) == {0: 25}
     assert ends_of(clusters[1], topic_name) == {0: 27}
@@ -90,7 +90,7 @@ def test_end_is_at_the_first_of_two_fences_if_a_response_was_lost(clusters: Pair
 def test_unrecorded_fence_ends_the_mirrored_part(clusters: Pair, topic_name: str) -> None:
     """Its writer crashed before the ends were recorded, and applications have written since."""
     plan = copied_plan(clusters, topic_name)
-    close(plan)
+    write_fence(plan)
     write(clusters[1], topic_name, 3)
 
     fences = fence_partitions(plan.destination, plan.assignments, generation=100)
@@ -101,7 +101,7 @@ def test_unrecorded_fence_ends_the_mirrored_part(clusters: Pair, topic_name: str
 
 
 @contextmanager
-def writing(cluster: KafkaCluster, topic: str) -> Iterator[None]:
+def application_writing(cluster: KafkaCluster, topic: str) -> Iterator[None]:
     """Write a batch every two milliseconds, as an application that is not kept out."""
     producer, over, begun = producer_for(cluster, linger_ms=0), Event(), Event()
 
@@ -125,7 +125,7 @@ def writing(cluster: KafkaCluster, topic: str) -> Iterator[None]:
 def test_mirror_is_fenced_in_time_while_an_application_writes(clusters: Pair, topic_name: str) -> None:
     plan = copied_plan(clusters, topic_name)
 
-    with writing(clusters[1], topic_name):
+    with application_writing(clusters[1], topic_name):
         began = time.monotonic()
         fences = fence_partitions(plan.destination, plan.assignments, generation=100)
         took_s = time.monotonic() - began
@@ -148,7 +148,7 @@ def test_recorded_ends_are_returned_without_reading_the_log(clusters: Pair, topi
 
 
 @pytest.mark.parametrize("mirrored", [10, 0], ids=["mirror with records", "empty mirror"])
-@pytest.mark.parametrize("fence", [fence_one, fence_at_once])
+@pytest.mark.parametrize("fence", [fence_singly, fence_together])
 def test_stale_copy_worker_cannot_write_behind_the_fence(
     clusters: Pair, topic_name: str, fence: Callable[[CopyPlan], dict[int, int]], mirrored: int
 ) -> None:
@@ -179,7 +179,7 @@ def test_new_owner_without_knowledge_of_the_stop_cannot_write_behind_the_fence(c
     write(destination, topic_name, 5)  # the topic is an ordinary topic now
     write(source, topic_name, 30)
 
-    with Copier(plan) as late:  # with a lease without memory, and without the assignment's end
+    with Copier(plan) as late:  # its lease is empty, and the plan still assigns the partition
         late.wait_until(lambda progress: progress.phase is PartitionPhase.RELEASED)
 
     assert ends_of(destination, topic_name) == {0: 16}

@@ -7,7 +7,7 @@ from linkengine.domain.states import GapReason
 R = GapReason
 
 
-def filled(count: int, *, every_ms: int = 100) -> FillRuns:
+def runs_of_markers(count: int, *, every_ms: int = 100) -> FillRuns:
     """Return runs with a marker after each transaction of nine records."""
     runs = FillRuns()
     for number in range(count):
@@ -17,18 +17,20 @@ def filled(count: int, *, every_ms: int = 100) -> FillRuns:
 
 
 def test_few_fills_are_reported_exactly() -> None:
-    assert [gap.range.start for gap in filled(EXACT_RUNS).since(0)] == [10 * number + 9 for number in range(EXACT_RUNS)]
+    assert [gap.range.start for gap in runs_of_markers(EXACT_RUNS).since(0)] == [
+        10 * number + 9 for number in range(EXACT_RUNS)
+    ]
 
 
 def test_busy_topic_has_one_run_per_ten_seconds() -> None:
-    gaps = filled(6_000, every_ms=10).since(0)  # 60 s
+    gaps = runs_of_markers(6_000, every_ms=10).since(0)  # 60 s
 
     assert len(gaps) <= EXACT_RUNS + 60_000 // RUN_MS + 1
     assert sum(gap.filled for gap in gaps) == 6_000
 
 
 def test_run_keeps_its_start_while_it_grows() -> None:
-    few, more = filled(40).since(0), filled(60).since(0)
+    few, more = runs_of_markers(40).since(0), runs_of_markers(60).since(0)
 
     assert few[-1].range.start == more[-1].range.start
     assert (few[-1].filled, more[-1].filled) == (25, 45)
@@ -58,7 +60,7 @@ def test_loss_has_the_timestamps_of_the_records_around_it() -> None:
 
 def test_reported_runs_are_dropped_unless_they_may_still_grow() -> None:
     """A worker fills gaps for months; its record of them has to stay small."""
-    runs = filled(60_000, every_ms=10)
+    runs = runs_of_markers(60_000, every_ms=10)
     runs.add(700_000, 700_005, R.LOST, now_ms=0, before_ms=None)  # the record after it is not known yet
     runs.add(800_000, 800_005, R.LOST, now_ms=0, before_ms=None)
     newest = max(gap.range.start for gap in runs.since(0) if gap.reason is R.TRANSACTION_MARKER)
@@ -72,7 +74,7 @@ def test_reported_runs_are_dropped_unless_they_may_still_grow() -> None:
 
 
 def test_growing_run_keeps_its_start_after_others_were_dropped() -> None:
-    runs = filled(100)
+    runs = runs_of_markers(100)
     before = runs.since(0)[-1]
 
     runs.forget(5_000)

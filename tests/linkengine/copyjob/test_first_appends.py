@@ -70,7 +70,7 @@ def test_nothing_is_appended_behind_a_refused_first_batch_of_a_new_mirror(cluste
 def test_nothing_is_appended_behind_a_refused_batch_after_the_producer_expired(
     source_cluster: KafkaCluster, make_cluster: MakeCluster, topic_name: str
 ) -> None:
-    """Producers expire by the timestamps of their records: that of old records is forgotten at the next expiration check."""
+    """Producers expire by the timestamps of their records, so a producer of old records expires at the next check."""
     forgetful = make_cluster("forgetful", extra={"producer.id.expiration.check.interval.ms": 200})
     clusters = source_cluster, forgetful
     create_narrow_pair(clusters, topic_name)

@@ -54,7 +54,7 @@ def test_idle_partitions_are_named_once_and_then_cost_nothing(
     monkeypatch.setattr(intake, "encode_fetch", fetches.encode)
     create_pair(clusters, topic_name, partitions=PARTITIONS)
     # A broker lists a new topic's leaders before their logs exist. Until then it refuses a Fetch with NOT_LEADER_OR_FOLLOWER,
-    # and the copier must locate and name these partitions again. ListOffsets is answered from the logs.
+    # and the copy worker must locate and name these partitions again. ListOffsets is served from the logs.
     assert ends_of(clusters[0], topic_name, partitions=PARTITIONS) == dict.fromkeys(range(PARTITIONS), 0)
     producer = producer_for(clusters[0])
 

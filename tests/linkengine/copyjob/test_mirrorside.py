@@ -43,10 +43,10 @@ def failed_with(code: ErrorCode) -> Callable[[PartitionProgress], bool]:
 
 def test_foreign_write_is_found_while_the_mirror_is_idle(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
-    write(clusters[0], topic_name, "ours")
+    write(clusters[0], topic_name, "own")
     with Copier(plan_of(clusters, topic_name)) as copier:
         copier.wait_for_ends({0: 1})
-        write(clusters[1], topic_name, "theirs")
+        write(clusters[1], topic_name, "foreign")
 
         copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
 
@@ -59,16 +59,16 @@ def test_foreign_write_is_found_while_the_log_end_keeps_moving(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_pair(clusters, topic_name)
-    write(clusters[0], topic_name, "ours")
+    write(clusters[0], topic_name, "own")
     with Copier(plan_of(clusters, topic_name)) as copier:
         copier.wait_for_ends({0: 1})
 
         def ends_while_they_write(*asked: Any, **rest: Any) -> Any:
-            write(clusters[1], topic_name, "theirs")
+            write(clusters[1], topic_name, "foreign")
             return log_ends(*asked, **rest)
 
         monkeypatch.setattr(readings, "log_ends", ends_while_they_write)
-        write(clusters[1], topic_name, "theirs")
+        write(clusters[1], topic_name, "foreign")
 
         copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE), deadline_s=20)
 
@@ -85,7 +85,7 @@ def test_foreign_write_at_the_offset_of_a_refused_batch_is_found(
     def encode_damaged(batches: Mapping[bytes, list[tuple[int, Bytes]]], **settings: int) -> list[Bytes]:
         if lost:
             return encode(batches, **settings)
-        write(clusters[1], topic_name, "theirs")
+        write(clusters[1], topic_name, "foreign")
         lost.append(topic_name)
         damaged = {topic: [(number, bytes(batch)[:-1] + b"!") for number, batch in group] for topic, group in batches.items()}
         return encode(damaged, **settings)
@@ -108,7 +108,7 @@ def test_foreign_write_between_two_own_appends_is_found_by_its_offset(clusters: 
     write(clusters[0], topic_name, "first")
     with Copier(plan_of(clusters, topic_name)) as copier:
         copier.wait_for_ends({0: 1})
-        write(clusters[1], topic_name, "theirs")
+        write(clusters[1], topic_name, "foreign")
         write(clusters[0], topic_name, "second", "third")
 
         copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
@@ -187,13 +187,13 @@ def test_failed_partition_does_not_stop_another(clusters: Pair, topic_name: str)
     with Copier(plan_of(clusters, topic_name, partitions=2)) as copier:
         copier.wait_for_ends({0: 0, 1: 0})
         producer = producer_for(clusters[1])
-        producer.produce(topic_name, value="theirs", partition=0)
+        producer.produce(topic_name, value="foreign", partition=0)
         producer.flush()
         keys = sorted(copier.progress.latest)
         copier.wait_until(lambda progress: progress.key != keys[0] or progress.phase is PartitionPhase.FAILED)
 
         healthy = producer_for(clusters[0])
-        healthy.produce(topic_name, value="ours", partition=1)
+        healthy.produce(topic_name, value="own", partition=1)
         healthy.flush()
         copier.wait_until(lambda progress: progress.key != keys[1] or progress.mirror_end == 1)
 
