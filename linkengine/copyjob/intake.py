@@ -13,8 +13,8 @@ How its partitions (``members``) are tracked:
 | table | partitions in it |
 |---|---|
 | ``_session.entries`` | the broker is asked to read them, or will be with the next request |
-| ``_stirred`` | may have changed: their entries are updated before the next request |
-| ``_asleep`` | wait until ``source_retry_at`` after an error |
+| ``_changed`` | may have changed: their entries are updated before the next request |
+| ``_paused`` | wait until ``source_retry_at`` after an error |
 | ``_ahead`` | have a backlog that is read over extra connections, outside the session |
 
 From a distant broker, partitions with a backlog are read over extra connections (``read_ahead.py``), and partitions that
@@ -69,13 +69,13 @@ class SourceBroker:
         self._session = ReadSession()
         self._pace = Pace(services.tuning, services.bandwidth)
         # partitions whose session entry may have to change before the next request
-        self._stirred: dict[MirrorPartition, None] = {}
-        self._asleep: dict[MirrorPartition, None] = {}  # partitions that wait for their ``source_retry_at``
+        self._changed: dict[MirrorPartition, None] = {}
+        self._paused: dict[MirrorPartition, None] = {}  # partitions that wait for their ``source_retry_at``
         self._suspects = Suspects()
         self._frames: LargeFrames | None = None
         self._filling: Buffer | None = None
         self._asked: Asked | None = None
-        self._sweep_at = self._began_at = self._moved_at = self._sent_at = 0.0
+        self._sweep_at = self._response_began_at = self._moved_at = self._sent_at = 0.0
         self._received = 0  # bytes of the response when last checked
         self._starved_since: float | None = None
         link_events = LinkEvents(
@@ -90,13 +90,13 @@ class SourceBroker:
     def adopt(self, partition: MirrorPartition) -> None:
         """Start reading a partition."""
         self.members[partition] = None
-        self._stirred[partition] = None
+        self._changed[partition] = None
 
     def forget(self, partition: MirrorPartition) -> None:
         """Stop reading a partition."""
         self.members.pop(partition, None)
-        self._stirred.pop(partition, None)
-        self._asleep.pop(partition, None)
+        self._changed.pop(partition, None)
+        self._paused.pop(partition, None)
         self._ahead.forget(partition)
         if partition.origin is not None:
             self._session.drop(_place(partition))
@@ -104,14 +104,14 @@ class SourceBroker:
     def stir(self, partition: MirrorPartition) -> None:
         """Note that the position or the readiness of a partition may have changed."""
         if partition in self.members:
-            self._stirred[partition] = None
+            self._changed[partition] = None
 
     def due(self) -> float | None:
         """Return when the next request may be sent; None while a response is awaited or nothing is wanted."""
         if self._link.channel is None:
             return None
         poll_at = self._polls.due(self._services.clock.monotonic())
-        if self._asked is not None or not (self._session.entries or self._stirred):
+        if self._asked is not None or not (self._session.entries or self._changed):
             return poll_at
         return self._pace.ready_at if poll_at is None else min(poll_at, self._pace.ready_at)
 
@@ -129,7 +129,7 @@ class SourceBroker:
         channel = self._link.ensure()
         if channel is None:
             return
-        if self._stirred:
+        if self._changed:
             self._update_session(now)
         try:
             self._send_next(channel, now)
@@ -138,13 +138,13 @@ class SourceBroker:
 
     def check(self, now: float) -> None:
         """Close the connection to a silent broker; continue where a pause is over or a buffer has become free."""
-        if self._asleep:
-            self._stirred |= dict.fromkeys([partition for partition in self._asleep if partition.source_retry_at <= now])
+        if self._paused:
+            self._changed |= dict.fromkeys([partition for partition in self._paused if partition.source_retry_at <= now])
         self._ahead.check(now)
         self._polls.check(now)
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_S
-            self._stirred |= self.members
+            self._changed |= self.members
         if self._asked is not None and self._is_silent(self._asked, now):
             self._link.lose(
                 LinkEngineError(ErrorCode.TIMEOUT_ERROR, "A source broker does not respond. It may be frozen. Retrying.")
@@ -176,18 +176,18 @@ class SourceBroker:
 
     def _update_session(self, now: float) -> None:
         """Update the session entries of the partitions that may have changed."""
-        stirred, self._stirred = self._stirred, {}
-        for partition in stirred:
+        changed, self._changed = self._changed, {}
+        for partition in changed:
             if partition.origin is None:
                 continue
             place = _place(partition)
-            self._asleep.pop(partition, None)
+            self._paused.pop(partition, None)
             if partition in self._ahead:
                 continue
             if not partition.may_fetch(now):
                 self._session.drop(place)
                 if partition.source_retry_at > now:
-                    self._asleep[partition] = None
+                    self._paused[partition] = None
                 continue
             if self._ahead.admits(partition, now):
                 self._session.drop(place)
@@ -263,13 +263,13 @@ class SourceBroker:
         self._pace.opened(round_trip_s=round_trip_s)
         self._ahead.opened(round_trip_s)
         self._polls.opened(round_trip_s)
-        self._stirred |= self.members
+        self._changed |= self.members
 
     def _allocate(self, size: int) -> memoryview | None:
-        self._began_at = self._starved_since or self._services.clock.monotonic()
+        self._response_began_at = self._starved_since or self._services.clock.monotonic()
         self._filling = self._services.pool.take(size)
         if self._filling is None:
-            self._starved_since = self._began_at
+            self._starved_since = self._response_began_at
             return None
         self._starved_since = None
         return self._filling.view(size)
@@ -295,10 +295,12 @@ class SourceBroker:
             now = self._services.clock.monotonic()
             if not self._pace.throttle.heard(now, response.throttle_ms):
                 raise self._malformed()
-            self._pace.answered(now, took_s=self._began_at - asked.sent_at, came_s=now - self._began_at, size=len(body))
+            self._pace.answered(
+                now, took_s=self._response_began_at - asked.sent_at, came_s=now - self._response_began_at, size=len(body)
+            )
             self._polls.session_answered(now, size=len(body), news=any(len(fetched.records) for fetched in response.partitions))
             # the broker read the log before it began to send; the transfer may have taken long
-            heard_ms = self._services.clock.now_ms() - int((now - self._began_at) * 1000)
+            heard_ms = self._services.clock.now_ms() - int((now - self._response_began_at) * 1000)
             self._take_partitions(asked, response, buffer, heard_ms=heard_ms, roomy=len(body) < asked.max_bytes / 2)
         finally:
             buffer.release()
@@ -319,7 +321,7 @@ class SourceBroker:
             news |= bool(fetched.error or len(fetched.records))
             reading = self._reading_of(asked, (fetched.topic, fetched.partition))
             if reading is not None:
-                self._stirred[reading.one] = None
+                self._changed[reading.one] = None
                 self._take_partition(reading, fetched, buffer, heard_ms=heard_ms, alone=asked.probe is not None)
         if not response.throttle_ms and asked.probe is None:
             if roomy or not news:  # no partition was left out because the response was full

@@ -96,6 +96,6 @@ def test_response_to_a_probe_is_dropped_if_the_partition_has_another_leader(serv
     response = FetchAnswer(0, 0, 0, [FetchedPartition(topic, 0, 0, 20, 20, 0, (), records)])
     source._take_partitions(asked, response, Buffer(), heard_ms=1, roomy=True)
 
-    assert (planned, mirror_partition.position, list(source._stirred)) == (
+    assert (planned, mirror_partition.position, list(source._changed)) == (
         ([], 10, []) if moved else ([mirror_partition], 11, [mirror_partition])
     )
