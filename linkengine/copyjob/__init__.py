@@ -1,5 +1,5 @@
-"""The copy job: the loop that copies partitions inside a Spark task, from lease to release, and its submission.
+"""The copy job: the loop that copies partitions inside a Spark task while it holds their leases, and its submission.
 
-Knows Kafka through ``linkengine.kafka``, bytes through ``linkengine.batches``, and the world outside through ports. Must not
-know databases, pages or who ordered the copy.
+Uses Kafka through ``linkengine.kafka``, record batches through ``linkengine.batches``, and everything else through the
+protocols in ``ports``. Must not depend on databases, pages or on who ordered the copy.
 """

@@ -1,4 +1,10 @@
-"""What a partition has to know of its mirror's end before it can go on, and what it tells the next owner. No I/O."""
+"""Decides what to read of a mirror before it resumes, and when writing is safe after a change of owner. No I/O.
+
+Data and markers need different care. An append of a previous owner is refused by the leader if it arrives late: its
+sequence or epoch no longer fits. A marker is not conditional, so a late marker lands wherever the log ends then. An owner
+whose predecessor did not release the lease cleanly therefore waits until that lease must have expired, and raises the
+producer epoch with its first marker, which fences the predecessor.
+"""
 
 from __future__ import annotations
 
@@ -9,68 +15,74 @@ from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.tails import TailQuery
 from linkengine.domain.leases import FIRST_GENERATION, Grant
 
-REMEMBERED_MS = 3_600_000  # brokers keep a producer for a day after its newest record, if nobody has set it to less
+# brokers remember a producer for a day after its newest record (``producer.id.expiration.ms``), unless set to less
+REMEMBERED_MS = 3_600_000
 
 
-def tail_query(one: MirrorPartition) -> TailQuery:
-    """Answer what to ask; an end that nobody vouches for is to be proven (``proving.py``)."""
-    fresh, inherited = not one.writer.adopted, _inherited(one)
-    expected_end = one.sent_end if not fresh else inherited[1] if inherited else None
+def tail_query(partition: MirrorPartition) -> TailQuery:
+    """Return what to read of a mirror's tail; an end that no owner has confirmed gets a tail check (``proving.py``)."""
+    first_attempt, inherited = not partition.writer.adopted, _inherited(partition)
+    expected_end = partition.sent_end if not first_attempt else inherited[1] if inherited else None
     return TailQuery(
-        assignment=one.assignment,
-        # a first generation may mean that the lease's memory was lost while somebody else writes: look twice
-        clean=fresh and one.grant is not None and one.grant.clean and one.grant.generation > FIRST_GENERATION,
-        lost_marker=one.lost_marker,
-        transactions=None if fresh or one.lost_marker else one.transactions,
+        assignment=partition.assignment,
+        # after the first generation read twice: Redis may have lost the lease record while another worker writes
+        clean=first_attempt
+        and partition.grant is not None
+        and partition.grant.clean
+        and partition.grant.generation > FIRST_GENERATION,
+        lost_marker=partition.lost_marker,
+        transactions=None if first_attempt or partition.lost_marker else partition.transactions,
         expected_end=expected_end,
-        left_end=_left_end(one) if fresh and expected_end is None else expected_end,
-        prove=expected_end is None or one.to_prove is not None,
-        overtaken=one.overtaken,
-        doubt=None if fresh else one.doubt,
+        left_end=_left_end(partition) if first_attempt and expected_end is None else expected_end,
+        prove=expected_end is None or partition.to_prove is not None,
+        overtaken=partition.overtaken,
+        doubt=None if first_attempt else partition.doubt,
     )
 
 
-def is_settled(one: MirrorPartition, grant: Grant) -> bool:
-    """Tell whether no marker of an earlier owner can be written any more; its data is harmless whenever it comes.
+def is_settled(partition: MirrorPartition, grant: Grant) -> bool:
+    """Return whether no marker of an earlier owner can still be written; its late data is refused in any case.
 
-    After an owner that died with markers on their way, or that the lease has forgotten together with how it ended, our first
-    one has shut them out, and nothing else does.
+    Markers may be in flight after an owner that crashed, or after an owner that Redis has lost together with how it ended.
+    Only this owner's first marker, which raises the epoch, fences them.
     """
-    shut_out = one.writer.adopted and not one.writer.must_raise
-    on_their_way = one.writer.memory_lost or (grant.armed and not grant.clean)
-    return shut_out or not on_their_way
+    fenced = partition.writer.adopted and not partition.writer.must_raise
+    in_flight = partition.writer.memory_lost or (grant.armed and not grant.clean)
+    return fenced or not in_flight
 
 
-def is_held_up(one: MirrorPartition, step: Append, *, now_ms: Callable[[], int]) -> bool:
-    """Tell whether data has to wait as markers do, because a former owner may still believe in its lease.
+def is_held_up(partition: MirrorPartition, step: Append, *, now_ms: Callable[[], int]) -> bool:
+    """Return whether an append has to wait as markers do, because a previous owner may still consider its lease valid.
 
-    The leader decides between two owners by what it remembers of their producer. Where it knows nothing, and where it may
-    forget from one batch to the next, since it counts from the times of the records, it would take the same batch from both.
+    The leader chooses between two owners by what it remembers of their producer. If it remembers nothing, or may forget it
+    between two batches (it counts from the timestamps of the records), it would accept the same batch from both.
     """
-    if one.may_fill(0.0):  # nobody is waited for
+    if partition.may_fill(0.0):  # no previous owner has to be waited for
         return False
-    return one.writer.epoch < 0 or step.max_timestamp < now_ms() - REMEMBERED_MS
+    return partition.writer.epoch < 0 or step.max_timestamp < now_ms() - REMEMBERED_MS
 
 
-def _inherited(one: MirrorPartition) -> tuple[int, int] | None:
-    """What the former owner left, if it can be relied on: clean, lately, and the source's leader is the one it read from.
+def _inherited(partition: MirrorPartition) -> tuple[int, int] | None:
+    """Return (source epoch, end) of the previous owner if both can be relied on.
 
-    Nor is a leader of an older epoch to be relied on: it may have been set back, and have other records since. Nor, later on,
-    one of the same: set back to a snapshot, a cluster counts its epochs once more.
+    That is after a clean release at most ``VOUCHED_MS`` ago, if the source's leader still has the epoch that was read. A
+    leader with an older epoch may be that of a cluster restored from a snapshot, and hold other records since. After a
+    longer time even the same epoch proves nothing: a restored cluster counts its epochs again.
     """
-    seen = one.grant.vouched if one.grant is not None and one.grant.clean else None
-    same = seen is not None and one.origin is not None and one.origin.leader.epoch == seen[0]
+    seen = partition.grant.vouched if partition.grant is not None and partition.grant.clean else None
+    same = seen is not None and partition.origin is not None and partition.origin.leader.epoch == seen[0]
     return seen if same else None
 
 
-def _left_end(one: MirrorPartition) -> int | None:
-    """Where the former owner left the mirror, whatever it read from.
+def _left_end(partition: MirrorPartition) -> int | None:
+    """Return where the previous owner left the mirror, whichever leader it read from.
 
-    Only of a life that has been reported of: a stop while the lease's memory is away lets what was left before stay there.
+    Only if progress of these topics was reported before (``source_seen``): when a mirror is stopped while Redis is away,
+    the lease record keeps what an owner left before the stop.
     """
-    seen = _left(one)
-    return seen[1] if seen is not None and one.assignment.source_seen is not None else None
+    seen = _left(partition)
+    return seen[1] if seen is not None and partition.assignment.source_seen is not None else None
 
 
-def _left(one: MirrorPartition) -> tuple[int, int] | None:
-    return one.grant.seen if one.grant is not None and one.grant.clean else None
+def _left(partition: MirrorPartition) -> tuple[int, int] | None:
+    return partition.grant.seen if partition.grant is not None and partition.grant.clean else None

@@ -1,8 +1,8 @@
-"""Blocking work beside the loop: threads whose results come back as events, and the wake-up that tells the loop.
+"""Runs blocking work in threads and returns the results to the loop as events; an eventfd wakes the loop.
 
-Whatever may wait (names, connecting, TLS, tokens, metadata, reading a log's end) runs here, so that one silent broker never
-stalls the others. Each link has a room of its own, with a few threads: those of a link whose clusters answer nothing are all
-asleep, and those of other links are not.
+Everything that may block (DNS, connecting, TLS, tokens, metadata, reading a log end) runs here, so that a silent broker
+never stalls the others. Each link has a few threads of its own: if the clusters of a link do not respond, all its threads
+are blocked, and those of other links are not.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from linkengine.kafka.connection import Connection
 T = TypeVar("T")
 Event = Callable[[], None]
 
-Guard = Callable[[Event], None]  # runs an event; what it raises concerns one link
+Guard = Callable[[Event], None]  # runs an event and confines what it raises to its link
 
-# of one link, mostly asleep in sockets: a frozen broker may hold two or three of them for some seconds, and connections to
+# per link, mostly blocked in sockets: a frozen broker may hold two or three of them for some seconds, and connections to
 # distant brokers are opened sixteen at a time
 THREADS = 24
 
 
 class Background:
-    """Events on their way to the loop's thread."""
+    """The queue of events for the loop's thread."""
 
     def __init__(self) -> None:
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closed = False
-        self._lock = Lock()  # a closed descriptor's number may soon belong to somebody else
+        self._lock = Lock()  # after closing, the descriptor's number may be reused by another file
 
     def fileno(self) -> int:
-        """Readable when events wait."""
+        """Return the descriptor that is readable while events wait."""
         return self._wake
 
     def post(self, event: Event) -> None:
-        """Hand an event to the loop, from any thread."""
+        """Queue an event for the loop; can be called from any thread."""
         self._events.put(event)
         with self._lock:
             if not self._closed:
                 os.eventfd_write(self._wake, 1)
 
     def run_events(self) -> None:
-        """Run what has arrived; the loop calls it."""
+        """Run the queued events; called by the loop."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._wake)
         while True:
@@ -61,24 +61,25 @@ class Background:
             event()
 
     def close(self) -> None:
-        """Wake nobody any more; what is posted from now on goes nowhere."""
+        """Stop waking the loop; events that are posted from now on are ignored."""
         with self._lock:
             self._closed = True
             os.close(self._wake)
 
 
-class Room:
-    """The threads of one link. Its events run under ``guard``, and not at all once it is closed."""
+class LinkThreads:
+    """The threads of a link. Its events run under ``guard``, and are dropped once it is closed."""
 
     def __init__(self, background: Background, *, guard: Guard) -> None:
         self._background, self._guard = background, guard
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="copy-background")
         self._lock, self._closed = Lock(), False
-        self._opened: set[Connection] = set()  # opened in a thread, not yet taken over by the loop
+        self._opened: set[Connection] = set()  # opened in a thread, not yet handed to the loop
 
     def submit(self, job: Callable[[], T], *, done: Callable[[T], None], failed: Callable[[LinkEngineError], None]) -> None:
-        """Run ``job`` in a thread, then ``done`` or ``failed`` in the loop. Any other error is raised in the loop, under
-        guard.
+        """Run ``job`` in a thread, then ``done`` or ``failed`` in the loop.
+
+        ``failed`` gets a LinkEngineError. Any other error is raised in the loop, under ``guard``.
         """
 
         def run() -> None:
@@ -87,7 +88,7 @@ class Room:
             except LinkEngineError as error:
                 anticipated = error  # the name of an except clause does not outlive it
                 self._post(lambda: failed(anticipated))
-            except BaseException as error:  # noqa: BLE001 - carried over to the loop's thread and raised there
+            except BaseException as error:  # noqa: BLE001 - raised in the loop's thread instead
                 bug = error
                 self._post(lambda: _raise(bug))
             else:
@@ -95,8 +96,8 @@ class Room:
                     self._keep(result)
                 self._post(lambda: done(result), result=result)
 
-        with suppress(RuntimeError):  # closed: nobody waits for it
-            self._threads.submit(copy_context().run, run)  # its log lines name the link, too
+        with suppress(RuntimeError):  # closed: its result is not needed
+            self._threads.submit(copy_context().run, run)  # the context, so that its log lines name the link, too
 
     def close(self) -> None:
         """Stop taking work and close connections that the loop has not taken over; other results are dropped."""

@@ -1,11 +1,12 @@
-"""One data connection to one broker: opened in the background, watched by the loop, opened again after a pause when lost.
+"""A data connection to a broker: opened in the background, watched by the loop, opened again after a loss.
 
-A broker limits how long a connection may be used after it was authenticated (KIP-368): to the token's life with OAUTHBEARER and
-to ``connections.max.reauth.ms`` with every mechanism. It closes a connection that is used longer. Clients of Kafka authenticate
-again on the same connection. This one is replaced: its successor is opened and authenticated at 80 % of the session's life,
-then no request is sent until all responses are there, and then the successor takes its place. So no request is lost, and
-mechanisms of one and of several steps are treated alike. If no successor can be opened before the session ends, the connection
-is lost.
+A broker limits how long a connection may be used after it was authenticated (KIP-368): to the token's life with
+OAUTHBEARER, and to ``connections.max.reauth.ms`` with every mechanism. It closes a connection that is used longer. Kafka's
+own clients authenticate again on the same connection. Here the connection is replaced: its successor is opened and
+authenticated at 80 % of the session's life, then no request is sent until all responses have arrived, and then the
+successor takes its place. So no request is lost, and mechanisms with a single step and with several are treated alike. If no
+successor can be opened before the session ends, the connection is lost. A lost connection is opened again after a growing
+pause.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from linkengine.copyjob.background import Room
+from linkengine.copyjob.background import LinkThreads
 from linkengine.copyjob.buffers import AheadMemory, BufferPool
 from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.poller import GuardedPoller
@@ -32,20 +33,20 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What every part of a link's copy uses."""
+    """The services that every part of a link's copy uses."""
 
-    background: Room
+    background: LinkThreads
     poller: GuardedPoller
     clock: Clock
     tuning: CopyTuning
     pool: BufferPool
-    ahead: AheadMemory  # of the whole worker
+    ahead: AheadMemory  # shared by the whole worker
     bandwidth: Bandwidth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkEvents:
-    """What the owner of a link wants to hear."""
+    """The callbacks of a connection's owner."""
 
     opened: Callable[[Channel], None]
     readable: Callable[[], None]
@@ -55,7 +56,7 @@ class LinkEvents:
 
 
 class BrokerLink:
-    """Keeps one connection open."""
+    """A connection to a broker that is kept open."""
 
     def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: LinkEvents) -> None:
         self.channel: Channel | None = None
@@ -83,24 +84,24 @@ class BrokerLink:
         return self.channel if self._successor is None and now < self._usable_until() else None
 
     def _needed_at(self) -> float:
-        """Return from when on another connection is needed."""
+        """Return when another connection has to be opened (monotonic seconds)."""
         return 0.0 if self.channel is None else self.channel.connection.renew_at
 
     def _usable_until(self) -> float:
         return 0.0 if self.channel is None else self.channel.connection.ends_at
 
     def watch(self, *, read: bool = True) -> None:
-        """Tell the poller what this channel waits for now."""
+        """Register with the poller what the channel waits for now."""
         if self.channel is not None:
             self._reading = read
             self._services.poller.watch(self.channel, self._ready, read=read, write=self.channel.wants_write)
 
     def look(self) -> None:
-        """Read what is there, even if it was not worth being woken for."""
+        """Read what has arrived, even if it is less than the poller wakes the loop for."""
         self._ready(readable=True, writable=False)
 
     def lose(self, error: LinkEngineError) -> None:
-        """Close the connection after an error; everything asked on it has an unknown outcome."""
+        """Close the connection after an error; the outcome of all requests in flight is unknown."""
         if self.channel is None:
             return
         _log.info("connection.lost", broker=self.channel.peer, reason=error.message)
@@ -108,7 +109,7 @@ class BrokerLink:
         self._failed(error)
 
     def close(self) -> None:
-        """Close for good."""
+        """Close the connection permanently."""
         self._closed = True
         self._close_now()
 
@@ -146,7 +147,7 @@ class BrokerLink:
             self._use(successor)
 
     def _not_renewed(self, error: LinkEngineError) -> None:
-        """Keep using the connection after its successor could not be opened, and try again after a pause."""
+        """Retry after a pause when the successor could not be opened; the present connection stays in use."""
         now = self._services.clock.monotonic()
         if self.channel is None or now >= self._usable_until():
             self._close_now()
@@ -162,7 +163,7 @@ class BrokerLink:
         if not self._closed:
             self._events.lost(error)
 
-    def _ready(self, readable: bool, writable: bool) -> None:  # noqa: FBT001 - the poller's order
+    def _ready(self, readable: bool, writable: bool) -> None:  # noqa: FBT001 - the poller calls it so
         try:
             if writable and self.channel is not None:
                 self.channel.flush()

@@ -1,8 +1,15 @@
-"""Receive buffers that are used again and again: a page the kernel has mapped once costs nothing the next time.
+"""Receive buffers that are reused: memory that the kernel has mapped once costs nothing the next time.
 
-A buffer is free when the answer in it has been read, planned and every slice of it sent. All brokers of a link share one pool,
-so that its memory is bounded whatever their number, and the links of a worker share the worker's memory evenly (``share``), so
-that a link whose destination takes nothing holds none of the others' buffers. Must not know what is in the buffers.
+A buffer is free when the response in it has been read and planned and every slice of it was sent. All brokers of a link
+share one pool, so that its memory is bounded whatever their number. The links of a worker divide the worker's memory
+evenly (``share``), so that a link with a slow destination does not hold the buffers of the others. Does not depend on what
+is in the buffers.
+
+| memory of a worker | limit | used for |
+|---|---|---|
+| pool | ``BUDGET``, divided by links | responses of fetch sessions |
+| loose memory | ``LOOSE_BUDGET``, divided by links | merged batches, copies made for a slow destination |
+| ahead memory | ``AHEAD_BUDGET`` + ``AHEAD_RESERVE``, divided by distant brokers | responses of extra connections |
 """
 
 from __future__ import annotations
@@ -11,20 +18,20 @@ import mmap
 from collections.abc import Callable
 from contextlib import suppress
 
-BUDGET = 40 << 20  # of one worker; a single answer may be larger (messages up to 100 MB), it is then its link's only one
-LOOSE_BUDGET = 32 << 20  # of merged batches, and of copies made because a slow destination holds the buffers
-BESIDE_AHEAD, LOOSE_BESIDE_AHEAD = 12 << 20, 8 << 20  # what they shrink to while the memory for reading ahead is in use
-LEAST_BUDGET = 3 << 20  # of one link, however many there are: one answer that is written while another one is read
-AHEAD_BUDGET = 56 << 20  # of one worker, for answers that were read ahead and wait for their turn
-AHEAD_RESERVE = 8 << 20  # beyond it, for answers that are planned next: without them nothing would become free
+BUDGET = 40 << 20  # per worker; a larger response (messages up to 100 MB) gets a buffer if its link uses no other
+LOOSE_BUDGET = 32 << 20  # for merged batches, and for copies that free the buffers a slow destination holds
+BESIDE_AHEAD, LOOSE_BESIDE_AHEAD = 12 << 20, 8 << 20  # the same while ahead memory is in use
+LEAST_BUDGET = 3 << 20  # per link, whatever their number: a response is written while another is read
+AHEAD_BUDGET = 56 << 20  # per worker, for responses that were read ahead and wait until the preceding ones are planned
+AHEAD_RESERVE = 8 << 20  # beyond it, for the responses that are planned next: without them nothing would become free
 AHEAD_UNIT = 880 << 10
-MOST_SHARES = 16  # of the memory for reading ahead; each is large enough for some pieces
+MOST_SHARES = 16  # of the ahead memory; each is large enough for some responses
 SMALLEST = 1 << 20
-HUGE_PAGE = 2 << 20  # of the kernel; larger buffers are multiples of it
+HUGE_PAGE = 2 << 20  # size of the kernel's huge pages; larger buffers are multiples of it
 
 
 class Buffer:
-    """One receive buffer and how many chunks still point into it."""
+    """One receive buffer, and how many chunks point into it."""
 
     __slots__ = ("data", "on_free", "users")
 
@@ -34,52 +41,57 @@ class Buffer:
         self.on_free = on_free
 
     def view(self, size: int) -> memoryview:
-        """Answer the first ``size`` bytes."""
+        """Return the first ``size`` bytes."""
         return memoryview(self.data)[:size]
 
     def release(self) -> None:
-        """One chunk less points here."""
+        """Count a chunk less; a buffer without chunks is free."""
         self.users -= 1
         if self.users == 0 and self.on_free is not None:
             self.on_free()
 
 
 class BufferPool:
-    """The buffers of one link: a few are enough unless a destination is slow, ``budget`` bounds their bytes."""
+    """The buffers of a link: a few suffice unless its destination is slow; ``budget`` bounds their bytes."""
 
     def __init__(self, *, budget: int = BUDGET, smallest: int = SMALLEST) -> None:
         self._budget, self._smallest = budget, smallest
         self._loose_budget = LOOSE_BUDGET
         self._buffers: list[Buffer] = []
         self._loose = 0
-        self._expected = 0  # bytes of a giant that waits until no buffer is in use
+        self._expected = 0  # size of an oversized response that waits until no buffer is in use; 0: none waits
 
     def share(self, links: int, *, beside_ahead: bool = False) -> None:
-        """Be one of so many; what is in use beyond the share is not taken again. ``beside_ahead``: a source is read ahead."""
+        """Limit the pool to its part of the worker's memory, which ``links`` pools divide.
+
+        Buffers in use beyond the new limit stay valid. ``beside_ahead``: some source broker is read ahead, which takes
+        memory as well.
+        """
         budget, loose = (BESIDE_AHEAD, LOOSE_BESIDE_AHEAD) if beside_ahead else (BUDGET, LOOSE_BUDGET)
         self._budget = max(LEAST_BUDGET, budget // max(1, links))
         self._loose_budget = max(LEAST_BUDGET, loose // max(1, links))
-        self._make_room(0)
+        self._drop_free(0)
 
     @property
     def size(self) -> int:
         """Bytes of all buffers."""
-        return sum(len(one.data) for one in self._buffers)
+        return sum(len(buffer.data) for buffer in self._buffers)
 
     def take(self, size: int) -> Buffer | None:
-        """Answer a buffer for ``size`` bytes, counted as used once; None while those in use leave no room for it.
+        """Return a buffer for ``size`` bytes, counted as used once; None if those in use leave no memory for it.
 
-        A giant has the next turn once it was refused: others, however small, would always be there before it.
+        An oversized response that was refused comes next: until then all smaller requests are refused, since they would
+        always find memory first.
         """
         if size < self._expected:
             return None
-        if size <= self._budget:  # a giant's buffer is not kept for ordinary answers
-            self._buffers = [one for one in self._buffers if one.users or len(one.data) <= self._budget]
-        fitting = [one for one in self._buffers if one.users == 0 and len(one.data) >= size]
-        found = min(fitting, key=lambda one: len(one.data), default=None)
+        if size <= self._budget:  # the buffer of an oversized response is not kept for ordinary ones
+            self._buffers = [buffer for buffer in self._buffers if buffer.users or len(buffer.data) <= self._budget]
+        fitting = [buffer for buffer in self._buffers if buffer.users == 0 and len(buffer.data) >= size]
+        found = min(fitting, key=lambda buffer: len(buffer.data), default=None)
         if found is None:
             wanted = self._rounded(size) if size <= self._budget else size
-            self._make_room(wanted)
+            self._drop_free(wanted)
             if self._buffers and self.size + wanted > self._budget:
                 self._expected = size if size > self._budget else 0
                 return None
@@ -89,49 +101,49 @@ class BufferPool:
         return found
 
     def expect_none(self) -> None:
-        """Let others go on: whoever waited for a giant may have lost its connection, and asks again if not."""
+        """Stop reserving the pool for an oversized response, whose connection may be lost; ``take`` reserves it again."""
         self._expected = 0
 
     def loose(self, size: int) -> Buffer | None:
-        """Answer a stand-in, used once, for ``size`` bytes of memory of their own; None where there is too much already."""
+        """Return a placeholder, used once, for ``size`` bytes outside the pool; None if that exceeds the limit."""
         if self._loose + size > self._loose_budget:
             return None
         self._loose += size
-        stand_in = Buffer(on_free=lambda: self._tied(size))
+        stand_in = Buffer(on_free=lambda: self._loose_freed(size))
         stand_in.users = 1
         return stand_in
 
-    def _tied(self, size: int) -> None:
+    def _loose_freed(self, size: int) -> None:
         self._loose -= size
 
     def _rounded(self, size: int) -> int:
         return self._smallest if size <= self._smallest else -(-size // HUGE_PAGE) * HUGE_PAGE
 
-    def _make_room(self, wanted: int) -> None:
-        """Let go of free buffers, smallest first, until there is room for another size."""
-        for one in sorted(self._buffers, key=lambda one: len(one.data)):
+    def _drop_free(self, wanted: int) -> None:
+        """Drop free buffers, smallest first, until ``wanted`` more bytes fit."""
+        for buffer in sorted(self._buffers, key=lambda buffer: len(buffer.data)):
             if self.size + wanted <= self._budget:
                 return
-            if one.users == 0:
-                self._buffers.remove(one)
+            if buffer.users == 0:
+                self._buffers.remove(buffer)
 
 
 def in_units(size: int) -> int:
-    """Return how much memory an answer of this size takes."""
+    """Return how much memory a response of this size takes: a multiple of AHEAD_UNIT."""
     return -(-size // AHEAD_UNIT) * AHEAD_UNIT
 
 
 class AheadMemory:
-    """The receive buffers for reading ahead, of one worker. The source brokers that are read ahead have equal shares.
+    """The receive buffers of a worker for reading ahead. The source brokers that are read ahead have equal shares.
 
-    The sum never exceeds ``AHEAD_BUDGET + AHEAD_RESERVE``, also while shares become smaller: a share that uses more than its
-    size gets nothing until it is below it (``AheadShare.exceeded``).
+    The sum never exceeds ``AHEAD_BUDGET + AHEAD_RESERVE``, also when shares become smaller: a share that uses more than
+    its limit gets nothing until it is below it (``AheadShare.exceeded``).
     """
 
     def __init__(
         self, *, budget: int = AHEAD_BUDGET, reserve: int = AHEAD_RESERVE, changed: Callable[[], None] = lambda: None
     ) -> None:
-        """``changed`` is called when the memory begins to be used, and when it is not used any more."""
+        """Create the memory without shares; ``changed`` is called when the first is opened and the last is closed."""
         self._budget, self._reserve, self._changed = budget, reserve, changed
         self._free: list[Buffer] = []  # each of ``AHEAD_UNIT`` bytes
         self._shares: list[AheadShare] = []
@@ -148,7 +160,7 @@ class AheadMemory:
         return bool(self._shares)
 
     def open(self) -> AheadShare | None:
-        """Return a new share; None while there are as many as the memory is enough for."""
+        """Return a new share; None if there are already as many as the memory suffices for."""
         if len(self._shares) >= MOST_SHARES:
             return None
         share = AheadShare(self)
@@ -158,18 +170,18 @@ class AheadMemory:
         return share
 
     def close(self, share: AheadShare) -> None:
-        """Divide the memory by one share less. Buffers in use stay valid."""
+        """Remove a share and divide the memory by the others. Buffers in use stay valid."""
         self._shares.remove(share)
         if not self._shares:
             self._free.clear()
             self._changed()
 
     def limit(self, *, head: bool) -> int:
-        """Return the size of one share, for ``head`` with the reserve."""
+        """Return the limit of each share in bytes; ``head``: including the reserve."""
         return (self._budget + (self._reserve if head else 0)) // max(1, len(self._shares))
 
     def take(self, size: int, share: AheadShare, *, head: bool) -> Buffer | None:
-        """Return a buffer, counted as used once; None while the share or the sum leaves no room for it."""
+        """Return a buffer, counted as used once; None if the share or the sum leaves no memory for it."""
         wanted = in_units(size)
         most = self._budget + (self._reserve if head else 0)
         if share.used and share.used + wanted > self.limit(head=head):
@@ -196,7 +208,7 @@ class AheadMemory:
 
 
 class AheadShare:
-    """The part of the memory for reading ahead that one source broker may use."""
+    """The part of the ahead memory that a source broker may use."""
 
     __slots__ = ("_memory", "used")
 
@@ -206,29 +218,29 @@ class AheadShare:
 
     @property
     def limit(self) -> int:
-        """How many bytes may be used now, without the reserve."""
+        """Bytes that may be used now, without the reserve."""
         return self._memory.limit(head=False)
 
     def admits(self, size: int, *, promised: int, head: bool) -> bool:
-        """Return whether an answer of this size will find memory behind ``promised`` bytes that were asked for before."""
+        """Return whether a response of this size will find memory after ``promised`` bytes of earlier requests."""
         return self.used + promised + in_units(size) <= self._memory.limit(head=head)
 
     @property
     def exceeded(self) -> bool:
-        """Whether more is used than may be: the memory was divided by more shares since."""
+        """Whether more is used than allowed: the memory has been divided by more shares since."""
         return self.used > self._memory.limit(head=True)
 
     def take(self, size: int, *, head: bool) -> Buffer | None:
-        """Return a buffer, counted as used once, or None; ``head``: for an answer that is planned next."""
+        """Return a buffer, counted as used once, or None; ``head``: for a response that is planned next."""
         return self._memory.take(size, self, head=head)
 
     def close(self) -> None:
-        """Return the share. Buffers in use stay valid."""
+        """Return the share to the worker. Buffers in use stay valid."""
         self._memory.close(self)
 
 
 def _memory(size: int) -> mmap.mmap:
-    """Answer memory in huge pages, where the kernel has any. Unlike a bytearray it takes none where nothing was written yet."""
+    """Return memory in huge pages if the kernel has any. Unlike a bytearray, unwritten pages take no memory."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):
         memory.madvise(mmap.MADV_HUGEPAGE)

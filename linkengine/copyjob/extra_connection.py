@@ -1,8 +1,8 @@
-"""An extra connection to a source broker: Fetch requests outside fetch sessions, several outstanding, answered in their order.
+"""An extra connection to a source broker for Fetch requests without a fetch session, several of them in flight.
 
-The fetch session of a source broker has a connection of its own (``intake``). Extra connections exist for distant brokers only
-(``read_ahead``, ``staggered_polls``). Requests without a session (KIP-227) take no slot of
-``max.incremental.fetch.session.cache.slots`` at the broker.
+Responses arrive in the order of the requests. The fetch session of a source broker has a connection of its own
+(``intake``). Extra connections exist for distant brokers only (``read_ahead``, ``staggered_polls``). Requests without a
+session (KIP-227) take no slot of ``max.incremental.fetch.session.cache.slots`` at the broker.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from linkengine.kafka.fetch import (
 )
 from linkengine.kafka.wire import MalformedAnswerError
 
-SILENT_S = 10.0  # beyond the long poll: a connection on which nothing arrives for so long is closed
-STARVED_S = 5.0  # a connection whose answer finds no buffer for so long is closed; what it brings is asked for again later
+SILENT_S = 10.0  # beyond the long poll: a connection on which nothing arrives for this long is closed
+STARVED_S = 5.0  # a connection whose response finds no buffer for this long is closed; its records are fetched again later
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class _Outstanding(NamedTuple, Generic[T]):
 
 
 class Received(NamedTuple):
-    """An answer, the buffer it lies in, and when the broker began to send it, by this machine's clock."""
+    """A response, the buffer it lies in, and when the broker began to send it, by this machine's clock."""
 
     answer: FetchAnswer
     buffer: Buffer
@@ -54,19 +54,19 @@ class Received(NamedTuple):
 
 
 class Owner(Protocol[T]):
-    """Who opens extra connections. A subject is what a request was sent for."""
+    """The owner of extra connections. A subject is what a request was sent for."""
 
     def allocate(self, size: int, subject: T) -> Buffer | None:
-        """Return a buffer for an answer, counted as used once; None while there is none."""
+        """Return a buffer for a response, counted as used once; None if there is none."""
 
     def received(self, connection: ExtraConnection[T], subject: T, received: Received, now: float) -> None:
-        """Use an answer. The buffer is released afterwards, unless it was counted as used once more."""
+        """Use a response. The buffer is released afterwards, unless it was counted as used once more."""
 
     def near(self) -> None:
-        """The broker turned out to be near: close all extra connections."""
+        """Close all extra connections: the broker turned out to be near."""
 
     def lost(self, connection: ExtraConnection[T], unanswered: Sequence[T]) -> None:
-        """Forget a connection that was lost, or could not be opened."""
+        """Forget a connection that was lost or could not be opened."""
 
 
 class ExtraConnection(Generic[T]):
@@ -96,12 +96,12 @@ class ExtraConnection(Generic[T]):
 
     @property
     def filling(self) -> bool:
-        """Whether the answer to the first outstanding request has a buffer."""
+        """Whether the response to the first outstanding request has a buffer."""
         return self._filling is not None
 
     @property
     def outstanding(self) -> int:
-        """How many requests are not answered yet."""
+        """Number of requests without a response."""
         return len(self._outstanding)
 
     def ask(
@@ -113,7 +113,7 @@ class ExtraConnection(Generic[T]):
         subject: T,
         now: float,
     ) -> None:
-        """Send a Fetch."""
+        """Send a Fetch request."""
         channel = self._link.channel
         assert channel is not None
         if not self._outstanding:
@@ -130,23 +130,27 @@ class ExtraConnection(Generic[T]):
         self._link.watch()
 
     def check(self, now: float) -> None:
-        """Close the connection if it is silent or no buffer is found for its answer; continue where one has become free."""
+        """Close the connection if it is silent or finds no buffer for a response; continue if a buffer has become free."""
         frames = self._frames
         if frames is None:
             return
         if frames.starved:
             self._moved_at = now
             if self._starved_since is not None and now > self._starved_since + STARVED_S:
-                self._link.lose(LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No memory was free for an answer. Retrying."))
+                self._link.lose(
+                    LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No memory was free for a response of a source broker. Retrying.")
+                )
             else:
                 self._link.look()
         elif frames.received != self._received:
             self._received, self._moved_at = frames.received, now
         elif self._outstanding and now > self._moved_at + self._outstanding[0].wait_s + SILENT_S:
-            self._link.lose(LinkEngineError(ErrorCode.TIMEOUT_ERROR, "A source broker is silent. It may be frozen. Retrying."))
+            self._link.lose(
+                LinkEngineError(ErrorCode.TIMEOUT_ERROR, "A source broker does not respond. It may be frozen. Retrying.")
+            )
 
     def close(self) -> None:
-        """Close the socket. Outstanding requests are not answered."""
+        """Close the socket; outstanding requests are dropped."""
         self._link.close()
         self._reset()
         self._outstanding.clear()
@@ -167,13 +171,13 @@ class ExtraConnection(Generic[T]):
 
     def _on_readable(self) -> None:
         while self._frames is not None and (frame := self._frames.read()) is not None:
-            self._on_answer(*frame)
+            self._on_response(*frame)
         starved = self._frames is not None and self._frames.starved
         if starved and self._link.channel is not None:
             self._link.channel.check_open()
         self._link.watch(read=not starved)
 
-    def _on_answer(self, correlation: int, body: memoryview) -> None:
+    def _on_response(self, correlation: int, body: memoryview) -> None:
         request = self._outstanding.popleft()
         buffer, self._filling = self._filling, None
         now = self._moved_at = self._services.clock.monotonic()
@@ -183,7 +187,7 @@ class ExtraConnection(Generic[T]):
                 raise self._malformed()
             answer = decode_fetch(body, version=request.version)
             if answer.error:
-                raise BrokerError(answer.error, "A source broker refuses to be read")
+                raise BrokerError(answer.error, "A source broker refused a Fetch request")
             heard_ms = self._services.clock.now_ms() - int((now - self._began_at) * 1000)
             self._owner.received(self, request.subject, Received(answer, buffer, len(body), heard_ms), now)
         finally:
@@ -205,4 +209,4 @@ class ExtraConnection(Generic[T]):
 
 
 def _nothing() -> None:
-    """Requests are small: none waits for the socket to take more."""
+    """Do nothing: Fetch requests are small and never wait for space in the socket."""

@@ -1,11 +1,19 @@
-"""Shuts every late writer of ours out of mirror partitions, for promote and failover, and tells where the mirrors ended.
+"""Fences mirror partitions for promote and failover: stale copy workers can no longer write, and the mirrored ends are known.
 
-The fence is one marker per partition with a higher producer epoch and a higher coordinator epoch: brokers refuse data (47) and
-markers (47, 52) of every earlier owner from then on. Fills are ABORT markers and the fence is a COMMIT marker, so a fence that
-was written before (the answer was lost, the caller crashed) is recognised as long as it is the last batch; producers are let in
-only after the ends were recorded. Within one call it is recognised wherever it stands: where nobody can be kept out, others may
-write on all the time. Where transactions fill gaps, an empty one that commits is the fence, and its coordinator refuses what
-an earlier owner still wants to do. Blocking.
+The fence is a marker with a higher producer epoch and a higher coordinator epoch. From then on brokers refuse data (error
+47, INVALID_PRODUCER_EPOCH) and markers (47, and 52, TRANSACTION_COORDINATOR_FENCED) of every earlier owner. It is the only
+marker that commits:
+
+| marker | written as |
+|---|---|
+| filler of a gap | ABORT |
+| claim of a topic that becomes a mirror (``adopt``) | ABORT |
+| fence of a stop | COMMIT |
+
+A fence whose response was lost, or whose caller crashed, is therefore recognized as long as it is the last batch of the
+log; producers are admitted only after the ends were recorded. Within a call it is recognized wherever it lies: if writes
+cannot be denied (a destination without an authorizer), other producers may write at any time. If gaps are filled by
+transactions, the fence is an empty transaction that commits, and its coordinator refuses the earlier owners. Blocking.
 """
 
 from __future__ import annotations
@@ -34,7 +42,7 @@ from linkengine.kafka.markers import VERSION
 from linkengine.kafka.reading import FEW_BYTES, read_batches
 from linkengine.kafka.transactions import EmptyTransactions
 
-PATIENCE_S = 60.0  # for leaders to be there and for followers to take the marker; then the caller retries
+PATIENCE_S = 60.0  # to wait for leaders, and for followers to replicate the marker; then the caller retries
 PAUSE_S = 0.2
 MARKER_TIMEOUT_S = 30.0
 
@@ -47,19 +55,20 @@ def fence_partitions(
     already_fenced_ends: dict[int, int] | None = None,
     epochs: dict[int, int] | None = None,
 ) -> dict[int, int]:
-    """Fence the partitions and answer, by partition, the mirrored end: the offset after the last mirrored one.
+    """Fence the partitions and return the mirrored ends by partition: the offset after the last mirrored one.
 
-    Safe to repeat until producers are let in; pass ``already_fenced_ends`` where ends were recorded, they are answered as they
-    are. Raises LinkEngineError when a partition cannot be fenced within PATIENCE_S; those that could stay fenced, and their
-    ends are in ``already_fenced_ends`` by then. ``epochs`` is given the leader epochs under which this call saw its fences.
+    Safe to repeat until producers are admitted; pass recorded ends as ``already_fenced_ends``, they are returned
+    unchanged. Raises LinkEngineError if a partition cannot be fenced within PATIENCE_S; the others stay fenced, and their
+    ends have been added to ``already_fenced_ends``. ``epochs`` receives the leader epochs under which this call read its
+    fences.
     """
     ends = {} if already_fenced_ends is None else already_fenced_ends
     cluster = Cluster(address)
     fencing = _Fencing(cluster, generation=generation, ends=ends, epochs={} if epochs is None else epochs)
     deadline = time.monotonic() + PATIENCE_S
     try:
-        for tries in count(1):  # ``fencemany`` may have tried once
-            missing = [one for one in assignments if one.partition not in ends]
+        for tries in count(1):  # from 1: ``fencemany`` may have tried once
+            missing = [assignment for assignment in assignments if assignment.partition not in ends]
             if not missing:
                 break
             failure = fencing.round(missing, tries=tries)
@@ -74,128 +83,141 @@ def fence_partitions(
 
 
 class _Fencing:
-    """The fences of one call, and from where on each is looked for."""
+    """The fences of a call, and from which offset each is searched for."""
 
     def __init__(self, cluster: Cluster, *, generation: int, ends: dict[int, int], epochs: dict[int, int]) -> None:
-        """``ends`` and ``epochs`` are added to."""
+        """Create the state of a call that adds its results to ``ends`` and ``epochs``."""
         self._cluster, self._generation, self._ends, self._epochs = cluster, generation, ends, epochs
-        self._from: dict[int, int] = {}  # by partition that was tried: no fence of this call stands below
+        self._search_from: dict[int, int] = {}  # by partition that was tried: no fence of this call lies below this offset
 
     def round(self, missing: Sequence[PartitionAssignment], *, tries: int) -> LinkEngineError | None:
-        """Take each partition one step further: recognise its fence, or write it. Answer the last error."""
+        """Try each partition once: find its fence, or write it. Return the last error."""
         failure: LinkEngineError | None = None
         try:
             _finish_begun(self._cluster, missing)
-            # one reading: it is the fence that ends the mirror, and what comes before it meanwhile is below it
-            tails = read_tails(self._cluster, [TailQuery(assignment=one, clean=False, once=True) for one in missing])
+            # a single reading is enough: the fence ends the mirror, and whatever is appended before it is below it
+            tails = read_tails(
+                self._cluster, [TailQuery(assignment=assignment, clean=False, once=True) for assignment in missing]
+            )
         except LinkEngineError as error:
             return error
-        for one in missing:
-            tail = tails[one.key]
+        for assignment in missing:
+            tail = tails[assignment.key]
             try:
                 if isinstance(tail, LinkEngineError):
                     raise tail
-                self._ends[one.partition] = self._fenced_end(one, tail, tries=tries)
-                self._epochs[one.partition] = tail.leader.epoch
+                self._ends[assignment.partition] = self._fenced_end(assignment, tail, tries=tries)
+                self._epochs[assignment.partition] = tail.leader.epoch
             except LinkEngineError as error:
                 failure = error
         return failure
 
-    def _fenced_end(self, one: PartitionAssignment, tail: Tail, *, tries: int) -> int:
-        end = self._search(one, tail) if one.partition in self._from else _last_fence(self._cluster, one, tail)
+    def _fenced_end(self, assignment: PartitionAssignment, tail: Tail, *, tries: int) -> int:
+        end = (
+            self._search(assignment, tail)
+            if assignment.partition in self._search_from
+            else _last_fence(self._cluster, assignment, tail)
+        )
         if end is None:
-            self._from[one.partition] = min(self._from.get(one.partition, tail.end), tail.end)  # leaders may lose their end
-            write_marker(self._cluster, one, tail, generation=self._generation, commit=True, tries=tries)
-            end = self._search(one, tail)
+            # an unclean leader election may shorten the log
+            self._search_from[assignment.partition] = min(self._search_from.get(assignment.partition, tail.end), tail.end)
+            write_marker(self._cluster, assignment, tail, generation=self._generation, commit=True, tries=tries)
+            end = self._search(assignment, tail)
         if end is None:
-            raise UnreplicatedError(one.mirror_topic, one.partition)
+            raise UnreplicatedError(assignment.mirror_topic, assignment.partition)
         return end
 
-    def _search(self, one: PartitionAssignment, tail: Tail) -> int | None:
-        """Answer where the first fence since our first try stands, whatever was written behind it meanwhile."""
-        end = start = self._from[one.partition]
-        place = (one.mirror_topic, tail.topic_id, one.partition)
+    def _search(self, assignment: PartitionAssignment, tail: Tail) -> int | None:
+        """Return the offset of this call's first fence, even if other records follow it; None if there is none."""
+        end = start = self._search_from[assignment.partition]
+        place = (assignment.mirror_topic, tail.topic_id, assignment.partition)
         with closing(batches_in(self._cluster, tail.leader, topic=place, offsets=(start, None))) as batches:
             for view, batch in batches:
                 if view.producer_id == tail.producer_id and is_commit(view, batch):
                     return view.base_offset
                 end = view.next_offset
-        self._from[one.partition] = end
+        self._search_from[assignment.partition] = end
         return None
 
 
 def _finish_begun(cluster: Cluster, missing: Sequence[PartitionAssignment]) -> None:
-    """Where transactions fill gaps: commit a fence that an earlier attempt has begun and not ended.
+    """Commit a fence that an earlier attempt has begun as a transaction and not ended.
 
-    Its marker comes to the end of the mirror in any case. Aborted, as the next step would do, it counts as mirrored.
-    A fence is known by its epoch, which the partition's leader has not seen yet; so its marker shuts everybody else out.
+    Its marker is appended to the mirror in any case. If it were aborted, as the next step would do, it would count as
+    mirrored. A fence is recognized by its epoch, which the partition's leader has not seen yet; so its marker fences all
+    earlier owners.
     """
-    for one in missing:
-        transactions = EmptyTransactions(cluster, one.transactional_id)
-        begun = transactions.open_in(topic=one.mirror_topic, partition=one.partition) if one.transactional_id else None
+    for assignment in missing:
+        transactions = EmptyTransactions(cluster, assignment.transactional_id)
+        begun = (
+            transactions.open_in(topic=assignment.mirror_topic, partition=assignment.partition)
+            if assignment.transactional_id
+            else None
+        )
         if begun is None:
             continue
-        tail = read_tails(cluster, [TailQuery(assignment=one, clean=True, transactions=begun)])[one.key]
+        tail = read_tails(cluster, [TailQuery(assignment=assignment, clean=True, transactions=begun)])[assignment.key]
         if isinstance(tail, Tail) and begun.epoch > tail.producer.epoch:
             transactions.commit(begun)
 
 
-def _last_fence(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> int | None:
-    """Answer where the fence begins that a mirror ends with, None where it ends with something else.
+def _last_fence(cluster: Cluster, assignment: PartitionAssignment, tail: Tail) -> int | None:
+    """Return the offset of the fence at the mirror's end, None if the mirror ends with something else.
 
-    A fence is a COMMIT marker of our producer. Where answers were lost there may be more than one in a row.
+    A fence is a COMMIT marker of the mirror's producer. If responses were lost there may be several in a row; the first
+    counts.
     """
     if tail.producer.epoch < 0:
         return None
-    fence, end = (tail.producer_id, ControlType.COMMIT), tail.end
-    while last_marker(cluster, one, replace(tail, end=end)) == fence:
+    commit_marker, end = (tail.producer_id, ControlType.COMMIT), tail.end
+    while last_marker(cluster, assignment, replace(tail, end=end)) == commit_marker:
         end -= 1
     return end if end < tail.end else None
 
 
-def last_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> tuple[int, ControlType] | None:
-    """Answer (producer id, type) of the marker a mirror ends with, None where it ends with records or is empty."""
+def last_marker(cluster: Cluster, assignment: PartitionAssignment, tail: Tail) -> tuple[int, ControlType] | None:
+    """Return (producer id, type) of the marker at a mirror's end, None if it ends with records or is empty."""
     if tail.end == tail.start:
         return None
     connection = cluster.open(tail.leader.broker)
     try:
-        place = (one.mirror_topic, tail.topic_id, one.partition)
+        place = (assignment.mirror_topic, tail.topic_id, assignment.partition)
         error, records = read_batches(
             connection, topic=place, leader_epoch=tail.leader.epoch, offset=tail.end - 1, max_bytes=FEW_BYTES
         )
     finally:
         connection.close()
     if error:
-        raise BrokerError(error, f"The end of mirror {one.mirror_topic}-{one.partition} cannot be read")
-    found = [(at, view) for at, view in iter_batches(records) if view.next_offset == tail.end]
-    if not found:
-        raise UnreplicatedError(one.mirror_topic, one.partition)
-    at, view = found[0]
-    return (view.producer_id, control_type(view, records[at : at + view.size])) if view.is_control else None
+        raise BrokerError(error, f"The end of mirror {assignment.mirror_topic}-{assignment.partition} cannot be read")
+    last = [(position, view) for position, view in iter_batches(records) if view.next_offset == tail.end]
+    if not last:
+        raise UnreplicatedError(assignment.mirror_topic, assignment.partition)
+    position, view = last[0]
+    return (view.producer_id, control_type(view, records[position : position + view.size])) if view.is_control else None
 
 
-def read_marker_error(answer: Any) -> int:
-    """Return the error of the one marker of a WriteTxnMarkers response."""
-    code: int = answer.markers[0].topics[0].partitions[0].error_code
+def read_marker_error(response: Any) -> int:
+    """Return the error code of the only marker of a WriteTxnMarkers response."""
+    code: int = response.markers[0].topics[0].partitions[0].error_code
     return code
 
 
 def write_marker(
-    cluster: Cluster, one: PartitionAssignment, tail: Tail, *, generation: int, commit: bool, tries: int = 0
+    cluster: Cluster, assignment: PartitionAssignment, tail: Tail, *, generation: int, commit: bool, tries: int = 0
 ) -> None:
-    """Append one marker with a higher epoch and coordinator epoch than any before it; a COMMIT closes the mirror.
+    """Append a marker with a higher producer and coordinator epoch than any before it; COMMIT closes the mirror.
 
-    ``tries`` is how often this was tried before with the same ``tail``.
+    ``tries`` is the number of earlier attempts with the same ``tail``.
     """
     if tail.transactions is not None:
-        transactions = EmptyTransactions(cluster, one.transactional_id)
-        transactions.mark(tail.transactions, topic=one.mirror_topic, partition=one.partition, commit=commit)
+        transactions = EmptyTransactions(cluster, assignment.transactional_id)
+        transactions.mark(tail.transactions, topic=assignment.mirror_topic, partition=assignment.partition, commit=commit)
         return
     epoch, coordinator_epoch = epochs_above(tail.producer, generation=generation, closes=commit, tries=tries)
     marker = WriteTxnMarkersRequest.WritableTxnMarker
-    topic = marker.WritableTxnMarkerTopic(name=one.mirror_topic, partition_indexes=[one.partition])
+    topic = marker.WritableTxnMarkerTopic(name=assignment.mirror_topic, partition_indexes=[assignment.partition])
     wanted = marker(
-        producer_id=one.producer_id,
+        producer_id=assignment.producer_id,
         producer_epoch=epoch,
         transaction_result=commit,
         topics=[topic],
@@ -214,4 +236,4 @@ def write_marker(
         repeatable=False,
     )
     if error:
-        raise BrokerError(error, f"Mirror {one.mirror_topic}-{one.partition} cannot be marked")
+        raise BrokerError(error, f"The marker of mirror {assignment.mirror_topic}-{assignment.partition} was refused")

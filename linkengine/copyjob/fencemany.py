@@ -1,8 +1,8 @@
-"""Fences many mirror partitions at once: a few requests per broker, however many there are.
+"""Fences many mirror partitions at once: a few requests per broker, whatever the number of partitions.
 
-The same fence as ``fence``, for mirrors nobody has tried to fence before. Each is proven by a second reading: the log is longer
-by exactly our marker, whose epochs the leader remembers, and the high watermark covers it. Whatever does not look like that is
-left to ``fence``, which reads the log. Blocking.
+The same fence as ``fence``, for mirrors that were not fenced before. Each is confirmed by a second reading: the log is
+longer by exactly the fence, the leader remembers its epochs, and the high watermark covers it. Any partition that is not
+confirmed is left to ``fence``, which reads the log itself. Blocking.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from linkengine.kafka.markers import VERSION
 from linkengine.kafka.offsets import LATEST, list_offsets
 
 PER_REQUEST = 500
-LOOKS = 10  # for the proof
+READINGS = 10  # readings to confirm the fences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fence:
     assignment: PartitionAssignment
-    tail: Tail  # before
+    tail: Tail  # as read before the fence was written
     epoch: int
     coordinator_epoch: int
 
@@ -42,10 +42,10 @@ class _Fence:
 def fence_many(
     address: ClusterAddress, assignments: Sequence[PartitionAssignment], *, generations: Mapping[str, int]
 ) -> dict[str, tuple[int, int]]:
-    """Fence the partitions and answer the mirrored ends, by key, of those that are proven; the others are left out.
+    """Fence the partitions and return (mirrored end, leader epoch) by key of those that are confirmed.
 
-    With each end comes the leader epoch under which its fence was seen. ``generations`` is by key. Never raises for one
-    partition; raises LinkEngineError where the cluster does not answer at all.
+    The others are left out. The leader epoch is the one under which the fence was read. ``generations`` is by key. Never
+    raises for a single partition; raises LinkEngineError if the cluster does not respond at all.
     """
     cluster = Cluster(address)
     try:
@@ -53,42 +53,44 @@ def fence_many(
         for broker, group in _by_broker(wanted).items():
             for first in range(0, len(group), PER_REQUEST):
                 _write(cluster, broker, group[first : first + PER_REQUEST])
-        return _proven_in_time(cluster, wanted)
+        return _confirm_patiently(cluster, wanted)
     finally:
         cluster.close()
 
 
 def _planned(cluster: Cluster, assignments: Sequence[PartitionAssignment], generations: Mapping[str, int]) -> Iterable[_Fence]:
-    tails = read_tails(cluster, [TailQuery(assignment=one, clean=True) for one in assignments])
-    for one in assignments:
-        tail = tails[one.key]
+    tails = read_tails(cluster, [TailQuery(assignment=assignment, clean=True) for assignment in assignments])
+    for assignment in assignments:
+        tail = tails[assignment.key]
         if isinstance(tail, LinkEngineError):
             continue
-        epoch, coordinator_epoch = epochs_above(tail.producer, generation=generations[one.key], closes=True)
-        yield _Fence(assignment=one, tail=tail, epoch=epoch, coordinator_epoch=coordinator_epoch)
+        epoch, coordinator_epoch = epochs_above(tail.producer, generation=generations[assignment.key], closes=True)
+        yield _Fence(assignment=assignment, tail=tail, epoch=epoch, coordinator_epoch=coordinator_epoch)
 
 
 def _by_broker(fences: Iterable[_Fence]) -> dict[int, list[_Fence]]:
     groups: dict[int, list[_Fence]] = defaultdict(list)
-    for one in fences:
-        groups[one.tail.leader.broker].append(one)
+    for fence in fences:
+        groups[fence.tail.leader.broker].append(fence)
     return groups
 
 
 def _write(cluster: Cluster, broker: int, fences: Sequence[_Fence]) -> None:
-    """Send the markers; what became of each is read from the logs afterwards."""
+    """Send the markers; which of them were written is read from the logs afterwards."""
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     markers = [
         marker(
-            producer_id=one.assignment.producer_id,
-            producer_epoch=one.epoch,
+            producer_id=fence.assignment.producer_id,
+            producer_epoch=fence.epoch,
             transaction_result=True,
             topics=[
-                marker.WritableTxnMarkerTopic(name=one.assignment.mirror_topic, partition_indexes=[one.assignment.partition])
+                marker.WritableTxnMarkerTopic(
+                    name=fence.assignment.mirror_topic, partition_indexes=[fence.assignment.partition]
+                )
             ],
-            coordinator_epoch=one.coordinator_epoch,
+            coordinator_epoch=fence.coordinator_epoch,
         )
-        for one in fences
+        for fence in fences
     ]
 
     def build(_: Connection) -> Any:
@@ -105,32 +107,32 @@ def _write(cluster: Cluster, broker: int, fences: Sequence[_Fence]) -> None:
         )
 
 
-def _proven_in_time(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, tuple[int, int]]:
-    """Look again for a moment: followers take the markers a little later than the leader."""
-    proven: dict[str, tuple[int, int]] = {}
-    for _ in range(LOOKS):
-        rest = [one for one in fences if one.assignment.key not in proven]
-        if not rest:
+def _confirm_patiently(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, tuple[int, int]]:
+    """Read up to READINGS times: followers replicate the markers a little later than the leader appends them."""
+    confirmed: dict[str, tuple[int, int]] = {}
+    for _ in range(READINGS):
+        unconfirmed = [fence for fence in fences if fence.assignment.key not in confirmed]
+        if not unconfirmed:
             break
-        proven |= _proven(cluster, rest)
-        if len(proven) < len(fences):
+        confirmed |= _confirmed(cluster, unconfirmed)
+        if len(confirmed) < len(fences):
             time.sleep(PAUSE_S)
-    return proven
+    return confirmed
 
 
-def _proven(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, tuple[int, int]]:
-    tails = read_tails(cluster, [TailQuery(assignment=one.assignment, clean=True) for one in fences])
-    proven: dict[str, tuple[int, int]] = {}
+def _confirmed(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, tuple[int, int]]:
+    tails = read_tails(cluster, [TailQuery(assignment=fence.assignment, clean=True) for fence in fences])
+    confirmed: dict[str, tuple[int, int]] = {}
     for broker, group in _by_broker(fences).items():
-        places = {(one.assignment.mirror_topic, one.assignment.partition): one for one in group}
+        places = {(fence.assignment.mirror_topic, fence.assignment.partition): fence for fence in group}
         visible = list_offsets(cluster, broker, places, timestamp=LATEST)
-        for place, one in places.items():
-            (error, high_watermark), after = visible.get(place, (1, 0)), tails[one.assignment.key]
-            if not error and isinstance(after, Tail) and _is_proof(one, after, high_watermark):
-                proven[one.assignment.key] = one.tail.end, after.leader.epoch
-    return proven
+        for place, fence in places.items():
+            (error, high_watermark), after = visible.get(place, (1, 0)), tails[fence.assignment.key]
+            if not error and isinstance(after, Tail) and _is_confirmed(fence, after, high_watermark):
+                confirmed[fence.assignment.key] = fence.tail.end, after.leader.epoch
+    return confirmed
 
 
-def _is_proof(fence: _Fence, after: Tail, high_watermark: int) -> bool:
-    ours = (after.producer.epoch, after.producer.coordinator_epoch) == (fence.epoch, fence.coordinator_epoch)
-    return ours and after.end == fence.tail.end + 1 and high_watermark >= after.end
+def _is_confirmed(fence: _Fence, after: Tail, high_watermark: int) -> bool:
+    remembered = (after.producer.epoch, after.producer.coordinator_epoch) == (fence.epoch, fence.coordinator_epoch)
+    return remembered and after.end == fence.tail.end + 1 and high_watermark >= after.end

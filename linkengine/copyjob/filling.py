@@ -1,9 +1,15 @@
-"""Fills gaps of the partitions that one destination broker leads with transaction markers, and verifies each fill.
+"""Fills gaps of the partitions that a destination broker leads with transaction markers, and verifies each fill.
 
-A marker append is not conditional, hence: a connection of its own with one round in flight; the lease knows that markers may be
-on their way; everything before the gap is acknowledged; the lease is looked at right before sending; the log ends are asked for
-on the same connection behind the markers, which the broker serves in that order. Nothing follows a fill before its end was seen
-where it belongs. Markers whose answer was lost are remembered: the resume waits until they cannot come late any more.
+A marker append is not conditional: the broker writes it wherever the log ends. Therefore:
+
+* fills use a connection of their own, with a single round (WriteTxnMarkers, then a request for the log ends) in flight;
+* the lease records that markers may be in flight before the first is sent (``armed``);
+* everything before the gap is acknowledged before its markers are sent;
+* the lease is checked right before sending;
+* the log ends are requested on the same connection behind the markers; the broker serves requests of a connection in order;
+* nothing is sent after a fill before the log was seen to end where the fill does.
+
+Markers whose response was lost are remembered (``LostMarker``): the resume waits until they can no longer be written late.
 """
 
 from __future__ import annotations
@@ -25,11 +31,11 @@ from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.markers import MarkerFill, decode_log_ends, decode_markers, encode_log_ends, encode_markers
 from linkengine.kafka.wire import MalformedAnswerError
 
-ROUND_MARKERS = 1_000  # per request: about 40 ms of the broker's time
+ROUND_MARKERS = 1_000  # per request: takes the broker about 40 ms
 
 
 class FillEvents(Protocol):
-    """The part of OutletEvents that fills need (see ``outlet.py``)."""
+    """The part of OutletEvents that fills use (see ``outlet.py``)."""
 
     @property
     def may_write(self) -> Callable[[MirrorPartition], bool]: ...
@@ -43,15 +49,15 @@ class FillEvents(Protocol):
 
 @dataclass(slots=True)
 class _Round:
-    markers: int  # correlation ids
-    ends: int
+    markers: int  # correlation id of WriteTxnMarkers
+    ends: int  # and of the request for the log ends
     sent_at: float
-    entries: list[tuple[MirrorPartition, int, FillInFlight, int]]  # with attempt and the end of the whole gap
+    entries: list[tuple[MirrorPartition, int, FillInFlight, int]]  # partition, attempt, fill, end of the whole gap
     errors: dict[tuple[int, str, int], int] = field(default_factory=dict)
 
 
 class Filler:
-    """The marker connection of one destination broker."""
+    """The marker connection of a destination broker."""
 
     def __init__(
         self,
@@ -80,44 +86,49 @@ class Filler:
         self._link = BrokerLink(services, cluster, broker, events=link_events)
 
     def ensure(self) -> None:
-        """Open the connection ahead of the first gap."""
+        """Open the connection before the first gap."""
         self._link.ensure()
 
-    def wake(self, one: MirrorPartition) -> None:
-        """A partition stands before a gap."""
-        self._ready[one] = None
+    def wake(self, partition: MirrorPartition) -> None:
+        """Add a partition whose next step is a gap."""
+        self._ready[partition] = None
 
-    def forget(self, one: MirrorPartition) -> None:
-        """Fill a partition no more; what is in flight is answered or lost."""
-        self._ready.pop(one, None)
+    def forget(self, partition: MirrorPartition) -> None:
+        """Stop filling a partition; markers in flight are still awaited."""
+        self._ready.pop(partition, None)
 
     def pump(self, now: float) -> None:
-        """Send a round, if none is in flight and somebody stands before a gap."""
+        """Send a round if none is in flight."""
         if self._round is not None or not self._ready:
             return
         self._arm()
         channel = self._link.ensure()
         if channel is None:
             return
-        waiting = [one for one in self._ready if one.armed and one.may_fill(now) and self._events.may_write(one)]
-        for one in waiting:
-            del self._ready[one]
-            if one.must_look_again(now):
-                self._events.interrupted(one, waited(one))  # its step is gone then: nothing is sent for it now
+        waiting = [
+            partition
+            for partition in self._ready
+            if partition.armed and partition.may_fill(now) and self._events.may_write(partition)
+        ]
+        for partition in waiting:
+            del self._ready[partition]
+            if partition.must_look_again(now):
+                self._events.interrupted(partition, waited(partition))  # this removes its step: nothing is sent for it now
         share = max(1, ROUND_MARKERS // max(1, len(waiting)))
         late_until = now + self._timeout_s
-        entries = [entry for one in waiting if (entry := self._begin(one, share, late_until)) is not None]
+        entries = [entry for partition in waiting if (entry := self._begin(partition, share, late_until)) is not None]
         if entries:
             self._send(channel, entries, now)
 
     def check(self, now: float) -> None:
-        """Give up a broker that does not answer in time; fill where a new owner had to wait first."""
+        """Close the connection to a broker that does not respond in time; fill where a new owner's wait is over."""
         if self._round is None:
             self.pump(now)
         elif now > self._round.sent_at + self._timeout_s:
             self._link.lose(
                 LinkEngineError(
-                    ErrorCode.TIMEOUT_ERROR, "A destination broker does not answer a gap fill in time. It may be frozen."
+                    ErrorCode.TIMEOUT_ERROR,
+                    "A destination broker did not respond to a gap fill in time. It may be frozen. Retrying.",
                 )
             )
 
@@ -130,32 +141,32 @@ class Filler:
         return self._services.tuning.request_timeout_ms / 1000
 
     def _begin(
-        self, one: MirrorPartition, share: int, late_until: float
+        self, partition: MirrorPartition, share: int, late_until: float
     ) -> tuple[MirrorPartition, int, FillInFlight, int] | None:
-        step = one.next_step()
+        step = partition.next_step()
         if not isinstance(step, Fill):
             return None
         try:
-            fill = one.send_fill(step, most=share, late_until=late_until)
+            fill = partition.send_fill(step, most=share, late_until=late_until)
         except LinkEngineError as error:  # no epoch is left
-            self._events.failed(one, error)
+            self._events.failed(partition, error)
             return None
-        return one, one.attempt, fill, step.end
+        return partition, partition.attempt, fill, step.end
 
     def _arm(self) -> None:
-        """Ask once per hold, ahead of its first marker: who comes after us has to know that there may be some."""
-        unarmed = [one for one in self._ready if one.armed is None]
-        for one in unarmed:
-            one.armed = False
+        """Record in the lease, once per grant and before the first marker, that later owners must expect markers."""
+        unarmed = [partition for partition in self._ready if partition.armed is None]
+        for partition in unarmed:
+            partition.armed = False
         if unarmed:
             self._events.arm(unarmed)
 
     def _send(self, channel: Channel, entries: list[tuple[MirrorPartition, int, FillInFlight, int]], now: float) -> None:
-        fills = [_marker_fill(one, fill) for one, _, fill, _ in entries]
+        fills = [_marker_fill(partition, fill) for partition, _, fill, _ in entries]
         places = [
-            (one.assignment.mirror_topic, one.assignment.partition, one.tail.leader.epoch)
-            for one, _, _, _ in entries
-            if one.tail
+            (partition.assignment.mirror_topic, partition.assignment.partition, partition.tail.leader.epoch)
+            for partition, _, _, _ in entries
+            if partition.tail
         ]
         self._round = _Round(channel.next_correlation(), channel.next_correlation(), now, entries)
         markers = encode_markers(fills, correlation_id=self._round.markers)
@@ -176,49 +187,53 @@ class Filler:
                 current.errors = decode_markers(body)
             else:
                 self._round = None
-                self._settle(current, decode_log_ends(body))
+                self._on_ends(current, decode_log_ends(body))
         self.pump(self._services.clock.monotonic())
 
-    def _settle(self, done: _Round, ends: dict[tuple[str, int], tuple[int, int]]) -> None:
+    def _on_ends(self, finished: _Round, ends: dict[tuple[str, int], tuple[int, int]]) -> None:
         now_ms = self._services.clock.now_ms()
-        for one, attempt, fill, gap_end in done.entries:
-            one.answered(fill)
-            if one.attempt != attempt:
+        for partition, attempt, fill, gap_end in finished.entries:
+            partition.answered(fill)
+            if partition.attempt != attempt:
                 continue
-            place = (one.assignment.mirror_topic, one.assignment.partition)
-            error = done.errors.get((one.assignment.producer_id, *place), 0)
+            place = (partition.assignment.mirror_topic, partition.assignment.partition)
+            error = finished.errors.get((partition.assignment.producer_id, *place), 0)
             end_error, end = ends.get(place, (0, -1))
             if not error and not end_error and end == fill.start + fill.count:
-                self._finished(one, one.filled(now_ms=now_ms))
+                self._finished(partition, partition.filled(now_ms=now_ms))
             elif not end_error and end > gap_end:
-                one.overtaken = Overtaken(fill.start, gap_end, end)
-                self._events.interrupted(one, overtaken(one.assignment, gap_end))
-            else:  # part of it was written, or more than we sent: the resume looks closely
+                partition.overtaken = Overtaken(fill.start, gap_end, end)
+                self._events.interrupted(partition, overtaken(partition.assignment, gap_end))
+            else:  # only a part was written, or more than was sent: the resume checks the tail
                 self._events.interrupted(
-                    one, BrokerError(error or end_error, f"A gap of mirror {place[0]}-{place[1]} is not filled")
+                    partition,
+                    BrokerError(error or end_error, f"A gap of mirror {place[0]}-{place[1]} was not filled"),
                 )
 
     def _lost(self, error: LinkEngineError) -> None:
         self._round, self._frames = None, None
-        self._on_lost(error)  # ends the attempts; each remembers markers without an answer
+        self._on_lost(error)  # ends the attempts; each partition remembers its unacknowledged markers
 
 
-def _marker_fill(one: MirrorPartition, fill: FillInFlight) -> MarkerFill:
+def _marker_fill(partition: MirrorPartition, fill: FillInFlight) -> MarkerFill:
     return MarkerFill(
-        topic=one.assignment.mirror_topic,
-        partition=one.assignment.partition,
-        producer_id=one.writer.producer_id,
+        topic=partition.assignment.mirror_topic,
+        partition=partition.assignment.partition,
+        producer_id=partition.writer.producer_id,
         producer_epoch=fill.epoch,
-        coordinator_epoch=coordinator_epoch_for(one.writer.generation),
+        coordinator_epoch=coordinator_epoch_for(partition.writer.generation),
         count=fill.count,
     )
 
 
-def waited(one: MirrorPartition) -> LinkEngineError:
-    """Answer why a partition is resumed whose new owner had to wait first."""
-    where = f"{one.assignment.mirror_topic}-{one.assignment.partition}"
-    return BrokerError(KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"The former owner of mirror {where} may have written")
+def waited(partition: MirrorPartition) -> LinkEngineError:
+    """Return why a partition is resumed whose new owner had to wait first."""
+    where = f"{partition.assignment.mirror_topic}-{partition.assignment.partition}"
+    return BrokerError(
+        KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"The previous owner of mirror {where} may have written to it",
+    )
 
 
 def _nothing() -> None:
-    """Marker requests are small: nothing waits for the socket to take more."""
+    """Do nothing: marker requests are small and never wait for space in the socket."""

@@ -1,8 +1,8 @@
-"""The filled offsets of one partition in one hold, as few runs. No I/O.
+"""Compact record of the offsets of a partition that were filled since its lease was granted. No I/O.
 
-Every fill is a run of its own, or part of its neighbour, until there are EXACT_RUNS of a reason; a topic with transactions
-makes thousands a minute, so from then on a run takes in what is filled within RUN_MS and counts it. A run only ever grows and
-keeps its start, so whoever hears of it several times keeps the longest. What was lost stays exact, whatever it takes.
+Up to EXACT_RUNS runs of a reason are exact: each fill is a run of its own or extends its neighbour. A topic with
+transactions has thousands of gaps per minute, so from then on a run covers all fills of RUN_MS and counts them. A run only
+grows and keeps its start, so a receiver of several reports keeps the longest. Lost offsets always stay exact.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class FillRuns:
 
     def __init__(self) -> None:
         self._runs: dict[GapReason, list[tuple[Gap, int, int]]] = defaultdict(list)
-        self._begun: Counter[GapReason] = Counter()  # runs, those that are forgotten included
+        self._begun: Counter[GapReason] = Counter()  # number of runs so far, dropped ones included
         self._lost_open = False  # the record after the newest loss is not known yet
 
     def add(self, start: int, end: int, reason: GapReason, *, now_ms: int, before_ms: int | None) -> None:
-        """Take in a fill; ``before_ms`` is the timestamp of the record before it, if known."""
+        """Add a fill; ``before_ms`` is the timestamp of the record before it, if known."""
         runs = self._runs[reason]
-        fresh = Gap(OffsetRange(start, end), reason, before_ms=_known(before_ms) if reason is GapReason.LOST else None)
-        if runs and self._joins(runs, fresh, now_ms):
+        added = Gap(OffsetRange(start, end), reason, before_ms=_known(before_ms) if reason is GapReason.LOST else None)
+        if runs and self._joins(runs, added, now_ms):
             run, first_ms, _ = runs[-1]
-            runs[-1] = (run.joined(fresh), first_ms, now_ms)
+            runs[-1] = (run.joined(added), first_ms, now_ms)
         else:
-            runs.append((fresh, now_ms, now_ms))
+            runs.append((added, now_ms, now_ms))
             self._begun[reason] += 1
         self._lost_open |= reason is GapReason.LOST
 
@@ -53,30 +53,30 @@ class FillRuns:
         return self._lost_open
 
     def since(self, since_ms: int) -> tuple[Gap, ...]:
-        """Answer the runs that grew since then, and what was lost whenever it was, by offset."""
+        """Return, by offset, the runs that have grown since ``since_ms``, and all losses."""
         found = [
             run
             for reason, runs in self._runs.items()
             for run, _, last_ms in runs
             if last_ms >= since_ms or reason is GapReason.LOST
         ]
-        return tuple(sorted(found, key=lambda one: one.range))
+        return tuple(sorted(found, key=lambda gap: gap.range))
 
     def forget(self, before_ms: int) -> None:
-        """Let go of runs that did not grow since then and were told; the newest of each reason may still be joined."""
+        """Drop runs that have not grown since ``before_ms`` and were reported; the newest of a reason may still grow."""
         for reason, runs in self._runs.items():
             older = runs[:-1]
             self._runs[reason] = [
-                one for one in older if one[2] >= before_ms or (reason is GapReason.LOST and one[0].after_ms is None)
+                run for run in older if run[2] >= before_ms or (reason is GapReason.LOST and run[0].after_ms is None)
             ] + runs[-1:]
 
-    def _joins(self, runs: list[tuple[Gap, int, int]], fresh: Gap, now_ms: int) -> bool:
+    def _joins(self, runs: list[tuple[Gap, int, int]], added: Gap, now_ms: int) -> bool:
         run, first_ms, _ = runs[-1]
-        if run.range.end == fresh.range.start and run.exact:
+        if run.range.end == added.range.start and run.exact:
             return True
-        return fresh.reason not in EXACT_REASONS and self._begun[fresh.reason] >= EXACT_RUNS and now_ms - first_ms < RUN_MS
+        return added.reason not in EXACT_REASONS and self._begun[added.reason] >= EXACT_RUNS and now_ms - first_ms < RUN_MS
 
 
 def _known(timestamp_ms: int | None) -> int | None:
-    """Old records have no timestamp: -1."""
+    """Return the timestamp, None if there is none: records of old formats have -1."""
     return None if timestamp_ms is None or timestamp_ms < 0 else timestamp_ms

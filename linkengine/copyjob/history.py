@@ -1,12 +1,17 @@
-"""Whether a new leader of the source still has what was read from its predecessors (KIP-101, KIP-320). Blocking.
+"""Checks that a new leader of a source partition still has what was read from its predecessors (KIP-101, KIP-320). Blocking.
 
 An unclean election may drop acknowledged records; new ones take their offsets, and soon the log is as long as before. Each
-leader knows where the records of every epoch end: where those of the epochs that were read end before our position, others
-follow there. Clean elections keep all that consumers may read, so there is no false alarm.
+leader returns where the records of an epoch end (``OffsetForLeaderEpoch``):
 
-Epochs only grow. A leader of an older one than was read under is cut off from the others and knows no better, or the whole
-cluster was set back, to a snapshot of its volumes, and may have written other records since. The first passes. The second
-is told by every broker there is, and goes on being told.
+| leader | what it returns for the epoch last read | conclusion |
+|---|---|---|
+| newer epoch | an end at or after the position read | it has everything that was read |
+| newer epoch | an end before the position read | truncated: other records follow there (UNEXPECTED_TRUNCATION) |
+| older epoch | (not used) | it is cut off from the other brokers, or the cluster was restored from an older snapshot |
+
+Clean elections keep everything that consumers may read, so there is no false alarm. Epochs only grow. A leader of an older
+epoch that is cut off from the other brokers is soon replaced. A cluster that was restored from a snapshot may have written
+other records since; then every broker names that leader, and keeps doing so (``SteppedBackError.final``).
 """
 
 from __future__ import annotations
@@ -25,26 +30,27 @@ from linkengine.kafka.offsets import TopicPartition, epoch_ends
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """All below ``end`` was read under leader ``epoch`` of the source or an earlier one."""
+    """Everything below ``end`` was read under leader ``epoch`` of the source or an earlier epoch."""
 
     epoch: int
     end: int
 
 
 class SteppedBackError(LinkEngineError):
-    """A leader of an older epoch than was read under; ``everywhere``: no broker knows of a newer one."""
+    """The leader has an older epoch than was read under; ``everywhere``: no broker returned a newer epoch."""
 
     def __init__(self, where: str, *, epoch: int, seen: Seen, everywhere: bool) -> None:
         self.everywhere = everywhere
-        self._told = f"Source {where} is led in epoch {epoch}; up to offset {seen.end} it was read in epoch {seen.epoch}. "
-        advice = "Its leader is cut off from the other brokers, or the cluster was set back. Nothing is read; looking again."
-        super().__init__(ErrorCode.TIMEOUT_ERROR, self._told + advice)
+        self._finding = f"Source {where} is led in epoch {epoch}; up to offset {seen.end} it was read in epoch {seen.epoch}. "
+        cause = "Its leader is cut off from the other brokers, or the cluster was restored from an older snapshot. "
+        super().__init__(ErrorCode.TIMEOUT_ERROR, f"{self._finding}{cause}Nothing is read from it. Retrying.")
 
     def final(self) -> LinkEngineError:
-        """Answer what it is when it lasts."""
+        """Return the permanent error to report if this error persists."""
         return TruncationError(
-            f"{self._told}Every broker says so: the cluster was set back, for instance to a snapshot of its volumes, and other "
-            "records may stand at these offsets. Fail over to keep the mirror's records, or create the mirror again.",
+            f"{self._finding}Every broker names this leader: the cluster was restored from an older snapshot, for instance "
+            "of its volumes, and may hold other records at these offsets. Fail over to keep the mirror's records, or create "
+            "the mirror again.",
         )
 
 
@@ -63,22 +69,22 @@ def find_rewound(
     seen: Mapping[str, Seen],
     everywhere: bool = False,
 ) -> dict[str, LinkEngineError]:
-    """Answer, by key, what is wrong with leaders of other epochs; one request per broker that leads any.
+    """Check the leaders whose epoch differs from that last read; return the errors found, by partition key.
 
-    Where several mirrors copy one partition each has its own past, and a request of its own. ``everywhere``: every broker
-    was asked who leads.
+    Sends a request per broker that leads such partitions. If several mirrors copy the same partition, each has its own
+    past and gets a request of its own. ``everywhere``: every broker was asked for the leaders.
     """
-    asked: dict[tuple[int, int], dict[TopicPartition, _Question]] = {}
-    turns: Counter[TopicPartition] = Counter()
-    for one in assignments:
-        origin, known = found[one.key], seen.get(one.key)
-        if isinstance(origin, Origin) and known is not None and origin.leader.epoch != known.epoch >= 0:
-            place = (one.source_topic, one.partition)
-            group = asked.setdefault((origin.leader.broker, turns[place]), {})
-            turns[place] += 1
-            group[place] = _Question(one, origin.leader.epoch, known)
+    questions: dict[tuple[int, int], dict[TopicPartition, _Question]] = {}
+    requests: Counter[TopicPartition] = Counter()
+    for assignment in assignments:
+        origin, past = found[assignment.key], seen.get(assignment.key)
+        if isinstance(origin, Origin) and past is not None and origin.leader.epoch != past.epoch >= 0:
+            place = (assignment.source_topic, assignment.partition)
+            group = questions.setdefault((origin.leader.broker, requests[place]), {})
+            requests[place] += 1
+            group[place] = _Question(assignment, origin.leader.epoch, past)
     results: dict[str, LinkEngineError] = {}
-    for (broker, _), group in asked.items():
+    for (broker, _), group in questions.items():
         results |= _judged(cluster, broker, group, everywhere=everywhere)
     return results
 
@@ -87,27 +93,33 @@ def _judged(
     cluster: Cluster, broker: int, group: Mapping[TopicPartition, _Question], *, everywhere: bool
 ) -> dict[str, LinkEngineError]:
     try:
-        ends = epoch_ends(cluster, broker, {place: (one.current_epoch, one.seen.epoch) for place, one in group.items()})
+        ends = epoch_ends(
+            cluster, broker, {place: (question.current_epoch, question.seen.epoch) for place, question in group.items()}
+        )
     except LinkEngineError as error:
-        return {one.assignment.key: error for one in group.values()}
+        return {question.assignment.key: error for question in group.values()}
     results: dict[str, LinkEngineError] = {}
-    for place, one in group.items():
+    for place, question in group.items():
         code, epoch, end = ends.get(place, (int(KafkaCode.UNKNOWN_TOPIC_OR_PARTITION), -1, -1))
         if code:
-            results[one.assignment.key] = BrokerError(code, f"The history of source {place[0]}-{place[1]} cannot be read")
-        elif one.current_epoch < one.seen.epoch:
+            results[question.assignment.key] = BrokerError(
+                code, f"The leader epochs of source {place[0]}-{place[1]} cannot be read"
+            )
+        elif question.current_epoch < question.seen.epoch:
             where = f"{place[0]}-{place[1]}"
-            results[one.assignment.key] = SteppedBackError(where, epoch=one.current_epoch, seen=one.seen, everywhere=everywhere)
-        elif epoch >= 0 and end < one.seen.end:
-            results[one.assignment.key] = _rewound(one, end)
+            results[question.assignment.key] = SteppedBackError(
+                where, epoch=question.current_epoch, seen=question.seen, everywhere=everywhere
+            )
+        elif epoch >= 0 and end < question.seen.end:
+            results[question.assignment.key] = _rewound(question, end)
     return results
 
 
-def _rewound(one: _Question, end: int) -> LinkEngineError:
-    name = f"{one.assignment.source_topic}-{one.assignment.partition}"
+def _rewound(question: _Question, end: int) -> LinkEngineError:
+    name = f"{question.assignment.source_topic}-{question.assignment.partition}"
     return TruncationError(
-        f"Source {name} has a leader that kept its predecessors' records up to offset {end} only; up to {one.seen.end} was "
-        "read from them. An unclean leader election has dropped acknowledged records; others may stand at their offsets. "
+        f"Source {name} has a leader that kept its predecessors' records up to offset {end} only; they were read up to offset "
+        f"{question.seen.end}. An unclean leader election dropped acknowledged records; others may have their offsets. "
         "Fail over to keep the mirror's records, or create the mirror again.",
         kept=end,
     )

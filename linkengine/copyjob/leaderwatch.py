@@ -1,8 +1,9 @@
-"""Finds out which source leaders have a successor they have not heard of, so that a lag never looks smaller than it is.
+"""Finds source leaders that were replaced without learning of it, so that the lag is never shown too small.
 
-A broker that was cut off from its controllers goes on answering as before: with what it has, and with ends that stand still.
-Its mirrors look caught up while producers write to its successor. The other brokers do not name it any more: each is asked
-every few seconds, with a small request, and about topics only where somebody is missing. Runs in the background.
+A broker that is cut off from its controllers keeps serving: what it has, with log ends that no longer move. Its mirrors
+look in sync while producers write to its successor. The other brokers no longer list it as alive. So each broker is asked
+for its list every few seconds, with a small request, and for the leaders of topics only if a broker that is read from is
+missing. Runs in the background.
 """
 
 from __future__ import annotations
@@ -21,39 +22,44 @@ Read = Mapping[MirrorPartition, Origin]
 
 
 class LeaderWatch:
-    """Asks all source brokers about each other."""
+    """A periodic check of which brokers the other source brokers list as alive."""
 
     def __init__(self, services: Services, cluster: Cluster, *, succeeded: Callable[[MirrorPartition], None]) -> None:
         self._services, self._cluster, self._succeeded = services, cluster, succeeded
-        self._due = 0.0
+        self._due_at = 0.0
 
     def tick(self, now: float, groups: Mapping[tuple[int, int], Collection[MirrorPartition]]) -> None:
-        """Ask if it is time; a group is (broker, turn), as for ``SourceWatch``."""
-        if now < self._due:
+        """Start a check if it is time; a group is (broker, turn), as for ``SourceWatch``."""
+        if now < self._due_at:
             return
-        self._due = inf  # until the answer is there
-        read = {one: one.origin for partitions in groups.values() for one in partitions if one.origin is not None}
+        self._due_at = inf  # until this check has finished
+        read = {
+            partition: partition.origin
+            for partitions in groups.values()
+            for partition in partitions
+            if partition.origin is not None
+        }
         self._services.background.submit(
             lambda: _successions(self._cluster, read),
-            done=lambda views: self._told(read, views),
-            failed=lambda _: self._told(read, {}),
+            done=lambda views: self._on_views(read, views),
+            failed=lambda _: self._on_views(read, {}),
         )
 
-    def _told(self, read: Read, views: Mapping[str, TopicView]) -> None:
-        self._due = self._services.clock.monotonic() + EVERY_S
-        for one, origin in read.items():
-            if one.origin is origin and _has_successor(one, origin, views):
-                self._succeeded(one)
+    def _on_views(self, read: Read, views: Mapping[str, TopicView]) -> None:
+        self._due_at = self._services.clock.monotonic() + EVERY_S
+        for partition, origin in read.items():
+            if partition.origin is origin and _has_successor(partition, origin, views):
+                self._succeeded(partition)
 
 
 def _successions(cluster: Cluster, read: Read) -> Mapping[str, TopicView]:
-    """Answer the newest view of topics that are read from brokers which somebody else does not name any more."""
+    """Return the newest view of topics that are read from brokers which another broker no longer lists as alive."""
     given_up = cluster.survey().given_up if read else set()
-    topics = {one.assignment.source_topic for one, origin in read.items() if origin.leader.broker in given_up}
+    topics = {partition.assignment.source_topic for partition, origin in read.items() if origin.leader.broker in given_up}
     return cluster.newest_topics(topics) if topics else {}
 
 
-def _has_successor(one: MirrorPartition, origin: Origin, views: Mapping[str, TopicView]) -> bool:
-    view = views.get(one.assignment.source_topic)
-    leader = view.partitions.get(one.assignment.partition) if view is not None else None
+def _has_successor(partition: MirrorPartition, origin: Origin, views: Mapping[str, TopicView]) -> bool:
+    view = views.get(partition.assignment.source_topic)
+    leader = view.partitions.get(partition.assignment.partition) if view is not None else None
     return leader is not None and leader.epoch > origin.leader.epoch

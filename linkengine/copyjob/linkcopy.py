@@ -1,8 +1,19 @@
-"""Copies those partitions of one link that its worker has, from their leases to their release. Turned by the worker's loop.
+"""Copies the partitions of a link that are assigned to this worker, from acquiring each lease to releasing it.
 
-It owns the partitions' state; its helpers own connections (``intake``, ``outlet``) and threads (``background``). Partitions
-come and go while it runs. What the settings of a link decide (addresses, credentials, limits) is fixed for the life of a
-LinkCopy: where that changes, the worker lets this one end and makes another.
+The worker's loop calls it (``pump``, ``tick``). It owns the partitions' state; its helpers own connections (``intake``,
+``outlet``) and threads (``background``). Partitions are added and removed while it runs. Whatever the link's settings
+decide (addresses, credentials, limits) is fixed for the life of a LinkCopy: when a setting changes, the worker retires it
+and creates another.
+
+How a partition ends decides what happens to its lease:
+
+| end | lease |
+|---|---|
+| all requests acknowledged, none can still be written late | released: the next owner gets it at once |
+| requests still in flight after ``DRAIN_S``, or fenced | left to expire: the next owner has to expect late writes |
+| lease lost | not touched; the partition waits for a new lease, unless it was stopping |
+
+A release is clean if no marker of an earlier owner can still be written either (``asking.is_settled``).
 """
 
 from __future__ import annotations
@@ -16,7 +27,7 @@ import structlog
 
 from linkengine.copyjob.account import RECENT_MS
 from linkengine.copyjob.asking import is_settled
-from linkengine.copyjob.background import Background, Guard, Room
+from linkengine.copyjob.background import Background, Guard, LinkThreads
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import AheadMemory, BufferPool
 from linkengine.copyjob.mirrorside import MirrorSide
@@ -35,23 +46,25 @@ from linkengine.domain.plans import CopyPlan, PartitionAssignment, PartitionProg
 
 _log = structlog.get_logger(__name__)
 
-# between looks at every single partition, and more for each: leases that ran out, phases to tell (each append looks by itself)
+# pause between scans of all partitions, and extra pause per partition: a scan finds expired leases and changed phases (each
+# append checks its own lease)
 SCAN_S, SCAN_EACH_S = 0.1, 0.001
-DRAIN_S = 5.0  # after the order to stop: for answers in flight, before the lease is left to run out
-FENCED_RETRY_S = 10.0  # who was fenced and is still wanted comes again: the mirror may have been wanted anew
-FAILED_RETRY_S = 60.0  # who failed for good and is still wanted: a promotion that waits for it
-KEEP_S = 60.0  # between two reports that stay until they are taken in, of a partition in which gaps are filled
+DRAIN_S = 5.0  # wait for responses after a stop; then the lease is left to expire
+FENCED_RETRY_S = 10.0  # until a fenced partition that is still assigned is tried again: the mirror may have been restored since
+# until a partition that failed permanently and is still assigned is tried again: a promotion may wait for it
+FAILED_RETRY_S = 60.0
+KEEP_S = 60.0  # between two persistent reports of a partition with filled gaps; Redis keeps them until they are processed
 
 
 class HoldNames(Protocol):
-    """Names holds: each is another one."""
+    """Returns a new ``hold_id`` at each call: the name of a grant of a lease in progress reports."""
 
     def __call__(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What all links of a worker use."""
+    """The services that all links of a worker share."""
 
     background: Background
     poller: Poller
@@ -59,36 +72,36 @@ class Shared:
     lease: Lease
     lease_ttl_s: float
     steward: Steward
-    progress: ProgressSink  # for losses, which are told from a link's own threads
-    limited: bool  # whether there is a budget that all workers share
+    progress: ProgressSink  # losses are reported from a link's own threads
+    limited: bool  # whether a bandwidth budget exists that all workers of a link share
     name_hold: HoldNames
     ahead: AheadMemory
 
 
 class LinkCopy:
-    """All that a worker does for one link."""
+    """A worker's copy of a link."""
 
     def __init__(self, plan: CopyPlan, shared: Shared, *, guard: Guard, abandoned: Mapping[str, float] | None = None) -> None:
-        """Begin with the plan's partitions; ``abandoned`` is what the LinkCopy before this one tells of itself."""
+        """Start the plan's partitions; ``abandoned`` is that of the preceding LinkCopy of this link."""
         self.plan, self._shared, self._clock = plan, shared, shared.clock
         self._lease, self._steward = shared.lease, shared.steward
-        self._partitions: dict[str, MirrorPartition] = {}  # those that ended and are still wanted, too
-        self._living: dict[str, MirrorPartition] = {}
-        self._stopping: dict[str, float] = {}  # key -> when to stop waiting for answers
-        self._wanted: dict[str, PartitionAssignment] = {}
-        self._begin_at: dict[str, float] = {}  # wanted, and not begun yet
-        self.abandoned = dict(abandoned or {})  # leases that were left to run out, and when they have
-        self._turns = Turns(every_s=plan.tuning.progress_ms / 1000)
-        self._keep_at: dict[str, float] = {}
+        self._partitions: dict[str, MirrorPartition] = {}  # including ended partitions that are still assigned
+        self._active: dict[str, MirrorPartition] = {}
+        self._stopping: dict[str, float] = {}  # key -> when to stop waiting for responses
+        self._assignments: dict[str, PartitionAssignment] = {}
+        self._start_at: dict[str, float] = {}  # key -> when to start an assigned partition that does not run yet
+        self.abandoned = dict(abandoned or {})  # key -> when a lease that was left to expire has expired
+        self._report_schedule = Turns(every_s=plan.tuning.progress_ms / 1000)
+        self._persist_at: dict[str, float] = {}
         self._scan_at = 0.0
-        self._moved_bytes = 0  # by partitions that have ended
+        self._moved_bytes = 0  # of partitions that have ended
         self.pool = BufferPool()
-        self._room = Room(shared.background, guard=guard)
+        self._threads = LinkThreads(shared.background, guard=guard)
         limit = max(0, plan.tuning.bytes_per_s)
-        own_share = limit if shared.limited else -(-limit // max(1, plan.workers))
-        self._bandwidth = Bandwidth(own_share, ask=self._spend if shared.limited else None)
+        own_limit = limit if shared.limited else -(-limit // max(1, plan.workers))
+        self._bandwidth = Bandwidth(own_limit, ask=self._spend if shared.limited else None)
         services = Services(
-            background=self._room,
+            background=self._threads,
             poller=GuardedPoller(shared.poller, guard=guard),
             clock=shared.clock,
             tuning=plan.tuning,
@@ -102,7 +115,7 @@ class LinkCopy:
             services,
             plan.destination,
             may_write=self._may_write,
-            arm=lambda some: self._steward.arm([one.grant for one in some if one.grant is not None]),
+            arm=lambda unarmed: self._steward.arm([partition.grant for partition in unarmed if partition.grant is not None]),
             advanced=self._advanced,
             failed=self._failed,
             fenced=self._fenced,
@@ -110,289 +123,297 @@ class LinkCopy:
         )
         self.follow(plan)
 
-    # --- what is wanted ----------------------------------------------------------------------------------------------
+    # --- assignments -------------------------------------------------------------------------------------------------
 
     def suits(self, plan: CopyPlan) -> bool:
-        """Tell whether a plan asks for the connections and limits that this one has."""
-        ours = self.plan
-        same = ours.revision == plan.revision and ours.tuning == plan.tuning
-        return same and (ours.source, ours.destination) == (plan.source, plan.destination)
+        """Return whether a plan uses the same connections and limits as this LinkCopy."""
+        current = self.plan
+        same = current.revision == plan.revision and current.tuning == plan.tuning
+        return same and (current.source, current.destination) == (plan.source, plan.destination)
 
     def follow(self, plan: CopyPlan) -> None:
-        """Begin with partitions that are new in the plan, and let go of those that are not in it any more."""
-        self.plan, before = plan, self._wanted
-        self._wanted = {one.key: one for one in plan.assignments}
-        for key in before.keys() - self._wanted.keys():
-            self._begin_at.pop(key, None)
-            self._dismiss(key)
-        for key, assignment in self._wanted.items():
-            one = self._partitions.get(key)
-            if one is None:
-                self._begin_at.setdefault(key, 0.0)
-            elif _is_same(one.assignment, assignment):
-                one.assignment = assignment
-            else:  # the mirror has another life: other topics
-                self._begin_at[key] = 0.0
-                self._dismiss(key)
-        self._begin_due(self._clock.monotonic())
+        """Start partitions that are new in the plan, and release those that are no longer in it."""
+        self.plan, before = plan, self._assignments
+        self._assignments = {assignment.key: assignment for assignment in plan.assignments}
+        for key in before.keys() - self._assignments.keys():
+            self._start_at.pop(key, None)
+            self._release(key)
+        for key, assignment in self._assignments.items():
+            partition = self._partitions.get(key)
+            if partition is None:
+                self._start_at.setdefault(key, 0.0)
+            elif _is_same(partition.assignment, assignment):
+                partition.assignment = assignment
+            else:  # the mirror has other topics since: it was restored, reversed or moved
+                self._start_at[key] = 0.0
+                self._release(key)
+        self._start_due(self._clock.monotonic())
 
     def retire(self) -> None:
-        """Let go of everything."""
-        self._wanted = {}
-        self._begin_at.clear()
+        """Stop all partitions and release their leases."""
+        self._assignments = {}
+        self._start_at.clear()
         for key in list(self._partitions):
-            self._dismiss(key)
+            self._release(key)
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left to wait for."""
-        return not self._partitions and not self._begin_at
+        """Whether all partitions have ended, so that this LinkCopy can be closed."""
+        return not self._partitions and not self._start_at
 
     @property
     def partitions(self) -> int:
-        """How many partitions were not let go of."""
-        return len(self._living)
+        """Number of partitions that have not ended."""
+        return len(self._active)
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes copied since the link is copied here."""
-        return self._moved_bytes + sum(one.account.bytes_copied for one in self._living.values())
+        """Bytes copied by this LinkCopy."""
+        return self._moved_bytes + sum(partition.account.bytes_copied for partition in self._active.values())
 
     @property
     def keys(self) -> KeysView[str]:
-        """Names of the partitions that are here."""
+        """Keys of the partitions that this LinkCopy has."""
         return self._partitions.keys()
 
-    # --- turns -------------------------------------------------------------------------------------------------------
+    # --- calls of the loop -------------------------------------------------------------------------------------------
 
     def pump(self, now: float) -> None:
-        """Send and ask for what can be."""
-        self._source.pump(now)  # first: the source reads while we write
+        """Send the Fetch and Produce requests that can be sent now."""
+        self._source.pump(now)  # first: the source reads while records are written
         self._mirror.pump(now)
         self._source.pump(now)
 
     def due(self) -> float:
-        """Answer when the next request may go out; infinite while answers are awaited."""
+        """Return when the next request may be sent (monotonic seconds); infinite while responses are awaited."""
         return self._source.due()
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
-        self._begin_due(now)
+        """Do everything whose time has come: starts, retries, timeouts, expired leases, reports."""
+        self._start_due(now)
         self._source.tick(now)
         self._mirror.tick(now)
         if self._source.starved(now):
             self._detach_waiting_chunks()
-        self._end_what_is_quiet(now)
+        self._end_drained(now)
         if now >= self._scan_at:
             self._scan_at = now + SCAN_S + SCAN_EACH_S * len(self._partitions)
             self._check_leases(now)
-            self._report(self._turns.changed())
-            self._keep_gaps(now)
-        self._report(self._turns.due(now))
+            self._report(self._report_schedule.changed())
+            self._persist_gaps(now)
+        self._report(self._report_schedule.due(now))
 
     def close(self) -> None:
-        """Close everything at once; what was held and not let go of runs out."""
-        for one in list(self._living.values()):
-            if one.grant is not None:
-                self._abandon(one.key, one.grant)
+        """Close everything at once. Leases that are still held are left to expire."""
+        for partition in list(self._active.values()):
+            if partition.grant is not None:
+                self._let_expire(partition.key, partition.grant)
             else:
-                self._steward.unwant(one.key, settled=partial(is_settled, one))
-        self._report(self._living.values())
-        self._room.close()
+                self._steward.unwant(partition.key, settled=partial(is_settled, partition))
+        self._report(self._active.values())
+        self._threads.close()
         self._source.close()
         self._mirror.close()
 
-    def _begin_due(self, now: float) -> None:
-        for key in [key for key, at in self._begin_at.items() if at <= now and self.abandoned.get(key, 0.0) <= now]:
+    def _start_due(self, now: float) -> None:
+        for key in [key for key, at in self._start_at.items() if at <= now and self.abandoned.get(key, 0.0) <= now]:
             self.abandoned.pop(key, None)
             old = self._partitions.get(key)
             if old is not None and old.stage is not Stage.ENDED:
                 continue
-            del self._begin_at[key]
+            del self._start_at[key]
             if old is not None:
-                self._remove(old)
-            one = MirrorPartition(self._wanted[key], hold_id=self._shared.name_hold())
-            self._partitions[key] = self._living[key] = one
-            self._turns.add(one)
+                self._drop(old)
+            partition = MirrorPartition(self._assignments[key], hold_id=self._shared.name_hold())
+            self._partitions[key] = self._active[key] = partition
+            self._report_schedule.add(partition)
             self._steward.want(key)
-            self._source.add(one)
+            self._source.add(partition)
 
-    def _dismiss(self, key: str) -> None:
-        one = self._partitions.get(key)
-        if one is not None and one.stage is Stage.ENDED:
-            self._remove(one)
-        elif one is not None:
-            self._stop([one])
+    def _release(self, key: str) -> None:
+        partition = self._partitions.get(key)
+        if partition is not None and partition.stage is Stage.ENDED:
+            self._drop(partition)
+        elif partition is not None:
+            self._stop([partition])
 
-    def _remove(self, one: MirrorPartition) -> None:
-        self._report([one])
-        self._turns.drop(one)
-        del self._partitions[one.key]
+    def _drop(self, partition: MirrorPartition) -> None:
+        self._report([partition])
+        self._report_schedule.drop(partition)
+        del self._partitions[partition.key]
 
     def _check_leases(self, now: float) -> None:
-        for one in list(self._living.values()):
-            if one.grant is not None and now >= self._lease.deadline(one.grant):
-                self._dispossess(one)
+        for partition in list(self._active.values()):
+            if partition.grant is not None and now >= self._lease.deadline(partition.grant):
+                self._lose_lease(partition)
 
-    def _end_what_is_quiet(self, now: float) -> None:
-        for key, patience in list(self._stopping.items()):
-            one = self._living[key]
-            if one.quiet or now >= patience:
-                self._end(one, now)
+    def _end_drained(self, now: float) -> None:
+        for key, drained_by in list(self._stopping.items()):
+            partition = self._active[key]
+            if partition.quiet or now >= drained_by:
+                self._end(partition, now)
 
-    def _end(self, one: MirrorPartition, now: float) -> None:
-        self._mirror.let_go(one, one.end())
-        self._mirror.forget(one)
-        self._source.forget(one)
-        del self._living[one.key], self._stopping[one.key]
-        self._moved_bytes += one.account.bytes_copied
-        self._keep_at.pop(one.key, None)
-        (last,) = self._observations([one], gaps_of_ms=None)
-        if _is_news(last):
-            self._steward.keep(self.plan.link_id, last)  # before the lease goes: the next owner reports
-        self._give_back(one)
-        if one.key not in self._wanted:
-            self._remove(one)
-        elif one.key not in self._begin_at:  # it ended by itself
-            self._report([one])
-            self._begin_at[one.key] = now + (FAILED_RETRY_S if one.failure else FENCED_RETRY_S)
+    def _end(self, partition: MirrorPartition, now: float) -> None:
+        self._mirror.let_go(partition, partition.end())
+        self._mirror.forget(partition)
+        self._source.forget(partition)
+        del self._active[partition.key], self._stopping[partition.key]
+        self._moved_bytes += partition.account.bytes_copied
+        self._persist_at.pop(partition.key, None)
+        (final,) = self._observations([partition], gaps_of_ms=None)
+        if _is_news(final):
+            self._steward.keep(self.plan.link_id, final)  # before the lease is released: then the next owner reports
+        self._release_lease(partition)
+        if partition.key not in self._assignments:
+            self._drop(partition)
+        elif partition.key not in self._start_at:  # it failed or was fenced
+            self._report([partition])
+            self._start_at[partition.key] = now + (FAILED_RETRY_S if partition.failure else FENCED_RETRY_S)
 
-    def _give_back(self, one: MirrorPartition) -> None:
-        if one.grant is None:
-            self._steward.unwant(one.key, settled=partial(is_settled, one))
-        elif one.quiet and one.lost_marker is None and not one.loose_appends:
-            self._steward.release(one.grant, seen=one.handed_over, clean=is_settled(one, one.grant))
+    def _release_lease(self, partition: MirrorPartition) -> None:
+        if partition.grant is None:
+            self._steward.unwant(partition.key, settled=partial(is_settled, partition))
+        elif partition.quiet and partition.lost_marker is None and not partition.loose_appends:
+            self._steward.release(partition.grant, seen=partition.handed_over, clean=is_settled(partition, partition.grant))
         else:
-            self._abandon(one.key, one.grant)
+            self._let_expire(partition.key, partition.grant)
 
-    def _abandon(self, key: str, grant: Grant) -> None:
-        """Let a lease run out. Nobody gets it before that, not even we, who are the same to Redis as we were."""
+    def _let_expire(self, key: str, grant: Grant) -> None:
+        """Stop renewing a lease, so that it expires.
+
+        This worker waits for the expiry as well: Redis would grant the lease to the same owner at once.
+        """
         self._steward.abandon(grant)
         self.abandoned[key] = self._clock.monotonic() + self._shared.lease_ttl_s + OVERLAP_S
 
-    def _report(self, some: Collection[MirrorPartition]) -> None:
-        if some:
-            self._steward.report(self.plan.link_id, self._observations(some))
+    def _report(self, partitions: Collection[MirrorPartition]) -> None:
+        if partitions:
+            self._steward.report(self.plan.link_id, self._observations(partitions))
 
-    def _keep_gaps(self, now: float) -> None:
-        """Have gaps kept until they are in the ledger, whoever is away meanwhile, and forget them."""
-        for one in self._living.values():
-            if now < self._keep_at.setdefault(one.key, now + KEEP_S):
+    def _persist_gaps(self, now: float) -> None:
+        """Persist the gaps of each partition every KEEP_S, then drop them from memory.
+
+        A persistent report stays in Redis until it is in the gap ledger, even if no reconciler runs.
+        """
+        for partition in self._active.values():
+            if now < self._persist_at.setdefault(partition.key, now + KEEP_S):
                 continue
-            self._keep_at[one.key] = now + KEEP_S
-            (seen,) = self._observations([one], gaps_of_ms=int(KEEP_S * 1000) + RECENT_MS)
-            if seen.gaps:
-                self._steward.keep(self.plan.link_id, seen)
-                one.account.forget_gaps(self._clock.now_ms() - RECENT_MS)
+            self._persist_at[partition.key] = now + KEEP_S
+            (observation,) = self._observations([partition], gaps_of_ms=int(KEEP_S * 1000) + RECENT_MS)
+            if observation.gaps:
+                self._steward.keep(self.plan.link_id, observation)
+                partition.account.forget_gaps(self._clock.now_ms() - RECENT_MS)
 
-    def _observations(self, some: Iterable[MirrorPartition], *, gaps_of_ms: int | None = RECENT_MS) -> list[PartitionProgress]:
-        now_ms, found = self._clock.now_ms(), []
-        for one in some:
-            self._source.note_unchanged(one)
-            found.append(progress_of(one, now_ms=now_ms, gaps_of_ms=gaps_of_ms))
-        return found
+    def _observations(
+        self, partitions: Iterable[MirrorPartition], *, gaps_of_ms: int | None = RECENT_MS
+    ) -> list[PartitionProgress]:
+        now_ms, observations = self._clock.now_ms(), []
+        for partition in partitions:
+            self._source.note_unchanged(partition)
+            observations.append(progress_of(partition, now_ms=now_ms, gaps_of_ms=gaps_of_ms))
+        return observations
 
     def _detach_waiting_chunks(self) -> None:
-        """A slow destination holds all receive buffers: copy what waits, so that other partitions can go on."""
-        for one in self._living.values():
-            for chunk in one.chunks:
+        """Copy waiting chunks out of the receive buffers that a slow destination holds, so that others can fetch."""
+        for partition in self._active.values():
+            for chunk in partition.chunks:
                 chunk.detach(self.pool)
         self._mirror.own_unsent()
 
-    # --- what the steward tells --------------------------------------------------------------------------------------
+    # --- events of the steward (the coordination thread) -------------------------------------------------------------
 
     def granted(self, grant: Grant) -> None:
-        """A lease is ours."""
-        one = self._partitions.get(grant.key)
-        if one is not None and one.stage is Stage.WAITING:
-            one.granted(grant)
-            self._source.inherited(one)
-            self._mirror.resume(one)
-        elif one is not None and one.stage is not Stage.ENDED:  # else it was given back when nobody wanted it any more
-            self._steward.release(grant, seen=grant.vouched, clean=is_settled(one, grant))
+        """Start copying under a lease that was granted; release it if the partition is no longer wanted."""
+        partition = self._partitions.get(grant.key)
+        if partition is not None and partition.stage is Stage.WAITING:
+            partition.granted(grant)
+            self._source.inherited(partition)
+            self._mirror.resume(partition)
+        elif partition is not None and partition.stage is not Stage.ENDED:  # of an ended one, ``Steward.unwant`` released it
+            self._steward.release(grant, seen=grant.vouched, clean=is_settled(partition, grant))
 
     def armed(self, grant: Grant) -> None:
-        """It is noted that markers may be sent."""
-        one = self._partitions.get(grant.key)
-        if one is not None and one.grant == grant:
-            one.armed = True
+        """Note that the lease records markers as possibly in flight, so that they may be sent."""
+        partition = self._partitions.get(grant.key)
+        if partition is not None and partition.grant == grant:
+            partition.armed = True
 
     def lost(self, key: str) -> None:
-        """A lease is not ours any more."""
-        one = self._living.get(key)
-        if one is not None and one.grant is not None:
-            self._dispossess(one)
+        """Stop writing to a partition whose lease was lost."""
+        partition = self._active.get(key)
+        if partition is not None and partition.grant is not None:
+            self._lose_lease(partition)
 
     def paused(self, pause_s: float) -> None:
-        """The bandwidth limit allows more after a pause."""
+        """Continue fetching after ``pause_s``, when the bandwidth limit allows more."""
         self._bandwidth.granted(pause_s, self._clock.monotonic())
 
-    def _dispossess(self, one: MirrorPartition) -> None:
-        _log.warning("lease.lost", partition=one.key)
-        stopping, grant = one.stage is Stage.STOPPING, one.grant
-        self._let_go(one, one.dispossessed())
-        self._mirror.forget(one)
+    def _lose_lease(self, partition: MirrorPartition) -> None:
+        _log.warning("lease.lost", partition=partition.key)
+        stopping, grant = partition.stage is Stage.STOPPING, partition.grant
+        self._discard(partition, partition.dispossessed())
+        self._mirror.forget(partition)
         if grant is not None:
             self._steward.abandon(grant)
         if stopping:
-            one.stage = Stage.STOPPING  # its time to drain goes on
+            partition.stage = Stage.STOPPING  # its drain time keeps running
         else:
-            self._steward.want(one.key)
+            self._steward.want(partition.key)
 
     def _spend(self, size: int) -> None:
         limit = self._bandwidth.bytes_per_s
-        alone_s = size * max(1, self.plan.workers) / limit
-        self._steward.spend(self.plan.link_id, size, bytes_per_s=limit, otherwise_s=alone_s)
+        fallback_pause_s = size * max(1, self.plan.workers) / limit
+        self._steward.spend(self.plan.link_id, size, bytes_per_s=limit, otherwise_s=fallback_pause_s)
 
     def _stop(self, partitions: Iterable[MirrorPartition]) -> None:
-        for one in list(partitions):
-            if one.stage not in (Stage.STOPPING, Stage.ENDED):
-                self._let_go(one, one.stop())
-        self._end_what_is_quiet(self._clock.monotonic())
+        for partition in list(partitions):
+            if partition.stage not in (Stage.STOPPING, Stage.ENDED):
+                self._discard(partition, partition.stop())
+        self._end_drained(self._clock.monotonic())
 
-    # --- what the sides tell -----------------------------------------------------------------------------------------
+    # --- events of the source side and the mirror side ---------------------------------------------------------------
 
-    def _may_write(self, one: MirrorPartition) -> bool:
-        return one.grant is not None and self._clock.monotonic() < self._lease.deadline(one.grant)
+    def _may_write(self, partition: MirrorPartition) -> bool:
+        return partition.grant is not None and self._clock.monotonic() < self._lease.deadline(partition.grant)
 
-    def _planned(self, one: MirrorPartition) -> None:
-        self._mirror.wake(one)  # sent at the end of this turn, together with others
+    def _planned(self, partition: MirrorPartition) -> None:
+        self._mirror.wake(partition)  # sent at the end of this iteration of the loop, together with other partitions
 
-    def _advanced(self, one: MirrorPartition) -> None:
-        if one.stage is Stage.STOPPING:
-            self._end_what_is_quiet(self._clock.monotonic())  # somebody may be waiting for the lease
-        self._source.wake(one)
+    def _advanced(self, partition: MirrorPartition) -> None:
+        if partition.stage is Stage.STOPPING:
+            self._end_drained(self._clock.monotonic())  # another worker may be waiting for the lease
+        self._source.wake(partition)
 
-    def _resumed(self, one: MirrorPartition) -> None:
-        assert one.grant is not None
-        if one.writer.generation > one.grant.generation:
-            self._steward.raise_generation(one.key, one.writer.generation)
-        self._source.wake(one)
+    def _resumed(self, partition: MirrorPartition) -> None:
+        assert partition.grant is not None
+        if partition.writer.generation > partition.grant.generation:
+            self._steward.raise_generation(partition.key, partition.writer.generation)
+        self._source.wake(partition)
 
-    def _failed(self, one: MirrorPartition, error: LinkEngineError) -> None:
-        _log.error("partition.failed", partition=one.key, code=error.code, reason=error.message)
-        self._let_go(one, one.fail(error))
+    def _failed(self, partition: MirrorPartition, error: LinkEngineError) -> None:
+        _log.error("partition.failed", partition=partition.key, code=error.code, reason=error.message)
+        self._discard(partition, partition.fail(error))
 
-    def _fenced(self, one: MirrorPartition, error: LinkEngineError) -> None:
-        """Somebody newer writes this mirror, or it was stopped: leave it alone for a while."""
-        _log.warning("partition.fenced", partition=one.key, reason=error.message)
-        grant = one.grant
-        self._let_go(one, one.dispossessed())
-        self._let_go(one, one.stop())
+    def _fenced(self, partition: MirrorPartition, error: LinkEngineError) -> None:
+        """Release a mirror that a newer owner writes, or that was stopped; it is tried again after FENCED_RETRY_S."""
+        _log.warning("partition.fenced", partition=partition.key, reason=error.message)
+        grant = partition.grant
+        self._discard(partition, partition.dispossessed())
+        self._discard(partition, partition.stop())
         if grant is not None:
-            self._abandon(one.key, grant)
+            self._let_expire(partition.key, grant)
 
-    def _let_go(self, one: MirrorPartition, chunks: list[Chunk]) -> None:
-        self._mirror.let_go(one, chunks)
-        self._source.wake(one)
-        if one.stage is Stage.STOPPING:
-            self._stopping.setdefault(one.key, self._clock.monotonic() + DRAIN_S)
-
-
-def _is_same(one: PartitionAssignment, other: PartitionAssignment) -> bool:
-    """Tell whether both name the same topics; what was seen of them, and since when, changes by itself."""
-    return one == replace(other, source_seen=one.source_seen, since_ms=one.since_ms)
+    def _discard(self, partition: MirrorPartition, chunks: list[Chunk]) -> None:
+        self._mirror.let_go(partition, chunks)
+        self._source.wake(partition)
+        if partition.stage is Stage.STOPPING:
+            self._stopping.setdefault(partition.key, self._clock.monotonic() + DRAIN_S)
 
 
-def _is_news(last: PartitionProgress) -> bool:
-    return bool(last.bytes_copied or last.gaps or last.set_backs) or last.source_kept is not None
+def _is_same(assignment: PartitionAssignment, other: PartitionAssignment) -> bool:
+    """Return whether both assignments name the same topics; ``source_seen`` and ``since_ms`` change without effect."""
+    return assignment == replace(other, source_seen=assignment.source_seen, since_ms=assignment.since_ms)
+
+
+def _is_news(final: PartitionProgress) -> bool:
+    return bool(final.bytes_copied or final.gaps or final.set_backs) or final.source_kept is not None

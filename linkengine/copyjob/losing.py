@@ -1,4 +1,7 @@
-"""Has a loss kept before a marker takes its place: nobody could tell it from other markers once the copier is dead."""
+"""Persists a loss (offsets that the source deleted before they were copied) before markers fill its offsets.
+
+Afterwards the log alone does not distinguish it from other gaps, and a copy worker that crashes could no longer report it.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,14 @@ from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import GapReason
 
-RETRY_S = 1.0  # while nobody keeps it
+RETRY_S = 1.0  # while Redis is not available
 
 
 class Losses:
-    """Asks beside the loop; the source is examined again where the answer comes too late."""
+    """Persists losses in the background.
+
+    If the attempt or the source's leader has changed by then, the result is dropped and the source is examined again.
+    """
 
     def __init__(
         self,
@@ -25,33 +31,36 @@ class Losses:
         told: Callable[[MirrorPartition, int, GapReason], None],
         counts: Callable[[MirrorPartition, int, Origin | None], bool],
     ) -> None:
-        """Lose nothing yet. ``keep`` may raise CoordinationUnavailableError; ``told`` hears the end of what is kept.
+        """Store the callbacks: ``keep`` persists a loss and may raise CoordinationUnavailableError.
 
-        ``counts`` ends a wait and answers whether the leader of that attempt is the one to read: another one may have more.
+        ``told`` is called with the end of a persisted loss. ``counts`` ends the wait and returns whether the leader of
+        that attempt is still the leader to read from: another may have more.
         """
-        self._services, self._keep, self._told, self._counts = services, keep, told, counts
+        self._services, self._keep, self._on_kept, self._counts = services, keep, told, counts
 
-    def tell(self, one: MirrorPartition, lost: OffsetRange) -> None:
-        """Have offsets kept that are gone from the source; nothing is read meanwhile."""
-        attempt, origin, one.examining = one.attempt, one.origin, True
+    def tell(self, partition: MirrorPartition, lost: OffsetRange) -> None:
+        """Persist the loss of offsets that are gone from the source; nothing is fetched until that is done."""
+        attempt, origin, partition.examining = partition.attempt, partition.origin, True
         self._services.background.submit(
-            lambda: self._is_kept(one.key, lost),
-            done=lambda kept: self._answered(one, lost, kept=kept) if self._counts(one, attempt, origin) else None,
+            lambda: self._persist(partition.key, lost),
+            done=lambda kept: (
+                self._on_persisted(partition, lost, kept=kept) if self._counts(partition, attempt, origin) else None
+            ),
             failed=_raise,
         )
 
-    def _is_kept(self, key: str, lost: OffsetRange) -> bool:
+    def _persist(self, key: str, lost: OffsetRange) -> bool:
         try:
             self._keep((key, lost))
         except CoordinationUnavailableError:
             return False
         return True
 
-    def _answered(self, one: MirrorPartition, lost: OffsetRange, *, kept: bool) -> None:
+    def _on_persisted(self, partition: MirrorPartition, lost: OffsetRange, *, kept: bool) -> None:
         if kept:
-            self._told(one, lost.end, GapReason.LOST)
+            self._on_kept(partition, lost.end, GapReason.LOST)
         else:
-            one.source_retry_at = self._services.clock.monotonic() + RETRY_S
+            partition.source_retry_at = self._services.clock.monotonic() + RETRY_S
 
 
 def _raise(error: Exception) -> None:

@@ -1,8 +1,12 @@
-"""How much of a stopped mirror was mirrored: a fence is where its log ended, whoever wrote the last of it.
+"""Finds how much of a stopped mirror was mirrored; its fence only marks where the log ended.
 
-A stranger's record that nobody has noticed, since nothing was copied after it, stands where the source may have another. It is
-looked for between what is known to be the source's and the fence. So is a fence of our own that nobody remembers: fills abort,
-so a COMMIT marker of ours is where the mirror was stopped before, and applications may have written behind it. Blocking.
+Two things below the fence do not come from the source:
+
+* a foreign write that was not noticed, because nothing was copied after it;
+* an earlier fence of the mirror that was not recorded. Fillers are ABORT markers, so a COMMIT marker of the mirror's producer
+  is where it was stopped before, and applications may have written behind it.
+
+Both are searched between the offset below which everything is known to come from the source, and the fence. Blocking.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.topicviews import TopicView, locate
 from linkengine.kafka.transactions import EmptyTransactions
 
-LOOKS = 4
+TRIES = 4
 PAUSE_S = 0.5
 log = structlog.get_logger(__name__)
 
@@ -31,57 +35,67 @@ log = structlog.get_logger(__name__)
 def foreign_starts(
     address: ClusterAddress, assignments: Sequence[PartitionAssignment], *, fences: Mapping[int, int], copied: Mapping[int, int]
 ) -> dict[int, int]:
-    """Answer, by partition, the first offset below its fence that no copier of ours wrote, or at which an earlier fence stands.
+    """Return, by partition, the first offset below its fence that was not mirrored: a foreign write or an earlier fence.
 
-    Partitions without one are left out. All below ``copied`` is the source's. What cannot be looked at does not hold up a stop:
-    nothing of it counts as mirrored.
+    Partitions without such an offset are left out. Everything below ``copied`` comes from the source. If a partition
+    cannot be read, the stop does not wait for it: nothing from ``copied`` on counts as mirrored.
     """
-    doubtful = [one for one in assignments if copied.get(one.partition, fences[one.partition]) < fences[one.partition]]
+    unchecked = [
+        assignment
+        for assignment in assignments
+        if copied.get(assignment.partition, fences[assignment.partition]) < fences[assignment.partition]
+    ]
     found: dict[int, int] = {}
     with closing(Cluster(address)) as cluster:
         views: dict[str, TopicView] = {}
-        for one in doubtful:
-            offsets = copied[one.partition], fences[one.partition]
-            foreign = _look_patiently(cluster, one, views, offsets=offsets)
+        for assignment in unchecked:
+            offsets = copied[assignment.partition], fences[assignment.partition]
+            foreign = _search_patiently(cluster, assignment, views, offsets=offsets)
             if foreign is not None:
-                found[one.partition] = foreign
+                found[assignment.partition] = foreign
     return found
 
 
-def _look_patiently(
-    cluster: Cluster, one: PartitionAssignment, views: dict[str, TopicView], *, offsets: tuple[int, int]
+def _search_patiently(
+    cluster: Cluster, assignment: PartitionAssignment, views: dict[str, TopicView], *, offsets: tuple[int, int]
 ) -> int | None:
-    """Look again where a leader, which has just taken the fence, does not answer: it may be another one by now."""
-    for left in reversed(range(LOOKS)):
+    """Search a partition; retry a leader that has just taken the fence and does not respond: it may have moved."""
+    for left in reversed(range(TRIES)):
         try:
-            views |= {} if views else cluster.newest_topics({one.mirror_topic})
-            return _first_foreign(cluster, one, views, offsets=offsets)
+            views |= {} if views else cluster.newest_topics({assignment.mirror_topic})
+            return _first_foreign(cluster, assignment, views, offsets=offsets)
         except LinkEngineError as error:
             views.clear()
-            log.warning("mirrored_end_not_seen", topic=one.mirror_topic, partition=one.partition, code=error.code, left=left)
+            log.warning(
+                "mirrored_end_not_seen",
+                topic=assignment.mirror_topic,
+                partition=assignment.partition,
+                code=error.code,
+                left=left,
+            )
             time.sleep(PAUSE_S if left else 0)
     return offsets[0]
 
 
 def _first_foreign(
-    cluster: Cluster, one: PartitionAssignment, views: dict[str, TopicView], *, offsets: tuple[int, int]
+    cluster: Cluster, assignment: PartitionAssignment, views: dict[str, TopicView], *, offsets: tuple[int, int]
 ) -> int | None:
-    leader, topic_id = locate(views, one.mirror_topic, one.partition)
-    ours = {one.producer_id}
-    if one.transactional_id:
-        transactions = EmptyTransactions(cluster, one.transactional_id).look()
-        ours |= {transactions.producer_id} if transactions else set()
-    place = (one.mirror_topic, topic_id, one.partition)
+    leader, topic_id = locate(views, assignment.mirror_topic, assignment.partition)
+    producer_ids = {assignment.producer_id}
+    if assignment.transactional_id:
+        transactions = EmptyTransactions(cluster, assignment.transactional_id).look()
+        producer_ids |= {transactions.producer_id} if transactions else set()
+    place = (assignment.mirror_topic, topic_id, assignment.partition)
     with closing(batches_in(cluster, leader, topic=place, offsets=offsets)) as batches:
-        end = _end_of_ours(batches, start=offsets[0], ours=ours)
+        end = _mirrored_end(batches, start=offsets[0], producer_ids=producer_ids)
     return end if end < offsets[1] else None
 
 
-def _end_of_ours(batches: Iterable[tuple[BatchView, memoryview]], *, start: int, ours: Container[int]) -> int:
-    """Answer where the mirrored part ends that begins at ``start``; what was cleaned away behind it is nobody's."""
+def _mirrored_end(batches: Iterable[tuple[BatchView, memoryview]], *, start: int, producer_ids: Container[int]) -> int:
+    """Return the end of the mirrored part from ``start`` on; offsets behind it that were cleaned away do not count."""
     end = start
     for view, batch in batches:
-        if view.producer_id not in ours or is_commit(view, batch):
+        if view.producer_id not in producer_ids or is_commit(view, batch):
             break
         end = view.next_offset
     return end

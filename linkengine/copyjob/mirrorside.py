@@ -1,4 +1,18 @@
-"""All destination brokers of a link: reads where mirrors end, deals partitions out to leaders, and judges what they refuse."""
+"""All destination brokers of a link: reads the mirrors' log ends, assigns partitions to their leaders, and classifies errors.
+
+Every attempt to write a partition begins with reading its tail (``tails.py``): the log end of the mirror is the only
+checkpoint. How an error is treated:
+
+| error | consequence |
+|---|---|
+| leader moved, sequence or epoch refused | read the tail again after a short pause, nothing is shown |
+| batch or request too large | the same with smaller batches (``shrink_batches``), as long as they can shrink |
+| ILLEGAL_STATE or MIRROR_WAS_STOPPED (``FencedError``) | the partition is fenced: its lease is given up |
+| mirror topic missing or created again, in three readings over 5 s | the partition fails with MIRROR_TOPIC_MISSING |
+| FOREIGN_WRITE or MARKER_OVERRUN, in two readings | the partition fails |
+| a lost marker may still be written (``StillWaitingError``) | shown, and the tail is read again in 0.5 s |
+| any other | shown as DESTINATION_UNREACHABLE, retried with a growing pause |
+"""
 
 from __future__ import annotations
 
@@ -22,10 +36,11 @@ from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import LEADER_MOVED, TOO_LARGE, BrokerError, KafkaCode
 
-WAIT_RETRY_S = 0.5  # while a lost marker may still come
-TOGETHER_S = 0.25  # retries that are due so soon go along with the first: each look costs the metadata of whole topics
-_PERMANENT = frozenset({ErrorCode.FOREIGN_WRITE, ErrorCode.MARKER_OVERRUN})  # if two readings say so
-# answers that only mean "read the end again": a late duplicate, a moved leader, a newer owner
+WAIT_RETRY_S = 0.5  # while an unacknowledged marker may still be written
+# retries due within this time are read together with the first: each reading needs the metadata of whole topics
+TOGETHER_S = 0.25
+_PERMANENT = frozenset({ErrorCode.FOREIGN_WRITE, ErrorCode.MARKER_OVERRUN})  # when confirmed by a second reading
+# errors that only require reading the log end again: a late duplicate, a moved leader, a newer owner
 _RESUME_AT_ONCE = LEADER_MOVED | {
     KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     KafkaCode.DUPLICATE_SEQUENCE_NUMBER,
@@ -35,7 +50,7 @@ _RESUME_AT_ONCE = LEADER_MOVED | {
 
 
 class MirrorSide:
-    """Writes partitions; the loop is told when one can go on, and when it cannot."""
+    """Writes partitions to the brokers that lead them; callbacks report continued, failed and fenced partitions."""
 
     def __init__(
         self,
@@ -62,50 +77,50 @@ class MirrorSide:
         )
         self._brokers: dict[int, MirrorBroker] = {}
         self._resuming: dict[MirrorPartition, None] = {}
-        self._fresh = False  # some of them can be resumed at once: all together, at the end of the turn
+        self._read_now = False  # partitions that need not wait were added: their tails are read together in the next ``pump``
         self._missing = Suspicion(observations=3, seconds=5.0)
         self._broken = Suspicion(observations=2, seconds=0.0)
         self._upkeep = Upkeep(services, self._cluster, suspicious=self.recheck)
 
-    def resume(self, one: MirrorPartition) -> None:
-        """Read the mirror's end, then go on from there."""
-        self._resuming[one] = None
-        self._fresh = True
+    def resume(self, partition: MirrorPartition) -> None:
+        """Read a mirror's log end, then continue writing there."""
+        self._resuming[partition] = None
+        self._read_now = True
 
-    def forget(self, one: MirrorPartition) -> None:
-        """Write a partition no more."""
-        self._resuming.pop(one, None)
-        one.overtaken = None
-        self._missing.clear(one.key)
-        self._broken.clear(one.key)
-        self._upkeep.forget(one)
+    def forget(self, partition: MirrorPartition) -> None:
+        """Stop writing a partition."""
+        self._resuming.pop(partition, None)
+        partition.overtaken = None
+        self._missing.clear(partition.key)
+        self._broken.clear(partition.key)
+        self._upkeep.forget(partition)
         for broker in self._brokers.values():
-            broker.forget(one)
+            broker.forget(partition)
 
-    def wake(self, one: MirrorPartition) -> None:
-        """A partition may have something to send."""
-        broker = self._broker_of(one)
+    def wake(self, partition: MirrorPartition) -> None:
+        """Note that a partition may have something to send."""
+        broker = self._leader_of(partition)
         if broker is not None:
-            broker.wake(one)
+            broker.wake(partition)
 
     def pump(self, now: float) -> None:
         """Send what can be sent, as much as possible in each request."""
-        if self._fresh:
-            self._fresh = False
+        if self._read_now:
+            self._read_now = False
             self._read_due(now)
         for broker in self._brokers.values():
             broker.pump(now)
 
     def tick(self, now: float) -> None:
-        """Resume what is due, give up silent brokers, look after idle mirrors."""
+        """Resume partitions whose pause is over, give up silent brokers, check idle mirrors."""
         self._read_due(now)
         for broker in self._brokers.values():
             broker.check(now)
         self._upkeep.tick(now, {number: broker.members for number, broker in self._brokers.items()})
 
-    def let_go(self, one: MirrorPartition, chunks: list[Chunk]) -> None:
-        """Free the buffers of chunks that will not be sent."""
-        broker = self._broker_of(one)
+    def let_go(self, partition: MirrorPartition, chunks: list[Chunk]) -> None:
+        """Release the buffers of chunks that will not be sent."""
+        broker = self._leader_of(partition)
         if broker is not None:
             broker.let_go(chunks)
             return
@@ -113,13 +128,13 @@ class MirrorSide:
             chunk.buffer.release()
 
     def own_unsent(self) -> None:
-        """Copy what sockets have not taken, so that receive buffers are free again."""
+        """Copy what sockets have not taken yet, so that receive buffers become free."""
         for broker in self._brokers.values():
             broker.own_unsent()
 
-    def recheck(self, one: MirrorPartition) -> None:
-        """The log end of an idle mirror is not where we left it: read it properly."""
-        self._interrupt(one, retry_at=0.0)
+    def recheck(self, partition: MirrorPartition) -> None:
+        """Resume an idle mirror whose log end has moved, although nothing was written by its owner."""
+        self._interrupt(partition, retry_at=0.0)
 
     def close(self) -> None:
         """Close all connections."""
@@ -128,84 +143,83 @@ class MirrorSide:
         self._cluster.close()
 
     def _read_due(self, now: float) -> None:
-        self._read(
-            [one for one in self._resuming if not one.mirror_retry_at]
-        )  # who was just granted does not wait for the others
-        if any(0 < one.mirror_retry_at <= now for one in self._resuming):
-            self._read([one for one in self._resuming if one.mirror_retry_at <= now + TOGETHER_S])
+        # partitions without a pause, such as those whose lease was just granted, do not wait for the others
+        self._read([partition for partition in self._resuming if not partition.mirror_retry_at])
+        if any(0 < partition.mirror_retry_at <= now for partition in self._resuming):
+            self._read([partition for partition in self._resuming if partition.mirror_retry_at <= now + TOGETHER_S])
 
     def _read(self, due: list[MirrorPartition]) -> None:
         if not due:
             return
-        for one in due:
-            del self._resuming[one]
-        queries = [tail_query(one) for one in due]
-        asked = [(one, one.attempt) for one in due]
+        for partition in due:
+            del self._resuming[partition]
+        queries = [tail_query(partition) for partition in due]
+        asked = [(partition, partition.attempt) for partition in due]
         self._services.background.submit(
             lambda: read_tails(self._cluster, queries),
             done=lambda results: self._tails_read(asked, results),
-            failed=lambda error: self._tails_read(asked, {one.key: error for one, _ in asked}),
+            failed=lambda error: self._tails_read(asked, {partition.key: error for partition, _ in asked}),
         )
 
     def _tails_read(self, asked: list[tuple[MirrorPartition, int]], results: dict[str, Tail | LinkEngineError]) -> None:
-        for one, attempt in asked:
-            if one.attempt != attempt or one.stage is not Stage.RESUMING:
+        for partition, attempt in asked:
+            if partition.attempt != attempt or partition.stage is not Stage.RESUMING:
                 continue
-            result = results[one.key]
+            result = results[partition.key]
             if isinstance(result, LinkEngineError):
-                self._not_resumed(one, result)
+                self._not_resumed(partition, result)
             else:
-                self._resume_from(one, result)
+                self._resume_from(partition, result)
 
-    def _resume_from(self, one: MirrorPartition, tail: Tail) -> None:
-        if one.tail is not None and _is_another(one.tail.topic_id, tail.topic_id):
-            self._not_resumed(one, another_topic(one.assignment))
+    def _resume_from(self, partition: MirrorPartition, tail: Tail) -> None:
+        if partition.tail is not None and _is_another(partition.tail.topic_id, tail.topic_id):
+            self._not_resumed(partition, another_topic(partition.assignment))
             return
         try:
             _check_open(tail)
-            one.resumed(tail, now_ms=self._services.clock.now_ms())
+            partition.resumed(tail, now_ms=self._services.clock.now_ms())
         except FencedError as error:
-            one.parting = Trouble(PartitionPhase.RELEASED, error.code, error.message) if error.closes else None
-            self._fenced(one, error)
+            partition.parting = Trouble(PartitionPhase.RELEASED, error.code, error.message) if error.closes else None
+            self._fenced(partition, error)
             return
-        one.overtaken = None
-        self._missing.clear(one.key)
-        self._broken.clear(one.key)
+        partition.overtaken = None
+        self._missing.clear(partition.key)
+        self._broken.clear(partition.key)
         for broker in self._brokers.values():
-            broker.forget(one)
-        self._broker(tail.leader.broker).adopt(one)
-        self._on_resumed(one)
+            broker.forget(partition)
+        self._broker(tail.leader.broker).adopt(partition)
+        self._on_resumed(partition)
 
-    def _not_resumed(self, one: MirrorPartition, error: LinkEngineError) -> None:
+    def _not_resumed(self, partition: MirrorPartition, error: LinkEngineError) -> None:
         now = self._services.clock.monotonic()
-        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._missing.confirmed(one.key, now):
-            self._failed(one, _missing(one))
+        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._missing.confirmed(partition.key, now):
+            self._failed(partition, _missing(partition))
             return
-        if error.code in _PERMANENT and self._broken.confirmed(one.key, now, of=error.code):
-            self._failed(one, error)
+        if error.code in _PERMANENT and self._broken.confirmed(partition.key, now, of=error.code):
+            self._failed(partition, error)
             return
         waiting = isinstance(error, StillWaitingError)
-        one.mirror_retry_at = now + (WAIT_RETRY_S if waiting else one.mirror_backoff.next_pause())
-        one.mirror_trouble = Trouble(PartitionPhase.DESTINATION_UNREACHABLE, error.code, error.message)
-        self._resuming[one] = None
+        partition.mirror_retry_at = now + (WAIT_RETRY_S if waiting else partition.mirror_backoff.next_pause())
+        partition.mirror_trouble = Trouble(PartitionPhase.DESTINATION_UNREACHABLE, error.code, error.message)
+        self._resuming[partition] = None
 
-    def _interrupted(self, one: MirrorPartition, error: LinkEngineError) -> None:
-        pause = one.mirror_backoff.next_pause()
+    def _interrupted(self, partition: MirrorPartition, error: LinkEngineError) -> None:
+        pause = partition.mirror_backoff.next_pause()
         code = error.kafka_code if isinstance(error, BrokerError) else KafkaCode.NONE
         mergeable = code in TOO_LARGE and not isinstance(error, SingleTooLargeError)
-        if not (code in _RESUME_AT_ONCE or (mergeable and one.shrink_batches())):
-            one.mirror_trouble = Trouble(PartitionPhase.DESTINATION_UNREACHABLE, error.code, error.message)
-        self._interrupt(one, retry_at=self._services.clock.monotonic() + pause)
+        if not (code in _RESUME_AT_ONCE or (mergeable and partition.shrink_batches())):
+            partition.mirror_trouble = Trouble(PartitionPhase.DESTINATION_UNREACHABLE, error.code, error.message)
+        self._interrupt(partition, retry_at=self._services.clock.monotonic() + pause)
 
-    def _interrupt(self, one: MirrorPartition, *, retry_at: float) -> None:
-        self.let_go(one, one.interrupt(retry_at=retry_at))
-        if one.stage is Stage.RESUMING:
-            self._resuming[one] = None
+    def _interrupt(self, partition: MirrorPartition, *, retry_at: float) -> None:
+        self.let_go(partition, partition.interrupt(retry_at=retry_at))
+        if partition.stage is Stage.RESUMING:
+            self._resuming[partition] = None
 
     def _broker_lost(self, partitions: list[MirrorPartition], error: LinkEngineError) -> None:
-        for one in partitions:
-            if one.stage is not Stage.RESUMING:  # what is being read elsewhere does not depend on this connection
-                self._interrupted(one, error)
+        for partition in partitions:
+            if partition.stage is not Stage.RESUMING:  # a tail that is being read does not depend on this connection
+                self._interrupted(partition, error)
 
     def _broker(self, number: int) -> MirrorBroker:
         broker = self._brokers.get(number)
@@ -213,27 +227,28 @@ class MirrorSide:
             broker = self._brokers[number] = MirrorBroker(self._services, self._cluster, number, events=self._events)
         return broker
 
-    def _broker_of(self, one: MirrorPartition) -> MirrorBroker | None:
-        return None if one.tail is None else self._brokers.get(one.tail.leader.broker)
+    def _leader_of(self, partition: MirrorPartition) -> MirrorBroker | None:
+        return None if partition.tail is None else self._brokers.get(partition.tail.leader.broker)
 
 
-def _is_another(before: bytes, now: bytes) -> bool:
-    """A cluster that is upgraded gives topics their ids while they are used."""
-    return any(before) and any(now) and before != now
+def _is_another(before: bytes, found: bytes) -> bool:
+    """Return whether the topic has another id; a cluster that is upgraded assigns ids to topics in use."""
+    return any(before) and any(found) and before != found
 
 
 def _check_open(tail: Tail) -> None:
-    """Raise FencedError where a mirror ends with the fence of its stop. At an offset that is to be filled it looks like a fill.
+    """Raise FencedError if a mirror ends with the fence of its stop; at an offset that is a gap it looks like a filler.
 
-    Epochs do not tell: a transaction coordinator goes above the fence's for whoever asks, and a leader may have forgotten them.
+    Epochs do not show it: a transaction coordinator raises them above the fence's for any client, and a leader may have
+    forgotten them.
     """
     if tail.stretch is not None and tail.stretch.closed:
         raise FencedError(closes=True)
 
 
-def _missing(one: MirrorPartition) -> LinkEngineError:
+def _missing(partition: MirrorPartition) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.MIRROR_TOPIC_MISSING,
-        f"Mirror topic {one.assignment.mirror_topic!r} is not there any more, or not the same one; somebody deleted it. "
+        f"Mirror topic {partition.assignment.mirror_topic!r} was deleted, or deleted and created again, at the destination. "
         "Delete the mirror and create it again.",
     )

@@ -1,4 +1,4 @@
-"""Batches of a few kilobytes that stand for hundreds of megabytes, as any producer may send them."""
+"""Record batches of a few kilobytes that decompress to hundreds of megabytes, as any producer may send them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import zstandard
 from tests.linkengine.batches.batchlog import ZSTD, varint
 
 MEGABYTE = 1_000_000
-NOW = time.time_ns() // 1_000_000  # older records would fall to retention
+NOW = time.time_ns() // 1_000_000  # older records would be deleted by retention
 
 
 def bomb(*sizes: int, timestamp: int = NOW) -> bytes:
-    """One zstd batch of records with values of so many zeros."""
+    """Return a zstd batch with a record for each size, whose value is that many zero bytes."""
     packer, body = zstandard.ZstdCompressor(level=19).compressobj(), b""
     for number, size in enumerate(sizes):
         front = b"\0\0" + varint(number) + varint(1) + b"k" + varint(size)
@@ -29,6 +29,6 @@ def bomb(*sizes: int, timestamp: int = NOW) -> bytes:
 
 
 def two_and_three() -> list[bytes]:
-    """Two batches of one record of 250 MB each, and one of three records of 100 MB."""
-    one = bomb(250 * MEGABYTE)
-    return [one, one, bomb(100 * MEGABYTE, 100 * MEGABYTE, 100 * MEGABYTE)]
+    """Return two batches of a record of 250 MB each, and a batch of three records of 100 MB."""
+    large = bomb(250 * MEGABYTE)
+    return [large, large, bomb(100 * MEGABYTE, 100 * MEGABYTE, 100 * MEGABYTE)]

@@ -1,4 +1,4 @@
-"""The pair of shared clusters that copies run between, and what the parts of one link share."""
+"""Fixtures of the copy tests: the shared source and destination cluster, and the services of a link."""
 
 from collections.abc import Callable, Iterator
 from typing import cast
@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.background import Background, Room
+from linkengine.copyjob.background import Background, LinkThreads
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import AheadMemory, BufferPool
 from linkengine.copyjob.pacing import Bandwidth
@@ -17,18 +17,18 @@ from linkengine.domain.plans import CopyTuning
 
 @pytest.fixture
 def clusters(source_cluster: KafkaCluster, destination_cluster: KafkaCluster) -> tuple[KafkaCluster, KafkaCluster]:
-    """Source and destination."""
+    """Return the source and the destination cluster."""
     return source_cluster, destination_cluster
 
 
 @pytest.fixture
 def services() -> Iterator[Services]:
-    """What one link's parts share, turned by the test."""
+    """Yield the services that the parts of a link share; the test calls the poller."""
     background, poller = Background(), Poller()
-    room = Room(background, guard=_at_once)
+    threads = LinkThreads(background, guard=_run)
     poller.watch(background, lambda _readable, _writable: background.run_events())
     yield Services(
-        background=room,
+        background=threads,
         poller=cast(GuardedPoller, poller),
         clock=SystemClock(),
         tuning=CopyTuning(),
@@ -36,10 +36,10 @@ def services() -> Iterator[Services]:
         ahead=AheadMemory(),
         bandwidth=Bandwidth(),
     )
-    room.close()
+    threads.close()
     background.close()
     poller.close()
 
 
-def _at_once(event: Callable[[], None]) -> None:
+def _run(event: Callable[[], None]) -> None:
     event()

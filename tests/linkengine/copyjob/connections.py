@@ -1,4 +1,4 @@
-"""A stand-in for an extra connection to a source broker: a test answers what was asked, when it wants."""
+"""A fake extra connection to a source broker: the test decides when a request gets its response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class FakeConnection(Generic[T]):
-    """Collects requests, each with its first position."""
+    """Collects requests; each is kept with its first position."""
 
     made: list[Any] = []
 
@@ -33,22 +33,22 @@ class FakeConnection(Generic[T]):
         assert by_id
         self.asked.append((positions[TOPIC][0], subject))
 
-    def answer(self, part: FetchedPartition, now: float) -> bool:
-        """Answer the first request; return False, and keep it, if there is no buffer for the answer."""
+    def answer(self, fetched: FetchedPartition, now: float) -> bool:
+        """Respond to the first request; return False, and keep it, if there is no buffer for the response."""
         _, subject = self.asked[0]
-        buffer = self.owner.allocate(len(part.records), subject)
+        buffer = self.owner.allocate(len(fetched.records), subject)
         if buffer is None:
             return False
         del self.asked[0]
-        view = buffer.view(len(part.records))
-        view[:] = part.records
-        received = Received(FetchAnswer(0, 0, 0, [part._replace(records=view)]), buffer, len(view), 5)
+        view = buffer.view(len(fetched.records))
+        view[:] = fetched.records
+        received = Received(FetchAnswer(0, 0, 0, [fetched._replace(records=view)]), buffer, len(view), 5)
         self.owner.received(self, subject, received, now)  # type: ignore[arg-type]
         buffer.release()
         return True
 
     def check(self, now: float) -> None:
-        """Nothing is silent here."""
+        """Do nothing: a fake connection is never silent."""
 
     def close(self) -> None:
         self.asked.clear()

@@ -1,7 +1,7 @@
-"""Copy workers as processes that a test may kill: a parent that has imported everything forks one per line of its input.
+"""Runs copy workers as processes that a test may kill.
 
-Each gets the setup of its line's worker; output: the process id of the worker just started. Plan and setups come pickled in a
-file.
+The parent has imported everything and forks a worker per line of input. Each worker gets the next setup of a pickled
+file; the parent prints the process id of each worker that it starts.
 """
 
 import os
@@ -18,7 +18,8 @@ def main(setups_file: str) -> None:
     for number, _ in enumerate(sys.stdin):
         child = os.fork()
         if child == 0:
-            os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the parent's answers are read from there, logs are not
+            # the test reads process ids from the parent's stdout; logs go to stderr
+            os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
             copy_until_the_end(setups[number])
             os._exit(0)
         sys.stdout.write(f"{child}\n")

@@ -1,4 +1,4 @@
-"""What the tests of the copy loop share: mirrors on real clusters, a copier in a thread, a reader that trusts nobody."""
+"""Helpers of the copy tests: topics and mirrors on real clusters, a copy worker in a thread, and an independent reader."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ _mirrors = iter(range(1, 1 << 20))
 
 
 def address(cluster: KafkaCluster, user: str = "link", *, mechanism: str = "SCRAM-SHA-512") -> ClusterAddress:
+    """Return the cluster's address for a link."""
     return address_from_properties(cluster.client_properties(user, mechanism=mechanism))
 
 
@@ -49,7 +50,7 @@ def create_topic(cluster: KafkaCluster, name: str, *, partitions: int = 1, repli
 def set_config(cluster: KafkaCluster, topic: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient(cluster.client("admin"))  # its answers need it alive
+    admin = AdminClient(cluster.client("admin"))  # its futures resolve only while the client exists
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
@@ -105,7 +106,7 @@ def setup_for(worker_id: str = "0000-worker", *, redis_url: str = "", lease_ttl_
 
 @dataclass
 class Copier:
-    """A copy worker in a thread of its own that copies one plan; as a context manager it is told to end."""
+    """A copy worker in a thread that copies a plan; leaving the context ends it."""
 
     plan: CopyPlan
     lease: MemoryLease = field(default_factory=MemoryLease)
@@ -125,14 +126,15 @@ class Copier:
         self.join()
 
     def stop(self) -> None:
+        """End the worker without waiting for it."""
         self.assignments.end()
 
     def let_go(self) -> None:
-        """Tell the worker to let go of all partitions; it goes on without them."""
+        """Make the worker release all partitions; it keeps running without them."""
         self.assignments.tell(replace(self.plan, assignments=()))
 
     def join(self) -> list[PartitionProgress]:
-        """Wait until the worker has ended; the last observation of every partition."""
+        """End the worker and return the last observation of every partition."""
         self.stop()
         self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive(), "the copy worker does not end"
@@ -142,11 +144,11 @@ class Copier:
         return self.results
 
     def wait_until(self, condition: Callable[[PartitionProgress], bool], *, deadline_s: float = DEADLINE_S) -> None:
-        """Wait until every partition's newest report meets the condition."""
+        """Wait until the newest report of every partition meets the condition."""
 
         def met() -> bool:
             latest = self.progress.latest
-            return len(latest) == len(self.plan.assignments) and all(condition(one) for one in latest.values())
+            return len(latest) == len(self.plan.assignments) and all(condition(progress) for progress in latest.values())
 
         try:
             wait_for(met, deadline_s=deadline_s, stop=lambda: self.error is not None)
@@ -154,18 +156,20 @@ class Copier:
             raise AssertionError(f"not within {deadline_s} s: {self.progress.latest}") from self.error
 
     def wait_for_ends(self, ends: dict[int, int], *, deadline_s: float = DEADLINE_S) -> None:
-        self.wait_until(lambda one: one.mirror_end == ends[int(one.key.split("/")[1])], deadline_s=deadline_s)
+        """Wait until the mirror has these log ends, by partition."""
+        self.wait_until(lambda progress: progress.mirror_end == ends[int(progress.key.split("/")[1])], deadline_s=deadline_s)
 
     def _run(self) -> None:
         ports = StewardPorts(lease=self.lease, assignments=self.assignments, progress=self.progress)
         try:
             run_worker(setup_for(self.worker_id), ports=ports)
-            self.results = [self.progress.last_of(one.key) for one in self.plan.assignments]
+            self.results = [self.progress.last_of(assignment.key) for assignment in self.plan.assignments]
         except BaseException as error:  # noqa: BLE001 - raised again in join
             self.error = error
 
 
 def plan_of(clusters: Pair, topic: str, *, partitions: int = 1, **tuning: int) -> CopyPlan:
+    """Return a plan that copies a topic to a mirror of the same name."""
     source, destination = clusters
     assignments = assignments_for(source, topic, topic, partitions=partitions)
     return plan_for(address(source), address(destination), assignments, **tuning)
@@ -179,12 +183,13 @@ def copy_all(clusters: Pair, topic: str, *, partitions: int = 1, **tuning: int) 
 
 
 def create_pair(clusters: Pair, topic: str, *, partitions: int = 1, **configs: str) -> None:
+    """Create a topic on both clusters."""
     for cluster in clusters:
         create_topic(cluster, topic, partitions=partitions, **configs)
 
 
 def wait_for(look: Callable[[], T], *, deadline_s: float = DEADLINE_S, stop: Callable[[], bool] = lambda: False) -> T:
-    """Look until the answer is true; the answer."""
+    """Call ``look`` until it returns something true, and return that."""
     deadline = time.monotonic() + deadline_s
     while time.monotonic() < deadline and not stop():
         found = look()
@@ -198,7 +203,7 @@ Record = tuple[int, int, bytes | None, bytes | None, tuple[int, int], list[tuple
 
 
 def read_topic(cluster: KafkaCluster, topic: str, *, partitions: int = 1, **client: int) -> list[Record]:
-    """All records a read-committed consumer sees, by partition and offset, with everything a client can see of them."""
+    """Return all records that a read-committed consumer gets, by partition and offset, with all their fields."""
     settings = {
         "group.id": "witness",
         "isolation.level": "read_committed",
@@ -234,16 +239,17 @@ def read_topic(cluster: KafkaCluster, topic: str, *, partitions: int = 1, **clie
 
 
 def ends_of(cluster: KafkaCluster, topic: str, *, partitions: int = 1) -> dict[int, int]:
-    """The high watermarks."""
+    """Return the high watermark of each partition."""
     consumer = Consumer({**cluster.client("admin"), "group.id": "ends"})
-    ends = {one: watermarks(consumer, TopicPartition(topic, one))[1] for one in range(partitions)}
+    ends = {partition: watermarks(consumer, TopicPartition(topic, partition))[1] for partition in range(partitions)}
     consumer.close()
     return ends
 
 
 def starts_of(cluster: KafkaCluster, topic: str, *, partitions: int = 1) -> dict[int, int]:
+    """Return the log start offset of each partition."""
     consumer = Consumer({**cluster.client("admin"), "group.id": "starts"})
-    starts = {one: watermarks(consumer, TopicPartition(topic, one))[0] for one in range(partitions)}
+    starts = {partition: watermarks(consumer, TopicPartition(topic, partition))[0] for partition in range(partitions)}
     consumer.close()
     return starts
 
@@ -254,13 +260,13 @@ def producer_for(cluster: KafkaCluster, **settings: object) -> Producer:
 
 
 def producer_state(cluster: KafkaCluster, plan: CopyPlan) -> ProducerState:
-    """What the leader of a plan's first partition remembers of its producer."""
+    """Return what the leader of a plan's first partition remembers of its producer (DescribeProducers)."""
     session = Cluster(address(cluster))
-    one = plan.assignments[0]
-    place = (one.mirror_topic, one.partition)
-    session.topics([one.mirror_topic])
+    assignment = plan.assignments[0]
+    place = (assignment.mirror_topic, assignment.partition)
+    session.topics([assignment.mirror_topic])
     try:
-        return describe_producers(session, session.brokers()[0], {place: one.producer_id})[place][1]
+        return describe_producers(session, session.brokers()[0], {place: assignment.producer_id})[place][1]
     finally:
         session.close()
 
@@ -268,10 +274,10 @@ def producer_state(cluster: KafkaCluster, plan: CopyPlan) -> ProducerState:
 def assert_equal_topics(
     source: KafkaCluster, topic: str, mirror: KafkaCluster, mirror_topic: str, *, partitions: int = 1
 ) -> int:
-    """Every record at its offset, and the same end offsets; answers how many records there are."""
+    """Assert equal records at equal offsets and equal end offsets; return the number of records."""
     expected = read_topic(source, topic, partitions=partitions)
     found = read_topic(mirror, mirror_topic, partitions=partitions)
-    differences = [(one, other) for one, other in zip(expected, found, strict=False) if one != other][:3]
+    differences = [(record, copied) for record, copied in zip(expected, found, strict=False) if record != copied][:3]
     assert not differences
     assert len(found) == len(expected)
     assert ends_of(mirror, mirror_topic, partitions=partitions) == ends_of(source, topic, partitions=partitions)

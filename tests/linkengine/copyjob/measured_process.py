@@ -1,6 +1,7 @@
-"""A copy worker in a process of its own, whose memory is measured. Its plans come pickled in a file, with the end to reach.
+"""Runs a copy worker in a process of its own, whose memory is measured.
 
-Imports first what the Python worker of an executor has imported. Prints the resident megabytes before and at the peak.
+Reads the worker's plans from a pickled file; the second argument is the end to reach. Imports first what the Python worker
+of an executor imports. Prints the resident megabytes before the copy and at the peak.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ DEADLINE_S = 200.0
 
 
 def resident_mb(which: str) -> int:
-    """Read VmRSS or VmHWM of this process."""
+    """Return VmRSS or VmHWM of this process in MB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(which)) // 1024
 
@@ -40,7 +41,7 @@ def main(plans_file: str, end: str) -> None:
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
             latest = list(progress.latest.values())
-            if len(latest) == partitions and all(one.mirror_end == int(end) for one in latest):
+            if len(latest) == partitions and all(report.mirror_end == int(end) for report in latest):
                 break
             time.sleep(0.05)
         assignments.end()
@@ -49,9 +50,9 @@ def main(plans_file: str, end: str) -> None:
     watch.start()
     run_worker(setup_for(), ports=StewardPorts(lease=MemoryLease(), assignments=assignments, progress=progress))
     watch.join()
-    ends = sorted({one.mirror_end or -1 for one in progress.latest.values()})
-    problems = {one.error_message for one in progress.latest.values() if one.error_message}
-    sys.stdout.write(f"{before} {resident_mb('VmHWM')} {ends} {problems or ''}\n")
+    ends = sorted({report.mirror_end or -1 for report in progress.latest.values()})
+    errors = {report.error_message for report in progress.latest.values() if report.error_message}
+    sys.stdout.write(f"{before} {resident_mb('VmHWM')} {ends} {errors or ''}\n")
 
 
 if __name__ == "__main__":

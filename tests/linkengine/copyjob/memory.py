@@ -1,6 +1,4 @@
-"""A copy worker's ports in memory: a lease, assignments and a place for reports that keep their contracts within one
-process.
-"""
+"""In-memory ports of a copy worker: lease, assignments and progress that keep their contracts within a process."""
 
 from __future__ import annotations
 
@@ -16,16 +14,16 @@ from linkengine.domain.workers import Heartbeat
 
 
 class MemoryLease:
-    """The lease's contract in one process: clean hand-over, expiry, growing generations."""
+    """The lease's contract within a process: clean hand-over, expiry, growing generations."""
 
     def __init__(self, *, ttl_s: float = 4.0) -> None:
         self.ttl_s = ttl_s
         self._lock = threading.Lock()
         self._holds: dict[str, tuple[int, float]] = {}  # generation, expiry
         self.generations: dict[str, int] = {}
-        self.left: dict[str, tuple[int, int] | None] = {}  # by owners that released
+        self.left: dict[str, tuple[int, int] | None] = {}  # ``seen`` of the last owner that released cleanly, by key
         self.armed: set[str] = set()
-        self.rested_ms = 0  # what grants say
+        self.rested_ms = 0  # ``rested_ms`` of the next grants
 
     def acquire(self, key: str, owner: str) -> Grant | None:
         with self._lock:
@@ -72,7 +70,7 @@ class MemoryLease:
                 self.left[grant.key] = seen
                 self.armed.discard(grant.key)
             else:
-                self._holds[grant.key] = (grant.generation, 0.0)  # as if it had run out
+                self._holds[grant.key] = (grant.generation, 0.0)  # as if it had expired
 
     def raise_generation(self, key: str, at_least: int) -> int:
         with self._lock:
@@ -87,7 +85,7 @@ class MemoryLease:
 
 
 class NoLease(MemoryLease):
-    """A lease whose memory failed: everybody gets everything."""
+    """A lease that does not exclude: every owner gets every partition."""
 
     def acquire(self, key: str, owner: str) -> Grant | None:
         with self._lock:
@@ -97,7 +95,7 @@ class NoLease(MemoryLease):
 
 @dataclass(frozen=True)
 class MemoryTold:
-    """What a worker was told, as a test says it."""
+    """Assignments of a worker as a test sets them (the protocol ``Told``)."""
 
     plans: Mapping[str, CopyPlan]
     numbers: Mapping[str, int]
@@ -106,7 +104,7 @@ class MemoryTold:
 
 
 class MemoryAssignments:
-    """Assignments as a test writes them, and the heartbeats that came."""
+    """Assignments that a test sets, and the heartbeats received."""
 
     def __init__(self, *plans: CopyPlan) -> None:
         self.beats: list[Heartbeat] = []
@@ -115,9 +113,9 @@ class MemoryAssignments:
 
     def tell(self, *plans: CopyPlan) -> None:
         """Replace the plans of these links."""
-        news = {one.link_id: one for one in plans}
-        numbers = {one.link_id: self.told.numbers.get(one.link_id, 0) + 1 for one in plans}
-        self.told = replace(self.told, plans={**self.told.plans, **news}, numbers={**self.told.numbers, **numbers})
+        changed = {plan.link_id: plan for plan in plans}
+        numbers = {plan.link_id: self.told.numbers.get(plan.link_id, 0) + 1 for plan in plans}
+        self.told = replace(self.told, plans={**self.told.plans, **changed}, numbers={**self.told.numbers, **numbers})
 
     def end(self) -> None:
         self.told = replace(self.told, ends=True)
@@ -134,7 +132,7 @@ class MemoryAssignments:
 
 
 class MemoryProgress:
-    """All reports, newest by key, what was kept, and the phases each partition went through."""
+    """All reports: the newest by key, the persistent ones, losses, and the phases of each partition."""
 
     def __init__(self) -> None:
         self.latest: dict[str, PartitionProgress] = {}
@@ -149,14 +147,14 @@ class MemoryProgress:
         self.kept.append(observation)
 
     def report(self, link_id: str, observations: Sequence[PartitionProgress]) -> None:
-        for one in observations:
-            entry = (one.key, one.phase, one.error_code)
+        for observation in observations:
+            entry = (observation.key, observation.phase, observation.error_code)
             if entry not in self.history[-8:]:
                 self.history.append(entry)
-            self.latest[one.key] = one
+            self.latest[observation.key] = observation
 
     def last_of(self, key: str) -> PartitionProgress:
-        """The last observation, with all gaps of its hold."""
+        """Return the last observation of a partition, with all gaps filled since its lease was granted."""
         last = self.latest[key]
-        kept = [one for one in self.kept if (one.key, one.hold_id) == (key, last.hold_id)]
+        kept = [observation for observation in self.kept if (observation.key, observation.hold_id) == (key, last.hold_id)]
         return replace(last, gaps=kept[-1].gaps) if kept else last

@@ -1,4 +1,4 @@
-"""A partition for tests of its rules: nothing of it exists on any cluster."""
+"""Mirror partitions for tests of their rules; they exist on no cluster."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from linkengine.kafka.transactions import TransactionalProducer
 
 
 def partition(number: int = 0) -> MirrorPartition:
+    """Return a partition that waits for its lease."""
     assignment = PartitionAssignment(
         mirror_id="1", partition=number, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=1 << 62
     )
@@ -31,6 +32,7 @@ BOUND = TransactionalProducer(producer_id=5, epoch=3)
 
 
 def tail(*, start: int = 0, end: int = 10, producer: ProducerState = SEEN) -> Tail:
+    """Return a tail whose leader remembers ``producer``."""
     leader = Leader(broker=0, epoch=1)
     return Tail(leader=leader, topic_id=bytes(16), start=start, end=end, producer=producer, producer_id=1 << 62)
 
@@ -43,33 +45,37 @@ def owned(
     start: int = 0,
     transactions: TransactionalProducer | None = None,
 ) -> MirrorPartition:
-    one = partition()
-    one.granted(Grant(key=one.key, generation=generation, clean=clean, valid_until=UNTIL))
-    one.resumed(replace(tail(start=start, producer=producer), transactions=transactions), now_ms=0)
-    return one
+    """Return a partition that was granted a lease and has resumed at offset 10."""
+    mirror_partition = partition()
+    mirror_partition.granted(Grant(key=mirror_partition.key, generation=generation, clean=clean, valid_until=UNTIL))
+    mirror_partition.resumed(replace(tail(start=start, producer=producer), transactions=transactions), now_ms=0)
+    return mirror_partition
 
 
-def sent(one: MirrorPartition) -> Append:
-    (step,) = planned(one, 10)
-    one.send_append(step)
+def sent(mirror_partition: MirrorPartition) -> Append:
+    """Send a batch of two records at offset 10; return its step."""
+    (step,) = planned(mirror_partition, 10)
+    mirror_partition.send_append(step)
     return step
 
 
-def planned(one: MirrorPartition, *offsets: int) -> list[Append]:
-    """One stretch of batches with two records each."""
+def planned(mirror_partition: MirrorPartition, *offsets: int) -> list[Append]:
+    """Add a chunk of batches with two records each, at these offsets; return its steps."""
     batch = dense_filler(2, 0)
     steps = [Append(start, 2, memoryview(bytearray(batch)), records=2, max_timestamp=0) for start in offsets]
-    one.planned([*steps], Buffer())
+    mirror_partition.planned([*steps], Buffer())
     return steps
 
 
-def filling(one: MirrorPartition, *, late_until: float) -> FillInFlight:
+def filling(mirror_partition: MirrorPartition, *, late_until: float) -> FillInFlight:
+    """Send the first markers of a gap from offset 10 to 12; return the fill in flight."""
     step = Fill(10, 13, GapReason.ABORTED)
-    one.planned([step], Buffer())
-    return one.send_fill(step, most=100, late_until=late_until)
+    mirror_partition.planned([step], Buffer())
+    return mirror_partition.send_fill(step, most=100, late_until=late_until)
 
 
-def served(one: MirrorPartition, *, epoch: int) -> MirrorPartition:
-    one.origin = Origin(Leader(broker=0, epoch=epoch), b"topic")
-    one.source_answered(start=0, end=10, high_watermark=10, now_ms=1)
-    return one
+def served(mirror_partition: MirrorPartition, *, epoch: int) -> MirrorPartition:
+    """Set a source leader of this epoch that has responded; return the partition."""
+    mirror_partition.origin = Origin(Leader(broker=0, epoch=epoch), b"topic")
+    mirror_partition.source_answered(start=0, end=10, high_watermark=10, now_ms=1)
+    return mirror_partition

@@ -1,4 +1,4 @@
-"""Sends batches as a test has made them, and reads batches as they lie in the log: no client library comes between.
+"""Sends batches exactly as a test has made them, and reads batches as they lie in the log, without a client library.
 
 Client libraries refuse timestamps and header keys that a log may well hold.
 """
@@ -23,38 +23,38 @@ TIMEOUT_S = 60
 
 
 def send_batches(cluster: KafkaCluster, topic: str, batches: Iterable[bytes]) -> list[ProducedPartition]:
-    """Append the batches to partition 0 one after the other, whatever the broker says to each; its answers."""
+    """Append the batches to partition 0 one after the other, whatever the broker returns; return its responses."""
     with _leader_of(cluster, topic) as (connection, _):
         return [_send(connection, topic, batch) for batch in batches]
 
 
 def read_batches_of(cluster: KafkaCluster, topic: str) -> list[tuple[BatchView, memoryview]]:
-    """All batches of partition 0 as they lie there."""
+    """Return all batches of partition 0 as they are stored."""
     found: list[tuple[BatchView, memoryview]] = []
     with _leader_of(cluster, topic) as (connection, place):
         offset = starts_of(cluster, topic)[0]
         while True:
             error, data = read_batches(connection, topic=place, leader_epoch=-1, offset=offset)
             assert not error
-            fresh = [(view, data[at : at + view.size]) for at, view in iter_batches(data)]
-            if not fresh:
+            batches = [(view, data[at : at + view.size]) for at, view in iter_batches(data)]
+            if not batches:
                 return found
-            found += fresh
-            offset = fresh[-1][0].next_offset
+            found += batches
+            offset = batches[-1][0].next_offset
 
 
 def read_records(cluster: KafkaCluster, topic: str) -> dict[int, Rec]:
-    """All records of a partition 0 without transactions and old formats, by offset."""
+    """Return the records of a partition 0 without transactions and old formats, by offset."""
     return {
-        one.offset: Rec(
-            one.timestamp,
-            one.key,
-            one.value,
-            tuple((key.encode("utf-8", "surrogateescape"), value) for key, value in one.headers),
+        record.offset: Rec(
+            record.timestamp,
+            record.key,
+            record.value,
+            tuple((key.encode("utf-8", "surrogateescape"), value) for key, value in record.headers),
         )
         for view, batch in read_batches_of(cluster, topic)
         if not view.is_control
-        for one in decode_records(view, batch)
+        for record in decode_records(view, batch)
     }
 
 
@@ -79,8 +79,8 @@ def _send(connection: Connection, topic: str, batch: bytes) -> ProducedPartition
         connection.sock.sendall(part)
     (size,) = INT32.unpack(_receive(connection, INT32.size))
     body = memoryview(_receive(connection, size))[INT32.size :]
-    (answer,) = decode_produce(body, version=BY_NAME)[1]
-    return answer
+    (response,) = decode_produce(body, version=BY_NAME)[1]
+    return response
 
 
 def _receive(connection: Connection, size: int) -> bytes:

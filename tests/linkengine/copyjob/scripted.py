@@ -1,4 +1,4 @@
-"""A source broker played by a thread at the other end of a socket: it says what versions it speaks, and answers Fetch."""
+"""A scripted source broker: a thread at the other end of a socket that returns its API versions and responds to Fetch."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.kafka.connection import Connection, connect
 
 Places = list[tuple[uuid.UUID, int]]
-Told = dict[int, tuple[int, bytes]]  # by partition: where it ends, and what is in it
-END = 10  # of all others, which have nothing
+Told = dict[int, tuple[int, bytes]]  # by partition: its log end and its records
+END = 10  # log end of all other partitions, which return no records
 _Topic = FetchResponse.FetchableTopicResponse
 
 
 class ScriptedBroker:
-    """Serves one connection until it is closed."""
+    """Serves a single connection until it is closed."""
 
     def __init__(self, *, fetch: int, refuses: int = 0, news: Callable[[Places], Told] = lambda _: {}) -> None:
-        """``fetch``: the highest version it speaks. ``refuses``: the error of its ApiVersions. ``news``: what to answer."""
+        """Start a broker that supports Fetch up to version ``fetch``.
+
+        ``refuses`` is the error of its ApiVersions response; ``news`` returns what it has for the partitions asked for.
+        """
         self.asked: list[Places] = []
         self._fetch, self._refuses, self._news = fetch, refuses, news
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -42,11 +45,11 @@ class ScriptedBroker:
 
     def _serve(self) -> None:
         try:
-            with self._server.accept()[0] as theirs, theirs.makefile("rb") as stream:
+            with self._server.accept()[0] as connection, connection.makefile("rb") as stream:
                 while size := stream.read(4):
                     frame = size + stream.read(int.from_bytes(size, "big"))
-                    answer = self._answer(int.from_bytes(frame[4:6], "big"), int.from_bytes(frame[6:8], "big"), frame)
-                    theirs.sendall((len(answer) + 4).to_bytes(4, "big") + frame[8:12] + answer)
+                    response = self._answer(int.from_bytes(frame[4:6], "big"), int.from_bytes(frame[6:8], "big"), frame)
+                    connection.sendall((len(response) + 4).to_bytes(4, "big") + frame[8:12] + response)
         except OSError:
             return  # closed by the test
 
@@ -56,20 +59,20 @@ class ScriptedBroker:
         return b"\0" + self._fetched(FetchRequest.decode(frame, version=version, header=True, framed=True), version)
 
     def _versions(self, version: int) -> bytes:
-        """Brokers that do not know the version asked for answer in the oldest one (KIP-511)."""
+        """Return the supported versions, in version 0 if the requested version is not supported (KIP-511)."""
         spoken = {FetchRequest.API_KEY: self._fetch, ApiVersionsRequest.API_KEY: 2 if self._refuses else 3}
         keys = [ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=high) for key, high in spoken.items()]
-        answer = ApiVersionsResponse(version=0 if self._refuses else version, error_code=self._refuses, api_keys=keys)
-        return bytes(answer.encode())
+        response = ApiVersionsResponse(version=0 if self._refuses else version, error_code=self._refuses, api_keys=keys)
+        return bytes(response.encode())
 
     def _fetched(self, request: Any, version: int) -> bytes:
-        """A session's later answers leave out who has no news (KIP-227)."""
-        places = [(topic.topic_id, one.partition) for topic in request.topics for one in topic.partitions]
+        """Return a Fetch response; later ones of a session leave out partitions without news (KIP-227)."""
+        places = [(topic.topic_id, partition.partition) for topic in request.topics for partition in topic.partitions]
         self.asked.append(places)
-        goes_on, alone = request.session_epoch > 0, request.session_epoch < 0
-        self._session = self._session if goes_on or alone else places
-        news = self._news(self._session if goes_on else places)
-        shown = [place for place in self._session if place[1] in news] if goes_on else places
+        continues, alone = request.session_epoch > 0, request.session_epoch < 0
+        self._session = self._session if continues or alone else places
+        news = self._news(self._session if continues else places)
+        shown = [place for place in self._session if place[1] in news] if continues else places
         topics = [_Topic(topic="", topic_id=topic, partitions=[_part(number, news)]) for topic, number in shown]
         session = 0 if alone else 7
         return bytes(

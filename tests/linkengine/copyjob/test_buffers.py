@@ -17,7 +17,7 @@ from linkengine.copyjob.buffers import (
 )
 
 
-def test_a_released_buffer_is_taken_again_and_the_bytes_are_bounded() -> None:
+def test_released_buffer_is_reused_and_bytes_are_bounded() -> None:
     pool = BufferPool(budget=2 * SMALLEST)
     first, second = pool.take(10), pool.take(SMALLEST)
 
@@ -29,11 +29,11 @@ def test_a_released_buffer_is_taken_again_and_the_bytes_are_bounded() -> None:
     assert pool.size == 2 * SMALLEST
 
 
-def test_a_larger_answer_takes_the_place_of_free_buffers() -> None:
+def test_larger_response_replaces_free_buffers() -> None:
     pool = BufferPool(budget=4 * SMALLEST)
-    for one in [pool.take(10), pool.take(10), pool.take(10)]:
-        assert one is not None
-        one.release()
+    for buffer in [pool.take(10), pool.take(10), pool.take(10)]:
+        assert buffer is not None
+        buffer.release()
 
     large = pool.take(3 * SMALLEST)
 
@@ -42,36 +42,36 @@ def test_a_larger_answer_takes_the_place_of_free_buffers() -> None:
     assert pool.size <= 4 * SMALLEST
 
 
-def test_an_answer_beyond_the_budget_is_read_when_nothing_else_is_held() -> None:
+def test_response_beyond_the_budget_gets_a_buffer_when_no_other_is_in_use() -> None:
     pool = BufferPool(budget=2 * SMALLEST)
     small = pool.take(10)
     assert small is not None
 
     assert pool.take(100 * SMALLEST) is None
     small.release()
-    huge = pool.take(100 * SMALLEST)
+    oversized = pool.take(100 * SMALLEST)
 
-    assert huge is not None
+    assert oversized is not None
     assert pool.size == 100 * SMALLEST
-    huge.release()
-    assert pool.take(10) is not huge
+    oversized.release()
+    assert pool.take(10) is not oversized
     assert pool.size == SMALLEST
 
 
 @pytest.mark.parametrize("size", [1, SMALLEST, SMALLEST + 1, (8 << 20) + 108, BUDGET])
-def test_a_buffer_is_hardly_larger_than_its_answer_and_takes_what_comes(size: int) -> None:
+def test_buffer_is_at_most_a_huge_page_larger_than_its_response(size: int) -> None:
     pool = BufferPool()
-    one = pool.take(size)
-    assert one is not None
+    buffer = pool.take(size)
+    assert buffer is not None
 
-    view = one.view(size)
+    view = buffer.view(size)
     view[-1] = 7
 
     assert len(view) == size
     assert pool.size - size < HUGE_PAGE
 
 
-def test_what_is_copied_out_of_buffers_is_bounded_too() -> None:
+def test_loose_memory_is_bounded() -> None:
     pool = BufferPool()
     first = pool.loose(LOOSE_BUDGET)
     assert first is not None
@@ -82,26 +82,26 @@ def test_what_is_copied_out_of_buffers_is_bounded_too() -> None:
     assert pool.loose(1) is not None
 
 
-def test_a_giant_that_was_refused_has_the_next_turn_until_nobody_waits_for_it() -> None:
+def test_refused_oversized_response_blocks_smaller_ones_until_it_is_no_longer_expected() -> None:
     pool = BufferPool(budget=4 * SMALLEST)
     held = pool.take(10)
     assert held is not None
     assert pool.take(100 * SMALLEST) is None
 
-    assert pool.take(10) is None  # one small answer after the other would keep it waiting for ever
-    pool.expect_none()  # its connection is lost
+    assert pool.take(10) is None  # small responses would keep it waiting for ever
+    pool.expect_none()  # its connection was lost
     assert pool.take(10) is not None
 
 
-def test_a_giant_gets_its_turn_and_others_go_on_behind_it() -> None:
+def test_smaller_responses_continue_after_an_oversized_response() -> None:
     pool = BufferPool(budget=4 * SMALLEST)
     held = pool.take(10)
     assert held is not None
     assert pool.take(100 * SMALLEST) is None
     held.release()
-    giant = pool.take(100 * SMALLEST)
-    assert giant is not None
-    giant.release()
+    oversized = pool.take(100 * SMALLEST)
+    assert oversized is not None
+    oversized.release()
     assert pool.take(10) is not None
 
 
@@ -110,14 +110,14 @@ def take(share: AheadShare | None, *, head: bool = False, size: int = AHEAD_UNIT
     return share.take(size, head=head)
 
 
-def test_memory_for_reading_ahead_is_shared_evenly_and_its_sum_is_bounded() -> None:
+def test_ahead_memory_is_divided_evenly_and_its_sum_is_bounded() -> None:
     memory = AheadMemory(budget=6 * AHEAD_UNIT, reserve=2 * AHEAD_UNIT)
     first = memory.open()
     alone = [take(first) for _ in range(7)]
     assert [buffer is not None for buffer in alone] == [True] * 6 + [False]
 
     second = memory.open()
-    refused = take(second)  # the first one still uses everything
+    refused = take(second)  # the first share still uses everything
     assert first is not None
     exceeded = first.exceeded
     for buffer in alone[:4]:
@@ -132,7 +132,7 @@ def test_memory_for_reading_ahead_is_shared_evenly_and_its_sum_is_bounded() -> N
     assert memory.size <= 8 * AHEAD_UNIT
 
 
-def test_what_is_planned_next_has_a_reserve() -> None:
+def test_response_that_is_planned_next_may_use_the_reserve() -> None:
     memory = AheadMemory(budget=2 * AHEAD_UNIT, reserve=AHEAD_UNIT)
     share = memory.open()
     held = [take(share), take(share)]
@@ -144,7 +144,7 @@ def test_what_is_planned_next_has_a_reserve() -> None:
     assert all(held)
 
 
-def test_a_single_answer_beyond_the_share_is_taken_when_nothing_else_is_held() -> None:
+def test_response_beyond_the_share_gets_a_buffer_when_no_other_is_in_use() -> None:
     memory = AheadMemory(budget=2 * AHEAD_UNIT, reserve=AHEAD_UNIT)
     share = memory.open()
     small = take(share)
@@ -152,14 +152,14 @@ def test_a_single_answer_beyond_the_share_is_taken_when_nothing_else_is_held() -
 
     assert take(share, size=20 * AHEAD_UNIT) is None
     small.release()
-    giant = take(share, size=20 * AHEAD_UNIT)
-    assert giant is not None
-    giant.release()
+    oversized = take(share, size=20 * AHEAD_UNIT)
+    assert oversized is not None
+    oversized.release()
 
     assert memory.size <= 3 * AHEAD_UNIT
 
 
-def test_only_so_many_source_brokers_are_read_ahead_at_a_time_and_the_memory_goes_with_the_last() -> None:
+def test_number_of_shares_is_limited_and_memory_is_freed_with_the_last() -> None:
     memory = AheadMemory()
     shares = [memory.open() for _ in range(MOST_SHARES)]
     buffer = take(shares[0])
@@ -175,7 +175,7 @@ def test_only_so_many_source_brokers_are_read_ahead_at_a_time_and_the_memory_goe
     assert memory.open() is not None
 
 
-def test_ordinary_pools_are_smaller_while_a_source_is_read_ahead() -> None:
+def test_pools_shrink_while_a_source_is_read_ahead() -> None:
     changes: list[bool] = []
     memory = AheadMemory(changed=lambda: changes.append(memory.in_use))
     pool = BufferPool()

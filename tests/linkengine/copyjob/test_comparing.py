@@ -1,4 +1,4 @@
-"""The comparison of a mirror's last stretch with its source, on batches made by hand."""
+"""The tail check compares a mirror's last records with its source, on handmade batches."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,87 +15,87 @@ from linkengine.copyjob.proving import Difference, DifferenceKind, Stretch, firs
 from linkengine.domain.errors import LinkEngineError
 from tests.linkengine.batches.batchlog import GZIP, Rec, message, wrapper
 
-OURS, THEIRS, ABORTING = 1 << 62, 7, 8
+OWN_ID, OTHER_ID, ABORTING_ID = 1 << 62, 7, 8
 TOPIC = ("t", bytes(16), 0)
-NOWHERE: Any = SimpleNamespace()  # the connection; nothing is asked of it
+CONNECTION: Any = SimpleNamespace()  # the connection, which is not used
 
 
-def batch(base: int, *values: str, producer_id: int = OURS, codec: int = 0, key: bytes | None = None) -> bytes:
+def batch(base: int, *values: str, producer_id: int = OWN_ID, codec: int = 0, key: bytes | None = None) -> bytes:
     records: Any = [
-        SimpleNamespace(offset=base + at, timestamp=1_000 + base + at, key=key, value=one.encode(), headers=[("h", None)])
-        for at, one in enumerate(values)
+        SimpleNamespace(offset=base + at, timestamp=1_000 + base + at, key=key, value=value.encode(), headers=[("h", None)])
+        for at, value in enumerate(values)
     ]
-    made = encode_records(records, codec=codec)
-    patch_for_append(memoryview(made), producer_id=producer_id, producer_epoch=0, base_sequence=0)
-    made[0:8] = base.to_bytes(8, "big")  # as the broker does
-    return bytes(made)
+    encoded = encode_records(records, codec=codec)
+    patch_for_append(memoryview(encoded), producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    encoded[0:8] = base.to_bytes(8, "big")  # as the broker does
+    return bytes(encoded)
 
 
-def marker(base: int, *, producer_id: int = OURS) -> bytes:
-    made = bytearray(batch(base, "", producer_id=producer_id, key=bytes(4)))  # version 0, ABORT
-    made[22] |= 0x30  # control, transactional
-    return sealed(made)
+def marker(base: int, *, producer_id: int = OWN_ID) -> bytes:
+    encoded = bytearray(batch(base, "", producer_id=producer_id, key=bytes(4)))  # version 0, ABORT
+    encoded[22] |= 0x30  # control, transactional
+    return with_crc(encoded)
 
 
 @pytest.fixture
 def logs(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
-    """What each side holds; a read answers all batches that reach the offset."""
+    """Return the batches of each side; a read returns all batches that reach the offset."""
     held: dict[str, list[bytes]] = {"mirror": [], "source": []}
 
     def found(side: str, offset: int) -> memoryview:
-        return memoryview(b"".join(one for one in held[side] if _end(one) > offset))
+        return memoryview(b"".join(encoded for encoded in held[side] if _end(encoded) > offset))
 
-    monkeypatch.setattr(proving, "read_with_aborted", lambda *_, offset, **__: (0, [(ABORTING, 3)], found("mirror", offset)))
+    monkeypatch.setattr(proving, "read_with_aborted", lambda *_, offset, **__: (0, [(ABORTING_ID, 3)], found("mirror", offset)))
     monkeypatch.setattr(proving, "read_committed", lambda *_, offset, **__: (0, (), found("source", offset)))
     return held
 
 
-def _end(made: bytes) -> int:
-    view = read_view(made)
+def _end(encoded: bytes) -> int:
+    view = read_view(encoded)
     assert view is not None
     return view.next_offset
 
 
-def stamped(base: int, value: str, *, codec: int, at_ms: int) -> bytes:
-    """One record as a broker of a topic with LogAppendTime keeps it, written at the time 1,000 + its offset."""
-    made = bytearray(batch(base, value, codec=codec))
-    made[22] |= 0x08
-    made[35:43] = at_ms.to_bytes(8, "big")  # the max timestamp
-    return sealed(made)
+def with_append_time(base: int, value: str, *, codec: int, at_ms: int) -> bytes:
+    """Return a batch of a single record in a topic with LogAppendTime; the record itself has the time 1,000 + offset."""
+    encoded = bytearray(batch(base, value, codec=codec))
+    encoded[22] |= 0x08
+    encoded[35:43] = at_ms.to_bytes(8, "big")  # max timestamp
+    return with_crc(encoded)
 
 
-def sealed(made: bytearray) -> bytes:
-    made[17:21] = crc32c(bytes(made[21:])).to_bytes(4, "big")
-    return bytes(made)
+def with_crc(encoded: bytearray) -> bytes:
+    encoded[17:21] = crc32c(bytes(encoded[21:])).to_bytes(4, "big")
+    return bytes(encoded)
 
 
-def no() -> bool:
+def never() -> bool:
     return False
 
 
-def yes() -> bool:
+def always() -> bool:
     return True
 
 
-def difference(stretch: Stretch, *, bounds: tuple[int, int], compacted: Callable[[], bool] = no) -> Difference | None:
-    return first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=bounds, stretch=stretch, compacted=compacted)
+def difference(stretch: Stretch, *, bounds: tuple[int, int], compacted: Callable[[], bool] = never) -> Difference | None:
+    return first_difference(CONNECTION, topic=TOPIC, leader_epoch=0, bounds=bounds, stretch=stretch, compacted=compacted)
 
 
 def stretch_of(mirror: Sequence[bytes], *, end: int, start: int = 0, local_start: int = 0) -> Stretch:
     return read_stretch(
-        NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(start, end), producer_id=OURS, local_start=lambda: local_start
+        CONNECTION, topic=TOPIC, leader_epoch=0, bounds=(start, end), producer_id=OWN_ID, local_start=lambda: local_start
     )
 
 
-def test_the_whole_last_batch_is_taken_but_nothing_before_the_logs_start(logs: dict[str, list[bytes]]) -> None:
+def test_tail_is_the_whole_last_batch_but_nothing_before_the_log_start(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [batch(0, "a", "b"), batch(2, "c", "d", "e")]
     stretch = stretch_of(logs["mirror"], end=5)
     assert (stretch.start, stretch.end, sorted(stretch.records), stretch.foreign) == (2, 5, [2, 3, 4], None)
     assert stretch_of(logs["mirror"], end=5, start=3).start == 3
 
 
-def test_markers_are_looked_through_to_the_records_before_them(logs: dict[str, list[bytes]]) -> None:
-    logs["mirror"] = [batch(0, "a", producer_id=THEIRS), *(marker(at) for at in range(1, 40))]
+def test_tail_extends_over_markers_to_the_records_before_them(logs: dict[str, list[bytes]]) -> None:
+    logs["mirror"] = [batch(0, "a", producer_id=OTHER_ID), *(marker(at) for at in range(1, 40))]
     stretch = stretch_of(logs["mirror"], end=40)
     assert (sorted(stretch.records), stretch.markers, stretch.foreign) == ([0], frozenset(range(1, 40)), 0)
     assert stretch.only_markers_from(1)
@@ -105,15 +105,15 @@ def test_markers_are_looked_through_to_the_records_before_them(logs: dict[str, l
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ([batch(0, "a", "b"), marker(2, producer_id=THEIRS)], None),
+        ([batch(0, "a", "b"), marker(2, producer_id=OTHER_ID)], None),
         ([batch(0, "a", "b")], None),
-        ([batch(0, "a", "B"), marker(2, producer_id=THEIRS)], (1, DifferenceKind.RECORD)),
+        ([batch(0, "a", "B"), marker(2, producer_id=OTHER_ID)], (1, DifferenceKind.RECORD)),
         ([batch(0, "a", "b", "c")], (2, DifferenceKind.MARKER)),
         ([], None),
     ],
     ids=["equal", "not visible yet", "another record", "a record under a marker", "compacted away"],
 )
-def test_a_difference_is_named_by_its_offset(
+def test_first_difference_is_reported_with_offset_and_kind(
     logs: dict[str, list[bytes]], source: list[bytes], expected: tuple[int, DifferenceKind] | None
 ) -> None:
     logs["mirror"], logs["source"] = [batch(0, "a", "b"), marker(2)], source
@@ -121,9 +121,9 @@ def test_a_difference_is_named_by_its_offset(
     assert (None if found is None else (found.offset, found.kind)) == expected
 
 
-def test_a_strangers_record_where_the_source_has_a_marker_is_a_difference(logs: dict[str, list[bytes]]) -> None:
-    logs["mirror"] = [batch(0, "a", "b"), batch(2, "theirs", producer_id=THEIRS)]
-    logs["source"] = [batch(0, "a", "b"), marker(2, producer_id=THEIRS)]
+def test_foreign_record_at_the_offset_of_a_source_marker_is_a_difference(logs: dict[str, list[bytes]]) -> None:
+    logs["mirror"] = [batch(0, "a", "b"), batch(2, "foreign", producer_id=OTHER_ID)]
+    logs["source"] = [batch(0, "a", "b"), marker(2, producer_id=OTHER_ID)]
 
     stretch = stretch_of(logs["mirror"], end=3)
     found = difference(stretch, bounds=(0, 3))
@@ -134,21 +134,21 @@ def test_a_strangers_record_where_the_source_has_a_marker_is_a_difference(logs: 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize(("at_ms", "expected"), [(5_000, None), (5_001, 2)], ids=["the same time", "another time"])
-def test_a_time_that_the_sources_broker_gave_is_the_records_own_on_the_mirror(
+def test_append_time_of_the_source_equals_the_records_own_time_on_the_mirror(
     logs: dict[str, list[bytes]], codec: int, at_ms: int, expected: int | None
 ) -> None:
-    """What a read answers cannot be written to, and a batch of one record gets its time in place."""
+    """A fetched response is read-only memory, and a batch of a single record gets its time in place."""
     copied = bytearray(batch(2, "late"))
     copied[27:35] = copied[35:43] = (5_000).to_bytes(8, "big")
-    logs["mirror"] = [batch(0, "a", "b"), sealed(copied)]
-    logs["source"] = [batch(0, "a", "b"), stamped(2, "late", codec=codec, at_ms=at_ms)]
+    logs["mirror"] = [batch(0, "a", "b"), with_crc(copied)]
+    logs["source"] = [batch(0, "a", "b"), with_append_time(2, "late", codec=codec, at_ms=at_ms)]
 
     found = difference(stretch_of(logs["mirror"], end=3), bounds=(0, 3))
 
     assert (None if found is None else found.offset) == expected
 
 
-def test_a_marker_that_compaction_excuses_does_not_excuse_what_follows(logs: dict[str, list[bytes]]) -> None:
+def test_marker_explained_by_compaction_does_not_hide_later_differences(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [marker(0), batch(1, "a"), batch(2, "c", "d")]
     logs["source"] = [batch(0, "old", key=b"k"), batch(1, "a"), batch(2, "c", "D")]
     stretch = replace(stretch_of(logs["mirror"], end=4), start=0, markers=frozenset({0}))
@@ -163,10 +163,10 @@ def test_a_marker_that_compaction_excuses_does_not_excuse_what_follows(logs: dic
     assert difference(stretch, bounds=(0, 4), compacted=pytest.fail) == Difference(offset=0, kind=DifferenceKind.MARKER)
 
 
-def test_nor_is_what_remote_storage_of_the_mirror_does_not_bring(
+def test_tail_check_fails_while_remote_storage_of_the_mirror_returns_nothing(
     logs: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last marker is seen, the records before it are looked for further back."""
+    """The last marker is returned; the records before it are on remote storage."""
     logs["mirror"] = [batch(0, "a", "b"), marker(2), marker(3)]
     found = proving.read_with_aborted
     monkeypatch.setattr(
@@ -177,32 +177,34 @@ def test_nor_is_what_remote_storage_of_the_mirror_does_not_bring(
         stretch_of(logs["mirror"], end=4, local_start=3)
 
 
-def test_a_mirror_whose_end_is_compacted_away_shows_nothing(logs: dict[str, list[bytes]]) -> None:
+def test_tail_of_a_mirror_whose_end_was_compacted_is_empty(logs: dict[str, list[bytes]]) -> None:
     stretch = stretch_of(logs["mirror"], end=4)
 
     assert (stretch.start, stretch.records, stretch.markers) == (0, {}, frozenset())
 
 
-def test_what_remote_storage_does_not_bring_is_no_proof(logs: dict[str, list[bytes]]) -> None:
+def test_tail_check_fails_while_remote_storage_of_the_source_returns_nothing(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [batch(0, "a", "b")]
 
     stretch = stretch_of(logs["mirror"], end=2)
 
     with pytest.raises(LinkEngineError, match="slow"):
-        first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(0, 2), stretch=stretch, compacted=no, local_start=2)
+        first_difference(
+            CONNECTION, topic=TOPIC, leader_epoch=0, bounds=(0, 2), stretch=stretch, compacted=never, local_start=2
+        )
 
 
-def test_what_the_source_has_deleted_is_not_compared(logs: dict[str, list[bytes]]) -> None:
+def test_offsets_below_the_sources_log_start_are_not_compared(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"], logs["source"] = [batch(0, "a", "b")], [batch(0, "x", "y")]
     stretch = stretch_of(logs["mirror"], end=2)
     assert difference(stretch, bounds=(2, 2)) is None
 
 
-def test_what_an_application_aborted_is_no_record_of_the_mirror(logs: dict[str, list[bytes]]) -> None:
-    """A reversal closes a topic, which aborts what is open; the other side has fillers there."""
-    given_up = bytearray(batch(3, "never", "seen", producer_id=ABORTING))
-    given_up[22] |= 0x10  # transactional
-    logs["mirror"] = [batch(0, "a", "b", "c", producer_id=THEIRS), bytes(given_up)]
+def test_aborted_records_of_applications_are_not_records_of_the_mirror(logs: dict[str, list[bytes]]) -> None:
+    """A reversal closes a topic, which aborts open transactions; the other side has fillers there."""
+    aborted = bytearray(batch(3, "never", "seen", producer_id=ABORTING_ID))
+    aborted[22] |= 0x10  # transactional
+    logs["mirror"] = [batch(0, "a", "b", "c", producer_id=OTHER_ID), bytes(aborted)]
     logs["source"] = [batch(0, "a", "b", "c"), marker(3), marker(4)]
 
     stretch = stretch_of(logs["mirror"], end=5)
@@ -211,37 +213,37 @@ def test_what_an_application_aborted_is_no_record_of_the_mirror(logs: dict[str, 
     assert difference(stretch, bounds=(0, 5)) is None
 
 
-def test_a_strangers_transaction_in_the_place_of_records_is_a_difference_though_it_shows_nothing(
+def test_aborted_foreign_transaction_at_the_offsets_of_records_is_a_difference(
     logs: dict[str, list[bytes]],
 ) -> None:
-    given_up = bytearray(batch(3, "never", "seen", key=b"k", producer_id=ABORTING))
-    given_up[22] |= 0x10  # transactional
-    logs["mirror"] = [batch(0, "a", "b", "c"), bytes(given_up), marker(5, producer_id=ABORTING)]
+    aborted = bytearray(batch(3, "never", "seen", key=b"k", producer_id=ABORTING_ID))
+    aborted[22] |= 0x10  # transactional
+    logs["mirror"] = [batch(0, "a", "b", "c"), bytes(aborted), marker(5, producer_id=ABORTING_ID)]
     logs["source"] = [batch(0, "a", "b", "c"), batch(3, "d", key=b"k"), marker(4), marker(5)]
     stretch = stretch_of(logs["mirror"], end=6)
 
-    for compacted in (no, yes):  # no cleaner makes aborted data of a record
+    for compacted in (never, always):  # compaction never turns a record into aborted data
         assert difference(stretch, bounds=(0, 6), compacted=compacted) == Difference(offset=3, kind=DifferenceKind.UNSEEN)
 
 
-def test_a_marker_of_another_producer_is_one_of_ours_where_compaction_may_have_emptied_its_place(
+def test_marker_with_another_producer_id_is_accepted_as_filler_of_a_compacted_offset(
     logs: dict[str, list[bytes]],
 ) -> None:
-    """A transaction coordinator may have given us another producer id since it was filled."""
-    logs["mirror"] = [batch(0, "a", "b"), marker(2, producer_id=THEIRS)]
+    """The transaction coordinator may have assigned another producer id since the offset was filled."""
+    logs["mirror"] = [batch(0, "a", "b"), marker(2, producer_id=OTHER_ID)]
     logs["source"] = [batch(0, "a", "b"), batch(2, "c", key=b"k")]
     stretch = stretch_of(logs["mirror"], end=3)
 
     assert difference(stretch, bounds=(0, 3)) == Difference(offset=2, kind=DifferenceKind.UNSEEN)
-    assert difference(stretch, bounds=(0, 3), compacted=yes) is None
+    assert difference(stretch, bounds=(0, 3), compacted=always) is None
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize(("last", "expected"), [(b"z", None), (b"Z", 4)], ids=["the same", "another one"])
-def test_what_producers_wrote_before_kafka_0_11_is_compared_too(
+def test_records_of_message_formats_before_kafka_0_11_are_compared(
     logs: dict[str, list[bytes]], magic: int, last: bytes, expected: int | None
 ) -> None:
-    """A topic becomes a mirror with all that it holds when sides are reversed."""
+    """When sides are reversed, a topic becomes a mirror with everything it holds."""
     wrapped = {2: Rec(value=b"x"), 3: Rec(value=b"y"), 4: Rec(value=b"z")}
     logs["mirror"] = [batch(0, "a"), message(1, magic, Rec()), wrapper(magic, GZIP, wrapped)]
     logs["source"] = [*logs["mirror"][:2], wrapper(magic, GZIP, wrapped | {4: Rec(value=last)})]

@@ -1,4 +1,4 @@
-"""The comparison of a mirror's end with its source, on made-up logs: a faithful mirror passes, a stranger's batch does not."""
+"""The tail check on generated logs: a correct mirror passes, a foreign batch is found."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -16,22 +16,22 @@ from linkengine.domain.states import GapReason
 from tests.linkengine.batches.batchlog import TRANSACTIONAL, Rec, dense, marker
 from tests.linkengine.batches.sourcelog import ABORT, SourceLog, source_logs
 
-OURS, STRANGER = 1 << 62, 99
+OWN_ID, OTHER_ID = 1 << 62, 99
 TOPIC = ("t", bytes(16), 0)
-NOWHERE: Any = SimpleNamespace()  # the connection; nothing is asked of it
+CONNECTION: Any = SimpleNamespace()  # the connection, which is not used
 SETTINGS = settings(max_examples=80, deadline=None)
 
 
 def mirror_of(log: SourceLog, end: int) -> list[bytes]:
-    """The mirror's batches below ``end``, as a broker keeps what we send it."""
+    """Return the mirror's batches below ``end``, as a broker stores what the copy sends."""
     buffer, aborted = log.response(0)
     batches: list[bytes] = []
     for step in SegmentPlanner().plan(memoryview(buffer), next_offset=0, aborted=aborted, high_end=end):
         if isinstance(step, Append):
-            patch_for_append(step.payload, producer_id=OURS, producer_epoch=0, base_sequence=0)
+            patch_for_append(step.payload, producer_id=OWN_ID, producer_epoch=0, base_sequence=0)
             batches.append(step.base_offset.to_bytes(8, "big") + bytes(step.payload[8:]))
         else:
-            batches += [marker(offset, ABORT, OURS).encode() for offset in range(step.start, step.end)]
+            batches += [marker(offset, ABORT, OWN_ID).encode() for offset in range(step.start, step.end)]
     return batches
 
 
@@ -40,17 +40,17 @@ def difference(
 ) -> Difference | None:
     def read_source(*_: object, offset: int, **__: object) -> tuple[int, tuple[tuple[int, int], ...], memoryview]:
         buffer, entries = log.response(offset)
-        return 0, tuple((one.producer_id, one.first_offset) for one in entries), memoryview(bytes(buffer))
+        return 0, tuple((entry.producer_id, entry.first_offset) for entry in entries), memoryview(bytes(buffer))
 
     def read_mirror(*_: object, offset: int, **__: object) -> tuple[int, tuple[tuple[int, int], ...], memoryview]:
-        return 0, aborted, memoryview(b"".join(one for one in mirror if _end(one) > offset))
+        return 0, aborted, memoryview(b"".join(batch for batch in mirror if _end(batch) > offset))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(proving, "read_with_aborted", read_mirror)
         patch.setattr(proving, "read_committed", read_source)
         bounds = {"topic": TOPIC, "leader_epoch": 0}
-        stretch = read_stretch(NOWHERE, **bounds, bounds=(0, end), producer_id=OURS, local_start=lambda: 0)
-        return first_difference(NOWHERE, **bounds, bounds=(0, log.end), stretch=stretch, compacted=lambda: False)
+        stretch = read_stretch(CONNECTION, **bounds, bounds=(0, end), producer_id=OWN_ID, local_start=lambda: 0)
+        return first_difference(CONNECTION, **bounds, bounds=(0, log.end), stretch=stretch, compacted=lambda: False)
 
 
 def _end(batch: bytes) -> int:
@@ -61,7 +61,7 @@ def _end(batch: bytes) -> int:
 
 @SETTINGS
 @given(source_logs(), st.data())
-def test_a_faithful_mirror_is_never_taken_for_another(log: SourceLog, data: st.DataObject) -> None:
+def test_correct_mirror_has_no_difference(log: SourceLog, data: st.DataObject) -> None:
     end = data.draw(st.integers(1, log.end))
 
     assert difference(log, mirror_of(log, end), end=end) is None
@@ -69,17 +69,15 @@ def test_a_faithful_mirror_is_never_taken_for_another(log: SourceLog, data: st.D
 
 @SETTINGS
 @given(source_logs(), st.data())
-def test_a_strangers_batch_in_the_place_of_a_record_is_found_whatever_readers_see_of_it(
-    log: SourceLog, data: st.DataObject
-) -> None:
+def test_foreign_batch_at_the_offset_of_a_record_is_found_whether_visible_or_not(log: SourceLog, data: st.DataObject) -> None:
     end = data.draw(st.integers(0, log.end - 1))
     kind = data.draw(st.sampled_from(["record", "aborted", "marker"]))
     assume(not isinstance(log.shows[end], GapReason))
-    theirs = dense(end, [Rec(value=b"theirs")], producer_id=STRANGER, bits=TRANSACTIONAL if kind == "aborted" else 0)
-    stranger = marker(end, ABORT, STRANGER) if kind == "marker" else theirs
-    entries = ((STRANGER, end),) if kind == "aborted" else ()
+    record = dense(end, [Rec(value=b"foreign")], producer_id=OTHER_ID, bits=TRANSACTIONAL if kind == "aborted" else 0)
+    batch = marker(end, ABORT, OTHER_ID) if kind == "marker" else record
+    entries = ((OTHER_ID, end),) if kind == "aborted" else ()
 
-    found = difference(log, [*mirror_of(log, end), stranger.encode()], end=end + 1, aborted=entries)
+    found = difference(log, [*mirror_of(log, end), batch.encode()], end=end + 1, aborted=entries)
 
     assert found is not None
     assert found.offset == end

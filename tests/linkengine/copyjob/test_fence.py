@@ -1,4 +1,4 @@
-"""Fences on a real broker: where the mirror ended, and that no late copier gets past."""
+"""Fences on a real broker: the mirrored end, and that no stale copy worker writes behind it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def write(cluster: KafkaCluster, topic: str, count: int, *, partition: int = 0) 
 
 
 def copied_plan(clusters: Pair, topic: str) -> CopyPlan:
-    """25 records were copied, and the copier is gone."""
+    """Copy 25 records with a copy worker that has ended; return its plan."""
     create_pair(clusters, topic)
     write(clusters[0], topic, 25)
     plan = plan_of(clusters, topic)
@@ -46,26 +46,26 @@ def copied_plan(clusters: Pair, topic: str) -> CopyPlan:
     return plan
 
 
-def close(plan: CopyPlan) -> None:
-    """Write the fence of a stop, and forget it."""
-    one, cluster = plan.assignments[0], Cluster(plan.destination)
-    tail = read_tails(cluster, [TailQuery(assignment=one, clean=True)])[one.key]
+def write_fence(plan: CopyPlan) -> None:
+    """Write the fence of a stop without recording it."""
+    assignment, cluster = plan.assignments[0], Cluster(plan.destination)
+    tail = read_tails(cluster, [TailQuery(assignment=assignment, clean=True)])[assignment.key]
     assert isinstance(tail, Tail)
-    write_marker(cluster, one, tail, generation=100, commit=True)
+    write_marker(cluster, assignment, tail, generation=100, commit=True)
     cluster.close()
 
 
-def fence_one(plan: CopyPlan) -> dict[int, int]:
+def fence_singly(plan: CopyPlan) -> dict[int, int]:
     return fence_partitions(plan.destination, plan.assignments, generation=100)
 
 
-def fence_at_once(plan: CopyPlan) -> dict[int, int]:
-    ends = fence_many(plan.destination, plan.assignments, generations={one.key: 100 for one in plan.assignments})
+def fence_together(plan: CopyPlan) -> dict[int, int]:
+    ends = fence_many(plan.destination, plan.assignments, generations={assignment.key: 100 for assignment in plan.assignments})
     assert {epoch for _, epoch in ends.values()} == {0}
-    return {one.partition: ends[one.key][0] for one in plan.assignments}
+    return {assignment.partition: ends[assignment.key][0] for assignment in plan.assignments}
 
 
-def test_the_fence_tells_the_mirrored_ends_however_often_it_is_asked_for(clusters: Pair, topic_name: str) -> None:
+def test_fencing_returns_the_mirrored_ends_and_is_idempotent(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name, partitions=2)
     write(clusters[0], topic_name, 25)
     plan = plan_of(clusters, topic_name, partitions=2)
@@ -78,21 +78,19 @@ def test_the_fence_tells_the_mirrored_ends_however_often_it_is_asked_for(cluster
     assert ends_of(clusters[1], topic_name, partitions=2) == {0: 26, 1: 1}
 
 
-def test_a_fence_that_was_written_twice_because_its_answer_was_lost_begins_at_the_first(
-    clusters: Pair, topic_name: str
-) -> None:
+def test_end_is_at_the_first_of_two_fences_if_a_response_was_lost(clusters: Pair, topic_name: str) -> None:
     plan = copied_plan(clusters, topic_name)
     for _ in range(2):
-        close(plan)
+        write_fence(plan)
 
     assert fence_partitions(plan.destination, plan.assignments, generation=100) == {0: 25}
     assert ends_of(clusters[1], topic_name) == {0: 27}
 
 
-def test_a_fence_that_nobody_remembers_ends_what_was_mirrored(clusters: Pair, topic_name: str) -> None:
-    """Who wrote it died before the ends were recorded, and applications have written since."""
+def test_unrecorded_fence_ends_the_mirrored_part(clusters: Pair, topic_name: str) -> None:
+    """Its writer crashed before the ends were recorded, and applications have written since."""
     plan = copied_plan(clusters, topic_name)
-    close(plan)
+    write_fence(plan)
     write(clusters[1], topic_name, 3)
 
     fences = fence_partitions(plan.destination, plan.assignments, generation=100)
@@ -103,16 +101,16 @@ def test_a_fence_that_nobody_remembers_ends_what_was_mirrored(clusters: Pair, to
 
 
 @contextmanager
-def writing(cluster: KafkaCluster, topic: str) -> Iterator[None]:
-    """A batch every two milliseconds, of an application that nobody keeps out."""
+def application_writing(cluster: KafkaCluster, topic: str) -> Iterator[None]:
+    """Write a batch every two milliseconds, as an application that is not kept out."""
     producer, over, begun = producer_for(cluster, linger_ms=0), Event(), Event()
 
-    def write_on() -> None:
+    def write_batches() -> None:
         while not over.wait(0.002):
-            producer.produce(topic, value="a stranger's", on_delivery=lambda *_: begun.set())
+            producer.produce(topic, value="foreign", on_delivery=lambda *_: begun.set())
             producer.poll(0)
 
-    thread = Thread(target=write_on)
+    thread = Thread(target=write_batches)
     thread.start()
     try:
         assert begun.wait(60)
@@ -124,10 +122,10 @@ def writing(cluster: KafkaCluster, topic: str) -> Iterator[None]:
 
 
 @pytest.mark.timeout(120)
-def test_a_mirror_that_somebody_goes_on_writing_to_is_fenced_at_once(clusters: Pair, topic_name: str) -> None:
+def test_mirror_is_fenced_in_time_while_an_application_writes(clusters: Pair, topic_name: str) -> None:
     plan = copied_plan(clusters, topic_name)
 
-    with writing(clusters[1], topic_name):
+    with application_writing(clusters[1], topic_name):
         began = time.monotonic()
         fences = fence_partitions(plan.destination, plan.assignments, generation=100)
         took_s = time.monotonic() - began
@@ -138,7 +136,7 @@ def test_a_mirror_that_somebody_goes_on_writing_to_is_fenced_at_once(clusters: P
     assert took_s < PATIENCE_S / 2
 
 
-def test_recorded_ends_are_answered_without_another_look(clusters: Pair, topic_name: str) -> None:
+def test_recorded_ends_are_returned_without_reading_the_log(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     copy_all(clusters, topic_name)
     plan = plan_of(clusters, topic_name)
@@ -149,9 +147,9 @@ def test_recorded_ends_are_answered_without_another_look(clusters: Pair, topic_n
     assert ends_of(clusters[1], topic_name) == {0: 0}
 
 
-@pytest.mark.parametrize("mirrored", [10, 0], ids=["of a mirror with records", "of an empty one"])
-@pytest.mark.parametrize("fence", [fence_one, fence_at_once])
-def test_a_late_copier_of_ours_cannot_write_behind_the_fence(
+@pytest.mark.parametrize("mirrored", [10, 0], ids=["mirror with records", "empty mirror"])
+@pytest.mark.parametrize("fence", [fence_singly, fence_together])
+def test_stale_copy_worker_cannot_write_behind_the_fence(
     clusters: Pair, topic_name: str, fence: Callable[[CopyPlan], dict[int, int]], mirrored: int
 ) -> None:
     source, destination = clusters
@@ -170,7 +168,7 @@ def test_a_late_copier_of_ours_cannot_write_behind_the_fence(
     assert ends_of(destination, topic_name) == {0: mirrored + 1}
 
 
-def test_a_new_owner_that_never_heard_of_the_stop_cannot_write_behind_the_fence_either(clusters: Pair, topic_name: str) -> None:
+def test_new_owner_without_knowledge_of_the_stop_cannot_write_behind_the_fence(clusters: Pair, topic_name: str) -> None:
     source, destination = clusters
     create_pair(clusters, topic_name)
     write(source, topic_name, 10)
@@ -178,13 +176,13 @@ def test_a_new_owner_that_never_heard_of_the_stop_cannot_write_behind_the_fence_
     with Copier(plan) as copier:
         copier.wait_for_ends({0: 10})
     fence_partitions(plan.destination, plan.assignments, generation=1)
-    write(destination, topic_name, 5)  # the topic is an ordinary one now
+    write(destination, topic_name, 5)  # the topic is an ordinary topic now
     write(source, topic_name, 30)
 
-    with Copier(plan) as late:  # with a lease that remembers nothing, and without orders
-        late.wait_until(lambda one: one.phase is PartitionPhase.RELEASED)
+    with Copier(plan) as late:  # its lease is empty, and the plan still assigns the partition
+        late.wait_until(lambda progress: progress.phase is PartitionPhase.RELEASED)
 
     assert ends_of(destination, topic_name) == {0: 16}
-    (told,) = late.join()
-    assert (told.phase, told.error_code) == (PartitionPhase.RELEASED, ErrorCode.MIRROR_WAS_STOPPED)
-    assert "Fail over to keep it as it is." in told.error_message
+    (last_report,) = late.join()
+    assert (last_report.phase, last_report.error_code) == (PartitionPhase.RELEASED, ErrorCode.MIRROR_WAS_STOPPED)
+    assert "Fail over to keep it as it is." in last_report.error_message

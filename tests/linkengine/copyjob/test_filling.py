@@ -1,4 +1,4 @@
-"""Offsets without a record, on real brokers: transactions, compaction, retention. Every record keeps its offset."""
+"""Gaps on real brokers: transactions, compaction, retention. Every record keeps its offset."""
 
 import time
 from collections.abc import Callable
@@ -29,8 +29,8 @@ from tests.linkengine.copyjob.copying import (
 from tests.linkengine.copyjob.memory import MemoryProgress
 
 
-class Hesitant(MemoryProgress):
-    """Keeps a loss when it is asked again; knows where the mirror ended each time."""
+class FailingOnce(MemoryProgress):
+    """Refuses to persist a loss the first time; notes where the mirror ended at each request."""
 
     def __init__(self, end: Callable[[], int]) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Hesitant(MemoryProgress):
     def lose(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
         self.ends.append(self._end())
         if len(self.ends) == 1:
-            raise CoordinationUnavailableError("Redis is away.")
+            raise CoordinationUnavailableError("Redis is not available.")
         super().lose(link_id, loss)
 
 
@@ -61,7 +61,7 @@ def write_transaction(producer: Producer, topic: str, count: int, *, commit: boo
         producer.abort_transaction()
 
 
-def test_committed_and_aborted_transactions_leave_the_same_offsets(clusters: Pair, topic_name: str) -> None:
+def test_offsets_are_equal_after_committed_and_aborted_transactions(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     producer = transactional_producer(clusters[0], topic_name)
     for number in range(12):
@@ -76,28 +76,28 @@ def test_committed_and_aborted_transactions_leave_the_same_offsets(clusters: Pai
     assert result.mirror_end == result.records_copied + sum(reasons.values())
 
 
-def test_interleaved_transactions_are_told_apart(clusters: Pair, topic_name: str) -> None:
+def test_interleaved_transactions_are_separated(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
-    one, other = (transactional_producer(clusters[0], f"{topic_name}-{number}") for number in range(2))
+    first, second = (transactional_producer(clusters[0], f"{topic_name}-{number}") for number in range(2))
     plain = producer_for(clusters[0])
     for number in range(6):
-        one.begin_transaction()
-        other.begin_transaction()
+        first.begin_transaction()
+        second.begin_transaction()
         for step in range(5):
-            for producer, name in ((one, "one"), (plain, "plain"), (other, "other")):
+            for producer, name in ((first, "one"), (plain, "plain"), (second, "other")):
                 producer.produce(topic_name, value=f"{name} {number} {step}")
                 producer.flush()
-        one.commit_transaction() if number % 2 else one.abort_transaction()
+        first.commit_transaction() if number % 2 else first.abort_transaction()
         plain.produce(topic_name, value="between")
         plain.flush()
-        other.abort_transaction() if number % 3 else other.commit_transaction()
+        second.abort_transaction() if number % 3 else second.commit_transaction()
 
     copy_all(clusters, topic_name)
 
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 6 * 6 + 3 * 5 + 2 * 5
 
 
-def test_a_log_of_markers_only_is_copied(clusters: Pair, topic_name: str) -> None:
+def test_log_of_markers_only_is_copied(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     producer = transactional_producer(clusters[0], topic_name)
     for _ in range(5):
@@ -109,7 +109,7 @@ def test_a_log_of_markers_only_is_copied(clusters: Pair, topic_name: str) -> Non
     assert (result.mirror_end, result.records_copied) == (20, 0)
 
 
-def test_an_open_transaction_is_not_passed(clusters: Pair, topic_name: str) -> None:
+def test_copy_stops_at_an_open_transaction(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     plain = producer_for(clusters[0])
     plain.produce(topic_name, value="before")
@@ -118,20 +118,20 @@ def test_an_open_transaction_is_not_passed(clusters: Pair, topic_name: str) -> N
     producer.begin_transaction()
     producer.produce(topic_name, value="undecided")
     producer.flush()
-    plain.produce(topic_name, value="behind it")
+    plain.produce(topic_name, value="behind the transaction")
     plain.flush()
 
     with Copier(plan_of(clusters, topic_name)) as copier:
-        copier.wait_until(lambda one: one.mirror_end == 1 and one.source_end == 1)
-        time.sleep(0.7)  # longer than a long poll: nothing more may come
-        copier.wait_until(lambda one: one.mirror_end == 1)
+        copier.wait_until(lambda progress: progress.mirror_end == 1 and progress.source_end == 1)
+        time.sleep(0.7)  # longer than a long poll: nothing more may be copied
+        copier.wait_until(lambda progress: progress.mirror_end == 1)
         producer.commit_transaction()
         copier.wait_for_ends({0: 4})
 
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 3
 
 
-def test_holes_of_a_compacted_topic_are_kept(clusters: Pair, topic_name: str) -> None:
+def test_gaps_of_a_compacted_topic_are_kept(clusters: Pair, topic_name: str) -> None:
     create_topic(
         clusters[0], topic_name, cleanup_policy="compact", segment_ms="300", min_cleanable_dirty_ratio="0.01",
         delete_retention_ms="100000",
@@ -152,24 +152,27 @@ def test_holes_of_a_compacted_topic_are_kept(clusters: Pair, topic_name: str) ->
     assert {gap.reason for gap in result.gaps} == {GapReason.COMPACTED}
 
 
-def test_what_the_cleaner_leaves_of_transactions_is_kept(clusters: Pair, topic_name: str) -> None:
-    """Markers past their time, aborted data removed, batches emptied for their producer's sake, tombstones with a horizon."""
+def test_offsets_are_kept_where_compaction_removed_parts_of_transactions(clusters: Pair, topic_name: str) -> None:
+    """Compaction removes expired markers and aborted data.
+
+    It leaves empty batches for their producer's state, and tombstones with a delete horizon.
+    """
     source, destination = clusters
     create_topic(
         source, topic_name, cleanup_policy="compact", segment_ms="300", min_cleanable_dirty_ratio="0.01",
         delete_retention_ms="100", retention_ms="-1",
     )  # fmt: skip
     create_topic(destination, topic_name)
-    one, other = (transactional_producer(source, f"{topic_name}-{number}") for number in range(2))
+    first, second = (transactional_producer(source, f"{topic_name}-{number}") for number in range(2))
     for number in range(40):
-        producer = other if number % 5 == 0 else one
+        producer = second if number % 5 == 0 else first
         producer.begin_transaction()
         for step in range(6):
             producer.produce(topic_name, key=f"key {step}", value=None if (number + step) % 7 == 0 else f"value {number}")
         producer.flush()
         producer.commit_transaction() if number % 3 else producer.abort_transaction()
     wait_until_compacted(source, topic_name, producer_for(source), fewer_than=30)
-    set_config(source, topic_name, "cleanup.policy", "delete")  # the cleaner rests while both sides are compared
+    set_config(source, topic_name, "cleanup.policy", "delete")  # compaction pauses while both sides are compared
 
     (result,) = copy_all(clusters, topic_name)
 
@@ -179,7 +182,7 @@ def test_what_the_cleaner_leaves_of_transactions_is_kept(clusters: Pair, topic_n
 
 
 def wait_until_compacted(cluster: KafkaCluster, topic: str, producer: Producer, *, fewer_than: int) -> None:
-    """Roll segments with further records until the cleaner has been there."""
+    """Write records that roll segments until compaction has run."""
 
     def cleaned() -> bool:
         producer.produce(topic, key="roll", value="roll")
@@ -190,7 +193,7 @@ def wait_until_compacted(cluster: KafkaCluster, topic: str, producer: Producer, 
     wait_for(cleaned)
 
 
-def test_what_retention_took_before_it_was_copied_is_filled_and_told(clusters: Pair, topic_name: str) -> None:
+def test_offsets_deleted_by_retention_are_filled_and_reported_as_lost(clusters: Pair, topic_name: str) -> None:
     source, _ = clusters
     create_pair(clusters, topic_name)
     producer = producer_for(source)
@@ -204,14 +207,14 @@ def test_what_retention_took_before_it_was_copied_is_filled_and_told(clusters: P
     admin = AdminClient(source.client("admin"))
     admin.delete_records([TopicPartition(topic_name, 0, 1_400)])[TopicPartition(topic_name, 0)].result(30)
 
-    progress = Hesitant(lambda: ends_of(clusters[1], topic_name)[0])
+    progress = FailingOnce(lambda: ends_of(clusters[1], topic_name)[0])
 
     with Copier(plan_of(clusters, topic_name), progress=progress) as copier:
         copier.wait_for_ends(ends_of(source, topic_name))
     (result,) = copier.join()
 
     (next_record, *_) = read_topic(source, topic_name)
-    assert progress.ends == [100, 100]  # no marker before somebody keeps what it stands for
+    assert progress.ends == [100, 100]  # no marker is written before the loss is persisted
     assert progress.lost == [(result.key, OffsetRange(100, 1_400))]
     assert result.gaps == (Gap(OffsetRange(100, 1_400), GapReason.LOST, after_ms=next_record[4][1]),)
     assert [record[1:] for record in read_topic(clusters[1], topic_name) if record[1] >= 100] == [
@@ -219,7 +222,7 @@ def test_what_retention_took_before_it_was_copied_is_filled_and_told(clusters: P
     ]
 
 
-def test_the_start_of_the_mirror_follows_the_source(clusters: Pair, topic_name: str) -> None:
+def test_log_start_of_the_mirror_follows_the_source(clusters: Pair, topic_name: str) -> None:
     source, destination = clusters
     create_pair(clusters, topic_name)
     producer = producer_for(source)
@@ -231,13 +234,13 @@ def test_the_start_of_the_mirror_follows_the_source(clusters: Pair, topic_name: 
         admin = AdminClient(source.client("admin"))
         admin.delete_records([TopicPartition(topic_name, 0, 60)])[TopicPartition(topic_name, 0)].result(30)
 
-        copier.wait_until(lambda one: one.mirror_start == 60)
+        copier.wait_until(lambda progress: progress.mirror_start == 60)
 
     assert starts_of(destination, topic_name) == {0: 60}
     assert assert_equal_topics(source, topic_name, destination, topic_name) == 40
 
 
-def test_a_mirror_with_a_retention_of_its_own_keeps_its_start(clusters: Pair, topic_name: str) -> None:
+def test_log_start_of_a_mirror_with_its_own_retention_stays(clusters: Pair, topic_name: str) -> None:
     source, destination = clusters
     create_pair(clusters, topic_name, partitions=2)
     producer = producer_for(source)
@@ -254,7 +257,7 @@ def test_a_mirror_with_a_retention_of_its_own_keeps_its_start(clusters: Pair, to
         for future in admin.delete_records(moved).values():
             future.result(30)
 
-        copier.wait_until(lambda one: one.source_start == 60)
-        copier.wait_until(lambda one: one.mirror_start == (60 if one.key == follower.key else 0))
+        copier.wait_until(lambda progress: progress.source_start == 60)
+        copier.wait_until(lambda progress: progress.mirror_start == (60 if progress.key == follower.key else 0))
 
     assert starts_of(destination, topic_name, partitions=2) == {0: 60, 1: 0}

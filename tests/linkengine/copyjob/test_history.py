@@ -1,4 +1,4 @@
-"""Sources whose past is not what was read, on real brokers: records dropped by an unclean election, a cluster set back."""
+"""Sources that no longer hold what was read, on real brokers: after an unclean election, or restored from a snapshot."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,13 +23,13 @@ def write(cluster: KafkaCluster, count: int) -> None:
 
 
 def leader_of(cluster: KafkaCluster) -> tuple[int, list[int]]:
-    """The leader and the replicas in sync."""
+    """Return the leader and the in-sync replicas."""
     partition = AdminClient(cluster.client("admin")).list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
     return (partition[0].leader, list(partition[0].isrs)) if partition else (-1, [])
 
 
 @pytest.mark.timeout(600)
-def test_a_log_that_was_rewound_and_grew_again_is_not_copied_over(
+def test_mirror_fails_if_an_unclean_election_truncated_the_source(
     make_cluster: Callable[..., KafkaCluster], destination_cluster: KafkaCluster
 ) -> None:
     source = make_cluster(brokers=3, extra={"unclean.leader.election.enable": "true"})
@@ -44,29 +44,32 @@ def test_a_log_that_was_rewound_and_grew_again_is_not_copied_over(
     plan = plan_of((source, destination_cluster), TOPIC)
     with Copier(plan) as copier:
         copier.wait_for_ends({0: 100})
-        copier.wait_until(lambda one: one.source_epoch is not None)
+        copier.wait_until(lambda progress: progress.source_epoch is not None)
         epoch = copier.progress.latest[plan.assignments[0].key].source_epoch
         assert epoch is not None
         source.kill(0)
         source.restart(1, wait=False)
         wait_for(lambda: leader_of(source)[0] == 1, deadline_s=120)
         write(source, 100)
-        copier.wait_until(lambda one: one.error_code == ErrorCode.UNEXPECTED_TRUNCATION)  # who copied all the time
+        # reported by the copy that ran all the time
+        copier.wait_until(lambda progress: progress.error_code == ErrorCode.UNEXPECTED_TRUNCATION)
     assert ends_of(source, TOPIC)[0] == 140
     assert ends_of(destination_cluster, TOPIC) == {0: 100}
 
     (assignment,) = plan.assignments
     with Copier(replace(plan, assignments=(replace(assignment, source_seen=(epoch, 100)),))) as copier:
-        copier.wait_until(lambda one: (one.phase, one.error_code) == (PartitionPhase.FAILED, ErrorCode.UNEXPECTED_TRUNCATION))
+        copier.wait_until(
+            lambda progress: (progress.phase, progress.error_code) == (PartitionPhase.FAILED, ErrorCode.UNEXPECTED_TRUNCATION)
+        )
         message = copier.progress.latest[assignment.key].error_message
         assert copier.progress.latest[assignment.key].source_kept == 40
 
-    assert "up to offset 40 only; up to 100 was read" in message
+    assert "up to offset 40 only; they were read up to offset 100" in message
     assert ends_of(destination_cluster, TOPIC) == {0: 100}
 
 
-def test_a_source_that_was_set_back_is_not_copied_over(clusters: Pair, topic_name: str) -> None:
-    """A snapshot of its volumes knows the topic and not the epoch; since then other records took the offsets."""
+def test_mirror_fails_if_the_source_was_restored_from_a_snapshot(clusters: Pair, topic_name: str) -> None:
+    """A snapshot of the volumes has the topic but not the epoch; other records took the offsets since."""
     source, destination = clusters
     create_pair(clusters, topic_name)
     producer = producer_for(source)
@@ -77,10 +80,12 @@ def test_a_source_that_was_set_back_is_not_copied_over(clusters: Pair, topic_nam
     (assignment,) = plan.assignments
 
     with Copier(replace(plan, assignments=(replace(assignment, source_seen=(99, 20)),))) as copier:
-        copier.wait_until(lambda one: one.error_code == ErrorCode.TIMEOUT_ERROR)
-        copier.wait_until(lambda one: (one.phase, one.error_code) == (PartitionPhase.FAILED, ErrorCode.UNEXPECTED_TRUNCATION))
+        copier.wait_until(lambda progress: progress.error_code == ErrorCode.TIMEOUT_ERROR)
+        copier.wait_until(
+            lambda progress: (progress.phase, progress.error_code) == (PartitionPhase.FAILED, ErrorCode.UNEXPECTED_TRUNCATION)
+        )
         message = copier.progress.latest[assignment.key].error_message
-        assert copier.progress.latest[assignment.key].source_kept == 0  # nobody knows what it still has
+        assert copier.progress.latest[assignment.key].source_kept == 0  # it is not known what the source still has
 
-    assert "Every broker says so" in message
+    assert "Every broker names this leader" in message
     assert ends_of(destination, topic_name) == {0: 0}

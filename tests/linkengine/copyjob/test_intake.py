@@ -1,4 +1,4 @@
-"""A source broker played by the test, at the other end of a socket: what is noticed while no buffer is free."""
+"""A source broker played by the test: a lost connection is noticed while no buffer is free, and a stale probe is dropped."""
 
 from __future__ import annotations
 
@@ -30,13 +30,11 @@ RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, whatever is unsent
 
 @pytest.fixture
 def server() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        yield one
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
 
 
-def test_a_connection_that_is_lost_while_its_answer_waits_for_a_buffer_is_noticed(
-    server: socket.socket, services: Services
-) -> None:
+def test_lost_connection_is_noticed_while_its_response_waits_for_a_buffer(server: socket.socket, services: Services) -> None:
     def connected(_: int) -> Connection:
         connection = Connection(socket.create_connection(server.getsockname()), host="broker", port=9092)
         connection.versions[API_KEY] = (0, BY_ID)
@@ -44,50 +42,60 @@ def test_a_connection_that_is_lost_while_its_answer_waits_for_a_buffer_is_notice
 
     lost: list[LinkEngineError] = []
     refused: list[int] = []
-    pool: Any = SimpleNamespace(take=refused.append, expect_none=lambda: None)  # takes note, and has none
+    pool: Any = SimpleNamespace(take=refused.append, expect_none=lambda: None)  # records requests, and has no buffer
     events: Any = dict.fromkeys(("planned", "refused", "emptied"), pytest.fail)
     cluster: Any = SimpleNamespace(open=connected)
-    heard = IntakeEvents(**events, lost=lambda _, error: lost.append(error))
-    source, one = SourceBroker(replace(services, pool=pool), cluster, 0, events=heard), partition()
-    one.stage, one.position, one.origin = Stage.COPYING, 0, Origin(Leader(broker=0, epoch=1), bytes(range(16)))
-    source.adopt(one)
+    intake_events = IntakeEvents(**events, lost=lambda _, error: lost.append(error))
+    source, mirror_partition = SourceBroker(replace(services, pool=pool), cluster, 0, events=intake_events), partition()
+    mirror_partition.stage, mirror_partition.position, mirror_partition.origin = (
+        Stage.COPYING,
+        0,
+        Origin(Leader(broker=0, epoch=1), bytes(range(16))),
+    )
+    source.adopt(mirror_partition)
 
-    def turn() -> None:
+    def iterate() -> None:
         services.poller.wait(0.02)
         source.pump(services.clock.monotonic())
         source.check(services.clock.monotonic())
 
-    wait_for(lambda: turn() or source._asked)  # type: ignore[func-returns-value]
-    theirs = server.accept()[0]
-    assert theirs.recv(1_000)
-    theirs.sendall(struct.pack(">ii", 10_000, 1) + bytes(100))
-    wait_for(lambda: turn() or refused)  # type: ignore[func-returns-value]
-    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-    theirs.close()
+    wait_for(lambda: iterate() or source._asked)  # type: ignore[func-returns-value]
+    accepted = server.accept()[0]
+    assert accepted.recv(1_000)
+    accepted.sendall(struct.pack(">ii", 10_000, 1) + bytes(100))
+    wait_for(lambda: iterate() or refused)  # type: ignore[func-returns-value]
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    accepted.close()
 
-    wait_for(lambda: turn() or lost, deadline_s=5)  # type: ignore[func-returns-value]
+    wait_for(lambda: iterate() or lost, deadline_s=5)  # type: ignore[func-returns-value]
 
     assert "reset" in lost[0].message
     source.close()
 
 
 @pytest.mark.parametrize("moved", [True, False])
-def test_what_was_asked_for_alone_is_not_taken_from_a_leader_that_is_read_no_more(services: Services, moved: bool) -> None:
+def test_response_to_a_probe_is_dropped_if_the_partition_has_another_leader(services: Services, moved: bool) -> None:
     planned: list[object] = []
     events = IntakeEvents(planned=planned.append, refused=pytest.fail, emptied=pytest.fail, lost=pytest.fail)
     cluster: Any = None
-    source, one, topic = SourceBroker(services, cluster, 0, events=events), partition(), bytes(range(16))
-    one.stage, one.position, one.origin = Stage.COPYING, 10, Origin(Leader(broker=0, epoch=5), topic)
-    source.adopt(one)
-    source._look(services.clock.monotonic())
+    source, mirror_partition, topic = SourceBroker(services, cluster, 0, events=events), partition(), bytes(range(16))
+    mirror_partition.stage, mirror_partition.position, mirror_partition.origin = (
+        Stage.COPYING,
+        10,
+        Origin(Leader(broker=0, epoch=5), topic),
+    )
+    source.adopt(mirror_partition)
+    source._update_session(services.clock.monotonic())
     asked = Asked(1, BY_ID, 0.0, 0.0, 1 << 20, ((topic, 0), source._session.entries[topic, 0]))
     if moved:
-        source.forget(one)
-        one.leave_origin()
-        one.origin = Origin(Leader(broker=1, epoch=6), topic)
+        source.forget(mirror_partition)
+        mirror_partition.leave_origin()
+        mirror_partition.origin = Origin(Leader(broker=1, epoch=6), topic)
 
     records = memoryview(bytearray(dense(10, [Rec(value=b"x" * 70_000)]).encode()))
-    answer = FetchAnswer(0, 0, 0, [FetchedPartition(topic, 0, 0, 20, 20, 0, (), records)])
-    source._take_all(asked, answer, Buffer(), heard_ms=1, roomy=True)
+    response = FetchAnswer(0, 0, 0, [FetchedPartition(topic, 0, 0, 20, 20, 0, (), records)])
+    source._take_partitions(asked, response, Buffer(), heard_ms=1, roomy=True)
 
-    assert (planned, one.position, list(source._stirred)) == (([], 10, []) if moved else ([one], 11, [one]))
+    assert (planned, mirror_partition.position, list(source._changed)) == (
+        ([], 10, []) if moved else ([mirror_partition], 11, [mirror_partition])
+    )

@@ -1,4 +1,4 @@
-"""A source leader that was cut off from its cluster's controller, on real brokers: who believes it loses records."""
+"""A source leader that was cut off from its controllers, on real brokers: trusting it would lose records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.linkengine.copyjob.copying import (
 from tests.linkengine.rooms import FAR, NEAR, Rooms, commit, far_group, leader_as_seen_by, server, write
 
 pytestmark = pytest.mark.kafka
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def all_rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rooms]:
 
 @pytest.fixture
 def rooms(all_rooms: Rooms, destination_cluster: KafkaCluster, topic_name: str) -> Iterator[Rooms]:
-    """With a topic of ten records, led by the far broker, and an empty mirror of it."""
+    """Yield the split cluster with a topic of ten records, led by the far broker, and an empty mirror of it."""
     all_rooms.create_far_topic(topic_name)
     create_topic(destination_cluster, topic_name)
     write(all_rooms.cluster, topic_name, 10, broker=FAR)
@@ -49,7 +49,7 @@ def rooms(all_rooms: Rooms, destination_cluster: KafkaCluster, topic_name: str) 
     all_rooms.open()
 
 
-def test_a_copier_leaves_it_for_its_successor_within_the_slice(
+def test_copy_worker_leaves_a_cut_off_leader_for_its_successor(
     rooms: Rooms, destination_cluster: KafkaCluster, topic_name: str
 ) -> None:
     source = rooms.cluster
@@ -59,47 +59,49 @@ def test_a_copier_leaves_it_for_its_successor_within_the_slice(
         write(source, topic_name, 5, broker=NEAR)
 
         copier.wait_for_ends({0: 15})
-        copier.wait_until(lambda one: one.phase is PartitionPhase.COPYING)
-        assert leader_as_seen_by(source, FAR, topic_name) == FAR  # it has not heard of anything
+        copier.wait_until(lambda progress: progress.phase is PartitionPhase.COPYING)
+        assert leader_as_seen_by(source, FAR, topic_name) == FAR  # it does not know of the change
 
     rooms.open()
     assert assert_equal_topics(source, topic_name, destination_cluster, topic_name) == 15
 
 
-def test_no_promotion_takes_its_word_for_the_end(rooms: Rooms, destination_cluster: KafkaCluster, topic_name: str) -> None:
+def test_promotion_reads_the_end_from_the_successor_of_a_cut_off_leader(
+    rooms: Rooms, destination_cluster: KafkaCluster, topic_name: str
+) -> None:
     source, known = rooms.cluster, topic_id(rooms.cluster, topic_name)
     copy_all((source, destination_cluster), topic_name)
     rooms.shut()
     write(source, topic_name, 5, broker=NEAR)
     there = replace(address(source), bootstrap_servers=server(source, FAR))
 
-    def look() -> dict[ErrorCode, str]:
+    def read_blockers() -> dict[ErrorCode, str]:
         _pool.drop(there)
         found = jobs.promotion_blockers(
             source=there, destination=address(destination_cluster), source_topic=topic_name, mirror_topic=topic_name
         )
-        assert found  # or both sides were taken for equal
+        assert found  # otherwise both sides were considered equal
         return {} if ErrorCode.TIMEOUT_ERROR in dict(found) else dict(found)
 
-    for _ in range(5):  # an admin client asks one broker, by chance, and keeps the newest it has heard of
-        found = wait_for(look)
+    for _ in range(5):  # an admin client asks a random broker, and keeps the newest metadata
+        found = wait_for(read_blockers)
         assert found.get(ErrorCode.WAITING_FOR_LAG, "").startswith("5 offsets"), found
-        assert _once_all_answer(lambda: jobs.topic_ends(there, topic_name, topic_id=known)) == {0: 15}
+        assert _retry_timeouts(lambda: jobs.topic_ends(there, topic_name, topic_id=known)) == {0: 15}
 
 
-def test_no_restore_takes_its_word_for_what_a_topic_holds(rooms: Rooms, topic_name: str) -> None:
+def test_restore_reads_log_ranges_from_the_successor_of_a_cut_off_leader(rooms: Rooms, topic_name: str) -> None:
     there = replace(address(rooms.cluster, "admin"), bootstrap_servers=server(rooms.cluster, FAR))
     rooms.shut()
     write(rooms.cluster, topic_name, 5, broker=NEAR)
 
     for closed in [False, True] * 3:
         _pool.drop(there)
-        [held] = _once_all_answer(lambda closed=closed: jobs.log_ranges(there, topic_name, closed=closed))
+        [held] = _retry_timeouts(lambda closed=closed: jobs.log_ranges(there, topic_name, closed=closed))
         assert (held.start, held.stable_end, held.end) == (0, 15, 15)
 
 
-def test_a_topic_that_the_successor_has_filled_is_not_taken_for_an_empty_one(rooms: Rooms, topic_name: str) -> None:
-    """One that a client's look has made would have to make room for a mirror."""
+def test_topic_is_not_deleted_as_empty_if_the_successor_has_records(rooms: Rooms, topic_name: str) -> None:
+    """An empty topic that a client created by looking it up would be deleted for a mirror."""
     topic = f"{topic_name}-new"
     there = replace(address(rooms.cluster, "admin"), bootstrap_servers=server(rooms.cluster, FAR))
     rooms.create_far_topic(topic)
@@ -108,10 +110,10 @@ def test_a_topic_that_the_successor_has_filled_is_not_taken_for_an_empty_one(roo
 
     for _ in range(5):
         _pool.drop(there)
-        assert not _once_all_answer(lambda: jobs.delete_diverged(destination=there, topic=topic, topic_id="another one"))
+        assert not _retry_timeouts(lambda: jobs.delete_diverged(destination=there, topic=topic, topic_id="another one"))
 
 
-def test_nobody_takes_its_word_for_what_a_consumer_group_has_committed(rooms: Rooms, topic_name: str) -> None:
+def test_committed_offsets_are_read_from_the_successor_of_a_cut_off_coordinator(rooms: Rooms, topic_name: str) -> None:
     source, place = rooms.cluster, (topic_name, 0)
     there = replace(address(source, "admin"), bootstrap_servers=server(source, FAR))
     group = far_group(source, [f"{topic_name}-{number}" for number in range(20)])
@@ -120,11 +122,11 @@ def test_nobody_takes_its_word_for_what_a_consumer_group_has_committed(rooms: Ro
     commit(source, group, topic_name, 9, broker=NEAR)
 
     for _ in range(5):
-        offsets, _ = _once_all_answer(lambda: ClusterAdmin(there).committed([group], stable_at=[place]))
+        offsets, _ = _retry_timeouts(lambda: ClusterAdmin(there).committed([group], stable_at=[place]))
         assert offsets[group][place].offset == 9
 
 
-def test_a_promotion_waits_where_a_broker_is_silent_that_may_lead_by_now(
+def test_promotion_waits_while_a_broker_that_may_be_the_leader_does_not_respond(
     rooms: Rooms, destination_cluster: KafkaCluster, topic_name: str
 ) -> None:
     there = replace(address(rooms.cluster), bootstrap_servers=server(rooms.cluster, FAR))
@@ -145,15 +147,13 @@ def test_a_promotion_waits_where_a_broker_is_silent_that_may_lead_by_now(
     assert message.startswith("Not every broker of the cluster responds")
 
 
-def test_a_promotion_waits_for_frozen_brokers_that_nobody_names_and_comes_back_where_all_are_frozen(
-    rooms: Rooms, clusters: Pair, topic_name: str
-) -> None:
+def test_promotion_check_ends_in_time_if_some_or_all_brokers_are_frozen(rooms: Rooms, clusters: Pair, topic_name: str) -> None:
     source, destination = clusters
     create_topic(source, topic_name)
     healthy, known = address(source), {"cluster_id": source.cluster_id}
     with_frozen = replace(healthy, bootstrap_servers=f"{rooms.cluster.bootstrap},{healthy.bootstrap_servers}", **known)
 
-    def look(there: ClusterAddress) -> tuple[ErrorCode, str]:
+    def read_blocker(there: ClusterAddress) -> tuple[ErrorCode, str]:
         began = time.monotonic()
         [*_, found] = jobs.promotion_blockers(
             source=there, destination=address(destination), source_topic=topic_name, mirror_topic=topic_name
@@ -164,7 +164,10 @@ def test_a_promotion_waits_for_frozen_brokers_that_nobody_names_and_comes_back_w
     for broker in (FAR, NEAR):
         rooms.cluster.pause(broker)
     try:
-        waits, all_frozen = look(with_frozen), look(replace(address(rooms.cluster), cluster_id=rooms.cluster.cluster_id))
+        waits, all_frozen = (
+            read_blocker(with_frozen),
+            read_blocker(replace(address(rooms.cluster), cluster_id=rooms.cluster.cluster_id)),
+        )
     finally:
         for broker in (FAR, NEAR):
             rooms.cluster.resume(broker)
@@ -174,15 +177,15 @@ def test_a_promotion_waits_for_frozen_brokers_that_nobody_names_and_comes_back_w
     assert "did not respond in time" in all_frozen[1]
 
 
-def _once_all_answer(ask: Callable[[], _Answer]) -> _Answer:
-    """Ask as a promotion does: again where a broker was silent for two seconds, which a busy machine's are now and then."""
+def _retry_timeouts(read: Callable[[], _Result]) -> _Result:
+    """Retry as a promotion does when a broker was silent for two seconds, which happens on a busy machine."""
 
-    def look() -> list[_Answer]:
+    def attempt() -> list[_Result]:
         try:
-            return [ask()]
+            return [read()]
         except LinkEngineError as error:
             if error.code is not ErrorCode.TIMEOUT_ERROR:
                 raise
             return []
 
-    return wait_for(look)[0]
+    return wait_for(attempt)[0]

@@ -25,7 +25,7 @@ from tests.linkengine.copyjob.memory import MemoryLease
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_a_mirror_is_equal_whatever_the_codec(clusters: Pair, topic_name: str, codec: str) -> None:
+def test_mirror_equals_its_source_with_every_codec(clusters: Pair, topic_name: str, codec: str) -> None:
     create_pair(clusters, topic_name)
     producer = producer_for(clusters[0], compression_type=codec)
     for number in range(5_000):
@@ -43,7 +43,7 @@ def test_a_mirror_is_equal_whatever_the_codec(clusters: Pair, topic_name: str, c
     assert result.last_timestamp_ms is not None
 
 
-def test_null_keys_null_values_and_odd_headers_arrive_as_they_are(clusters: Pair, topic_name: str) -> None:
+def test_null_keys_null_values_and_unusual_headers_are_copied_unchanged(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     producer = producer_for(clusters[0])
     yesterday_ms = time.time_ns() // 1_000_000 - 86_400_000
@@ -59,7 +59,7 @@ def test_null_keys_null_values_and_odd_headers_arrive_as_they_are(clusters: Pair
             topic_name, key=key, value=value, headers=header_sets[number % 3], timestamp=yesterday_ms + number * 7 % 1_000
         )
         if number % 11 == 0:
-            producer.flush()  # many small batches: they are merged on the way
+            producer.flush()  # many small batches, which the copy merges
     producer.flush()
 
     copy_all(clusters, topic_name)
@@ -78,10 +78,10 @@ def test_many_partitions_are_copied_together(clusters: Pair, topic_name: str) ->
     results = copy_all(clusters, topic_name, partitions=6, fetch_partition_max_bytes=20_000, fetch_max_bytes=60_000)
 
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name, partitions=6) == 12_000
-    assert sum(one.records_copied for one in results) == 12_000
+    assert sum(result.records_copied for result in results) == 12_000
 
 
-def test_records_larger_than_any_limit_of_the_fetch_are_copied(clusters: Pair, topic_name: str) -> None:
+def test_records_larger_than_the_fetch_limits_are_copied(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name, max_message_bytes="8000000")
     producer = producer_for(clusters[0], message_max_bytes=8_000_000)
     for size in (10, 5_000_000, 10, 3_000_000):
@@ -93,7 +93,7 @@ def test_records_larger_than_any_limit_of_the_fetch_are_copied(clusters: Pair, t
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 4
 
 
-def test_new_records_arrive_while_the_loop_waits(clusters: Pair, topic_name: str) -> None:
+def test_new_records_are_copied_while_the_loop_waits(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     producer = producer_for(clusters[0], linger_ms=0)
     with Copier(plan_of(clusters, topic_name, progress_ms=5)) as copier:
@@ -110,27 +110,27 @@ def _without_partitions(plan: CopyPlan) -> CopyPlan:
     return replace(plan, assignments=())
 
 
-def _of_another_life(plan: CopyPlan) -> CopyPlan:
-    return replace(plan, assignments=(replace(plan.assignments[0], mirror_topic_id="made by a restore"),))
+def _with_another_topic(plan: CopyPlan) -> CopyPlan:
+    return replace(plan, assignments=(replace(plan.assignments[0], mirror_topic_id="created by a restore"),))
 
 
-@pytest.mark.parametrize("change", [_without_partitions, _of_another_life], ids=["not wanted", "another life"])
-def test_a_partition_is_let_go_within_a_second(clusters: Pair, topic_name: str, change: Callable[[CopyPlan], CopyPlan]) -> None:
+@pytest.mark.parametrize("change", [_without_partitions, _with_another_topic], ids=["not assigned", "topic replaced"])
+def test_partition_is_released_within_a_second(clusters: Pair, topic_name: str, change: Callable[[CopyPlan], CopyPlan]) -> None:
     create_pair(clusters, topic_name)
     plan = plan_of(clusters, topic_name)
     with Copier(plan) as copier:
         copier.wait_for_ends({0: 0})
-        told_at = time.monotonic()
+        changed_at = time.monotonic()
         copier.assignments.tell(change(plan))
         wait_for(lambda: (plan.assignments[0].key, PartitionPhase.RELEASED, "") in copier.progress.history)
-        took_s = time.monotonic() - told_at
+        took_s = time.monotonic() - changed_at
         if change is _without_partitions:
             assert copier.lease.acquire(plan.assignments[0].key, "next") is not None
 
     assert took_s < 1.0
 
 
-def test_a_new_revision_goes_on_with_new_connections(clusters: Pair, topic_name: str) -> None:
+def test_new_revision_continues_with_new_connections(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     plan = plan_of(clusters, topic_name)
     producer = producer_for(clusters[0])
@@ -147,7 +147,7 @@ def test_a_new_revision_goes_on_with_new_connections(clusters: Pair, topic_name:
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 2
 
 
-def test_a_partition_moves_to_another_worker_without_a_raised_epoch(clusters: Pair, topic_name: str) -> None:
+def test_producer_epoch_stays_when_a_partition_moves_to_another_worker(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     source, destination = clusters
     plan = plan_of(clusters, topic_name, progress_ms=20)
@@ -161,16 +161,19 @@ def test_a_partition_moves_to_another_worker_without_a_raised_epoch(clusters: Pa
             producer.produce(topic_name, value=f"{number}")
         producer.commit_transaction()
 
-    with Copier(plan, lease=lease) as one, Copier(replace(plan, assignments=()), lease=lease, worker_id="0001-other") as other:
+    with (
+        Copier(plan, lease=lease) as first,
+        Copier(replace(plan, assignments=()), lease=lease, worker_id="0001-other") as second,
+    ):
         for number in range(4):
-            giver, taker = (one, other) if number % 2 == 0 else (other, one)
+            previous, following = (first, second) if number % 2 == 0 else (second, first)
             transact(50)
             moved_at = time.monotonic()
-            giver.let_go()
-            taker.assignments.tell(plan)
+            previous.let_go()
+            following.assignments.tell(plan)
             transact(50)
             end = ends_of(source, topic_name)[0]
-            wait_for(lambda taker=taker, end=end: taker.progress.latest[plan.assignments[0].key].mirror_end == end)
+            wait_for(lambda following=following, end=end: following.progress.latest[plan.assignments[0].key].mirror_end == end)
             pauses.append(time.monotonic() - moved_at)
 
     assert assert_equal_topics(source, topic_name, destination, topic_name) == 400
@@ -178,8 +181,8 @@ def test_a_partition_moves_to_another_worker_without_a_raised_epoch(clusters: Pa
     assert max(pauses) < 3.0
 
 
-def test_two_mirrors_of_one_source_topic_are_both_copied_by_one_task(clusters: Pair, topic_name: str) -> None:
-    """As in a rehearsal of a failover: the scratch copy and the mirror read the same partitions, each where it stands."""
+def test_two_mirrors_of_the_same_source_topic_are_copied_by_the_same_worker(clusters: Pair, topic_name: str) -> None:
+    """As in a failover drill: the scratch copy and the mirror read the same partitions, each at its own position."""
     create_pair(clusters, topic_name, partitions=2)
     second = f"{topic_name}-second"
     create_topic(clusters[1], second, partitions=2)

@@ -1,4 +1,4 @@
-"""What must never harm a mirror: killed and frozen copiers, two at once, brokers that go and come back."""
+"""Events that must never damage a mirror: killed and frozen copy workers, two at once, brokers that restart."""
 
 import os
 import pickle
@@ -59,7 +59,7 @@ def transactions_being_written(cluster: KafkaCluster, topic: str, *, partitions:
             plain.produce(topic, value=f"plain {count}", partition=count % partitions)
             producer.flush()
             producer.commit_transaction() if count % 4 else producer.abort_transaction()
-            over.wait(0.03)  # a copier that is killed again and again shall be able to catch up in the end
+            over.wait(0.03)  # slow enough that a copy worker that is killed again and again can catch up in the end
         plain.flush()
 
     thread = threading.Thread(target=write)
@@ -73,7 +73,7 @@ def transactions_being_written(cluster: KafkaCluster, topic: str, *, partitions:
 
 @contextmanager
 def copier_parent(plan: CopyPlan, redis_url: str, directory: Path) -> Iterator[Callable[[], int]]:
-    """Answer a function that starts one more worker process, told to copy the plan."""
+    """Yield a function that starts another worker process, which is assigned the plan."""
     lease_ttl_ms = plan.tuning.lease_ttl_ms
     names = [worker_id_for(number, uuid.uuid4().hex) for number in range(MOST_WORKERS)]
     setups = [setup_for(name, redis_url=redis_url, lease_ttl_ms=lease_ttl_ms) for name in names]
@@ -96,11 +96,11 @@ def copier_parent(plan: CopyPlan, redis_url: str, directory: Path) -> Iterator[C
         yield start
         parent.stdin.close()
         for child in children:
-            with_signal(child, signal.SIGKILL)
+            send_signal(child, signal.SIGKILL)
         parent.wait(30)
 
 
-def with_signal(process: int, number: int) -> None:
+def send_signal(process: int, number: int) -> None:
     try:
         os.kill(process, number)
     except ProcessLookupError:
@@ -108,11 +108,13 @@ def with_signal(process: int, number: int) -> None:
 
 
 def mirror_ends(plan: CopyPlan, redis_url: str) -> dict[int, int | None]:
-    return {int(one.key.split("/")[1]): one.mirror_end for one in read_progress(redis_url, plan.link_id, plan.signer)}
+    return {
+        int(progress.key.split("/")[1]): progress.mirror_end for progress in read_progress(redis_url, plan.link_id, plan.signer)
+    }
 
 
 @pytest.mark.timeout(600)
-def test_twenty_killed_and_some_frozen_copiers_lose_and_double_nothing(
+def test_killed_and_frozen_copy_workers_lose_and_duplicate_nothing(
     clusters: Pair, topic_name: str, redis_url: str, tmp_path: Path
 ) -> None:
     source, destination = clusters
@@ -142,7 +144,7 @@ def test_twenty_killed_and_some_frozen_copiers_lose_and_double_nothing(
         assert assert_equal_topics(source, topic_name, destination, topic_name, partitions=2) > 100
 
 
-def test_two_copiers_of_one_partition_double_nothing(clusters: Pair, topic_name: str) -> None:
+def test_two_copy_workers_of_the_same_partition_duplicate_nothing(clusters: Pair, topic_name: str) -> None:
     source, destination = clusters
     create_pair(clusters, topic_name)
     producer = producer_for(source, linger_ms=0)
@@ -154,17 +156,17 @@ def test_two_copiers_of_one_partition_double_nothing(clusters: Pair, topic_name:
     plan = plan_of(clusters, topic_name, fetch_partition_max_bytes=50_000)
     ends = ends_of(source, topic_name)
 
-    # a lease that does not exclude: only compare-and-append is left
-    with Copier(plan, lease=NoLease()) as one, Copier(plan, lease=NoLease()) as other:
-        one.wait_for_ends(ends)
-        other.wait_for_ends(ends)
+    # a lease that does not exclude: only compare-and-append protects the log
+    with Copier(plan, lease=NoLease()) as first, Copier(plan, lease=NoLease()) as second:
+        first.wait_for_ends(ends)
+        second.wait_for_ends(ends)
 
     assert assert_equal_topics(source, topic_name, destination, topic_name) == 30_000
 
 
 @pytest.mark.parametrize("side", ["source", "destination"])
 @pytest.mark.timeout(600)
-def test_a_broker_that_is_killed_and_comes_back_delays_the_copy_only(
+def test_broker_restart_only_delays_the_copy(
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
     make_cluster: Callable[..., KafkaCluster],
@@ -179,14 +181,14 @@ def test_a_broker_that_is_killed_and_comes_back_delays_the_copy_only(
 
     with Copier(plan) as copier:
         with transactions_being_written(source, topic_name, partitions=2):
-            copier.wait_until(lambda one: (one.mirror_end or 0) > 100)
+            copier.wait_until(lambda progress: (progress.mirror_end or 0) > 100)
             if side == "destination":
                 own.kill()
                 time.sleep(0.5)
                 own.restart()
         if side == "source":
             own.kill()
-            copier.wait_until(lambda one: one.phase == "SOURCE_UNREACHABLE")
+            copier.wait_until(lambda progress: progress.phase == "SOURCE_UNREACHABLE")
             own.restart()
             with transactions_being_written(source, f"{topic_name}", partitions=2):
                 time.sleep(0.5)
@@ -195,9 +197,7 @@ def test_a_broker_that_is_killed_and_comes_back_delays_the_copy_only(
     assert assert_equal_topics(source, topic_name, destination, topic_name, partitions=2) > 0
 
 
-def test_who_comes_after_a_lost_memory_hands_on_that_markers_of_a_forgotten_owner_may_come(
-    clusters: Pair, topic_name: str
-) -> None:
+def test_owner_after_lost_lease_data_passes_on_that_markers_may_be_in_flight(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     producer = producer_for(clusters[0])
     producer.produce(topic_name, value="no gap follows")

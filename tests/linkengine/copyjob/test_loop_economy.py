@@ -1,4 +1,4 @@
-"""What the loop asks and sends, counted on real brokers: idle partitions cost nothing, small things travel together."""
+"""Counts the loop's requests on real brokers: idle partitions cost nothing, small batches share requests."""
 
 import time
 from collections import Counter
@@ -33,7 +33,7 @@ FAILURES = 4  # of each partition
 
 
 class Fetches:
-    """Looks at each Fetch on its way out; may falsify its session."""
+    """Records each Fetch request before it is sent; may falsify its session."""
 
     def __init__(self, *, falsify: Mapping[int, tuple[int, int]] | None = None) -> None:
         self.named: list[int] = []
@@ -54,7 +54,7 @@ def test_idle_partitions_are_named_once_and_then_cost_nothing(
     monkeypatch.setattr(intake, "encode_fetch", fetches.encode)
     create_pair(clusters, topic_name, partitions=PARTITIONS)
     # A broker lists a new topic's leaders before their logs exist. Until then it refuses a Fetch with NOT_LEADER_OR_FOLLOWER,
-    # and the copier must locate and name these partitions again. ListOffsets is answered from the logs.
+    # and the copy worker must locate and name these partitions again. ListOffsets is served from the logs.
     assert ends_of(clusters[0], topic_name, partitions=PARTITIONS) == dict.fromkeys(range(PARTITIONS), 0)
     producer = producer_for(clusters[0])
 
@@ -67,12 +67,12 @@ def test_idle_partitions_are_named_once_and_then_cost_nothing(
             producer.flush()
         copier.wait_for_ends(dict.fromkeys(range(PARTITIONS), 0) | {7: 20})
 
-    assert sum(fetches.named) - settled <= 20  # one position per stretch, none for the others
+    assert sum(fetches.named) - settled <= 20  # a position per response, none for the other partitions
     assert len(fetches.named) >= 2
 
 
 @pytest.mark.parametrize("falsify", [(0, 7), (1, 0)], ids=["wrong epoch", "unknown session"])
-def test_a_session_the_broker_does_not_know_costs_one_request_and_no_record(
+def test_unknown_fetch_session_costs_one_request_and_no_record(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch, falsify: tuple[int, int]
 ) -> None:
     fetches = Fetches(falsify=dict.fromkeys((4, 9), falsify))
@@ -116,16 +116,16 @@ def test_partitions_share_produce_requests(clusters: Pair, topic_name: str, monk
     assert max(sent) > PARTITIONS / 4
 
 
-def test_partitions_that_are_not_led_yet_are_looked_at_together(
+def test_tails_of_partitions_without_a_leader_are_read_together(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures: Counter[str] = Counter()
-    looks: list[int] = []
+    readings: list[int] = []
 
     def read(cluster: Any, queries: Sequence[TailQuery], **rest: Any) -> Mapping[str, Tail | LinkEngineError]:
-        looks.append(len(queries))
+        readings.append(len(queries))
         found: dict[str, Tail | LinkEngineError] = dict(read_tails(cluster, queries, **rest))
-        for key in [one.assignment.key for one in queries]:
+        for key in [query.assignment.key for query in queries]:
             if failures[key] < FAILURES:
                 failures[key] += 1
                 found[key] = BrokerError(KafkaCode.NOT_LEADER_OR_FOLLOWER, "The broker is busy creating the topic")
@@ -138,10 +138,10 @@ def test_partitions_that_are_not_led_yet_are_looked_at_together(
         copier.wait_for_ends(dict.fromkeys(range(PARTITIONS), 0))
 
     assert set(failures.values()) == {FAILURES}
-    assert len(looks) < PARTITIONS
+    assert len(readings) < PARTITIONS
 
 
-def test_a_limit_is_kept(clusters: Pair, topic_name: str) -> None:
+def test_bandwidth_limit_is_kept(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     producer = producer_for(clusters[0])
     for _ in range(40):
@@ -149,7 +149,7 @@ def test_a_limit_is_kept(clusters: Pair, topic_name: str) -> None:
         producer.flush()
     began = time.monotonic()
 
-    copy_all(clusters, topic_name, bytes_per_s=1_000_000)  # 2 MB, the first quarter of a second comes at once
+    copy_all(clusters, topic_name, bytes_per_s=1_000_000)  # 2 MB, of which a quarter of a second's worth is fetched at once
 
     assert time.monotonic() - began > 1.5
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 40

@@ -1,4 +1,4 @@
-"""A connection that changes what a broker answers, while a copy runs: it says so, goes on afterwards, and copies no damage."""
+"""A proxy that damages responses during a copy: the error is shown, the copy recovers, and no damage is copied."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MANGLED_S = 25.0
 
 @pytest.fixture
 def proxied(tmp_path: Path) -> Iterator[tuple[KafkaCluster, Proxy]]:
-    """A cluster whose answers come through a proxy."""
+    """Yield a cluster whose responses pass through a proxy."""
     cluster = KafkaCluster("proxied", directory=tmp_path / "proxied").behind_proxy()
     proxy = Proxy(cluster.routes)
     try:
@@ -50,7 +50,7 @@ def proxied(tmp_path: Path) -> Iterator[tuple[KafkaCluster, Proxy]]:
 def mangle_for(
     seconds: float, proxy: Proxy, copier: Copier, *, seed: int, mean_bytes: tuple[int, ...] = (50_000, 2_000, 400)
 ) -> int:
-    """Change answers in bursts of a second, between which they come as they are; how many bits were flipped."""
+    """Damage responses in bursts of a second with pauses between; return the number of flipped bits."""
     ends_at, number, flipped = time.monotonic() + seconds, 0, 0
     while time.monotonic() < ends_at:
         proxy.mangle(every_bytes=mean_bytes[number % len(mean_bytes)], seed=seed * 1000 + number)
@@ -64,7 +64,7 @@ def mangle_for(
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_mangled_source_is_named_and_recovered_from_without_a_changed_record(
+def test_damaged_source_responses_are_shown_and_change_no_record(
     proxied: tuple[KafkaCluster, Proxy], destination_cluster: KafkaCluster, topic_name: str, seed: int
 ) -> None:
     source, proxy = proxied
@@ -75,25 +75,25 @@ def test_a_mangled_source_is_named_and_recovered_from_without_a_changed_record(
     writer = threading.Thread(target=write_until, args=(source, topic_name, over))
     with Copier(plan_for(through, address(destination_cluster), assignments)) as copier:
         writer.start()
-        copier.wait_until(lambda one: (one.mirror_end or 0) > 0)
+        copier.wait_until(lambda progress: (progress.mirror_end or 0) > 0)
         flipped = mangle_for(MANGLED_S, proxy, copier, seed=seed)
         over.set()
         writer.join(60)
         copier.wait_for_ends(ends_of(source, topic_name, partitions=PARTITIONS), deadline_s=90)
-        copier.wait_until(lambda one: one.phase is PartitionPhase.COPYING and not one.error_code)
+        copier.wait_until(lambda progress: progress.phase is PartitionPhase.COPYING and not progress.error_code)
     results = copier.join()
 
-    said = {(phase, code) for _, phase, code in copier.progress.history}
+    reported = {(phase, code) for _, phase, code in copier.progress.history}
     assert flipped > 100
-    assert PartitionPhase.FAILED not in {phase for phase, _ in said}, said
-    assert {code for _, code in said} & {ErrorCode.MALFORMED_RESPONSE_ERROR, ErrorCode.CORRUPT_RECORDS}, said
-    assert [one.gaps for one in results] == [()] * PARTITIONS
+    assert PartitionPhase.FAILED not in {phase for phase, _ in reported}, reported
+    assert {code for _, code in reported} & {ErrorCode.MALFORMED_RESPONSE_ERROR, ErrorCode.CORRUPT_RECORDS}, reported
+    assert [result.gaps for result in results] == [()] * PARTITIONS
     assert copier.progress.lost == []
     assert assert_equal_topics(source, topic_name, destination_cluster, topic_name, partitions=PARTITIONS) > 1000
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_mangled_destination_is_named_and_recovered_from_with_equal_records(
+def test_damaged_destination_responses_are_shown_and_records_stay_equal(
     proxied: tuple[KafkaCluster, Proxy], source_cluster: KafkaCluster, topic_name: str, seed: int
 ) -> None:
     """Responses to Produce, WriteTxnMarkers, OffsetForLeaderEpoch, DescribeProducers, ListOffsets, Metadata and Fetch."""
@@ -106,39 +106,39 @@ def test_a_mangled_destination_is_named_and_recovered_from_with_equal_records(
     with Copier(plan_for(address(source_cluster), through, assignments)) as copier:
         for writer in writers:
             writer.start()
-        copier.wait_until(lambda one: (one.mirror_end or 0) > 0)
+        copier.wait_until(lambda progress: (progress.mirror_end or 0) > 0)
         flipped = mangle_for(MANGLED_S, proxy, copier, seed=seed, mean_bytes=(2_000, 400, 100))
         over.set()
         for writer in writers:
             writer.join(60)
         copier.wait_for_ends(ends_of(source_cluster, topic_name, partitions=PARTITIONS), deadline_s=90)
-        copier.wait_until(lambda one: one.phase is PartitionPhase.COPYING and not one.error_code)
+        copier.wait_until(lambda progress: progress.phase is PartitionPhase.COPYING and not progress.error_code)
     copier.join()
 
-    said = {(phase, code) for _, phase, code in copier.progress.history}
+    reported = {(phase, code) for _, phase, code in copier.progress.history}
     assert flipped > 20
-    assert PartitionPhase.FAILED not in {phase for phase, _ in said}, said
-    assert ErrorCode.MALFORMED_RESPONSE_ERROR in {code for _, code in said}, said
+    assert PartitionPhase.FAILED not in {phase for phase, _ in reported}, reported
+    assert ErrorCode.MALFORMED_RESPONSE_ERROR in {code for _, code in reported}, reported
     assert copier.progress.lost == []
     assert assert_equal_topics(source_cluster, topic_name, destination, topic_name, partitions=PARTITIONS) > 1000
 
 
-PRODUCED = {  # one field of one response to Produce
-    "a base offset that is too high": {"base_offset": lambda offset: offset | 1 << 40},
-    "a base offset that is too low": {"base_offset": lambda offset: offset - 1},
-    "a time of the broker's": {"log_append_time": lambda _: (1 << 63) - 1},
-    "an error": {"error": lambda _: KafkaCode.NOT_LEADER_OR_FOLLOWER},
-    "an error of the batch": {"error": lambda _: KafkaCode.CORRUPT_MESSAGE},
-    "another partition": {"partition": lambda partition: partition ^ 1 << 20},
+PRODUCED = {  # changes of a field of a Produce response
+    "base offset too high": {"base_offset": lambda offset: offset | 1 << 40},
+    "base offset too low": {"base_offset": lambda offset: offset - 1},
+    "log append time": {"log_append_time": lambda _: (1 << 63) - 1},
+    "error": {"error": lambda _: KafkaCode.NOT_LEADER_OR_FOLLOWER},
+    "error of the batch": {"error": lambda _: KafkaCode.CORRUPT_MESSAGE},
+    "other partition": {"partition": lambda partition: partition ^ 1 << 20},
 }
 Change = Callable[[int], int]
 
 
 @pytest.mark.parametrize("what", PRODUCED)
-def test_one_wrong_field_in_a_response_to_produce_does_no_harm(
+def test_wrong_field_in_a_produce_response_does_no_harm(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """The log tells what is true: a response alone never ends a mirror."""
+    """The log decides: a response alone never ends a mirror."""
     create_pair(clusters, topic_name)
     decode, changed = produce.decode_produce, threading.Event()
 
@@ -157,7 +157,7 @@ def test_one_wrong_field_in_a_response_to_produce_does_no_harm(
     assert PartitionPhase.FAILED not in phases
 
 
-def test_a_wrong_throttle_time_does_not_stop_the_copy(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_throttle_time_does_not_stop_the_copy(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     create_pair(clusters, topic_name)
     decode, times = produce.decode_produce, iter([0, 1 << 30])
     monkeypatch.setattr(produce, "decode_produce", lambda body, *, version: (next(times, 0), decode(body, version=version)[1]))
@@ -168,7 +168,7 @@ def test_a_wrong_throttle_time_does_not_stop_the_copy(clusters: Pair, topic_name
 @pytest.mark.parametrize(
     "change", [lambda end: end | 1 << 40, lambda end: end + 1, lambda end: end - 1], ids=["far", "up", "down"]
 )
-def test_a_wrong_log_end_behind_a_fill_does_no_harm(
+def test_wrong_log_end_after_a_fill_does_no_harm(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:
     create_pair(clusters, topic_name)
@@ -211,7 +211,7 @@ def copy_in_bursts(clusters: Pair, topic: str, *, transactions: bool = False) ->
 
 
 def write_txns(cluster: KafkaCluster, topic: str, over: threading.Event) -> None:
-    """Write small transactions, so that offsets without records are filled all the time."""
+    """Write small transactions, so that gaps are filled all the time."""
     producer, number = producer_for(cluster, transactional_id=f"writer-{topic}"), 0
     producer.init_transactions()
     while not over.is_set():

@@ -1,4 +1,4 @@
-"""What goes wrong at the destination, on real brokers."""
+"""Errors at the destination, on real brokers."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -38,15 +38,15 @@ def write(cluster: KafkaCluster, topic: str, *values: str) -> None:
 
 
 def failed_with(code: ErrorCode) -> Callable[[PartitionProgress], bool]:
-    return lambda one: (one.phase, one.error_code) == (PartitionPhase.FAILED, code)
+    return lambda progress: (progress.phase, progress.error_code) == (PartitionPhase.FAILED, code)
 
 
-def test_a_foreign_write_is_found_while_nothing_is_copied(clusters: Pair, topic_name: str) -> None:
+def test_foreign_write_is_found_while_the_mirror_is_idle(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
-    write(clusters[0], topic_name, "ours")
+    write(clusters[0], topic_name, "own")
     with Copier(plan_of(clusters, topic_name)) as copier:
         copier.wait_for_ends({0: 1})
-        write(clusters[1], topic_name, "theirs")
+        write(clusters[1], topic_name, "foreign")
 
         copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
 
@@ -55,29 +55,29 @@ def test_a_foreign_write_is_found_while_nothing_is_copied(clusters: Pair, topic_
         assert "create it again" in progress.error_message
 
 
-def test_who_goes_on_writing_to_a_mirror_is_found_although_its_end_never_stands_still(
+def test_foreign_write_is_found_while_the_log_end_keeps_moving(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_pair(clusters, topic_name)
-    write(clusters[0], topic_name, "ours")
+    write(clusters[0], topic_name, "own")
     with Copier(plan_of(clusters, topic_name)) as copier:
         copier.wait_for_ends({0: 1})
 
         def ends_while_they_write(*asked: Any, **rest: Any) -> Any:
-            write(clusters[1], topic_name, "theirs")
+            write(clusters[1], topic_name, "foreign")
             return log_ends(*asked, **rest)
 
         monkeypatch.setattr(readings, "log_ends", ends_while_they_write)
-        write(clusters[1], topic_name, "theirs")
+        write(clusters[1], topic_name, "foreign")
 
         copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE), deadline_s=20)
 
 
 @pytest.mark.parametrize("by_transactions", [False, True], ids=["markers", "transactions"])
-def test_a_foreign_write_in_the_place_of_a_batch_that_was_lost_is_found(
+def test_foreign_write_at_the_offset_of_a_refused_batch_is_found(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch, by_transactions: bool
 ) -> None:
-    """The mirror ends before what was sent then, so its length alone tells nothing."""
+    """The mirror is shorter than what was sent, so its length alone does not show the write."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "first")
     encode, lost = produce.encode_produce, list[str]()
@@ -85,9 +85,9 @@ def test_a_foreign_write_in_the_place_of_a_batch_that_was_lost_is_found(
     def encode_damaged(batches: Mapping[bytes, list[tuple[int, Bytes]]], **settings: int) -> list[Bytes]:
         if lost:
             return encode(batches, **settings)
-        write(clusters[1], topic_name, "theirs")
+        write(clusters[1], topic_name, "foreign")
         lost.append(topic_name)
-        damaged = {topic: [(one, bytes(batch)[:-1] + b"!") for one, batch in group] for topic, group in batches.items()}
+        damaged = {topic: [(number, bytes(batch)[:-1] + b"!") for number, batch in group] for topic, group in batches.items()}
         return encode(damaged, **settings)
 
     plan = plan_of(clusters, topic_name)
@@ -103,12 +103,12 @@ def test_a_foreign_write_in_the_place_of_a_batch_that_was_lost_is_found(
     assert ends_of(clusters[1], topic_name) == {0: 2}
 
 
-def test_a_foreign_write_between_two_of_ours_is_found_by_its_offset(clusters: Pair, topic_name: str) -> None:
+def test_foreign_write_between_two_own_appends_is_found_by_its_offset(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "first")
     with Copier(plan_of(clusters, topic_name)) as copier:
         copier.wait_for_ends({0: 1})
-        write(clusters[1], topic_name, "theirs")
+        write(clusters[1], topic_name, "foreign")
         write(clusters[0], topic_name, "second", "third")
 
         copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
@@ -118,7 +118,7 @@ def test_a_foreign_write_between_two_of_ours_is_found_by_its_offset(clusters: Pa
 
 
 @pytest.mark.parametrize("records", [1, 3_000])
-def test_a_mirror_whose_broker_replaces_the_records_times_fails_at_once(clusters: Pair, topic_name: str, records: int) -> None:
+def test_mirror_fails_at_once_if_its_broker_replaces_timestamps(clusters: Pair, topic_name: str, records: int) -> None:
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "with its own time")
     with Copier(plan_of(clusters, topic_name)) as copier:
@@ -138,21 +138,21 @@ def test_a_mirror_whose_broker_replaces_the_records_times_fails_at_once(clusters
     assert b"after it" not in values
 
 
-def test_a_batch_that_the_broker_had_taken_before_is_not_taken_for_one_with_another_time(
+def test_duplicate_response_is_not_mistaken_for_a_replaced_timestamp(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer to a repetition names the time of the batch that is there."""
+    """The response to a duplicate has the timestamp of the stored batch."""
     create_pair(clusters, topic_name)
-    encode, decode, answers = produce.encode_produce, produce.decode_produce, list[produce.ProducedPartition]()
+    encode, decode, responses = produce.encode_produce, produce.decode_produce, list[produce.ProducedPartition]()
 
     def encode_after_another(batches: Mapping[bytes, list[tuple[int, Bytes]]], **settings: int) -> list[Bytes]:
         before = [bytes(batch) for group in batches.values() for _, batch in group]
-        assert [one.error for one in send_batches(clusters[1], topic_name, before)] == [0]
+        assert [response.error for response in send_batches(clusters[1], topic_name, before)] == [0]
         return encode(batches, **settings)
 
     def decode_and_keep(body: memoryview, *, version: int) -> tuple[int, list[produce.ProducedPartition]]:
         decoded = decode(body, version=version)
-        answers.extend(decoded[1])
+        responses.extend(decoded[1])
         return decoded
 
     monkeypatch.setattr(produce, "encode_produce", encode_after_another)
@@ -163,11 +163,14 @@ def test_a_batch_that_the_broker_had_taken_before_is_not_taken_for_one_with_anot
         write(clusters[0], topic_name, "second")
         copier.wait_for_ends({0: 2})
 
-    assert [(one.error, one.base_offset, one.log_append_time > 0) for one in answers] == [(0, 0, True), (0, 1, True)]
+    assert [(response.error, response.base_offset, response.log_append_time > 0) for response in responses] == [
+        (0, 0, True),
+        (0, 1, True),
+    ]
     assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name)
 
 
-def test_a_deleted_mirror_topic_fails_the_mirror(clusters: Pair, topic_name: str) -> None:
+def test_mirror_fails_if_its_topic_is_deleted(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "one")
     with Copier(plan_of(clusters, topic_name)) as copier:
@@ -179,23 +182,23 @@ def test_a_deleted_mirror_topic_fails_the_mirror(clusters: Pair, topic_name: str
         copier.wait_until(failed_with(ErrorCode.MIRROR_TOPIC_MISSING))
 
 
-def test_one_broken_mirror_does_not_stop_another(clusters: Pair, topic_name: str) -> None:
+def test_failed_partition_does_not_stop_another(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name, partitions=2)
     with Copier(plan_of(clusters, topic_name, partitions=2)) as copier:
         copier.wait_for_ends({0: 0, 1: 0})
         producer = producer_for(clusters[1])
-        producer.produce(topic_name, value="theirs", partition=0)
+        producer.produce(topic_name, value="foreign", partition=0)
         producer.flush()
         keys = sorted(copier.progress.latest)
-        copier.wait_until(lambda one: one.key != keys[0] or one.phase is PartitionPhase.FAILED)
+        copier.wait_until(lambda progress: progress.key != keys[0] or progress.phase is PartitionPhase.FAILED)
 
         healthy = producer_for(clusters[0])
-        healthy.produce(topic_name, value="ours", partition=1)
+        healthy.produce(topic_name, value="own", partition=1)
         healthy.flush()
-        copier.wait_until(lambda one: one.key != keys[1] or one.mirror_end == 1)
+        copier.wait_until(lambda progress: progress.key != keys[1] or progress.mirror_end == 1)
 
 
-def test_a_destination_that_is_away_at_the_start_is_waited_for(
+def test_copy_starts_when_an_unreachable_destination_returns(
     source_cluster: KafkaCluster, make_cluster: Callable[..., KafkaCluster], topic_name: str
 ) -> None:
     own = make_cluster()
@@ -206,10 +209,10 @@ def test_a_destination_that_is_away_at_the_start_is_waited_for(
     own.kill()
 
     with Copier(plan) as copier:
-        copier.wait_until(lambda one: one.phase is PartitionPhase.DESTINATION_UNREACHABLE)
-        for end, value in ((3, "c"), (4, "d")):  # the source is looked at all the same: a lag that grows must be seen to grow
+        copier.wait_until(lambda progress: progress.phase is PartitionPhase.DESTINATION_UNREACHABLE)
+        for end, value in ((3, "c"), (4, "d")):  # the source is read all the same, so that a growing lag is shown
             write(source_cluster, topic_name, value)
-            copier.wait_until(lambda one, end=end: one.source_end == end)  # type: ignore[misc]
+            copier.wait_until(lambda progress, end=end: progress.source_end == end)  # type: ignore[misc]
         own.restart()
         copier.wait_for_ends({0: 4})
 
@@ -217,7 +220,7 @@ def test_a_destination_that_is_away_at_the_start_is_waited_for(
     assert ends_of(own, topic_name) == {0: 4}
 
 
-def test_a_mirror_that_takes_small_batches_only_gets_small_batches(clusters: Pair, topic_name: str) -> None:
+def test_batches_shrink_to_the_limit_of_the_mirror(clusters: Pair, topic_name: str) -> None:
     create_topic(clusters[0], topic_name)
     create_topic(clusters[1], topic_name, max_message_bytes="9000")
     producer = producer_for(clusters[0])

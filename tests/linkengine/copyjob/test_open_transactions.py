@@ -113,7 +113,7 @@ def test_an_answer_that_comes_too_late_to_be_planned_still_tells_where_the_sourc
     told = FetchedPartition(b"t", 0, 0, 50_000, 10, 0, (), memoryview(b""))
 
     one.interrupt(retry_at=0.0)
-    broker._take_all(asked, FetchAnswer(0, 0, 7, [told]), Buffer(), heard_ms=0, roomy=True)
+    broker._take_partitions(asked, FetchAnswer(0, 0, 7, [told]), Buffer(), heard_ms=0, roomy=True)
     one.account.observed_mirror(start=0, end=10)
 
     assert (one.account.source_end, one.account.source_high_watermark) == (10, 50_000)
