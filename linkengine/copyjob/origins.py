@@ -28,17 +28,17 @@ def locate_sources(
     cluster: Cluster, assignments: Sequence[PartitionAssignment], *, seen: Mapping[str, Seen] = MappingProxyType({})
 ) -> dict[str, Origin | LinkEngineError]:
     """Answer, by key, where to read, or why it cannot be told; ``seen`` is what was read before (``history.py``)."""
-    survey = cluster.survey({one.source_topic for one in assignments})
+    survey = cluster.survey({assignment.source_topic for assignment in assignments})
     results: dict[str, Origin | LinkEngineError] = {}
-    for one in assignments:
+    for assignment in assignments:
         try:
-            leader, topic_id = locate(survey.topics, one.source_topic, one.partition)
-            _check_topic_id(one, survey)
+            leader, topic_id = locate(survey.topics, assignment.source_topic, assignment.partition)
+            _check_topic_id(assignment, survey)
         except LinkEngineError as error:
-            results[one.key] = error
+            results[assignment.key] = error
         else:
             by_id = any(topic_id)
-            results[one.key] = Origin(leader, topic_id if by_id else one.source_topic.encode(), by_id)
+            results[assignment.key] = Origin(leader, topic_id if by_id else assignment.source_topic.encode(), by_id)
     return results | find_rewound(cluster, assignments, found=results, seen=seen, everywhere=survey.everywhere)
 
 

@@ -68,10 +68,10 @@ class MirrorBroker:
         )
         self._transactions = TransactionFiller(services, cluster, events=events, finished=self._fill_finished)
 
-    def adopt(self, one: MirrorPartition) -> None:
+    def adopt(self, partition: MirrorPartition) -> None:
         """Write a partition from now on."""
-        self.members[one] = None
-        named = one.tail is None or not any(one.tail.topic_id)
+        self.members[partition] = None
+        named = partition.tail is None or not any(partition.tail.topic_id)
         if named or len(self.members) == 1:
             self._choose_version()
         self.warm_up()
@@ -81,16 +81,16 @@ class MirrorBroker:
         self._link.ensure()
         self._filler.ensure()
 
-    def forget(self, one: MirrorPartition) -> None:
+    def forget(self, partition: MirrorPartition) -> None:
         """Write a partition no more."""
-        self.members.pop(one, None)
-        self._ready.pop(one, None)
-        self._filler.forget(one)
-        self._transactions.forget(one)
+        self.members.pop(partition, None)
+        self._ready.pop(partition, None)
+        self._filler.forget(partition)
+        self._transactions.forget(partition)
 
-    def wake(self, one: MirrorPartition) -> None:
+    def wake(self, partition: MirrorPartition) -> None:
         """A partition may have something to send."""
-        self._ready[one] = None
+        self._ready[partition] = None
 
     def pump(self, now: float) -> None:
         """Send what can be sent."""
@@ -111,8 +111,10 @@ class MirrorBroker:
         if silent_s > self._services.tuning.request_timeout_ms / 1000:
             self._link.lose(silence())
         elif silent_s > SILENCE_S:
-            for one, _, _ in self._unanswered[0].entries:
-                one.mirror_trouble = Trouble(PartitionPhase.DESTINATION_UNREACHABLE, ErrorCode.TIMEOUT_ERROR, silence().message)
+            for partition, _, _ in self._unanswered[0].entries:
+                partition.mirror_trouble = Trouble(
+                    PartitionPhase.DESTINATION_UNREACHABLE, ErrorCode.TIMEOUT_ERROR, silence().message
+                )
         if self.members:
             self._link.ensure()
         self._filler.check(now)
@@ -166,8 +168,8 @@ class MirrorBroker:
             if channel.wants_write:
                 self._link.watch()
             self.let_go([chunk for _, chunk in done])  # not before its last slice is queued
-            for one, _ in done:
-                self._events.advanced(one)
+            for partition, _ in done:
+                self._events.advanced(partition)
         if self._overdue:
             self._look_again(now)
 
@@ -175,41 +177,41 @@ class MirrorBroker:
         """Take the next batch of every partition that has one; ``done`` gets the chunks whose last batch it was."""
         entries: list[tuple[MirrorPartition, int, Append]] = []
         size = 0
-        for one in list(self._ready):
-            step = one.next_step()
+        for partition in list(self._ready):
+            step = partition.next_step()
             if not isinstance(step, Append):
-                del self._ready[one]
+                del self._ready[partition]
                 if isinstance(step, Fill):
-                    (self._transactions if one.assignment.transactional_id else self._filler).wake(one)
+                    (self._transactions if partition.assignment.transactional_id else self._filler).wake(partition)
                 continue
-            if not self._events.may_write(one):  # stays in the row: the lease may be renewed in time after all
+            if not self._events.may_write(partition):  # stays in the row: the lease may be renewed in time after all
                 continue
-            if is_held_up(one, step, now_ms=self._services.clock.now_ms):
-                self._overdue[one] = None
+            if is_held_up(partition, step, now_ms=self._services.clock.now_ms):
+                self._overdue[partition] = None
                 continue
             if entries and size + len(step.payload) > REQUEST_BYTES:
                 break
-            chunk = one.send_append(step)
-            entries.append((one, one.attempt, step))
+            chunk = partition.send_append(step)
+            entries.append((partition, partition.attempt, step))
             size += len(step.payload)
-            self._ready[one] = self._ready.pop(one)  # to the end of the row
+            self._ready[partition] = self._ready.pop(partition)  # to the end of the row
             if chunk is not None:
-                done.append((one, chunk))
+                done.append((partition, chunk))
         return entries
 
     def _look_again(self, now: float) -> None:
         """Not before what was taken of them in this turn is queued: it pins their buffers for as long as the socket takes."""
         overdue, self._overdue = self._overdue, {}
-        for one in overdue:
-            if one in self.members and one.must_look_again(now):
-                self._ready.pop(one, None)
-                self._events.interrupted(one, waited(one))
+        for partition in overdue:
+            if partition in self.members and partition.must_look_again(now):
+                self._ready.pop(partition, None)
+                self._events.interrupted(partition, waited(partition))
 
     def _request(self, channel: Channel, entries: list[tuple[MirrorPartition, int, Append]], now: float) -> list[Bytes]:
         version = self._version
         batches: dict[bytes, list[tuple[int, Bytes]]] = {}
-        for one, _, step in entries:
-            batches.setdefault(topic_of(one, version), []).append((one.assignment.partition, step.payload))
+        for partition, _, step in entries:
+            batches.setdefault(topic_of(partition, version), []).append((partition.assignment.partition, step.payload))
         correlation = channel.next_correlation()
         size = sum(len(step.payload) for _, _, step in entries)
         self._unanswered.append(Request(correlation, version, now, entries, size))
@@ -220,7 +222,7 @@ class MirrorBroker:
         """Topic ids where broker and topics have them: a mirror topic that was created again is refused then."""
         channel = self._link.channel
         highest = channel.connection.versions[produce.API_KEY][1] if channel is not None else 0
-        ids = all(one.tail is not None and any(one.tail.topic_id) for one in self.members)
+        ids = all(partition.tail is not None and any(partition.tail.topic_id) for partition in self.members)
         self._version = produce.BY_ID if ids and highest >= produce.BY_ID else produce.BY_NAME
 
     def _opened(self, channel: Channel) -> None:
@@ -241,37 +243,37 @@ class MirrorBroker:
     def _answered(self, request: Request, body: memoryview) -> None:
         throttle_ms, found = produce.decode_produce(body, version=request.version)
         self._heed(throttle_ms)
-        answers = {(one.topic, one.partition): one for one in found}
-        for one, attempt, step in request.entries:
-            if one.attempt != attempt:
+        answers = {(part.topic, part.partition): part for part in found}
+        for partition, attempt, step in request.entries:
+            if partition.attempt != attempt:
                 continue
-            answer = answers.get((topic_of(one, request.version), one.assignment.partition))
+            answer = answers.get((topic_of(partition, request.version), partition.assignment.partition))
             if answer is None or answer.log_append_time > LATEST_TIME_MS:
                 raise self._malformed()
             if answer.error:
                 if answer.error in OF_THE_BATCH:
-                    one.refused_at = step.base_offset
-                self._events.interrupted(one, refusal(one, step, answer))
+                    partition.refused_at = step.base_offset
+                self._events.interrupted(partition, refusal(partition, step, answer))
             elif answer.base_offset == step.base_offset:
-                self._appended(one, step, answer)
+                self._appended(partition, step, answer)
             elif answer.base_offset > step.base_offset:
-                one.overtaken = Overtaken(step.base_offset, step.base_offset, step.base_offset + 1)
-                self._events.interrupted(one, overtaken(one.assignment, step.base_offset))
+                partition.overtaken = Overtaken(step.base_offset, step.base_offset, step.base_offset + 1)
+                self._events.interrupted(partition, overtaken(partition.assignment, step.base_offset))
             else:  # the answer of an earlier batch with these sequences: ours was not written, and the end is not to be trusted
-                one.doubt = Doubt(offset=answer.base_offset, sequence=None, producer_id=one.writer.producer_id)
-                self._events.interrupted(one, repeated(one, step))
+                partition.doubt = Doubt(offset=answer.base_offset, sequence=None, producer_id=partition.writer.producer_id)
+                self._events.interrupted(partition, repeated(partition, step))
 
     def _malformed(self) -> LinkEngineError:
         return MalformedAnswerError("Produce", peer=self._link.channel.peer if self._link.channel is not None else "")
 
-    def _appended(self, one: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> None:
-        one.acknowledged(step)
-        if answer.log_append_time >= 0 and one.failure is None and (error := replaced_times(one, step, answer)):
-            self._events.failed(one, error)
-        if one.chunks:
-            self._ready[one] = None
-        if one.stage is Stage.STOPPING:
-            self._events.advanced(one)
+    def _appended(self, partition: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> None:
+        partition.acknowledged(step)
+        if answer.log_append_time >= 0 and partition.failure is None and (error := replaced_times(partition, step, answer)):
+            self._events.failed(partition, error)
+        if partition.chunks:
+            self._ready[partition] = None
+        if partition.stage is Stage.STOPPING:
+            self._events.advanced(partition)
 
     def _heed(self, throttle_ms: int) -> None:
         """Send nothing for a while; the broker does not read what is on its way either, and is not silent for that."""
@@ -280,7 +282,7 @@ class MirrorBroker:
             raise self._malformed()
         pause_s = self._throttle.until - now
         if throttle_ms > 0:
-            self._unanswered = deque(one._replace(sent_at=one.sent_at + pause_s) for one in self._unanswered)
+            self._unanswered = deque(request._replace(sent_at=request.sent_at + pause_s) for request in self._unanswered)
 
     def _is_idle(self) -> bool:
         """Return whether every request is answered, and no buffer is pinned by a byte count of this connection."""
@@ -292,14 +294,16 @@ class MirrorBroker:
         while channel is not None and self._pins and self._pins[0][0] <= channel.sent_bytes:
             self._pins.popleft()[1].release()
 
-    def _fill_finished(self, one: MirrorPartition, chunk: Chunk | None) -> None:
+    def _fill_finished(self, partition: MirrorPartition, chunk: Chunk | None) -> None:
         if chunk is not None:
             self.let_go([chunk])
-        self._ready[one] = None
-        self._events.advanced(one)
+        self._ready[partition] = None
+        self._events.advanced(partition)
 
     def _lost(self, error: LinkEngineError) -> None:
-        error = self._too_large.lost([(one, step) for sent in self._unanswered for one, _, step in sent.entries], error)
+        error = self._too_large.lost(
+            [(partition, step) for sent in self._unanswered for partition, _, step in sent.entries], error
+        )
         self._unanswered.clear()
         self._frames = None
         for _, buffer in (*self._pins, *self._giants):

@@ -24,9 +24,9 @@ class Poller:
         self._handlers: dict[int, Handler] = {}
         self._masks: dict[int, int] = {}
 
-    def watch(self, one: Watched, handler: Handler, *, read: bool = True, write: bool = False) -> None:
+    def watch(self, watched: Watched, handler: Handler, *, read: bool = True, write: bool = False) -> None:
         """Call ``handler`` when ``one`` is ready; repeat to change what is watched."""
-        descriptor, mask = one.fileno(), _mask(read=read, write=write)
+        descriptor, mask = watched.fileno(), _mask(read=read, write=write)
         known = self._masks.get(descriptor)
         if known is None:
             self._epoll.register(descriptor, mask)
@@ -35,9 +35,9 @@ class Poller:
         self._masks[descriptor] = mask
         self._handlers[descriptor] = handler
 
-    def forget(self, one: Watched) -> None:
+    def forget(self, watched: Watched) -> None:
         """Stop watching; to be called before the socket is closed."""
-        descriptor = one.fileno()
+        descriptor = watched.fileno()
         if self._masks.pop(descriptor, None) is not None:
             self._handlers.pop(descriptor, None)
             self._epoll.unregister(descriptor)
@@ -60,17 +60,17 @@ class GuardedPoller:
     def __init__(self, poller: Poller, *, guard: Callable[[Callable[[], None]], None]) -> None:
         self._poller, self._guard = poller, guard
 
-    def watch(self, one: Watched, handler: Handler, *, read: bool = True, write: bool = False) -> None:
+    def watch(self, watched: Watched, handler: Handler, *, read: bool = True, write: bool = False) -> None:
         """Do as ``Poller.watch`` does."""
 
         def guarded(readable: bool, writable: bool) -> None:  # noqa: FBT001 - the poller's order
             self._guard(lambda: handler(readable, writable))
 
-        self._poller.watch(one, guarded, read=read, write=write)
+        self._poller.watch(watched, guarded, read=read, write=write)
 
-    def forget(self, one: Watched) -> None:
+    def forget(self, watched: Watched) -> None:
         """Do as ``Poller.forget`` does."""
-        self._poller.forget(one)
+        self._poller.forget(watched)
 
 
 def _mask(*, read: bool, write: bool) -> int:

@@ -19,9 +19,9 @@ class Request(NamedTuple):
     size: int  # bytes of their batches
 
 
-def topic_of(one: MirrorPartition, version: int) -> bytes:
+def topic_of(partition: MirrorPartition, version: int) -> bytes:
     """Answer how a request of that version, and its answer, name the mirror topic."""
     if version >= produce.BY_ID:
-        assert one.tail is not None
-        return one.tail.topic_id
-    return one.assignment.mirror_topic.encode()
+        assert partition.tail is not None
+        return partition.tail.topic_id
+    return partition.assignment.mirror_topic.encode()

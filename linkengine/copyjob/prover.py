@@ -34,26 +34,31 @@ class Prover:
         self._wanted: dict[MirrorPartition, None] = {}
         self._different = Suspicion(observations=2, seconds=0.0)
 
-    def want(self, one: MirrorPartition) -> None:
+    def want(self, partition: MirrorPartition) -> None:
         """Compare a partition's stretch, if it has one, as soon as it is known where its source is."""
-        if one.to_prove is not None:
-            self._wanted[one] = None
+        if partition.to_prove is not None:
+            self._wanted[partition] = None
 
-    def forget(self, one: MirrorPartition) -> None:
+    def forget(self, partition: MirrorPartition) -> None:
         """Do not compare any more."""
-        self._wanted.pop(one, None)
+        self._wanted.pop(partition, None)
 
     def tick(self, now: float) -> None:
         """Begin what can begin, with one job per source broker."""
         groups: dict[int, list[tuple[MirrorPartition, int, Question]]] = defaultdict(list)
-        for one in list(self._wanted):
-            origin, stretch = one.origin, one.to_prove
+        for partition in list(self._wanted):
+            origin, stretch = partition.origin, partition.to_prove
             if stretch is None:
-                del self._wanted[one]
-            elif origin is not None and one.stage is Stage.COPYING and not one.examining and one.source_retry_at <= now:
-                one.examining = True
-                question = Question(assignment=one.assignment, origin=origin, stretch=stretch)
-                groups[origin.leader.broker].append((one, one.attempt, question))
+                del self._wanted[partition]
+            elif (
+                origin is not None
+                and partition.stage is Stage.COPYING
+                and not partition.examining
+                and partition.source_retry_at <= now
+            ):
+                partition.examining = True
+                question = Question(assignment=partition.assignment, origin=origin, stretch=stretch)
+                groups[origin.leader.broker].append((partition, partition.attempt, question))
         for broker, asked in groups.items():
             self._compare(broker, asked)
 
@@ -62,68 +67,68 @@ class Prover:
         self._services.background.submit(
             lambda: compare_all(self._cluster, broker, questions),
             done=lambda answers: self._compared(asked, answers),
-            failed=lambda error: self._compared(asked, dict.fromkeys([one.key for one, _, _ in asked], error)),
+            failed=lambda error: self._compared(asked, dict.fromkeys([partition.key for partition, _, _ in asked], error)),
         )
 
     def _compared(
         self, asked: list[tuple[MirrorPartition, int, Question]], answers: dict[str, Answer | LinkEngineError]
     ) -> None:
-        for one, attempt, question in asked:
-            if one.attempt == attempt and one.stage is Stage.COPYING:
-                one.examining = False
-                if one.origin is question.origin:  # else another leader is read now: it has to be asked again
-                    self._settle(one, question.origin, question.stretch, answers[one.key])
+        for partition, attempt, question in asked:
+            if partition.attempt == attempt and partition.stage is Stage.COPYING:
+                partition.examining = False
+                if partition.origin is question.origin:  # else another leader is read now: it has to be asked again
+                    self._settle(partition, question.origin, question.stretch, answers[partition.key])
 
-    def _settle(self, one: MirrorPartition, origin: Origin, stretch: Stretch, answer: Answer | LinkEngineError) -> None:
+    def _settle(self, partition: MirrorPartition, origin: Origin, stretch: Stretch, answer: Answer | LinkEngineError) -> None:
         if isinstance(answer, LinkEngineError):
-            self._events.refused(one, answer)
+            self._events.refused(partition, answer)
         elif answer.difference is not None:
-            meaning = _what_it_means(one, stretch, answer.difference)
-            if self._different.confirmed(one.key, self._services.clock.monotonic(), of=answer.difference):
-                self._events.failed(one, meaning)
+            meaning = _what_it_means(partition, stretch, answer.difference)
+            if self._different.confirmed(partition.key, self._services.clock.monotonic(), of=answer.difference):
+                self._events.failed(partition, meaning)
             else:  # a single answer may have been changed on its way
-                self._events.refused(one, _once_more(one, answer.difference))
+                self._events.refused(partition, _once_more(partition, answer.difference))
         elif not answer.complete:
-            self._events.short(one)
+            self._events.short(partition)
         else:
-            self.forget(one)
-            one.proven(origin)
-            self._events.proven(one)
+            self.forget(partition)
+            partition.proven(origin)
+            self._events.proven(partition)
 
 
-def _once_more(one: MirrorPartition, difference: Difference) -> LinkEngineError:
+def _once_more(partition: MirrorPartition, difference: Difference) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,
-        f"Offset {difference.offset} of mirror {one.assignment.mirror_topic}-{one.assignment.partition} does not look like its "
+        f"Offset {difference.offset} of mirror {partition.assignment.mirror_topic}-{partition.assignment.partition} does not look like its "
         "source. It is compared once more before anything is concluded.",
     )
 
 
-def _what_it_means(one: MirrorPartition, stretch: Stretch, difference: Difference) -> LinkEngineError:
+def _what_it_means(partition: MirrorPartition, stretch: Stretch, difference: Difference) -> LinkEngineError:
     if difference.kind is DifferenceKind.MARKER:
-        return marker_overrun(one.assignment, difference.offset)
+        return marker_overrun(partition.assignment, difference.offset)
     if difference.kind is DifferenceKind.UNSEEN:
-        return foreign_write(one.assignment, difference.offset)
+        return foreign_write(partition.assignment, difference.offset)
     if stretch.foreign is not None and stretch.foreign <= difference.offset:
-        return foreign_write(one.assignment, stretch.foreign)
+        return foreign_write(partition.assignment, stretch.foreign)
     known = any(offset < difference.offset for offset in stretch.records)  # records before it are the source's still
-    return replaced_records(one.assignment, difference.offset, kept=difference.offset if known else 0)
+    return replaced_records(partition.assignment, difference.offset, kept=difference.offset if known else 0)
 
 
-def beyond_source(one: MirrorPartition, end: int) -> LinkEngineError:
+def beyond_source(partition: MirrorPartition, end: int) -> LinkEngineError:
     """Answer who wrote what the mirror holds beyond the source's end; else it must have been the source's own."""
-    stretch = one.to_prove
+    stretch = partition.to_prove
     if stretch is not None and stretch.foreign is not None and stretch.foreign >= end:
-        return foreign_write(one.assignment, stretch.foreign)
+        return foreign_write(partition.assignment, stretch.foreign)
     if stretch is not None and stretch.only_markers_from(end):
-        return marker_overrun(one.assignment, end)
-    return _truncation(one, end)
+        return marker_overrun(partition.assignment, end)
+    return _truncation(partition, end)
 
 
-def _truncation(one: MirrorPartition, end: int) -> LinkEngineError:
-    name = f"{one.assignment.source_topic}-{one.assignment.partition}"
+def _truncation(partition: MirrorPartition, end: int) -> LinkEngineError:
+    name = f"{partition.assignment.source_topic}-{partition.assignment.partition}"
     return TruncationError(
-        f"Source {name} ends at offset {end}, before its mirror ({one.position}): records were lost at the source, "
+        f"Source {name} ends at offset {end}, before its mirror ({partition.position}): records were lost at the source, "
         "probably by an unclean leader election. Fail over to keep the mirror's records, or create the mirror again.",
         kept=end,
     )

@@ -56,7 +56,7 @@ class Stretch:
 
     def only_markers_from(self, offset: int) -> bool:
         """Tell whether nothing but our markers stands there and beyond."""
-        return all(one in self.markers for one in range(offset, self.end))
+        return all(at in self.markers for at in range(offset, self.end))
 
 
 class DifferenceKind(StrEnum):
@@ -144,7 +144,7 @@ def _gathered(
             hidden |= set(range(max(first, view.base_offset), min(end, view.next_offset)))
         else:
             contents = _contents(view, batch, start=first)
-            found = {one.offset: one.content(timestamps=not view.log_append_time) for one in contents}
+            found = {record.offset: record.content(timestamps=not view.log_append_time) for record in contents}
             start = min(start, next(iter(found), end))  # an old wrapper has its last record's offset
             records |= found
     return Stretch(
@@ -207,13 +207,13 @@ def _slow_storage(of: str, *, what: str) -> LinkEngineError:
 
 def _difference_in(step: Append, stretch: Stretch, compacted: Callable[[], bool]) -> Difference | None:
     _, view = next(iter_batches(step.payload))
-    for one in _contents(view, step.payload, start=step.start):
-        hidden = _hidden_by(one, stretch, compacted)
+    for record in _contents(view, step.payload, start=step.start):
+        hidden = _hidden_by(record, stretch, compacted)
         if hidden is not None:
-            return Difference(offset=one.offset, kind=hidden)
-        known = stretch.records.get(one.offset)
-        if known is not None and known != one.content(timestamps=known[0] is not None):
-            return Difference(offset=one.offset, kind=DifferenceKind.RECORD)
+            return Difference(offset=record.offset, kind=hidden)
+        known = stretch.records.get(record.offset)
+        if known is not None and known != record.content(timestamps=known[0] is not None):
+            return Difference(offset=record.offset, kind=DifferenceKind.RECORD)
     return None
 
 
@@ -237,32 +237,36 @@ def _contents(view: BatchView, batch: memoryview, *, start: int) -> Iterator[_Ha
         if view.magic != CURRENT_MAGIC:
             raise
         yield from (
-            _Hashed(one.offset, one.timestamp, *hash_large(one)) for one in read_large(view, batch) if one.offset >= start
+            _Hashed(record.offset, record.timestamp, *hash_large(record))
+            for record in read_large(view, batch)
+            if record.offset >= start
         )
         return
-    for one in records:
-        if one.offset >= start:
-            yield _Hashed(one.offset, one.timestamp, one.key is not None, hash_fields(one.key, one.value, one.headers))
+    for record in records:
+        if record.offset >= start:
+            yield _Hashed(
+                record.offset, record.timestamp, record.key is not None, hash_fields(record.key, record.value, record.headers)
+            )
 
 
-def _hidden_by(one: _Hashed, stretch: Stretch, compacted: Callable[[], bool]) -> DifferenceKind | None:
+def _hidden_by(record: _Hashed, stretch: Stretch, compacted: Callable[[], bool]) -> DifferenceKind | None:
     """Tell what stands in the mirror in the place of a source's record and shows nothing to anybody, if that proves anything.
 
     A marker may be a fill of ours for what one replica's cleaner had removed; under another producer id where a coordinator
     has given us a new one since. Aborted records are never ours.
     """
-    if one.offset in stretch.aborted:
+    if record.offset in stretch.aborted:
         return DifferenceKind.UNSEEN
-    kind = DifferenceKind.MARKER if one.offset in stretch.markers else None
-    kind = DifferenceKind.UNSEEN if one.offset in stretch.their_markers else kind
-    return None if kind is None or (one.has_key and compacted()) else kind
+    kind = DifferenceKind.MARKER if record.offset in stretch.markers else None
+    kind = DifferenceKind.UNSEEN if record.offset in stretch.their_markers else kind
+    return None if kind is None or (record.has_key and compacted()) else kind
 
 
 def _record_in(gap: Fill, stretch: Stretch) -> Difference | None:
     """Compaction takes records on each replica when it likes; markers and aborted data are at their offsets on all of them."""
     if gap.reason not in (GapReason.TRANSACTION_MARKER, GapReason.ABORTED):
         return None
-    found = min((one for one in stretch.records if gap.start <= one < gap.end), default=None)
+    found = min((offset for offset in stretch.records if gap.start <= offset < gap.end), default=None)
     return None if found is None else Difference(offset=found, kind=DifferenceKind.RECORD)
 
 
@@ -285,38 +289,40 @@ class Answer:
 
 def compare_all(cluster: Cluster, broker: int, questions: Sequence[Question]) -> dict[str, Answer | LinkEngineError]:
     """Compare stretches with their source, which ``broker`` leads; answers by key. One connection for all of them."""
-    places = [(one.assignment.source_topic, one.assignment.partition) for one in questions]
+    places = [(question.assignment.source_topic, question.assignment.partition) for question in questions]
     starts = list_offsets(cluster, broker, places, timestamp=EARLIEST)
     ends = list_offsets(cluster, broker, places, timestamp=LATEST, read_committed=True)
     local = list_offsets(cluster, broker, places, timestamp=EARLIEST_LOCAL)
     connection = cluster.open(broker)
     answers: dict[str, Answer | LinkEngineError] = {}
     try:
-        for place, one in zip(places, questions, strict=True):
+        for place, question in zip(places, questions, strict=True):
             (start_error, start), (end_error, end) = starts.get(place, (3, -1)), ends.get(place, (3, -1))
             try:
                 if start_error or end_error:
                     raise BrokerError(start_error or end_error, f"Source {place[0]}-{place[1]} cannot be read for a check")
-                answers[one.assignment.key] = _compared(
-                    cluster, connection, one, bounds=(start, end), local_start=local[place][1]
+                answers[question.assignment.key] = _compared(
+                    cluster, connection, question, bounds=(start, end), local_start=local[place][1]
                 )
             except LinkEngineError as error:
-                answers[one.assignment.key] = error
+                answers[question.assignment.key] = error
     finally:
         connection.close()
     return answers
 
 
-def _compared(cluster: Cluster, connection: Connection, one: Question, *, bounds: tuple[int, int], local_start: int) -> Answer:
-    topic_id = one.origin.topic if one.origin.by_id else bytes(16)
-    topic, leader = (one.assignment.source_topic, topic_id, one.assignment.partition), one.origin.leader
+def _compared(
+    cluster: Cluster, connection: Connection, question: Question, *, bounds: tuple[int, int], local_start: int
+) -> Answer:
+    topic_id = question.origin.topic if question.origin.by_id else bytes(16)
+    topic, leader = (question.assignment.source_topic, topic_id, question.assignment.partition), question.origin.leader
     found = first_difference(
         connection,
         topic=topic,
         leader_epoch=leader.epoch,
         bounds=bounds,
-        stretch=one.stretch,
+        stretch=question.stretch,
         compacted=cache(lambda: is_compacted(cluster, leader.broker, topic[0])),
         local_start=local_start,
     )
-    return Answer(difference=found, complete=bounds[1] >= one.stretch.end)
+    return Answer(difference=found, complete=bounds[1] >= question.stretch.end)

@@ -47,20 +47,22 @@ def agreed_readings(
     while len(agreed) < len(epochs) and len(readings) <= READINGS:
         readings.append(_reading(cluster, broker, epochs, producer_ids))
         agreed = _agreeing(readings[-2], readings[-1]) | agreed
-    return {place: _moving([one[place] for one in readings]) for place in epochs} | agreed
+    return {place: _moving([reading[place] for reading in readings]) for place in epochs} | agreed
 
 
 def _agreeing(before: Mapping[TopicPartition, Reading], now: Mapping[TopicPartition, Reading]) -> dict[TopicPartition, Reading]:
-    return {place: one for place, one in now.items() if one == before[place] or isinstance(one, LinkEngineError)}
+    return {
+        place: reading for place, reading in now.items() if reading == before[place] or isinstance(reading, LinkEngineError)
+    }
 
 
 def _moving(readings: Sequence[Reading]) -> Reading:
     """The first step of the end is told: what came last may not be replicated yet, and cannot be read then."""
-    seen = [one for one in readings if isinstance(one, Ending)]
+    seen = [reading for reading in readings if isinstance(reading, Ending)]
     if not seen:
         return readings[-1]
     start = seen[0].end
-    return replace(seen[-1], came=(start, next((one.end for one in seen if one.end > start), start)))
+    return replace(seen[-1], came=(start, next((reading.end for reading in seen if reading.end > start), start)))
 
 
 def _reading(

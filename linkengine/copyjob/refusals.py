@@ -16,24 +16,24 @@ class SingleTooLargeError(BrokerError):
     """One record alone is larger than the mirror topic allows: merging less does not help."""
 
 
-def refusal(one: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> LinkEngineError:
+def refusal(partition: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> LinkEngineError:
     """Answer the error of a batch that the destination refuses."""
-    where = f"Mirror {one.assignment.mirror_topic}-{one.assignment.partition} does not take "
+    where = f"Mirror {partition.assignment.mirror_topic}-{partition.assignment.partition} does not take "
     where += _described(step) if answer.error in OF_THE_BATCH else "a batch"
     kind = SingleTooLargeError if answer.error in TOO_LARGE and step.records == 1 else BrokerError
     return kind(answer.error, f"{where} ({answer.message})" if answer.message else where)
 
 
-def repeated(one: MirrorPartition, step: Append) -> LinkEngineError:
+def repeated(partition: MirrorPartition, step: Append) -> LinkEngineError:
     """Answer the error of a batch that was answered with an earlier one's offset."""
     return LinkEngineError(
         ErrorCode.INTERNAL_ERROR,
-        f"Mirror {one.assignment.mirror_topic}-{one.assignment.partition} has seen the batch at offset {step.base_offset} "
+        f"Mirror {partition.assignment.mirror_topic}-{partition.assignment.partition} has seen the batch at offset {step.base_offset} "
         "before; reading its end again.",
     )
 
 
-def replaced_times(one: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> LinkEngineError | None:
+def replaced_times(partition: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> LinkEngineError | None:
     """Answer the error of a batch that was taken and given the broker's own time; None where the answer names the batch's.
 
     That is how a broker answers a batch that it had taken before.
@@ -42,8 +42,8 @@ def replaced_times(one: MirrorPartition, step: Append, answer: produce.ProducedP
         return None
     return LinkEngineError(
         ErrorCode.TIMESTAMPS_REPLACED,
-        f"Somebody set message.timestamp.type of mirror topic {one.assignment.mirror_topic!r} to LogAppendTime. The records of "
-        f"partition {one.assignment.partition} from offset {step.base_offset} on have the broker's time instead of their own, "
+        f"Somebody set message.timestamp.type of mirror topic {partition.assignment.mirror_topic!r} to LogAppendTime. The records of "
+        f"partition {partition.assignment.partition} from offset {step.base_offset} on have the broker's time instead of their own, "
         "so copying stopped. Set it back to CreateTime and deny ALTER_CONFIGS on the topic to others; then delete the mirror "
         "topic and create it again, or fail over to keep it as it is.",
     )
@@ -57,12 +57,12 @@ def silence() -> LinkEngineError:
     )
 
 
-def damaged(one: MirrorPartition, error: LinkEngineError) -> LinkEngineError:
+def damaged(partition: MirrorPartition, error: LinkEngineError) -> LinkEngineError:
     """Return the error of source records that are damaged or too large, with their place; any other as it is."""
     if error.code is ErrorCode.RECORDS_TOO_LARGE:
         return LinkEngineError(
             error.code,
-            f"Source {one.assignment.source_topic}-{one.assignment.partition} cannot be copied from offset {one.position} on: "
+            f"Source {partition.assignment.source_topic}-{partition.assignment.partition} cannot be copied from offset {partition.position} on: "
             f"{error.message} They must be written anew to keep their offsets, and that takes all of them in memory. Rewrite "
             "them with a current client in smaller batches, or mirror the topic from a later offset.",
         )
@@ -70,7 +70,7 @@ def damaged(one: MirrorPartition, error: LinkEngineError) -> LinkEngineError:
         return error
     return LinkEngineError(
         error.code,
-        f"Source {one.assignment.source_topic}-{one.assignment.partition} has damaged records: {error.message} "
+        f"Source {partition.assignment.source_topic}-{partition.assignment.partition} has damaged records: {error.message} "
         "The disk or the memory of its broker is the likely cause. Make a whole replica lead (stop that broker, or elect "
         "another leader); copying then goes on by itself. All before them is mirrored, and nothing is copied past them.",
     )
@@ -85,20 +85,20 @@ class LargestOnItsWay:
 
     def lost(self, entries: list[tuple[MirrorPartition, Append]], error: LinkEngineError) -> LinkEngineError:
         """Take note of a lost connection and what was on its way; answer the error to tell of."""
-        one, step = max(entries, key=lambda entry: len(entry[1].payload), default=(None, None))
-        if one is None or step is None or len(step.payload) < SUSPICIOUS_BYTES:
+        partition, step = max(entries, key=lambda entry: len(entry[1].payload), default=(None, None))
+        if partition is None or step is None or len(step.payload) < SUSPICIOUS_BYTES:
             return error
-        batch = (one.key, step.base_offset)
+        batch = (partition.key, step.base_offset)
         self._losses = self._losses + 1 if batch == self._batch else 1
         self._batch = batch
-        return error if self._losses < SUSPICIOUS_LOSSES else _breaks_connection(one, step, error)
+        return error if self._losses < SUSPICIOUS_LOSSES else _breaks_connection(partition, step, error)
 
 
-def _breaks_connection(one: MirrorPartition, step: Append, error: LinkEngineError) -> LinkEngineError:
+def _breaks_connection(partition: MirrorPartition, step: Append, error: LinkEngineError) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.MISCONFIGURATION_ERROR,
         f"A destination broker closes the connection each time it is sent {_described(step)} of mirror "
-        f"{one.assignment.mirror_topic}-{one.assignment.partition}. It says nothing about why; most likely its "
+        f"{partition.assignment.mirror_topic}-{partition.assignment.partition}. It says nothing about why; most likely its "
         f"socket.request.max.bytes is smaller. Raise that to more than {len(step.payload)} and restart the broker; "
         f"copying then goes on by itself. ({error.message})",
     )

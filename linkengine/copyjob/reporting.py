@@ -25,23 +25,23 @@ class Turns:
         self._phases: dict[MirrorPartition, PartitionPhase] = {}
         self._every_s, self._due_at = every_s, 0.0
 
-    def add(self, one: MirrorPartition) -> None:
+    def add(self, partition: MirrorPartition) -> None:
         """Report a partition from now on, it first."""
-        self._row.appendleft(one)
+        self._row.appendleft(partition)
 
-    def drop(self, one: MirrorPartition) -> None:
+    def drop(self, partition: MirrorPartition) -> None:
         """Report a partition no more."""
-        self._row.remove(one)
-        self._phases.pop(one, None)
+        self._row.remove(partition)
+        self._phases.pop(partition, None)
 
     def changed(self) -> list[MirrorPartition]:
         """Answer whose phase is another one than it was at the last call."""
         found = []
-        for one in self._row:
-            phase = phase_of(one)
-            if self._phases.get(one) is not phase:
-                self._phases[one] = phase
-                found.append(one)
+        for partition in self._row:
+            phase = phase_of(partition)
+            if self._phases.get(partition) is not phase:
+                self._phases[partition] = phase
+                found.append(partition)
         return found
 
     def due(self, now: float) -> list[MirrorPartition]:

@@ -35,8 +35,8 @@ class Reading(NamedTuple):
     @property
     def current(self) -> bool:
         """Whether the partition still wants what was asked for."""
-        one = self.one
-        return one.attempt == self.attempt and one.position == self.position.offset and one.copying
+        partition = self.one
+        return partition.attempt == self.attempt and partition.position == self.position.offset and partition.copying
 
     @property
     def topic_name(self) -> bytes:

@@ -66,40 +66,40 @@ class SourceSide:
         self._empty = Suspicion(observations=2, seconds=EMPTY_AGAIN_S)
         self._truncated = Suspicion(observations=3, seconds=5.0)  # a high watermark may step back after a broker's restart
 
-    def add(self, one: MirrorPartition) -> None:
+    def add(self, partition: MirrorPartition) -> None:
         """Find out where a partition is read, ahead of its lease.
 
         A fetch session reads a partition at one position: a second mirror of the same source topic (a rehearsal's) has the
         second turn, which is a connection of its own. On one connection each would undo what the other asks for.
         """
-        self._unlocated[one] = None
-        if one not in self._turns:
-            taken = self._taken[one.assignment.source_topic, one.assignment.partition]
-            self._turns[one] = next(turn for turn in count() if turn not in taken)
-            taken.add(self._turns[one])
+        self._unlocated[partition] = None
+        if partition not in self._turns:
+            taken = self._taken[partition.assignment.source_topic, partition.assignment.partition]
+            self._turns[partition] = next(turn for turn in count() if turn not in taken)
+            taken.add(self._turns[partition])
 
-    def inherited(self, one: MirrorPartition) -> None:
+    def inherited(self, partition: MirrorPartition) -> None:
         """A lease came with a newer past than the leader was asked about when it was looked for: ask it again."""
-        if one.origin is not None and not one.past.covers(one.origin):
-            self._relocate(one)
+        if partition.origin is not None and not partition.past.covers(partition.origin):
+            self._relocate(partition)
 
-    def forget(self, one: MirrorPartition) -> None:
+    def forget(self, partition: MirrorPartition) -> None:
         """Read a partition no more."""
-        self._unlocated.pop(one, None)
-        self._prover.forget(one)
-        broker = self._broker_of(one)
+        self._unlocated.pop(partition, None)
+        self._prover.forget(partition)
+        broker = self._broker_of(partition)
         if broker is not None:
-            broker.forget(one)
-        turn = self._turns.pop(one, None)
+            broker.forget(partition)
+        turn = self._turns.pop(partition, None)
         if turn is not None:
-            self._taken[one.assignment.source_topic, one.assignment.partition].discard(turn)
+            self._taken[partition.assignment.source_topic, partition.assignment.partition].discard(turn)
 
-    def wake(self, one: MirrorPartition) -> None:
+    def wake(self, partition: MirrorPartition) -> None:
         """What a partition wants may have changed."""
-        self._prover.want(one)
-        broker = self._broker_of(one)
+        self._prover.want(partition)
+        broker = self._broker_of(partition)
         if broker is not None:
-            broker.stir(one)
+            broker.stir(partition)
 
     def pump(self, now: float) -> None:
         """Ask brokers for more."""
@@ -115,16 +115,16 @@ class SourceSide:
                 soonest = at
         return soonest
 
-    def note_unchanged(self, one: MirrorPartition) -> None:
+    def note_unchanged(self, partition: MirrorPartition) -> None:
         """Tell a partition, if it is idle, when its broker last had no news of it."""
-        broker = self._broker_of(one)
+        broker = self._broker_of(partition)
         if broker is not None:
-            broker.note_unchanged(one)
+            broker.note_unchanged(partition)
 
     def tick(self, now: float) -> None:
         """Locate partitions, give up silent brokers, retry after pauses."""
-        if any(one.source_retry_at <= now for one in self._unlocated):
-            self._locate([one for one in self._unlocated if one.source_retry_at <= now + TOGETHER_S])
+        if any(partition.source_retry_at <= now for partition in self._unlocated):
+            self._locate([partition for partition in self._unlocated if partition.source_retry_at <= now + TOGETHER_S])
         self._prover.tick(now)
         members = {place: broker.members for place, broker in self._brokers.items()}
         self._watch.tick(now, members)
@@ -143,10 +143,10 @@ class SourceSide:
         self._cluster.close()
 
     def _locate(self, due: list[MirrorPartition]) -> None:
-        for one in due:
-            del self._unlocated[one]
-        assignments, pasts = [one.assignment for one in due], {one: one.past.seen for one in due}
-        seen = {one.key: Seen(epoch=past[0], end=past[1]) for one, past in pasts.items() if past is not None}
+        for partition in due:
+            del self._unlocated[partition]
+        assignments, pasts = [partition.assignment for partition in due], {partition: partition.past.seen for partition in due}
+        seen = {partition.key: Seen(epoch=past[0], end=past[1]) for partition, past in pasts.items() if past is not None}
         self._services.background.submit(
             lambda: locate_sources(self._cluster, assignments, seen=seen),
             done=lambda results: self._located(pasts, results),
@@ -156,126 +156,130 @@ class SourceSide:
     def _located(
         self, asked: Mapping[MirrorPartition, tuple[int, int] | None], results: dict[str, Origin | LinkEngineError]
     ) -> None:
-        for one, past in asked.items():
-            result = results[one.key]
+        for partition, past in asked.items():
+            result = results[partition.key]
             if isinstance(result, LinkEngineError):
-                self._not_located([one], result)
-            elif one.stage is Stage.ENDED:
+                self._not_located([partition], result)
+            elif partition.stage is Stage.ENDED:
                 continue
-            elif one.past.seen != past and not one.past.covers(result):
-                self._unlocated[one] = None  # it was asked about an older past
+            elif partition.past.seen != past and not partition.past.covers(result):
+                self._unlocated[partition] = None  # it was asked about an older past
             else:
-                self._troubles.located(one)
-                self._join(one, result)
+                self._troubles.located(partition)
+                self._join(partition, result)
 
-    def _join(self, one: MirrorPartition, origin: Origin) -> None:
-        one.origin = origin
-        place = (origin.leader.broker, self._turns[one])
+    def _join(self, partition: MirrorPartition, origin: Origin) -> None:
+        partition.origin = origin
+        place = (origin.leader.broker, self._turns[partition])
         if place not in self._brokers:
             self._brokers[place] = SourceBroker(self._services, self._cluster, origin.leader.broker, events=self._events)
-        self._brokers[place].adopt(one)
+        self._brokers[place].adopt(partition)
 
-    def _broker_of(self, one: MirrorPartition) -> SourceBroker | None:
-        return None if one.origin is None else self._brokers.get((one.origin.leader.broker, self._turns.get(one, 0)))
-
-    def _not_located(self, asked: list[MirrorPartition], error: LinkEngineError) -> None:
-        for one in asked:
-            self._trouble(one, error)
-            if one.failure is None and one.stage is not Stage.ENDED:
-                self._unlocated[one] = None
-
-    def _seen(self, one: MirrorPartition, start: int, end: int, high_watermark: int) -> None:
-        """The source was looked at, not read."""
-        now_ms = self._services.clock.now_ms()
-        one.account.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
-        one.source_trouble = None
-        if not one.may_fetch(self._services.clock.monotonic()):  # the look is all there is
-            self._troubles.seen(one)
-
-    def _refused(self, one: MirrorPartition, error: LinkEngineError) -> None:
-        code = error.kafka_code if isinstance(error, BrokerError) else 0
-        if code == KafkaCode.OFFSET_OUT_OF_RANGE:
-            self._examine(one)
-            return
-        self._trouble(one, error)
-        if code in _READ_ELSEWHERE:
-            self._relocate(one)
-
-    def _relocate(self, one: MirrorPartition) -> None:
-        if one.origin is not None and one.failure is None and one.stage is not Stage.ENDED:
-            broker = self._broker_of(one)
-            if broker is not None:
-                broker.forget(one)
-            one.leave_origin()
-            self._unlocated[one] = None
-
-    def _broker_lost(self, partitions: list[MirrorPartition], error: LinkEngineError) -> None:
-        for one in partitions:
-            self._trouble(one, error)
-            self._relocate(one)
-
-    def _trouble(self, one: MirrorPartition, error: LinkEngineError) -> None:
-        """Note why a partition cannot be read and when to try again."""
-        final = self._troubles.final(one, error)
-        if final is None:
-            self._troubles.note(one, error)
-        else:
-            self._failed(one, final)
-
-    def _examine(self, one: MirrorPartition) -> None:
-        """The source does not have the wanted offset: lost to retention, or its log has become shorter."""
-        self._ask_leader(one, read_extent, then=lambda extent: self._examined(one, extent))
-
-    def _ask_leader(self, one: MirrorPartition, read: Callable[..., _T], *, then: Callable[[_T], None]) -> None:
-        """Read beside the loop from the leader of this moment; the answer counts while that one is still the one to read."""
-        assert one.origin is not None
-        origin, attempt, topic = one.origin, one.attempt, one.assignment
-        one.examining = True  # until the answer is there
-        self._services.background.submit(
-            lambda: read(self._cluster, origin.leader, topic=topic.source_topic, partition=topic.partition),
-            done=lambda answer: then(answer) if self._still_counts(one, attempt, origin) else None,
-            failed=lambda error: self._refused(one, error) if self._still_counts(one, attempt, origin) else None,
+    def _broker_of(self, partition: MirrorPartition) -> SourceBroker | None:
+        return (
+            None
+            if partition.origin is None
+            else self._brokers.get((partition.origin.leader.broker, self._turns.get(partition, 0)))
         )
 
-    def _still_counts(self, one: MirrorPartition, attempt: int, origin: Origin | None) -> bool:
-        """A look at the source has ended: tell whether that leader is still the one to read; another one may have less."""
-        if one.attempt != attempt:
-            return False
-        one.examining = False
-        self.wake(one)
-        return one.origin is origin
+    def _not_located(self, asked: list[MirrorPartition], error: LinkEngineError) -> None:
+        for partition in asked:
+            self._trouble(partition, error)
+            if partition.failure is None and partition.stage is not Stage.ENDED:
+                self._unlocated[partition] = None
 
-    def _examined(self, one: MirrorPartition, extent: SourceExtent) -> None:
-        if one.position is None:
+    def _seen(self, partition: MirrorPartition, start: int, end: int, high_watermark: int) -> None:
+        """The source was looked at, not read."""
+        now_ms = self._services.clock.now_ms()
+        partition.account.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
+        partition.source_trouble = None
+        if not partition.may_fetch(self._services.clock.monotonic()):  # the look is all there is
+            self._troubles.seen(partition)
+
+    def _refused(self, partition: MirrorPartition, error: LinkEngineError) -> None:
+        code = error.kafka_code if isinstance(error, BrokerError) else 0
+        if code == KafkaCode.OFFSET_OUT_OF_RANGE:
+            self._examine(partition)
             return
-        now = self._services.clock.monotonic()
-        if one.position < extent.start:
-            self._losses.tell(one, OffsetRange(one.position, extent.start))
-        elif one.position > extent.end and self._truncated.confirmed(one.key, now):
-            self._failed(one, beyond_source(one, extent.end))
+        self._trouble(partition, error)
+        if code in _READ_ELSEWHERE:
+            self._relocate(partition)
+
+    def _relocate(self, partition: MirrorPartition) -> None:
+        if partition.origin is not None and partition.failure is None and partition.stage is not Stage.ENDED:
+            broker = self._broker_of(partition)
+            if broker is not None:
+                broker.forget(partition)
+            partition.leave_origin()
+            self._unlocated[partition] = None
+
+    def _broker_lost(self, partitions: list[MirrorPartition], error: LinkEngineError) -> None:
+        for partition in partitions:
+            self._trouble(partition, error)
+            self._relocate(partition)
+
+    def _trouble(self, partition: MirrorPartition, error: LinkEngineError) -> None:
+        """Note why a partition cannot be read and when to try again."""
+        final = self._troubles.final(partition, error)
+        if final is None:
+            self._troubles.note(partition, error)
         else:
-            if one.position <= extent.end:
-                self._truncated.clear(one.key)
-            self._troubles.hidden(one, start=extent.start, end=extent.end)
+            self._failed(partition, final)
 
-    def _emptied(self, one: MirrorPartition, end: int) -> None:
-        """The source shows nothing up to ``end``: gone for good only where its leader has looked at its own disk."""
-        self._ask_leader(one, read_local_start, then=lambda local_start: self._end_judged(one, local_start, end))
+    def _examine(self, partition: MirrorPartition) -> None:
+        """The source does not have the wanted offset: lost to retention, or its log has become shorter."""
+        self._ask_leader(partition, read_extent, then=lambda extent: self._examined(partition, extent))
 
-    def _end_judged(self, one: MirrorPartition, local_start: int, end: int) -> None:
-        if one.position is None:
+    def _ask_leader(self, partition: MirrorPartition, read: Callable[..., _T], *, then: Callable[[_T], None]) -> None:
+        """Read beside the loop from the leader of this moment; the answer counts while that one is still the one to read."""
+        assert partition.origin is not None
+        origin, attempt, topic = partition.origin, partition.attempt, partition.assignment
+        partition.examining = True  # until the answer is there
+        self._services.background.submit(
+            lambda: read(self._cluster, origin.leader, topic=topic.source_topic, partition=topic.partition),
+            done=lambda answer: then(answer) if self._still_counts(partition, attempt, origin) else None,
+            failed=lambda error: self._refused(partition, error) if self._still_counts(partition, attempt, origin) else None,
+        )
+
+    def _still_counts(self, partition: MirrorPartition, attempt: int, origin: Origin | None) -> bool:
+        """A look at the source has ended: tell whether that leader is still the one to read; another one may have less."""
+        if partition.attempt != attempt:
+            return False
+        partition.examining = False
+        self.wake(partition)
+        return partition.origin is origin
+
+    def _examined(self, partition: MirrorPartition, extent: SourceExtent) -> None:
+        if partition.position is None:
             return
         now = self._services.clock.monotonic()
-        if one.position < local_start:  # remote storage is slow: it has the records, sooner or later
-            one.source_retry_at = now + EXAMINE_RETRY_S
-        elif self._empty.confirmed(one.key, now, of=(one.origin, one.position, end)):
-            self._fill(one, end, GapReason.COMPACTED)
-        else:  # markers stay for ever: one look is not enough
-            one.source_retry_at = now + EMPTY_AGAIN_S
+        if partition.position < extent.start:
+            self._losses.tell(partition, OffsetRange(partition.position, extent.start))
+        elif partition.position > extent.end and self._truncated.confirmed(partition.key, now):
+            self._failed(partition, beyond_source(partition, extent.end))
+        else:
+            if partition.position <= extent.end:
+                self._truncated.clear(partition.key)
+            self._troubles.hidden(partition, start=extent.start, end=extent.end)
 
-    def _fill(self, one: MirrorPartition, end: int, reason: GapReason) -> None:
-        assert one.position is not None
+    def _emptied(self, partition: MirrorPartition, end: int) -> None:
+        """The source shows nothing up to ``end``: gone for good only where its leader has looked at its own disk."""
+        self._ask_leader(partition, read_local_start, then=lambda local_start: self._end_judged(partition, local_start, end))
+
+    def _end_judged(self, partition: MirrorPartition, local_start: int, end: int) -> None:
+        if partition.position is None:
+            return
+        now = self._services.clock.monotonic()
+        if partition.position < local_start:  # remote storage is slow: it has the records, sooner or later
+            partition.source_retry_at = now + EXAMINE_RETRY_S
+        elif self._empty.confirmed(partition.key, now, of=(partition.origin, partition.position, end)):
+            self._fill(partition, end, GapReason.COMPACTED)
+        else:  # markers stay for ever: one look is not enough
+            partition.source_retry_at = now + EMPTY_AGAIN_S
+
+    def _fill(self, partition: MirrorPartition, end: int, reason: GapReason) -> None:
+        assert partition.position is not None
         buffer = Buffer()
         buffer.users = 1
-        one.planned([Fill(one.position, end, reason)], buffer)
-        self._events.planned(one)
+        partition.planned([Fill(partition.position, end, reason)], buffer)
+        self._events.planned(partition)

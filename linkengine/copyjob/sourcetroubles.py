@@ -29,52 +29,54 @@ class SourceTroubles:
         self._final = Suspicion(observations=2, seconds=0.0)  # a single answer may have been changed on its way
         self._standstill = Suspicion(observations=4, seconds=STANDSTILL_S)  # refused in ways that elections bring
 
-    def located(self, one: MirrorPartition) -> None:
+    def located(self, partition: MirrorPartition) -> None:
         """A leader was found that has what was read."""
-        self._gone.clear(one.key)
-        self._set_back.clear(one.key)
+        self._gone.clear(partition.key)
+        self._set_back.clear(partition.key)
 
-    def seen(self, one: MirrorPartition) -> None:
+    def seen(self, partition: MirrorPartition) -> None:
         """A source that nobody reads at the moment has told where it ends."""
-        self._standstill.clear(one.key)
+        self._standstill.clear(partition.key)
 
-    def final(self, one: MirrorPartition, error: LinkEngineError) -> LinkEngineError | None:
+    def final(self, partition: MirrorPartition, error: LinkEngineError) -> LinkEngineError | None:
         """Return the error that ends copying permanently; None where it is retried, as is what was seen only once."""
         if isinstance(error, SteppedBackError) and error.everywhere:
-            return error.final() if self._set_back.confirmed(one.key, self._clock.monotonic()) else None
+            return error.final() if self._set_back.confirmed(partition.key, self._clock.monotonic()) else None
         if error.code not in _PERMANENT:
             return None
-        return error if self._final.confirmed(one.key, self._clock.monotonic(), of=error.message) else None
+        return error if self._final.confirmed(partition.key, self._clock.monotonic(), of=error.message) else None
 
-    def note(self, one: MirrorPartition, error: LinkEngineError) -> None:
+    def note(self, partition: MirrorPartition, error: LinkEngineError) -> None:
         """Set when to try again; tell why, unless that is no news yet."""
         now = self._clock.monotonic()
-        code, message, lasting = error.code, error.message, self._lasts(one, now)
+        code, message, lasting = error.code, error.message, self._lasts(partition, now)
         broken = code in SOMEBODY_HAS_TO_ACT
-        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._gone.confirmed(one.key, now):
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._gone.confirmed(partition.key, now):
             code = ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED
-            message = f"Source topic {one.assignment.source_topic!r} is not there. It may have been deleted. Still trying."
+            message = (
+                f"Source topic {partition.assignment.source_topic!r} is not there. It may have been deleted. Still trying."
+            )
         moved = isinstance(error, BrokerError) and error.kafka_code in LEADER_MOVED
-        one.source_retry_at = now + (BROKEN_RETRY_S if broken else one.source_backoff.next_pause())
+        partition.source_retry_at = now + (BROKEN_RETRY_S if broken else partition.source_backoff.next_pause())
         if lasting or not moved:
             phase = PartitionPhase.LINK_BROKEN if broken else PartitionPhase.SOURCE_UNREACHABLE
-            one.source_trouble = Trouble(phase, code, message + (_ADVICE if moved else ""), self._clock.now_ms())
+            partition.source_trouble = Trouble(phase, code, message + (_ADVICE if moved else ""), self._clock.now_ms())
 
-    def hidden(self, one: MirrorPartition, *, start: int, end: int) -> None:
+    def hidden(self, partition: MirrorPartition, *, start: int, end: int) -> None:
         """The source has the wanted offset, as it says itself, and does not show it: no news unless it lasts."""
         now = self._clock.monotonic()
-        lasting = self._lasts(one, now)
-        one.source_retry_at = now + max(EXAMINE_RETRY_S, one.source_backoff.next_pause())
+        lasting = self._lasts(partition, now)
+        partition.source_retry_at = now + max(EXAMINE_RETRY_S, partition.source_backoff.next_pause())
         if lasting:
-            message = f"{_shows_nothing(one)}, though its log has the offsets {start} to {end}.{_ADVICE}"
+            message = f"{_shows_nothing(partition)}, though its log has the offsets {start} to {end}.{_ADVICE}"
             code, phase = ErrorCode.TIMEOUT_ERROR, PartitionPhase.SOURCE_UNREACHABLE
-            one.source_trouble = Trouble(phase, code, message, self._clock.now_ms())
+            partition.source_trouble = Trouble(phase, code, message, self._clock.now_ms())
 
-    def _lasts(self, one: MirrorPartition, now: float) -> bool:
+    def _lasts(self, partition: MirrorPartition, now: float) -> bool:
         """Whether nothing could be read for a while; a Fetch that was served begins the count anew."""
-        if one.source_backoff.rested:
-            self._standstill.clear(one.key)
-        return self._standstill.confirmed(one.key, now)
+        if partition.source_backoff.rested:
+            self._standstill.clear(partition.key)
+        return self._standstill.confirmed(partition.key, now)
 
 
 _ADVICE = (
@@ -83,5 +85,5 @@ _ADVICE = (
 )
 
 
-def _shows_nothing(one: MirrorPartition) -> str:
-    return f"The leader of source {one.assignment.source_topic}-{one.assignment.partition} shows nothing from {one.position} on"
+def _shows_nothing(partition: MirrorPartition) -> str:
+    return f"The leader of source {partition.assignment.source_topic}-{partition.assignment.partition} shows nothing from {partition.position} on"

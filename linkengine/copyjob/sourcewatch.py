@@ -44,20 +44,24 @@ class SourceWatch:
         for group, partitions in groups.items():
             if self._due.setdefault(group, now + EVERY_S) <= now:
                 self._due[group] = now + EVERY_S
-                held_up = {_place(one): (one, one.attempt) for one in partitions if self._is_held_up(one, now)}
+                held_up = {
+                    _place(partition): (partition, partition.attempt)
+                    for partition in partitions
+                    if self._is_held_up(partition, now)
+                }
                 if held_up:
                     self._ask(group[0], held_up)
 
-    def _is_held_up(self, one: MirrorPartition, now: float) -> bool:
-        if one.stage not in _HELD_UP or one.examining or one.source_retry_at > now:
+    def _is_held_up(self, partition: MirrorPartition, now: float) -> bool:
+        if partition.stage not in _HELD_UP or partition.examining or partition.source_retry_at > now:
             return False
-        if one.source_trouble is not None and one.may_fetch(now):
+        if partition.source_trouble is not None and partition.may_fetch(now):
             return False  # it is read again in this moment: who may see an end may be kept from reading all the same
-        oldest_ms = self._services.clock.now_ms() - int((LEFT_OUT_S if one.may_fetch(now) else EVERY_S) * 1000)
-        return (one.account.source_heard_ms or 0) < oldest_ms
+        oldest_ms = self._services.clock.now_ms() - int((LEFT_OUT_S if partition.may_fetch(now) else EVERY_S) * 1000)
+        return (partition.account.source_heard_ms or 0) < oldest_ms
 
     def _ask(self, broker: int, held_up: Mapping[TopicPartition, tuple[MirrorPartition, int]]) -> None:
-        places = {place: one.assignment.source_topic_id for place, (one, _) in held_up.items()}
+        places = {place: partition.assignment.source_topic_id for place, (partition, _) in held_up.items()}
         self._services.background.submit(
             lambda: _bounds(self._cluster, broker, places),
             done=lambda bounds: self._answered(held_up, bounds),
@@ -65,16 +69,16 @@ class SourceWatch:
         )
 
     def _answered(self, asked: Mapping[TopicPartition, tuple[MirrorPartition, int]], bounds: Bounds | LinkEngineError) -> None:
-        for place, (one, attempt) in asked.items():
-            if one.attempt != attempt or one.stage not in _HELD_UP:
+        for place, (partition, attempt) in asked.items():
+            if partition.attempt != attempt or partition.stage not in _HELD_UP:
                 continue
             error, *seen = (0, 0, 0, 0) if isinstance(bounds, LinkEngineError) else bounds[place]
             if isinstance(bounds, LinkEngineError):
-                self._events.refused(one, bounds)
+                self._events.refused(partition, bounds)
             elif error:
-                self._events.refused(one, BrokerError(error, f"The end of source {place[0]}-{place[1]} cannot be seen"))
+                self._events.refused(partition, BrokerError(error, f"The end of source {place[0]}-{place[1]} cannot be seen"))
             else:
-                self._events.seen(one, *seen)
+                self._events.seen(partition, *seen)
 
 
 def _bounds(cluster: Cluster, broker: int, places: Mapping[TopicPartition, str]) -> Bounds:
@@ -92,12 +96,12 @@ def _bounds(cluster: Cluster, broker: int, places: Mapping[TopicPartition, str])
         if topic_id and view is not None and view.topic_id_text not in ("", topic_id):
             found[place] = (KafkaCode.INCONSISTENT_TOPIC_ID, 0, 0, 0)
             continue
-        answers = [one.get(place, (KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, -1)) for one in (starts, ends, highs)]
+        answers = [offsets.get(place, (KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, -1)) for offsets in (starts, ends, highs)]
         error = next((error for error, _ in answers if error), 0)
         (_, start), (_, end), (_, high_watermark) = answers
         found[place] = (error, start, end, high_watermark)
     return found
 
 
-def _place(one: MirrorPartition) -> TopicPartition:
-    return one.assignment.source_topic, one.assignment.partition
+def _place(partition: MirrorPartition) -> TopicPartition:
+    return partition.assignment.source_topic, partition.assignment.partition

@@ -46,49 +46,53 @@ class TransactionFiller:
         self._ready: dict[MirrorPartition, None] = {}
         self._transactions: dict[MirrorPartition, EmptyTransactions] = {}
 
-    def wake(self, one: MirrorPartition) -> None:
+    def wake(self, partition: MirrorPartition) -> None:
         """A partition stands before a gap."""
-        self._ready[one] = None
+        self._ready[partition] = None
 
-    def forget(self, one: MirrorPartition) -> None:
+    def forget(self, partition: MirrorPartition) -> None:
         """Fill a partition no more."""
-        self._ready.pop(one, None)
-        self._transactions.pop(one, None)
+        self._ready.pop(partition, None)
+        self._transactions.pop(partition, None)
 
     def pump(self) -> None:
         """Begin the fills that can begin."""
         if not self._ready:
             return
-        for one in [one for one in self._ready if self._events.may_write(one)]:  # the others may be allowed to again
-            del self._ready[one]
-            step = one.next_step()
+        for partition in [
+            partition for partition in self._ready if self._events.may_write(partition)
+        ]:  # the others may be allowed to again
+            del self._ready[partition]
+            step = partition.next_step()
             if isinstance(step, Fill):
-                self._begin(one, step)
+                self._begin(partition, step)
 
-    def _begin(self, one: MirrorPartition, step: Fill) -> None:
-        tail, producer = one.tail, one.transactions
+    def _begin(self, partition: MirrorPartition, step: Fill) -> None:
+        tail, producer = partition.tail, partition.transactions
         assert tail is not None
         assert producer is not None
-        fill, attempt = one.send_fill(step, most=1), one.attempt
-        known = self._transactions.setdefault(one, EmptyTransactions(self._cluster, one.assignment.transactional_id))
+        fill, attempt = partition.send_fill(step, most=1), partition.attempt
+        known = self._transactions.setdefault(
+            partition, EmptyTransactions(self._cluster, partition.assignment.transactional_id)
+        )
         self._services.background.submit(
-            lambda: _fill_one(self._cluster, known, producer, assignment=one.assignment, tail=tail),
-            done=lambda end: self._done(one, attempt, fill, end),
-            failed=lambda error: self._failed(one, attempt, tail, error),
+            lambda: _fill_one(self._cluster, known, producer, assignment=partition.assignment, tail=tail),
+            done=lambda end: self._done(partition, attempt, fill, end),
+            failed=lambda error: self._failed(partition, attempt, tail, error),
         )
 
-    def _done(self, one: MirrorPartition, attempt: int, fill: FillInFlight, end: int) -> None:
-        if one.attempt != attempt:
+    def _done(self, partition: MirrorPartition, attempt: int, fill: FillInFlight, end: int) -> None:
+        if partition.attempt != attempt:
             return
         if end == fill.start + 1:
-            self._finished(one, one.filled(now_ms=self._services.clock.now_ms()))
+            self._finished(partition, partition.filled(now_ms=self._services.clock.now_ms()))
         else:
-            self._events.interrupted(one, overtaken(one.assignment, fill.start))
+            self._events.interrupted(partition, overtaken(partition.assignment, fill.start))
 
-    def _failed(self, one: MirrorPartition, attempt: int, tail: Tail, error: LinkEngineError) -> None:
-        if one.attempt == attempt:
-            one.lost_marker = LostMarker(broker=tail.leader.broker, until=0.0)  # the resume settles it
-            self._events.interrupted(one, error)
+    def _failed(self, partition: MirrorPartition, attempt: int, tail: Tail, error: LinkEngineError) -> None:
+        if partition.attempt == attempt:
+            partition.lost_marker = LostMarker(broker=tail.leader.broker, until=0.0)  # the resume settles it
+            self._events.interrupted(partition, error)
 
 
 def _fill_one(

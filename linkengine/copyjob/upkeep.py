@@ -42,25 +42,25 @@ class Upkeep:
                 self._follow_starts(broker, partitions)
                 self._check_ends(broker, partitions)
 
-    def forget(self, one: MirrorPartition) -> None:
+    def forget(self, partition: MirrorPartition) -> None:
         """Look after a partition no more."""
-        self._undeletable.discard(one)
+        self._undeletable.discard(partition)
 
     def _follow_starts(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
-        befores = {_place(one): before for one in partitions if (before := self._new_start(one)) is not None}
+        befores = {_place(partition): before for partition in partitions if (before := self._new_start(partition)) is not None}
         if befores:
-            places = {_place(one): one for one in partitions}
+            places = {_place(partition): partition for partition in partitions}
             self._services.background.submit(
                 lambda: delete_records(self._cluster, broker, befores),
                 done=lambda results: self._followed(places, results),
                 failed=_ignored,
             )
 
-    def _new_start(self, one: MirrorPartition) -> int | None:
-        account = one.account
+    def _new_start(self, partition: MirrorPartition) -> int | None:
+        account = partition.account
         if (
-            not one.assignment.follows_start
-            or one in self._undeletable
+            not partition.assignment.follows_start
+            or partition in self._undeletable
             or account.source_start is None
             or account.mirror_end is None
         ):
@@ -70,18 +70,18 @@ class Upkeep:
 
     def _followed(self, places: Places, results: dict[TopicPartition, tuple[int, int]]) -> None:
         for place, (error, start) in results.items():
-            one = places[place]
+            partition = places[place]
             if not error:
-                one.account.mirror_start = start
+                partition.account.mirror_start = start
             elif error == KafkaCode.POLICY_VIOLATION:
-                self._undeletable.add(one)
+                self._undeletable.add(partition)
 
     def _check_ends(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
-        idle = [one for one in partitions if one.idle and one.tail is not None]
+        idle = [partition for partition in partitions if partition.idle and partition.tail is not None]
         if not idle:
             return
-        places = {_place(one): (one, one.attempt, one.sent_end) for one in idle}
-        epochs = {_place(one): one.tail.leader.epoch for one in idle if one.tail}
+        places = {_place(partition): (partition, partition.attempt, partition.sent_end) for partition in idle}
+        epochs = {_place(partition): partition.tail.leader.epoch for partition in idle if partition.tail}
         self._services.background.submit(
             lambda: log_ends(self._cluster, broker, epochs), done=lambda ends: self._checked(places, ends), failed=_ignored
         )
@@ -92,15 +92,15 @@ class Upkeep:
         ends: dict[TopicPartition, tuple[int, int]],
     ) -> None:
         for place, (error, end) in ends.items():
-            one, attempt, sent_end = places[place]
-            unchanged = one.idle and one.attempt == attempt and one.sent_end == sent_end
+            partition, attempt, sent_end = places[place]
+            unchanged = partition.idle and partition.attempt == attempt and partition.sent_end == sent_end
             if unchanged and (error or end != sent_end):
-                _log.warning("mirror.end_moved", partition=one.key, expected=sent_end, found=end, error=error)
-                self._suspicious(one)
+                _log.warning("mirror.end_moved", partition=partition.key, expected=sent_end, found=end, error=error)
+                self._suspicious(partition)
 
 
-def _place(one: MirrorPartition) -> TopicPartition:
-    return one.assignment.mirror_topic, one.assignment.partition
+def _place(partition: MirrorPartition) -> TopicPartition:
+    return partition.assignment.mirror_topic, partition.assignment.partition
 
 
 def _ignored(error: LinkEngineError) -> None:

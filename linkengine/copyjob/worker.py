@@ -92,7 +92,7 @@ class CopyWorker:
         while not self._is_over:
             self._poller.wait(self._patience())
             now = self._clock.monotonic()
-            for link_id in [*self._stirred, *(one for one, at in self._due.items() if at <= now)]:
+            for link_id in [*self._stirred, *(key for key, at in self._due.items() if at <= now)]:
                 self._pump(link_id, now)
             self._tick(now)
             if now >= self._beat_at:
@@ -137,7 +137,7 @@ class CopyWorker:
             self._guarded(link_id, partial(link.tick, now))
             if link_id in self._retiring and link.over:
                 self._retired(link_id, link)
-        for link_id in [one for one, at in self._retry_at.items() if at <= now]:
+        for link_id in [key for key, at in self._retry_at.items() if at <= now]:
             del self._retry_at[link_id]
             self._follow(link_id)
 
@@ -243,10 +243,10 @@ class CopyWorker:
     # --- what the steward tells --------------------------------------------------------------------------------------
 
     def _granted(self, grants: list[Grant]) -> None:
-        self._each({one.key: one for one in grants}, LinkCopy.granted)
+        self._each({grant.key: grant for grant in grants}, LinkCopy.granted)
 
     def _armed(self, grants: list[Grant]) -> None:
-        self._each({one.key: one for one in grants}, LinkCopy.armed)
+        self._each({grant.key: grant for grant in grants}, LinkCopy.armed)
 
     def _lost(self, keys: set[str]) -> None:
         self._each({key: key for key in keys}, LinkCopy.lost)
@@ -288,7 +288,7 @@ class CopyWorker:
         told = self._told
         if told is None:
             return set()
-        return {*self._links, *told.refused, *(name for name, one in told.plans.items() if one.assignments)}
+        return {*self._links, *told.refused, *(name for name, plan in told.plans.items() if plan.assignments)}
 
     def _share_of(self, link_id: str) -> LinkShare:
         assert self._told is not None
