@@ -1,8 +1,20 @@
-"""The mirror side of the loop: appends of all partitions that one destination broker leads.
+"""Produces to all mirror partitions that one destination broker leads.
 
-Several Produce requests are in flight, each with one batch of every partition that has one. Payloads go out from the receive
-buffers they lie in; a buffer is let go when the socket has taken its last slice (a *pin* is the byte count to wait for).
-Fills go over a connection of their own (``filling.py``), so that a marker never waits behind somebody else's Produce.
+Several Produce requests are in flight, each with one batch of every partition that has one. Batches are sent from the receive
+buffers of the source side, without a copy. A buffer is released when the socket has accepted its last slice: a *pin* is the
+buffer and the number of sent bytes to wait for. A buffer larger than ``BUDGET`` (a response with very large batches) is
+released only when its request is answered, so that only one is in memory at a time.
+
+Gap fills use a connection of their own (``filling``), so that a marker never waits behind a Produce request.
+
+How a Produce response is handled, by the returned base offset:
+
+=================  =================================================================================================
+equals the step's  appended at the right offset
+greater            another record has the offset (possible foreign write): read the log end again and check it
+smaller            response of an earlier batch with the same sequences; this batch was not written: resume
+error code         resume, or fail: decided by ``mirrorside``
+=================  =================================================================================================
 """
 
 from __future__ import annotations
@@ -32,28 +44,28 @@ from linkengine.kafka.codes import OF_THE_BATCH
 from linkengine.kafka.wire import Bytes, MalformedAnswerError
 
 REQUEST_BYTES = 16 << 20  # a broker's socket.request.max.bytes is 100 MB
-SILENCE_S = 5.0  # in which no answer comes and nothing goes out, until it is shown; the request timeout ends the connection
-LATEST_TIME_MS = 1 << 47  # the year 6429: a flipped bit in the -1 of a topic with CreateTime makes a later one
-BROKER_SHARE = 0.8  # of the request timeout, for the broker to wait for its followers; the rest is for the way
+SILENCE_S = 5.0  # without a response or sent bytes, until an error is shown; the request timeout then closes the connection
+LATEST_TIME_MS = 1 << 47  # the year 6429: a flipped bit in the -1 of a topic with CreateTime gives a later time
+BROKER_SHARE = 0.8  # of the request timeout is the broker's timeout for its followers; the rest is for the network
 
 
 class MirrorBroker:
-    """Writes all partitions that one destination broker leads."""
+    """The Produce connection to one destination broker, with the partitions that it leads (``members``)."""
 
     def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: OutletEvents) -> None:
         self.members: dict[MirrorPartition, None] = {}
         self._services = services
         self._events = events
-        self._ready: dict[MirrorPartition, None] = {}  # have a batch to send, as far as known; in turn
-        self._overdue: dict[MirrorPartition, None] = {}  # held up, as seen in this turn
+        self._ready: dict[MirrorPartition, None] = {}  # may have a batch to send, in round-robin order
+        self._held_up: dict[MirrorPartition, None] = {}  # have to wait for the previous owner, as found in this burst
         self._unanswered: deque[Request] = deque()
-        self._pins: deque[tuple[int, Buffer]] = deque()
-        self._giants: deque[tuple[int, Buffer]] = deque()  # let go when this request is answered: one in memory at a time
+        self._pins: deque[tuple[int, Buffer]] = deque()  # with the count of sent bytes at which the buffer is released
+        self._giants: deque[tuple[int, Buffer]] = deque()  # with the request whose response releases the buffer
         self._too_large = LargestOnItsWay()
         self._frames: SmallFrames | None = None
         self._version = produce.BY_NAME
         self._throttle = Throttle()
-        self._sent, self._moved_at = 0, 0.0  # how much the socket had taken when last looked, and when that had grown
+        self._sent, self._moved_at = 0, 0.0  # bytes that the socket had accepted at the last check, and when that last grew
         link_events = LinkEvents(
             opened=self._opened, readable=self._readable, writable=self._unpin, lost=self._lost, idle=self._is_idle
         )
@@ -69,42 +81,42 @@ class MirrorBroker:
         self._transactions = TransactionFiller(services, cluster, events=events, finished=self._fill_finished)
 
     def adopt(self, partition: MirrorPartition) -> None:
-        """Write a partition from now on."""
+        """Start writing a partition."""
         self.members[partition] = None
-        named = partition.tail is None or not any(partition.tail.topic_id)
-        if named or len(self.members) == 1:
+        without_id = partition.tail is None or not any(partition.tail.topic_id)
+        if without_id or len(self.members) == 1:
             self._choose_version()
         self.warm_up()
 
     def warm_up(self) -> None:
-        """Open the connections ahead of the first partition."""
+        """Open the connections before the first partition needs them."""
         self._link.ensure()
         self._filler.ensure()
 
     def forget(self, partition: MirrorPartition) -> None:
-        """Write a partition no more."""
+        """Stop writing a partition."""
         self.members.pop(partition, None)
         self._ready.pop(partition, None)
         self._filler.forget(partition)
         self._transactions.forget(partition)
 
     def wake(self, partition: MirrorPartition) -> None:
-        """A partition may have something to send."""
+        """Check a partition for steps to send at the next ``pump``."""
         self._ready[partition] = None
 
     def pump(self, now: float) -> None:
-        """Send what can be sent."""
-        if self._ready and now >= self._throttle.until and self._awaited() <= 0:
+        """Send the Produce requests and gap fills that may be sent now."""
+        if self._ready and now >= self._throttle.until and self._due_responses() <= 0:
             channel = self._link.ensure()
             if channel is not None:
                 self._send_burst(channel, now, most=self._services.tuning.produce_in_flight)
         if self._link.channel is not None:
-            self._link.channel.wake_after(produce.bytes_of_answers(self._awaited()))
+            self._link.channel.wake_after(produce.bytes_of_answers(self._due_responses()))
         self._filler.pump(now)
         self._transactions.pump()
 
     def check(self, now: float) -> None:
-        """Give up a broker that does not answer in time; see answers that were too few to wake us."""
+        """Close a connection without responses after the request timeout; read responses too small to have woken the loop."""
         if self._unanswered:
             self._link.look()
         silent_s = self._silent_for(now)
@@ -120,14 +132,14 @@ class MirrorBroker:
         self._filler.check(now)
 
     def _silent_for(self, now: float) -> float:
-        """Answer for how long an answer is due and nothing moves. A large request takes its time on a narrow way."""
+        """Return the seconds without a response and without sent bytes. A large request takes long on a slow network."""
         sent = self._link.channel.sent_bytes if self._link.channel is not None else 0
         if sent != self._sent:
             self._sent, self._moved_at = sent, now
         return now - max(self._unanswered[0].sent_at, self._moved_at) if self._unanswered else 0.0
 
     def let_go(self, chunks: list[Chunk]) -> None:
-        """Free the buffers of chunks once the socket has taken what was queued of them."""
+        """Release the buffers of chunks once the socket has accepted what was queued from them."""
         channel = self._link.channel
         for chunk in chunks:
             if self._unanswered and len(chunk.buffer.data) > BUDGET:
@@ -138,8 +150,8 @@ class MirrorBroker:
                 self._pins.append((channel.queued_bytes, chunk.buffer))
 
     def own_unsent(self) -> None:
-        """Copy what the socket has not taken, so that the source side gets its buffers back. A giant's would not come back."""
-        if self._giants:
+        """Copy what the socket has not accepted yet, and release the pinned receive buffers to the source side."""
+        if self._giants:  # their buffers are kept until the response in any case
             return
         if self._link.channel is not None:
             self._link.channel.own_unsent()
@@ -152,13 +164,13 @@ class MirrorBroker:
         self._link.close()
         self._filler.close()
 
-    def _awaited(self) -> int:
-        """Answer how many answers have to come before the next burst."""
+    def _due_responses(self) -> int:
+        """Return how many responses have to arrive before the next burst."""
         newest_bytes, most = self._unanswered[-1].size if self._unanswered else 0, self._services.tuning.produce_in_flight
         return due_before_burst(len(self._unanswered), most=most, newest_bytes=newest_bytes)
 
     def _send_burst(self, channel: Channel, now: float, *, most: int) -> None:
-        """Hand the socket all requests that may go out, at once: each call costs, and so does each waking of the broker."""
+        """Pass all requests that may be sent to the socket in one call: system calls and wake-ups of the broker are costly."""
         frames: list[Bytes] = []
         done: list[tuple[MirrorPartition, Chunk]] = []
         while self._ready and len(self._unanswered) < most and (entries := self._take_entries(done)):
@@ -167,14 +179,14 @@ class MirrorBroker:
             channel.send(frames)
             if channel.wants_write:
                 self._link.watch()
-            self.let_go([chunk for _, chunk in done])  # not before its last slice is queued
+            self.let_go([chunk for _, chunk in done])  # only now: the last slice has to be queued before
             for partition, _ in done:
                 self._events.advanced(partition)
-        if self._overdue:
-            self._look_again(now)
+        if self._held_up:
+            self._interrupt_held_up(now)
 
     def _take_entries(self, done: list[tuple[MirrorPartition, Chunk]]) -> list[tuple[MirrorPartition, int, Append]]:
-        """Take the next batch of every partition that has one; ``done`` gets the chunks whose last batch it was."""
+        """Take the next batch of every partition that has one; append to ``done`` the chunks whose last batch it was."""
         entries: list[tuple[MirrorPartition, int, Append]] = []
         size = 0
         for partition in list(self._ready):
@@ -184,25 +196,28 @@ class MirrorBroker:
                 if isinstance(step, Fill):
                     (self._transactions if partition.assignment.transactional_id else self._filler).wake(partition)
                 continue
-            if not self._events.may_write(partition):  # stays in the row: the lease may be renewed in time after all
+            if not self._events.may_write(partition):  # stays ready: the lease may still be renewed in time
                 continue
             if is_held_up(partition, step, now_ms=self._services.clock.now_ms):
-                self._overdue[partition] = None
+                self._held_up[partition] = None
                 continue
             if entries and size + len(step.payload) > REQUEST_BYTES:
                 break
             chunk = partition.send_append(step)
             entries.append((partition, partition.attempt, step))
             size += len(step.payload)
-            self._ready[partition] = self._ready.pop(partition)  # to the end of the row
+            self._ready[partition] = self._ready.pop(partition)  # to the end of the order
             if chunk is not None:
                 done.append((partition, chunk))
         return entries
 
-    def _look_again(self, now: float) -> None:
-        """Not before what was taken of them in this turn is queued: it pins their buffers for as long as the socket takes."""
-        overdue, self._overdue = self._overdue, {}
-        for partition in overdue:
+    def _interrupt_held_up(self, now: float) -> None:
+        """Resume partitions whose wait for the previous owner is over.
+
+        Only after what was taken of them in this burst is queued: until the socket has accepted it, it pins their buffers.
+        """
+        held_up, self._held_up = self._held_up, {}
+        for partition in held_up:
             if partition in self.members and partition.must_look_again(now):
                 self._ready.pop(partition, None)
                 self._events.interrupted(partition, waited(partition))
@@ -219,7 +234,7 @@ class MirrorBroker:
         return produce.encode_produce(batches, version=version, correlation_id=correlation, timeout_ms=timeout_ms)
 
     def _choose_version(self) -> None:
-        """Topic ids where broker and topics have them: a mirror topic that was created again is refused then."""
+        """Use topic ids if the broker and all topics have them: the broker then refuses a mirror topic that was recreated."""
         channel = self._link.channel
         highest = channel.connection.versions[produce.API_KEY][1] if channel is not None else 0
         ids = all(partition.tail is not None and any(partition.tail.topic_id) for partition in self.members)
@@ -242,7 +257,7 @@ class MirrorBroker:
 
     def _answered(self, request: Request, body: memoryview) -> None:
         throttle_ms, found = produce.decode_produce(body, version=request.version)
-        self._heed(throttle_ms)
+        self._throttle_sending(throttle_ms)
         answers = {(part.topic, part.partition): part for part in found}
         for partition, attempt, step in request.entries:
             if partition.attempt != attempt:
@@ -259,7 +274,7 @@ class MirrorBroker:
             elif answer.base_offset > step.base_offset:
                 partition.overtaken = Overtaken(step.base_offset, step.base_offset, step.base_offset + 1)
                 self._events.interrupted(partition, overtaken(partition.assignment, step.base_offset))
-            else:  # the answer of an earlier batch with these sequences: ours was not written, and the end is not to be trusted
+            else:  # the response of an earlier batch with these sequences: this one was not written, the log end is unknown
                 partition.doubt = Doubt(offset=answer.base_offset, sequence=None, producer_id=partition.writer.producer_id)
                 self._events.interrupted(partition, repeated(partition, step))
 
@@ -275,8 +290,8 @@ class MirrorBroker:
         if partition.stage is Stage.STOPPING:
             self._events.advanced(partition)
 
-    def _heed(self, throttle_ms: int) -> None:
-        """Send nothing for a while; the broker does not read what is on its way either, and is not silent for that."""
+    def _throttle_sending(self, throttle_ms: int) -> None:
+        """Pause sending (KIP-219). The broker does not read requests in flight during the pause, so their timeout moves too."""
         now = self._services.clock.monotonic()
         if not self._throttle.heard(now, throttle_ms):
             raise self._malformed()

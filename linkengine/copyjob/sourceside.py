@@ -1,4 +1,19 @@
-"""All source brokers of a link: finds the leaders, deals partitions out to them, and judges what they refuse."""
+"""The source side of a link: locates partition leaders, assigns partitions to broker connections, and handles their errors.
+
+=================================  =============================================================================================
+event                              reaction
+=================================  =============================================================================================
+no leader, error, connection lost  record the error, locate the leader again after a backoff (``sourcetroubles``)
+leader moved, disk error           locate the leader again
+newer leader epoch                 check with its leader that it still has what was read before (``history``)
+OFFSET_OUT_OF_RANGE                read log start and log end: deleted by retention (LOST), truncated, or not shown yet
+no records below the source's end  read the local log start (KIP-405): COMPACTED after two equal observations, else retry
+tail check pending                 compare the mirror's last records with the source first (``prover``)
+=================================  =============================================================================================
+
+These checks run in the background. Their results count only if the partition still reads from the same leader in the same
+attempt.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +45,18 @@ from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import LEADER_MOVED, TOPIC_GONE, BrokerError, KafkaCode
 
-EMPTY_AGAIN_S = 2.0  # between the two looks that have to agree that a log's end shows nothing
-TOGETHER_S = 0.25  # retries that are due so soon go along with the first: each look costs the metadata of whole topics
-STARVED_S = 0.5
-_READ_ELSEWHERE = LEADER_MOVED | TOPIC_GONE | {KafkaCode.KAFKA_STORAGE_ERROR}  # of a failed disk: another broker leads soon
+EMPTY_AGAIN_S = 2.0  # between the two observations that have to agree that the end of a log holds no records
+TOGETHER_S = 0.25  # retries that are due this soon join the first: each needs the metadata of whole topics
+STARVED_S = 0.5  # a response that has waited longer for a receive buffer means that the destination is slow
+_READ_ELSEWHERE = LEADER_MOVED | TOPIC_GONE | {KafkaCode.KAFKA_STORAGE_ERROR}  # a failed disk: another broker leads soon
 _T = TypeVar("_T")
 
 
 class SourceSide:
-    """Reads partitions; the loop is told of every stretch that was planned."""
+    """Reads partitions from their leaders; calls ``planned`` for every fetched stretch that was planned.
+
+    ``failed`` ends a partition permanently; ``lose`` stores a lost offset range and may raise CoordinationUnavailableError.
+    """
 
     def __init__(
         self,
@@ -53,13 +71,13 @@ class SourceSide:
         self._cluster = Cluster(address)
         self._failed = failed
         self._events = IntakeEvents(planned=planned, refused=self._refused, emptied=self._emptied, lost=self._broker_lost)
-        self._brokers: dict[tuple[int, int], SourceBroker] = {}  # by node and turn
-        self._turns: dict[MirrorPartition, int] = {}
-        self._taken: dict[tuple[str, int], set[int]] = defaultdict(set)
+        self._brokers: dict[tuple[int, int], SourceBroker] = {}  # by broker id and connection number
+        self._connection_numbers: dict[MirrorPartition, int] = {}
+        self._used_numbers: dict[tuple[str, int], set[int]] = defaultdict(set)  # by source topic and partition
         self._unlocated: dict[MirrorPartition, None] = {}
-        proofs = ProverEvents(proven=self.wake, short=self._examine, refused=self._refused, failed=failed)
-        self._prover = Prover(services, self._cluster, proofs)
-        self._watch = SourceWatch(services, self._cluster, WatchEvents(seen=self._seen, refused=self._refused))
+        tail_checks = ProverEvents(proven=self.wake, short=self._examine, refused=self._refused, failed=failed)
+        self._prover = Prover(services, self._cluster, tail_checks)
+        self._watch = SourceWatch(services, self._cluster, WatchEvents(seen=self._observed, refused=self._refused))
         self._leaders = LeaderWatch(services, self._cluster, succeeded=self._relocate)
         self._losses = Losses(services, keep=lose, told=self._fill, counts=self._still_counts)
         self._troubles = SourceTroubles(services.clock)
@@ -67,47 +85,47 @@ class SourceSide:
         self._truncated = Suspicion(observations=3, seconds=5.0)  # a high watermark may step back after a broker's restart
 
     def add(self, partition: MirrorPartition) -> None:
-        """Find out where a partition is read, ahead of its lease.
+        """Locate a partition's leader, before the lease is granted.
 
-        A fetch session reads a partition at one position: a second mirror of the same source topic (a rehearsal's) has the
-        second turn, which is a connection of its own. On one connection each would undo what the other asks for.
+        A fetch session reads a partition at one position. A second mirror of the same source topic (of a failover drill)
+        therefore uses connection number 1 to the broker; on a shared connection each would overwrite the other's position.
         """
         self._unlocated[partition] = None
-        if partition not in self._turns:
-            taken = self._taken[partition.assignment.source_topic, partition.assignment.partition]
-            self._turns[partition] = next(turn for turn in count() if turn not in taken)
-            taken.add(self._turns[partition])
+        if partition not in self._connection_numbers:
+            used = self._used_numbers[partition.assignment.source_topic, partition.assignment.partition]
+            self._connection_numbers[partition] = next(number for number in count() if number not in used)
+            used.add(self._connection_numbers[partition])
 
     def inherited(self, partition: MirrorPartition) -> None:
-        """A lease came with a newer past than the leader was asked about when it was looked for: ask it again."""
+        """Locate the leader again if the lease brought a newer (epoch, end) than the leader was checked against."""
         if partition.origin is not None and not partition.past.covers(partition.origin):
             self._relocate(partition)
 
     def forget(self, partition: MirrorPartition) -> None:
-        """Read a partition no more."""
+        """Stop reading a partition."""
         self._unlocated.pop(partition, None)
         self._prover.forget(partition)
         broker = self._broker_of(partition)
         if broker is not None:
             broker.forget(partition)
-        turn = self._turns.pop(partition, None)
-        if turn is not None:
-            self._taken[partition.assignment.source_topic, partition.assignment.partition].discard(turn)
+        number = self._connection_numbers.pop(partition, None)
+        if number is not None:
+            self._used_numbers[partition.assignment.source_topic, partition.assignment.partition].discard(number)
 
     def wake(self, partition: MirrorPartition) -> None:
-        """What a partition wants may have changed."""
+        """Check again what a partition needs from its source: a tail check, or the next records."""
         self._prover.want(partition)
         broker = self._broker_of(partition)
         if broker is not None:
             broker.stir(partition)
 
     def pump(self, now: float) -> None:
-        """Ask brokers for more."""
+        """Send the Fetch requests that may be sent now."""
         for broker in self._brokers.values():
             broker.pump(now)
 
     def due(self) -> float:
-        """Answer when the next request may go out; infinite while answers are awaited."""
+        """Return when the next request may be sent (monotonic seconds); infinite while only responses are awaited."""
         soonest = inf
         for broker in self._brokers.values():
             at = broker.due()
@@ -116,13 +134,13 @@ class SourceSide:
         return soonest
 
     def note_unchanged(self, partition: MirrorPartition) -> None:
-        """Tell a partition, if it is idle, when its broker last had no news of it."""
+        """Update an idle partition's time of the last source observation: its broker reported no change since."""
         broker = self._broker_of(partition)
         if broker is not None:
             broker.note_unchanged(partition)
 
     def tick(self, now: float) -> None:
-        """Locate partitions, give up silent brokers, retry after pauses."""
+        """Locate partitions whose retry is due, start tail checks and observations, close connections that timed out."""
         if any(partition.source_retry_at <= now for partition in self._unlocated):
             self._locate([partition for partition in self._unlocated if partition.source_retry_at <= now + TOGETHER_S])
         self._prover.tick(now)
@@ -133,7 +151,7 @@ class SourceSide:
             broker.check(now)
 
     def starved(self, now: float) -> bool:
-        """Whether an answer has been waiting for a buffer for long."""
+        """Return True if a response has waited for a receive buffer for more than ``STARVED_S``."""
         return any(broker.starved_for(now) > STARVED_S for broker in self._brokers.values())
 
     def close(self) -> None:
@@ -163,14 +181,14 @@ class SourceSide:
             elif partition.stage is Stage.ENDED:
                 continue
             elif partition.past.seen != past and not partition.past.covers(result):
-                self._unlocated[partition] = None  # it was asked about an older past
+                self._unlocated[partition] = None  # the leader was checked against an older (epoch, end)
             else:
                 self._troubles.located(partition)
                 self._join(partition, result)
 
     def _join(self, partition: MirrorPartition, origin: Origin) -> None:
         partition.origin = origin
-        place = (origin.leader.broker, self._turns[partition])
+        place = (origin.leader.broker, self._connection_numbers[partition])
         if place not in self._brokers:
             self._brokers[place] = SourceBroker(self._services, self._cluster, origin.leader.broker, events=self._events)
         self._brokers[place].adopt(partition)
@@ -179,7 +197,7 @@ class SourceSide:
         return (
             None
             if partition.origin is None
-            else self._brokers.get((partition.origin.leader.broker, self._turns.get(partition, 0)))
+            else self._brokers.get((partition.origin.leader.broker, self._connection_numbers.get(partition, 0)))
         )
 
     def _not_located(self, asked: list[MirrorPartition], error: LinkEngineError) -> None:
@@ -188,12 +206,12 @@ class SourceSide:
             if partition.failure is None and partition.stage is not Stage.ENDED:
                 self._unlocated[partition] = None
 
-    def _seen(self, partition: MirrorPartition, start: int, end: int, high_watermark: int) -> None:
-        """The source was looked at, not read."""
+    def _observed(self, partition: MirrorPartition, start: int, end: int, high_watermark: int) -> None:
+        """Record the bounds of a source that is not read at the moment (``SourceWatch``)."""
         now_ms = self._services.clock.now_ms()
         partition.account.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
         partition.source_trouble = None
-        if not partition.may_fetch(self._services.clock.monotonic()):  # the look is all there is
+        if not partition.may_fetch(self._services.clock.monotonic()):  # no Fetch will show whether it can be read
             self._troubles.seen(partition)
 
     def _refused(self, partition: MirrorPartition, error: LinkEngineError) -> None:
@@ -219,7 +237,7 @@ class SourceSide:
             self._relocate(partition)
 
     def _trouble(self, partition: MirrorPartition, error: LinkEngineError) -> None:
-        """Note why a partition cannot be read and when to try again."""
+        """Record why a partition cannot be read and when to retry, or fail it if the error is permanent."""
         final = self._troubles.final(partition, error)
         if final is None:
             self._troubles.note(partition, error)
@@ -227,22 +245,22 @@ class SourceSide:
             self._failed(partition, final)
 
     def _examine(self, partition: MirrorPartition) -> None:
-        """The source does not have the wanted offset: lost to retention, or its log has become shorter."""
+        """Read the bounds of a source that does not have the wanted offset: deleted by retention, or truncated."""
         self._ask_leader(partition, read_extent, then=lambda extent: self._examined(partition, extent))
 
     def _ask_leader(self, partition: MirrorPartition, read: Callable[..., _T], *, then: Callable[[_T], None]) -> None:
-        """Read beside the loop from the leader of this moment; the answer counts while that one is still the one to read."""
+        """Run ``read`` in the background on the current leader; ignore the result if another leader is read by then."""
         assert partition.origin is not None
         origin, attempt, topic = partition.origin, partition.attempt, partition.assignment
-        partition.examining = True  # until the answer is there
+        partition.examining = True  # until the result is there; nothing is fetched until then
         self._services.background.submit(
             lambda: read(self._cluster, origin.leader, topic=topic.source_topic, partition=topic.partition),
-            done=lambda answer: then(answer) if self._still_counts(partition, attempt, origin) else None,
+            done=lambda result: then(result) if self._still_counts(partition, attempt, origin) else None,
             failed=lambda error: self._refused(partition, error) if self._still_counts(partition, attempt, origin) else None,
         )
 
     def _still_counts(self, partition: MirrorPartition, attempt: int, origin: Origin | None) -> bool:
-        """A look at the source has ended: tell whether that leader is still the one to read; another one may have less."""
+        """End an examination; return whether the same leader is still read. Another leader may have fewer records."""
         if partition.attempt != attempt:
             return False
         partition.examining = False
@@ -263,18 +281,18 @@ class SourceSide:
             self._troubles.hidden(partition, start=extent.start, end=extent.end)
 
     def _emptied(self, partition: MirrorPartition, end: int) -> None:
-        """The source shows nothing up to ``end``: gone for good only where its leader has looked at its own disk."""
-        self._ask_leader(partition, read_local_start, then=lambda local_start: self._end_judged(partition, local_start, end))
+        """Check an empty response up to ``end``: records are gone only if the leader read its local log (KIP-405)."""
+        self._ask_leader(partition, read_local_start, then=lambda start: self._fill_empty_end(partition, start, end))
 
-    def _end_judged(self, partition: MirrorPartition, local_start: int, end: int) -> None:
+    def _fill_empty_end(self, partition: MirrorPartition, local_start: int, end: int) -> None:
         if partition.position is None:
             return
         now = self._services.clock.monotonic()
-        if partition.position < local_start:  # remote storage is slow: it has the records, sooner or later
+        if partition.position < local_start:  # remote storage is slow; the records exist
             partition.source_retry_at = now + EXAMINE_RETRY_S
         elif self._empty.confirmed(partition.key, now, of=(partition.origin, partition.position, end)):
             self._fill(partition, end, GapReason.COMPACTED)
-        else:  # markers stay for ever: one look is not enough
+        else:  # markers cannot be removed again, so a second observation has to confirm
             partition.source_retry_at = now + EMPTY_AGAIN_S
 
     def _fill(self, partition: MirrorPartition, end: int, reason: GapReason) -> None:
