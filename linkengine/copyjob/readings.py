@@ -1,7 +1,7 @@
-"""Reads where mirrors end, and what their leader remembers of the writer, until two readings agree. Blocking.
+"""Reads log end and producer state of mirror partitions until two consecutive readings agree. Blocking.
 
-A log that moves between all of them is being written to, and not by who reads: what came between two is told, so that it can be
-looked at whose that is.
+A log end that differs between all readings means that another process is writing, since the reader sends nothing. The offsets
+that were appended between readings are returned (``Ending.came``), so that the caller can check which producer wrote them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.offsets import TopicPartition, log_ends
 from linkengine.kafka.producers import ProducerState, describe_producers
 
-READINGS = 5  # beside the first one; two in a row must agree
+READINGS = 5  # after the first; two consecutive readings must agree
 REQUEST_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The end of a mirror partition, and its producer as the leader remembers it."""
+    """The log end of a mirror partition and the leader's state of its producer."""
 
     end: int
     producer: ProducerState
-    came: tuple[int, int] | None = None  # offsets that came between two readings, of which none agreed; None: they did
+    came: tuple[int, int] | None = None  # offsets appended between readings, if no two agreed; None: two agreed
 
 
 Reading = Ending | LinkEngineError
@@ -39,7 +39,10 @@ def agreed_readings(
     *,
     once: bool,
 ) -> dict[TopicPartition, Reading]:
-    """Answer where partitions end that ``broker`` leads in these ``epochs``; ``once``: one reading is enough."""
+    """Return log end and producer state of partitions that ``broker`` leads in these leader ``epochs``.
+
+    ``once``: return the first reading.
+    """
     readings = [_reading(cluster, broker, epochs, producer_ids)]
     if once:
         return readings[0]
@@ -57,7 +60,7 @@ def _agreeing(before: Mapping[TopicPartition, Reading], now: Mapping[TopicPartit
 
 
 def _moving(readings: Sequence[Reading]) -> Reading:
-    """The first step of the end is told: what came last may not be replicated yet, and cannot be read then."""
+    """Return the last reading, with the first range of appended offsets: later ones may not be replicated, hence unreadable."""
     seen = [reading for reading in readings if isinstance(reading, Ending)]
     if not seen:
         return readings[-1]
@@ -68,7 +71,7 @@ def _moving(readings: Sequence[Reading]) -> Reading:
 def _reading(
     cluster: Cluster, broker: int, epochs: Mapping[TopicPartition, int], producer_ids: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Reading]:
-    # sequences first: data that comes in between then makes ours a repetition, which is noticed; never one at a wrong place
+    # sequences first: an append in between makes our next batch a duplicate, which is detected, and not one at a wrong offset
     producers = describe_producers(cluster, broker, producer_ids, timeout_s=REQUEST_TIMEOUT_S)
     ends = log_ends(cluster, broker, epochs, timeout_s=REQUEST_TIMEOUT_S)
     readings: dict[TopicPartition, Reading] = {}
