@@ -213,7 +213,7 @@ def first_difference(
 def _slow_storage(of: str) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,
-        f"The last records of {of} cannot be compared: its remote storage returns no data yet. Retrying automatically.",
+        f"Remote storage of {of} is slow, so its last records cannot be compared yet. Retrying automatically.",
     )
 
 
