@@ -1,12 +1,17 @@
-"""Fills gaps by empty transactions, for destinations that refuse WriteTxnMarkers: one offset, one transaction.
+"""Fills gaps with empty transactions, for destinations that refuse WriteTxnMarkers: one transaction per offset.
 
-The same promises as ``filling.py`` keeps: everything before the gap is acknowledged, the lease is looked at right before, one
-marker of a partition is under way at a time, and nothing follows before its transaction is complete and the log's end was seen
-where it belongs. Here the coordinator fences as well: an owner that lost its lease is refused from the new owner's first step
-on. What became of a transaction whose answer was lost is known after the next ``settle``, which the resume does first
-(``tails.py``); what stands where only one marker was expected, is looked at by the resume, too.
+A transaction that adds the partition, writes nothing and aborts leaves exactly one marker (``kafka.transactions``). The same
+rules as in ``filling`` apply:
 
-Some milliseconds per offset and partition: enough for transactional sources, slow for long runs of compacted offsets.
+* a fill begins when everything before the gap is acknowledged, and the lease is checked right before it;
+* one marker per partition is in flight at a time;
+* nothing follows until the transaction is complete and the log end is right behind the marker.
+
+The transaction coordinator fences as well: an owner that lost its lease is refused as soon as the new owner initializes its
+producer. If a response was lost, the next resume settles the transaction first and then reads the log end (``tails``). It also
+checks a log end that does not follow the marker.
+
+This takes a few milliseconds per offset and partition: fast enough for transactional sources, slow for long compacted ranges.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from linkengine.kafka.transactions import EmptyTransactions, TransactionalProduc
 
 
 class TransactionFiller:
-    """The fills of all partitions that one destination broker leads; each runs in a thread of the background."""
+    """The fills of all partitions that one destination broker leads; each runs in a background thread."""
 
     def __init__(
         self,
@@ -47,16 +52,16 @@ class TransactionFiller:
         self._transactions: dict[MirrorPartition, EmptyTransactions] = {}
 
     def wake(self, partition: MirrorPartition) -> None:
-        """A partition stands before a gap."""
+        """Queue a partition whose next step is a gap fill."""
         self._ready[partition] = None
 
     def forget(self, partition: MirrorPartition) -> None:
-        """Fill a partition no more."""
+        """Stop filling a partition."""
         self._ready.pop(partition, None)
         self._transactions.pop(partition, None)
 
     def pump(self) -> None:
-        """Begin the fills that can begin."""
+        """Start fills for queued partitions with a valid lease."""
         if not self._ready:
             return
         for partition in [
@@ -76,7 +81,7 @@ class TransactionFiller:
             partition, EmptyTransactions(self._cluster, partition.assignment.transactional_id)
         )
         self._services.background.submit(
-            lambda: _fill_one(self._cluster, known, producer, assignment=partition.assignment, tail=tail),
+            lambda: _write_marker(self._cluster, known, producer, assignment=partition.assignment, tail=tail),
             done=lambda end: self._done(partition, attempt, fill, end),
             failed=lambda error: self._failed(partition, attempt, tail, error),
         )
@@ -95,7 +100,7 @@ class TransactionFiller:
             self._events.interrupted(partition, error)
 
 
-def _fill_one(
+def _write_marker(
     cluster: Cluster,
     transactions: EmptyTransactions,
     producer: TransactionalProducer,
@@ -103,10 +108,10 @@ def _fill_one(
     assignment: PartitionAssignment,
     tail: Tail,
 ) -> int:
-    """Have one marker written and answer the log's end behind it."""
+    """Write one marker and return the log end behind it."""
     place = assignment.mirror_topic, assignment.partition
     transactions.mark(producer, topic=place[0], partition=place[1], commit=False)
     error, end = log_ends(cluster, tail.leader.broker, {place: tail.leader.epoch})[place]
     if error:
-        raise BrokerError(error, f"The end of mirror {place[0]}-{place[1]} cannot be read after a fill")
+        raise BrokerError(error, f"The log end of mirror {place[0]}-{place[1]} cannot be read after a gap fill")
     return end

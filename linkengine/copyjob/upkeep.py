@@ -1,7 +1,9 @@
-"""What a mirror needs beside appends: its start follows the source's retention (unless it has one of its own), and its end is
-looked at while it is idle.
+"""Periodic maintenance of mirror partitions: trims their start after the source's retention and checks idle ones for writes.
 
-Both are cheap requests of a background thread, at most one of each per broker every few seconds.
+* Unless the mirror has a retention of its own, records before the source's log start are deleted (DeleteRecords).
+* The log end of an idle mirror must not move. If it does, the partition resumes, which finds out who wrote.
+
+Both are requests of background threads, at most one of each kind per broker every ``EVERY_S``.
 """
 
 from __future__ import annotations
@@ -19,23 +21,23 @@ from linkengine.kafka.offsets import TopicPartition, delete_records, log_ends
 
 _log = structlog.get_logger(__name__)
 
-EVERY_S = 3.0  # a stranger's write to an idle mirror is found within 5 s: the look and what follows it need some time
+EVERY_S = 3.0  # a foreign write to an idle mirror is to be found within 5 s, including the resume that identifies it
 
 Places = dict[TopicPartition, MirrorPartition]
 
 
 class Upkeep:
-    """Looks after the partitions of each destination broker in turn."""
+    """Maintains the partitions of each destination broker; calls ``suspicious`` if an idle mirror's log end has moved."""
 
     def __init__(self, services: Services, cluster: Cluster, *, suspicious: Callable[[MirrorPartition], None]) -> None:
         self._services = services
         self._cluster = cluster
         self._suspicious = suspicious
         self._due: dict[int, float] = {}
-        self._undeletable: set[MirrorPartition] = set()  # compacted only: brokers refuse to move their start
+        self._undeletable: set[MirrorPartition] = set()  # cleanup.policy=compact: brokers refuse DeleteRecords
 
     def tick(self, now: float, brokers: Mapping[int, Collection[MirrorPartition]]) -> None:
-        """Start what is due."""
+        """Start the requests that are due."""
         for broker, partitions in brokers.items():
             if partitions and self._due.setdefault(broker, now + EVERY_S) <= now:
                 self._due[broker] = now + EVERY_S
@@ -43,7 +45,7 @@ class Upkeep:
                 self._check_ends(broker, partitions)
 
     def forget(self, partition: MirrorPartition) -> None:
-        """Look after a partition no more."""
+        """Stop maintaining a partition."""
         self._undeletable.discard(partition)
 
     def _follow_starts(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
@@ -104,5 +106,5 @@ def _place(partition: MirrorPartition) -> TopicPartition:
 
 
 def _ignored(error: LinkEngineError) -> None:
-    """Tried again a few seconds later; the data path notices by itself when the broker is gone."""
+    """Log only: retried in a few seconds, and an unreachable broker is detected by the data path."""
     _log.debug("upkeep.failed", reason=error.message)
