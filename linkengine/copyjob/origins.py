@@ -48,7 +48,7 @@ def locate_sources(
 def read_extent(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> SourceExtent:
     """Return the bounds of a log; raise BrokerError if the leader refuses, for example because it is no longer the leader.
 
-    The log start is read twice and the lower one used: offsets before it count as lost, and a log start only grows, so a
+    The log start is read twice and the lower value used: offsets before it count as lost, and a log start only grows, so a
     corrupted response loses nothing.
     """
     place = (topic, partition)

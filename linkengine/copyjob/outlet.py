@@ -1,9 +1,9 @@
-"""Produces to all mirror partitions that one destination broker leads.
+"""Produces to all mirror partitions that a destination broker leads.
 
-Several Produce requests are in flight, each with one batch of every partition that has one. Batches are sent from the receive
+Several Produce requests are in flight, each with one batch per partition that has any. Batches are sent from the receive
 buffers of the source side, without a copy. A buffer is released when the socket has accepted its last slice: a *pin* is the
 buffer and the number of sent bytes to wait for. A buffer larger than ``BUDGET`` (a response with very large batches) is
-released only when its request is answered, so that only one is in memory at a time.
+released only when its request is answered, so that only one such buffer is in memory at a time.
 
 Gap fills use a connection of their own (``filling``), so that a marker never waits behind a Produce request.
 
@@ -50,7 +50,7 @@ BROKER_SHARE = 0.8  # of the request timeout is the broker's timeout for its fol
 
 
 class MirrorBroker:
-    """The Produce connection to one destination broker, with the partitions that it leads (``members``)."""
+    """The Produce connection to a destination broker, with the partitions that it leads (``members``)."""
 
     def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: OutletEvents) -> None:
         self.members: dict[MirrorPartition, None] = {}
@@ -170,7 +170,7 @@ class MirrorBroker:
         return due_before_burst(len(self._unanswered), most=most, newest_bytes=newest_bytes)
 
     def _send_burst(self, channel: Channel, now: float, *, most: int) -> None:
-        """Pass all requests that may be sent to the socket in one call: system calls and wake-ups of the broker are costly."""
+        """Pass all requests that may be sent to the socket in a single call: each call and each wake-up of the broker costs."""
         frames: list[Bytes] = []
         done: list[tuple[MirrorPartition, Chunk]] = []
         while self._ready and len(self._unanswered) < most and (entries := self._take_entries(done)):
@@ -186,7 +186,7 @@ class MirrorBroker:
             self._interrupt_held_up(now)
 
     def _take_entries(self, done: list[tuple[MirrorPartition, Chunk]]) -> list[tuple[MirrorPartition, int, Append]]:
-        """Take the next batch of every partition that has one; append to ``done`` the chunks whose last batch it was."""
+        """Take the next batch of every ready partition; append to ``done`` the chunks whose last batch it was."""
         entries: list[tuple[MirrorPartition, int, Append]] = []
         size = 0
         for partition in list(self._ready):
@@ -274,7 +274,7 @@ class MirrorBroker:
             elif answer.base_offset > step.base_offset:
                 partition.overtaken = Overtaken(step.base_offset, step.base_offset, step.base_offset + 1)
                 self._events.interrupted(partition, overtaken(partition.assignment, step.base_offset))
-            else:  # the response of an earlier batch with these sequences: this one was not written, the log end is unknown
+            else:  # the response of an earlier batch with these sequences: this batch was not written, the log end is unknown
                 partition.doubt = Doubt(offset=answer.base_offset, sequence=None, producer_id=partition.writer.producer_id)
                 self._events.interrupted(partition, repeated(partition, step))
 

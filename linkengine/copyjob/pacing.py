@@ -19,27 +19,27 @@ from collections.abc import Callable
 from linkengine.domain.distances import LONG_MS
 from linkengine.domain.plans import CopyTuning
 
-GATHER_S = 0.0001  # pause per partition after a request, so that records of several partitions share the next one
+GATHER_S = 0.0001  # pause per partition after a request, so that records of several partitions share the next request
 GATHER_MOST_S = 0.0125
 GATHER_BYTES = 256 << 10  # a larger response means a backlog: the next request is sent immediately
 FIRST_BYTES = 2 << 20  # size of a response that fits the processor's caches, so that patching and sending it is cheap
 DISTANT_S = LONG_MS / 1000  # a broker with at least this round trip is distant
-FIRST_FAR_BYTES = 256 << 10  # of the first response of a distant broker, and the least for a slow one
+FIRST_FAR_BYTES = 256 << 10  # of the first response of a distant broker, and the least for a slow broker
 FAR_S = 0.02  # a full response that starts later comes from far away, or from a slow disk: request more at a time
 QUICK_S = 0.25  # more is requested only if a full response arrives within this time
 SLOW_S = 0.5  # a response that takes longer to arrive is too large
 FULL = 0.7  # of the requested bytes
 PLAUSIBLE_THROTTLE_S = 60.0  # a longer pause has to be returned twice: a response may be corrupted
-MOST_THROTTLE_S = 600.0  # the longest pause that is followed; a broker that still throttles returns another one
-LIMITED_S = 0.25  # one response holds at most this many seconds of the bandwidth limit
+MOST_THROTTLE_S = 600.0  # the longest pause that is followed; a broker that still throttles returns another pause
+LIMITED_S = 0.25  # a response holds at most this many seconds of the bandwidth limit
 BURST = 3  # Produce requests sent together while others are in flight: fewer system calls and wake-ups of the broker
-LARGE_BYTES = 256 << 10  # a request of this size keeps a broker busy longer, so one more is sent together
+LARGE_BYTES = 256 << 10  # a request of this size keeps a broker busy longer, so another request is sent with it
 
 
 def due_before_burst(unanswered: int, *, most: int, newest_bytes: int) -> int:
     """Return how many Produce responses have to arrive before the next burst; fewer need not wake the loop.
 
-    ``newest_bytes`` is the size of the last request sent, the one that the broker still has to work on then.
+    ``newest_bytes`` is the size of the last request sent, on which the broker still has to work then.
     """
     burst = BURST + 1 if newest_bytes >= LARGE_BYTES else BURST
     return unanswered - (most - min(burst, most))
@@ -69,7 +69,7 @@ class Bandwidth:
 
 
 class Throttle:
-    """The pauses that a broker requests in its responses to one kind of request (KIP-219)."""
+    """The pauses that a broker requests in its responses to a kind of request (KIP-219)."""
 
     __slots__ = ("_is_long", "until")
 
@@ -78,7 +78,7 @@ class Throttle:
         self._is_long = False  # the previous pause
 
     def heard(self, now: float, throttle_ms: int) -> bool:
-        """Set the pause; return False, without setting it, if it is implausibly long and the previous one was not."""
+        """Set the pause; return False, without setting it, if it is implausibly long and the previous pause was not."""
         pause_s = min(throttle_ms / 1000, MOST_THROTTLE_S)
         was_long, self._is_long = self._is_long, pause_s > PLAUSIBLE_THROTTLE_S
         if self._is_long and not was_long:
@@ -89,7 +89,7 @@ class Throttle:
 
 
 class Pace:
-    """Time and size of the next Fetch to one source broker."""
+    """Time and size of the next Fetch to a source broker."""
 
     __slots__ = ("_bandwidth", "_first", "_gather_until", "_most", "_wanted", "throttle")
 
@@ -116,7 +116,7 @@ class Pace:
         self._gather_until = now + min(GATHER_MOST_S, GATHER_S * partitions) if partitions > 1 else 0.0
 
     def opened(self, *, round_trip_s: float) -> None:
-        """Start with a new connection; response sizes of the previous one are forgotten."""
+        """Start with a new connection; response sizes of the previous connection are forgotten."""
         self._first = min(FIRST_BYTES if round_trip_s < DISTANT_S else FIRST_FAR_BYTES, self._most)
         self._wanted = self._first
 

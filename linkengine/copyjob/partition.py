@@ -1,4 +1,4 @@
-"""State machine of one mirror partition in a copy worker: lease, resume, appends, gap fills, end. No I/O.
+"""State machine of a mirror partition in a copy worker: lease, resume, appends, gap fills, end. No I/O.
 
 ::
 
@@ -44,11 +44,11 @@ from linkengine.kafka.transactions import TransactionalProducer
 
 LEAST_SHARE = 1e-6  # at this share of ``coalesce_bytes`` batches are no longer merged
 OVERLAP_S = 1.0  # added to a lease's length: the previous owner's renewal may have been in flight when we acquired it
-CHUNKS_AHEAD = 2  # one being written, one waiting, so that fetching and writing overlap
+CHUNKS_AHEAD = 2  # one chunk being written and one waiting, so that fetching and writing overlap
 
 
 class MirrorPartition:
-    """State of one partition and the rules for what may be sent next; called by the source side and the mirror side."""
+    """State of a partition and the rules for what may be sent next; called by the source side and the mirror side."""
 
     def __init__(self, assignment: PartitionAssignment, *, hold_id: str) -> None:
         self.assignment = assignment
@@ -117,7 +117,7 @@ class MirrorPartition:
         return self.coalesce_share > LEAST_SHARE
 
     def resumed(self, tail: Tail, *, now_ms: int) -> None:
-        """Continue copying at the mirror's log end; raise FencedError if a newer owner or a stop has fenced this one."""
+        """Continue copying at the mirror's log end; raise FencedError if a newer owner or a stop has fenced this owner."""
         grant = self.grant
         assert grant is not None
         self.transactions = tail.transactions

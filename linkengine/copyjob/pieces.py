@@ -16,7 +16,7 @@ from linkengine.kafka.topicviews import Leader
 
 
 class Stage(StrEnum):
-    """The stage of a partition in one copy worker (see ``partition``)."""
+    """The stage of a partition in a copy worker (see ``partition``)."""
 
     WAITING = "WAITING"  # for the lease
     RESUMING = "RESUMING"  # the mirror's log end has to be read
@@ -46,7 +46,7 @@ class Origin:
 
 
 class Chunk:
-    """The planned steps of one Fetch response of a partition, and the buffer that holds their batches."""
+    """The planned steps of a Fetch response of a partition, and the buffer that holds their batches."""
 
     __slots__ = ("buffer", "steps")
 

@@ -55,7 +55,7 @@ class Poller:
 
 
 class GuardedPoller:
-    """The poller for one link: ``guard`` runs its handlers, so that their exceptions concern that link only."""
+    """The poller of a link: ``guard`` runs its handlers, so that their exceptions concern that link only."""
 
     def __init__(self, poller: Poller, *, guard: Callable[[Callable[[], None]], None]) -> None:
         self._poller, self._guard = poller, guard

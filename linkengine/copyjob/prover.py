@@ -1,7 +1,7 @@
 """Runs tail checks for the copy loop: nothing is copied to a partition before its last records equal the source's.
 
 ``proving`` compares; this module starts the comparisons in the background, one job per source broker, and decides what a
-difference means. A difference has to be found twice before the mirror fails, since one response may be corrupted.
+difference means. A difference has to be found twice before the mirror fails, since a single response may be corrupted.
 """
 
 from __future__ import annotations

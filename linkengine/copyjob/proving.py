@@ -42,7 +42,7 @@ from linkengine.kafka.reading import FEW_BYTES, read_committed, read_with_aborte
 
 # Offsets to read back until a record is found: the last batch, then more. One request holds up to 1,000 markers (``filling``).
 LOOK_BACK = (1, 32, 1_100)
-MOST_OFFSETS = 50_000  # of a stretch: one batch may hold millions of records, and each compared record takes memory
+MOST_OFFSETS = 50_000  # of a stretch: a batch may hold millions of records, and each compared record takes memory
 Content = tuple[int | None, bytes]  # timestamp, None if the broker set it; and a hash of the rest, as records may be large
 Place = tuple[str, bytes, int]  # topic name, topic id, partition
 
@@ -61,7 +61,7 @@ class Stretch:
     closed: bool = False  # the last batch is the fence of a stop: fences are COMMIT markers, gap fills ABORT markers
 
     def only_markers_from(self, offset: int) -> bool:
-        """Return whether every offset from ``offset`` on holds one of the copy's own markers."""
+        """Return whether every offset from ``offset`` on holds a marker of the copy's own producer."""
         return all(at in self.markers for at in range(offset, self.end))
 
 
@@ -304,7 +304,7 @@ class TailCheckResult:
 
 
 def check_tails(cluster: Cluster, broker: int, checks: Sequence[TailCheck]) -> dict[str, TailCheckResult | LinkEngineError]:
-    """Compare stretches with source partitions that ``broker`` leads, over one connection; return the results by key."""
+    """Compare stretches with source partitions that ``broker`` leads, over a single connection; return the results by key."""
     places = [(check.assignment.source_topic, check.assignment.partition) for check in checks]
     starts = list_offsets(cluster, broker, places, timestamp=EARLIEST)
     ends = list_offsets(cluster, broker, places, timestamp=LATEST, read_committed=True)

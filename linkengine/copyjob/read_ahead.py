@@ -70,7 +70,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(records: memoryview, *, offsets: int) -> Shape | None:
-    """Return the shape of whole batches that cover ``offsets`` offsets; None without a whole batch, or if one is damaged."""
+    """Return the shape of whole batches that cover ``offsets`` offsets; None if there is none, or a damaged batch."""
     try:
         sizes = [view.size for _, view in iter_batches(records)]
     except CorruptBatchError:
@@ -103,7 +103,7 @@ class Piece:
 
 
 class PartitionPieces:
-    """The pieces of one partition, in offset order. Valid for one attempt at one leader."""
+    """The pieces of a partition, in offset order. Valid for a single attempt at a single leader."""
 
     __slots__ = ("_attempt", "origin", "partition", "pieces", "shape", "stalled_since")
 
@@ -137,7 +137,7 @@ class PartitionPieces:
         return next((piece for piece in self.pieces if not piece.asked), None)
 
     def next_piece(self) -> Piece | None:
-        """Add a piece behind the last one and return it; None if the known end of the source is reached."""
+        """Add a piece behind the last piece and return it; None if the known end of the source is reached."""
         position, end = self.partition.position, self.partition.account.source_end
         assert position is not None
         start = max(position, self.pieces[-1].stop) if self.pieces else position
@@ -166,7 +166,7 @@ class PartitionPieces:
         return head
 
     def replace_head(self) -> bool:
-        """Replace the first piece by one that starts at the position; return False if it started there already."""
+        """Replace the first piece by a piece that starts at the position; return False if it started there already."""
         head = self.pieces.popleft()
         head.release()
         position = self.partition.position
@@ -183,7 +183,7 @@ class PartitionPieces:
         self.pieces.clear()
 
     def shorten(self) -> bool:
-        """Drop the last piece, unless it is the only one; return whether it held memory."""
+        """Drop the last piece, unless it is the only piece; return whether it held memory."""
         if len(self.pieces) < 2:
             return False
         piece = self.pieces.pop()
@@ -208,7 +208,7 @@ class PartitionPieces:
                 self._fill_gap(left)
 
     def _fill_gap(self, left: int) -> None:
-        """Insert a piece if a response ends before the next one's first batch and the offsets in between were not requested.
+        """Insert a piece if a response ends before the first batch of the next and the offsets in between were not requested.
 
         A response begins with the batch that contains the requested offset, so it may begin before that. It begins behind it if
         compaction has removed the offsets: a request at ``end`` or before has then shown that there is nothing in between.
@@ -235,7 +235,7 @@ Subject = tuple[PartitionPieces, Piece]
 
 
 class ReadAhead:
-    """Reads the partitions of one distant source broker that have a backlog."""
+    """Reads the partitions of a distant source broker that have a backlog."""
 
     def __init__(
         self, services: Services, cluster: Cluster, broker: int, *, intake: Intake, left: Callable[[MirrorPartition], None]
@@ -441,7 +441,7 @@ class ReadAhead:
         """Return whether there is memory for the response.
 
         Nothing is requested that would have to wait for memory. Responses of a connection arrive in their order, so the
-        response that all others wait for could be behind one that waits for memory held by the others: a deadlock.
+        response that all others wait for could be behind a response that waits for memory held by the others: a deadlock.
         """
         share, size = self._share, piece.size + FRAMING_BYTES
         return share is not None and share.admits(size, promised=self._promised, head=head)
@@ -497,7 +497,7 @@ class ReadAhead:
         return buffer
 
     def received(self, connection: ExtraConnection[Subject], subject: Subject, received: Received, now: float) -> None:
-        """Keep the response to a piece until it can be planned."""
+        """Store the response to a piece until it can be planned."""
         pieces, piece = subject
         answer = received.answer
         self._services.bandwidth.spend(received.size, now)

@@ -71,7 +71,7 @@ def _moving(readings: Sequence[Reading]) -> Reading:
 def _reading(
     cluster: Cluster, broker: int, epochs: Mapping[TopicPartition, int], producer_ids: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Reading]:
-    # sequences first: an append in between makes our next batch a duplicate, which is detected, and not one at a wrong offset
+    # sequences first: after an append in between our next batch is a duplicate, which is detected, not at a wrong offset
     producers = describe_producers(cluster, broker, producer_ids, timeout_s=REQUEST_TIMEOUT_S)
     ends = log_ends(cluster, broker, epochs, timeout_s=REQUEST_TIMEOUT_S)
     readings: dict[TopicPartition, Reading] = {}

@@ -9,7 +9,7 @@ MOST_S = 5.0
 
 
 class Backoff:
-    """The pauses between retries of one operation."""
+    """The pauses between retries of an operation."""
 
     __slots__ = ("_failures",)
 

@@ -31,7 +31,7 @@ from linkengine.kafka.offsets import delete_records
 
 IN_FLIGHT = 3  # a filler takes a broker about 0.2 s
 TRIM_EVERY = 64  # fillers, about 50 MB, are deleted at a time; a billion offsets would take 0.7 GB
-ANSWER_TIMEOUT_S = 60.0  # for one filler on a loaded broker
+ANSWER_TIMEOUT_S = 60.0  # for a filler on a loaded broker
 ATTEMPTS = 20  # for lost connections and moved leaders, half a second apart
 PAUSE_S = 0.5
 _FINAL = frozenset({ErrorCode.FOREIGN_WRITE, ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR})
@@ -104,7 +104,7 @@ def _move_start(cluster: Cluster, assignment: PartitionAssignment, tail: Tail, *
 
 
 class _Lifter:
-    """Appends fillers over one connection, a few in flight."""
+    """Appends fillers over a single connection, a few in flight."""
 
     def __init__(self, channel: Channel, assignment: PartitionAssignment, tail: Tail) -> None:
         self._channel = channel
@@ -114,7 +114,7 @@ class _Lifter:
         self._writer.adopt(tail.producer, generation=0, clean=True)
         self._sent = tail.end
         self._unanswered: deque[int] = deque()  # base offsets
-        self._most = 1  # until one is accepted: a new log accepts any sequence, so a second could take a refused first's offset
+        self._most = 1  # until a filler is accepted: a new log accepts any sequence, so a second could replace a refused first
         _, highest = channel.connection.versions[produce.API_KEY]
         by_id = any(tail.topic_id) and highest >= produce.BY_ID
         self._version = produce.BY_ID if by_id else produce.BY_NAME

@@ -1,4 +1,4 @@
-"""The client's state of a fetch session with one source broker (KIP-227), so that idle partitions cost nothing. No I/O.
+"""The client's state of a fetch session with a source broker (KIP-227), so that idle partitions cost nothing. No I/O.
 
 A session begins with a full request that names every partition. Later requests are incremental: they name partitions with a
 new position, new partitions, and partitions to forget; the broker reads all others at their last position. Its responses leave
@@ -6,7 +6,7 @@ out partitions without changes, and it serves those first that have waited longe
 
 ``entries`` is the client's copy of what the broker reads. A response for a partition is used only if the partition still wants
 what was requested (``Reading.current``). A broker can drop the session (restart, cache full, request lost) or create none: then
-the next request is a full one, built from ``entries``.
+the next request is full again, built from ``entries``.
 
 Java's counterpart is ``org.apache.kafka.clients.FetchSessionHandler``.
 """
@@ -67,7 +67,7 @@ class Asked(NamedTuple):
 
 
 class ReadSession:
-    """The session of one connection."""
+    """The session of a connection."""
 
     __slots__ = ("_changes", "_epoch", "_forgotten", "_id", "_named", "_places", "_unheard", "entries")
 
@@ -77,7 +77,7 @@ class ReadSession:
         self._unheard: dict[Place, None] = {}  # named by requests since the last response with content
         self._forgotten: dict[Place, Reading] = {}
         self._id = self._epoch = 0
-        self._named: set[Place] = set()  # topics without an id: with one of them, all topics are requested by name
+        self._named: set[Place] = set()  # topics without an id: if there is any, all topics are requested by name
         self._places: dict[Place, Place] = {}  # by topic name, as requested
 
     def want(self, place: Place, reading: Reading, *, by_id: bool = True) -> None:
@@ -138,7 +138,7 @@ class ReadSession:
         return reading.topic_name
 
     def answered(self, session: int, *, told: bool = True) -> None:
-        """Continue in the session that the response names; 0: there is none, so the next request is a full one.
+        """Continue in the session that the response names; 0: there is none, so the next request is full.
 
         ``told``: False for the empty response to a throttled client (KIP-219), which the broker gives without reading.
         """
@@ -149,7 +149,7 @@ class ReadSession:
         self._epoch = 0 if session == 0 else self._epoch % LAST_EPOCH + 1
 
     def restart(self) -> None:
-        """Make the next request a full one, which also closes the old session; the entries stay."""
+        """Make the next request full, which also closes the old session; the entries stay."""
         self._epoch = 0
 
     def forget_all(self) -> None:

@@ -9,7 +9,7 @@ The setup contains the worker's key. It is text inside the pickled function, whi
 columns, tags and descriptions, which Spark does print, contain only ids.
 
 When a Python worker process crashes, Spark runs its task again immediately (``spark.task.maxFailures``) with the same setup.
-The new process reads the same assignments, waits until the crashed one's leases expire, and resumes at the mirrors' log ends.
+The new process reads the same assignments, waits until the crashed process's leases expire, and resumes at the mirrors' ends.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def submit_worker(setup: WorkerSetup, *, spark_url: str, run: RunWorker | None =
 
 
 def interrupt_worker(worker_id: str, *, spark_url: str) -> bool:
-    """Interrupt a worker's Spark job that this process submitted; return whether there was one. Its task ends in seconds."""
+    """Interrupt a worker's Spark job that this process submitted; return whether it was found. Its task ends in seconds."""
     spark = session(spark_url)
     with spark_answers(f"interrupt copy worker {worker_id}"):
         return bool(spark.interruptTag(_tag(worker_id)))
@@ -86,7 +86,7 @@ def slots_in(plan: str) -> int:
 def run_in_executor(
     batches: Iterable[pyarrow.RecordBatch], *, text: str, run: RunWorker | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Run a copy worker in this executor, then yield one row."""
+    """Run a copy worker in this executor, then yield a row."""
     import pyarrow  # noqa: PLC0415 - the driver does not need it
 
     setup = read_setup(text)

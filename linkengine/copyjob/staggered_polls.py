@@ -34,7 +34,7 @@ POLLS = 4  # requests in flight, including that of the session
 MOST_PARTITIONS = 64  # of a broker; each poll names all of them
 POLL_BYTES = 128 << 10  # of a response: the records of some round trips at rates where polls are staggered
 QUIET_BYTES = 64 << 10  # a larger session response means a backlog, or a rate at which overlaps cost too much
-MEMORY, SMALLEST = 2 << 20, 128 << 10  # for the responses of one broker, and of the smallest buffer
+MEMORY, SMALLEST = 2 << 20, 128 << 10  # for the responses of a broker, and of the smallest buffer
 ACTIVE_S = 10.0  # after this time without records the session is enough
 CLOSE_S = 60.0  # after this time without records the connections are closed
 
@@ -42,7 +42,7 @@ Subject = dict[Place, tuple[Reading, Origin]]  # what a request names, by place
 
 
 class StaggeredPolls:
-    """The extra polls of one distant source broker."""
+    """The extra polls of a distant source broker."""
 
     def __init__(
         self, services: Services, cluster: Cluster, broker: int, *, intake: Intake, moved: Callable[[MirrorPartition], None]
@@ -82,7 +82,7 @@ class StaggeredPolls:
         return self._ready_at if self._wanted(now) and self._free() is not None else None
 
     def pump(self, now: float, entries: Mapping[Place, Reading]) -> None:
-        """Send a poll for the partitions of the session, if one is due."""
+        """Send a poll for the partitions of the session, if it is due."""
         if not self._wanted(now):
             return
         if len(self._connections) < POLLS - 1 and now >= self._open_at:
@@ -165,7 +165,7 @@ class StaggeredPolls:
         self.close()
 
     def lost(self, connection: ExtraConnection[Subject], unanswered: Sequence[Subject]) -> None:
-        """Remove a lost connection; another one may be opened after a second."""
+        """Remove a lost connection; another may be opened after a second."""
         if connection in self._connections:
             self._connections.remove(connection)
             connection.close()

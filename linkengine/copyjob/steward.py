@@ -1,4 +1,4 @@
-"""The coordination thread of a copy worker: the only one that uses Redis, so that a slow Redis never blocks the copy loop.
+"""The coordination thread of a copy worker: the only thread that uses Redis, so that a slow Redis never blocks the copy loop.
 
 It reads assignments, publishes heartbeats and progress, acquires the leases that the loop requests, renews those that are held,
 releases those that are no longer needed, and posts the results to the loop as events::
@@ -36,7 +36,7 @@ ACQUIRE_EACH_S = 0.0002  # added per partition, so that thousands of them do not
 IDLE_S = 0.05  # the longest wait for requests of the loop
 STUCK_S = 10.0  # since the loop's last heartbeat, which a busy loop also sends every second
 OUTAGE_PAUSE_S = 0.25  # between attempts while Redis refuses connections immediately
-OUTAGE_NEWS_S = 5.0  # an outage that follows the previous one so soon is not logged again
+OUTAGE_NEWS_S = 5.0  # an outage that follows the previous outage so soon is not logged again
 FAREWELL_S = 5.0  # for the last reports and releases when the worker ends
 
 
@@ -105,11 +105,11 @@ class Steward:
         self._requests.put(lambda: self._release(grant, seen, clean=clean))
 
     def abandon(self, grant: Grant) -> None:
-        """Let a lease expire instead of releasing it, because a request to the mirror may still be in flight."""
+        """Stop renewing a lease without releasing it, because a request to the mirror may still be in flight."""
         self._requests.put(lambda: self._forget(grant))
 
     def raise_generation(self, key: str, at_least: int) -> None:
-        """Raise the generation counter to the one in use, after Redis lost the lease's state."""
+        """Raise the generation counter to the generation in use, after Redis lost the lease's state."""
         self._requests.put(lambda: self._raise(key, at_least))
 
     def spend(self, link_id: str, size: int, *, bytes_per_s: int, otherwise_s: float) -> None:

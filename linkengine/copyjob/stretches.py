@@ -1,4 +1,4 @@
-"""Turns one partition's part of a Fetch response into steps to write (appends and gap fills), or into an error.
+"""Turns a partition's part of a Fetch response into steps to write (appends and gap fills), or into an error.
 
 ``Intake.take`` plans a response to a request at the partition's position. ``Intake.join`` plans a response that starts at or
 before it: several requests for a partition are in flight if its source is distant (``read_ahead``, ``staggered_polls``).
@@ -170,7 +170,7 @@ def records_beyond(answer: FetchedPartition, position: int) -> memoryview | None
 
 
 def _check_whole(partition: MirrorPartition, answer: FetchedPartition, steps: list[Step]) -> None:
-    """Raise CorruptBatchError if there are bytes but no complete batch: a broker sends at least the first one whole (KIP-74).
+    """Raise CorruptBatchError if there are bytes but no complete batch: a broker sends at least the first batch whole (KIP-74).
 
     A damaged batch length has this effect. Without the error it would be fetched again and again, unnoticed.
     """

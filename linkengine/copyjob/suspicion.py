@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Suspicion:
-    """Confirms a key after ``observations`` over at least ``seconds`` without a contradicting one in between."""
+    """Confirms a key after ``observations`` over at least ``seconds`` without a contradiction in between."""
 
     __slots__ = ("_observations", "_seconds", "_seen")
 

@@ -70,7 +70,7 @@ class TailQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """Log end and producer state of a mirror partition; two readings agree unless one was enough."""
+    """Log end and producer state of a mirror partition; two readings agree unless a single one was enough."""
 
     leader: Leader
     topic_id: bytes
@@ -228,7 +228,7 @@ def _foreign_write_in(cluster: Cluster, query: TailQuery, tail: Tail, offsets: t
 def _with_stretches(
     cluster: Cluster, broker: int, queries: Sequence[TailQuery], results: Mapping[str, Tail | LinkEngineError]
 ) -> dict[str, Tail | LinkEngineError]:
-    """Return replacements for tails that need their last records read or may not be replicated yet; over one connection."""
+    """Return replacements for tails that need their last records read or may not be replicated yet. Uses one connection."""
     tails = [(query, tail) for query in queries if isinstance(tail := results[query.assignment.key], Tail)]
     tails = [(query, tail) for query, tail in tails if _needs_tail_check(query, tail) or _has_unacknowledged(query, tail)]
     if not tails:

@@ -34,7 +34,7 @@ from linkengine.kafka.transactions import EmptyTransactions, TransactionalProduc
 
 
 class TransactionFiller:
-    """The fills of all partitions that one destination broker leads; each runs in a background thread."""
+    """The fills of all partitions that a destination broker leads; each runs in a background thread."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ def _write_marker(
     assignment: PartitionAssignment,
     tail: Tail,
 ) -> int:
-    """Write one marker and return the log end behind it."""
+    """Write a marker and return the log end behind it."""
     place = assignment.mirror_topic, assignment.partition
     transactions.mark(producer, topic=place[0], partition=place[1], commit=False)
     error, end = log_ends(cluster, tail.leader.broker, {place: tail.leader.epoch})[place]

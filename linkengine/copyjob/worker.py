@@ -1,7 +1,7 @@
 """The copy worker: one epoll loop that copies partitions of any number of links until its assignments end.
 
 Assignments change while it runs: links and partitions are added and removed, and settings of links change. Each link has its
-own connections, threads, buffers and limits (``linkcopy``). An unexpected exception in the copy of one link closes that link
+own connections, threads, buffers and limits (``linkcopy``). An unexpected exception in the copy of a link closes that link
 and restarts it after a backoff; the other links continue.
 
 The loop blocks on nothing but epoll: name resolution, handshakes, tokens and metadata requests run in background threads, and
@@ -264,7 +264,7 @@ class CopyWorker:
             self._guarded(link_id, partial(link.paused, pause_s))
 
     def _each(self, events: Mapping[str, T], handle: Callable[[LinkCopy, T], None]) -> None:
-        """Call ``handle`` with each link that has one of these partitions (by key) and its event, guarded per link."""
+        """Call ``handle`` with each link that has any of these partitions (by key) and its event, guarded per link."""
         for link_id, link in list(self._links.items()):
             for key in link.keys & events.keys():
                 if self._links.get(link_id) is link:  # else an earlier event has made the link fail

@@ -19,8 +19,8 @@ How owners use that:
 
 * Epochs have 16 bits, so an owner raises the epoch only if the hand-over was *not* clean, with its first marker. While it
   writes only data, the old epoch and the next sequence protect the mirror.
-* The coordinator epoch is twice the owner's lease generation. If the leader has a higher one, a newer owner has written.
-  An odd one is the fence of a stop (``domain/leases``): no owner writes this mirror again.
+* The coordinator epoch is twice the owner's lease generation. If the leader has a higher number, a newer owner has written.
+  An odd number is the fence of a stop (``domain/leases``): no owner writes this mirror again.
 * Where a transaction coordinator writes the markers (``bind``), its producer id and epoch are used, and it does the fencing.
 """
 
@@ -32,7 +32,7 @@ from linkengine.domain.leases import FIRST_GENERATION, coordinator_epoch_for, ge
 from linkengine.kafka.producers import ProducerState
 
 LAST_EPOCH = (1 << 15) - 1
-# Epochs that a fence skips for an owner that raises its epoch at the same time: one per lost marker, so three in a minute.
+# Epochs that a fence skips for an owner that raises its epoch at the same time: an epoch per lost marker, so three in a minute.
 ABOVE_OWNERS = 8
 
 
@@ -72,7 +72,7 @@ class FencedError(LinkEngineError):
 
 
 class Writer:
-    """Producer state of one mirror partition while this process holds its lease."""
+    """Producer state of a mirror partition while this process holds its lease."""
 
     __slots__ = (
         "_bound_epoch",
@@ -119,7 +119,7 @@ class Writer:
     def adopt(self, state: ProducerState, *, generation: int, clean: bool, empty: bool = False) -> None:
         """Start a hold with the leader's state of the producer; ``empty``: the log has no records.
 
-        If the leader has this generation or a later one, or data before the first generation, Redis has lost the lease's
+        If the leader has this generation or a later generation, or data before the first generation, Redis has lost the lease's
         state: the previous owner is unknown, so the hold counts as unclean. (So does the first hold of a mirror whose head was
         seeded, which costs one epoch; its log is empty.) Raises FencedError if the mirror was stopped.
         """
