@@ -29,9 +29,9 @@ OF_2_3, OF_2_6, OF_3_0 = 11, 11, BY_NAME  # the highest version of Fetch
 @pytest.fixture(params=[(OF_2_3, KafkaCode.UNSUPPORTED_VERSION), (OF_2_6, 0), (OF_3_0, 0)], ids=["2.3", "2.6", "3.0"])
 def old(request: pytest.FixtureRequest) -> Iterator[ScriptedBroker]:
     fetch, refuses = request.param
-    one = ScriptedBroker(fetch=fetch, refuses=refuses)
-    yield one
-    one.close()
+    broker = ScriptedBroker(fetch=fetch, refuses=refuses)
+    yield broker
+    broker.close()
 
 
 def test_a_broker_that_is_too_old_is_left_with_words_that_say_so(services: Services, old: ScriptedBroker) -> None:
@@ -40,9 +40,9 @@ def test_a_broker_that_is_too_old_is_left_with_words_that_say_so(services: Servi
     events: Any = dict.fromkeys(("planned", "refused", "emptied"), pytest.fail)
     cluster: Any = SimpleNamespace(open=old.connected)
     heard = IntakeEvents(**events, lost=lambda _, error: lost.append(error))
-    source, one = SourceBroker(services, cluster, 0, events=heard), partition()
-    one.stage, one.position, one.origin = Stage.COPYING, 0, Origin(Leader(broker=0, epoch=1), bytes(range(16)))
-    source.adopt(one)
+    source, mirror = SourceBroker(services, cluster, 0, events=heard), partition()
+    mirror.stage, mirror.position, mirror.origin = Stage.COPYING, 0, Origin(Leader(broker=0, epoch=1), bytes(range(16)))
+    source.adopt(mirror)
 
     def turn() -> bool:
         services.poller.wait(0.02)
@@ -74,7 +74,7 @@ def test_a_source_that_is_too_old_breaks_the_link_until_it_is_upgraded(
     monkeypatch.setattr(connection, "_api_versions", spoken)
     with Copier(plan) as copier:
         broken = (PartitionPhase.LINK_BROKEN, ErrorCode.MISCONFIGURATION_ERROR)
-        copier.wait_until(lambda one: (one.phase, one.error_code) == broken and "3.1" in one.error_message)
+        copier.wait_until(lambda progress: (progress.phase, progress.error_code) == broken and "3.1" in progress.error_message)
         old[0] = False
         copier.wait_for_ends({0: 1})
-        copier.wait_until(lambda one: (one.phase, one.error_code) == (PartitionPhase.COPYING, ""))
+        copier.wait_until(lambda progress: (progress.phase, progress.error_code) == (PartitionPhase.COPYING, ""))

@@ -40,16 +40,16 @@ def old_log() -> tuple[bytes, dict[int, Rec]]:
 
     for magic in (0, 1):
         for spread in (1, 3):
-            for at, one in records(spread).items():
-                data += message(at, magic, one)
-                shown[at] = one if magic else Rec(-1, one.key, one.value)
+            for at, record in records(spread).items():
+                data += message(at, magic, record)
+                shown[at] = record if magic else Rec(-1, record.key, record.value)
             for codec in (GZIP, SNAPPY, LZ4):
                 inner = records(spread)
                 data += wrapper(magic, codec, inner)
-                shown |= {at: one if magic else Rec(-1, one.key, one.value) for at, one in inner.items()}
+                shown |= {at: record if magic else Rec(-1, record.key, record.value) for at, record in inner.items()}
     inner = records(1)
     data += wrapper(1, GZIP, inner, bits=LOG_APPEND_TIME, timestamp=OLD_MS + 99)
-    shown |= {at: Rec(OLD_MS + 99, one.key, one.value) for at, one in inner.items()}
+    shown |= {at: Rec(OLD_MS + 99, record.key, record.value) for at, record in inner.items()}
     return data, shown
 
 

@@ -40,7 +40,7 @@ def test_a_topic_is_another_one_only_where_all_brokers_say_so(
         topics={name: view},
         complete=complete,
         given_up=set(),
-        topic_ids={name: frozenset(text_of(one) for one in known)},
+        topic_ids={name: frozenset(text_of(topic_id) for topic_id in known)},
         strangers=strangers,
     )
     cluster: Any = SimpleNamespace(survey=lambda _: survey)

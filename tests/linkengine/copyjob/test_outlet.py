@@ -77,29 +77,29 @@ class Broker:
 
     def close(self) -> None:
         """Close all sockets."""
-        for one in (self._server, *self._theirs):
-            one.close()
+        for each in (self._server, *self._theirs):
+            each.close()
 
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    one = Broker()
-    yield one
-    one.close()
+    scripted = Broker()
+    yield scripted
+    scripted.close()
 
 
 def writable(*, batches: int) -> MirrorPartition:
     """A partition of an empty mirror with so many batches to write."""
-    one = partition()
-    one.granted(Grant(key=one.key, generation=9, clean=True, valid_until=1_000.0))
+    mirror = partition()
+    mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
     seen = ProducerState(epoch=3, last_sequence=-1, coordinator_epoch=8)
     leader = Leader(broker=0, epoch=1)
     tail = Tail(leader=leader, topic_id=TOPIC_ID, start=0, end=0, producer=seen, producer_id=1 << 62)
-    one.resumed(tail, now_ms=0)
+    mirror.resumed(tail, now_ms=0)
     batch = dense_filler(EACH, 0)
     starts = range(0, batches * EACH, EACH)
-    one.planned([Append(at, EACH, memoryview(bytearray(batch)), records=EACH, max_timestamp=0) for at in starts], Buffer())
-    return one
+    mirror.planned([Append(at, EACH, memoryview(bytearray(batch)), records=EACH, max_timestamp=0) for at in starts], Buffer())
+    return mirror
 
 
 def test_a_full_pipeline_is_woken_by_a_burst_of_answers_and_fewer_are_seen_at_the_next_tick(
@@ -112,9 +112,9 @@ def test_a_full_pipeline_is_woken_by_a_burst_of_answers_and_fewer_are_seen_at_th
 
     events = OutletEvents(may_write=bool, arm=ignore, advanced=ignore, interrupted=refuse, failed=refuse, lost=refuse)
     outlet = MirrorBroker(services, cast(Cluster, broker), 0, events=events)
-    one = writable(batches=20)
-    outlet.adopt(one)
-    outlet.wake(one)
+    mirror = writable(batches=20)
+    outlet.adopt(mirror)
+    outlet.wake(mirror)
 
     def turn() -> bool:
         services.poller.wait(0.02)
@@ -124,19 +124,19 @@ def test_a_full_pipeline_is_woken_by_a_burst_of_answers_and_fewer_are_seen_at_th
     def turned_until(look: Callable[[], bool]) -> None:
         wait_for(lambda: turn() and look())
 
-    turned_until(lambda: len(one.unanswered) == 1)  # the first one goes alone
+    turned_until(lambda: len(mirror.unanswered) == 1)  # the first one goes alone
     broker.take_requests(1)
     broker.answer(1)
-    turned_until(lambda: len(one.unanswered) == 5)
+    turned_until(lambda: len(mirror.unanswered) == 5)
     broker.take_requests(5)
 
     broker.answer(2, 3)
-    assert all(turn() and one.account.mirror_end == EACH for _ in range(10))  # nobody is woken
-    wait_for(lambda: outlet.check(services.clock.monotonic()) or one.account.mirror_end == 3 * EACH)
+    assert all(turn() and mirror.account.mirror_end == EACH for _ in range(10))  # nobody is woken
+    wait_for(lambda: outlet.check(services.clock.monotonic()) or mirror.account.mirror_end == 3 * EACH)
 
     broker.answer(4)
-    turned_until(lambda: len(one.unanswered) == 5)
-    assert one.account.mirror_end == 4 * EACH
+    turned_until(lambda: len(mirror.unanswered) == 5)
+    assert mirror.account.mirror_end == 4 * EACH
     outlet.close()
 
 
@@ -151,9 +151,9 @@ class Desk:
         events = OutletEvents(may_write=lambda _: self.allowed, **(told | heard))
         self.outlet = MirrorBroker(services, cast(Cluster, broker), 0, events=events)
 
-    def write(self, one: MirrorPartition) -> None:
-        self.outlet.adopt(one)
-        self.outlet.wake(one)
+    def write(self, mirror: MirrorPartition) -> None:
+        self.outlet.adopt(mirror)
+        self.outlet.wake(mirror)
 
     def turn(self) -> bool:
         self.services.poller.wait(0.02)
@@ -171,18 +171,18 @@ def _raise(_: object, error: LinkEngineError) -> None:
 
 def test_who_may_write_again_goes_on_without_being_woken(broker: Broker, services: Services) -> None:
     """A lease that is renewed after its deadline for once: nobody was dispossessed, and so nobody is resumed."""
-    desk, one = Desk(broker, services), writable(batches=20)
-    desk.write(one)
-    desk.until(lambda: len(one.unanswered) == 1)  # the first one goes alone
+    desk, mirror = Desk(broker, services), writable(batches=20)
+    desk.write(mirror)
+    desk.until(lambda: len(mirror.unanswered) == 1)  # the first one goes alone
     desk.allowed = False
     broker.take_requests(1)
     broker.answer(1)
-    desk.until(lambda: one.account.mirror_end == EACH)
-    assert all(desk.turn() and not one.unanswered for _ in range(5))
+    desk.until(lambda: mirror.account.mirror_end == EACH)
+    assert all(desk.turn() and not mirror.unanswered for _ in range(5))
 
     desk.allowed = True
 
-    desk.until(lambda: len(one.unanswered) == 5)
+    desk.until(lambda: len(mirror.unanswered) == 5)
     desk.outlet.close()
 
 
@@ -196,11 +196,11 @@ def test_a_buffer_is_kept_while_slices_of_it_wait_for_the_socket_although_its_pa
         desk.outlet.let_go(which.interrupt(retry_at=0.0))
 
     desk, now_ms = Desk(broker, services, interrupted=interrupted), services.clock.now_ms()
-    one = partition()
-    one.granted(Grant(key=one.key, generation=9, clean=False, valid_until=services.clock.monotonic() - 0.5))
+    mirror = partition()
+    mirror.granted(Grant(key=mirror.key, generation=9, clean=False, valid_until=services.clock.monotonic() - 0.5))
     seen = ProducerState(epoch=3, last_sequence=-1, coordinator_epoch=8)
     tail = Tail(leader=Leader(broker=0, epoch=1), topic_id=TOPIC_ID, start=0, end=0, producer=seen, producer_id=1 << 62)
-    one.resumed(tail, now_ms=0)
+    mirror.resumed(tail, now_ms=0)
     times = [now_ms] * 4 + [now_ms - 2 * REMEMBERED_MS]  # the last one has to wait for the former owner, who has had its time
     batches = [bytes(encode_records([Record(at, ms, None, bytes(4_000_000), [])], codec=0)) for at, ms in enumerate(times)]
     buffer = services.pool.take(sum(map(len, batches)))
@@ -209,13 +209,13 @@ def test_a_buffer_is_kept_while_slices_of_it_wait_for_the_socket_although_its_pa
     view[:] = b"".join(batches)
     places = zip(times, starts, batches, strict=False)
     steps = [Append(n, 1, view[at : at + len(batch)], 1, ms) for n, (ms, at, batch) in enumerate(places)]
-    one.planned(steps, buffer)
-    desk.write(one)
-    desk.until(lambda: len(one.unanswered) == 1)  # the first one goes alone
+    mirror.planned(steps, buffer)
+    desk.write(mirror)
+    desk.until(lambda: len(mirror.unanswered) == 1)  # the first one goes alone
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(broker.take_requests, 1)
         desk.until(taken.done)
-    desk.until(lambda: one.may_fill(services.clock.monotonic()))
+    desk.until(lambda: mirror.may_fill(services.clock.monotonic()))
     broker.answer(1)
 
     desk.until(lambda: bool(looked))  # the broker reads nothing now: the rest waits in our queue
@@ -228,20 +228,20 @@ def test_a_buffer_is_kept_while_slices_of_it_wait_for_the_socket_although_its_pa
 def test_a_large_request_goes_over_a_narrow_way_for_longer_than_an_answer_may_take(broker: Broker, services: Services) -> None:
     """Given up, it would be sent again from its first byte on, and never come over."""
     tuning = replace(services.tuning, request_timeout_ms=1_000)
-    desk, one = Desk(broker, replace(services, tuning=tuning)), writable(batches=1)
-    one.chunks.clear()
+    desk, mirror = Desk(broker, replace(services, tuning=tuning)), writable(batches=1)
+    mirror.chunks.clear()
     batch = encode_records([Record(0, 0, None, bytes(20 << 20), [])], codec=0)
-    one.planned([Append(0, 1, memoryview(batch), 1, 0)], Buffer())
-    desk.write(one)
-    desk.until(lambda: bool(one.unanswered))
+    mirror.planned([Append(0, 1, memoryview(batch), 1, 0)], Buffer())
+    desk.write(mirror)
+    desk.until(lambda: bool(mirror.unanswered))
 
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(broker.take_requests, 1, piece_s=0.01)
         desk.until(taken.done)
     broker.answer(1)
 
-    desk.until(lambda: one.account.mirror_end == 1)
-    assert one.mirror_trouble is None
+    desk.until(lambda: mirror.account.mirror_end == 1)
+    assert mirror.mirror_trouble is None
     desk.outlet.close()
 
 
@@ -249,8 +249,8 @@ def test_a_broker_that_takes_nothing_is_given_up(broker: Broker, services: Servi
     lost: list[LinkEngineError] = []
     tuning = replace(services.tuning, request_timeout_ms=1_000)
     desk = Desk(broker, replace(services, tuning=tuning), lost=lambda _, error: lost.append(error))
-    one = writable(batches=1)
-    desk.write(one)
+    mirror = writable(batches=1)
+    desk.write(mirror)
 
     desk.until(lambda: bool(lost))
 
@@ -260,18 +260,18 @@ def test_a_broker_that_takes_nothing_is_given_up(broker: Broker, services: Servi
 
 def test_after_the_answer_of_an_earlier_batch_the_end_is_proven(broker: Broker, services: Services) -> None:
     looked: list[LinkEngineError] = []
-    desk, one = Desk(broker, services, interrupted=lambda _, error: looked.append(error)), writable(batches=2)
-    desk.write(one)
-    desk.until(lambda: len(one.unanswered) == 1)
+    desk, mirror = Desk(broker, services, interrupted=lambda _, error: looked.append(error)), writable(batches=2)
+    desk.write(mirror)
+    desk.until(lambda: len(mirror.unanswered) == 1)
     broker.take_requests(1)
     broker.answer(1)
-    desk.until(lambda: one.account.mirror_end == EACH)
-    desk.until(lambda: len(one.unanswered) == 1)
+    desk.until(lambda: mirror.account.mirror_end == EACH)
+    desk.until(lambda: len(mirror.unanswered) == 1)
     broker.take_requests(1)
 
     broker.answer(2, moved=-1)
     desk.until(lambda: bool(looked))
 
-    one.interrupt(retry_at=0.0)
-    assert tail_query(one).doubt == Doubt(offset=EACH - 1, sequence=None, producer_id=1 << 62)
+    mirror.interrupt(retry_at=0.0)
+    assert tail_query(mirror).doubt == Doubt(offset=EACH - 1, sequence=None, producer_id=1 << 62)
     desk.outlet.close()

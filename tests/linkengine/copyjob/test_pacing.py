@@ -22,56 +22,56 @@ def pace(*, limit: int = 0, ask: object = None) -> Pace:
 
 
 def test_a_single_partition_never_waits() -> None:
-    one = pace()
-    one.asked(100.0, partitions=1)
-    one.answered(100.001, took_s=0.001, size=300)
+    rhythm = pace()
+    rhythm.asked(100.0, partitions=1)
+    rhythm.answered(100.001, took_s=0.001, size=300)
 
-    assert one.ready_at <= 100.001
+    assert rhythm.ready_at <= 100.001
 
 
 @pytest.mark.parametrize(("partitions", "wait_s"), [(10, 0.001), (1_000, GATHER_MOST_S)])
 def test_many_partitions_are_gathered_for_some_milliseconds(partitions: int, wait_s: float) -> None:
-    one = pace()
-    one.asked(100.0, partitions=partitions)
-    one.answered(100.0005, took_s=0.0005, size=300)
+    rhythm = pace()
+    rhythm.asked(100.0, partitions=partitions)
+    rhythm.answered(100.0005, took_s=0.0005, size=300)
 
-    assert one.ready_at == pytest.approx(100.0 + wait_s)
+    assert rhythm.ready_at == pytest.approx(100.0 + wait_s)
 
 
 def test_a_backlog_is_not_kept_waiting() -> None:
-    one = pace()
-    one.asked(100.0, partitions=1_000)
-    one.answered(100.001, took_s=0.001, size=FIRST_BYTES)
+    rhythm = pace()
+    rhythm.asked(100.0, partitions=1_000)
+    rhythm.answered(100.001, took_s=0.001, size=FIRST_BYTES)
 
-    assert one.ready_at <= 100.001
+    assert rhythm.ready_at <= 100.001
 
 
 def test_a_throttled_client_waits_as_long_as_the_broker_says() -> None:
-    one = pace()
-    one.asked(100.0, partitions=1)
-    assert one.throttle.heard(100.0, 700)
-    one.answered(100.0, took_s=0.0, size=30)
+    rhythm = pace()
+    rhythm.asked(100.0, partitions=1)
+    assert rhythm.throttle.heard(100.0, 700)
+    rhythm.answered(100.0, took_s=0.0, size=30)
 
-    assert one.ready_at == pytest.approx(100.7)
+    assert rhythm.ready_at == pytest.approx(100.7)
 
 
 def test_after_an_answer_that_did_not_come_whole_less_is_asked_for() -> None:
-    one = pace()
+    rhythm = pace()
     for _ in range(3):
-        one.answered(0.0, took_s=0.1, size=one.max_bytes)
-    assert one.max_bytes == 8 * FIRST_BYTES
+        rhythm.answered(0.0, took_s=0.1, size=rhythm.max_bytes)
+    assert rhythm.max_bytes == 8 * FIRST_BYTES
 
-    one.lost()
+    rhythm.lost()
 
-    assert one.max_bytes == FIRST_BYTES
+    assert rhythm.max_bytes == FIRST_BYTES
 
 
 def test_answers_grow_while_they_are_full_and_slow_and_shrink_again() -> None:
-    one = pace()
+    rhythm = pace()
     sizes = []
     for took_s in (0.1, 0.1, 0.1, 0.1, 0.001, 0.001, 0.001, 0.001):
-        one.answered(0.0, took_s=took_s, size=one.max_bytes)
-        sizes.append(one.max_bytes >> 20)
+        rhythm.answered(0.0, took_s=took_s, size=rhythm.max_bytes)
+        sizes.append(rhythm.max_bytes >> 20)
 
     assert sizes == [4, 8, 16, 16, 8, 4, 2, 2]
 
@@ -79,15 +79,15 @@ def test_answers_grow_while_they_are_full_and_slow_and_shrink_again() -> None:
 def test_a_limit_makes_answers_small_and_lets_each_wait_for_the_shared_budget() -> None:
     asked: list[int] = []
     bandwidth = Bandwidth(1_000_000, ask=asked.append)
-    one = Pace(TUNING, bandwidth)
+    rhythm = Pace(TUNING, bandwidth)
 
-    one.answered(100.0, took_s=0.0, size=250_000)
-    waiting = one.ready_at
+    rhythm.answered(100.0, took_s=0.0, size=250_000)
+    waiting = rhythm.ready_at
     bandwidth.granted(0.25, 100.01)
 
-    assert one.max_bytes == 250_000
+    assert rhythm.max_bytes == 250_000
     assert (asked, waiting) == ([250_000], float("inf"))
-    assert one.ready_at == pytest.approx(100.26)
+    assert rhythm.ready_at == pytest.approx(100.26)
 
 
 def test_a_limit_without_a_shared_budget_is_kept_alone() -> None:
@@ -120,22 +120,22 @@ def test_a_single_request_at_a_time_waits_for_its_answer_only() -> None:
 
 
 def test_the_first_answer_of_a_distant_broker_is_small() -> None:
-    one = pace()
+    rhythm = pace()
 
-    one.opened(round_trip_s=0.08)
-    far = one.max_bytes
-    one.opened(round_trip_s=0.001)
+    rhythm.opened(round_trip_s=0.08)
+    far = rhythm.max_bytes
+    rhythm.opened(round_trip_s=0.001)
 
-    assert (far, one.max_bytes) == (FIRST_FAR_BYTES, FIRST_BYTES)
+    assert (far, rhythm.max_bytes) == (FIRST_FAR_BYTES, FIRST_BYTES)
 
 
 def test_answers_do_not_grow_where_they_take_long_to_come_over_and_shrink_where_they_take_too_long() -> None:
-    one = pace()
-    one.opened(round_trip_s=0.08)
+    rhythm = pace()
+    rhythm.opened(round_trip_s=0.08)
     sizes = []
     for came_s in (0.1, 0.2, 0.4, 0.9, 0.9, 0.9):
-        one.answered(0.0, took_s=0.08, came_s=came_s, size=one.max_bytes)
-        sizes.append(one.max_bytes >> 10)
+        rhythm.answered(0.0, took_s=0.08, came_s=came_s, size=rhythm.max_bytes)
+        sizes.append(rhythm.max_bytes >> 10)
 
     assert sizes == [512, 1024, 1024, 512, 256, 256]
 

@@ -19,79 +19,79 @@ from tests.linkengine.copyjob.partitions import BOUND, SEEN, UNTIL, owned, parti
 NOW_MS = 1_700_000_000_000
 
 
-def assert_goes_alone(one: MirrorPartition, first: Append, second: Append) -> None:
+def assert_goes_alone(mirror: MirrorPartition, first: Append, second: Append) -> None:
     """Send the first append, and see that the second one waits for its answer."""
-    one.send_append(first)
-    assert one.next_step() is None
-    one.acknowledged(first)
-    assert one.next_step() is second
+    mirror.send_append(first)
+    assert mirror.next_step() is None
+    mirror.acknowledged(first)
+    assert mirror.next_step() is second
 
 
 def now_ms() -> int:
     return NOW_MS
 
 
-def settled(one: MirrorPartition) -> bool:
-    assert one.grant is not None
-    return is_settled(one, one.grant)
+def settled(mirror: MirrorPartition) -> bool:
+    assert mirror.grant is not None
+    return is_settled(mirror, mirror.grant)
 
 
-def mark(one: MirrorPartition, offset: int) -> None:
+def mark(mirror: MirrorPartition, offset: int) -> None:
     """A marker is sent and verified."""
     step = Fill(offset, offset + 1, GapReason.ABORTED)
-    one.planned([step], Buffer())
-    one.send_fill(step, most=100)
-    one.filled(now_ms=0)
+    mirror.planned([step], Buffer())
+    mirror.send_fill(step, most=100)
+    mirror.filled(now_ms=0)
 
 
 def test_nothing_follows_the_first_append_of_an_attempt_before_its_answer() -> None:
-    one = owned(generation=9, clean=True)
-    first, second, third = planned(one, 10, 12, 14)
+    mirror = owned(generation=9, clean=True)
+    first, second, third = planned(mirror, 10, 12, 14)
 
-    assert_goes_alone(one, first, second)
-    one.send_append(second)
-    assert one.next_step() is third
+    assert_goes_alone(mirror, first, second)
+    mirror.send_append(second)
+    assert mirror.next_step() is third
 
 
 def test_nor_the_first_one_after_a_pause_in_which_the_leader_may_have_forgotten_us() -> None:
-    one = owned(generation=9, clean=True)
-    one.acknowledged(sent(one))
-    first, second = planned(one, 12, 14)
+    mirror = owned(generation=9, clean=True)
+    mirror.acknowledged(sent(mirror))
+    first, second = planned(mirror, 12, 14)
 
-    assert_goes_alone(one, first, second)
+    assert_goes_alone(mirror, first, second)
 
 
 def test_the_next_attempt_begins_alone_again() -> None:
-    one = owned(generation=9, clean=True)
-    first, second, _ = planned(one, 10, 12, 14)
-    one.send_append(first)
-    one.acknowledged(first)
-    one.send_append(second)
+    mirror = owned(generation=9, clean=True)
+    first, second, _ = planned(mirror, 10, 12, 14)
+    mirror.send_append(first)
+    mirror.acknowledged(first)
+    mirror.send_append(second)
 
-    one.interrupt(retry_at=0.0)
-    one.resumed(tail(end=12), now_ms=0)
-    again, _ = planned(one, 12, 14)
-    one.send_append(again)
+    mirror.interrupt(retry_at=0.0)
+    mirror.resumed(tail(end=12), now_ms=0)
+    again, _ = planned(mirror, 12, 14)
+    mirror.send_append(again)
 
-    assert one.next_step() is None
+    assert mirror.next_step() is None
 
 
 @pytest.mark.parametrize(
     ("generation", "clean"), [(9, False), (1, True), (4, True)], ids=["expired lease", "no memory", "memory lost and back"]
 )
 def test_markers_wait_until_no_former_owner_can_believe_in_its_lease(generation: int, clean: bool) -> None:
-    one = owned(generation=generation, clean=clean)
+    mirror = owned(generation=generation, clean=clean)
 
-    assert not one.may_fill(UNTIL)
-    assert one.may_fill(UNTIL + OVERLAP_S)
+    assert not mirror.may_fill(UNTIL)
+    assert mirror.may_fill(UNTIL + OVERLAP_S)
 
 
 def test_after_that_wait_the_end_is_read_again_before_the_first_marker() -> None:
-    one = owned(generation=9, clean=False)
+    mirror = owned(generation=9, clean=False)
 
-    assert not one.must_look_again(UNTIL)
-    assert one.must_look_again(UNTIL + OVERLAP_S)
-    assert not one.must_look_again(UNTIL + OVERLAP_S)
+    assert not mirror.must_look_again(UNTIL)
+    assert mirror.must_look_again(UNTIL + OVERLAP_S)
+    assert not mirror.must_look_again(UNTIL + OVERLAP_S)
     assert not owned(generation=9, clean=True).must_look_again(UNTIL + OVERLAP_S)
 
 
@@ -122,18 +122,18 @@ def test_after_a_clean_hand_over_markers_may_be_sent_at_once() -> None:
 
 def test_a_grant_that_may_come_from_a_lost_memory_is_not_trusted_to_be_clean() -> None:
     for generation, trusted in ((1, False), (2, True)):
-        one = partition()
-        one.granted(Grant(key=one.key, generation=generation, clean=True, valid_until=UNTIL))
-        assert tail_query(one).clean is trusted
+        mirror = partition()
+        mirror.granted(Grant(key=mirror.key, generation=generation, clean=True, valid_until=UNTIL))
+        assert tail_query(mirror).clean is trusted
 
 
 @pytest.mark.parametrize(("epoch", "relied_on"), [(5, True), (6, False), (3, False)], ids=["same", "newer", "set back"])
 def test_an_end_that_was_left_is_relied_on_under_the_leader_it_was_read_from(epoch: int, relied_on: bool) -> None:
-    one = partition()
-    one.origin = Origin(Leader(broker=1, epoch=epoch), b"t")
-    one.granted(Grant(key=one.key, generation=9, clean=True, valid_until=UNTIL, seen=(5, 1_000)))
+    mirror = partition()
+    mirror.origin = Origin(Leader(broker=1, epoch=epoch), b"t")
+    mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=UNTIL, seen=(5, 1_000)))
 
-    query = tail_query(one)
+    query = tail_query(mirror)
 
     assert (query.expected_end, query.prove) == ((1_000, False) if relied_on else (None, True))
     assert query.left_end == query.expected_end
@@ -141,39 +141,39 @@ def test_an_end_that_was_left_is_relied_on_under_the_leader_it_was_read_from(epo
 
 @pytest.mark.parametrize("armed", [True, False], ids=["with markers", "with data only"])
 def test_what_a_dead_owner_left_on_its_way_is_settled_by_the_first_marker_alone(armed: bool) -> None:
-    one = partition()
-    grant = Grant(key=one.key, generation=9, clean=False, armed=armed, valid_until=UNTIL)
-    one.granted(grant)
-    assert is_settled(one, grant) is not armed  # its slice may end before the mirror was read
-    one.resumed(tail(), now_ms=0)
-    one.acknowledged(sent(one))
-    assert is_settled(one, grant) is not armed
+    mirror = partition()
+    grant = Grant(key=mirror.key, generation=9, clean=False, armed=armed, valid_until=UNTIL)
+    mirror.granted(grant)
+    assert is_settled(mirror, grant) is not armed  # its slice may end before the mirror was read
+    mirror.resumed(tail(), now_ms=0)
+    mirror.acknowledged(sent(mirror))
+    assert is_settled(mirror, grant) is not armed
 
-    mark(one, 12)
+    mark(mirror, 12)
 
-    assert is_settled(one, grant)
+    assert is_settled(mirror, grant)
 
 
 def test_an_owner_that_the_lease_has_forgotten_is_taken_for_one_that_died_with_markers_on_their_way() -> None:
-    one = owned(generation=1, clean=True, producer=replace(SEEN, coordinator_epoch=coordinator_epoch_for(7)))
-    assert not settled(one)
+    mirror = owned(generation=1, clean=True, producer=replace(SEEN, coordinator_epoch=coordinator_epoch_for(7)))
+    assert not settled(mirror)
 
-    mark(one, 10)
+    mark(mirror, 10)
 
-    assert settled(one)
+    assert settled(mirror)
 
 
 def test_so_is_one_that_wrote_records_and_no_marker_before_it_was_forgotten() -> None:
-    one = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=9))
-    assert not settled(one)
+    mirror = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=9))
+    assert not settled(mirror)
 
-    mark(one, 10)
+    mark(mirror, 10)
 
-    assert settled(one)
+    assert settled(mirror)
 
 
 def test_a_first_hold_after_a_seeded_head_is_settled_although_its_first_marker_raises_the_epoch() -> None:
-    one = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=41), start=10)
+    mirror = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=41), start=10)
 
-    assert one.writer.must_raise
-    assert settled(one)
+    assert mirror.writer.must_raise
+    assert settled(mirror)

@@ -60,7 +60,9 @@ def test_one_that_leads_no_more_is_looked_for_again(monkeypatch: pytest.MonkeyPa
 def stepped_back(monkeypatch: pytest.MonkeyPatch, told: tuple[int, int, int], *, everywhere: bool) -> LinkEngineError:
     """What is found where a partition that was read in epoch 5 is led in epoch 3, whose leader tells this of epoch 5."""
     monkeypatch.setattr(history, "epoch_ends", lambda _, __, asked: dict.fromkeys(asked, told))
-    one = partition().assignment
+    assignment = partition().assignment
     cluster: Any = SimpleNamespace()
-    found: dict[str, Origin | LinkEngineError] = {one.key: Origin(Leader(broker=1, epoch=3), b"t")}
-    return find_rewound(cluster, [one], found=found, seen={one.key: Seen(epoch=5, end=40)}, everywhere=everywhere)[one.key]
+    found: dict[str, Origin | LinkEngineError] = {assignment.key: Origin(Leader(broker=1, epoch=3), b"t")}
+    return find_rewound(
+        cluster, [assignment], found=found, seen={assignment.key: Seen(epoch=5, end=40)}, everywhere=everywhere
+    )[assignment.key]

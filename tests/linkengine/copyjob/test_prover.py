@@ -60,57 +60,57 @@ def source_side(services: Services, **heard: Any) -> SourceSide:
 
 
 def copying() -> MirrorPartition:
-    one = partition()
-    one.stage, one.position, one.sent_end, one.origin = Stage.COPYING, 10, 10, leader(1)
-    return one
+    mirror = partition()
+    mirror.stage, mirror.position, mirror.sent_end, mirror.origin = Stage.COPYING, 10, 10, leader(1)
+    return mirror
 
 
 def test_a_proof_from_a_leader_that_is_left_is_asked_for_again(services: Services, later: Later) -> None:
     proven: list[MirrorPartition] = []
     events: Any = {"short": pytest.fail, "refused": pytest.fail, "failed": pytest.fail}
-    prover, one = Prover(services, NOWHERE, ProverEvents(proven=proven.append, **events)), copying()
-    one.to_prove = STRETCH
-    prover.want(one)
+    prover, mirror = Prover(services, NOWHERE, ProverEvents(proven=proven.append, **events)), copying()
+    mirror.to_prove = STRETCH
+    prover.want(mirror)
     prover.tick(0.0)
-    one.leave_origin()
-    one.origin = leader(2)
+    mirror.leave_origin()
+    mirror.origin = leader(2)
 
-    later.asked.pop()({one.key: COMPLETE})
+    later.asked.pop()({mirror.key: COMPLETE})
 
-    assert (one.to_prove, one.past.seen, proven) == (STRETCH, None, [])
+    assert (mirror.to_prove, mirror.past.seen, proven) == (STRETCH, None, [])
     prover.tick(0.0)
-    later.asked.pop()({one.key: COMPLETE})
-    assert (one.to_prove, one.past.seen, proven) == (None, (2, 10), [one])
+    later.asked.pop()({mirror.key: COMPLETE})
+    assert (mirror.to_prove, mirror.past.seen, proven) == (None, (2, 10), [mirror])
 
 
 @pytest.mark.parametrize(("moved", "filled"), [(True, []), (False, [20])])
 def test_only_the_leader_that_is_read_can_tell_that_nothing_is_left(
     services: Services, later: Later, moved: bool, filled: list[int]
 ) -> None:
-    one, planned = copying(), list[int]()
-    side = source_side(services, planned=lambda one: planned.append(one.chunks[0].steps[0].end))
+    mirror, planned = copying(), list[int]()
+    side = source_side(services, planned=lambda mirror: planned.append(mirror.chunks[0].steps[0].end))
     for later.now in (0.0, EMPTY_AGAIN_S):
-        side._emptied(one, 20)
+        side._emptied(mirror, 20)
         if moved:
-            one.leave_origin()
-            one.origin = leader(2 + int(later.now))
+            mirror.leave_origin()
+            mirror.origin = leader(2 + int(later.now))
         later.asked.pop()(0)
 
     assert planned == filled
-    assert not one.examining
+    assert not mirror.examining
 
 
 def test_an_end_that_shows_nothing_is_looked_at_again_before_it_is_filled(services: Services, later: Later) -> None:
-    one, planned = copying(), list[int]()
-    side = source_side(services, planned=lambda one: planned.append(one.chunks[0].steps[0].end))
+    mirror, planned = copying(), list[int]()
+    side = source_side(services, planned=lambda mirror: planned.append(mirror.chunks[0].steps[0].end))
 
     def look(end: int) -> list[int]:
-        side._emptied(one, end)
+        side._emptied(mirror, end)
         later.asked.pop()(0)
         return planned
 
     assert look(20) == []
-    assert one.source_retry_at == EMPTY_AGAIN_S
+    assert mirror.source_retry_at == EMPTY_AGAIN_S
     later.now = EMPTY_AGAIN_S
     assert look(30) == []  # the end has moved: what is beyond was never looked at
     later.now += EMPTY_AGAIN_S / 2
@@ -123,34 +123,37 @@ def test_an_end_that_shows_nothing_is_looked_at_again_before_it_is_filled(servic
 def test_what_one_leader_lost_is_not_filled_while_another_one_is_read(
     services: Services, later: Later, moved: bool, filled: list[int]
 ) -> None:
-    one, planned = copying(), list[int]()
-    side = source_side(services, planned=lambda one: planned.append(one.chunks[0].steps[0].end))
-    side._examined(one, SourceExtent(start=20, end=30))
-    assert (planned, one.examining) == ([], True)
+    mirror, planned = copying(), list[int]()
+    side = source_side(services, planned=lambda mirror: planned.append(mirror.chunks[0].steps[0].end))
+    side._examined(mirror, SourceExtent(start=20, end=30))
+    assert (planned, mirror.examining) == ([], True)
     if moved:
-        one.leave_origin()
-        one.origin = leader(2)
+        mirror.leave_origin()
+        mirror.origin = leader(2)
 
     later.asked.pop()(True)
 
-    assert (planned, one.examining) == (filled, False)
+    assert (planned, mirror.examining) == (filled, False)
 
 
 @pytest.mark.parametrize("everywhere", [True, False], ids=["every broker", "not every broker"])
 def test_a_leader_of_an_older_epoch_fails_a_mirror_only_where_every_broker_goes_on_telling_of_it(
     services: Services, later: Later, everywhere: bool
 ) -> None:
-    one, failures = copying(), list[LinkEngineError]()
+    mirror, failures = copying(), list[LinkEngineError]()
     side = source_side(services, failed=lambda _, error: failures.append(error))
     told = SteppedBackError("t-0", epoch=3, seen=Seen(epoch=5, end=10), everywhere=everywhere)
     for later.now in (0.0, 5.0, 9.0):
-        side._not_located([one], told)
+        side._not_located([mirror], told)
     assert failures == []
-    assert one.source_trouble is not None
-    assert (one.source_trouble.phase, one.source_trouble.code) == (PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.TIMEOUT_ERROR)
+    assert mirror.source_trouble is not None
+    assert (mirror.source_trouble.phase, mirror.source_trouble.code) == (
+        PartitionPhase.SOURCE_UNREACHABLE,
+        ErrorCode.TIMEOUT_ERROR,
+    )
 
     later.now = 10.0
-    side._not_located([one], told)
+    side._not_located([mirror], told)
 
     assert [error.code for error in failures] == ([ErrorCode.UNEXPECTED_TRUNCATION] if everywhere else [])
 
@@ -159,16 +162,16 @@ def test_a_leader_of_an_older_epoch_fails_a_mirror_only_where_every_broker_goes_
 def test_the_end_of_a_source_that_no_answer_tells_of_is_asked_for(
     services: Services, later: Later, is_read: bool, after_s: float
 ) -> None:
-    one = copying()
-    one.account.observed_source(start=0, end=10, high_watermark=10, now_ms=0)
+    mirror = copying()
+    mirror.account.observed_source(start=0, end=10, high_watermark=10, now_ms=0)
     if not is_read:
-        one.mirror_retry_at, one.stage = 60.0, Stage.RESUMING
+        mirror.mirror_retry_at, mirror.stage = 60.0, Stage.RESUMING
     clock: Any = SimpleNamespace(monotonic=lambda: later.now, now_ms=lambda: int(later.now * 1000))
     watch = SourceWatch(replace(services, clock=clock), NOWHERE, WatchEvents(seen=pytest.fail, refused=pytest.fail))
 
     asked = []
     while len(later.asked) == 0:
-        watch.tick(later.now, {(0, 0): [one]})
+        watch.tick(later.now, {(0, 0): [mirror]})
         asked.append(later.now)
         later.now += 0.1
 

@@ -84,7 +84,7 @@ def write_transaction(cluster: KafkaCluster, topic: str, *, empty: bool) -> None
 
 
 def failed_with(code: ErrorCode) -> Callable[[PartitionProgress], bool]:
-    return lambda one: (one.phase, one.error_code) == (PartitionPhase.FAILED, code)
+    return lambda progress: (progress.phase, progress.error_code) == (PartitionPhase.FAILED, code)
 
 
 def test_a_late_marker_at_the_mirrors_end_is_found_by_the_next_owner(clusters: Pair, topic_name: str) -> None:
@@ -94,14 +94,14 @@ def test_a_late_marker_at_the_mirrors_end_is_found_by_the_next_owner(clusters: P
     plan = plan_of(clusters, topic_name, partitions=2)
     with Copier(plan) as copier:
         copier.wait_for_ends({0: 2, 1: 2})
-    for one in plan.assignments:
-        write_late_marker(clusters[1], one)
+    for assignment in plan.assignments:
+        write_late_marker(clusters[1], assignment)
     write(clusters[0], topic_name, "c", "d")  # in partition 0 a record stands where the marker is, in 1 nothing does
 
     with Copier(plan) as copier:
         copier.wait_until(failed_with(ErrorCode.MARKER_OVERRUN))
 
-        messages = {one.error_message for one in copier.progress.latest.values()}
+        messages = {progress.error_message for progress in copier.progress.latest.values()}
     assert all("at offset 2" in message and "create it again" in message for message in messages)
     assert ends_of(clusters[1], topic_name, partitions=2) == {0: 3, 1: 3}
 
@@ -137,7 +137,7 @@ def test_records_that_the_source_replaced_while_nobody_copied_are_found_by_the_n
     with Copier(replace(plan, assignments=(rewound,))) as copier:
         copier.wait_until(failed_with(ErrorCode.UNEXPECTED_TRUNCATION))
         # even the first is another one, of another time
-        assert [one.source_kept for one in copier.progress.latest.values()] == [0]
+        assert [progress.source_kept for progress in copier.progress.latest.values()] == [0]
 
     assert ends_of(clusters[1], topic_name) == {0: 3}
 
@@ -200,7 +200,7 @@ def test_a_strangers_transaction_that_shows_no_record_is_found_too(clusters: Pai
     with Copier(plan) as copier:
         copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
 
-        (message,) = {one.error_message for one in copier.progress.latest.values()}
+        (message,) = {progress.error_message for progress in copier.progress.latest.values()}
     assert "offset 1." in message
     assert ends_of(clusters[1], topic_name) == {0: end}
 
@@ -223,7 +223,7 @@ def test_a_strangers_record_that_retention_has_taken_since_is_found_by_where_the
     with Copier(replace(plan, assignments=(reported,)), lease=first.lease) as copier:
         copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
 
-    (message,) = {one.error_message for one in copier.progress.latest.values()}
+    (message,) = {progress.error_message for progress in copier.progress.latest.values()}
     assert "offset 1." in message
 
 
@@ -266,9 +266,11 @@ def test_a_mirror_topic_made_again_between_two_slices_is_not_taken_for_the_mirro
 ) -> None:
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "a", "b", "c")
-    (one,), lease = plan_of(clusters, topic_name).assignments, MemoryLease()
+    (assignment,), lease = plan_of(clusters, topic_name).assignments, MemoryLease()
     mirror_id = topic_id(clusters[1], topic_name)
-    plan = replace(plan_of(clusters, topic_name), assignments=(replace(one, mirror_topic_id=mirror_id if known else ""),))
+    plan = replace(
+        plan_of(clusters, topic_name), assignments=(replace(assignment, mirror_topic_id=mirror_id if known else ""),)
+    )
     with Copier(plan, lease=lease) as copier:
         copier.wait_for_ends({0: 3})
     admin = AdminClient(clusters[1].client("admin"))

@@ -160,6 +160,6 @@ def limit(cluster: KafkaCluster, name: str, bytes_per_s: float | None) -> None:
             lambda _: AlterClientQuotasRequest(version=0, entries=[change], validate_only=False),
             response=AlterClientQuotasResponse,
         )
-        assert [one.error_code for one in answer.entries] == [0]
+        assert [found.error_code for found in answer.entries] == [0]
     finally:
         session.close()

@@ -139,9 +139,9 @@ class Reader:
         self.intake = Intake(services, events)
         self.ahead = ReadAhead(services, None, 0, intake=self.intake, left=lambda _: None)  # type: ignore[arg-type]
         self.ahead.opened(0.08)
-        self.one: MirrorPartition = partition()
-        self.one.stage, self.one.position = Stage.COPYING, 0
-        self.one.origin = Origin(Leader(broker=0, epoch=3), TOPIC)
+        self.mirror: MirrorPartition = partition()
+        self.mirror.stage, self.mirror.position = Stage.COPYING, 0
+        self.mirror.origin = Origin(Leader(broker=0, epoch=3), TOPIC)
         self.refused = 0
 
     def _refused(self, _: MirrorPartition, error: Exception) -> None:
@@ -155,20 +155,20 @@ class Reader:
 
     def session(self) -> None:
         """Read once as a fetch session does: exactly from the position."""
-        assert self.one.position is not None
-        if not self.one.may_fetch(self.now):
+        assert self.mirror.position is not None
+        if not self.mirror.may_fetch(self.now):
             return
-        asked_from = self.one.position
+        asked_from = self.mirror.position
         part, buffer = self.log.fetch(FetchPosition(0, 3, asked_from, 400)), Buffer()
         buffer.users = 1
-        self.intake.take(self.one, part, buffer, heard_ms=5, alone=False)
-        self.ahead.note(self.one, asked_from=asked_from, records=part.records)
+        self.intake.take(self.mirror, part, buffer, heard_ms=5, alone=False)
+        self.ahead.note(self.mirror, asked_from=asked_from, records=part.records)
         buffer.release()
 
     def write(self) -> None:
         """The mirror takes the oldest stretch."""
-        if self.one.chunks:
-            chunk = self.one.chunks.popleft()
+        if self.mirror.chunks:
+            chunk = self.mirror.chunks.popleft()
             self.steps += [
                 replace(step, payload=memoryview(bytes(step.payload))) if isinstance(step, Append) else step
                 for step in chunk.steps
@@ -201,10 +201,10 @@ LOGS = st.lists(st.tuples(KINDS, st.integers(1, 3), st.integers(1, 6), st.intege
 def read_all(reader: Reader, choose: Callable[[int], int]) -> None:
     """Turn a reader until it has read its log; ``choose`` returns a number below its argument at every fork."""
     for _ in range(6_000):
-        if reader.one.position == reader.log.end and not reader.one.chunks:
+        if reader.mirror.position == reader.log.end and not reader.mirror.chunks:
             return
         reader.now += 0.01 if choose(50) else 40.0
-        if reader.one not in reader.ahead and not reader.ahead.admits(reader.one, reader.now):
+        if reader.mirror not in reader.ahead and not reader.ahead.admits(reader.mirror, reader.now):
             reader.session()
         reader.ahead.pump(reader.now)
         busy = [each for each in FakeConnection.made if each.outstanding]
@@ -212,7 +212,7 @@ def read_all(reader: Reader, choose: Callable[[int], int]) -> None:
             busy[choose(len(busy))].next_event(choose(40), reader.log, reader.now)
         if choose(2):
             reader.write()
-    raise AssertionError(f"not at the end of {reader.log.end}: {reader.one.position}")
+    raise AssertionError(f"not at the end of {reader.log.end}: {reader.mirror.position}")
 
 
 @settings(max_examples=60)
@@ -245,7 +245,7 @@ def test_many_pieces_are_asked_for_before_the_first_is_answered() -> None:
     reader.session()
     reader.write()
 
-    assert reader.ahead.admits(reader.one, reader.now)
+    assert reader.ahead.admits(reader.mirror, reader.now)
     for _ in range(10):
         reader.ahead.pump(reader.now)
 
@@ -259,7 +259,7 @@ def test_nothing_is_asked_for_whose_answer_would_wait_for_memory() -> None:
     reader = Reader(plain_log(), AheadMemory(budget=6 * AHEAD_UNIT, reserve=2 * AHEAD_UNIT))
     reader.session()
     reader.write()
-    reader.ahead.admits(reader.one, reader.now)
+    reader.ahead.admits(reader.mirror, reader.now)
     for turn in range(400):
         reader.ahead.pump(reader.now)
         busy = [each for each in FakeConnection.made if each.outstanding]
@@ -271,7 +271,7 @@ def test_nothing_is_asked_for_whose_answer_would_wait_for_memory() -> None:
         if turn % 2:
             reader.write()
 
-    assert reader.one.position == reader.log.end
+    assert reader.mirror.position == reader.log.end
     reader.close()
     assert reader.memory.used == 0
 
@@ -282,7 +282,7 @@ def test_a_near_source_is_not_read_ahead() -> None:
 
     reader.session()
 
-    assert not reader.ahead.admits(reader.one, reader.now)
+    assert not reader.ahead.admits(reader.mirror, reader.now)
     assert reader.ahead.connections == 0
 
 
@@ -290,39 +290,39 @@ def test_a_broker_that_was_only_busy_is_left_to_the_session() -> None:
     """Its connection took long to open, and a later one does not."""
     reader = Reader(plain_log())
     reader.session()
-    assert reader.ahead.admits(reader.one, reader.now)
+    assert reader.ahead.admits(reader.mirror, reader.now)
     reader.ahead.pump(reader.now)
 
     reader.ahead.near()
 
-    assert reader.one not in reader.ahead
+    assert reader.mirror not in reader.ahead
     assert reader.ahead.connections == 0
-    assert not reader.ahead.admits(reader.one, reader.now + 100)
+    assert not reader.ahead.admits(reader.mirror, reader.now + 100)
 
 
 def test_answers_that_were_read_ahead_are_dropped_when_the_attempt_is_over() -> None:
     reader = Reader(plain_log())
     reader.session()
     reader.write()
-    reader.ahead.admits(reader.one, reader.now)
+    reader.ahead.admits(reader.mirror, reader.now)
     for _ in range(3):
         reader.ahead.pump(reader.now)
     reader.answer_all()
     held = reader.memory.used
 
-    for chunk in reader.one.stop():
+    for chunk in reader.mirror.stop():
         chunk.buffer.release()
     reader.ahead.pump(reader.now)
 
     assert held > 0
     assert reader.memory.used == 0
-    assert reader.one not in reader.ahead
+    assert reader.mirror not in reader.ahead
 
 
 def test_a_mirror_that_takes_nothing_gives_the_memory_back() -> None:
     reader = Reader(plain_log())
     reader.session()
-    reader.ahead.admits(reader.one, reader.now)
+    reader.ahead.admits(reader.mirror, reader.now)
     for _ in range(20):
         reader.ahead.pump(reader.now)
         reader.answer_all()
@@ -330,7 +330,7 @@ def test_a_mirror_that_takes_nothing_gives_the_memory_back() -> None:
 
     reader.now += read_ahead.STALLED_S + 1
     reader.ahead.pump(reader.now)
-    stretches = len(reader.one.chunks)
+    stretches = len(reader.mirror.chunks)
 
     assert stretches == 2
     assert reader.memory.used <= stretches * AHEAD_UNIT < held
@@ -348,7 +348,7 @@ def test_a_batch_that_claims_another_offset_hides_no_record(wrong_offset: int) -
 
     def fetch(position: FetchPosition) -> FetchedPartition:
         """Damage what is read ahead; who asks from the position gets it as it is."""
-        if position.offset == reader.one.position:
+        if position.offset == reader.mirror.position:
             return whole(position)
         pieces.append(position)
         return damaged.fetch(position)
@@ -370,10 +370,10 @@ def test_committed_records_behind_an_abort_marker_that_an_earlier_answer_brought
     log.finish(1, "commit")
     log.close()
     reader, buffer = Reader(log), Buffer()
-    buffer.users, reader.one.position = 1, 4
+    buffer.users, reader.mirror.position = 1, 4
 
     part = log.fetch(FetchPosition(0, 3, 1, 10_000))
-    joined = reader.intake.join(reader.one, part, buffer, asked_from=1, heard_ms=5)
+    joined = reader.intake.join(reader.mirror, part, buffer, asked_from=1, heard_ms=5)
 
     assert part.aborted == ((1, 0),)
     assert joined

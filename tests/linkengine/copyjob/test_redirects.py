@@ -45,10 +45,14 @@ def test_a_leader_that_sends_readers_to_a_follower_is_told_of_and_its_log_is_not
 
     with Copier(plan_of((two_racks, destination_cluster), topic_name)) as copier:
         broken = (PartitionPhase.LINK_BROKEN, ErrorCode.MISCONFIGURATION_ERROR)
-        copier.wait_until(lambda one: (one.phase, one.error_code) == broken and (one.source_end, one.mirror_end) == (None, 0))
+        copier.wait_until(
+            lambda progress: (
+                (progress.phase, progress.error_code) == broken and (progress.source_end, progress.mirror_end) == (None, 0)
+            )
+        )
         monkeypatch.setattr(fetch, "_NO_RACK", compact_string("rack-0"))
         copier.wait_for_ends({0: 40})
-        copier.wait_until(lambda one: one.phase is PartitionPhase.COPYING)
+        copier.wait_until(lambda progress: progress.phase is PartitionPhase.COPYING)
 
     (result,) = copier.join()
     assert not result.gaps

@@ -51,13 +51,13 @@ def test_a_damaged_batch_of_the_source_is_not_passed_until_it_is_whole(
     clusters: Pair, topic_name: str, count: int, codec: int
 ) -> None:
     create_pair(clusters, topic_name, retention_ms="-1")
-    batches = [dense(0, [Rec(OLD_MS, b"k", b"value %d" % one) for one in range(count)], codec=codec) for _ in range(6)]
-    send_batches(clusters[0], topic_name, [one.encode() for one in batches])
+    batches = [dense(0, [Rec(OLD_MS, b"k", b"value %d" % number) for number in range(count)], codec=codec) for _ in range(6)]
+    send_batches(clusters[0], topic_name, [batch.encode() for batch in batches])
     mend = change_byte(clusters[0], topic_name, 4 * count)
 
     with Copier(plan_of(clusters, topic_name)) as copier:
         words = f"offset {4 * count} does not have the checksum"
-        copier.wait_until(lambda one: one.mirror_end == 4 * count and words in one.error_message)
+        copier.wait_until(lambda progress: progress.mirror_end == 4 * count and words in progress.error_message)
         told = next(iter(copier.progress.latest.values()))
         mend()
         copier.wait_for_ends({0: 6 * count})
@@ -80,7 +80,7 @@ def test_a_record_too_large_for_the_mirror_topic_waits_for_its_config(
         producer.flush()
 
     with Copier(plan_of(clusters, topic_name)) as copier:
-        copier.wait_until(lambda one: one.mirror_end == 1 and one.error_code == ErrorCode.MISCONFIGURATION_ERROR)
+        copier.wait_until(lambda progress: progress.mirror_end == 1 and progress.error_code == ErrorCode.MISCONFIGURATION_ERROR)
         told = next(iter(copier.progress.latest.values()))
         set_config(destination, topic_name, name, "4000000")
         copier.wait_for_ends({0: 3})
@@ -102,10 +102,10 @@ def test_a_record_too_large_for_the_destinations_brokers_is_named_and_harms_no_o
         producer.flush()
 
     with Copier(plan_of(clusters, topic_name, partitions=2)) as copier:
-        first, second = (one.key for one in copier.plan.assignments)
+        first, second = (assignment.key for assignment in copier.plan.assignments)
 
-        def told(one: PartitionProgress) -> bool:
-            return one.key == second or one.error_code == ErrorCode.MISCONFIGURATION_ERROR
+        def told(progress: PartitionProgress) -> bool:
+            return progress.key == second or progress.error_code == ErrorCode.MISCONFIGURATION_ERROR
 
         copier.wait_until(told)
         message = copier.progress.latest[first].error_message

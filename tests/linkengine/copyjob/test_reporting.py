@@ -18,8 +18,8 @@ def partitions(count: int) -> list[MirrorPartition]:
 
 def turns_of(some: list[MirrorPartition]) -> Turns:
     turns = Turns(every_s=EVERY_S)
-    for one in reversed(some):
-        turns.add(one)
+    for mirror in reversed(some):
+        turns.add(mirror)
     return turns
 
 
@@ -41,7 +41,7 @@ def test_many_are_reported_in_turn_and_nobody_waits_for_longer_than_said(count: 
     runs = reports(turns_of(many), seconds=MOST_S + 0.1)
 
     assert max(map(len, runs)) <= TOGETHER
-    assert {one.key for run in runs for one in run} == {one.key for one in many}
+    assert {mirror.key for run in runs for mirror in run} == {mirror.key for mirror in many}
 
 
 def test_nobody_is_reported_where_there_is_nobody() -> None:

@@ -48,14 +48,14 @@ def test_a_dead_broker_that_is_tried_again_does_not_end_a_resume_at_its_successo
     side = MirrorSide(
         services, address_from_properties({"bootstrap.servers": "127.0.0.1:1"}),
         may_write=lambda _: True, arm=lambda _: None, advanced=lambda _: None, failed=refuse, fenced=refuse,
-        resumed=lambda one: resumed.append((one.stage, one.position)),
+        resumed=lambda mirror: resumed.append((mirror.stage, mirror.position)),
     )  # fmt: skip
-    one = partition()
-    one.granted(Grant(key=one.key, generation=9, clean=True, valid_until=1_000.0))
-    side.resume(one)
+    mirror = partition()
+    mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
+    side.resume(mirror)
     side.pump(services.clock.monotonic())  # its end is being read at the new leader
 
-    side._broker_lost([one], GONE)
+    side._broker_lost([mirror], GONE)
     told.set()
     wait_for(lambda: services.poller.wait(0.02) or bool(resumed))
 
@@ -73,13 +73,13 @@ def test_a_topic_that_gets_an_id_while_it_is_mirrored_is_the_same_topic(
         services, address_from_properties({"bootstrap.servers": "127.0.0.1:1"}),
         may_write=lambda _: True, arm=lambda _: None, advanced=lambda _: None,
         failed=lambda _, error: failed.append(error.code), fenced=lambda _, error: failed.append(error.code),
-        resumed=lambda one: resumed.append(one.position),
+        resumed=lambda mirror: resumed.append(mirror.position),
     )  # fmt: skip
-    one = partition()
-    one.granted(Grant(key=one.key, generation=9, clean=True, valid_until=1_000.0))
-    one.tail = replace(TAIL, topic_id=before)
+    mirror = partition()
+    mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
+    mirror.tail = replace(TAIL, topic_id=before)
 
-    side._tails_read([(one, one.attempt)], {one.key: TAIL})
+    side._tails_read([(mirror, mirror.attempt)], {mirror.key: TAIL})
 
     assert (failed, resumed) == ([], [] if waits else [7])
     side.close()

@@ -44,7 +44,7 @@ def test_sequences_begin_anew_within_a_batch_and_across_resumes(
     copied = bytearray(first)
     last = SEQUENCES - 4
     patch_for_append(copied, producer_id=plan.assignments[0].producer_id, producer_epoch=0, base_sequence=last)
-    assert [one.error for one in send_batches(clusters[1], topic_name, [bytes(copied)])] == [0]
+    assert [answer.error for answer in send_batches(clusters[1], topic_name, [bytes(copied)])] == [0]
 
     for count in (10, 3):
         write(clusters, topic_name, count)

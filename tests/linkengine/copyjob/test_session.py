@@ -16,17 +16,17 @@ def reading(number: int, offset: int) -> Reading:
 
 def session_of(*offsets: int, session: int = 77) -> ReadSession:
     """A session that has read the first answer."""
-    one = ReadSession()
+    reads = ReadSession()
     for number, offset in enumerate(offsets):
-        one.want((TOPIC, number), reading(number, offset))
-    one.request()
-    one.answered(session)
-    return one
+        reads.want((TOPIC, number), reading(number, offset))
+    reads.request()
+    reads.answered(session)
+    return reads
 
 
 def asked(session: ReadSession) -> tuple[SessionStep, list[tuple[int, int]], list[int]]:
     request = session.request()
-    positions = [(one.partition, one.offset) for one in request.positions.get(TOPIC, [])]
+    positions = [(position.partition, position.offset) for position in request.positions.get(TOPIC, [])]
     return request.step, positions, request.forgotten.get(TOPIC, [])
 
 
@@ -105,20 +105,20 @@ def test_a_lost_connection_leaves_nothing_to_read() -> None:
 
 @pytest.mark.parametrize("change", ["position", "attempt", "stage"])
 def test_an_answer_for_what_a_partition_no_longer_wants_is_told(change: str) -> None:
-    one = reading(0, 5)
-    partition = one.one
-    partition.stage = type(partition.stage).COPYING
-    partition.position = 5
-    assert one.current
+    entry = reading(0, 5)
+    mirror = entry.one
+    mirror.stage = type(mirror.stage).COPYING
+    mirror.position = 5
+    assert entry.current
 
     if change == "position":
-        partition.position = 6
+        mirror.position = 6
     elif change == "attempt":
-        partition.attempt += 1
+        mirror.attempt += 1
     else:
-        partition.stop()
+        mirror.stop()
 
-    assert not one.current
+    assert not entry.current
 
 
 def test_a_topic_without_an_id_makes_all_be_asked_for_by_name() -> None:
@@ -158,7 +158,7 @@ def test_one_that_is_asked_for_alone_is_asked_for_as_its_topic_is_known() -> Non
 
     requests = [session.probe(place, session.entries[place]) for place in ((TOPIC, 0), (b"t", 1))]
 
-    assert [(one.by_id, [*one.positions]) for one in requests] == [(True, [TOPIC]), (False, [b"t"])]
+    assert [(request.by_id, [*request.positions]) for request in requests] == [(True, [TOPIC]), (False, [b"t"])]
 
 
 def test_no_answer_speaks_for_a_partition_that_its_request_did_not_name() -> None:

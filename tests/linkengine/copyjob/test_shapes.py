@@ -58,7 +58,7 @@ def moments() -> list[int]:
 def some_records(number: int, timestamp: int, count: int) -> list[Rec]:
     keys, values = (None, b"", b"key"), (b"value %d " % number * 20, None, b"")
     headers = ((), ((b"a", b"1"), (b"a", None), (b"", b"")), ((b"\xff\xfe", b"no text"),))
-    return [Rec(timestamp, keys[one % 3], values[one // 3 % 3], headers[(number + one) % 3]) for one in range(count)]
+    return [Rec(timestamp, keys[at % 3], values[at // 3 % 3], headers[(number + at) % 3]) for at in range(count)]
 
 
 def test_codecs_and_timestamps_of_all_kinds_in_one_partition_arrive_as_they_are(clusters: Pair, topic_name: str) -> None:
@@ -71,28 +71,30 @@ def test_codecs_and_timestamps_of_all_kinds_in_one_partition_arrive_as_they_are(
     ]
     batches += [dense(0, [Rec(moment) for moment in moments()], codec=codec) for codec in (0, GZIP)]  # all in one batch
 
-    answers = send_batches(clusters[0], topic_name, [one.encode() for one in batches])
+    answers = send_batches(clusters[0], topic_name, [batch.encode() for batch in batches])
     (result,) = copy_all(clusters, topic_name)
 
-    assert {one.error for one in answers} == {0}
-    assert read_records(clusters[1], topic_name) == dict(enumerate(one for batch in batches for one in batch.records.values()))
+    assert {answer.error for answer in answers} == {0}
+    assert read_records(clusters[1], topic_name) == dict(
+        enumerate(record for batch in batches for record in batch.records.values())
+    )
     assert result.gaps == ()
 
 
 def test_append_times_are_kept_as_the_records_own(clusters: Pair, topic_name: str) -> None:
     create_mirror(clusters, topic_name, message_timestamp_type="LogAppendTime")
     batches = [
-        dense(0, [replace(one, headers=()) for one in some_records(count, 7, count)], codec=codec)
+        dense(0, [replace(record, headers=()) for record in some_records(count, 7, count)], codec=codec)
         for count in (1, 3, 400)
         for codec in (0, GZIP, SNAPPY, LZ4, ZSTD)
     ]
 
-    send_batches(clusters[0], topic_name, [one.encode() for one in batches])
+    send_batches(clusters[0], topic_name, [batch.encode() for batch in batches])
     copy_all(clusters, topic_name)
 
     stamped, kept = (read_topic(cluster, topic_name) for cluster in clusters)
-    assert {one[4][0] for one in stamped} == {TIMESTAMP_LOG_APPEND_TIME}
-    assert [(*one[:4], (TIMESTAMP_CREATE_TIME, one[4][1]), one[5]) for one in stamped] == kept
+    assert {record[4][0] for record in stamped} == {TIMESTAMP_LOG_APPEND_TIME}
+    assert [(*record[:4], (TIMESTAMP_CREATE_TIME, record[4][1]), record[5]) for record in stamped] == kept
     assert len(kept) == 5 * 404
 
 
@@ -111,7 +113,7 @@ def test_messages_of_a_hundred_megabytes_are_copied_between_small_ones_and_held_
 
     copy_all(clusters, topic_name)
 
-    there, here = (digests(read_topic(one, topic_name, receive_message_max_bytes=200_000_000)) for one in clusters)
+    there, here = (digests(read_topic(cluster, topic_name, receive_message_max_bytes=200_000_000)) for cluster in clusters)
     assert there == here
     assert [size for _, size, _, _ in here] == sizes
     assert sum(copied) < 1_000_000
@@ -131,7 +133,9 @@ def note_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def digests(records: list[Record]) -> list[tuple[int, int, str, int]]:
-    return [(one[1], len(one[3] or b""), hashlib.sha256(one[3] or b"").hexdigest(), one[4][1]) for one in records]
+    return [
+        (record[1], len(record[3] or b""), hashlib.sha256(record[3] or b"").hexdigest(), record[4][1]) for record in records
+    ]
 
 
 def test_a_transaction_that_its_coordinator_aborts_for_its_age_is_passed_and_not_copied(
@@ -148,7 +152,7 @@ def test_a_transaction_that_its_coordinator_aborts_for_its_age_is_passed_and_not
     plain.flush()
 
     with Copier(plan_of(clusters, topic_name)) as copier:
-        copier.wait_until(lambda one: one.source_end == 0)  # the open transaction is waited for
+        copier.wait_until(lambda progress: progress.source_end == 0)  # the open transaction is waited for
         copier.wait_for_ends({0: 3})
 
     (result,) = copier.join()
@@ -172,7 +176,7 @@ def test_records_deleted_while_they_are_copied_are_lost_or_cut_off_and_nothing_m
             cut = TopicPartition(topic_name, 0, round_ * 4_000 - 1_000)  # ahead of the copier, behind it, or within a batch
             admin.delete_records([cut])[cut].result(30)
         copier.wait_for_ends(ends_of(source, topic_name))
-        copier.wait_until(lambda one: one.mirror_start == 19_000)
+        copier.wait_until(lambda progress: progress.mirror_start == 19_000)
 
     (result,) = copier.join()
     assert assert_equal_topics(source, topic_name, destination, topic_name) == 1_000
@@ -215,8 +219,8 @@ def test_retention_of_a_compacted_source_moves_the_mirrors_start_while_it_is_cop
     (result,) = copier.join()
     assert result.mirror_start == starts_of(source, topic_name)[0]
     assert {gap.reason for gap in result.gaps} <= {GapReason.COMPACTED, GapReason.LOST}
-    there, here = ({one[1]: one for one in read_topic(cluster, topic_name)} for cluster in clusters)
-    assert {offset: one for offset, one in there.items() if here.get(offset) != one} == {}
-    newest, kept = ({one[2]: one for one in side.values()} for side in (there, here))
+    there, here = ({record[1]: record for record in read_topic(cluster, topic_name)} for cluster in clusters)
+    assert {offset: record for offset, record in there.items() if here.get(offset) != record} == {}
+    newest, kept = ({record[2]: record for record in side.values()} for side in (there, here))
     assert newest == kept  # all else that only one side has is superseded
     assert len(newest) > 10

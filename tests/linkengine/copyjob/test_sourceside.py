@@ -65,7 +65,7 @@ def write_large(clusters: Pair, topic: str) -> None:
 
 
 def shows(phase: PartitionPhase, code: ErrorCode) -> Callable[[PartitionProgress], bool]:
-    return lambda one: (one.phase, one.error_code) == (phase, code)
+    return lambda progress: (progress.phase, progress.error_code) == (phase, code)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -95,8 +95,8 @@ def test_a_missing_right_breaks_the_link_until_it_is_given(clusters: Pair, topic
     with Copier(plan) as copier:
         copier.wait_until(shows(PartitionPhase.LINK_BROKEN, ErrorCode.AUTHORIZATION_ERROR))
         removed = admin.delete_acls([AclBindingFilter(*wanted, AclPermissionType.DENY)])
-        for one in removed.values():
-            one.result(30)
+        for deletion in removed.values():
+            deletion.result(30)
         copier.wait_for_ends({0: 10})
         copier.wait_until(shows(PartitionPhase.COPYING, ""))  # type: ignore[arg-type]
 
@@ -212,7 +212,7 @@ def test_a_leader_whose_disk_has_failed_is_left_for_its_successor(
     def decode_failed(body: memoryview, *, version: int) -> FetchAnswer:
         answer = decode(body, version=version)
         error = KafkaCode.KAFKA_STORAGE_ERROR if failed[0] else KafkaCode.NONE
-        return answer._replace(partitions=[one._replace(error=error) for one in answer.partitions])
+        return answer._replace(partitions=[part._replace(error=error) for part in answer.partitions])
 
     def located(*args: Any, **seen: Any) -> Any:
         asked.append(1)
@@ -254,7 +254,7 @@ def test_a_leader_that_was_found_ahead_of_the_lease_is_asked_about_all_that_the_
     before.lease.acquire(key, "former owner")
 
     with Copier(plan, lease=before.lease) as copier:
-        copier.wait_until(lambda one: one.phase == PartitionPhase.WAITING)
+        copier.wait_until(lambda progress: progress.phase == PartitionPhase.WAITING)
         time.sleep(1)  # for the look at the leader
         write(clusters[0], topic_name, 5)
         former = Grant(key=key, generation=before.lease.generations[key], clean=True, valid_until=0.0)
@@ -294,7 +294,7 @@ def test_a_source_that_became_shorter_than_its_mirror_fails_it(clusters: Pair, t
     shorter = replace(plan.assignments[0], source_topic=f"{topic_name}-short", source_topic_id="")
     with Copier(plan_for(address(source), address(destination), (shorter,))) as copier:
         copier.wait_until(shows(PartitionPhase.FAILED, ErrorCode.UNEXPECTED_TRUNCATION))
-        assert [one.source_kept for one in copier.progress.latest.values()] == [0]  # other records stand there
+        assert [progress.source_kept for progress in copier.progress.latest.values()] == [0]  # other records stand there
 
 
 def test_a_source_that_does_not_answer_is_tried_until_it_does(
@@ -329,7 +329,7 @@ def test_what_remote_storage_is_slow_to_bring_is_waited_for_and_not_taken_for_co
         if not slow[0]:
             return answer
         empty_answers[0] += 1
-        return answer._replace(partitions=[one._replace(records=one.records[:0]) for one in answer.partitions])
+        return answer._replace(partitions=[part._replace(records=part.records[:0]) for part in answer.partitions])
 
     def with_local_start(cluster: Cluster, broker: int, places: list[TopicPartition], *, timestamp: int) -> Found:
         found = offsets(cluster, broker, places, timestamp=timestamp)
@@ -339,7 +339,7 @@ def test_what_remote_storage_is_slow_to_bring_is_waited_for_and_not_taken_for_co
     monkeypatch.setattr(origins, "list_offsets", with_local_start)
     with Copier(plan_of(clusters, topic_name)) as copier:
         wait_for(lambda: empty_answers[0] > 5)
-        copier.wait_until(lambda one: (one.source_end, one.mirror_end) == (10, 0))
+        copier.wait_until(lambda progress: (progress.source_end, progress.mirror_end) == (10, 0))
         slow[0] = False
         copier.wait_for_ends({0: 10})
 

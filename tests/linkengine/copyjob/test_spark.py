@@ -63,7 +63,7 @@ def submitted(setup: WorkerSetup, *, spark_url: str) -> Iterator[Future[None]]:
 
 
 def beat_of(setup: WorkerSetup) -> Heartbeat | None:
-    beats = {one.worker_id: one for one in read_workers(setup.redis_url, secrets=SECRETS)}
+    beats = {beat.worker_id: beat for beat in read_workers(setup.redis_url, secrets=SECRETS)}
     return beats.get(setup.worker_id)
 
 
@@ -122,17 +122,17 @@ def test_a_worker_shows_life_and_ends_when_it_is_told_to(spark_connect_url: str,
 
 @pytest.mark.spark
 def test_an_interrupted_worker_frees_its_caller_and_ends(spark_connect_url: str, redis_url: str) -> None:
-    one, other = setup_of_a_worker(redis_url), setup_of_a_worker(redis_url)
+    setup, other = setup_of_a_worker(redis_url), setup_of_a_worker(redis_url)
 
-    with submitted(one, spark_url=spark_connect_url) as freed, submitted(other, spark_url=spark_connect_url) as kept:
-        wait_for(lambda: beat_of(one) and beat_of(other))
-        assert interrupt_worker(one.worker_id, spark_url=spark_connect_url)
+    with submitted(setup, spark_url=spark_connect_url) as freed, submitted(other, spark_url=spark_connect_url) as kept:
+        wait_for(lambda: beat_of(setup) and beat_of(other))
+        assert interrupt_worker(setup.worker_id, spark_url=spark_connect_url)
 
         assert "was interrupted" in str(freed.exception(20))
-        wait_for(lambda: not beat_of(one).alive, deadline_s=30)  # type: ignore[union-attr]
+        wait_for(lambda: not beat_of(setup).alive, deadline_s=30)  # type: ignore[union-attr]
         assert beat_of(other).alive  # type: ignore[union-attr]
         assert not kept.done()
-    assert not interrupt_worker(one.worker_id, spark_url=spark_connect_url)
+    assert not interrupt_worker(setup.worker_id, spark_url=spark_connect_url)
 
 
 @pytest.mark.spark
@@ -183,7 +183,7 @@ def test_a_worker_that_is_killed_comes_again_and_loses_and_doubles_nothing(
         end_workers(redis_url, [setup.worker_id], secrets=SECRETS)
         ended.result(30)
 
-    assert {one.phase for one in read_progress(redis_url, plan.link_id, plan.signer)} == {PartitionPhase.RELEASED}
+    assert {progress.phase for progress in read_progress(redis_url, plan.link_id, plan.signer)} == {PartitionPhase.RELEASED}
     records = read_topic(clusters[1], topic_name, partitions=2)
     assert len(records) == 6_000
     assert records == read_topic(clusters[0], topic_name, partitions=2)
@@ -197,12 +197,12 @@ def produce(cluster: KafkaCluster, topic: str, *, count: int) -> None:
     assert producer.flush(30) == 0
 
 
-def mirror_ends(one: CopyPlan, redis_url: str) -> dict[int, int | None]:
-    return {int(seen.key.split("/")[1]): seen.mirror_end for seen in read_progress(redis_url, one.link_id, one.signer)}
+def mirror_ends(plan: CopyPlan, redis_url: str) -> dict[int, int | None]:
+    return {int(seen.key.split("/")[1]): seen.mirror_end for seen in read_progress(redis_url, plan.link_id, plan.signer)}
 
 
-def copied(one: CopyPlan, redis_url: str) -> bool:
-    ends = mirror_ends(one, redis_url)
+def copied(plan: CopyPlan, redis_url: str) -> bool:
+    ends = mirror_ends(plan, redis_url)
     return len(ends) == 2 and all(ends.values())
 
 

@@ -50,16 +50,16 @@ class Polled:
         events = IntakeEvents(planned=lambda _: None, refused=pytest.fail, emptied=pytest.fail, lost=pytest.fail)
         cluster: Any = None
         self.polls = StaggeredPolls(services, cluster, 0, intake=Intake(services, events), moved=self.moved.append)
-        self.one = partition()
-        self.one.stage, self.one.position = Stage.COPYING, 10
-        self.one.origin = Origin(Leader(broker=0, epoch=3), TOPIC)
+        self.mirror = partition()
+        self.mirror.stage, self.mirror.position = Stage.COPYING, 10
+        self.mirror.origin = Origin(Leader(broker=0, epoch=3), TOPIC)
         self.polls.opened(round_trip_s)
         self.polls.session_answered(self.now, size=300, news=True)
         self.polls.session_sent(self.now)
 
     def entries(self, count: int = 1) -> dict[Place, Reading]:
-        assert self.one.position is not None
-        reading = Reading(self.one, self.one.attempt, FetchPosition(0, 3, self.one.position, 1 << 20))
+        assert self.mirror.position is not None
+        reading = Reading(self.mirror, self.mirror.attempt, FetchPosition(0, 3, self.mirror.position, 1 << 20))
         return {(TOPIC, number): reading for number in range(count)}
 
     def pump_for(self, seconds: float, *, partitions: int = 1) -> list[float]:
@@ -113,33 +113,33 @@ def test_overlapping_answers_are_planned_once() -> None:
     first, second, third = FakeConnection.made
 
     first.answer(polled.part(10, 3), polled.now)
-    after_first = polled.one.position
+    after_first = polled.mirror.position
     second.answer(polled.part(10, 3), polled.now)
     third.answer(polled.part(10, 5), polled.now)
 
-    assert (after_first, polled.one.position) == (13, 15)
-    assert [[step.start for step in chunk.steps] for chunk in polled.one.chunks] == [[10], [13]]
-    assert polled.moved == [polled.one, polled.one]
+    assert (after_first, polled.mirror.position) == (13, 15)
+    assert [[step.start for step in chunk.steps] for chunk in polled.mirror.chunks] == [[10], [13]]
+    assert polled.moved == [polled.mirror, polled.mirror]
 
 
 def test_an_answer_of_an_earlier_attempt_is_not_used() -> None:
     polled = Polled()
     polled.pump_for(ROUND_TRIP_S)
 
-    polled.one.attempt += 1
+    polled.mirror.attempt += 1
     FakeConnection.made[0].answer(polled.part(10, 3), polled.now)
 
-    assert (polled.one.position, polled.moved) == (10, [])
+    assert (polled.mirror.position, polled.moved) == (10, [])
 
 
 def test_an_answer_of_a_leader_that_is_not_read_any_more_is_not_used() -> None:
     polled = Polled()
     polled.pump_for(ROUND_TRIP_S)
 
-    polled.one.origin = Origin(Leader(broker=1, epoch=4), TOPIC)
+    polled.mirror.origin = Origin(Leader(broker=1, epoch=4), TOPIC)
     FakeConnection.made[0].answer(polled.part(10, 3), polled.now)
 
-    assert (polled.one.position, polled.moved) == (10, [])
+    assert (polled.mirror.position, polled.moved) == (10, [])
 
 
 def test_a_near_source_and_one_with_a_limit_are_not_polled() -> None:

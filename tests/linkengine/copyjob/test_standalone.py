@@ -40,8 +40,8 @@ LONG_S = 120.0
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
-    with StandaloneCluster(tmp_path_factory.mktemp("standalone")) as one:
-        yield one.start(workers=2)
+    with StandaloneCluster(tmp_path_factory.mktemp("standalone")) as standalone:
+        yield standalone.start(workers=2)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ class Workers:
 
     def alive(self) -> dict[str, Heartbeat]:
         heard = read_workers(self._redis_url, secrets=SECRETS)
-        return {one.worker_id: one for one in heard if one.alive and one.worker_id in self._jobs}
+        return {beat.worker_id: beat for beat in heard if beat.alive and beat.worker_id in self._jobs}
 
     def look_after(self) -> None:
         running = [name for name, job in self._jobs.items() if not job.done()]
@@ -69,17 +69,20 @@ class Workers:
             setup = setup_for(worker_id_for(number, uuid.uuid4().hex[:12]), redis_url=self._redis_url)
             self._jobs[setup.worker_id] = self._pool.submit(submit_worker, setup, spark_url=self._spark_url)
         alive = self.alive()
-        wanted = [Wanted(key=one.key, link_id="l", worker_id=self._placed.get(one.key, "")) for one in self._plan.assignments]
+        wanted = [
+            Wanted(key=assignment.key, link_id="l", worker_id=self._placed.get(assignment.key, ""))
+            for assignment in self._plan.assignments
+        ]
         moves = assign(wanted, [Place(worker_id=name) for name in alive])
-        self._placed = {one.key: moves.get(one.key, one.worker_id) for one in wanted}
+        self._placed = {each.key: moves.get(each.key, each.worker_id) for each in wanted}
         for name in alive:
-            share = tuple(one for one in self._plan.assignments if self._placed[one.key] == name)
+            share = tuple(assignment for assignment in self._plan.assignments if self._placed[assignment.key] == name)
             plan = replace(self._plan, assignments=share)
             write_assignments(self._redis_url, plan.link_id, {name: plan}, secrets=SECRETS, applied={name: 1})
 
     def ends(self) -> dict[int, int | None]:
         reports = read_progress(self._redis_url, self._plan.link_id, self._plan.signer)
-        return {int(one.key.split("/")[1]): one.mirror_end for one in reports}
+        return {int(progress.key.split("/")[1]): progress.mirror_end for progress in reports}
 
     def until(self, look: Callable[[], bool], *, deadline_s: float = LONG_S) -> None:
         def looked() -> bool:
@@ -99,11 +102,11 @@ class Workers:
 
 @contextmanager
 def workers(redis_url: str, spark_url: str, plan: CopyPlan, *, size: int) -> Iterator[Workers]:
-    one = Workers(redis_url, spark_url, plan, size=size)
+    pool = Workers(redis_url, spark_url, plan, size=size)
     try:
-        yield one
+        yield pool
     finally:
-        one.close()
+        pool.close()
 
 
 def produce(cluster: KafkaCluster, topic: str, *, count: int) -> None:

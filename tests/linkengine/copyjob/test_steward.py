@@ -27,10 +27,10 @@ def steward(lease: MemoryLease) -> Iterator[Steward]:
     background = Background()
     ports = StewardPorts(lease=lease, assignments=MemoryAssignments(), progress=MemoryProgress())
     events = StewardEvents(told=Mock(), granted=Mock(), armed=Mock(), lost=Mock(), paused=Mock())
-    one = Steward(setup_for(), background, ports=ports, clock=SystemClock(), events=events)
-    one.start()
-    yield one
-    one.finish()
+    thread = Steward(setup_for(), background, ports=ports, clock=SystemClock(), events=events)
+    thread.start()
+    yield thread
+    thread.finish()
     background.close()
 
 

@@ -38,7 +38,10 @@ from tests.linkengine.copyjob.test_filling import transactional_producer, write_
 
 def transactional(plan: CopyPlan, clusters: Pair) -> CopyPlan:
     """The same plan for a principal without rights on the destination cluster."""
-    assignments = tuple(replace(one, transactional_id=f"clusterlink-{one.mirror_topic}-{one.key}") for one in plan.assignments)
+    assignments = tuple(
+        replace(assignment, transactional_id=f"clusterlink-{assignment.mirror_topic}-{assignment.key}")
+        for assignment in plan.assignments
+    )
     return replace(plan, destination=address(clusters[1], "app"), assignments=assignments)
 
 
@@ -55,10 +58,10 @@ def copied_plan(clusters: Pair, topic: str) -> CopyPlan:
 def test_transactions_leave_the_same_offsets_over_several_slices(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     plan, lease = transactional(plan_of(clusters, topic_name), clusters), MemoryLease()
-    one, other = (transactional_producer(clusters[0], f"{topic_name}-{number}") for number in range(2))
+    producer, other = (transactional_producer(clusters[0], f"{topic_name}-{number}") for number in range(2))
     for _ in range(3):
         for number in range(4):
-            write_transaction(one, topic_name, 5, commit=number % 2 == 0)
+            write_transaction(producer, topic_name, 5, commit=number % 2 == 0)
             write_transaction(other, topic_name, 3, commit=number % 3 == 0)
         with Copier(plan, lease=lease) as copier:
             copier.wait_for_ends(ends_of(clusters[0], topic_name))

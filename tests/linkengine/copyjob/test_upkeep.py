@@ -30,14 +30,14 @@ class AtOnce:
 def test_a_write_of_a_stranger_is_suspected_in_time_whenever_it_comes(
     monkeypatch: pytest.MonkeyPatch, written_after_s: float
 ) -> None:
-    one, now_s, suspects = owned(generation=9, clean=True), 0.0, list[MirrorPartition]()
-    place = (one.assignment.mirror_topic, one.assignment.partition)
+    mirror, now_s, suspects = owned(generation=9, clean=True), 0.0, list[MirrorPartition]()
+    place = (mirror.assignment.mirror_topic, mirror.assignment.partition)
     monkeypatch.setattr(upkeep, "log_ends", lambda *_: {place: (0, 11 if now_s > written_after_s else 10)})
     looks = Upkeep(cast(Services, AtOnce()), cast(Cluster, None), suspicious=suspects.append)
 
     while not suspects:
-        looks.tick(now_s, {0: [one]})
+        looks.tick(now_s, {0: [mirror]})
         now_s += TICK_S
         assert now_s - written_after_s < FOUND_WITHIN_S - FOR_THE_REST_S
 
-    assert suspects == [one]
+    assert suspects == [mirror]

@@ -136,7 +136,7 @@ def test_a_source_that_never_answers_delays_no_other_link(clusters: Pair, topic_
             plan,
             link_id=f"frozen-{number}",
             source=mute,
-            assignments=tuple(replace(one, mirror_id=f"frozen-{number}") for one in plan.assignments),
+            assignments=tuple(replace(assignment, mirror_id=f"frozen-{number}") for assignment in plan.assignments),
         )
         for number in range(4)
     ]
@@ -277,8 +277,8 @@ def test_who_was_fenced_and_is_still_wanted_comes_again(
     def tick(self: LinkCopy, now: float) -> None:
         if fenced.is_set():
             fenced.clear()
-            for one in list(self._living.values()):
-                self._fenced(one, LinkEngineError(ErrorCode.MIRROR_WAS_STOPPED, "Fenced."))
+            for partition in list(self._living.values()):
+                self._fenced(partition, LinkEngineError(ErrorCode.MIRROR_WAS_STOPPED, "Fenced."))
         real(self, now)
 
     monkeypatch.setattr(LinkCopy, "tick", tick)
@@ -300,11 +300,11 @@ def test_partitions_that_change_only_by_the_way_are_not_let_go_of(clusters: Pair
 
     with working(assignments, progress):
         wait_until_copied(progress, plan, 0)
-        later = tuple(replace(one, source_seen=(0, 0), since_ms=77) for one in plan.assignments)
+        later = tuple(replace(assignment, source_seen=(0, 0), since_ms=77) for assignment in plan.assignments)
         assignments.tell(replace(plan, assignments=later, workers=5))
         wait_for(lambda: progress.latest[plan.assignments[0].key].since_ms == 77)
 
-    assert [one for one in progress.history if one[1] is PartitionPhase.RELEASED] == [progress.history[-1]]
+    assert [entry for entry in progress.history if entry[1] is PartitionPhase.RELEASED] == [progress.history[-1]]
 
 
 @pytest.mark.timeout(300)
@@ -315,8 +315,8 @@ def test_fifty_links_are_copied_all_the_time_by_one_worker(
     create_pair(clusters, topic_name, partitions=MANY)
     assignments = assignments_for(clusters[0], topic_name, topic_name, partitions=MANY)
     plans = [
-        plan_for(address(clusters[0]), address(clusters[1]), (one,), link_id=f"link-{number}", progress_ms=500)
-        for number, one in enumerate(assignments)
+        plan_for(address(clusters[0]), address(clusters[1]), (assignment,), link_id=f"link-{number}", progress_ms=500)
+        for number, assignment in enumerate(assignments)
     ]
     told, progress = MemoryAssignments(*plans), MemoryProgress()
     consumer = Consumer({**clusters[1].client("admin"), "group.id": topic_name, "fetch.wait.max.ms": 10})
@@ -325,8 +325,8 @@ def test_fifty_links_are_copied_all_the_time_by_one_worker(
     latencies: list[float] = []
 
     def read() -> None:
-        found = [one for one in consumer.consume(1_000, 0.0) if not one.error()]
-        latencies.extend(time.time() - float(one.value()) for one in found)
+        found = [message for message in consumer.consume(1_000, 0.0) if not message.error()]
+        latencies.extend(time.time() - float(message.value()) for message in found)
 
     with working(told, progress) as errors:
         for partition in range(MANY):  # connections are made, logs have their first record
