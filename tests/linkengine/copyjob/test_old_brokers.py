@@ -34,7 +34,7 @@ def old(request: pytest.FixtureRequest) -> Iterator[ScriptedBroker]:
     broker.close()
 
 
-def test_a_broker_that_is_too_old_is_left_with_words_that_say_so(services: Services, old: ScriptedBroker) -> None:
+def test_source_broker_older_than_3_1_is_refused_with_its_version_in_the_error(services: Services, old: ScriptedBroker) -> None:
     """From 2.8 to 3.0 topics have ids, and Fetch does not know them."""
     lost: list[LinkEngineError] = []
     events: Any = dict.fromkeys(("planned", "refused", "emptied"), pytest.fail)
@@ -57,7 +57,7 @@ def test_a_broker_that_is_too_old_is_left_with_words_that_say_so(services: Servi
     assert old.asked == []
 
 
-def test_a_source_that_is_too_old_breaks_the_link_until_it_is_upgraded(
+def test_source_older_than_3_1_breaks_the_link_until_it_is_upgraded(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_pair(clusters, topic_name)

@@ -64,7 +64,7 @@ def lay_segment(cluster: KafkaCluster, topic: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_old_messages_become_records_of_today_at_their_offsets(
+def test_old_message_formats_become_v2_records_at_the_same_offsets(
     make_cluster: MakeCluster, destination_cluster: KafkaCluster, topic_name: str, version: str
 ) -> None:
     source = make_cluster("old", version=version)

@@ -11,7 +11,7 @@ from linkengine.domain.states import GapReason
 from tests.linkengine.copyjob.partitions import BOUND, SEEN, UNTIL, filling, owned, planned, sent, tail
 
 
-def test_data_without_an_answer_is_on_its_way_until_later_data_is_acknowledged() -> None:
+def test_unacknowledged_append_counts_as_in_flight_until_a_later_append_is_acknowledged() -> None:
     mirror = owned(generation=9, clean=True)
     sent(mirror)
 
@@ -24,7 +24,7 @@ def test_data_without_an_answer_is_on_its_way_until_later_data_is_acknowledged()
     assert not mirror.loose_appends
 
 
-def test_a_gap_where_a_record_was_sent_shuts_that_record_out_should_it_come_late() -> None:
+def test_gap_fill_at_the_offset_of_an_unacknowledged_append_raises_the_epoch() -> None:
     """The source has compacted it away since. The gap's marker takes its offset, and would leave its sequence free."""
     mirror = owned(generation=9, clean=True)
     sent(mirror)
@@ -41,7 +41,7 @@ def test_a_gap_where_a_record_was_sent_shuts_that_record_out_should_it_come_late
     assert mirror.writer.append(1) == (fill.epoch, 0)
 
 
-def test_later_batches_of_a_pipeline_that_was_lost_stay_loose_when_its_first_one_is_written_again() -> None:
+def test_later_batches_of_a_lost_pipeline_stay_in_flight_when_the_first_is_sent_again() -> None:
     """The second one carries the sequence that is next then: behind a marker in its place it would fit one place too far."""
     mirror = owned(generation=9, clean=True)
     for step in planned(mirror, 10, 12, 14):
@@ -59,7 +59,7 @@ def test_later_batches_of_a_pipeline_that_was_lost_stay_loose_when_its_first_one
 
 
 @pytest.mark.parametrize(("end", "raised"), [(10, 4), (11, 4), (13, 3)])
-def test_after_a_lost_marker_the_next_one_shuts_it_out_unless_all_of_it_is_there(end: int, raised: int) -> None:
+def test_next_marker_raises_the_epoch_unless_all_lost_markers_are_in_the_log(end: int, raised: int) -> None:
     mirror = owned(generation=9, clean=True)
     mirror.planned([Fill(10, 13, GapReason.ABORTED)], Buffer())
     mirror.send_fill(Fill(10, 13, GapReason.ABORTED), most=100)
@@ -71,7 +71,7 @@ def test_after_a_lost_marker_the_next_one_shuts_it_out_unless_all_of_it_is_there
     assert mirror.writer.marker_epoch() == raised
 
 
-def test_markers_in_flight_are_outwaited_whatever_ended_the_attempt() -> None:
+def test_resume_waits_for_markers_in_flight_whatever_ended_the_attempt() -> None:
     mirror = owned(generation=9, clean=True)
     filling(mirror, late_until=UNTIL)
 
@@ -83,7 +83,7 @@ def test_markers_in_flight_are_outwaited_whatever_ended_the_attempt() -> None:
 
 
 @pytest.mark.parametrize("outwaited", [False, True], ids=["in flight", "being outwaited"])
-def test_markers_without_an_answer_are_remembered_beyond_the_lease(outwaited: bool) -> None:
+def test_markers_without_a_response_are_remembered_after_the_lease_is_lost(outwaited: bool) -> None:
     mirror = owned(generation=9, clean=True)
     filling(mirror, late_until=UNTIL)
     if outwaited:
@@ -94,7 +94,7 @@ def test_markers_without_an_answer_are_remembered_beyond_the_lease(outwaited: bo
     assert mirror.lost_marker is not None  # hence no clean release, and no reading of the end before they are outwaited
 
 
-def test_an_answer_that_comes_after_the_attempt_ends_the_wait() -> None:
+def test_late_response_to_markers_ends_the_wait_for_them() -> None:
     mirror = owned(generation=9, clean=True)
     fill = filling(mirror, late_until=UNTIL)
     mirror.interrupt(retry_at=0.0)
@@ -114,7 +114,7 @@ def test_answered_markers_are_not_waited_for() -> None:
     assert mirror.lost_marker is None
 
 
-def test_data_without_an_answer_is_in_doubt_also_where_transactions_fill_the_gaps() -> None:
+def test_unacknowledged_appends_are_in_doubt_also_with_transactional_fills() -> None:
     mirror = owned(generation=9, clean=True, transactions=BOUND)
     sent(mirror)
 
@@ -123,7 +123,7 @@ def test_data_without_an_answer_is_in_doubt_also_where_transactions_fill_the_gap
     assert tail_query(mirror).doubt == Doubt(offset=10, sequence=None, producer_id=5)
 
 
-def test_what_a_stop_kept_for_the_answer_of_a_marker_is_let_go_at_the_end() -> None:
+def test_end_releases_the_chunks_that_a_stop_kept_for_a_marker_in_flight() -> None:
     mirror, buffer = owned(generation=9, clean=True), Buffer()
     mirror.planned([Fill(10, 11, GapReason.ABORTED), Fill(11, 99, GapReason.ABORTED)], buffer)
     mirror.send_fill(Fill(10, 11, GapReason.ABORTED), most=1)

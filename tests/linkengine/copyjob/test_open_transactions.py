@@ -51,7 +51,7 @@ def stands_at(progress: PartitionProgress, end: int, *, high_watermark: int) -> 
     return (progress.mirror_end, progress.source_end, progress.source_high_watermark) == (end, end, high_watermark)
 
 
-def test_what_waits_behind_an_open_transaction_is_missing_however_long_the_mirror_stands_at_the_stable_end(
+def test_mirror_at_the_last_stable_offset_is_not_in_sync_while_a_transaction_is_open(
     clusters: Pair, topic_name: str, open_one: Producer
 ) -> None:
     with Copier(plan_of(clusters, topic_name)) as copier:
@@ -67,9 +67,7 @@ def test_what_waits_behind_an_open_transaction_is_missing_however_long_the_mirro
         copier.wait_until(lambda progress: progress.caught_up_at_ms is not None)
 
 
-def test_a_slice_with_nothing_to_copy_before_an_open_transaction_is_copying_all_the_same(
-    clusters: Pair, topic_name: str, open_one: Producer
-) -> None:
+def test_phase_is_copying_when_only_an_open_transaction_is_left(clusters: Pair, topic_name: str, open_one: Producer) -> None:
     plan = plan_of(clusters, topic_name)
     with Copier(plan) as first:
         first.wait_for_ends({0: 10})
@@ -79,7 +77,9 @@ def test_a_slice_with_nothing_to_copy_before_an_open_transaction_is_copying_all_
         assert next(iter(second.progress.latest.values())).caught_up_at_ms is None
 
 
-def test_a_source_that_is_looked_at_and_not_read_tells_both_ends(clusters: Pair, topic_name: str, open_one: Producer) -> None:
+def test_observed_source_reports_last_stable_offset_and_high_watermark(
+    clusters: Pair, topic_name: str, open_one: Producer
+) -> None:
     cluster, place = Cluster(address(clusters[0])), (topic_name, 0)
     try:
         broker = cluster.newest_topics([topic_name])[topic_name].partitions[0].broker
@@ -88,7 +88,7 @@ def test_a_source_that_is_looked_at_and_not_read_tells_both_ends(clusters: Pair,
         cluster.close()
 
 
-def test_the_age_counts_from_when_the_mirror_last_held_all_below_the_high_watermark() -> None:
+def test_time_lag_counts_from_when_the_mirror_last_had_all_below_the_high_watermark() -> None:
     account = Account()
     account.observed_mirror(start=0, end=1_000)
     account.observed_source(start=0, end=1_000, high_watermark=1_000, now_ms=5_000)
@@ -102,7 +102,7 @@ def test_the_age_counts_from_when_the_mirror_last_held_all_below_the_high_waterm
     assert account.caught_up_at_ms == 8_000
 
 
-def test_an_answer_that_comes_too_late_to_be_planned_still_tells_where_the_source_ends() -> None:
+def test_response_too_late_to_be_planned_still_updates_the_end_of_the_source() -> None:
     """Within a fetch session nobody would say it again: the high watermark has not changed since."""
     mirror = partition()
     mirror.stage, mirror.position = Stage.COPYING, 10

@@ -29,7 +29,7 @@ def text_of(topic_id: bytes) -> str:
         (True, False, {OTHER, FORMER}, ErrorCode.TIMEOUT_ERROR),
     ],
 )
-def test_a_topic_is_another_one_only_where_all_brokers_say_so(
+def test_source_topic_counts_as_recreated_only_if_all_brokers_agree(
     complete: bool, strangers: bool, known: set[bytes], code: ErrorCode
 ) -> None:
     assignment = partition().assignment

@@ -102,7 +102,7 @@ def writable(*, batches: int) -> MirrorPartition:
     return mirror
 
 
-def test_a_full_pipeline_is_woken_by_a_burst_of_answers_and_fewer_are_seen_at_the_next_tick(
+def test_full_pipeline_wakes_on_a_burst_of_responses_and_reads_fewer_at_the_next_tick(
     broker: Broker, services: Services
 ) -> None:
     def ignore(_: object) -> None: ...
@@ -169,7 +169,7 @@ def _raise(_: object, error: LinkEngineError) -> None:
     raise error
 
 
-def test_who_may_write_again_goes_on_without_being_woken(broker: Broker, services: Services) -> None:
+def test_writing_continues_without_a_resume_when_the_lease_is_valid_again(broker: Broker, services: Services) -> None:
     """A lease that is renewed after its deadline for once: nobody was dispossessed, and so nobody is resumed."""
     desk, mirror = Desk(broker, services), writable(batches=20)
     desk.write(mirror)
@@ -186,9 +186,7 @@ def test_who_may_write_again_goes_on_without_being_woken(broker: Broker, service
     desk.outlet.close()
 
 
-def test_a_buffer_is_kept_while_slices_of_it_wait_for_the_socket_although_its_partition_looks_again(
-    broker: Broker, services: Services
-) -> None:
+def test_buffer_is_kept_while_the_socket_needs_it_although_its_partition_resumes(broker: Broker, services: Services) -> None:
     looked: list[LinkEngineError] = []
 
     def interrupted(which: MirrorPartition, error: LinkEngineError) -> None:
@@ -225,7 +223,7 @@ def test_a_buffer_is_kept_while_slices_of_it_wait_for_the_socket_although_its_pa
     desk.outlet.close()
 
 
-def test_a_large_request_goes_over_a_narrow_way_for_longer_than_an_answer_may_take(broker: Broker, services: Services) -> None:
+def test_large_request_on_a_slow_network_may_take_longer_than_the_request_timeout(broker: Broker, services: Services) -> None:
     """Given up, it would be sent again from its first byte on, and never come over."""
     tuning = replace(services.tuning, request_timeout_ms=1_000)
     desk, mirror = Desk(broker, replace(services, tuning=tuning)), writable(batches=1)
@@ -245,7 +243,7 @@ def test_a_large_request_goes_over_a_narrow_way_for_longer_than_an_answer_may_ta
     desk.outlet.close()
 
 
-def test_a_broker_that_takes_nothing_is_given_up(broker: Broker, services: Services) -> None:
+def test_connection_to_a_broker_that_accepts_nothing_is_closed(broker: Broker, services: Services) -> None:
     lost: list[LinkEngineError] = []
     tuning = replace(services.tuning, request_timeout_ms=1_000)
     desk = Desk(broker, replace(services, tuning=tuning), lost=lambda _, error: lost.append(error))
@@ -258,7 +256,7 @@ def test_a_broker_that_takes_nothing_is_given_up(broker: Broker, services: Servi
     desk.outlet.close()
 
 
-def test_after_the_answer_of_an_earlier_batch_the_end_is_proven(broker: Broker, services: Services) -> None:
+def test_response_of_an_earlier_batch_leads_to_a_tail_check(broker: Broker, services: Services) -> None:
     looked: list[LinkEngineError] = []
     desk, mirror = Desk(broker, services, interrupted=lambda _, error: looked.append(error)), writable(batches=2)
     desk.write(mirror)

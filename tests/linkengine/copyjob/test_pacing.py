@@ -21,7 +21,7 @@ def pace(*, limit: int = 0, ask: object = None) -> Pace:
     return Pace(TUNING, Bandwidth(limit, ask=ask))  # type: ignore[arg-type]
 
 
-def test_a_single_partition_never_waits() -> None:
+def test_single_partition_is_fetched_without_a_pause() -> None:
     rhythm = pace()
     rhythm.asked(100.0, partitions=1)
     rhythm.answered(100.001, took_s=0.001, size=300)
@@ -30,7 +30,7 @@ def test_a_single_partition_never_waits() -> None:
 
 
 @pytest.mark.parametrize(("partitions", "wait_s"), [(10, 0.001), (1_000, GATHER_MOST_S)])
-def test_many_partitions_are_gathered_for_some_milliseconds(partitions: int, wait_s: float) -> None:
+def test_many_partitions_are_gathered_for_a_few_milliseconds(partitions: int, wait_s: float) -> None:
     rhythm = pace()
     rhythm.asked(100.0, partitions=partitions)
     rhythm.answered(100.0005, took_s=0.0005, size=300)
@@ -38,7 +38,7 @@ def test_many_partitions_are_gathered_for_some_milliseconds(partitions: int, wai
     assert rhythm.ready_at == pytest.approx(100.0 + wait_s)
 
 
-def test_a_backlog_is_not_kept_waiting() -> None:
+def test_backlog_is_fetched_without_a_pause() -> None:
     rhythm = pace()
     rhythm.asked(100.0, partitions=1_000)
     rhythm.answered(100.001, took_s=0.001, size=FIRST_BYTES)
@@ -46,7 +46,7 @@ def test_a_backlog_is_not_kept_waiting() -> None:
     assert rhythm.ready_at <= 100.001
 
 
-def test_a_throttled_client_waits_as_long_as_the_broker_says() -> None:
+def test_throttled_client_waits_as_long_as_the_broker_requests() -> None:
     rhythm = pace()
     rhythm.asked(100.0, partitions=1)
     assert rhythm.throttle.heard(100.0, 700)
@@ -55,7 +55,7 @@ def test_a_throttled_client_waits_as_long_as_the_broker_says() -> None:
     assert rhythm.ready_at == pytest.approx(100.7)
 
 
-def test_after_an_answer_that_did_not_come_whole_less_is_asked_for() -> None:
+def test_lost_response_resets_the_requested_size() -> None:
     rhythm = pace()
     for _ in range(3):
         rhythm.answered(0.0, took_s=0.1, size=rhythm.max_bytes)
@@ -66,7 +66,7 @@ def test_after_an_answer_that_did_not_come_whole_less_is_asked_for() -> None:
     assert rhythm.max_bytes == FIRST_BYTES
 
 
-def test_answers_grow_while_they_are_full_and_slow_and_shrink_again() -> None:
+def test_requested_size_grows_while_responses_are_full_and_start_late_and_shrinks_again() -> None:
     rhythm = pace()
     sizes = []
     for took_s in (0.1, 0.1, 0.1, 0.1, 0.001, 0.001, 0.001, 0.001):
@@ -76,7 +76,7 @@ def test_answers_grow_while_they_are_full_and_slow_and_shrink_again() -> None:
     assert sizes == [4, 8, 16, 16, 8, 4, 2, 2]
 
 
-def test_a_limit_makes_answers_small_and_lets_each_wait_for_the_shared_budget() -> None:
+def test_bandwidth_limit_makes_responses_small_and_waits_for_the_shared_budget() -> None:
     asked: list[int] = []
     bandwidth = Bandwidth(1_000_000, ask=asked.append)
     rhythm = Pace(TUNING, bandwidth)
@@ -90,7 +90,7 @@ def test_a_limit_makes_answers_small_and_lets_each_wait_for_the_shared_budget() 
     assert rhythm.ready_at == pytest.approx(100.26)
 
 
-def test_a_limit_without_a_shared_budget_is_kept_alone() -> None:
+def test_bandwidth_limit_without_a_shared_budget_is_enforced_locally() -> None:
     bandwidth = Bandwidth(1_000_000)
 
     bandwidth.spend(500_000, 100.0)
@@ -108,18 +108,18 @@ def test_a_limit_without_a_shared_budget_is_kept_alone() -> None:
         (5, LARGE_BYTES, 4),
     ],
 )
-def test_produce_requests_go_out_in_bursts_that_leave_the_broker_enough_to_do(
+def test_produce_requests_are_sent_in_bursts_that_keep_the_broker_busy(
     unanswered: int, newest_bytes: int, awaited: int
 ) -> None:
     assert due_before_burst(unanswered, most=5, newest_bytes=newest_bytes) == awaited
 
 
-def test_a_single_request_at_a_time_waits_for_its_answer_only() -> None:
+def test_single_produce_request_in_flight_waits_for_its_response() -> None:
     assert due_before_burst(0, most=1, newest_bytes=0) == 0
     assert due_before_burst(1, most=1, newest_bytes=LARGE_BYTES) == 1
 
 
-def test_the_first_answer_of_a_distant_broker_is_small() -> None:
+def test_first_response_of_a_distant_broker_is_small() -> None:
     rhythm = pace()
 
     rhythm.opened(round_trip_s=0.08)
@@ -129,7 +129,7 @@ def test_the_first_answer_of_a_distant_broker_is_small() -> None:
     assert (far, rhythm.max_bytes) == (FIRST_FAR_BYTES, FIRST_BYTES)
 
 
-def test_answers_do_not_grow_where_they_take_long_to_come_over_and_shrink_where_they_take_too_long() -> None:
+def test_requested_size_stays_if_responses_arrive_slowly_and_shrinks_if_too_slowly() -> None:
     rhythm = pace()
     rhythm.opened(round_trip_s=0.08)
     sizes = []
@@ -140,7 +140,7 @@ def test_answers_do_not_grow_where_they_take_long_to_come_over_and_shrink_where_
     assert sizes == [512, 1024, 1024, 512, 256, 256]
 
 
-def test_a_throttle_time_of_more_than_a_minute_counts_once_it_is_said_twice() -> None:
+def test_throttle_time_above_a_minute_counts_when_it_is_repeated() -> None:
     """Twelve days in one response are a bit that has flipped on its way."""
     throttle = Throttle()
 

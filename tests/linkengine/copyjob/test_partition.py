@@ -44,7 +44,7 @@ def mark(mirror: MirrorPartition, offset: int) -> None:
     mirror.filled(now_ms=0)
 
 
-def test_nothing_follows_the_first_append_of_an_attempt_before_its_answer() -> None:
+def test_first_append_of_an_attempt_is_sent_alone() -> None:
     mirror = owned(generation=9, clean=True)
     first, second, third = planned(mirror, 10, 12, 14)
 
@@ -53,7 +53,7 @@ def test_nothing_follows_the_first_append_of_an_attempt_before_its_answer() -> N
     assert mirror.next_step() is third
 
 
-def test_nor_the_first_one_after_a_pause_in_which_the_leader_may_have_forgotten_us() -> None:
+def test_first_append_after_a_pause_is_sent_alone() -> None:
     mirror = owned(generation=9, clean=True)
     mirror.acknowledged(sent(mirror))
     first, second = planned(mirror, 12, 14)
@@ -61,7 +61,7 @@ def test_nor_the_first_one_after_a_pause_in_which_the_leader_may_have_forgotten_
     assert_goes_alone(mirror, first, second)
 
 
-def test_the_next_attempt_begins_alone_again() -> None:
+def test_first_append_of_the_next_attempt_is_sent_alone() -> None:
     mirror = owned(generation=9, clean=True)
     first, second, _ = planned(mirror, 10, 12, 14)
     mirror.send_append(first)
@@ -79,14 +79,14 @@ def test_the_next_attempt_begins_alone_again() -> None:
 @pytest.mark.parametrize(
     ("generation", "clean"), [(9, False), (1, True), (4, True)], ids=["expired lease", "no memory", "memory lost and back"]
 )
-def test_markers_wait_until_no_former_owner_can_believe_in_its_lease(generation: int, clean: bool) -> None:
+def test_markers_wait_until_the_previous_owners_lease_has_expired(generation: int, clean: bool) -> None:
     mirror = owned(generation=generation, clean=clean)
 
     assert not mirror.may_fill(UNTIL)
     assert mirror.may_fill(UNTIL + OVERLAP_S)
 
 
-def test_after_that_wait_the_end_is_read_again_before_the_first_marker() -> None:
+def test_log_end_is_read_again_after_the_wait_for_the_previous_owner() -> None:
     mirror = owned(generation=9, clean=False)
 
     assert not mirror.must_look_again(UNTIL)
@@ -101,7 +101,7 @@ def test_after_that_wait_the_end_is_read_again_before_the_first_marker() -> None
     ids=["of today", "of an archive", "for a leader that knows nothing"],
 )
 @pytest.mark.parametrize("transactions", [None, BOUND], ids=["markers", "transactions"])
-def test_records_that_two_owners_could_write_twice_wait_like_markers(
+def test_records_that_the_leader_could_accept_from_two_owners_wait_like_markers(
     written_ms: int, producer: ProducerState, held_up: bool, transactions: TransactionalProducer | None
 ) -> None:
     """A leader forgets producers by the time of their records: it would take a batch from a former owner and from us."""
@@ -115,12 +115,12 @@ def test_records_that_two_owners_could_write_twice_wait_like_markers(
     assert not is_held_up(unclean, step, now_ms=now_ms)
 
 
-def test_after_a_clean_hand_over_markers_may_be_sent_at_once() -> None:
+def test_markers_are_sent_immediately_after_a_clean_hand_over() -> None:
     assert owned(generation=9, clean=True).may_fill(0.0)
     assert owned(generation=1, clean=True, producer=ProducerState()).may_fill(0.0)
 
 
-def test_a_grant_that_may_come_from_a_lost_memory_is_not_trusted_to_be_clean() -> None:
+def test_first_generation_is_not_trusted_to_be_clean() -> None:
     for generation, trusted in ((1, False), (2, True)):
         mirror = partition()
         mirror.granted(Grant(key=mirror.key, generation=generation, clean=True, valid_until=UNTIL))
@@ -128,7 +128,7 @@ def test_a_grant_that_may_come_from_a_lost_memory_is_not_trusted_to_be_clean() -
 
 
 @pytest.mark.parametrize(("epoch", "relied_on"), [(5, True), (6, False), (3, False)], ids=["same", "newer", "set back"])
-def test_an_end_that_was_left_is_relied_on_under_the_leader_it_was_read_from(epoch: int, relied_on: bool) -> None:
+def test_log_end_of_the_previous_owner_is_trusted_only_under_the_same_source_leader_epoch(epoch: int, relied_on: bool) -> None:
     mirror = partition()
     mirror.origin = Origin(Leader(broker=1, epoch=epoch), b"t")
     mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=UNTIL, seen=(5, 1_000)))
@@ -140,7 +140,7 @@ def test_an_end_that_was_left_is_relied_on_under_the_leader_it_was_read_from(epo
 
 
 @pytest.mark.parametrize("armed", [True, False], ids=["with markers", "with data only"])
-def test_what_a_dead_owner_left_on_its_way_is_settled_by_the_first_marker_alone(armed: bool) -> None:
+def test_only_a_marker_settles_what_a_crashed_owner_left_in_flight(armed: bool) -> None:
     mirror = partition()
     grant = Grant(key=mirror.key, generation=9, clean=False, armed=armed, valid_until=UNTIL)
     mirror.granted(grant)
@@ -154,7 +154,7 @@ def test_what_a_dead_owner_left_on_its_way_is_settled_by_the_first_marker_alone(
     assert is_settled(mirror, grant)
 
 
-def test_an_owner_that_the_lease_has_forgotten_is_taken_for_one_that_died_with_markers_on_their_way() -> None:
+def test_owner_with_markers_whose_lease_state_was_lost_counts_as_crashed_with_markers_in_flight() -> None:
     mirror = owned(generation=1, clean=True, producer=replace(SEEN, coordinator_epoch=coordinator_epoch_for(7)))
     assert not settled(mirror)
 
@@ -163,7 +163,7 @@ def test_an_owner_that_the_lease_has_forgotten_is_taken_for_one_that_died_with_m
     assert settled(mirror)
 
 
-def test_so_is_one_that_wrote_records_and_no_marker_before_it_was_forgotten() -> None:
+def test_owner_with_records_only_whose_lease_state_was_lost_counts_as_crashed_with_markers_in_flight() -> None:
     mirror = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=9))
     assert not settled(mirror)
 
@@ -172,7 +172,7 @@ def test_so_is_one_that_wrote_records_and_no_marker_before_it_was_forgotten() ->
     assert settled(mirror)
 
 
-def test_a_first_hold_after_a_seeded_head_is_settled_although_its_first_marker_raises_the_epoch() -> None:
+def test_first_hold_after_a_seeded_head_is_settled_although_it_raises_the_epoch() -> None:
     mirror = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=41), start=10)
 
     assert mirror.writer.must_raise

@@ -16,7 +16,7 @@ from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import partition
 
 
-def test_a_mirror_is_not_hidden_by_another_of_the_same_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_mirror_of_a_source_partition_is_checked_with_its_own_past(monkeypatch: pytest.MonkeyPatch) -> None:
     assignments = [
         PartitionAssignment(
             mirror_id=name, partition=0, source_topic="t", mirror_topic=name, source_topic_id="", producer_id=1 << 62
@@ -38,7 +38,7 @@ def test_a_mirror_is_not_hidden_by_another_of_the_same_partition(monkeypatch: py
 
 @pytest.mark.parametrize("told", [(0, -1, -1), (0, 3, 5_000)], ids=["not known", "the epoch before"])
 @pytest.mark.parametrize("everywhere", [True, False])
-def test_a_leader_of_an_older_epoch_has_never_the_same_history(
+def test_leader_of_an_older_epoch_is_never_trusted(
     monkeypatch: pytest.MonkeyPatch, told: tuple[int, int, int], everywhere: bool
 ) -> None:
     error = stepped_back(monkeypatch, told, everywhere=everywhere)
@@ -50,7 +50,7 @@ def test_a_leader_of_an_older_epoch_has_never_the_same_history(
 
 
 @pytest.mark.parametrize("code", sorted(LEADER_MOVED))
-def test_one_that_leads_no_more_is_looked_for_again(monkeypatch: pytest.MonkeyPatch, code: KafkaCode) -> None:
+def test_error_of_a_moved_leader_is_returned_as_it_is(monkeypatch: pytest.MonkeyPatch, code: KafkaCode) -> None:
     error = stepped_back(monkeypatch, (code, -1, -1), everywhere=True)
 
     assert isinstance(error, BrokerError)

@@ -65,7 +65,7 @@ def copying() -> MirrorPartition:
     return mirror
 
 
-def test_a_proof_from_a_leader_that_is_left_is_asked_for_again(services: Services, later: Later) -> None:
+def test_tail_check_is_repeated_when_the_leader_has_changed(services: Services, later: Later) -> None:
     proven: list[MirrorPartition] = []
     events: Any = {"short": pytest.fail, "refused": pytest.fail, "failed": pytest.fail}
     prover, mirror = Prover(services, NOWHERE, ProverEvents(proven=proven.append, **events)), copying()
@@ -84,7 +84,7 @@ def test_a_proof_from_a_leader_that_is_left_is_asked_for_again(services: Service
 
 
 @pytest.mark.parametrize(("moved", "filled"), [(True, []), (False, [20])])
-def test_only_the_leader_that_is_read_can_tell_that_nothing_is_left(
+def test_empty_end_is_filled_only_if_the_current_leader_confirmed_it(
     services: Services, later: Later, moved: bool, filled: list[int]
 ) -> None:
     mirror, planned = copying(), list[int]()
@@ -100,7 +100,7 @@ def test_only_the_leader_that_is_read_can_tell_that_nothing_is_left(
     assert not mirror.examining
 
 
-def test_an_end_that_shows_nothing_is_looked_at_again_before_it_is_filled(services: Services, later: Later) -> None:
+def test_empty_end_is_observed_twice_before_it_is_filled(services: Services, later: Later) -> None:
     mirror, planned = copying(), list[int]()
     side = source_side(services, planned=lambda mirror: planned.append(mirror.chunks[0].steps[0].end))
 
@@ -120,7 +120,7 @@ def test_an_end_that_shows_nothing_is_looked_at_again_before_it_is_filled(servic
 
 
 @pytest.mark.parametrize(("moved", "filled"), [(True, []), (False, [20])])
-def test_what_one_leader_lost_is_not_filled_while_another_one_is_read(
+def test_lost_range_is_not_filled_when_the_leader_has_changed(
     services: Services, later: Later, moved: bool, filled: list[int]
 ) -> None:
     mirror, planned = copying(), list[int]()
@@ -137,7 +137,7 @@ def test_what_one_leader_lost_is_not_filled_while_another_one_is_read(
 
 
 @pytest.mark.parametrize("everywhere", [True, False], ids=["every broker", "not every broker"])
-def test_a_leader_of_an_older_epoch_fails_a_mirror_only_where_every_broker_goes_on_telling_of_it(
+def test_leader_of_an_older_epoch_fails_the_mirror_only_if_all_brokers_keep_reporting_it(
     services: Services, later: Later, everywhere: bool
 ) -> None:
     mirror, failures = copying(), list[LinkEngineError]()
@@ -159,7 +159,7 @@ def test_a_leader_of_an_older_epoch_fails_a_mirror_only_where_every_broker_goes_
 
 
 @pytest.mark.parametrize(("is_read", "after_s"), [(True, LEFT_OUT_S), (False, EVERY_S)])
-def test_the_end_of_a_source_that_no_answer_tells_of_is_asked_for(
+def test_end_of_a_source_is_observed_if_no_fetch_reports_it(
     services: Services, later: Later, is_read: bool, after_s: float
 ) -> None:
     mirror = copying()

@@ -87,7 +87,7 @@ def failed_with(code: ErrorCode) -> Callable[[PartitionProgress], bool]:
     return lambda progress: (progress.phase, progress.error_code) == (PartitionPhase.FAILED, code)
 
 
-def test_a_late_marker_at_the_mirrors_end_is_found_by_the_next_owner(clusters: Pair, topic_name: str) -> None:
+def test_next_owner_finds_a_late_marker_at_the_mirrors_end(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name, partitions=2)
     for partition in (0, 1):
         write(clusters[0], topic_name, "a", "b", partition=partition)
@@ -106,7 +106,7 @@ def test_a_late_marker_at_the_mirrors_end_is_found_by_the_next_owner(clusters: P
     assert ends_of(clusters[1], topic_name, partitions=2) == {0: 3, 1: 3}
 
 
-def test_a_late_marker_before_an_append_is_told_from_a_strangers_write(clusters: Pair, topic_name: str) -> None:
+def test_late_marker_before_an_append_is_distinguished_from_a_foreign_write(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "a")
     plan = plan_of(clusters, topic_name)
@@ -121,9 +121,7 @@ def test_a_late_marker_before_an_append_is_told_from_a_strangers_write(clusters:
         assert "offset 1," in progress.error_message
 
 
-def test_records_that_the_source_replaced_while_nobody_copied_are_found_by_the_next_owner(
-    clusters: Pair, topic_name: str
-) -> None:
+def test_next_owner_finds_records_that_the_source_replaced(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     create_topic(clusters[0], f"{topic_name}-after")
     write(clusters[0], topic_name, "a", "b", "lost")
@@ -142,7 +140,7 @@ def test_records_that_the_source_replaced_while_nobody_copied_are_found_by_the_n
     assert ends_of(clusters[1], topic_name) == {0: 3}
 
 
-def test_a_strangers_write_while_nobody_copied_is_found_whatever_is_known_of_the_end(clusters: Pair, topic_name: str) -> None:
+def test_foreign_write_between_two_owners_is_found_with_and_without_lease_state(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "a")
     plan = plan_of(clusters, topic_name)
@@ -159,9 +157,7 @@ def test_a_strangers_write_while_nobody_copied_is_found_whatever_is_known_of_the
     assert ends_of(clusters[1], topic_name) == {0: 2}
 
 
-def test_a_source_that_was_set_back_during_a_pause_is_found_though_its_leader_has_the_same_epoch(
-    clusters: Pair, topic_name: str
-) -> None:
+def test_source_reset_during_a_pause_is_found_although_its_leader_epoch_is_the_same(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     create_topic(clusters[0], f"{topic_name}-again")
     write(clusters[0], topic_name, "a", "b", "lost")
@@ -185,7 +181,7 @@ def test_a_source_that_was_set_back_during_a_pause_is_found_though_its_leader_ha
 
 
 @pytest.mark.parametrize("empty", [False, True], ids=["aborted", "empty"])
-def test_a_strangers_transaction_that_shows_no_record_is_found_too(clusters: Pair, topic_name: str, empty: bool) -> None:
+def test_foreign_transaction_without_visible_records_is_found(clusters: Pair, topic_name: str, empty: bool) -> None:
     """Readers see nothing of it, and the source's next records would be left out in its place."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "a")
@@ -205,9 +201,7 @@ def test_a_strangers_transaction_that_shows_no_record_is_found_too(clusters: Pai
     assert ends_of(clusters[1], topic_name) == {0: end}
 
 
-def test_a_strangers_record_that_retention_has_taken_since_is_found_by_where_the_mirror_begins(
-    clusters: Pair, topic_name: str
-) -> None:
+def test_deleted_foreign_record_is_found_by_the_mirrors_log_start(clusters: Pair, topic_name: str) -> None:
     """Nothing is left to compare, and the source's next record would be left out."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "a")
@@ -227,7 +221,7 @@ def test_a_strangers_record_that_retention_has_taken_since_is_found_by_where_the
     assert "offset 1." in message
 
 
-def test_an_end_that_is_the_sources_is_gone_on_from(clusters: Pair, topic_name: str) -> None:
+def test_copying_resumes_when_the_tail_check_finds_no_difference(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     producer = producer_for(clusters[0], transactional_id=topic_name)
     producer.init_transactions(30)
@@ -244,7 +238,7 @@ def test_an_end_that_is_the_sources_is_gone_on_from(clusters: Pair, topic_name: 
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 2
 
 
-def test_a_compacted_source_is_recognised(source_cluster: KafkaCluster, topic_name: str) -> None:
+def test_compacted_source_is_recognised(source_cluster: KafkaCluster, topic_name: str) -> None:
     create_topic(source_cluster, topic_name)
     create_topic(source_cluster, f"{topic_name}-both", cleanup_policy="compact,delete")
     session = Cluster(address(source_cluster))
@@ -261,7 +255,7 @@ def test_a_compacted_source_is_recognised(source_cluster: KafkaCluster, topic_na
     [(True, ErrorCode.MIRROR_TOPIC_MISSING), (False, ErrorCode.FOREIGN_WRITE)],
     ids=["its id is known", "it is only shorter"],
 )
-def test_a_mirror_topic_made_again_between_two_slices_is_not_taken_for_the_mirror(
+def test_recreated_mirror_topic_is_not_taken_for_the_mirror(
     clusters: Pair, topic_name: str, known: bool, code: ErrorCode
 ) -> None:
     create_pair(clusters, topic_name)

@@ -61,7 +61,7 @@ class Broker:
         return [at for at in self.sent if any(began < at < until for began, until in self.pauses)]
 
 
-def test_the_quotas_of_both_clusters_are_waited_out_in_silence(
+def test_quotas_of_both_clusters_are_respected_without_an_error(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading = Broker(intake.encode_fetch, intake.decode_fetch, lambda answer: answer.throttle_ms)
@@ -91,7 +91,7 @@ def test_the_quotas_of_both_clusters_are_waited_out_in_silence(
     }
 
 
-def test_a_fence_waits_for_the_quota_with_which_it_reads_the_end(clusters: Pair, topic_name: str) -> None:
+def test_fence_waits_for_the_quota_when_it_reads_the_log_end(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     mirror = clusters[1]
     write(mirror, topic_name, 2)

@@ -217,7 +217,7 @@ def read_all(reader: Reader, choose: Callable[[int], int]) -> None:
 
 @settings(max_examples=60)
 @given(LOGS, st.integers(0, 1 << 32))
-def test_what_is_read_ahead_is_what_one_reader_reads(small_log: list[tuple[str, int, int, int]], seed: int) -> None:
+def test_reading_ahead_copies_what_a_single_reader_copies(small_log: list[tuple[str, int, int, int]], seed: int) -> None:
     log = Log()
     for entry in small_log:
         log.write(*entry)
@@ -240,7 +240,7 @@ def plain_log() -> Log:
     return log
 
 
-def test_many_pieces_are_asked_for_before_the_first_is_answered() -> None:
+def test_many_pieces_are_requested_before_the_first_is_answered() -> None:
     reader = Reader(plain_log())
     reader.session()
     reader.write()
@@ -254,7 +254,7 @@ def test_many_pieces_are_asked_for_before_the_first_is_answered() -> None:
     assert sum(each.outstanding for each in FakeConnection.made) == 0
 
 
-def test_nothing_is_asked_for_whose_answer_would_wait_for_memory() -> None:
+def test_no_piece_is_requested_whose_response_would_wait_for_memory() -> None:
     """Answers of a connection arrive in their order: the one that all wait for could be behind one that waits for them."""
     reader = Reader(plain_log(), AheadMemory(budget=6 * AHEAD_UNIT, reserve=2 * AHEAD_UNIT))
     reader.session()
@@ -276,7 +276,7 @@ def test_nothing_is_asked_for_whose_answer_would_wait_for_memory() -> None:
     assert reader.memory.used == 0
 
 
-def test_a_near_source_is_not_read_ahead() -> None:
+def test_near_source_is_not_read_ahead() -> None:
     reader = Reader(plain_log())
     reader.ahead.opened(0.002)
 
@@ -286,7 +286,7 @@ def test_a_near_source_is_not_read_ahead() -> None:
     assert reader.ahead.connections == 0
 
 
-def test_a_broker_that_was_only_busy_is_left_to_the_session() -> None:
+def test_broker_that_was_only_busy_is_left_to_the_session() -> None:
     """Its connection took long to open, and a later one does not."""
     reader = Reader(plain_log())
     reader.session()
@@ -300,7 +300,7 @@ def test_a_broker_that_was_only_busy_is_left_to_the_session() -> None:
     assert not reader.ahead.admits(reader.mirror, reader.now + 100)
 
 
-def test_answers_that_were_read_ahead_are_dropped_when_the_attempt_is_over() -> None:
+def test_pieces_are_dropped_when_the_attempt_ends() -> None:
     reader = Reader(plain_log())
     reader.session()
     reader.write()
@@ -319,7 +319,7 @@ def test_answers_that_were_read_ahead_are_dropped_when_the_attempt_is_over() -> 
     assert reader.mirror not in reader.ahead
 
 
-def test_a_mirror_that_takes_nothing_gives_the_memory_back() -> None:
+def test_stalled_mirror_releases_its_memory() -> None:
     reader = Reader(plain_log())
     reader.session()
     reader.ahead.admits(reader.mirror, reader.now)
@@ -337,7 +337,7 @@ def test_a_mirror_that_takes_nothing_gives_the_memory_back() -> None:
 
 
 @pytest.mark.parametrize("wrong_offset", [0, 40, 93, 2_000])
-def test_a_batch_that_claims_another_offset_hides_no_record(wrong_offset: int) -> None:
+def test_batch_with_a_damaged_base_offset_hides_no_record(wrong_offset: int) -> None:
     """A base offset is outside the checksum: what contradicts it is read again from the position."""
     good, damaged = plain_log(), plain_log()
     first, end, data = damaged.batches[30]
@@ -361,7 +361,7 @@ def test_a_batch_that_claims_another_offset_hides_no_record(wrong_offset: int) -
     assert shown(reader.steps) == good.expected()
 
 
-def test_committed_records_behind_an_abort_marker_that_an_earlier_answer_brought_are_not_taken_for_aborted() -> None:
+def test_committed_records_behind_an_abort_marker_before_the_position_are_not_taken_for_aborted() -> None:
     """The answer lists the aborted transaction, since it was asked for within it; only the marker tells where it ends."""
     log = Log()
     log.write("transactional", 1, 3, 10)

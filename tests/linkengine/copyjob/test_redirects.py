@@ -30,7 +30,7 @@ def two_racks(tmp_path: Path) -> Iterator[KafkaCluster]:
     cluster.stop()
 
 
-def test_a_leader_that_sends_readers_to_a_follower_is_told_of_and_its_log_is_not_taken_for_empty(
+def test_leader_that_redirects_to_a_follower_breaks_the_link_and_is_not_taken_for_empty(
     two_racks: KafkaCluster, destination_cluster: KafkaCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stock selector goes by the client's rack, of which a link has none; others go by its address or its principal."""

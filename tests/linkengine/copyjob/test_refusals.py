@@ -47,9 +47,7 @@ def change_byte(cluster: KafkaCluster, topic: str, offset: int) -> Callable[[], 
 
 
 @pytest.mark.parametrize(("count", "codec"), [(3, 0), (400, ZSTD)], ids=["merged on the way", "passed as it is"])
-def test_a_damaged_batch_of_the_source_is_not_passed_until_it_is_whole(
-    clusters: Pair, topic_name: str, count: int, codec: int
-) -> None:
+def test_copying_stops_at_a_damaged_batch_until_it_is_repaired(clusters: Pair, topic_name: str, count: int, codec: int) -> None:
     create_pair(clusters, topic_name, retention_ms="-1")
     batches = [dense(0, [Rec(OLD_MS, b"k", b"value %d" % number) for number in range(count)], codec=codec) for _ in range(6)]
     send_batches(clusters[0], topic_name, [batch.encode() for batch in batches])
@@ -67,7 +65,7 @@ def test_a_damaged_batch_of_the_source_is_not_passed_until_it_is_whole(
 
 
 @pytest.mark.parametrize(("name", "small"), [("max.message.bytes", "1000000"), ("segment.bytes", "1048576")])
-def test_a_record_too_large_for_the_mirror_topic_waits_for_its_config(
+def test_record_too_large_for_the_mirror_topic_waits_for_its_config(
     clusters: Pair, topic_name: str, name: str, small: str
 ) -> None:
     source, destination = clusters
@@ -90,7 +88,7 @@ def test_a_record_too_large_for_the_mirror_topic_waits_for_its_config(
     assert assert_equal_topics(source, topic_name, destination, topic_name) == 3
 
 
-def test_a_record_too_large_for_the_destinations_brokers_is_named_and_harms_no_other_partition(
+def test_record_too_large_for_the_destinations_brokers_is_named_and_affects_no_other_partition(
     source_cluster: KafkaCluster, make_cluster: MakeCluster, topic_name: str
 ) -> None:
     small = make_cluster("small", extra={"socket.request.max.bytes": 3_000_000})

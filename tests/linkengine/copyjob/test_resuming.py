@@ -32,7 +32,7 @@ TAIL = Tail(
 GONE = LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "Connection refused.")
 
 
-def test_a_dead_broker_that_is_tried_again_does_not_end_a_resume_at_its_successor(
+def test_lost_connection_to_the_former_leader_does_not_end_a_resume_at_the_new_one(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, resumed = Event(), list[tuple[Stage, int | None]]()
@@ -64,9 +64,7 @@ def test_a_dead_broker_that_is_tried_again_does_not_end_a_resume_at_its_successo
 
 
 @pytest.mark.parametrize(("before", "waits"), [(bytes(16), False), (bytes([7] * 16), True)], ids=["got its id", "another one"])
-def test_a_topic_that_gets_an_id_while_it_is_mirrored_is_the_same_topic(
-    services: Services, before: bytes, *, waits: bool
-) -> None:
+def test_mirror_topic_that_gets_an_id_is_the_same_topic(services: Services, before: bytes, *, waits: bool) -> None:
     """A cluster is upgraded; one that had another id before was made anew, if later looks say so as well."""
     failed, resumed = list[ErrorCode](), list[int | None]()
     side = MirrorSide(

@@ -33,7 +33,7 @@ def write(clusters: Pair, topic: str, count: int, *, commit: bool = False) -> No
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_sequences_begin_anew_within_a_batch_and_across_resumes(
+def test_sequences_wrap_within_a_batch_and_across_resumes(
     make_cluster: MakeCluster, source_cluster: KafkaCluster, topic_name: str, version: str
 ) -> None:
     clusters = (source_cluster, make_cluster(version=version))

@@ -61,7 +61,7 @@ def some_records(number: int, timestamp: int, count: int) -> list[Rec]:
     return [Rec(timestamp, keys[at % 3], values[at // 3 % 3], headers[(number + at) % 3]) for at in range(count)]
 
 
-def test_codecs_and_timestamps_of_all_kinds_in_one_partition_arrive_as_they_are(clusters: Pair, topic_name: str) -> None:
+def test_all_codecs_and_timestamps_in_a_partition_are_copied_unchanged(clusters: Pair, topic_name: str) -> None:
     create_mirror(clusters, topic_name, retention_ms="-1", **{BEFORE: UNLIMITED, AFTER: UNLIMITED})
     batches = [
         dense(0, some_records(number, moment, count), codec=codec)
@@ -81,7 +81,7 @@ def test_codecs_and_timestamps_of_all_kinds_in_one_partition_arrive_as_they_are(
     assert result.gaps == ()
 
 
-def test_append_times_are_kept_as_the_records_own(clusters: Pair, topic_name: str) -> None:
+def test_append_times_become_create_times(clusters: Pair, topic_name: str) -> None:
     create_mirror(clusters, topic_name, message_timestamp_type="LogAppendTime")
     batches = [
         dense(0, [replace(record, headers=()) for record in some_records(count, 7, count)], codec=codec)
@@ -99,7 +99,7 @@ def test_append_times_are_kept_as_the_records_own(clusters: Pair, topic_name: st
 
 
 @pytest.mark.parametrize("stamped_by", ["CreateTime", "LogAppendTime"])
-def test_messages_of_a_hundred_megabytes_are_copied_between_small_ones_and_held_in_memory_once(
+def test_records_of_100_mb_are_copied_and_held_in_memory_once(
     clusters: Pair, topic_name: str, stamped_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sourceside, "STARVED_S", 0.0)  # the destination counts as slow at once
@@ -138,9 +138,7 @@ def digests(records: list[Record]) -> list[tuple[int, int, str, int]]:
     ]
 
 
-def test_a_transaction_that_its_coordinator_aborts_for_its_age_is_passed_and_not_copied(
-    clusters: Pair, topic_name: str
-) -> None:
+def test_transaction_aborted_by_its_timeout_is_filled_and_not_copied(clusters: Pair, topic_name: str) -> None:
     create_mirror(clusters, topic_name)
     producer = producer_for(clusters[0], transactional_id=topic_name, transaction_timeout_ms=1_000, linger_ms=0)
     producer.init_transactions()
@@ -163,7 +161,7 @@ def test_a_transaction_that_its_coordinator_aborts_for_its_age_is_passed_and_not
     ]
 
 
-def test_records_deleted_while_they_are_copied_are_lost_or_cut_off_and_nothing_moves(clusters: Pair, topic_name: str) -> None:
+def test_records_deleted_while_they_are_copied_are_lost_and_offsets_stay(clusters: Pair, topic_name: str) -> None:
     source, destination = clusters
     create_mirror(clusters, topic_name)
     producer = producer_for(source)
@@ -185,7 +183,7 @@ def test_records_deleted_while_they_are_copied_are_lost_or_cut_off_and_nothing_m
     assert result.records_copied + lost == 20_000
 
 
-def test_retention_of_a_compacted_source_moves_the_mirrors_start_while_it_is_copied(
+def test_retention_of_a_compacted_source_moves_the_mirrors_log_start(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The brokers' own retention and cleaner work meanwhile; nobody deletes records by a request."""

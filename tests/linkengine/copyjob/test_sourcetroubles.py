@@ -59,7 +59,7 @@ def refuse_for(seconds: float, clock: Clock, troubles: SourceTroubles, mirror: M
 
 
 @pytest.mark.parametrize("how", ["moved", "hidden"])
-def test_what_an_election_brings_is_told_of_when_it_lasts(clock: Clock, how: str) -> None:
+def test_error_of_a_leader_election_is_shown_only_if_it_lasts(clock: Clock, how: str) -> None:
     troubles, mirror = SourceTroubles(clock), reading()
 
     refuse_for(STANDSTILL_S - 0.1, clock, troubles, mirror, how=how)
@@ -73,7 +73,7 @@ def test_what_an_election_brings_is_told_of_when_it_lasts(clock: Clock, how: str
 
 
 @pytest.mark.parametrize("how", ["moved", "hidden"])
-def test_a_fetch_that_was_served_begins_the_count_anew(clock: Clock, how: str) -> None:
+def test_successful_fetch_restarts_the_count_of_election_errors(clock: Clock, how: str) -> None:
     troubles, mirror = SourceTroubles(clock), reading()
     for _ in range(5):
         refuse_for(8.0, clock, troubles, mirror, how=how)
@@ -83,7 +83,7 @@ def test_a_fetch_that_was_served_begins_the_count_anew(clock: Clock, how: str) -
     assert mirror.source_trouble is None
 
 
-def test_a_look_that_told_the_end_of_what_nobody_reads_begins_it_anew_too(clock: Clock) -> None:
+def test_observed_end_of_an_unfetched_source_restarts_the_count_of_election_errors(clock: Clock) -> None:
     troubles, mirror = SourceTroubles(clock), reading()
     for _ in range(6):
         refused(troubles, mirror, how="moved")
@@ -94,7 +94,7 @@ def test_a_look_that_told_the_end_of_what_nobody_reads_begins_it_anew_too(clock:
 
 
 @pytest.mark.parametrize("error", [KafkaCode.NOT_LEADER_OR_FOLLOWER, KafkaCode.OFFSET_OUT_OF_RANGE])
-def test_a_partition_that_is_refused_for_long_is_told_of_until_it_is_read(
+def test_partition_refused_for_long_shows_an_error_until_it_is_read(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch, error: KafkaCode
 ) -> None:
     """The broker names itself as leader and tells an extent that holds the offset, and refuses to be read there."""

@@ -28,7 +28,7 @@ def make(admin: AdminClient, topic: str) -> None:
     raise TimeoutError(topic)
 
 
-def test_the_bounds_of_a_topic_that_was_made_again_are_not_told(source_cluster: KafkaCluster, topic_name: str) -> None:
+def test_bounds_of_a_recreated_topic_are_an_error(source_cluster: KafkaCluster, topic_name: str) -> None:
     admin = AdminClient(source_cluster.client("admin"))
     cluster = Cluster(address_from_properties(source_cluster.client_properties("admin")))
     place = (topic_name, 0)

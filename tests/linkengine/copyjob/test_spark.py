@@ -67,7 +67,7 @@ def beat_of(setup: WorkerSetup) -> Heartbeat | None:
     return beats.get(setup.worker_id)
 
 
-def test_the_garbage_collector_leaves_old_objects_alone_and_comes_rarely_while_a_worker_copies() -> None:
+def test_garbage_collection_is_rare_and_skips_old_objects_while_a_worker_copies() -> None:
     before = gc.get_threshold()
     seen: list[tuple[int, int]] = []
 
@@ -83,7 +83,7 @@ def test_the_garbage_collector_leaves_old_objects_alone_and_comes_rarely_while_a
     assert (gc.get_freeze_count(), gc.get_threshold()) == (0, before)
 
 
-def test_the_setup_of_a_worker_shows_no_key() -> None:
+def test_worker_setup_shows_no_secret() -> None:
     setup = replace(setup_for(), redis_url="redis://:secret@host/0")
 
     assert setup.key not in repr(setup) + repr(write_setup(setup))
@@ -98,17 +98,17 @@ def test_the_setup_of_a_worker_shows_no_key() -> None:
         ("", 0),
     ],
 )
-def test_spark_tells_its_slots_by_how_it_plans(plan: str, slots: int) -> None:
+def test_slots_are_read_from_sparks_plan(plan: str, slots: int) -> None:
     assert slots_in(plan) == slots
 
 
 @pytest.mark.spark
-def test_slots_are_counted_without_taking_one(spark_connect_url: str) -> None:
+def test_slots_are_counted_without_using_a_slot(spark_connect_url: str) -> None:
     assert count_slots(spark_connect_url) == 16
 
 
 @pytest.mark.spark
-def test_a_worker_shows_life_and_ends_when_it_is_told_to(spark_connect_url: str, redis_url: str) -> None:
+def test_worker_sends_heartbeats_and_ends_on_request(spark_connect_url: str, redis_url: str) -> None:
     setup = setup_of_a_worker(redis_url)
 
     with submitted(setup, spark_url=spark_connect_url) as ended:
@@ -121,7 +121,7 @@ def test_a_worker_shows_life_and_ends_when_it_is_told_to(spark_connect_url: str,
 
 
 @pytest.mark.spark
-def test_an_interrupted_worker_frees_its_caller_and_ends(spark_connect_url: str, redis_url: str) -> None:
+def test_interrupted_worker_ends_and_its_caller_returns(spark_connect_url: str, redis_url: str) -> None:
     setup, other = setup_of_a_worker(redis_url), setup_of_a_worker(redis_url)
 
     with submitted(setup, spark_url=spark_connect_url) as freed, submitted(other, spark_url=spark_connect_url) as kept:
@@ -136,7 +136,7 @@ def test_an_interrupted_worker_frees_its_caller_and_ends(spark_connect_url: str,
 
 
 @pytest.mark.spark
-def test_threads_share_one_session_and_keep_their_tags_apart(spark_connect_url: str) -> None:
+def test_threads_share_a_session_and_have_separate_tags(spark_connect_url: str) -> None:
     seen: dict[int, tuple[object, set[str]]] = {}
 
     def look(number: int) -> None:
@@ -159,7 +159,7 @@ def test_threads_share_one_session_and_keep_their_tags_apart(spark_connect_url: 
 
 @pytest.mark.spark
 @pytest.mark.kafka
-def test_a_worker_that_is_killed_comes_again_and_loses_and_doubles_nothing(
+def test_killed_worker_is_restarted_and_loses_and_duplicates_nothing(
     clusters: Pair, topic_name: str, spark_server: SparkConnectServer, redis_url: str
 ) -> None:
     create_pair(clusters, topic_name, partitions=2)

@@ -85,7 +85,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     FakeConnection.made = []
 
 
-def test_polls_are_sent_a_part_of_a_round_trip_apart() -> None:
+def test_polls_are_sent_a_fraction_of_a_round_trip_apart() -> None:
     polled = Polled()
 
     sent = polled.pump_for(ROUND_TRIP_S)
@@ -95,7 +95,7 @@ def test_polls_are_sent_a_part_of_a_round_trip_apart() -> None:
     assert all(gap == pytest.approx(ROUND_TRIP_S / POLLS, abs=0.002) for gap in gaps)
 
 
-def test_polls_that_were_answered_together_are_sent_one_after_the_other_again() -> None:
+def test_polls_answered_together_are_staggered_again() -> None:
     polled = Polled()
     polled.pump_for(0.5)
     for connection in FakeConnection.made:
@@ -107,7 +107,7 @@ def test_polls_that_were_answered_together_are_sent_one_after_the_other_again() 
     assert min(later - earlier for earlier, later in itertools.pairwise(sent)) >= ROUND_TRIP_S / POLLS - 0.002
 
 
-def test_overlapping_answers_are_planned_once() -> None:
+def test_overlapping_responses_are_planned_once() -> None:
     polled = Polled()
     polled.pump_for(ROUND_TRIP_S)
     first, second, third = FakeConnection.made
@@ -122,7 +122,7 @@ def test_overlapping_answers_are_planned_once() -> None:
     assert polled.moved == [polled.mirror, polled.mirror]
 
 
-def test_an_answer_of_an_earlier_attempt_is_not_used() -> None:
+def test_response_of_an_earlier_attempt_is_not_used() -> None:
     polled = Polled()
     polled.pump_for(ROUND_TRIP_S)
 
@@ -132,7 +132,7 @@ def test_an_answer_of_an_earlier_attempt_is_not_used() -> None:
     assert (polled.mirror.position, polled.moved) == (10, [])
 
 
-def test_an_answer_of_a_leader_that_is_not_read_any_more_is_not_used() -> None:
+def test_response_of_a_former_leader_is_not_used() -> None:
     polled = Polled()
     polled.pump_for(ROUND_TRIP_S)
 
@@ -142,7 +142,7 @@ def test_an_answer_of_a_leader_that_is_not_read_any_more_is_not_used() -> None:
     assert (polled.mirror.position, polled.moved) == (10, [])
 
 
-def test_a_near_source_and_one_with_a_limit_are_not_polled() -> None:
+def test_near_sources_and_limited_links_are_not_polled() -> None:
     assert Polled(round_trip_s=0.001).pump_for(1.0) == []
     assert Polled(limit=1_000_000).pump_for(1.0) == []
 
@@ -155,7 +155,7 @@ def test_many_partitions_are_left_to_the_session() -> None:
     assert due is None or due > polled.now - 0.001 - 0.02
 
 
-def test_a_backlog_and_silence_end_the_polls() -> None:
+def test_backlog_and_silence_end_the_polls() -> None:
     polled = Polled()
     polled.polls.session_answered(polled.now, size=1 << 20, news=True)
     assert polled.pump_for(1.0) == []

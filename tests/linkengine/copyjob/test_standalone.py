@@ -125,7 +125,7 @@ def executor_of(cluster: StandaloneCluster, pid: int) -> psutil.Process:
     raise AssertionError(f"no executor of process {pid}")
 
 
-def test_two_spark_workers_share_the_copy_and_one_that_dies_is_replaced(
+def test_two_spark_workers_share_the_copy_and_a_killed_worker_is_replaced(
     cluster: StandaloneCluster,
     connect: SparkConnectServer,
     clusters: Pair,

@@ -39,7 +39,7 @@ def steward(lease: MemoryLease) -> Iterator[Steward]:
     [(True, VOUCHED_MS, (3, 40)), (False, 0, None), (True, VOUCHED_MS + 1, None)],
     ids=["as it was", "unclean", "nobody has looked for long"],
 )
-def test_a_grant_that_comes_while_the_loop_ends_is_given_back_as_it_was_found(
+def test_lease_granted_while_the_loop_ends_is_released_unchanged(
     lease: MemoryLease, steward: Steward, *, settled: bool, rested_ms: int, seen: tuple[int, int] | None
 ) -> None:
     """Else the next owner would wait until it has run out."""

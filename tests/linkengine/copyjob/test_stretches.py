@@ -71,7 +71,7 @@ def answer(*batches: Batch, end: int, replica: int = -1) -> FetchedPartition:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_an_answer_that_names_a_replica_instead_says_nothing_of_the_log(heard: Heard, alone: bool) -> None:
+def test_response_with_a_preferred_replica_says_nothing_about_the_log(heard: Heard, alone: bool) -> None:
     mirror = copying(100)
 
     heard.take(mirror, answer(end=5_000, replica=2), alone=alone)
@@ -84,13 +84,13 @@ def test_an_answer_that_names_a_replica_instead_says_nothing_of_the_log(heard: H
     assert (mirror.account.source_end, mirror.past.proven) == (None, False)
 
 
-def test_an_answer_with_nothing_else_in_it_is_an_empty_end(heard: Heard) -> None:
+def test_empty_response_to_a_single_partition_is_an_empty_end(heard: Heard) -> None:
     heard.take(copying(100), answer(end=5_000), alone=True)
 
     assert (heard.ends, heard.refusals) == ([5_000], [])
 
 
-def test_bytes_without_a_whole_batch_are_damage_and_not_asked_for_again_at_once(heard: Heard) -> None:
+def test_bytes_without_a_whole_batch_are_corrupt_and_retried_after_a_pause(heard: Heard) -> None:
     mirror, whole = copying(4), answer(dense(4, [HUGE]), end=20)
     mirror.source_backoff.next_pause()
 
@@ -101,14 +101,14 @@ def test_bytes_without_a_whole_batch_are_damage_and_not_asked_for_again_at_once(
     assert (heard.planned, heard.ends, mirror.source_backoff.rested) == (0, [], False)
 
 
-def test_what_lies_beyond_the_last_stable_offset_is_left_to_the_next_answer(heard: Heard) -> None:
+def test_batches_beyond_the_last_stable_offset_are_left_to_the_next_response(heard: Heard) -> None:
     """Its broker told that offset before it read."""
     heard.take(copying(4), answer(dense(4, [HUGE]), end=4))
 
     assert (heard.planned, heard.refusals, heard.ends) == (0, [], [])
 
 
-def test_a_hole_that_nothing_confirms_is_filled_when_it_is_read_again(heard: Heard) -> None:
+def test_unconfirmed_gap_is_filled_when_it_is_read_a_second_time(heard: Heard) -> None:
     mirror = copying(4)
 
     heard.take(mirror, answer(dense(9, [HUGE]), end=20))
@@ -119,7 +119,7 @@ def test_a_hole_that_nothing_confirms_is_filled_when_it_is_read_again(heard: Hea
     assert [(type(step), step.start, step.end) for step in chunk.steps] == [(Fill, 4, 9), (Append, 9, 10)]
 
 
-def test_a_hole_that_comes_and_goes_is_not_filled(heard: Heard) -> None:
+def test_gap_that_disappears_on_the_second_read_is_not_filled(heard: Heard) -> None:
     mirror = copying(4)
 
     heard.take(mirror, answer(dense(12, [HUGE]), end=20))  # a bit was turned over on the way
@@ -128,7 +128,7 @@ def test_a_hole_that_comes_and_goes_is_not_filled(heard: Heard) -> None:
     assert [(type(step), step.start, step.end) for chunk in mirror.chunks for step in chunk.steps] == [(Append, 4, 5)]
 
 
-def test_a_batch_beyond_the_stable_end_is_damage_when_it_goes_on_to_be_there(heard: Heard) -> None:
+def test_batch_that_stays_beyond_the_last_stable_offset_is_corrupt(heard: Heard) -> None:
     mirror = copying(4)
 
     for _ in range(3):
@@ -138,7 +138,7 @@ def test_a_batch_beyond_the_stable_end_is_damage_when_it_goes_on_to_be_there(hea
     assert [error.code for error in heard.refusals] == [ErrorCode.CORRUPT_RECORDS] * 2
 
 
-def test_what_stands_before_a_batch_that_was_moved_is_copied_and_nothing_behind_it(heard: Heard) -> None:
+def test_only_batches_before_a_batch_with_a_damaged_offset_are_copied(heard: Heard) -> None:
     mirror = copying(0)
     log = [dense(0, [HUGE]), dense(1 ^ 8, [HUGE]), dense(2, [HUGE]), dense(3, [HUGE])]
 
@@ -151,9 +151,7 @@ def test_what_stands_before_a_batch_that_was_moved_is_copied_and_nothing_behind_
 
 
 @pytest.mark.parametrize(("byte", "flipped"), [(16, 0x01), (16, 0x02), (16, 0x80), (22, 0x05)], ids=str)
-def test_one_bit_that_flipped_in_the_format_or_the_codec_is_damage_and_not_for_good(
-    heard: Heard, byte: int, flipped: int
-) -> None:
+def test_flipped_bit_in_format_or_codec_is_corrupt_but_not_permanent(heard: Heard, byte: int, flipped: int) -> None:
     mirror = copying(0)
     part = answer(dense(0, [HUGE]), dense(1, [HUGE]), end=2)
     part.records[len(part.records) // 2 + byte] ^= flipped
@@ -165,7 +163,7 @@ def test_one_bit_that_flipped_in_the_format_or_the_codec_is_damage_and_not_for_g
     assert [error.code for error in heard.refusals] == [ErrorCode.CORRUPT_RECORDS]
 
 
-def test_a_leader_that_shows_less_than_was_read_says_nothing_of_the_lag(heard: Heard) -> None:
+def test_leader_behind_the_position_does_not_update_the_lag(heard: Heard) -> None:
     mirror = copying(1_000)
     mirror.source_answered(start=0, end=1_000, high_watermark=1_200, now_ms=1)
 

@@ -44,9 +44,7 @@ def broker() -> Iterator[ScriptedBroker]:
     scripted.close()
 
 
-def test_hundreds_that_are_asked_for_alone_keep_nobody_waiting_and_each_is_asked_for_once(
-    services: Services, broker: ScriptedBroker
-) -> None:
+def test_partitions_fetched_alone_delay_no_other_and_each_is_fetched_once(services: Services, broker: ScriptedBroker) -> None:
     planned: list[int] = []
     emptied: list[int] = []
     alone_before: list[int] = []

@@ -53,7 +53,7 @@ def read(*, mirror_topic_id: str = "", **query: Any) -> Tail | LinkEngineError:
     return read_tails(CLUSTER, [TailQuery(assignment=assignment, **query)])[assignment.key]
 
 
-def test_another_topic_of_the_mirrors_name_is_no_mirror() -> None:
+def test_topic_with_another_id_is_not_the_mirror() -> None:
     found = read(mirror_topic_id="another", clean=True)
 
     assert isinstance(found, LinkEngineError)
@@ -73,7 +73,7 @@ def test_another_topic_of_the_mirrors_name_is_no_mirror() -> None:
     ids=["by all", "one is silent", "most are not known yet", "one has it still"],
 )
 @pytest.mark.parametrize("instead", [False, True], ids=["none", "another one"])
-def test_a_mirror_topic_is_missing_only_where_every_broker_says_so(
+def test_mirror_topic_is_missing_only_if_all_brokers_agree(
     monkeypatch: pytest.MonkeyPatch, heard: dict[str, bool], known_as: list[str], *, instead: bool, missing: bool
 ) -> None:
     """One that was cut off before the topic was made does not know it, and a mirror that fails by that is not tried again."""
@@ -88,7 +88,7 @@ def test_a_mirror_topic_is_missing_only_where_every_broker_says_so(
 
 
 @pytest.mark.parametrize(("broker", "waits"), [(1, True), (2, False)], ids=["elected again", "another one"])
-def test_a_lost_marker_is_outwaited_where_its_broker_leads_again(broker: int, waits: bool) -> None:
+def test_lost_marker_is_waited_for_if_its_broker_is_leader_again(broker: int, waits: bool) -> None:
     """The request names no leader epoch: who leads under a newer one writes it all the same."""
     found = read(clean=False, lost_marker=LostMarker(broker=broker, until=time.monotonic() + 60.0))
 
@@ -96,7 +96,7 @@ def test_a_lost_marker_is_outwaited_where_its_broker_leads_again(broker: int, wa
 
 
 @pytest.mark.parametrize(("left_at", "proven"), [(10, False), (1_000, True)], ids=["as it was left", "shorter"])
-def test_a_mirror_that_is_shorter_than_it_was_left_is_compared_with_the_source(left_at: int, proven: bool) -> None:
+def test_mirror_shorter_than_its_previous_owner_left_it_needs_a_tail_check(left_at: int, proven: bool) -> None:
     found = read(clean=True, expected_end=left_at)
 
     assert isinstance(found, Tail)
@@ -108,9 +108,7 @@ def test_a_mirror_that_is_shorter_than_it_was_left_is_compared_with_the_source(l
     [(1_000, None, True), (1_000, 1_000, True), (1_000, 11, True), (1_000, 10, False), (10, None, False)],
     ids=["all was acknowledged", "all but the last", "one is missing", "no more came", "as it was left"],
 )
-def test_an_owner_looks_at_what_its_mirror_has_lost_of_what_was_acknowledged(
-    sent_end: int, doubt_at: int | None, proven: bool
-) -> None:
+def test_mirror_that_lost_acknowledged_records_needs_a_tail_check(sent_end: int, doubt_at: int | None, proven: bool) -> None:
     """An unclean election of the destination: what follows has to fit what is left."""
     doubt = None if doubt_at is None else Doubt(offset=doubt_at, sequence=None, producer_id=1 << 62)
 
@@ -132,7 +130,7 @@ def test_an_owner_looks_at_what_its_mirror_has_lost_of_what_was_acknowledged(
     ],
     ids=["somebody was there", "a stop was", "all that was sent", "all that is left", "never answered", "nothing known"],
 )
-def test_an_empty_mirror_that_begins_behind_all_that_was_sent_was_written_to_by_somebody_else(
+def test_empty_mirror_that_starts_behind_everything_sent_had_a_foreign_write(
     monkeypatch: pytest.MonkeyPatch, left_end: int | None, doubt_at: int | None, coordinator_epoch: int, foreign: bool
 ) -> None:
     """Its own retention, or where its source begins, may have emptied it up to there, and no further."""
@@ -151,7 +149,7 @@ def test_an_empty_mirror_that_begins_behind_all_that_was_sent_was_written_to_by_
 
 
 @pytest.mark.parametrize(("replicated", "doubt_at", "told"), [(9, 8, False), (10, 8, True), (9, 10, True)])
-def test_what_came_without_an_answer_is_mirrored_when_it_is_replicated(
+def test_unacknowledged_append_counts_as_mirrored_when_it_is_replicated(
     monkeypatch: pytest.MonkeyPatch, replicated: int, doubt_at: int, told: bool
 ) -> None:
     """A leader that has too few followers appends, and says so; its death would take the records along."""
@@ -175,7 +173,7 @@ def test_what_came_without_an_answer_is_mirrored_when_it_is_replicated(
     ],
     ids=["a stranger's", "a stranger's, of an unknown end", "another copier's", "of a topic that is no mirror yet"],
 )
-def test_whose_it_is_that_moves_an_end_all_the_time_is_looked_at(
+def test_writer_of_a_log_end_that_keeps_moving_is_identified(
     monkeypatch: pytest.MonkeyPatch, query: dict[str, Any], foreign: int | None, code: ErrorCode
 ) -> None:
     ends, looked_at = count(11), list[tuple[int, int]]()
@@ -189,7 +187,7 @@ def test_whose_it_is_that_moves_an_end_all_the_time_is_looked_at(
     assert looked_at == ([(11, 12)] if query else [])
 
 
-def test_whoever_writes_to_a_mirror_that_was_stopped_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_to_a_stopped_mirror_are_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told from the fence, which a copier finds before it writes (``writer.py``)."""
     ends, state = count(11), ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch_for(3, closes=True))
     monkeypatch.setattr(readings, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})

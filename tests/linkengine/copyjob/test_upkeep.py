@@ -27,7 +27,7 @@ class AtOnce:
 
 
 @pytest.mark.parametrize("written_after_s", [0.0, 0.5, upkeep.EVERY_S - TICK_S, upkeep.EVERY_S, upkeep.EVERY_S + TICK_S])
-def test_a_write_of_a_stranger_is_suspected_in_time_whenever_it_comes(
+def test_foreign_write_to_an_idle_mirror_is_noticed_within_the_deadline(
     monkeypatch: pytest.MonkeyPatch, written_after_s: float
 ) -> None:
     mirror, now_s, suspects = owned(generation=9, clean=True), 0.0, list[MirrorPartition]()

@@ -29,9 +29,7 @@ def asked_for(services: Services, mirror: MirrorPartition, monkeypatch: pytest.M
     return asked
 
 
-def test_an_end_that_is_seen_does_not_take_back_that_reading_is_denied(
-    services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_observed_end_does_not_clear_a_denied_fetch(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror = partition()
     mirror.stage, mirror.origin = Stage.COPYING, Origin(leader=Leader(broker=0, epoch=1), topic=bytes(16))
     assert asked_for(services, mirror, monkeypatch) == [("t", 0)]  # nothing was heard of it for long

@@ -93,7 +93,7 @@ def wait_until_copied(progress: MemoryProgress, plan: CopyPlan, end: int) -> Non
         raise AssertionError(f"not copied up to {end}: {progress.latest}, {progress.history}") from None
 
 
-def test_links_come_and_go_while_a_worker_runs(clusters: Pair, topic_name: str) -> None:
+def test_links_are_added_and_removed_while_a_worker_runs(clusters: Pair, topic_name: str) -> None:
     topics = [f"{topic_name}-{number}" for number in range(LINKS)]
     plans = [link_of(clusters, topic, number) for number, topic in enumerate(topics)]
     assignments, progress, lease = MemoryAssignments(), MemoryProgress(), MemoryLease()
@@ -129,7 +129,7 @@ def mute() -> Iterator[ClusterAddress]:
         yield ClusterAddress(bootstrap_servers=f"{host}:{port}", security_protocol="PLAINTEXT")
 
 
-def test_a_source_that_never_answers_delays_no_other_link(clusters: Pair, topic_name: str, mute: ClusterAddress) -> None:
+def test_source_that_never_responds_delays_no_other_link(clusters: Pair, topic_name: str, mute: ClusterAddress) -> None:
     plan = link_of(clusters, topic_name, 0)
     frozen = [
         replace(
@@ -155,7 +155,7 @@ def test_a_source_that_never_answers_delays_no_other_link(clusters: Pair, topic_
     assert longest_s < 1.0
 
 
-def test_a_link_that_fails_as_nobody_foresaw_is_told_of_and_the_others_go_on(
+def test_unexpected_failure_of_a_link_is_reported_and_other_links_continue(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, bad = (link_of(clusters, f"{topic_name}-{number}", number) for number in range(2))
@@ -247,7 +247,7 @@ class CutOff(MemoryLease, MemoryAssignments):
             raise CoordinationUnavailableError("away")
 
 
-def test_a_worker_without_redis_writes_no_longer_than_its_leases_last(clusters: Pair, topic_name: str) -> None:
+def test_worker_without_redis_stops_writing_when_its_leases_expire(clusters: Pair, topic_name: str) -> None:
     plan = link_of(clusters, topic_name, 0)
     redis, progress = CutOff(plan), MemoryProgress()
 
@@ -264,7 +264,7 @@ def test_a_worker_without_redis_writes_no_longer_than_its_leases_last(clusters: 
     assert errors == []
 
 
-def test_who_was_fenced_and_is_still_wanted_comes_again(
+def test_fenced_partition_that_is_still_assigned_is_started_again(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(linkcopy, "FENCED_RETRY_S", 0.5)
@@ -294,7 +294,7 @@ def test_who_was_fenced_and_is_still_wanted_comes_again(
     assert progress.latest[plan.assignments[0].key].hold_id != first
 
 
-def test_partitions_that_change_only_by_the_way_are_not_let_go_of(clusters: Pair, topic_name: str) -> None:
+def test_partitions_with_irrelevant_changes_are_not_released(clusters: Pair, topic_name: str) -> None:
     plan = link_of(clusters, topic_name, 0)
     assignments, progress = MemoryAssignments(plan), MemoryProgress()
 
@@ -308,7 +308,7 @@ def test_partitions_that_change_only_by_the_way_are_not_let_go_of(clusters: Pair
 
 
 @pytest.mark.timeout(300)
-def test_fifty_links_are_copied_all_the_time_by_one_worker(
+def test_worker_copies_fifty_links_continuously(
     clusters: Pair, topic_name: str, record_property: Callable[[str, object], None]
 ) -> None:
     """Each record carries when it was written; the mirror's end tells when it came."""
