@@ -1,4 +1,4 @@
-"""Source brokers of versions before 3.1, which a link does not read: said so, and no end of the task."""
+"""Source brokers older than 3.1, which a link does not read: the error says so, and the copy worker keeps running."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def old(request: pytest.FixtureRequest) -> Iterator[ScriptedBroker]:
 
 
 def test_source_broker_older_than_3_1_is_refused_with_its_version_in_the_error(services: Services, old: ScriptedBroker) -> None:
-    """From 2.8 to 3.0 topics have ids, and Fetch does not know them."""
+    """From 2.8 to 3.0 topics have ids, but Fetch requests cannot name them."""
     lost: list[LinkEngineError] = []
     events: Any = dict.fromkeys(("planned", "refused", "emptied"), pytest.fail)
     cluster: Any = SimpleNamespace(open=old.connected)
-    heard = IntakeEvents(**events, lost=lambda _, error: lost.append(error))
-    source, mirror = SourceBroker(services, cluster, 0, events=heard), partition()
+    intake_events = IntakeEvents(**events, lost=lambda _, error: lost.append(error))
+    source, mirror = SourceBroker(services, cluster, 0, events=intake_events), partition()
     mirror.stage, mirror.position, mirror.origin = Stage.COPYING, 0, Origin(Leader(broker=0, epoch=1), bytes(range(16)))
     source.adopt(mirror)
 

@@ -1,6 +1,6 @@
-"""Messages of formats 0 and 1, in segments from before Kafka 0.11: read from brokers of today, mirrored as format 2.
+"""Messages of formats 0 and 1, in segments from before Kafka 0.11: read from current brokers, mirrored as format 2.
 
-No broker of today writes them any more, so the test lays a segment into a stopped broker's log.
+Current brokers do not write these formats, so the test puts a segment file into a stopped broker's log directory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OLD_MS = 1_450_000_000_000  # of 2015
 
 
 def old_log() -> tuple[bytes, dict[int, Rec]]:
-    """A segment of both formats, plain and wrapped, with holes of a compaction; and what its offsets show."""
+    """Return a segment of both formats, plain and wrapped, with compaction gaps, and the expected records by offset."""
     data, shown = b"", {}
     offset = 0
 
@@ -54,7 +54,7 @@ def old_log() -> tuple[bytes, dict[int, Rec]]:
 
 
 def lay_segment(cluster: KafkaCluster, topic: str, data: bytes) -> None:
-    """Put a log into a topic of one broker while that is down."""
+    """Replace a topic's log on a broker while the broker is stopped."""
     cluster.stop()
     folder = next(Path(cluster.directory).glob(f"broker-0/data/{topic}-0"))
     for file in folder.glob("0*"):

@@ -1,4 +1,4 @@
-"""What one partition takes for still on its way, without brokers: records and markers without an answer."""
+"""Appends and markers without a response, which may still be written late; without brokers."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_unacknowledged_append_counts_as_in_flight_until_a_later_append_is_ackno
 
 
 def test_gap_fill_at_the_offset_of_an_unacknowledged_append_raises_the_epoch() -> None:
-    """The source has compacted it away since. The gap's marker takes its offset, and would leave its sequence free."""
+    """The source has compacted the record since. The marker takes its offset but not its sequence, so it could be appended."""
     mirror = owned(generation=9, clean=True)
     sent(mirror)
     mirror.interrupt(retry_at=0.0)
@@ -42,7 +42,7 @@ def test_gap_fill_at_the_offset_of_an_unacknowledged_append_raises_the_epoch() -
 
 
 def test_later_batches_of_a_lost_pipeline_stay_in_flight_when_the_first_is_sent_again() -> None:
-    """The second one carries the sequence that is next then: behind a marker in its place it would fit one place too far."""
+    """The second batch has the next sequence then: behind a marker at its offset it would be appended at a wrong offset."""
     mirror = owned(generation=9, clean=True)
     for step in planned(mirror, 10, 12, 14):
         mirror.send_append(step)
@@ -54,7 +54,7 @@ def test_later_batches_of_a_lost_pipeline_stay_in_flight_when_the_first_is_sent_
     mirror.planned([gap], Buffer())
     fill = mirror.send_fill(gap, most=100)
 
-    assert mirror.loose_appends  # no clean release either
+    assert mirror.loose_appends  # so the lease is not released cleanly either
     assert (fill.epoch, fill.count) == (SEEN.epoch + 1, 1)
 
 
@@ -82,16 +82,16 @@ def test_resume_waits_for_markers_in_flight_whatever_ended_the_attempt() -> None
     assert lost.until == UNTIL
 
 
-@pytest.mark.parametrize("outwaited", [False, True], ids=["in flight", "being outwaited"])
-def test_markers_without_a_response_are_remembered_after_the_lease_is_lost(outwaited: bool) -> None:
+@pytest.mark.parametrize("interrupted", [False, True], ids=["in flight", "being waited for"])
+def test_markers_without_a_response_are_remembered_after_the_lease_is_lost(interrupted: bool) -> None:
     mirror = owned(generation=9, clean=True)
     filling(mirror, late_until=UNTIL)
-    if outwaited:
+    if interrupted:
         mirror.interrupt(retry_at=0.0)
 
     mirror.dispossessed()
 
-    assert mirror.lost_marker is not None  # hence no clean release, and no reading of the end before they are outwaited
+    assert mirror.lost_marker is not None  # hence no clean release, and no resume before they can no longer be written
 
 
 def test_late_response_to_markers_ends_the_wait_for_them() -> None:

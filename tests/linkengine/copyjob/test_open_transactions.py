@@ -1,4 +1,4 @@
-"""While a transaction is open at the source its mirror stands before it, and says that it lacks what lies behind."""
+"""While a transaction is open at the source, its mirror ends before it and its lag counts what lies behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def open_one(clusters: Pair, topic_name: str) -> Producer:
-    """A producer whose transaction is open behind ten records; ten records of another one follow."""
+    """A producer with an open transaction behind ten records; ten records of another producer follow."""
     create_pair(clusters, topic_name)
     send(clusters, topic_name)
     producer = producer_for(clusters[0], transactional_id=topic_name, linger_ms=0)
@@ -59,7 +59,7 @@ def test_mirror_at_the_last_stable_offset_is_not_in_sync_while_a_transaction_is_
         time.sleep(AT_REST_S)
         copier.wait_until(lambda progress: progress.caught_up_at_ms is None and progress.phase is PartitionPhase.COPYING)
 
-        send(clusters, topic_name)  # the stable end stays where it is: is the high watermark told all the same?
+        send(clusters, topic_name)  # the last stable offset does not move; the high watermark has to be reported nevertheless
         copier.wait_until(lambda progress: stands_at(progress, 10, high_watermark=31))
 
         open_one.commit_transaction(30)
@@ -103,17 +103,17 @@ def test_time_lag_counts_from_when_the_mirror_last_had_all_below_the_high_waterm
 
 
 def test_response_too_late_to_be_planned_still_updates_the_end_of_the_source() -> None:
-    """Within a fetch session nobody would say it again: the high watermark has not changed since."""
+    """A fetch session does not return it again, since the high watermark does not change."""
     mirror = partition()
     mirror.stage, mirror.position = Stage.COPYING, 10
     services: Any = SimpleNamespace(clock=SystemClock(), tuning=CopyTuning(), bandwidth=None)
     broker = SourceBroker(services, cluster=None, broker=0, events=None)  # type: ignore[arg-type]
     broker._session.want((b"t", 0), Reading(mirror, mirror.attempt, FetchPosition(0, 0, 10, 1 << 20)))
     asked = Asked(1, 13, 0.0, 0.0, 1, None)
-    told = FetchedPartition(b"t", 0, 0, 50_000, 10, 0, (), memoryview(b""))
+    part = FetchedPartition(b"t", 0, 0, 50_000, 10, 0, (), memoryview(b""))
 
     mirror.interrupt(retry_at=0.0)
-    broker._take_all(asked, FetchAnswer(0, 0, 7, [told]), Buffer(), heard_ms=0, roomy=True)
+    broker._take_all(asked, FetchAnswer(0, 0, 7, [part]), Buffer(), heard_ms=0, roomy=True)
     mirror.account.observed_mirror(start=0, end=10)
 
     assert (mirror.account.source_end, mirror.account.source_high_watermark) == (10, 50_000)

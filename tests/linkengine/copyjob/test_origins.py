@@ -1,4 +1,4 @@
-"""Which topic a source has, where its brokers do not agree or do not all answer: views of a cluster, without brokers."""
+"""The source topic's id when brokers disagree or do not respond; with metadata views, without brokers."""
 
 from __future__ import annotations
 

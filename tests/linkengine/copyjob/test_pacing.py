@@ -1,4 +1,4 @@
-"""When the next Fetch goes out: quotas, the link's limit, many partitions, sources far away. When the next Produce does."""
+"""The time and size of the next Fetch: quotas, bandwidth limit, many partitions, distant sources; and Produce bursts."""
 
 import pytest
 
@@ -22,56 +22,56 @@ def pace(*, limit: int = 0, ask: object = None) -> Pace:
 
 
 def test_single_partition_is_fetched_without_a_pause() -> None:
-    rhythm = pace()
-    rhythm.asked(100.0, partitions=1)
-    rhythm.answered(100.001, took_s=0.001, size=300)
+    pacer = pace()
+    pacer.asked(100.0, partitions=1)
+    pacer.answered(100.001, took_s=0.001, size=300)
 
-    assert rhythm.ready_at <= 100.001
+    assert pacer.ready_at <= 100.001
 
 
 @pytest.mark.parametrize(("partitions", "wait_s"), [(10, 0.001), (1_000, GATHER_MOST_S)])
 def test_many_partitions_are_gathered_for_a_few_milliseconds(partitions: int, wait_s: float) -> None:
-    rhythm = pace()
-    rhythm.asked(100.0, partitions=partitions)
-    rhythm.answered(100.0005, took_s=0.0005, size=300)
+    pacer = pace()
+    pacer.asked(100.0, partitions=partitions)
+    pacer.answered(100.0005, took_s=0.0005, size=300)
 
-    assert rhythm.ready_at == pytest.approx(100.0 + wait_s)
+    assert pacer.ready_at == pytest.approx(100.0 + wait_s)
 
 
 def test_backlog_is_fetched_without_a_pause() -> None:
-    rhythm = pace()
-    rhythm.asked(100.0, partitions=1_000)
-    rhythm.answered(100.001, took_s=0.001, size=FIRST_BYTES)
+    pacer = pace()
+    pacer.asked(100.0, partitions=1_000)
+    pacer.answered(100.001, took_s=0.001, size=FIRST_BYTES)
 
-    assert rhythm.ready_at <= 100.001
+    assert pacer.ready_at <= 100.001
 
 
 def test_throttled_client_waits_as_long_as_the_broker_requests() -> None:
-    rhythm = pace()
-    rhythm.asked(100.0, partitions=1)
-    assert rhythm.throttle.heard(100.0, 700)
-    rhythm.answered(100.0, took_s=0.0, size=30)
+    pacer = pace()
+    pacer.asked(100.0, partitions=1)
+    assert pacer.throttle.heard(100.0, 700)
+    pacer.answered(100.0, took_s=0.0, size=30)
 
-    assert rhythm.ready_at == pytest.approx(100.7)
+    assert pacer.ready_at == pytest.approx(100.7)
 
 
 def test_lost_response_resets_the_requested_size() -> None:
-    rhythm = pace()
+    pacer = pace()
     for _ in range(3):
-        rhythm.answered(0.0, took_s=0.1, size=rhythm.max_bytes)
-    assert rhythm.max_bytes == 8 * FIRST_BYTES
+        pacer.answered(0.0, took_s=0.1, size=pacer.max_bytes)
+    assert pacer.max_bytes == 8 * FIRST_BYTES
 
-    rhythm.lost()
+    pacer.lost()
 
-    assert rhythm.max_bytes == FIRST_BYTES
+    assert pacer.max_bytes == FIRST_BYTES
 
 
 def test_requested_size_grows_while_responses_are_full_and_start_late_and_shrinks_again() -> None:
-    rhythm = pace()
+    pacer = pace()
     sizes = []
     for took_s in (0.1, 0.1, 0.1, 0.1, 0.001, 0.001, 0.001, 0.001):
-        rhythm.answered(0.0, took_s=took_s, size=rhythm.max_bytes)
-        sizes.append(rhythm.max_bytes >> 20)
+        pacer.answered(0.0, took_s=took_s, size=pacer.max_bytes)
+        sizes.append(pacer.max_bytes >> 20)
 
     assert sizes == [4, 8, 16, 16, 8, 4, 2, 2]
 
@@ -79,15 +79,15 @@ def test_requested_size_grows_while_responses_are_full_and_start_late_and_shrink
 def test_bandwidth_limit_makes_responses_small_and_waits_for_the_shared_budget() -> None:
     asked: list[int] = []
     bandwidth = Bandwidth(1_000_000, ask=asked.append)
-    rhythm = Pace(TUNING, bandwidth)
+    pacer = Pace(TUNING, bandwidth)
 
-    rhythm.answered(100.0, took_s=0.0, size=250_000)
-    waiting = rhythm.ready_at
+    pacer.answered(100.0, took_s=0.0, size=250_000)
+    waiting = pacer.ready_at
     bandwidth.granted(0.25, 100.01)
 
-    assert rhythm.max_bytes == 250_000
+    assert pacer.max_bytes == 250_000
     assert (asked, waiting) == ([250_000], float("inf"))
-    assert rhythm.ready_at == pytest.approx(100.26)
+    assert pacer.ready_at == pytest.approx(100.26)
 
 
 def test_bandwidth_limit_without_a_shared_budget_is_enforced_locally() -> None:
@@ -101,10 +101,10 @@ def test_bandwidth_limit_without_a_shared_budget_is_enforced_locally() -> None:
 @pytest.mark.parametrize(
     ("unanswered", "newest_bytes", "awaited"),
     [
-        (0, 0, -2),  # nothing is awaited
-        (2, 300, 0),  # two small ones are left to the broker while three go out
+        (0, 0, -2),  # nothing is in flight
+        (2, 300, 0),  # two small requests keep the broker busy while three are sent
         (5, LARGE_BYTES - 1, 3),
-        (2, LARGE_BYTES, 1),  # a large one is enough by itself
+        (2, LARGE_BYTES, 1),  # a single large request keeps it busy
         (5, LARGE_BYTES, 4),
     ],
 )
@@ -120,28 +120,28 @@ def test_single_produce_request_in_flight_waits_for_its_response() -> None:
 
 
 def test_first_response_of_a_distant_broker_is_small() -> None:
-    rhythm = pace()
+    pacer = pace()
 
-    rhythm.opened(round_trip_s=0.08)
-    far = rhythm.max_bytes
-    rhythm.opened(round_trip_s=0.001)
+    pacer.opened(round_trip_s=0.08)
+    far = pacer.max_bytes
+    pacer.opened(round_trip_s=0.001)
 
-    assert (far, rhythm.max_bytes) == (FIRST_FAR_BYTES, FIRST_BYTES)
+    assert (far, pacer.max_bytes) == (FIRST_FAR_BYTES, FIRST_BYTES)
 
 
 def test_requested_size_stays_if_responses_arrive_slowly_and_shrinks_if_too_slowly() -> None:
-    rhythm = pace()
-    rhythm.opened(round_trip_s=0.08)
+    pacer = pace()
+    pacer.opened(round_trip_s=0.08)
     sizes = []
     for came_s in (0.1, 0.2, 0.4, 0.9, 0.9, 0.9):
-        rhythm.answered(0.0, took_s=0.08, came_s=came_s, size=rhythm.max_bytes)
-        sizes.append(rhythm.max_bytes >> 10)
+        pacer.answered(0.0, took_s=0.08, came_s=came_s, size=pacer.max_bytes)
+        sizes.append(pacer.max_bytes >> 10)
 
     assert sizes == [512, 1024, 1024, 512, 256, 256]
 
 
 def test_throttle_time_above_a_minute_counts_when_it_is_repeated() -> None:
-    """Twelve days in one response are a bit that has flipped on its way."""
+    """A throttle time of twelve days in a single response is a flipped bit."""
     throttle = Throttle()
 
     assert not throttle.heard(100.0, 1 << 30)

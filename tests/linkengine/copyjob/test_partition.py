@@ -1,4 +1,4 @@
-"""The rules of one partition, without brokers: when records and markers may be sent."""
+"""The rules of MirrorPartition, without brokers: when records and markers may be sent."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def assert_goes_alone(mirror: MirrorPartition, first: Append, second: Append) -> None:
-    """Send the first append, and see that the second one waits for its answer."""
+    """Send the first append, and check that the second waits for its acknowledgement."""
     mirror.send_append(first)
     assert mirror.next_step() is None
     mirror.acknowledged(first)
@@ -37,7 +37,7 @@ def settled(mirror: MirrorPartition) -> bool:
 
 
 def mark(mirror: MirrorPartition, offset: int) -> None:
-    """A marker is sent and verified."""
+    """Send a marker and count it as verified."""
     step = Fill(offset, offset + 1, GapReason.ABORTED)
     mirror.planned([step], Buffer())
     mirror.send_fill(step, most=100)
@@ -77,7 +77,7 @@ def test_first_append_of_the_next_attempt_is_sent_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("generation", "clean"), [(9, False), (1, True), (4, True)], ids=["expired lease", "no memory", "memory lost and back"]
+    ("generation", "clean"), [(9, False), (1, True), (4, True)], ids=["expired lease", "no lease state", "lease state lost"]
 )
 def test_markers_wait_until_the_previous_owners_lease_has_expired(generation: int, clean: bool) -> None:
     mirror = owned(generation=generation, clean=clean)
@@ -98,13 +98,13 @@ def test_log_end_is_read_again_after_the_wait_for_the_previous_owner() -> None:
 @pytest.mark.parametrize(
     ("written_ms", "producer", "held_up"),
     [(NOW_MS, SEEN, False), (NOW_MS - REMEMBERED_MS - 1, SEEN, True), (NOW_MS, ProducerState(), True)],
-    ids=["of today", "of an archive", "for a leader that knows nothing"],
+    ids=["recent records", "old records", "no producer state at the leader"],
 )
 @pytest.mark.parametrize("transactions", [None, BOUND], ids=["markers", "transactions"])
 def test_records_that_the_leader_could_accept_from_two_owners_wait_like_markers(
     written_ms: int, producer: ProducerState, held_up: bool, transactions: TransactionalProducer | None
 ) -> None:
-    """A leader forgets producers by the time of their records: it would take a batch from a former owner and from us."""
+    """A leader expires producers by the time of their records: it would then accept a batch from both owners."""
     same = {"generation": 9, "producer": producer, "transactions": transactions}
     clean, unclean = (owned(clean=clean, **same) for clean in (True, False))
     step = replace(planned(unclean, 10)[0], max_timestamp=written_ms)
@@ -144,7 +144,7 @@ def test_only_a_marker_settles_what_a_crashed_owner_left_in_flight(armed: bool) 
     mirror = partition()
     grant = Grant(key=mirror.key, generation=9, clean=False, armed=armed, valid_until=UNTIL)
     mirror.granted(grant)
-    assert is_settled(mirror, grant) is not armed  # its slice may end before the mirror was read
+    assert is_settled(mirror, grant) is not armed  # also if the lease is released before the mirror was read
     mirror.resumed(tail(), now_ms=0)
     mirror.acknowledged(sent(mirror))
     assert is_settled(mirror, grant) is not armed

@@ -1,4 +1,4 @@
-"""What a source leader is asked of the past: for each mirror its own, and whenever its epoch is another one."""
+"""The check that a source leader still has what was read in another epoch: per mirror, at every change of the epoch."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -36,12 +36,12 @@ def test_each_mirror_of_a_source_partition_is_checked_with_its_own_past(monkeypa
     assert list(found) == ["ahead/0"]
 
 
-@pytest.mark.parametrize("told", [(0, -1, -1), (0, 3, 5_000)], ids=["not known", "the epoch before"])
+@pytest.mark.parametrize("epoch_end", [(0, -1, -1), (0, 3, 5_000)], ids=["not known", "the epoch before"])
 @pytest.mark.parametrize("everywhere", [True, False])
 def test_leader_of_an_older_epoch_is_never_trusted(
-    monkeypatch: pytest.MonkeyPatch, told: tuple[int, int, int], everywhere: bool
+    monkeypatch: pytest.MonkeyPatch, epoch_end: tuple[int, int, int], everywhere: bool
 ) -> None:
-    error = stepped_back(monkeypatch, told, everywhere=everywhere)
+    error = stepped_back(monkeypatch, epoch_end, everywhere=everywhere)
 
     assert isinstance(error, SteppedBackError)
     assert error.everywhere is everywhere
@@ -57,9 +57,9 @@ def test_error_of_a_moved_leader_is_returned_as_it_is(monkeypatch: pytest.Monkey
     assert error.kafka_code == code
 
 
-def stepped_back(monkeypatch: pytest.MonkeyPatch, told: tuple[int, int, int], *, everywhere: bool) -> LinkEngineError:
-    """What is found where a partition that was read in epoch 5 is led in epoch 3, whose leader tells this of epoch 5."""
-    monkeypatch.setattr(history, "epoch_ends", lambda _, __, asked: dict.fromkeys(asked, told))
+def stepped_back(monkeypatch: pytest.MonkeyPatch, epoch_end: tuple[int, int, int], *, everywhere: bool) -> LinkEngineError:
+    """Return the error of a partition read in epoch 5 whose leader is of epoch 3 and returns ``epoch_end`` for epoch 5."""
+    monkeypatch.setattr(history, "epoch_ends", lambda _, __, asked: dict.fromkeys(asked, epoch_end))
     assignment = partition().assignment
     cluster: Any = SimpleNamespace()
     found: dict[str, Origin | LinkEngineError] = {assignment.key: Origin(Leader(broker=1, epoch=3), b"t")}

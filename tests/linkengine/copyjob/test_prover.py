@@ -1,4 +1,4 @@
-"""Whose answers count, without brokers: a leader that is not read any more proves nothing and empties nothing."""
+"""Results of background checks count only for the leader that is read when they arrive; without brokers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,18 +25,18 @@ from tests.linkengine.copyjob.partitions import partition
 STRETCH = Stretch(start=0, end=10, records={}, markers=frozenset())
 COMPLETE = Answer(difference=None, complete=True)
 ADDRESS = ClusterAddress(bootstrap_servers="nowhere:1")
-NOWHERE: Any = SimpleNamespace()  # the cluster; nothing is asked of it
+NOWHERE: Any = SimpleNamespace()  # a cluster that is not contacted
 
 
 class Later:
-    """A background whose jobs end when the test says so."""
+    """A background whose jobs end when the test says so; ``submitted`` holds their callbacks."""
 
     def __init__(self) -> None:
-        self.asked: list[Callable[[Any], None]] = []
+        self.submitted: list[Callable[[Any], None]] = []
         self.now = 0.0
 
     def submit(self, job: Callable[[], Any], *, done: Callable[[Any], None], failed: Callable[[Any], None]) -> None:
-        self.asked.append(done)
+        self.submitted.append(done)
 
 
 @pytest.fixture
@@ -46,17 +46,17 @@ def later() -> Later:
 
 @pytest.fixture
 def services(services: Services, later: Later) -> Services:
-    """Those of every test here, with time and background in the test's hands."""
-    held: Any = {"background": later, "clock": SimpleNamespace(monotonic=lambda: later.now, now_ms=lambda: 0)}
-    return replace(services, **held)
+    """The usual services, with clock and background controlled by the test."""
+    controlled: Any = {"background": later, "clock": SimpleNamespace(monotonic=lambda: later.now, now_ms=lambda: 0)}
+    return replace(services, **controlled)
 
 
 def leader(epoch: int) -> Origin:
     return Origin(Leader(broker=0, epoch=epoch), b"topic")
 
 
-def source_side(services: Services, **heard: Any) -> SourceSide:
-    return SourceSide(services, ADDRESS, **{"planned": pytest.fail, "failed": pytest.fail, "lose": pytest.fail} | heard)
+def source_side(services: Services, **callbacks: Any) -> SourceSide:
+    return SourceSide(services, ADDRESS, **{"planned": pytest.fail, "failed": pytest.fail, "lose": pytest.fail} | callbacks)
 
 
 def copying() -> MirrorPartition:
@@ -75,11 +75,11 @@ def test_tail_check_is_repeated_when_the_leader_has_changed(services: Services, 
     mirror.leave_origin()
     mirror.origin = leader(2)
 
-    later.asked.pop()({mirror.key: COMPLETE})
+    later.submitted.pop()({mirror.key: COMPLETE})
 
     assert (mirror.to_prove, mirror.past.seen, proven) == (STRETCH, None, [])
     prover.tick(0.0)
-    later.asked.pop()({mirror.key: COMPLETE})
+    later.submitted.pop()({mirror.key: COMPLETE})
     assert (mirror.to_prove, mirror.past.seen, proven) == (None, (2, 10), [mirror])
 
 
@@ -94,7 +94,7 @@ def test_empty_end_is_filled_only_if_the_current_leader_confirmed_it(
         if moved:
             mirror.leave_origin()
             mirror.origin = leader(2 + int(later.now))
-        later.asked.pop()(0)
+        later.submitted.pop()(0)
 
     assert planned == filled
     assert not mirror.examining
@@ -104,19 +104,19 @@ def test_empty_end_is_observed_twice_before_it_is_filled(services: Services, lat
     mirror, planned = copying(), list[int]()
     side = source_side(services, planned=lambda mirror: planned.append(mirror.chunks[0].steps[0].end))
 
-    def look(end: int) -> list[int]:
+    def observe(end: int) -> list[int]:
         side._emptied(mirror, end)
-        later.asked.pop()(0)
+        later.submitted.pop()(0)
         return planned
 
-    assert look(20) == []
+    assert observe(20) == []
     assert mirror.source_retry_at == EMPTY_AGAIN_S
     later.now = EMPTY_AGAIN_S
-    assert look(30) == []  # the end has moved: what is beyond was never looked at
+    assert observe(30) == []  # the end has moved: the offsets from 20 on were not observed before
     later.now += EMPTY_AGAIN_S / 2
-    assert look(30) == []
+    assert observe(30) == []
     later.now += EMPTY_AGAIN_S / 2
-    assert look(30) == [30]
+    assert observe(30) == [30]
 
 
 @pytest.mark.parametrize(("moved", "filled"), [(True, []), (False, [20])])
@@ -131,7 +131,7 @@ def test_lost_range_is_not_filled_when_the_leader_has_changed(
         mirror.leave_origin()
         mirror.origin = leader(2)
 
-    later.asked.pop()(True)
+    later.submitted.pop()(True)
 
     assert (planned, mirror.examining) == (filled, False)
 
@@ -142,9 +142,9 @@ def test_leader_of_an_older_epoch_fails_the_mirror_only_if_all_brokers_keep_repo
 ) -> None:
     mirror, failures = copying(), list[LinkEngineError]()
     side = source_side(services, failed=lambda _, error: failures.append(error))
-    told = SteppedBackError("t-0", epoch=3, seen=Seen(epoch=5, end=10), everywhere=everywhere)
+    error = SteppedBackError("t-0", epoch=3, seen=Seen(epoch=5, end=10), everywhere=everywhere)
     for later.now in (0.0, 5.0, 9.0):
-        side._not_located([mirror], told)
+        side._not_located([mirror], error)
     assert failures == []
     assert mirror.source_trouble is not None
     assert (mirror.source_trouble.phase, mirror.source_trouble.code) == (
@@ -153,7 +153,7 @@ def test_leader_of_an_older_epoch_fails_the_mirror_only_if_all_brokers_keep_repo
     )
 
     later.now = 10.0
-    side._not_located([mirror], told)
+    side._not_located([mirror], error)
 
     assert [error.code for error in failures] == ([ErrorCode.UNEXPECTED_TRUNCATION] if everywhere else [])
 
@@ -170,7 +170,7 @@ def test_end_of_a_source_is_observed_if_no_fetch_reports_it(
     watch = SourceWatch(replace(services, clock=clock), NOWHERE, WatchEvents(seen=pytest.fail, refused=pytest.fail))
 
     asked = []
-    while len(later.asked) == 0:
+    while len(later.submitted) == 0:
         watch.tick(later.now, {(0, 0): [mirror]})
         asked.append(later.now)
         later.now += 0.1

@@ -1,4 +1,4 @@
-"""A mirror's end that is not the source's is found before anything follows it, on real brokers."""
+"""The tail check on real brokers: last records that differ from the source's are found before anything is appended."""
 
 import time
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def write(cluster: KafkaCluster, topic: str, *values: str, partition: int = 0) -
 
 
 def write_late_marker(cluster: KafkaCluster, assignment: PartitionAssignment) -> None:
-    """As an owner does that believes in its lease still; no newer one has raised the epoch yet."""
+    """Write a marker as a stale owner does, before a newer owner has raised the epoch."""
     session = Cluster(address(cluster))
     try:
         tail = read_tails(session, [TailQuery(assignment=assignment, clean=False)])[assignment.key]
@@ -66,7 +66,7 @@ def write_late_marker(cluster: KafkaCluster, assignment: PartitionAssignment) ->
 
 
 def write_transaction(cluster: KafkaCluster, topic: str, *, empty: bool) -> None:
-    """As an application does that aborts what it wrote, or commits without having written."""
+    """Write to a topic as an application that aborts its records, or commits an empty transaction."""
     if not empty:
         producer = producer_for(cluster, transactional_id=f"{topic}-stranger")
         producer.init_transactions(30)
@@ -96,7 +96,9 @@ def test_next_owner_finds_a_late_marker_at_the_mirrors_end(clusters: Pair, topic
         copier.wait_for_ends({0: 2, 1: 2})
     for assignment in plan.assignments:
         write_late_marker(clusters[1], assignment)
-    write(clusters[0], topic_name, "c", "d")  # in partition 0 a record stands where the marker is, in 1 nothing does
+    write(
+        clusters[0], topic_name, "c", "d"
+    )  # at the marker's offset the source has a record in partition 0 and nothing in partition 1
 
     with Copier(plan) as copier:
         copier.wait_until(failed_with(ErrorCode.MARKER_OVERRUN))
@@ -134,7 +136,7 @@ def test_next_owner_finds_records_that_the_source_replaced(clusters: Pair, topic
 
     with Copier(replace(plan, assignments=(rewound,))) as copier:
         copier.wait_until(failed_with(ErrorCode.UNEXPECTED_TRUNCATION))
-        # even the first is another one, of another time
+        # even the first record differs, by its timestamp
         assert [progress.source_kept for progress in copier.progress.latest.values()] == [0]
 
     assert ends_of(clusters[1], topic_name) == {0: 3}
@@ -153,7 +155,7 @@ def test_foreign_write_between_two_owners_is_found_with_and_without_lease_state(
         ports = {"lease": lease} if lease else {}
         with Copier(plan, **ports) as copier:
             copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
-        write(clusters[0], topic_name, "b")  # the second time the source has a record there
+        write(clusters[0], topic_name, "b")  # the second time the source has a record at that offset
     assert ends_of(clusters[1], topic_name) == {0: 2}
 
 
@@ -168,12 +170,12 @@ def test_source_reset_during_a_pause_is_found_although_its_leader_epoch_is_the_s
     (assignment,), lease = plan.assignments, copier.lease
     assert lease.left == {assignment.key: (0, 3)}
     lease.rested_ms = 3_600_000
-    held = lease.acquire(assignment.key, "somebody")
+    held = lease.acquire(assignment.key, "previous owner")
     assert held is not None
     set_back = replace(assignment, source_topic=f"{topic_name}-again", source_topic_id="")
 
     with Copier(replace(plan, assignments=(set_back,)), lease=lease) as after:
-        time.sleep(1.0)  # its source's leader is known by then; before, nobody relies on what was left
+        time.sleep(1.0)  # the source's leader is located by then; before that the previous owner's end is not used
         lease.release(held, seen=(0, 3))
         after.wait_until(failed_with(ErrorCode.UNEXPECTED_TRUNCATION))
 
@@ -182,7 +184,7 @@ def test_source_reset_during_a_pause_is_found_although_its_leader_epoch_is_the_s
 
 @pytest.mark.parametrize("empty", [False, True], ids=["aborted", "empty"])
 def test_foreign_transaction_without_visible_records_is_found(clusters: Pair, topic_name: str, empty: bool) -> None:
-    """Readers see nothing of it, and the source's next records would be left out in its place."""
+    """Consumers do not see it, but the source's next records would be skipped in its place."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "a")
     plan = plan_of(clusters, topic_name)
@@ -202,7 +204,7 @@ def test_foreign_transaction_without_visible_records_is_found(clusters: Pair, to
 
 
 def test_deleted_foreign_record_is_found_by_the_mirrors_log_start(clusters: Pair, topic_name: str) -> None:
-    """Nothing is left to compare, and the source's next record would be left out."""
+    """There is nothing left to compare, and the source's next record would be skipped."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "a")
     plan = plan_of(clusters, topic_name)
@@ -231,7 +233,7 @@ def test_copying_resumes_when_the_tail_check_finds_no_difference(clusters: Pair,
         producer.produce(topic_name, value=f"{number}", headers=[("h", None), ("h", b"2")])
         producer.flush()
         producer.abort_transaction(30) if number == 1 else producer.commit_transaction(30)
-        lease.left.clear()  # what the former owner knew
+        lease.left.clear()  # the (epoch, end) of the previous owner
         with Copier(plan, lease=lease) as copier:
             copier.wait_for_ends({0: 2 * number + 2})
 

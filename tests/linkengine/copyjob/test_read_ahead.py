@@ -45,7 +45,7 @@ MOST_MB = 256  # of a copy worker, with all that a Python worker has imported
 
 
 class Far:
-    """A source that is reached over a distance, the cluster to mirror to, and what was read ahead so far."""
+    """A distant source, the destination, and the number of responses over extra connections so far."""
 
     def __init__(self, source: KafkaCluster, destination: KafkaCluster) -> None:
         self.source, self.destination = source, destination
@@ -77,7 +77,7 @@ def far(far_source: KafkaCluster, destination_cluster: KafkaCluster, monkeypatch
 
 
 def counted(far: Far, monkeypatch: pytest.MonkeyPatch) -> Far:
-    """Count the answers that came over extra connections in this process."""
+    """Count the responses over extra connections in this process."""
     piece, poll = ReadAhead.received, StaggeredPolls.received
 
     def count_piece(self: ReadAhead, *args: object) -> None:
@@ -182,7 +182,7 @@ def test_compacted_topic_is_read_ahead_and_copied_exactly(far: Far, topic_name: 
             producer.flush()
     end = ends_of(far.source, topic_name)[0]
     wait_for(lambda: len(read_topic(far.source, topic_name)) < end - 5_000)
-    time.sleep(2)  # what is left of the cleaning
+    time.sleep(2)  # until the cleaner has finished
 
     copy_through(far, topic_name)
 

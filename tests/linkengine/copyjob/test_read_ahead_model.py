@@ -1,4 +1,4 @@
-"""Reading ahead copies what a single reader copies: any log, any order of answers, refusals and lost connections."""
+"""Reading ahead copies what a single reader copies: any log, any order of responses, errors and lost connections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOT_LEADER = 6
 
 
 class Log:
-    """A source partition in memory that answers Fetch as a leader does (KIP-74, KIP-98)."""
+    """A source partition in memory that serves Fetch as a leader does (KIP-74, KIP-98)."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, int, bytes]] = []  # first offset, end, bytes
@@ -86,7 +86,7 @@ class Log:
 
 
 def shown(steps: list[Step]) -> dict[int, bytes | str]:
-    """What becomes of each offset."""
+    """Return the value, or the reason of the gap, of each offset."""
     found: dict[int, bytes | str] = {}
     for step in steps:
         if isinstance(step, Fill):
@@ -100,7 +100,7 @@ def shown(steps: list[Step]) -> dict[int, bytes | str]:
 
 
 class PieceConnection(FakeConnection[Subject]):
-    """Collects the pieces that are asked for."""
+    """An extra connection that collects the requested pieces."""
 
     def ask(
         self, positions: dict[bytes, list[FetchPosition]], *, by_id: bool, limits: FetchLimits, subject: Subject, now: float
@@ -111,7 +111,7 @@ class PieceConnection(FakeConnection[Subject]):
         super().ask(positions, by_id=by_id, limits=limits, subject=subject, now=now)
 
     def next_event(self, number: int, log: Log, now: float) -> None:
-        """Lose the connection, refuse a request, or (nearly always) answer it."""
+        """Lose the connection, refuse a request, or (nearly always) respond to it."""
         if number == 0:
             subjects, self.asked = [subject for _, subject in self.asked], []
             self.owner.lost(self, subjects)  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ class PieceConnection(FakeConnection[Subject]):
 
 
 class Reader:
-    """One partition that is read ahead, and the session that reads it where that is refused."""
+    """A partition that is read ahead, and the session that reads it otherwise."""
 
     def __init__(self, log: Log, memory: AheadMemory | None = None) -> None:
         FakeConnection.made = []
@@ -148,13 +148,13 @@ class Reader:
         self.refused += 1
 
     def answer_all(self) -> None:
-        """Answer everything that was asked for."""
+        """Respond to all requests in flight."""
         for connection in FakeConnection.made:
             while connection.outstanding:
                 connection.next_event(2, self.log, self.now)
 
     def session(self) -> None:
-        """Read once as a fetch session does: exactly from the position."""
+        """Read once as a fetch session does: from the position."""
         assert self.mirror.position is not None
         if not self.mirror.may_fetch(self.now):
             return
@@ -166,14 +166,14 @@ class Reader:
         buffer.release()
 
     def write(self) -> None:
-        """The mirror takes the oldest stretch."""
+        """Write the oldest chunk to the mirror."""
         if self.mirror.chunks:
             chunk = self.mirror.chunks.popleft()
             self.steps += [
                 replace(step, payload=memoryview(bytes(step.payload))) if isinstance(step, Append) else step
                 for step in chunk.steps
             ]
-            for step in chunk.steps:  # what is sent is patched in place: nothing may read it once more
+            for step in chunk.steps:  # batches are patched in place for sending: nothing may read them afterwards
                 if isinstance(step, Append):
                     struct.pack_into(">q", step.payload, 0, 0)
             chunk.buffer.release()
@@ -184,7 +184,7 @@ class Reader:
 
 @pytest.fixture(autouse=True, scope="module")
 def small_pieces() -> Iterator[None]:
-    """Pieces of a few batches, over connections that the test answers."""
+    """Make pieces a few batches large, over connections that the test controls."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(read_ahead, "ExtraConnection", PieceConnection)
         patch.setattr(read_ahead, "PIECE_BYTES", 700)
@@ -255,7 +255,7 @@ def test_many_pieces_are_requested_before_the_first_is_answered() -> None:
 
 
 def test_no_piece_is_requested_whose_response_would_wait_for_memory() -> None:
-    """Answers of a connection arrive in their order: the one that all wait for could be behind one that waits for them."""
+    """Responses arrive in order: the response that all others wait for could be behind a response that waits for memory."""
     reader = Reader(plain_log(), AheadMemory(budget=6 * AHEAD_UNIT, reserve=2 * AHEAD_UNIT))
     reader.session()
     reader.write()
@@ -287,7 +287,7 @@ def test_near_source_is_not_read_ahead() -> None:
 
 
 def test_broker_that_was_only_busy_is_left_to_the_session() -> None:
-    """Its connection took long to open, and a later one does not."""
+    """Its first connection took long to open, a later one does not."""
     reader = Reader(plain_log())
     reader.session()
     assert reader.ahead.admits(reader.mirror, reader.now)
@@ -338,18 +338,18 @@ def test_stalled_mirror_releases_its_memory() -> None:
 
 @pytest.mark.parametrize("wrong_offset", [0, 40, 93, 2_000])
 def test_batch_with_a_damaged_base_offset_hides_no_record(wrong_offset: int) -> None:
-    """A base offset is outside the checksum: what contradicts it is read again from the position."""
+    """A base offset is outside the checksum, so a batch that contradicts the position is read again from the position."""
     good, damaged = plain_log(), plain_log()
     first, end, data = damaged.batches[30]
     assert first == 90
     damaged.batches[30] = (first, end, struct.pack(">q", wrong_offset) + data[8:])
     reader = Reader(good)
-    whole, pieces = good.fetch, []
+    intact, pieces = good.fetch, []
 
     def fetch(position: FetchPosition) -> FetchedPartition:
-        """Damage what is read ahead; who asks from the position gets it as it is."""
+        """Damage what is read ahead; a request at the position gets the intact log."""
         if position.offset == reader.mirror.position:
-            return whole(position)
+            return intact(position)
         pieces.append(position)
         return damaged.fetch(position)
 
@@ -362,7 +362,7 @@ def test_batch_with_a_damaged_base_offset_hides_no_record(wrong_offset: int) -> 
 
 
 def test_committed_records_behind_an_abort_marker_before_the_position_are_not_taken_for_aborted() -> None:
-    """The answer lists the aborted transaction, since it was asked for within it; only the marker tells where it ends."""
+    """The response lists the aborted transaction, since it starts within it; only the marker shows where it ends."""
     log = Log()
     log.write("transactional", 1, 3, 10)
     log.finish(1, "abort")

@@ -1,4 +1,4 @@
-"""What goes wrong at the source, on real brokers: each has its phase, its code and a message that helps."""
+"""Failures of the source, on real brokers: each has its phase, its error code and a helpful message."""
 
 import threading
 import time
@@ -45,7 +45,7 @@ from tests.linkengine.copyjob.copying import (
     wait_for,
 )
 
-PIECE, PIECE_S = 64 << 10, 0.02  # of a narrow way: a message of 4 MB takes more than a second
+PIECE, PIECE_S = 64 << 10, 0.02  # bytes and time of a receive on a slow network: 4 MB take more than a second
 Found = dict[TopicPartition, tuple[int, int]]
 
 
@@ -57,7 +57,7 @@ def write(cluster: KafkaCluster, topic: str, count: int) -> None:
 
 
 def write_large(clusters: Pair, topic: str) -> None:
-    """Make a topic on both sides, with one message of 4 MB at the source."""
+    """Create a topic on both sides, with a record of 4 MB at the source."""
     create_pair(clusters, topic, max_message_bytes="8000000")
     producer = producer_for(clusters[0], message_max_bytes=8_000_000)
     producer.produce(topic, value=b"x" * 4_000_000)
@@ -102,7 +102,7 @@ def test_missing_permission_breaks_the_link_until_it_is_granted(clusters: Pair, 
 
 
 def test_response_on_a_slow_network_is_waited_for(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked for again it would be as large, and take as long: nothing would ever be copied."""
+    """A repeated response would be as large and take as long, so that nothing would ever be copied."""
     write_large(clusters, topic_name)
     lost: list[LinkEngineError] = []
     receive, lose = Channel.receive, BrokerLink.lose
@@ -130,7 +130,7 @@ def test_response_on_a_slow_network_is_waited_for(clusters: Pair, topic_name: st
 def test_age_of_a_response_counts_from_its_first_bytes(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is written while it comes over a narrow way is not in it."""
+    """Records produced while it arrives over a slow network are not in it."""
     write_large(clusters, topic_name)
     began_ms: list[int] = []
     seen_ms: list[int] = []
@@ -238,7 +238,7 @@ def test_unknown_source_topic_is_reported_and_retried(clusters: Pair, topic_name
 
 
 def test_leader_located_before_the_lease_is_checked_against_the_previous_owners_end(clusters: Pair, topic_name: str) -> None:
-    """A task looks for leaders before it has leases. Who owned them meanwhile may have read from a later leader."""
+    """A copy worker locates leaders before it has leases. The owner until then may have read from a later leader."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, 10)
     plan = plan_of(clusters, topic_name)
@@ -249,7 +249,7 @@ def test_leader_located_before_the_lease_is_checked_against_the_previous_owners_
 
     with Copier(plan, lease=before.lease) as copier:
         copier.wait_until(lambda progress: progress.phase == PartitionPhase.WAITING)
-        time.sleep(1)  # for the look at the leader
+        time.sleep(1)  # until the leader is located
         write(clusters[0], topic_name, 5)
         former = Grant(key=key, generation=before.lease.generations[key], clean=True, valid_until=0.0)
         before.lease.release(former, seen=(7, 10))
@@ -288,7 +288,9 @@ def test_source_shorter_than_its_mirror_fails_the_mirror(clusters: Pair, topic_n
     shorter = replace(plan.assignments[0], source_topic=f"{topic_name}-short", source_topic_id="")
     with Copier(plan_for(address(source), address(destination), (shorter,))) as copier:
         copier.wait_until(shows(PartitionPhase.FAILED, ErrorCode.UNEXPECTED_TRUNCATION))
-        assert [progress.source_kept for progress in copier.progress.latest.values()] == [0]  # other records stand there
+        assert [progress.source_kept for progress in copier.progress.latest.values()] == [
+            0
+        ]  # it has other records at these offsets
 
 
 def test_unreachable_source_is_retried_until_it_responds(
@@ -313,7 +315,7 @@ def test_unreachable_source_is_retried_until_it_responds(
 def test_records_in_slow_remote_storage_are_not_taken_for_compacted(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker answers a Fetch below its local log start (KIP-405) with nothing, and no error, while its remote read lasts."""
+    """While a remote read lasts, a Fetch below the local log start returns no records and no error (KIP-405)."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, 10)
     empty_answers, slow, decode, offsets = [0], [True], intake.decode_fetch, origins.list_offsets

@@ -1,4 +1,4 @@
-"""What a source refuses in ways that elections bring: no news at first, told of when it lasts, over when it is read again."""
+"""Source errors that leader elections cause: not shown at first, shown if they last, cleared by a successful Fetch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOVED = BrokerError(KafkaCode.NOT_LEADER_OR_FOLLOWER, "Source t-0 cannot be read
 
 
 class Clock:
-    """Shows what the test wants."""
+    """A clock that the test sets."""
 
     now = 100.0
 
@@ -66,10 +66,10 @@ def test_error_of_a_leader_election_is_shown_only_if_it_lasts(clock: Clock, how:
     assert mirror.source_trouble is None
 
     refuse_for(6.0, clock, troubles, mirror, how=how)
-    told = mirror.source_trouble
-    assert told is not None
-    assert (told.phase, told.code) == (PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.TIMEOUT_ERROR)
-    assert "nothing is copied" in told.message
+    trouble = mirror.source_trouble
+    assert trouble is not None
+    assert (trouble.phase, trouble.code) == (PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.TIMEOUT_ERROR)
+    assert "nothing is copied" in trouble.message
 
 
 @pytest.mark.parametrize("how", ["moved", "hidden"])
@@ -97,7 +97,7 @@ def test_observed_end_of_an_unfetched_source_restarts_the_count_of_election_erro
 def test_partition_refused_for_long_shows_an_error_until_it_is_read(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch, error: KafkaCode
 ) -> None:
-    """The broker names itself as leader and tells an extent that holds the offset, and refuses to be read there."""
+    """The broker is the leader and its log contains the offset, but every Fetch there is refused."""
     create_pair(clusters, topic_name)
     producer = producer_for(clusters[0])
     producer.produce(topic_name, value="one")
@@ -115,7 +115,7 @@ def test_partition_refused_for_long_shows_an_error_until_it_is_read(
         unreachable = (PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.TIMEOUT_ERROR)
         copier.wait_until(
             lambda progress: (
-                (progress.phase, progress.error_code) == unreachable and "let another replica" in progress.error_message
+                (progress.phase, progress.error_code) == unreachable and "elect another leader" in progress.error_message
             )
         )
         refusing[0] = False

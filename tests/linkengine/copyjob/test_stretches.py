@@ -1,4 +1,4 @@
-"""What one answer's share means for its partition, without brokers: answers are decoded as they came."""
+"""Intake plans partitions of decoded Fetch responses; without brokers."""
 
 import uuid
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ HUGE = Rec(value=b"x" * 70_000)  # too large to be merged with a neighbour
 
 
 class Heard:
-    """What an intake tells."""
+    """An Intake that records its events."""
 
     def __init__(self) -> None:
         self.planned = 0
@@ -102,7 +102,7 @@ def test_bytes_without_a_whole_batch_are_corrupt_and_retried_after_a_pause(heard
 
 
 def test_batches_beyond_the_last_stable_offset_are_left_to_the_next_response(heard: Heard) -> None:
-    """Its broker told that offset before it read."""
+    """The broker determines that offset before it reads."""
     heard.take(copying(4), answer(dense(4, [HUGE]), end=4))
 
     assert (heard.planned, heard.refusals, heard.ends) == (0, [], [])
@@ -122,7 +122,7 @@ def test_unconfirmed_gap_is_filled_when_it_is_read_a_second_time(heard: Heard) -
 def test_gap_that_disappears_on_the_second_read_is_not_filled(heard: Heard) -> None:
     mirror = copying(4)
 
-    heard.take(mirror, answer(dense(12, [HUGE]), end=20))  # a bit was turned over on the way
+    heard.take(mirror, answer(dense(12, [HUGE]), end=20))  # a bit was flipped on the way
     heard.take(mirror, answer(dense(4, [HUGE]), end=20))
 
     assert [(type(step), step.start, step.end) for chunk in mirror.chunks for step in chunk.steps] == [(Append, 4, 5)]
