@@ -1,4 +1,4 @@
-"""Whose turn it is to be reported, without a loop around it."""
+"""The round-robin order of progress reports, without a copy loop."""
 
 import pytest
 

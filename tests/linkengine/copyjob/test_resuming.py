@@ -1,4 +1,4 @@
-"""A resume goes on whatever happens to the connection of the broker that led before."""
+"""A resume continues whatever happens to the connection to the former leader."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ GONE = LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "Connect
 def test_lost_connection_to_the_former_leader_does_not_end_a_resume_at_the_new_one(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, resumed = Event(), list[tuple[Stage, int | None]]()
+    released, resumed = Event(), list[tuple[Stage, int | None]]()
 
     def read_slowly(_cluster: object, queries: Sequence[TailQuery], **_: object) -> dict[str, Tail]:
-        assert told.wait(10)
+        assert released.wait(10)
         return {query.assignment.key: TAIL for query in queries}
 
     def refuse(_: object, error: LinkEngineError) -> None:
@@ -53,19 +53,19 @@ def test_lost_connection_to_the_former_leader_does_not_end_a_resume_at_the_new_o
     mirror = partition()
     mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
     side.resume(mirror)
-    side.pump(services.clock.monotonic())  # its end is being read at the new leader
+    side.pump(services.clock.monotonic())  # starts to read the log end at the new leader
 
     side._broker_lost([mirror], GONE)
-    told.set()
+    released.set()
     wait_for(lambda: services.poller.wait(0.02) or bool(resumed))
 
     assert resumed == [(Stage.COPYING, 7)]
     side.close()
 
 
-@pytest.mark.parametrize(("before", "waits"), [(bytes(16), False), (bytes([7] * 16), True)], ids=["got its id", "another one"])
+@pytest.mark.parametrize(("before", "waits"), [(bytes(16), False), (bytes([7] * 16), True)], ids=["got an id", "another id"])
 def test_mirror_topic_that_gets_an_id_is_the_same_topic(services: Services, before: bytes, *, waits: bool) -> None:
-    """A cluster is upgraded; one that had another id before was made anew, if later looks say so as well."""
+    """The cluster was upgraded. A topic that had another id before was recreated, if later observations confirm it."""
     failed, resumed = list[ErrorCode](), list[int | None]()
     side = MirrorSide(
         services, address_from_properties({"bootstrap.servers": "127.0.0.1:1"}),

@@ -1,4 +1,4 @@
-"""Mirrors whose source begins above 0, on real brokers."""
+"""Mirrors whose source starts above offset 0, on real brokers."""
 
 import time
 
@@ -56,7 +56,7 @@ def test_seeding_resumes_and_repeats_nothing(clusters: Pair, topic_name: str) ->
 
 
 def test_fillers_are_deleted_while_seeding(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that begins at ten billion would else need seven gigabytes until it is made, on each replica."""
+    """Otherwise a log that starts at ten billion would need seven gigabytes on each replica until it is seeded."""
     monkeypatch.setattr(seed, "TRIM_EVERY", 2)
     source, destination = clusters
     create_pair(clusters, topic_name)
@@ -75,7 +75,7 @@ def test_fillers_are_deleted_while_seeding(clusters: Pair, topic_name: str, monk
 def test_no_filler_takes_the_offset_of_a_refused_filler(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A million empty records are 700 KB; the ten that follow would fit."""
+    """A batch of a million empty records has 700 KB and is refused; the next one, of ten records, would fit."""
     monkeypatch.setattr(seed, "PAUSE_S", 0.01)
     source, destination = clusters
     create_topic(source, topic_name)

@@ -1,4 +1,4 @@
-"""Sequences begin anew behind 2^31-1, in the middle of a batch, on real brokers: two billion records bring a mirror there."""
+"""Sequences wrap to 0 after 2^31-1, also within a batch, on real brokers: a mirror gets there after two billion records."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from tests.linkengine.copyjob.rawwriter import read_batches_of, send_batches
 
 
 def write(clusters: Pair, topic: str, count: int, *, commit: bool = False) -> None:
-    """As one batch, with a marker behind it where it is a transaction."""
+    """Write records as one batch; ``commit``: as a transaction, with a marker behind it."""
     producer = producer_for(clusters[0], linger_ms=200, **({"transactional_id": topic} if commit else {}))
     if commit:
         producer.init_transactions(30)

@@ -1,4 +1,4 @@
-"""Fetch sessions: requests name changes only, and whatever the broker forgets is asked for again."""
+"""Fetch sessions (KIP-227): requests name only changes, and a session dropped by the broker is created again."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from linkengine.copyjob.session import LAST_EPOCH, Reading, ReadSession
 from linkengine.kafka.fetch import BY_NAME, FetchLimits, FetchPosition, SessionStep, encode_fetch
 from tests.linkengine.copyjob.partitions import partition
 
-TOPIC = b"0123456789abcde\xff"  # no text
+TOPIC = b"0123456789abcde\xff"  # a topic id, which is not valid UTF-8
 LIMITS = FetchLimits(max_bytes=1, max_wait_ms=1)
 
 
@@ -15,7 +15,7 @@ def reading(number: int, offset: int) -> Reading:
 
 
 def session_of(*offsets: int, session: int = 77) -> ReadSession:
-    """A session that has read the first answer."""
+    """Return a session after its first response."""
     reads = ReadSession()
     for number, offset in enumerate(offsets):
         reads.want((TOPIC, number), reading(number, offset))
@@ -144,7 +144,7 @@ def test_partition_read_by_name_is_forgotten_by_name_unless_it_is_now_read_by_id
     session.answered(77)
 
     session.drop((b"t", 0))
-    session.want((TOPIC, 0), reading(0, 6))  # the topic has got an id
+    session.want((TOPIC, 0), reading(0, 6))  # the topic has an id now
     session.drop((TOPIC, 2))
 
     request = session.request()
@@ -163,18 +163,18 @@ def test_partition_requested_alone_is_named_by_id_or_by_name() -> None:
 
 def test_response_does_not_count_for_a_partition_that_its_request_did_not_name() -> None:
     session, late = session_of(5), (TOPIC, 1)
-    told = [session.heard((TOPIC, 0))]
+    counted = [session.heard((TOPIC, 0))]
 
     session.want(late, reading(1, 6))
-    told.append(session.heard(late))
+    counted.append(session.heard(late))
     session.request()
-    told.append(session.heard(late))
+    counted.append(session.heard(late))
     session.answered(0, told=False)  # throttled
     session.request()
-    told.append(session.heard(late))
+    counted.append(session.heard(late))
     session.answered(77)
 
-    assert [*told, session.heard(late)] == [True, False, False, False, True]
+    assert [*counted, session.heard(late)] == [True, False, False, False, True]
 
 
 def test_change_since_the_last_request_does_not_count_as_requested() -> None:

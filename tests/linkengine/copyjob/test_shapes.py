@@ -1,4 +1,4 @@
-"""Records of every shape on real brokers: codecs, timestamps, sizes. The mirror has the configs that the product gives it."""
+"""Records of all kinds on real brokers: codecs, timestamps, sizes. The mirror topic has the configs of the product."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ YEAR_MS = 365 * 86_400_000
 
 
 def create_mirror(clusters: Pair, topic: str, **configs: str) -> None:
-    """Create the source topic with these configs, and the mirror as the product creates it."""
+    """Create the source topic with these configs, and the mirror topic as the product creates it."""
     source, destination = clusters
     create_topic(source, topic, **configs)
     values = read_source_configs(ClusterAdmin(address_from_properties(source.client_properties("admin"))), topic)
@@ -50,7 +50,7 @@ def create_mirror(clusters: Pair, topic: str, **configs: str) -> None:
 
 
 def moments() -> list[int]:
-    """Timestamps from none at all over the oldest to those of centuries to come."""
+    """Return timestamps: none, the oldest, current ones, and those of future centuries."""
     now_ms = time.time_ns() // 1_000_000
     return [-1, 0, 1, now_ms - 40 * YEAR_MS, now_ms, now_ms + 2 * 3_600_000, now_ms + 900 * YEAR_MS, 1 << 62, -7]
 
@@ -65,7 +65,7 @@ def test_all_codecs_and_timestamps_in_a_partition_are_copied_unchanged(clusters:
     create_mirror(clusters, topic_name, retention_ms="-1", **{BEFORE: UNLIMITED, AFTER: UNLIMITED})
     batches = [
         dense(0, some_records(number, moment, count), codec=codec)
-        for count in (1, 3, 400)  # batches of one record, small ones that are merged, large ones that pass
+        for count in (1, 3, 400)  # single records, small batches that are merged, large batches that are passed through
         for codec in (0, GZIP, SNAPPY, LZ4, ZSTD)
         for number, moment in enumerate(moments())
     ]
@@ -102,7 +102,7 @@ def test_append_times_become_create_times(clusters: Pair, topic_name: str) -> No
 def test_records_of_100_mb_are_copied_and_held_in_memory_once(
     clusters: Pair, topic_name: str, stamped_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sourceside, "STARVED_S", 0.0)  # the destination counts as slow at once
+    monkeypatch.setattr(sourceside, "STARVED_S", 0.0)  # the destination counts as slow immediately
     copied = note_copies(monkeypatch)
     create_mirror(clusters, topic_name, max_message_bytes="104000000", message_timestamp_type=stamped_by)
     producer = producer_for(clusters[0], message_max_bytes=104_000_000)
@@ -120,7 +120,7 @@ def test_records_of_100_mb_are_copied_and_held_in_memory_once(
 
 
 def note_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Note how many bytes that a socket has not taken are copied."""
+    """Record how many bytes are copied because a socket has not accepted them."""
     copied: list[int] = []
     own_unsent = Channel.own_unsent
 
@@ -171,7 +171,7 @@ def test_records_deleted_while_they_are_copied_are_lost_and_offsets_stay(cluster
             for number in range(4_000):
                 producer.produce(topic_name, value=f"{round_} {number} " * 20)
             producer.flush()
-            cut = TopicPartition(topic_name, 0, round_ * 4_000 - 1_000)  # ahead of the copier, behind it, or within a batch
+            cut = TopicPartition(topic_name, 0, round_ * 4_000 - 1_000)  # ahead of the copy, behind it, or within a batch
             admin.delete_records([cut])[cut].result(30)
         copier.wait_for_ends(ends_of(source, topic_name))
         copier.wait_until(lambda progress: progress.mirror_start == 19_000)
@@ -186,7 +186,7 @@ def test_records_deleted_while_they_are_copied_are_lost_and_offsets_stay(cluster
 def test_retention_of_a_compacted_source_moves_the_mirrors_log_start(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The brokers' own retention and cleaner work meanwhile; nobody deletes records by a request."""
+    """The brokers' retention and log cleaner delete records during the copy; no DeleteRecords is sent to the source."""
     source, destination = clusters
     quick = {"retention_ms": "1500", "segment_ms": "300", "segment_bytes": str(1 << 20), "min_cleanable_dirty_ratio": "0.01"}
     create_mirror(clusters, topic_name, cleanup_policy="compact,delete", **quick)
@@ -194,7 +194,7 @@ def test_retention_of_a_compacted_source_moves_the_mirrors_log_start(
     producer = producer_for(source)
 
     def write() -> None:
-        """Half a segment of keys that come once, which the cleaner keeps apart from newer ones, and ten that come again."""
+        """Write half a segment of keys that occur once, which the cleaner keeps, and ten keys that occur again and again."""
         for number in range(500):
             key = number % 10 if number % 2 else time.monotonic_ns()
             producer.produce(topic_name, key=f"{key}", value=f"{number} ".encode() + secrets.token_bytes(1_000) * 2)
@@ -220,5 +220,5 @@ def test_retention_of_a_compacted_source_moves_the_mirrors_log_start(
     there, here = ({record[1]: record for record in read_topic(cluster, topic_name)} for cluster in clusters)
     assert {offset: record for offset, record in there.items() if here.get(offset) != record} == {}
     newest, kept = ({record[2]: record for record in side.values()} for side in (there, here))
-    assert newest == kept  # all else that only one side has is superseded
+    assert newest == kept  # other records that only one side has are superseded
     assert len(newest) > 10

@@ -1,4 +1,4 @@
-"""What is known of a source's past through leaders, attempts and owners."""
+"""How far a source was read, as (leader epoch, end offset), across leaders, attempts and owners."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Copy workers over a real Spark Connect server: they begin, end as told, are killed and come again; and Spark's slots."""
+"""Copy workers on a real Spark Connect server: start, end, interruption, restart after a kill; and Spark's task slots."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tests.linkengine.copyjob.copying import (
 )
 from tests.signing import SECRETS
 
-AGAIN_S = 6.0  # without records after a worker's death: its leases, and what it takes to begin
+AGAIN_S = 6.0  # longest gap in the copy after a worker is killed: the expiry of its leases, and the restart
 
 
 def setup_of_a_worker(redis_url: str, *, lease_ttl_ms: int = 4_000) -> WorkerSetup:
@@ -53,7 +53,7 @@ def setup_of_a_worker(redis_url: str, *, lease_ttl_ms: int = 4_000) -> WorkerSet
 
 @contextmanager
 def submitted(setup: WorkerSetup, *, spark_url: str) -> Iterator[Future[None]]:
-    """A copy worker that is told to end behind the block."""
+    """Submit a copy worker and end it after the block; yields the future of its job."""
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(submit_worker, setup, spark_url=spark_url)
         try:
@@ -207,6 +207,6 @@ def copied(plan: CopyPlan, redis_url: str) -> bool:
 
 
 def python_workers(spark_pid: int) -> set[int]:
-    """The forked workers: children of the daemon, which is a child of Spark."""
+    """Return the pids of the forked workers: children of the daemon, which is a child of Spark."""
     daemons = psutil.Process(spark_pid).children()
     return {worker.pid for daemon in daemons for worker in daemon.children()}

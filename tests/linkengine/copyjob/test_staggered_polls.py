@@ -1,4 +1,4 @@
-"""When polls are sent and what becomes of their answers, without brokers: the test answers."""
+"""When staggered polls are sent and how their responses are planned, without brokers: the test responds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROUND_TRIP_S = 0.08
 
 
 class PollConnection(FakeConnection[Subject]):
-    """Collects polls; there is always a buffer for an answer."""
+    """An extra connection that collects polls; there is always a buffer for a response."""
 
     def answer(self, part: FetchedPartition, now: float) -> bool:
         answered = super().answer(part, now)
@@ -35,7 +35,7 @@ class PollConnection(FakeConnection[Subject]):
 
 
 class Polled:
-    """A partition whose session was answered a moment ago."""
+    """The staggered polls of a partition whose session has just had a response."""
 
     def __init__(self, *, limit: int = 0, round_trip_s: float = ROUND_TRIP_S) -> None:
         FakeConnection.made = []
@@ -63,7 +63,7 @@ class Polled:
         return {(TOPIC, number): reading for number in range(count)}
 
     def pump_for(self, seconds: float, *, partitions: int = 1) -> list[float]:
-        """Turn every millisecond; when polls were sent."""
+        """Run a turn every millisecond; return the times at which polls were sent."""
         sent, until = [], self.now + seconds
         while self.now < until:
             before = sum(each.outstanding for each in FakeConnection.made)

@@ -1,4 +1,4 @@
-"""Partitions that are asked for alone are never served to the disadvantage of the others."""
+"""Partitions that are fetched alone do not delay the others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def reading(number: int, *, position: int) -> MirrorPartition:
 
 @pytest.fixture
 def broker() -> Iterator[ScriptedBroker]:
-    """All partitions end at offset 10. Nothing comes but one record of the live one, the second time it is asked for."""
+    """A broker whose partitions all end at offset 10; it returns only a record of the live partition, at its second Fetch."""
     asked = [0]
 
     def news(places: Places) -> Told:
@@ -54,7 +54,7 @@ def test_partitions_fetched_alone_delay_no_other_and_each_is_fetched_once(servic
         planned.append(mirror.assignment.partition)
 
     def found_empty(mirror: MirrorPartition, _: int) -> None:
-        mirror.examining = True  # as the source side does: nothing is read meanwhile
+        mirror.examining = True  # as the source side does: nothing is fetched until the check has ended
         emptied.append(mirror.assignment.partition)
 
     events = IntakeEvents(planned=came, refused=pytest.fail, emptied=found_empty, lost=pytest.fail)

@@ -1,4 +1,4 @@
-"""Judgement takes observations and time."""
+"""A confirmation needs a number of observations over a time."""
 
 from linkengine.copyjob.suspicion import Suspicion
 

@@ -1,4 +1,4 @@
-"""Gaps filled by empty transactions, on real brokers: the destination's principal may write transactions and nothing more."""
+"""Gaps filled by empty transactions, on real brokers: the destination's principal may only write with transactions."""
 
 import time
 from contextlib import nullcontext
@@ -37,7 +37,7 @@ from tests.linkengine.copyjob.test_filling import transactional_producer, write_
 
 
 def transactional(plan: CopyPlan, clusters: Pair) -> CopyPlan:
-    """The same plan for a principal without rights on the destination cluster."""
+    """Return the plan for a principal without cluster permissions at the destination."""
     assignments = tuple(
         replace(assignment, transactional_id=f"clusterlink-{assignment.mirror_topic}-{assignment.key}")
         for assignment in plan.assignments
@@ -46,7 +46,7 @@ def transactional(plan: CopyPlan, clusters: Pair) -> CopyPlan:
 
 
 def copied_plan(clusters: Pair, topic: str) -> CopyPlan:
-    """A transaction of two records and its marker were copied."""
+    """Copy a transaction of two records and its marker; return the plan."""
     create_pair(clusters, topic)
     plan = transactional(plan_of(clusters, topic), clusters)
     write_transaction(transactional_producer(clusters[0], topic), topic, 2, commit=True)
@@ -87,7 +87,7 @@ def test_open_transaction_of_a_crashed_owner_is_settled_before_writing(clusters:
     session.topics([topic_name])
     dead = EmptyTransactions(session, assignment.transactional_id)
     owner = dead.settle()
-    assert dead._add(owner, topic=topic_name, partition=0) == (0, None)  # it stood before the gap, and died there
+    assert dead._add(owner, topic=topic_name, partition=0) == (0, None)  # the owner crashed at the gap
     lease = MemoryLease()
     lease._holds[assignment.key] = (7, time.monotonic())
 
@@ -114,7 +114,7 @@ def test_fence_is_recognised_and_fences_stale_copy_workers(clusters: Pair, topic
     assert len(read_topic(clusters[1], topic_name)) == 9
 
 
-@pytest.mark.parametrize("later", [False, True], ids=["its copier", "a later owner"])
+@pytest.mark.parametrize("later", [False, True], ids=["its owner", "a later owner"])
 def test_fence_at_a_gap_is_not_taken_for_a_gap_fill(clusters: Pair, topic_name: str, later: bool) -> None:
     create_pair(clusters, topic_name)
     plan = transactional(plan_of(clusters, topic_name), clusters)
@@ -129,12 +129,12 @@ def test_fence_at_a_gap_is_not_taken_for_a_gap_fill(clusters: Pair, topic_name: 
         write_transaction(producer, topic_name, 2, commit=False)
         write_transaction(producer, topic_name, 3, commit=True)
         found = (plan.assignments[0].key, PartitionPhase.RELEASED, ErrorCode.MIRROR_WAS_STOPPED)
-        with Copier(plan) if later else nullcontext(copier) as late:  # with a lease that remembers nothing
+        with Copier(plan) if later else nullcontext(copier) as late:  # without lease state
             wait_for(lambda: found in late.progress.history or ends_of(clusters[1], topic_name) != {0: 11})
 
     assert ends_of(clusters[1], topic_name) == {0: 11}
-    told = late.progress.latest[plan.assignments[0].key]
-    assert (told.phase, told.error_code) == (PartitionPhase.RELEASED, ErrorCode.MIRROR_WAS_STOPPED)
+    shown = late.progress.latest[plan.assignments[0].key]
+    assert (shown.phase, shown.error_code) == (PartitionPhase.RELEASED, ErrorCode.MIRROR_WAS_STOPPED)
 
 
 def test_fence_interrupted_between_its_two_steps_counts_no_offset(clusters: Pair, topic_name: str) -> None:
@@ -192,7 +192,7 @@ def test_head_is_seeded_by_the_transactional_producer(clusters: Pair, topic_name
 
 
 def write_once_more(clusters: Pair, producer: TransactionalProducer, topic: str) -> None:
-    """As a coordinator does that has moved, or got no answer."""
+    """Write the marker again, as a coordinator does that has moved or got no response."""
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     again = marker(
         producer_id=producer.producer_id,

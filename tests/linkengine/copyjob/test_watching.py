@@ -1,4 +1,4 @@
-"""Whose source's end is looked at: of those that are not read, and not of those whose reading is about to tell."""
+"""Which sources are observed: those that are not fetched, but not those whose next Fetch shows whether they can be read."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def asked_for(services: Services, mirror: MirrorPartition, monkeypatch: pytest.M
 def test_observed_end_does_not_clear_a_denied_fetch(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror = partition()
     mirror.stage, mirror.origin = Stage.COPYING, Origin(leader=Leader(broker=0, epoch=1), topic=bytes(16))
-    assert asked_for(services, mirror, monkeypatch) == [("t", 0)]  # nothing was heard of it for long
+    assert asked_for(services, mirror, monkeypatch) == [("t", 0)]  # its last observation is too old
 
     mirror.source_trouble = DENIED
     assert asked_for(services, mirror, monkeypatch) == []
 
-    mirror.stage = Stage.RESUMING  # nobody reads it, so the look is all there is
+    mirror.stage = Stage.RESUMING  # it is not fetched, so only the observation shows its end
     assert asked_for(services, mirror, monkeypatch) == [("t", 0)]

@@ -1,4 +1,4 @@
-"""One copy worker for several links: they come and go while it runs, and none of them disturbs another."""
+"""A copy worker with several links: they are added and removed while it runs, and none affects another."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MANY, ROUNDS, ROUND_S = 50, 60, 0.1
 def working(
     assignments: MemoryAssignments, progress: MemoryProgress, lease: MemoryLease | None = None
 ) -> Iterator[list[BaseException]]:
-    """A worker in a thread, which is told to end behind the block."""
+    """Run a copy worker in a thread and end it after the block; yields the errors it raised."""
     errors: list[BaseException] = []
     lease = lease or MemoryLease()
     ports = StewardPorts(lease=lease, assignments=assignments, progress=progress)
@@ -68,7 +68,7 @@ def working(
 
 
 def link_of(clusters: Pair, topic: str, number: int, *, partitions: int = 1) -> CopyPlan:
-    """A link of its own with a topic of its own."""
+    """Create a pair of topics; return the plan of a link with them."""
     create_pair(clusters, topic, partitions=partitions)
     assignments = assignments_for(clusters[0], topic, topic, partitions=partitions)
     return plan_for(address(clusters[0]), address(clusters[1]), assignments, link_id=f"link-{number}")
@@ -118,12 +118,12 @@ def test_links_are_added_and_removed_while_a_worker_runs(clusters: Pair, topic_n
         assert_equal_topics(clusters[0], topic, clusters[1], topic)
     last = assignments.beats[-1]
     assert last.partitions == 0
-    assert set(last.links) == {plan.link_id for plan in plans[1:]}  # the first one is forgotten
+    assert set(last.links) == {plan.link_id for plan in plans[1:]}  # the first link is no longer reported
 
 
 @pytest.fixture
 def mute() -> Iterator[ClusterAddress]:
-    """A cluster that takes connections and never answers."""
+    """A cluster that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         host, port = server.getsockname()
         yield ClusterAddress(bootstrap_servers=f"{host}:{port}", security_protocol="PLAINTEXT")
@@ -175,10 +175,10 @@ def test_unexpected_failure_of_a_link_is_reported_and_other_links_continue(
         wait_for(lambda: has_copied(progress, bad, 0) and has_copied(progress, good, 0))
         fails.set()
         wait_for(lambda: any("KeyError" in error for error in assignments.errors))
-        write(clusters, f"{topic_name}-0", "goes on")
+        write(clusters, f"{topic_name}-0", "continues")
         wait_until_copied(progress, good, 1)
         fails.clear()
-        write(clusters, f"{topic_name}-1", "goes on again")
+        write(clusters, f"{topic_name}-1", "continues after the retry")
         wait_until_copied(progress, bad, 1)
         wait_for(lambda: not assignments.beats[-1].links[bad.link_id].error)
 
@@ -189,7 +189,7 @@ def test_unexpected_failure_of_a_link_is_reported_and_other_links_continue(
 def test_log_lines_name_the_link_and_the_request_that_its_assignments_came_from(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lines of the loop and of the threads beside it, of the newest assignments."""
+    """Lines of the loop and of its background threads, with the request of the newest assignments."""
     plans = [link_of(clusters, f"{topic_name}-{number}", number) for number in range(2)]
     told = [replace(plan, request_id=f"request-{plan.link_id}") for plan in plans]
     log, real_tick, real_open = structlog.get_logger("test"), LinkCopy.tick, Cluster.open
@@ -223,7 +223,7 @@ def test_log_lines_name_the_link_and_the_request_that_its_assignments_came_from(
 
 
 class CutOff(MemoryLease, MemoryAssignments):
-    """A Redis that may be away."""
+    """Leases and assignments in a Redis that can be made unavailable."""
 
     def __init__(self, *plans: CopyPlan) -> None:
         MemoryLease.__init__(self, ttl_s=1.0)
@@ -311,7 +311,7 @@ def test_partitions_with_irrelevant_changes_are_not_released(clusters: Pair, top
 def test_worker_copies_fifty_links_continuously(
     clusters: Pair, topic_name: str, record_property: Callable[[str, object], None]
 ) -> None:
-    """Each record carries when it was written; the mirror's end tells when it came."""
+    """Each record holds the time at which it was written, so that its latency is known when it is read from the mirror."""
     create_pair(clusters, topic_name, partitions=MANY)
     assignments = assignments_for(clusters[0], topic_name, topic_name, partitions=MANY)
     plans = [
@@ -329,7 +329,7 @@ def test_worker_copies_fifty_links_continuously(
         latencies.extend(time.time() - float(message.value()) for message in found)
 
     with working(told, progress) as errors:
-        for partition in range(MANY):  # connections are made, logs have their first record
+        for partition in range(MANY):  # connections are open, logs have their first record
             producer.produce(topic_name, f"{time.time()}", partition=partition)
         wait_for(lambda: read() or len(latencies) == MANY)
         latencies.clear()

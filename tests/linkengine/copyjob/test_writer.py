@@ -1,4 +1,4 @@
-"""Epochs, sequences and generations: who may write, by arithmetic."""
+"""Producer epochs, sequences and lease generations decide who may write; arithmetic only."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_stopped_mirror_is_closed_to_every_owner() -> None:
     fence = ProducerState(epoch=5, last_sequence=-1, coordinator_epoch=coordinator_epoch_for(8, closes=True))
     writer = Writer(1)
 
-    for generation in (1, 9, 100):  # whatever the lease's memory says
+    for generation in (1, 9, 100):  # whatever the lease's state is
         with pytest.raises(FencedError):
             writer.adopt(fence, generation=generation, clean=True)
     writer.adopt(state(4, 99, 7), generation=100, clean=True)
@@ -76,7 +76,7 @@ def test_data_before_the_first_generation_means_that_lease_state_was_lost() -> N
 
     assert writer.must_raise
     assert writer.memory_lost
-    assert writer.generation == 2  # of which the lease is told, and notes that somebody died
+    assert writer.generation == 2  # raised in the lease as well, which then counts the previous owner as crashed
 
 
 def test_first_owner_after_a_seeded_head_has_not_lost_lease_state() -> None:
@@ -107,7 +107,7 @@ def test_raise_without_producer_state_fences_writers_with_epoch_zero() -> None:
     assert early.append(1) == (0, 0)
     assert late.marker_epoch() == 1
 
-    late.readopt(state(1, -1, 9))  # its answer was lost
+    late.readopt(state(1, -1, 9))  # its response was lost
     assert late.append(1) == (1, 0)
 
 
@@ -119,7 +119,7 @@ def test_raise_without_a_response_is_repeated_above_it_so_that_it_is_refused_lat
     lost.append(writer.marker_epoch())
     assert lost == [5, 6]
 
-    writer.readopt(state(5, -1, 8))  # the first has come, the second may still
+    writer.readopt(state(5, -1, 8))  # the first was written late, the second may still be
 
     assert writer.must_raise
     assert writer.marker_epoch() == 7
@@ -131,7 +131,7 @@ def test_fence_epoch_is_above_a_concurrent_raise_and_its_own_earlier_tries() -> 
     known, owner = state(4, 99, 3), Writer(1)
     owner.adopt(known, generation=9, clean=False)
     raises = []
-    for _ in range(3):  # a slice has no time for more lost answers
+    for _ in range(3):  # the fence leaves room for three lost responses
         raises.append(owner.marker_epoch())
         owner.readopt(known)
 
