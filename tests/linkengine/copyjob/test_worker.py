@@ -308,15 +308,15 @@ def test_partitions_with_irrelevant_changes_are_not_released(clusters: Pair, top
 
 
 @pytest.mark.timeout(300)
-def test_worker_copies_fifty_links_continuously(
+def test_fifty_links_are_copied_all_the_time_by_one_worker(
     clusters: Pair, topic_name: str, record_property: Callable[[str, object], None]
 ) -> None:
-    """Each record holds the time at which it was written, so that its latency is known when it is read from the mirror."""
+    """Each record carries when it was written; the mirror's end tells when it came."""
     create_pair(clusters, topic_name, partitions=MANY)
     assignments = assignments_for(clusters[0], topic_name, topic_name, partitions=MANY)
     plans = [
-        plan_for(address(clusters[0]), address(clusters[1]), (assignment,), link_id=f"link-{number}", progress_ms=500)
-        for number, assignment in enumerate(assignments)
+        plan_for(address(clusters[0]), address(clusters[1]), (one,), link_id=f"link-{number}", progress_ms=500)
+        for number, one in enumerate(assignments)
     ]
     told, progress = MemoryAssignments(*plans), MemoryProgress()
     consumer = Consumer({**clusters[1].client("admin"), "group.id": topic_name, "fetch.wait.max.ms": 10})
@@ -325,11 +325,11 @@ def test_worker_copies_fifty_links_continuously(
     latencies: list[float] = []
 
     def read() -> None:
-        found = [message for message in consumer.consume(1_000, 0.0) if not message.error()]
-        latencies.extend(time.time() - float(message.value()) for message in found)
+        found = [one for one in consumer.consume(1_000, 0.0) if not one.error()]
+        latencies.extend(time.time() - float(one.value()) for one in found)
 
     with working(told, progress) as errors:
-        for partition in range(MANY):  # connections are open, logs have their first record
+        for partition in range(MANY):  # connections are made, logs have their first record
             producer.produce(topic_name, f"{time.time()}", partition=partition)
         wait_for(lambda: read() or len(latencies) == MANY)
         latencies.clear()
