@@ -69,12 +69,12 @@ class Asked(NamedTuple):
 class ReadSession:
     """The session of a connection."""
 
-    __slots__ = ("_changes", "_epoch", "_forgotten", "_id", "_named", "_places", "_unheard", "entries")
+    __slots__ = ("_changes", "_epoch", "_forgotten", "_id", "_named", "_places", "_unconfirmed", "entries")
 
     def __init__(self) -> None:
         self.entries: dict[Place, Reading] = {}
         self._changes: dict[Place, None] = {}
-        self._unheard: dict[Place, None] = {}  # named by requests since the last response with content
+        self._unconfirmed: dict[Place, None] = {}  # named by requests since the last response with content
         self._forgotten: dict[Place, Reading] = {}
         self._id = self._epoch = 0
         self._named: set[Place] = set()  # topics without an id: if there is any, all topics are requested by name
@@ -107,7 +107,7 @@ class ReadSession:
 
     def heard(self, place: Place) -> bool:
         """Return whether the last response with content was based on the partition's current entry."""
-        return place not in self._changes and place not in self._unheard
+        return place not in self._changes and place not in self._unconfirmed
 
     def request(self) -> Request:
         """Return the next request, and count it as sent."""
@@ -122,7 +122,7 @@ class ReadSession:
             topic = place[0] if by_id else reading.topic_name
             if by_id or self.named((topic, place[1])) is None:  # else the topic has an id now and is read under another key
                 forgotten.setdefault(topic, []).append(place[1])
-        self._unheard |= self._changes
+        self._unconfirmed |= self._changes
         self._changes.clear()
         self._forgotten.clear()
         return Request(SessionStep(self._id, self._epoch), by_id, positions, forgotten)
@@ -143,7 +143,7 @@ class ReadSession:
         ``told``: False for the empty response to a throttled client (KIP-219), which the broker gives without reading.
         """
         if told:
-            self._unheard.clear()
+            self._unconfirmed.clear()
         if session != self._id or session == 0:
             self._id, self._epoch = session, 0
         self._epoch = 0 if session == 0 else self._epoch % LAST_EPOCH + 1
@@ -156,7 +156,7 @@ class ReadSession:
         """Remove everything: the connection is closed, and the session ended with it."""
         self.entries.clear()
         self._changes.clear()
-        self._unheard.clear()
+        self._unconfirmed.clear()
         self._forgotten.clear()
         self._named.clear()
         self._places.clear()

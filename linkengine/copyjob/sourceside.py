@@ -3,16 +3,17 @@
 =================================  =============================================================================================
 event                              reaction
 =================================  =============================================================================================
-no leader, error, connection lost  record the error, locate the leader again after a backoff (``sourcetroubles``)
-leader moved, disk error           locate the leader again
-newer leader epoch                 check with its leader that it still has what was read before (``history``)
+error code of a partition          record it, retry after a backoff, or fail if it is permanent (``sourcetroubles``)
+no leader, connection lost         the same, and locate the leader again
+leader moved, topic gone, disk     the same, and locate the leader again
+another leader epoch than before   check with its leader that it still has what was read in the former epoch (``history``)
 OFFSET_OUT_OF_RANGE                read log start and log end: deleted by retention (LOST), truncated, or not shown yet
 no records below the source's end  read the local log start (KIP-405): COMPACTED after two equal observations, else retry
 tail check pending                 compare the mirror's last records with the source first (``prover``)
 =================================  =============================================================================================
 
-These checks run in the background. Their results count only if the partition still reads from the same leader in the same
-attempt.
+Leaders, bounds and tails are read in the background. A bound or tail counts only if the partition still reads from the same
+leader in the same attempt when it arrives.
 """
 
 from __future__ import annotations
@@ -172,9 +173,9 @@ class SourceSide:
         )
 
     def _located(
-        self, asked: Mapping[MirrorPartition, tuple[int, int] | None], results: dict[str, Origin | LinkEngineError]
+        self, pasts: Mapping[MirrorPartition, tuple[int, int] | None], results: dict[str, Origin | LinkEngineError]
     ) -> None:
-        for partition, past in asked.items():
+        for partition, past in pasts.items():
             result = results[partition.key]
             if isinstance(result, LinkEngineError):
                 self._not_located([partition], result)
@@ -194,14 +195,12 @@ class SourceSide:
         self._brokers[place].adopt(partition)
 
     def _broker_of(self, partition: MirrorPartition) -> SourceBroker | None:
-        return (
-            None
-            if partition.origin is None
-            else self._brokers.get((partition.origin.leader.broker, self._connection_numbers.get(partition, 0)))
-        )
+        if partition.origin is None:
+            return None
+        return self._brokers.get((partition.origin.leader.broker, self._connection_numbers.get(partition, 0)))
 
-    def _not_located(self, asked: list[MirrorPartition], error: LinkEngineError) -> None:
-        for partition in asked:
+    def _not_located(self, partitions: list[MirrorPartition], error: LinkEngineError) -> None:
+        for partition in partitions:
             self._trouble(partition, error)
             if partition.failure is None and partition.stage is not Stage.ENDED:
                 self._unlocated[partition] = None

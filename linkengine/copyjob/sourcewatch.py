@@ -67,12 +67,14 @@ class SourceWatch:
         places = {place: partition.assignment.source_topic_id for place, (partition, _) in held_up.items()}
         self._services.background.submit(
             lambda: _bounds(self._cluster, broker, places),
-            done=lambda bounds: self._answered(held_up, bounds),
-            failed=lambda error: self._answered(held_up, error),
+            done=lambda bounds: self._observed(held_up, bounds),
+            failed=lambda error: self._observed(held_up, error),
         )
 
-    def _answered(self, asked: Mapping[TopicPartition, tuple[MirrorPartition, int]], bounds: Bounds | LinkEngineError) -> None:
-        for place, (partition, attempt) in asked.items():
+    def _observed(
+        self, observed: Mapping[TopicPartition, tuple[MirrorPartition, int]], bounds: Bounds | LinkEngineError
+    ) -> None:
+        for place, (partition, attempt) in observed.items():
             if partition.attempt != attempt or partition.stage not in _HELD_UP:
                 continue
             error, *seen = (0, 0, 0, 0) if isinstance(bounds, LinkEngineError) else bounds[place]
