@@ -9,12 +9,12 @@ Gap fills use a connection of their own (``filling``), so that a marker never wa
 
 How a Produce response is handled, by the returned base offset:
 
-=================  =================================================================================================
+=================  ===========================================================================================================
 equals the step's  appended at the right offset
 greater            another record has the offset (possible foreign write): read the log end again and check it
-smaller            response of an earlier batch with the same sequences; this batch was not written: resume
-error code         resume, or fail: decided by ``mirrorside``
-=================  =================================================================================================
+smaller            response of an earlier batch with the same sequences; this batch was not written: resume, with a tail check
+error code         resume after a backoff; ``mirrorside`` decides whether the error is shown
+=================  ===========================================================================================================
 """
 
 from __future__ import annotations
