@@ -21,7 +21,7 @@ from linkengine.kafka.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProverEvents:
+class TailCheckEvents:
     """Outcomes of tail checks, as callbacks of the source side."""
 
     proven: Callable[[MirrorPartition], None]  # the records are equal
@@ -30,10 +30,10 @@ class ProverEvents:
     failed: Callable[[MirrorPartition, LinkEngineError], None]  # permanently
 
 
-class Prover:
+class TailChecker:
     """The partitions with a pending tail check."""
 
-    def __init__(self, services: Services, cluster: Cluster, events: ProverEvents) -> None:
+    def __init__(self, services: Services, cluster: Cluster, events: TailCheckEvents) -> None:
         self._services, self._cluster, self._events = services, cluster, events
         self._wanted: dict[MirrorPartition, None] = {}
         self._different = Suspicion(observations=2, seconds=0.0)

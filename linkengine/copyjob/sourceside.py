@@ -34,7 +34,7 @@ from linkengine.copyjob.losing import Losses
 from linkengine.copyjob.origins import SourceExtent, locate_sources, read_extent, read_local_start
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
-from linkengine.copyjob.prover import Prover, ProverEvents, beyond_source
+from linkengine.copyjob.prover import TailChecker, TailCheckEvents, beyond_source
 from linkengine.copyjob.sourcetroubles import EXAMINE_RETRY_S, SourceTroubles
 from linkengine.copyjob.sourcewatch import SourceWatch, WatchEvents
 from linkengine.copyjob.stretches import IntakeEvents
@@ -76,8 +76,8 @@ class SourceSide:
         self._connection_numbers: dict[MirrorPartition, int] = {}
         self._used_numbers: dict[tuple[str, int], set[int]] = defaultdict(set)  # by source topic and partition
         self._unlocated: dict[MirrorPartition, None] = {}
-        tail_checks = ProverEvents(proven=self.wake, short=self._examine, refused=self._refused, failed=failed)
-        self._prover = Prover(services, self._cluster, tail_checks)
+        tail_checks = TailCheckEvents(proven=self.wake, short=self._examine, refused=self._refused, failed=failed)
+        self._tail_checker = TailChecker(services, self._cluster, tail_checks)
         self._watch = SourceWatch(services, self._cluster, WatchEvents(seen=self._observed, refused=self._refused))
         self._leaders = LeaderWatch(services, self._cluster, succeeded=self._relocate)
         self._losses = Losses(services, keep=lose, told=self._fill, counts=self._still_counts)
@@ -105,7 +105,7 @@ class SourceSide:
     def forget(self, partition: MirrorPartition) -> None:
         """Stop reading a partition."""
         self._unlocated.pop(partition, None)
-        self._prover.forget(partition)
+        self._tail_checker.forget(partition)
         broker = self._broker_of(partition)
         if broker is not None:
             broker.forget(partition)
@@ -115,7 +115,7 @@ class SourceSide:
 
     def wake(self, partition: MirrorPartition) -> None:
         """Check again what a partition needs from its source: a tail check, or the next records."""
-        self._prover.want(partition)
+        self._tail_checker.want(partition)
         broker = self._broker_of(partition)
         if broker is not None:
             broker.stir(partition)
@@ -144,7 +144,7 @@ class SourceSide:
         """Locate partitions whose retry is due, start tail checks and observations, close connections that timed out."""
         if any(partition.source_retry_at <= now for partition in self._unlocated):
             self._locate([partition for partition in self._unlocated if partition.source_retry_at <= now + TOGETHER_S])
-        self._prover.tick(now)
+        self._tail_checker.tick(now)
         members = {place: broker.members for place, broker in self._brokers.items()}
         self._watch.tick(now, members)
         self._leaders.tick(now, members)

@@ -140,7 +140,7 @@ def test_full_pipeline_wakes_on_a_burst_of_responses_and_reads_fewer_at_the_next
     outlet.close()
 
 
-class Desk:
+class BrokerLoop:
     """A MirrorBroker and the loop around it, which the test runs turn by turn."""
 
     def __init__(self, broker: Broker, services: Services, **callbacks: Any) -> None:
@@ -171,19 +171,19 @@ def _raise(_: object, error: LinkEngineError) -> None:
 
 def test_writing_continues_without_a_resume_when_the_lease_is_valid_again(broker: Broker, services: Services) -> None:
     """A lease that is renewed after its deadline was not lost, so the partition does not resume."""
-    desk, mirror = Desk(broker, services), writable(batches=20)
-    desk.write(mirror)
-    desk.until(lambda: len(mirror.unanswered) == 1)  # the first append is sent alone
-    desk.allowed = False
+    loop, mirror = BrokerLoop(broker, services), writable(batches=20)
+    loop.write(mirror)
+    loop.until(lambda: len(mirror.unanswered) == 1)  # the first append is sent alone
+    loop.allowed = False
     broker.take_requests(1)
     broker.answer(1)
-    desk.until(lambda: mirror.account.mirror_end == EACH)
-    assert all(desk.turn() and not mirror.unanswered for _ in range(5))
+    loop.until(lambda: mirror.account.mirror_end == EACH)
+    assert all(loop.turn() and not mirror.unanswered for _ in range(5))
 
-    desk.allowed = True
+    loop.allowed = True
 
-    desk.until(lambda: len(mirror.unanswered) == 5)
-    desk.outlet.close()
+    loop.until(lambda: len(mirror.unanswered) == 5)
+    loop.outlet.close()
 
 
 def test_buffer_is_kept_while_the_socket_needs_it_although_its_partition_resumes(broker: Broker, services: Services) -> None:
@@ -191,9 +191,9 @@ def test_buffer_is_kept_while_the_socket_needs_it_although_its_partition_resumes
 
     def interrupted(interrupted_mirror: MirrorPartition, error: LinkEngineError) -> None:
         interruptions.append(error)
-        desk.outlet.let_go(interrupted_mirror.interrupt(retry_at=0.0))
+        loop.outlet.let_go(interrupted_mirror.interrupt(retry_at=0.0))
 
-    desk, now_ms = Desk(broker, services, interrupted=interrupted), services.clock.now_ms()
+    loop, now_ms = BrokerLoop(broker, services, interrupted=interrupted), services.clock.now_ms()
     mirror = partition()
     mirror.granted(Grant(key=mirror.key, generation=9, clean=False, valid_until=services.clock.monotonic() - 0.5))
     seen = ProducerState(epoch=3, last_sequence=-1, coordinator_epoch=8)
@@ -208,68 +208,68 @@ def test_buffer_is_kept_while_the_socket_needs_it_although_its_partition_resumes
     places = zip(times, starts, batches, strict=False)
     steps = [Append(n, 1, view[at : at + len(batch)], 1, ms) for n, (ms, at, batch) in enumerate(places)]
     mirror.planned(steps, buffer)
-    desk.write(mirror)
-    desk.until(lambda: len(mirror.unanswered) == 1)  # the first append is sent alone
+    loop.write(mirror)
+    loop.until(lambda: len(mirror.unanswered) == 1)  # the first append is sent alone
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(broker.take_requests, 1)
-        desk.until(taken.done)
-    desk.until(lambda: mirror.may_fill(services.clock.monotonic()))
+        loop.until(taken.done)
+    loop.until(lambda: mirror.may_fill(services.clock.monotonic()))
     broker.answer(1)
 
-    desk.until(lambda: bool(interruptions))  # the broker reads nothing now, so the rest waits in the send queue
+    loop.until(lambda: bool(interruptions))  # the broker reads nothing now, so the rest waits in the send queue
 
     assert buffer.users > 0
     assert services.pool.take(len(view)) is not buffer
-    desk.outlet.close()
+    loop.outlet.close()
 
 
 def test_large_request_on_a_slow_network_may_take_longer_than_the_request_timeout(broker: Broker, services: Services) -> None:
     """If it were given up it would be sent again from its first byte, and never arrive."""
     tuning = replace(services.tuning, request_timeout_ms=1_000)
-    desk, mirror = Desk(broker, replace(services, tuning=tuning)), writable(batches=1)
+    loop, mirror = BrokerLoop(broker, replace(services, tuning=tuning)), writable(batches=1)
     mirror.chunks.clear()
     batch = encode_records([Record(0, 0, None, bytes(20 << 20), [])], codec=0)
     mirror.planned([Append(0, 1, memoryview(batch), 1, 0)], Buffer())
-    desk.write(mirror)
-    desk.until(lambda: bool(mirror.unanswered))
+    loop.write(mirror)
+    loop.until(lambda: bool(mirror.unanswered))
 
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(broker.take_requests, 1, piece_s=0.01)
-        desk.until(taken.done)
+        loop.until(taken.done)
     broker.answer(1)
 
-    desk.until(lambda: mirror.account.mirror_end == 1)
+    loop.until(lambda: mirror.account.mirror_end == 1)
     assert mirror.mirror_trouble is None
-    desk.outlet.close()
+    loop.outlet.close()
 
 
 def test_connection_to_a_broker_that_accepts_nothing_is_closed(broker: Broker, services: Services) -> None:
     lost: list[LinkEngineError] = []
     tuning = replace(services.tuning, request_timeout_ms=1_000)
-    desk = Desk(broker, replace(services, tuning=tuning), lost=lambda _, error: lost.append(error))
+    loop = BrokerLoop(broker, replace(services, tuning=tuning), lost=lambda _, error: lost.append(error))
     mirror = writable(batches=1)
-    desk.write(mirror)
+    loop.write(mirror)
 
-    desk.until(lambda: bool(lost))
+    loop.until(lambda: bool(lost))
 
     assert "does not answer a Produce" in lost[0].message
-    desk.outlet.close()
+    loop.outlet.close()
 
 
 def test_response_of_an_earlier_batch_leads_to_a_tail_check(broker: Broker, services: Services) -> None:
     interruptions: list[LinkEngineError] = []
-    desk, mirror = Desk(broker, services, interrupted=lambda _, error: interruptions.append(error)), writable(batches=2)
-    desk.write(mirror)
-    desk.until(lambda: len(mirror.unanswered) == 1)
+    loop, mirror = BrokerLoop(broker, services, interrupted=lambda _, error: interruptions.append(error)), writable(batches=2)
+    loop.write(mirror)
+    loop.until(lambda: len(mirror.unanswered) == 1)
     broker.take_requests(1)
     broker.answer(1)
-    desk.until(lambda: mirror.account.mirror_end == EACH)
-    desk.until(lambda: len(mirror.unanswered) == 1)
+    loop.until(lambda: mirror.account.mirror_end == EACH)
+    loop.until(lambda: len(mirror.unanswered) == 1)
     broker.take_requests(1)
 
     broker.answer(2, moved=-1)
-    desk.until(lambda: bool(interruptions))
+    loop.until(lambda: bool(interruptions))
 
     mirror.interrupt(retry_at=0.0)
     assert tail_query(mirror).doubt == Doubt(offset=EACH - 1, sequence=None, producer_id=1 << 62)
-    desk.outlet.close()
+    loop.outlet.close()

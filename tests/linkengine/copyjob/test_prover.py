@@ -12,7 +12,7 @@ from linkengine.copyjob.history import Seen, SteppedBackError
 from linkengine.copyjob.origins import SourceExtent
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
-from linkengine.copyjob.prover import Prover, ProverEvents
+from linkengine.copyjob.prover import TailChecker, TailCheckEvents
 from linkengine.copyjob.proving import Answer, Stretch
 from linkengine.copyjob.sourceside import EMPTY_AGAIN_S, SourceSide
 from linkengine.copyjob.sourcewatch import EVERY_S, LEFT_OUT_S, SourceWatch, WatchEvents
@@ -68,17 +68,17 @@ def copying() -> MirrorPartition:
 def test_tail_check_is_repeated_when_the_leader_has_changed(services: Services, later: Later) -> None:
     proven: list[MirrorPartition] = []
     events: Any = {"short": pytest.fail, "refused": pytest.fail, "failed": pytest.fail}
-    prover, mirror = Prover(services, NOWHERE, ProverEvents(proven=proven.append, **events)), copying()
+    checker, mirror = TailChecker(services, NOWHERE, TailCheckEvents(proven=proven.append, **events)), copying()
     mirror.to_prove = STRETCH
-    prover.want(mirror)
-    prover.tick(0.0)
+    checker.want(mirror)
+    checker.tick(0.0)
     mirror.leave_origin()
     mirror.origin = leader(2)
 
     later.submitted.pop()({mirror.key: COMPLETE})
 
     assert (mirror.to_prove, mirror.past.seen, proven) == (STRETCH, None, [])
-    prover.tick(0.0)
+    checker.tick(0.0)
     later.submitted.pop()({mirror.key: COMPLETE})
     assert (mirror.to_prove, mirror.past.seen, proven) == (None, (2, 10), [mirror])
 
