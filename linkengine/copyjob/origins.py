@@ -1,4 +1,4 @@
-"""Where source partitions are read, and what became of one whose offset is not there. Blocking; runs beside the loop."""
+"""Locates the leaders of source partitions and reads the bounds of their logs. Blocking; runs in the background."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from linkengine.kafka.topicviews import Leader, Survey, locate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceExtent:
-    """First offset and log end of a source partition, as its leader tells them."""
+    """Log start offset and log end offset of a source partition."""
 
     start: int
     end: int
@@ -27,60 +27,64 @@ class SourceExtent:
 def locate_sources(
     cluster: Cluster, assignments: Sequence[PartitionAssignment], *, seen: Mapping[str, Seen] = MappingProxyType({})
 ) -> dict[str, Origin | LinkEngineError]:
-    """Answer, by key, where to read, or why it cannot be told; ``seen`` is what was read before (``history.py``)."""
-    survey = cluster.survey({one.source_topic for one in assignments})
+    """Return, by key, the leader to read each partition from, or the error that prevents reading.
+
+    ``seen`` is the (epoch, end) that was read before, by key: a new leader has to have that still (``history``).
+    """
+    survey = cluster.survey({assignment.source_topic for assignment in assignments})
     results: dict[str, Origin | LinkEngineError] = {}
-    for one in assignments:
+    for assignment in assignments:
         try:
-            leader, topic_id = locate(survey.topics, one.source_topic, one.partition)
-            _check_topic_id(one, survey)
+            leader, topic_id = locate(survey.topics, assignment.source_topic, assignment.partition)
+            _check_topic_id(assignment, survey)
         except LinkEngineError as error:
-            results[one.key] = error
+            results[assignment.key] = error
         else:
             by_id = any(topic_id)
-            results[one.key] = Origin(leader, topic_id if by_id else one.source_topic.encode(), by_id)
+            results[assignment.key] = Origin(leader, topic_id if by_id else assignment.source_topic.encode(), by_id)
     return results | find_rewound(cluster, assignments, found=results, seen=seen, everywhere=survey.everywhere)
 
 
 def read_extent(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> SourceExtent:
-    """Return the extent; raise BrokerError where the leader refuses, for instance because it leads no more.
+    """Return the bounds of a log; raise BrokerError if the leader refuses, for example because it is no longer the leader.
 
-    The start is asked for twice and the lower one taken: what lies before it counts as lost, and a start only grows, so an
-    answer that was changed on its way loses nothing.
+    The log start is read twice and the lower value used: offsets before it count as lost, and a log start only grows, so a
+    corrupted response loses nothing.
     """
     place = (topic, partition)
     answers = [list_offsets(cluster, leader.broker, [place], timestamp=EARLIEST)[place] for _ in range(2)]
     start_error, start = next((error for error, _ in answers if error), 0), min(offset for _, offset in answers)
     end_error, end = log_ends(cluster, leader.broker, {place: leader.epoch})[place]
     if start_error or end_error:
-        raise BrokerError(start_error or end_error, f"The extent of source {topic}-{partition} cannot be read")
+        raise BrokerError(start_error or end_error, f"Log start and log end of source {topic}-{partition} cannot be read")
     return SourceExtent(start=start, end=end)
 
 
 def read_local_start(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> int:
-    """Answer from where on the leader reads its own disk: there, and only there, an empty answer means an empty log.
+    """Return the local log start offset: only from there on an empty Fetch response means that there are no records.
 
-    What lies before it comes from remote storage (KIP-405); while that is slow, a Fetch is answered with nothing and no error.
+    Earlier records are in remote storage (KIP-405); while that is slow, a Fetch returns no records and no error.
     """
     error, start = list_offsets(cluster, leader.broker, [(topic, partition)], timestamp=EARLIEST_LOCAL)[topic, partition]
     if error:
-        raise BrokerError(error, f"The extent of source {topic}-{partition} cannot be read")
+        raise BrokerError(error, f"The local log start of source {topic}-{partition} cannot be read")
     return start
 
 
 def _check_topic_id(assignment: PartitionAssignment, survey: Survey) -> None:
-    """Raise where the topic is another one: for good only where all brokers answer and none of them knows the former."""
+    """Raise an error if the topic was recreated: a permanent one only if all brokers respond and none has the former id."""
     found = survey.topics[assignment.source_topic].topic_id_text
     if assignment.source_topic_id and found and found != assignment.source_topic_id:
         if not survey.everywhere or assignment.source_topic_id in survey.topic_ids[assignment.source_topic]:
             raise LinkEngineError(
                 ErrorCode.TIMEOUT_ERROR,
-                f"Brokers of the source know {assignment.source_topic!r} under another id than it had, and others answer "
-                "differently, or not at all. Retrying. If this stays, restart the broker that has lost touch with the others.",
+                f"Source brokers disagree about topic {assignment.source_topic!r}: some know it under another id than before; "
+                "others do not, or do not respond. Retrying automatically. If this persists, restart the broker that has lost "
+                "contact with the others.",
             )
         raise LinkEngineError(
             ErrorCode.SOURCE_TOPIC_ID_CHANGED,
-            f"Source topic {assignment.source_topic!r} was deleted and created again (its id was {assignment.source_topic_id}, "
-            f"now it is {found}). Its offsets mean other records now. Fail over to keep the mirror as it is, or delete the "
+            f"Source topic {assignment.source_topic!r} was deleted and created again (former id {assignment.source_topic_id}, "
+            f"new id {found}). Its offsets now belong to other records. Fail over to keep the mirror as it is, or delete the "
             "mirror topic and create it again to copy the new topic.",
         )

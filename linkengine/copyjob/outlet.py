@@ -1,8 +1,20 @@
-"""The mirror side of the loop: appends of all partitions that one destination broker leads.
+"""Produces to all mirror partitions that a destination broker leads.
 
-Several Produce requests are in flight, each with one batch of every partition that has one. Payloads go out from the receive
-buffers they lie in; a buffer is let go when the socket has taken its last slice (a *pin* is the byte count to wait for).
-Fills go over a connection of their own (``filling.py``), so that a marker never waits behind somebody else's Produce.
+Several Produce requests are in flight, each with one batch per partition that has any. Batches are sent from the receive
+buffers of the source side, without a copy. A buffer is released when the socket has accepted its last slice: a *pin* is the
+buffer and the number of sent bytes to wait for. A buffer larger than ``BUDGET`` (a response with very large batches) is
+released only when its request is answered, so that only one such buffer is in memory at a time.
+
+Gap fills use a connection of their own (``filling``), so that a marker never waits behind a Produce request.
+
+How a Produce response is handled, by the returned base offset:
+
+=================  ===========================================================================================================
+equals the step's  appended at the right offset
+greater            another record has the offset (possible foreign write): read the log end again and check it
+smaller            response of an earlier batch with the same sequences; this batch was not written: resume, with a tail check
+error code         resume after a backoff; ``mirrorside`` decides whether the error is shown
+=================  ===========================================================================================================
 """
 
 from __future__ import annotations
@@ -32,28 +44,28 @@ from linkengine.kafka.codes import OF_THE_BATCH
 from linkengine.kafka.wire import Bytes, MalformedAnswerError
 
 REQUEST_BYTES = 16 << 20  # a broker's socket.request.max.bytes is 100 MB
-SILENCE_S = 5.0  # in which no answer comes and nothing goes out, until it is shown; the request timeout ends the connection
-LATEST_TIME_MS = 1 << 47  # the year 6429: a flipped bit in the -1 of a topic with CreateTime makes a later one
-BROKER_SHARE = 0.8  # of the request timeout, for the broker to wait for its followers; the rest is for the way
+SILENCE_S = 5.0  # without a response or sent bytes, until an error is shown; the request timeout then closes the connection
+LATEST_TIME_MS = 1 << 47  # the year 6429: a flipped bit in the -1 of a topic with CreateTime gives a later time
+BROKER_SHARE = 0.8  # of the request timeout is the broker's timeout for its followers; the rest is for the network
 
 
 class MirrorBroker:
-    """Writes all partitions that one destination broker leads."""
+    """The Produce connection to a destination broker, with the partitions that it leads (``members``)."""
 
     def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: OutletEvents) -> None:
         self.members: dict[MirrorPartition, None] = {}
         self._services = services
         self._events = events
-        self._ready: dict[MirrorPartition, None] = {}  # have a batch to send, as far as known; in turn
-        self._overdue: dict[MirrorPartition, None] = {}  # held up, as seen in this turn
+        self._ready: dict[MirrorPartition, None] = {}  # may have a batch to send, in round-robin order
+        self._held_up: dict[MirrorPartition, None] = {}  # have to wait for the previous owner, as found in this burst
         self._unanswered: deque[Request] = deque()
-        self._pins: deque[tuple[int, Buffer]] = deque()
-        self._giants: deque[tuple[int, Buffer]] = deque()  # let go when this request is answered: one in memory at a time
+        self._pins: deque[tuple[int, Buffer]] = deque()  # with the count of sent bytes at which the buffer is released
+        self._giants: deque[tuple[int, Buffer]] = deque()  # with the request whose response releases the buffer
         self._too_large = LargestOnItsWay()
         self._frames: SmallFrames | None = None
         self._version = produce.BY_NAME
         self._throttle = Throttle()
-        self._sent, self._moved_at = 0, 0.0  # how much the socket had taken when last looked, and when that had grown
+        self._sent, self._moved_at = 0, 0.0  # bytes that the socket had accepted at the last check, and when that last grew
         link_events = LinkEvents(
             opened=self._opened, readable=self._readable, writable=self._unpin, lost=self._lost, idle=self._is_idle
         )
@@ -68,64 +80,66 @@ class MirrorBroker:
         )
         self._transactions = TransactionFiller(services, cluster, events=events, finished=self._fill_finished)
 
-    def adopt(self, one: MirrorPartition) -> None:
-        """Write a partition from now on."""
-        self.members[one] = None
-        named = one.tail is None or not any(one.tail.topic_id)
-        if named or len(self.members) == 1:
+    def adopt(self, partition: MirrorPartition) -> None:
+        """Start writing a partition."""
+        self.members[partition] = None
+        without_id = partition.tail is None or not any(partition.tail.topic_id)
+        if without_id or len(self.members) == 1:
             self._choose_version()
         self.warm_up()
 
     def warm_up(self) -> None:
-        """Open the connections ahead of the first partition."""
+        """Open the connections before the first partition needs them."""
         self._link.ensure()
         self._filler.ensure()
 
-    def forget(self, one: MirrorPartition) -> None:
-        """Write a partition no more."""
-        self.members.pop(one, None)
-        self._ready.pop(one, None)
-        self._filler.forget(one)
-        self._transactions.forget(one)
+    def forget(self, partition: MirrorPartition) -> None:
+        """Stop writing a partition."""
+        self.members.pop(partition, None)
+        self._ready.pop(partition, None)
+        self._filler.forget(partition)
+        self._transactions.forget(partition)
 
-    def wake(self, one: MirrorPartition) -> None:
-        """A partition may have something to send."""
-        self._ready[one] = None
+    def wake(self, partition: MirrorPartition) -> None:
+        """Check a partition for steps to send at the next ``pump``."""
+        self._ready[partition] = None
 
     def pump(self, now: float) -> None:
-        """Send what can be sent."""
-        if self._ready and now >= self._throttle.until and self._awaited() <= 0:
+        """Send the Produce requests and gap fills that may be sent now."""
+        if self._ready and now >= self._throttle.until and self._due_responses() <= 0:
             channel = self._link.ensure()
             if channel is not None:
                 self._send_burst(channel, now, most=self._services.tuning.produce_in_flight)
         if self._link.channel is not None:
-            self._link.channel.wake_after(produce.bytes_of_answers(self._awaited()))
+            self._link.channel.wake_after(produce.bytes_of_answers(self._due_responses()))
         self._filler.pump(now)
         self._transactions.pump()
 
     def check(self, now: float) -> None:
-        """Give up a broker that does not answer in time; see answers that were too few to wake us."""
+        """Close a connection without responses after the request timeout; read responses too small to have woken the loop."""
         if self._unanswered:
             self._link.look()
         silent_s = self._silent_for(now)
         if silent_s > self._services.tuning.request_timeout_ms / 1000:
             self._link.lose(silence())
         elif silent_s > SILENCE_S:
-            for one, _, _ in self._unanswered[0].entries:
-                one.mirror_trouble = Trouble(PartitionPhase.DESTINATION_UNREACHABLE, ErrorCode.TIMEOUT_ERROR, silence().message)
+            for partition, _, _ in self._unanswered[0].entries:
+                partition.mirror_trouble = Trouble(
+                    PartitionPhase.DESTINATION_UNREACHABLE, ErrorCode.TIMEOUT_ERROR, silence().message
+                )
         if self.members:
             self._link.ensure()
         self._filler.check(now)
 
     def _silent_for(self, now: float) -> float:
-        """Answer for how long an answer is due and nothing moves. A large request takes its time on a narrow way."""
+        """Return the seconds without a response and without sent bytes. A large request takes long on a slow network."""
         sent = self._link.channel.sent_bytes if self._link.channel is not None else 0
         if sent != self._sent:
             self._sent, self._moved_at = sent, now
         return now - max(self._unanswered[0].sent_at, self._moved_at) if self._unanswered else 0.0
 
     def let_go(self, chunks: list[Chunk]) -> None:
-        """Free the buffers of chunks once the socket has taken what was queued of them."""
+        """Release the buffers of chunks once the socket has accepted what was queued from them."""
         channel = self._link.channel
         for chunk in chunks:
             if self._unanswered and len(chunk.buffer.data) > BUDGET:
@@ -136,8 +150,8 @@ class MirrorBroker:
                 self._pins.append((channel.queued_bytes, chunk.buffer))
 
     def own_unsent(self) -> None:
-        """Copy what the socket has not taken, so that the source side gets its buffers back. A giant's would not come back."""
-        if self._giants:
+        """Copy what the socket has not accepted yet, and release the pinned receive buffers to the source side."""
+        if self._giants:  # their buffers are kept until the response in any case
             return
         if self._link.channel is not None:
             self._link.channel.own_unsent()
@@ -150,13 +164,13 @@ class MirrorBroker:
         self._link.close()
         self._filler.close()
 
-    def _awaited(self) -> int:
-        """Answer how many answers have to come before the next burst."""
+    def _due_responses(self) -> int:
+        """Return how many responses have to arrive before the next burst."""
         newest_bytes, most = self._unanswered[-1].size if self._unanswered else 0, self._services.tuning.produce_in_flight
         return due_before_burst(len(self._unanswered), most=most, newest_bytes=newest_bytes)
 
     def _send_burst(self, channel: Channel, now: float, *, most: int) -> None:
-        """Hand the socket all requests that may go out, at once: each call costs, and so does each waking of the broker."""
+        """Pass all requests that may be sent to the socket in a single call: each call and each wake-up of the broker costs."""
         frames: list[Bytes] = []
         done: list[tuple[MirrorPartition, Chunk]] = []
         while self._ready and len(self._unanswered) < most and (entries := self._take_entries(done)):
@@ -165,51 +179,54 @@ class MirrorBroker:
             channel.send(frames)
             if channel.wants_write:
                 self._link.watch()
-            self.let_go([chunk for _, chunk in done])  # not before its last slice is queued
-            for one, _ in done:
-                self._events.advanced(one)
-        if self._overdue:
-            self._look_again(now)
+            self.let_go([chunk for _, chunk in done])  # only now: the last slice has to be queued before
+            for partition, _ in done:
+                self._events.advanced(partition)
+        if self._held_up:
+            self._interrupt_held_up(now)
 
     def _take_entries(self, done: list[tuple[MirrorPartition, Chunk]]) -> list[tuple[MirrorPartition, int, Append]]:
-        """Take the next batch of every partition that has one; ``done`` gets the chunks whose last batch it was."""
+        """Take the next batch of every ready partition; append to ``done`` the chunks whose last batch it was."""
         entries: list[tuple[MirrorPartition, int, Append]] = []
         size = 0
-        for one in list(self._ready):
-            step = one.next_step()
+        for partition in list(self._ready):
+            step = partition.next_step()
             if not isinstance(step, Append):
-                del self._ready[one]
+                del self._ready[partition]
                 if isinstance(step, Fill):
-                    (self._transactions if one.assignment.transactional_id else self._filler).wake(one)
+                    (self._transactions if partition.assignment.transactional_id else self._filler).wake(partition)
                 continue
-            if not self._events.may_write(one):  # stays in the row: the lease may be renewed in time after all
+            if not self._events.may_write(partition):  # stays ready: the lease may still be renewed in time
                 continue
-            if is_held_up(one, step, now_ms=self._services.clock.now_ms):
-                self._overdue[one] = None
+            if is_held_up(partition, step, now_ms=self._services.clock.now_ms):
+                self._held_up[partition] = None
                 continue
             if entries and size + len(step.payload) > REQUEST_BYTES:
                 break
-            chunk = one.send_append(step)
-            entries.append((one, one.attempt, step))
+            chunk = partition.send_append(step)
+            entries.append((partition, partition.attempt, step))
             size += len(step.payload)
-            self._ready[one] = self._ready.pop(one)  # to the end of the row
+            self._ready[partition] = self._ready.pop(partition)  # to the end of the order
             if chunk is not None:
-                done.append((one, chunk))
+                done.append((partition, chunk))
         return entries
 
-    def _look_again(self, now: float) -> None:
-        """Not before what was taken of them in this turn is queued: it pins their buffers for as long as the socket takes."""
-        overdue, self._overdue = self._overdue, {}
-        for one in overdue:
-            if one in self.members and one.must_look_again(now):
-                self._ready.pop(one, None)
-                self._events.interrupted(one, waited(one))
+    def _interrupt_held_up(self, now: float) -> None:
+        """Resume partitions whose wait for the previous owner is over.
+
+        Only after what was taken of them in this burst is queued: until the socket has accepted it, it pins their buffers.
+        """
+        held_up, self._held_up = self._held_up, {}
+        for partition in held_up:
+            if partition in self.members and partition.must_look_again(now):
+                self._ready.pop(partition, None)
+                self._events.interrupted(partition, waited(partition))
 
     def _request(self, channel: Channel, entries: list[tuple[MirrorPartition, int, Append]], now: float) -> list[Bytes]:
         version = self._version
         batches: dict[bytes, list[tuple[int, Bytes]]] = {}
-        for one, _, step in entries:
-            batches.setdefault(topic_of(one, version), []).append((one.assignment.partition, step.payload))
+        for partition, _, step in entries:
+            batches.setdefault(topic_of(partition, version), []).append((partition.assignment.partition, step.payload))
         correlation = channel.next_correlation()
         size = sum(len(step.payload) for _, _, step in entries)
         self._unanswered.append(Request(correlation, version, now, entries, size))
@@ -217,10 +234,10 @@ class MirrorBroker:
         return produce.encode_produce(batches, version=version, correlation_id=correlation, timeout_ms=timeout_ms)
 
     def _choose_version(self) -> None:
-        """Topic ids where broker and topics have them: a mirror topic that was created again is refused then."""
+        """Use topic ids if the broker and all topics have them: the broker then refuses a mirror topic that was recreated."""
         channel = self._link.channel
         highest = channel.connection.versions[produce.API_KEY][1] if channel is not None else 0
-        ids = all(one.tail is not None and any(one.tail.topic_id) for one in self.members)
+        ids = all(partition.tail is not None and any(partition.tail.topic_id) for partition in self.members)
         self._version = produce.BY_ID if ids and highest >= produce.BY_ID else produce.BY_NAME
 
     def _opened(self, channel: Channel) -> None:
@@ -240,47 +257,47 @@ class MirrorBroker:
 
     def _answered(self, request: Request, body: memoryview) -> None:
         throttle_ms, found = produce.decode_produce(body, version=request.version)
-        self._heed(throttle_ms)
-        answers = {(one.topic, one.partition): one for one in found}
-        for one, attempt, step in request.entries:
-            if one.attempt != attempt:
+        self._throttle_sending(throttle_ms)
+        answers = {(part.topic, part.partition): part for part in found}
+        for partition, attempt, step in request.entries:
+            if partition.attempt != attempt:
                 continue
-            answer = answers.get((topic_of(one, request.version), one.assignment.partition))
+            answer = answers.get((topic_of(partition, request.version), partition.assignment.partition))
             if answer is None or answer.log_append_time > LATEST_TIME_MS:
                 raise self._malformed()
             if answer.error:
                 if answer.error in OF_THE_BATCH:
-                    one.refused_at = step.base_offset
-                self._events.interrupted(one, refusal(one, step, answer))
+                    partition.refused_at = step.base_offset
+                self._events.interrupted(partition, refusal(partition, step, answer))
             elif answer.base_offset == step.base_offset:
-                self._appended(one, step, answer)
+                self._appended(partition, step, answer)
             elif answer.base_offset > step.base_offset:
-                one.overtaken = Overtaken(step.base_offset, step.base_offset, step.base_offset + 1)
-                self._events.interrupted(one, overtaken(one.assignment, step.base_offset))
-            else:  # the answer of an earlier batch with these sequences: ours was not written, and the end is not to be trusted
-                one.doubt = Doubt(offset=answer.base_offset, sequence=None, producer_id=one.writer.producer_id)
-                self._events.interrupted(one, repeated(one, step))
+                partition.overtaken = Overtaken(step.base_offset, step.base_offset, step.base_offset + 1)
+                self._events.interrupted(partition, overtaken(partition.assignment, step.base_offset))
+            else:  # the response of an earlier batch with these sequences: this batch was not written, the log end is unknown
+                partition.doubt = Doubt(offset=answer.base_offset, sequence=None, producer_id=partition.writer.producer_id)
+                self._events.interrupted(partition, repeated(partition, step))
 
     def _malformed(self) -> LinkEngineError:
         return MalformedAnswerError("Produce", peer=self._link.channel.peer if self._link.channel is not None else "")
 
-    def _appended(self, one: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> None:
-        one.acknowledged(step)
-        if answer.log_append_time >= 0 and one.failure is None and (error := replaced_times(one, step, answer)):
-            self._events.failed(one, error)
-        if one.chunks:
-            self._ready[one] = None
-        if one.stage is Stage.STOPPING:
-            self._events.advanced(one)
+    def _appended(self, partition: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> None:
+        partition.acknowledged(step)
+        if answer.log_append_time >= 0 and partition.failure is None and (error := replaced_times(partition, step, answer)):
+            self._events.failed(partition, error)
+        if partition.chunks:
+            self._ready[partition] = None
+        if partition.stage is Stage.STOPPING:
+            self._events.advanced(partition)
 
-    def _heed(self, throttle_ms: int) -> None:
-        """Send nothing for a while; the broker does not read what is on its way either, and is not silent for that."""
+    def _throttle_sending(self, throttle_ms: int) -> None:
+        """Pause sending (KIP-219). The broker does not read requests in flight during the pause, so their timeout moves too."""
         now = self._services.clock.monotonic()
         if not self._throttle.heard(now, throttle_ms):
             raise self._malformed()
         pause_s = self._throttle.until - now
         if throttle_ms > 0:
-            self._unanswered = deque(one._replace(sent_at=one.sent_at + pause_s) for one in self._unanswered)
+            self._unanswered = deque(request._replace(sent_at=request.sent_at + pause_s) for request in self._unanswered)
 
     def _is_idle(self) -> bool:
         """Return whether every request is answered, and no buffer is pinned by a byte count of this connection."""
@@ -292,14 +309,16 @@ class MirrorBroker:
         while channel is not None and self._pins and self._pins[0][0] <= channel.sent_bytes:
             self._pins.popleft()[1].release()
 
-    def _fill_finished(self, one: MirrorPartition, chunk: Chunk | None) -> None:
+    def _fill_finished(self, partition: MirrorPartition, chunk: Chunk | None) -> None:
         if chunk is not None:
             self.let_go([chunk])
-        self._ready[one] = None
-        self._events.advanced(one)
+        self._ready[partition] = None
+        self._events.advanced(partition)
 
     def _lost(self, error: LinkEngineError) -> None:
-        error = self._too_large.lost([(one, step) for sent in self._unanswered for one, _, step in sent.entries], error)
+        error = self._too_large.lost(
+            [(partition, step) for sent in self._unanswered for partition, _, step in sent.entries], error
+        )
         self._unanswered.clear()
         self._frames = None
         for _, buffer in (*self._pins, *self._giants):

@@ -1,4 +1,4 @@
-"""What a destination broker's part of the loop asks of the rest, and tells it."""
+"""The callbacks that a destination broker's producer uses to reach the rest of the copy loop."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from linkengine.domain.errors import LinkEngineError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutletEvents:
-    """What the mirror side asks of and tells the loop."""
+    """Callbacks of ``MirrorBroker`` and its fillers."""
 
-    may_write: Callable[[MirrorPartition], bool]
-    arm: Callable[[list[MirrorPartition]], None]  # markers will be sent: have the lease know it first
-    advanced: Callable[[MirrorPartition], None]  # something was acknowledged, or there is room for another stretch
-    interrupted: Callable[[MirrorPartition, LinkEngineError], None]  # resume it
-    failed: Callable[[MirrorPartition, LinkEngineError], None]  # for good
-    lost: Callable[[list[MirrorPartition], LinkEngineError], None]  # the broker
+    may_write: Callable[[MirrorPartition], bool]  # whether the lease is valid now
+    arm: Callable[[list[MirrorPartition]], None]  # record in the lease that markers will be sent, before they are
+    advanced: Callable[[MirrorPartition], None]  # an append was acknowledged, or the next records can be fetched
+    interrupted: Callable[[MirrorPartition, LinkEngineError], None]  # the partition has to resume
+    failed: Callable[[MirrorPartition, LinkEngineError], None]  # permanently
+    lost: Callable[[list[MirrorPartition], LinkEngineError], None]  # the connection to the broker

@@ -1,16 +1,24 @@
-"""One mirror partition during one hold: what it waits for, what it may do next, what became of it. No I/O.
+"""State machine of a mirror partition in a copy worker: lease, resume, appends, gap fills, end. No I/O.
 
-Life of a partition::
+::
 
-    WAITING ──grant──► RESUMING ──tail──► COPYING ──error──► RESUMING …
-       ▲                  │                  │
-       └── lease lost ────┴──────────────────┤
-                                             └──────order, move───► STOPPING ──nothing in flight──► ENDED
+    WAITING ──lease granted──► RESUMING ──log end read──► COPYING ──error──► RESUMING …
+       ▲                          │                          │
+       └── lease lost ────────────┴──────────────────────────┤
+                                                             └──stop, fail, move──► STOPPING ──nothing in flight──► ENDED
 
-Each resume begins a new *attempt*; answers to earlier requests are ignored: the tail that was read after them counts what they
-did. Steps are sent strictly in offset order; a fill starts when all before it is acknowledged; nothing follows it unverified.
-Nor does anything follow the first append of an attempt, or after a pause, before its answer: a leader that remembers no
-sequence of ours (new log, expired producer) takes any, so what comes behind a refused batch would take its place.
+Every resume starts a new *attempt*. Responses to requests of earlier attempts are ignored, because the log end that is read
+after them includes whatever they wrote.
+
+Order within an attempt, which keeps mirror offsets equal to source offsets:
+
+* Steps (appends and gap fills) are sent strictly in offset order.
+* A fill is sent only when all appends before it are acknowledged: a marker append is not conditional. The next step is sent
+  only when the log end behind the markers is verified.
+* The first append of an attempt, or after a pause, is sent alone. A leader without producer state for our producer id (new
+  log, expired producer) accepts any sequence number, so a second append in flight would take the offset of a refused first.
+
+A *hold* is the time from a granted lease until it is released or lost; it can have several attempts.
 """
 
 from __future__ import annotations
@@ -34,61 +42,63 @@ from linkengine.domain.plans import PartitionAssignment, PartitionPhase
 from linkengine.domain.states import GapReason
 from linkengine.kafka.transactions import TransactionalProducer
 
-LEAST_SHARE = 1e-6  # nothing is merged any more
-OVERLAP_S = 1.0  # beyond a lease's length: a renewal that was on its way when ours was asked for
-CHUNKS_AHEAD = 2  # one being written, one waiting: the source never idles while the destination works
+LEAST_SHARE = 1e-6  # at this share of ``coalesce_bytes`` batches are no longer merged
+OVERLAP_S = 1.0  # added to a lease's length: the previous owner's renewal may have been in flight when we acquired it
+CHUNKS_AHEAD = 2  # one chunk being written and one waiting, so that fetching and writing overlap
 
 
 class MirrorPartition:
-    """State and rules of one partition; the two sides of the loop call it."""
+    """State of a partition and the rules for what may be sent next; called by the source side and the mirror side."""
 
     def __init__(self, assignment: PartitionAssignment, *, hold_id: str) -> None:
         self.assignment = assignment
         self.key, self.hold_id = assignment.key, hold_id
         self.stage = Stage.WAITING
         self.grant: Grant | None = None
-        self.armed: bool | None = None  # the lease knows that we may send markers; False: it is being told
+        self.armed: bool | None = None  # True: the lease records that this owner may send markers; False: requested
         self.writer = Writer(assignment.producer_id)
         self.account = Account()
-        self.attempt, self._remembered = 0, False  # by the leader: an append of this attempt, lately
+        self.attempt = 0
+        self._producer_known = False  # the leader acknowledged an append of this attempt, and no pause followed
         self.failure: Trouble | None = None
-        self.parting: Trouble | None = None  # why it was let go of before its time
+        self.parting: Trouble | None = None  # why this worker released the partition although it is still assigned
         self.source_trouble: Trouble | None = None
         self.mirror_trouble: Trouble | None = None
         # source side
         self.origin: Origin | None = None
         self.past = SourcePast(assignment.source_seen)
-        self.to_prove: Stretch | None = None  # of the mirror, to be compared with the source before anything follows it
+        self.to_prove: Stretch | None = None  # the mirror's last records, while a tail check is pending
         self.position: int | None = None  # next source offset to fetch
-        self.examining, self.source_retry_at = False, 0.0  # examining: its source's extent is being looked at
+        self.examining, self.source_retry_at = False, 0.0  # examining: a background check of the source is running
         self.source_backoff = Backoff()
         # mirror side
         self.tail: Tail | None = None
-        self.sent_end: int | None = None  # end of everything this hold ever sent
-        self.overtaken: Overtaken | None = None  # offsets at which something stands that is not what was sent
+        self.sent_end: int | None = None  # offset after everything that this hold has sent
+        self.overtaken: Overtaken | None = None  # offsets where a response claims other records than those that were sent
         self.chunks: deque[Chunk] = deque()
         self.unanswered: deque[Append] = deque()
         self.fill: FillInFlight | None = None
-        self._unverified: FillInFlight | None = None  # its answer was lost: the mirror's end tells what became of it
-        self.doubt: Doubt | None = None  # what was sent in this hold and never answered
+        self._unverified: FillInFlight | None = None  # a fill whose response was lost; the next log end shows if it was written
+        self.doubt: Doubt | None = None  # unacknowledged appends and fills of this hold
         self.lost_marker: LostMarker | None = None
-        self.loose_appends, self._alone_from = LooseAppends(), 0.0
+        self.loose_appends = LooseAppends()
+        self._markers_from = 0.0  # monotonic seconds until which the previous owner may still write; 0: no need to wait
         self.transactions: TransactionalProducer | None = None  # where gaps are filled by transactions
         self.mirror_retry_at, self.mirror_backoff = 0.0, Backoff()
-        self.refused_at: int | None = None  # offset of a batch that the mirror's broker did not take
-        self.coalesce_share = 1.0  # of the tuning's coalesce_bytes; smaller where the mirror takes small batches only
+        self.refused_at: int | None = None  # base offset of a batch that the destination refused
+        self.coalesce_share = 1.0  # of the tuning's coalesce_bytes; smaller where the destination accepts small batches only
 
     # --- lease -------------------------------------------------------------------------------------------------------
 
     def granted(self, grant: Grant) -> None:
-        """The lease is ours: read the mirror's end next."""
+        """Start a hold: the mirror's log end is read next."""
         self.grant, self.armed = grant, None
         self.past.inherit(grant.seen if grant.clean else None)
         self.stage, self.mirror_retry_at = Stage.RESUMING, 0.0
 
     def dispossessed(self) -> list[Chunk]:
-        """Forget all that depends on the lease, which is gone; answer the chunks to let go."""
-        self.grant, self.stage = None, Stage.WAITING  # a lost marker stays lost: whoever gets the lease next outwaits it
+        """Reset what depends on the lost lease; return the chunks whose buffers can be released."""
+        self.grant, self.stage = None, Stage.WAITING  # lost_marker stays: the next resume has to wait for it
         self.writer.drop()
         dropped, self.sent_end, self.doubt = self._new_attempt(), None, None
         return dropped
@@ -96,18 +106,18 @@ class MirrorPartition:
     # --- mirror side -------------------------------------------------------------------------------------------------
 
     def interrupt(self, *, retry_at: float) -> list[Chunk]:
-        """Something went wrong on the mirror's side: resume at ``retry_at``; answer the chunks to let go."""
+        """Resume at ``retry_at`` after an error of the mirror side; return the chunks whose buffers can be released."""
         self.stage = Stage.RESUMING if self.copying else self.stage
         self.mirror_retry_at = max(self.mirror_retry_at, retry_at)
         return self._new_attempt()
 
     def shrink_batches(self) -> bool:
-        """Merge less from now on; answer whether that can help."""
+        """Merge fewer source batches from now on; return False if they are no longer merged at all."""
         self.coalesce_share /= 4
         return self.coalesce_share > LEAST_SHARE
 
     def resumed(self, tail: Tail, *, now_ms: int) -> None:
-        """Go on from the mirror's end; raise FencedError where a newer owner has been there."""
+        """Continue copying at the mirror's log end; raise FencedError if a newer owner or a stop has fenced this owner."""
         grant = self.grant
         assert grant is not None
         self.transactions = tail.transactions
@@ -117,8 +127,8 @@ class MirrorPartition:
             self.writer.readopt(tail.producer)
         else:
             self.writer.adopt(tail.producer, generation=grant.generation, clean=grant.clean, empty=tail.start == tail.end)
-            # who had the lease before us may believe in it still (Redis lost it, or its clock jumped): outwait that
-            self._alone_from = grant.valid_until + OVERLAP_S if self.writer.unclean else 0.0
+            # the previous owner may not have noticed that it lost the lease (Redis lost it, or its clock jumped)
+            self._markers_from = grant.valid_until + OVERLAP_S if self.writer.unclean else 0.0
         if self.lost_marker is not None and self._unverified is not None and tail.end < self._unverified.end:
             self.writer.raise_next()
         self.tail, self.lost_marker, self.doubt = tail, None, None
@@ -126,20 +136,20 @@ class MirrorPartition:
         self.to_prove = tail.stretch
         self.position = self.sent_end = tail.end
         self.account.observed_mirror(start=tail.start, end=tail.end, left_at=self.past.seen[1] if self.past.seen else None)
-        if self.refused_at is None or tail.end > self.refused_at:  # else only an append shows that it is taken now
+        if self.refused_at is None or tail.end > self.refused_at:  # else only a successful append clears the error
             self.mirror_trouble = None
         self.stage = Stage.COPYING
 
     def next_step(self) -> Step | None:
-        """Answer the step to send next, None while something has to be awaited."""
+        """Return the step to send next, None while a response has to arrive first or nothing is planned."""
         if self.stage is not Stage.COPYING or not self.chunks or self.fill is not None:
             return None
         step = self.chunks[0].steps[0]
-        alone = self.unanswered and (isinstance(step, Fill) or not self._remembered)
-        return None if alone else step
+        must_wait = self.unanswered and (isinstance(step, Fill) or not self._producer_known)
+        return None if must_wait else step
 
     def send_append(self, step: Append) -> Chunk | None:
-        """Patch the batch for sending and count it as sent; answer its chunk if it was the last step in it."""
+        """Patch the batch for sending and count it as sent; return its chunk if this was the chunk's last step."""
         epoch, sequence = self.writer.append(step.count)
         self.account.sending(step)
         patch_for_append(step.payload, producer_id=self.writer.producer_id, producer_epoch=epoch, base_sequence=sequence)
@@ -148,28 +158,28 @@ class MirrorPartition:
         return self._step_done()
 
     def acknowledged(self, step: Append) -> None:
-        """The oldest unanswered batch was appended at its place."""
+        """Count the oldest unacknowledged batch as appended at its base offset."""
         first = self.unanswered.popleft()
-        assert first is step, "answers come in the order of requests"
+        assert first is step, "responses arrive in the order of the requests"
         self.account.appended(step)
         if self.loose_appends:
             self.loose_appends.acknowledged(self.unanswered, writer=self.writer)
-        self.mirror_trouble, self._remembered = None, bool(self.unanswered or self.chunks)
+        self.mirror_trouble, self._producer_known = None, bool(self.unanswered or self.chunks)
         self.mirror_backoff.reset()
 
     def may_fill(self, now: float) -> bool:
-        """Whether markers may be sent: an append is conditional by its sequence, a marker by nothing but the lease."""
-        return now >= self._alone_from
+        """Return whether markers may be sent: appends are conditional by their sequence, markers only by the lease."""
+        return now >= self._markers_from
 
     def must_look_again(self, now: float) -> bool:
-        """Whether a wait before the first marker is over: who wrote meanwhile has moved the end. Answers True once."""
-        waited = 0.0 < self._alone_from <= now
-        self._alone_from = 0.0 if waited else self._alone_from
+        """Return True once after a wait for the previous owner: the log end has to be read again, it may have written."""
+        waited = 0.0 < self._markers_from <= now
+        self._markers_from = 0.0 if waited else self._markers_from
         return waited
 
     def send_fill(self, step: Fill, *, most: int, late_until: float = 0.0) -> FillInFlight:
-        """Answer what to write now of a fill; its first marker goes alone where it has to raise the epoch."""
-        if self.loose_appends:  # a gap where the source had a record, of which late data must not come behind this marker
+        """Return the markers to send now: at most ``most``, or 1 if the marker has to raise the producer epoch."""
+        if self.loose_appends:  # an unacknowledged append may still be written late; after a raised epoch it is refused
             self.writer.raise_next()
         epoch = self.writer.marker_epoch()
         count = 1 if self.writer.must_raise else min(most, step.end - step.start)
@@ -178,19 +188,19 @@ class MirrorPartition:
         return self.fill
 
     def answered(self, fill: FillInFlight) -> None:
-        """The broker has answered these markers: none of them can be written late any more."""
+        """Note that the broker has answered these markers, so none of them can be written late."""
         fill.late_until = 0.0
         if self._unverified is fill and self.lost_marker is not None:
             self.lost_marker = LostMarker(broker=self.lost_marker.broker, until=0.0)
 
     def filled(self, *, now_ms: int) -> Chunk | None:
-        """The markers in flight are in the log, verified; answer the chunk if that was its last step."""
+        """Count the markers in flight as verified in the log; return the chunk if this was its last step."""
         fill, self.fill = self.fill, None
         assert fill is not None
         step = self.chunks[0].steps[0]
         assert isinstance(step, Fill)
         self.writer.marked(fill.epoch)
-        if self.transactions is None:  # a coordinator's epoch is not ours to raise
+        if self.transactions is None:  # only the transaction coordinator raises its producer epoch
             self.loose_appends.clear()
         self.account.filled(fill.start, fill.end, step.reason, now_ms=now_ms)
         self.mirror_backoff.reset()
@@ -202,7 +212,7 @@ class MirrorPartition:
     # --- source side -------------------------------------------------------------------------------------------------
 
     def may_fetch(self, now: float) -> bool:
-        """Whether another stretch of the source is wanted."""
+        """Return whether the next records of the source should be fetched now."""
         return (
             self.stage is Stage.COPYING
             and self.origin is not None
@@ -213,67 +223,67 @@ class MirrorPartition:
         )
 
     def source_answered(self, *, start: int, end: int, high_watermark: int, now_ms: int) -> None:
-        """The source's leader served us; ``end`` is its last stable offset."""
+        """Record a successful Fetch; ``end`` is the leader's last stable offset."""
         self.account.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
         self.past.proven, self.source_trouble = True, None
 
     def planned(self, steps: list[Step], buffer: Buffer) -> None:
-        """Take in the next stretch."""
+        """Queue the steps of a fetched stretch; they begin at the position."""
         self.chunks.append(Chunk(steps, buffer))
         self.position = steps[-1].end
 
     def leave_origin(self) -> None:
-        """The leader has to be found again; remember what was read from this one."""
+        """Forget the source leader, which has to be located again, and record up to where it was read in its epoch."""
         self.past.leave(self.origin, end=max(self.position or 0, self.account.mirror_end or 0))
         self.origin = None
 
     def proven(self, origin: Origin) -> None:
-        """The mirror's end is what this leader has."""
+        """Finish the tail check: the mirror's last records equal those of this leader."""
         self.past.inherit((origin.leader.epoch, self.sent_end or 0))
         self.to_prove = None
 
     # --- endings -----------------------------------------------------------------------------------------------------
 
     def fail(self, error: LinkEngineError) -> list[Chunk]:
-        """Stop for good; answer the chunks to let go."""
+        """Stop permanently with an error; return the chunks whose buffers can be released."""
         kept = error.kept if isinstance(error, TruncationError) else None
         self.failure = Trouble(PartitionPhase.FAILED, error.code, error.message, source_kept=kept)
         return self.stop()
 
     def stop(self) -> list[Chunk]:
-        """Send nothing more; what is in flight is still awaited. Answer the chunks to let go."""
+        """Send nothing more, wait for requests in flight; return the chunks whose buffers can be released."""
         if self.stage is not Stage.ENDED:
             self.stage = Stage.STOPPING
-        return [] if self.fill is not None else self._drop_chunks()  # its step is needed when the answer comes
+        return [] if self.fill is not None else self._drop_chunks()  # the fill's step is needed when its response arrives
 
     def end(self) -> list[Chunk]:
-        """Await nothing any more: an answer that comes now is ignored. Answer the chunks to let go."""
+        """Stop waiting for responses; later ones are ignored. Return the chunks whose buffers can be released."""
         self.stage, self.attempt = Stage.ENDED, self.attempt + 1
         return self._drop_chunks()
 
     @property
     def copying(self) -> bool:
-        """Whether the mirror's end is known."""
+        """Whether the stage is COPYING: the mirror's log end is known."""
         return self.stage is Stage.COPYING
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing of ours can reach the mirror any more (a late Produce is conditional, hence harmless)."""
+        """Whether no request is in flight. A late Produce of an earlier attempt is conditional, hence harmless."""
         return not self.unanswered and self.fill is None
 
     @property
     def handed_over(self) -> tuple[int, int] | None:
-        """What the next owner may rely on (``SourcePast``); what was sent and refused was not reached."""
+        """The (epoch, end) to pass to the next owner (``SourcePast``); None after unacknowledged sends or a pending check."""
         unsure = self.to_prove is not None or self.doubt is not None
         return None if unsure else self.past.handed_over(self.origin, end=self.sent_end)
 
     @property
     def idle(self) -> bool:
-        """Whether the mirror's end should stay where it is."""
+        """Whether nothing is in flight or planned, so that the mirror's log end must not move."""
         return self.stage is Stage.COPYING and self.quiet and not self.chunks
 
     def _settle_unverified(self, end: int, *, now_ms: int) -> None:
-        """Count the markers of a lost answer that are in the log after all."""
+        """Count the markers of a fill without a response that are in the log."""
         fill, self._unverified = self._unverified, None
         if fill is not None and end > fill.start:
             self.account.filled(fill.start, min(end, fill.start + fill.count), GapReason(fill.reason), now_ms=now_ms)
@@ -286,11 +296,11 @@ class MirrorPartition:
     def _new_attempt(self) -> list[Chunk]:
         self.past.end_attempt(self.origin, end=self.sent_end)
         self.attempt, self.position = self.attempt + 1, None
-        self._remembered = self.examining = False
+        self._producer_known = self.examining = False
         self.doubt = self.doubt or doubt_of(self.unanswered, self.fill, writer=self.writer, counts=self.transactions is None)
         self.loose_appends.add(self.unanswered, writer=self.writer)
         self.unanswered.clear()
-        # whatever ended the attempt: markers without an answer may still be written (a transaction is settled by the resume)
+        # markers without a response may still be written; a transaction is settled by the resume
         if self.fill is not None and self.tail is not None and (self.fill.late_until or self.transactions is not None):
             self.lost_marker = LostMarker(broker=self.tail.leader.broker, until=self.fill.late_until)
         self._unverified, self.fill = self.fill or self._unverified, None

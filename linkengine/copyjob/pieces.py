@@ -1,4 +1,4 @@
-"""The values that a partition's state is made of."""
+"""The values that the state of a ``MirrorPartition`` consists of."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from linkengine.kafka.topicviews import Leader
 
 
 class Stage(StrEnum):
-    """Where a partition is in its life with one worker."""
+    """The stage of a partition in a copy worker (see ``partition``)."""
 
     WAITING = "WAITING"  # for the lease
-    RESUMING = "RESUMING"  # the mirror's end is not known (any more)
+    RESUMING = "RESUMING"  # the mirror's log end has to be read
     COPYING = "COPYING"
-    STOPPING = "STOPPING"  # nothing new is sent; answers are awaited
-    ENDED = "ENDED"  # lease given back, or failed
+    STOPPING = "STOPPING"  # nothing new is sent; requests in flight are still waited for
+    ENDED = "ENDED"  # lease released, or failed
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why one side does not get on; shown until it does."""
+    """Why one side of a partition does not make progress; shown until it does."""
 
     phase: PartitionPhase
     code: ErrorCode
     message: str
-    at_ms: int | None = None  # when the try failed that tells of it; None where nobody counts them
-    source_kept: int | None = None  # the source is what was copied up to here only
+    at_ms: int | None = None  # Unix time of the failed attempt; None if attempts are not counted
+    source_kept: int | None = None  # offset up to which the source still has the copied records
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where to read the source partition."""
+    """The leader to read a source partition from."""
 
     leader: Leader
-    topic: bytes  # as Fetch names it
+    topic: bytes  # as Fetch names it: topic id, or name
     by_id: bool = True
 
 
 class Chunk:
-    """The planned steps of one fetched stretch, and the buffer their payloads lie in."""
+    """The planned steps of a Fetch response of a partition, and the buffer that holds their batches."""
 
     __slots__ = ("buffer", "steps")
 
@@ -55,47 +55,47 @@ class Chunk:
         self.buffer = buffer
 
     def detach(self, pool: BufferPool) -> None:
-        """Copy the payloads out of the receive buffer, so that others can use it while this chunk waits; if memory allows."""
+        """Copy the batches out of the receive buffer, if memory allows, so that the buffer is free while this chunk waits."""
         data = self.buffer.data
-        ours = [step for step in self.steps if isinstance(step, Append) and step.payload.obj is data]
-        stand_in = pool.loose(sum(len(step.payload) for step in ours)) if ours else None
-        if stand_in is not None:
+        in_buffer = [step for step in self.steps if isinstance(step, Append) and step.payload.obj is data]
+        loose = pool.loose(sum(len(step.payload) for step in in_buffer)) if in_buffer else None
+        if loose is not None:
             self.steps = deque(_copied(step, data) for step in self.steps)
             self.buffer.release()
-            self.buffer = stand_in
+            self.buffer = loose
 
 
 class Overtaken(NamedTuple):
-    """What a response claims: something else stands in the mirror where this owner wrote. The response may be wrong."""
+    """The offsets where a response claims other records than this owner sent. The response may be corrupted."""
 
-    start: int  # of what was sent
-    own_end: int  # from here on nothing of this fill, or this append, was expected to stand elsewhere
-    end: int  # of what is to be looked at
+    start: int  # first offset of what was sent
+    own_end: int  # the claim is wrong if the log ends by here, or a data batch of the copy begins here
+    end: int  # end of the range to check
 
 
 @dataclass(slots=True)
 class FillInFlight:
-    """Markers that were sent and are not verified yet."""
+    """Markers that were sent and are not verified in the log yet."""
 
     start: int
     count: int
     epoch: int
     reason: str
-    late_until: float = 0.0  # monotonic seconds; until then they may still be written. 0: answered, or no marker can be late
+    late_until: float = 0.0  # monotonic seconds until which they may still be written; 0: answered, or cannot be late
 
     @property
     def end(self) -> int:
-        """The offset after them."""
+        """The offset after the last marker."""
         return self.start + self.count
 
 
 def points_into(steps: Iterable[Step], buffer: Buffer) -> bool:
-    """Tell whether any payload lies in the buffer; merged ones have memory of their own."""
+    """Return whether any batch lies in the buffer; merged batches have memory of their own."""
     return any(isinstance(step, Append) and step.payload.obj is buffer.data for step in steps)
 
 
 def payload_bytes(steps: Iterable[Step]) -> int:
-    """Answer how much the steps are going to append."""
+    """Return the bytes that the steps append."""
     return sum(len(step.payload) for step in steps if isinstance(step, Append))
 
 

@@ -1,4 +1,4 @@
-"""Waits until sockets are ready and calls their owners. Must not know what goes over them."""
+"""An epoll loop step: waits until sockets are ready and calls their handlers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Watched(Protocol):
-    """Anything with a file descriptor."""
+    """An object with a file descriptor."""
 
     def fileno(self) -> int: ...
 
@@ -17,16 +17,16 @@ Handler = Callable[[bool, bool], None]  # (readable, writable)
 
 
 class Poller:
-    """epoll, level triggered: what was not read or written now is reported again."""
+    """Level-triggered epoll: a socket with data left, or with buffer space left, is reported again."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._handlers: dict[int, Handler] = {}
         self._masks: dict[int, int] = {}
 
-    def watch(self, one: Watched, handler: Handler, *, read: bool = True, write: bool = False) -> None:
-        """Call ``handler`` when ``one`` is ready; repeat to change what is watched."""
-        descriptor, mask = one.fileno(), _mask(read=read, write=write)
+    def watch(self, watched: Watched, handler: Handler, *, read: bool = True, write: bool = False) -> None:
+        """Call ``handler`` when ``watched`` is ready; call again to change handler or events."""
+        descriptor, mask = watched.fileno(), _mask(read=read, write=write)
         known = self._masks.get(descriptor)
         if known is None:
             self._epoll.register(descriptor, mask)
@@ -35,42 +35,42 @@ class Poller:
         self._masks[descriptor] = mask
         self._handlers[descriptor] = handler
 
-    def forget(self, one: Watched) -> None:
-        """Stop watching; to be called before the socket is closed."""
-        descriptor = one.fileno()
+    def forget(self, watched: Watched) -> None:
+        """Stop watching. To be called before the socket is closed."""
+        descriptor = watched.fileno()
         if self._masks.pop(descriptor, None) is not None:
             self._handlers.pop(descriptor, None)
             self._epoll.unregister(descriptor)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for at most ``timeout_s`` and call the handlers of what is ready."""
+        """Wait at most ``timeout_s`` seconds, then call the handlers of ready sockets."""
         for descriptor, events in self._epoll.poll(max(0.0, timeout_s)):
-            handler = self._handlers.get(descriptor)  # an earlier handler may have closed it
+            handler = self._handlers.get(descriptor)  # None: an earlier handler has closed it
             if handler is not None:
                 handler(bool(events & ~select.EPOLLOUT), bool(events & (select.EPOLLOUT | select.EPOLLERR)))
 
     def close(self) -> None:
-        """Close the selector, not the sockets."""
+        """Close the epoll descriptor, not the sockets."""
         self._epoll.close()
 
 
 class GuardedPoller:
-    """A poller as one link sees it: what its handlers raise concerns that link alone."""
+    """The poller of a link: ``guard`` runs its handlers, so that their exceptions concern that link only."""
 
     def __init__(self, poller: Poller, *, guard: Callable[[Callable[[], None]], None]) -> None:
         self._poller, self._guard = poller, guard
 
-    def watch(self, one: Watched, handler: Handler, *, read: bool = True, write: bool = False) -> None:
-        """Do as ``Poller.watch`` does."""
+    def watch(self, watched: Watched, handler: Handler, *, read: bool = True, write: bool = False) -> None:
+        """Watch as ``Poller.watch`` does, with a guarded handler."""
 
         def guarded(readable: bool, writable: bool) -> None:  # noqa: FBT001 - the poller's order
             self._guard(lambda: handler(readable, writable))
 
-        self._poller.watch(one, guarded, read=read, write=write)
+        self._poller.watch(watched, guarded, read=read, write=write)
 
-    def forget(self, one: Watched) -> None:
-        """Do as ``Poller.forget`` does."""
-        self._poller.forget(one)
+    def forget(self, watched: Watched) -> None:
+        """Stop watching as ``Poller.forget`` does."""
+        self._poller.forget(watched)
 
 
 def _mask(*, read: bool, write: bool) -> int:

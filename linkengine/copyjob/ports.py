@@ -1,4 +1,8 @@
-"""What the copy loop needs from outside, as Protocols. ``linkengine.coordination`` implements them over Redis."""
+"""The interfaces between the copy loop and its environment, as Protocols. ``linkengine.coordination`` implements them in Redis.
+
+Methods may raise CoordinationUnavailableError where that is said: Redis did not respond in time. Leases then expire at their
+local deadlines unless Redis is back before.
+"""
 
 from __future__ import annotations
 
@@ -13,92 +17,92 @@ from linkengine.domain.workers import Heartbeat
 
 
 class Lease(Protocol):
-    """Who should write which partition. Calls may raise CoordinationUnavailableError; the deadlines then come closer."""
+    """The leases of mirror partitions. All methods but ``deadline`` may raise CoordinationUnavailableError."""
 
     def acquire_all(self, keys: Sequence[str], owner: str) -> list[Grant]:
-        """Take those partitions that nobody has; never waits for any."""
+        """Acquire the leases of those partitions that are free; return their grants. Does not wait for the others."""
 
     def renew(self, grants: Iterable[Grant]) -> set[str]:
-        """Prolong; answer the keys still held."""
+        """Extend leases; return the keys still held."""
 
     def arm(self, grants: Iterable[Grant]) -> set[str]:
-        """Note that markers may be on their way from now on; answer the keys for which it is noted."""
+        """Record that the owners may send markers from now on; return the keys for which that is recorded."""
 
     def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
-        """Give back with nothing in flight: the next owner is told ``clean`` and, if so, what was ``seen`` (``Grant``)."""
+        """Release a lease with nothing in flight; ``clean`` and, if so, ``seen`` are passed to the next owner (``Grant``)."""
 
     def raise_generation(self, key: str, at_least: int) -> int:
-        """Lift the counter, for a destination that knows of a later generation; answer the one to use."""
+        """Raise the generation counter to what the destination has already; return the generation to use."""
 
     def deadline(self, grant: Grant) -> float:
-        """Until when (monotonic seconds) the owner may write; in the past once the lease is lost. Cheap, never waits."""
+        """Return until when the owner may write (monotonic seconds); in the past if the lease is lost. Never blocks."""
 
 
 class Told(Protocol):
-    """What a worker has been told so far."""
+    """The current assignments of a copy worker."""
 
     @property
     def plans(self) -> Mapping[str, CopyPlan]:
-        """What to copy, by link; a plan without partitions: let go of the link."""
+        """What to copy, by link; a plan without partitions means to release the link."""
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """Which assignment that is, by link."""
+        """The number of each link's assignment, by link; reported back in the heartbeat."""
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """What cannot be followed, by link, and why."""
+        """The reason for each assignment that this worker cannot apply, by link."""
 
     @property
     def ends(self) -> bool:
-        """Let go of everything and end."""
+        """Whether to release everything and end."""
 
 
 class Assignments(Protocol):
-    """The worker's connection to those who say what it copies. Calls may raise CoordinationUnavailableError."""
+    """The worker's assignments and heartbeat. Calls may raise CoordinationUnavailableError."""
 
     def read(self) -> Told:
-        """Answer what was told so far: the same object while there is no news."""
+        """Return the current assignments; the same object while they do not change."""
 
     def beat(self, heartbeat: Heartbeat) -> None:
-        """Show life."""
+        """Publish a heartbeat."""
 
 
 class Allowances(Protocol):
-    """The bandwidth limits that all workers of a link share."""
+    """The bandwidth limits of links, each shared by all copy workers."""
 
     def spend(self, link_id: str, size: int, *, bytes_per_s: int) -> float:
-        """Count fetched bytes; answer for how many seconds to fetch nothing. May raise CoordinationUnavailableError."""
+        """Count ``size`` fetched bytes; return the seconds to pause. May raise CoordinationUnavailableError."""
 
 
 class ProgressSink(Protocol):
-    """Where observations go."""
+    """Publishes observations of partitions."""
 
     def report(self, link_id: str, observations: Sequence[PartitionProgress]) -> None:
         """Publish the newest observations of a link."""
 
     def keep(self, link_id: str, observation: PartitionProgress) -> None:
-        """Publish an observation that is kept until somebody has taken it in."""
+        """Publish an observation that is stored until the reconciler has processed it."""
 
     def lose(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
-        """Keep which offsets of a partition (by key) are gone for good. May raise CoordinationUnavailableError."""
+        """Store a range of lost offsets of a partition (by key). May raise CoordinationUnavailableError."""
 
 
 class Clock(Protocol):
-    """Time, as an argument."""
+    """A source of time that tests can replace."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back; the same clock as the lease's deadlines."""
+        """Return seconds that never go back, of the same clock as the lease's deadlines."""
 
     def now_ms(self) -> int:
-        """Unix milliseconds."""
+        """Return Unix milliseconds."""
 
 
 class SystemClock:
-    """The machine's clock. A wall clock that is set later does not reach those who have begun: ages stay right."""
+    """The system clocks. ``now_ms`` follows the monotonic clock, so a later change of the system time does not affect ages."""
 
     def __init__(self) -> None:
-        """Look at the wall clock once."""
+        """Read the system time once."""
         self._ahead_ns = time.time_ns() - time.monotonic_ns()
 
     def monotonic(self) -> float:

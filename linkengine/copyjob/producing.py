@@ -1,4 +1,4 @@
-"""One Produce request on its way: the batches that went along, and how it names the topics of each. No I/O."""
+"""A Produce request in flight: its batches, and the name or id of each topic in it. No I/O."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from linkengine.kafka import produce
 
 
 class Request(NamedTuple):
-    """A request without an answer."""
+    """A Produce request in flight."""
 
     correlation: int
     version: int
     sent_at: float
-    entries: list[tuple[MirrorPartition, int, Append]]  # with their attempts
-    size: int  # bytes of their batches
+    entries: list[tuple[MirrorPartition, int, Append]]  # with the partition's attempt
+    size: int  # bytes of the batches
 
 
-def topic_of(one: MirrorPartition, version: int) -> bytes:
-    """Answer how a request of that version, and its answer, name the mirror topic."""
+def topic_of(partition: MirrorPartition, version: int) -> bytes:
+    """Return the mirror topic as requests and responses of that version name it: topic id, or name."""
     if version >= produce.BY_ID:
-        assert one.tail is not None
-        return one.tail.topic_id
-    return one.assignment.mirror_topic.encode()
+        assert partition.tail is not None
+        return partition.tail.topic_id
+    return partition.assignment.mirror_topic.encode()

@@ -1,4 +1,8 @@
-"""Has mirrors' last stretches compared with the source before anything follows: the loop's side of ``proving.py``."""
+"""Runs tail checks for the copy loop: nothing is copied to a partition before its last records equal the source's.
+
+``proving`` compares; this module starts the comparisons in the background, one job per source broker, and decides what a
+difference means. A difference has to be found twice before the mirror fails, since a single response may be corrupted.
+"""
 
 from __future__ import annotations
 
@@ -10,120 +14,130 @@ from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.foreign import foreign_write, marker_overrun, replaced_records
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
-from linkengine.copyjob.proving import Answer, Difference, DifferenceKind, Question, Stretch, compare_all
+from linkengine.copyjob.proving import Difference, DifferenceKind, Stretch, TailCheck, TailCheckResult, check_tails
 from linkengine.copyjob.suspicion import Suspicion
 from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
 from linkengine.kafka.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProverEvents:
-    """What the source side hears."""
+class TailCheckEvents:
+    """Outcomes of tail checks, as callbacks of the source side."""
 
-    proven: Callable[[MirrorPartition], None]
-    short: Callable[[MirrorPartition], None]  # the source does not show all of it (yet)
-    refused: Callable[[MirrorPartition, LinkEngineError], None]  # it cannot be told now
-    failed: Callable[[MirrorPartition, LinkEngineError], None]  # for good
+    proven: Callable[[MirrorPartition], None]  # the records are equal
+    short: Callable[[MirrorPartition], None]  # equal as far as the source goes, which ends (or still ends) before the mirror
+    refused: Callable[[MirrorPartition, LinkEngineError], None]  # no result now; to be retried
+    failed: Callable[[MirrorPartition, LinkEngineError], None]  # permanently
 
 
-class Prover:
-    """The partitions whose mirror's end is not proven."""
+class TailChecker:
+    """The partitions with a pending tail check."""
 
-    def __init__(self, services: Services, cluster: Cluster, events: ProverEvents) -> None:
+    def __init__(self, services: Services, cluster: Cluster, events: TailCheckEvents) -> None:
         self._services, self._cluster, self._events = services, cluster, events
         self._wanted: dict[MirrorPartition, None] = {}
         self._different = Suspicion(observations=2, seconds=0.0)
 
-    def want(self, one: MirrorPartition) -> None:
-        """Compare a partition's stretch, if it has one, as soon as it is known where its source is."""
-        if one.to_prove is not None:
-            self._wanted[one] = None
+    def want(self, partition: MirrorPartition) -> None:
+        """Check a partition, if its tail is to be checked, as soon as its source leader is located."""
+        if partition.to_prove is not None:
+            self._wanted[partition] = None
 
-    def forget(self, one: MirrorPartition) -> None:
-        """Do not compare any more."""
-        self._wanted.pop(one, None)
+    def forget(self, partition: MirrorPartition) -> None:
+        """Cancel the tail check of a partition."""
+        self._wanted.pop(partition, None)
 
     def tick(self, now: float) -> None:
-        """Begin what can begin, with one job per source broker."""
-        groups: dict[int, list[tuple[MirrorPartition, int, Question]]] = defaultdict(list)
-        for one in list(self._wanted):
-            origin, stretch = one.origin, one.to_prove
+        """Start the checks that can start, as one job per source broker."""
+        groups: dict[int, list[tuple[MirrorPartition, int, TailCheck]]] = defaultdict(list)
+        for partition in list(self._wanted):
+            origin, stretch = partition.origin, partition.to_prove
             if stretch is None:
-                del self._wanted[one]
-            elif origin is not None and one.stage is Stage.COPYING and not one.examining and one.source_retry_at <= now:
-                one.examining = True
-                question = Question(assignment=one.assignment, origin=origin, stretch=stretch)
-                groups[origin.leader.broker].append((one, one.attempt, question))
-        for broker, asked in groups.items():
-            self._compare(broker, asked)
+                del self._wanted[partition]
+            elif (
+                origin is not None
+                and partition.stage is Stage.COPYING
+                and not partition.examining
+                and partition.source_retry_at <= now
+            ):
+                partition.examining = True
+                check = TailCheck(assignment=partition.assignment, origin=origin, stretch=stretch)
+                groups[origin.leader.broker].append((partition, partition.attempt, check))
+        for broker, started in groups.items():
+            self._compare(broker, started)
 
-    def _compare(self, broker: int, asked: list[tuple[MirrorPartition, int, Question]]) -> None:
-        questions = [question for _, _, question in asked]
+    def _compare(self, broker: int, started: list[tuple[MirrorPartition, int, TailCheck]]) -> None:
+        checks = [check for _, _, check in started]
         self._services.background.submit(
-            lambda: compare_all(self._cluster, broker, questions),
-            done=lambda answers: self._compared(asked, answers),
-            failed=lambda error: self._compared(asked, dict.fromkeys([one.key for one, _, _ in asked], error)),
+            lambda: check_tails(self._cluster, broker, checks),
+            done=lambda results: self._compared(started, results),
+            failed=lambda error: self._compared(started, dict.fromkeys([partition.key for partition, _, _ in started], error)),
         )
 
     def _compared(
-        self, asked: list[tuple[MirrorPartition, int, Question]], answers: dict[str, Answer | LinkEngineError]
+        self, started: list[tuple[MirrorPartition, int, TailCheck]], results: dict[str, TailCheckResult | LinkEngineError]
     ) -> None:
-        for one, attempt, question in asked:
-            if one.attempt == attempt and one.stage is Stage.COPYING:
-                one.examining = False
-                if one.origin is question.origin:  # else another leader is read now: it has to be asked again
-                    self._settle(one, question.origin, question.stretch, answers[one.key])
+        for partition, attempt, check in started:
+            if partition.attempt == attempt and partition.stage is Stage.COPYING:
+                partition.examining = False
+                if partition.origin is check.origin:  # else another leader is read now, and has to be compared with
+                    self._settle(partition, check.origin, check.stretch, results[partition.key])
 
-    def _settle(self, one: MirrorPartition, origin: Origin, stretch: Stretch, answer: Answer | LinkEngineError) -> None:
-        if isinstance(answer, LinkEngineError):
-            self._events.refused(one, answer)
-        elif answer.difference is not None:
-            meaning = _what_it_means(one, stretch, answer.difference)
-            if self._different.confirmed(one.key, self._services.clock.monotonic(), of=answer.difference):
-                self._events.failed(one, meaning)
-            else:  # a single answer may have been changed on its way
-                self._events.refused(one, _once_more(one, answer.difference))
-        elif not answer.complete:
-            self._events.short(one)
+    def _settle(
+        self, partition: MirrorPartition, origin: Origin, stretch: Stretch, result: TailCheckResult | LinkEngineError
+    ) -> None:
+        if isinstance(result, LinkEngineError):
+            self._events.refused(partition, result)
+        elif result.difference is not None:
+            error = _error_of(partition, stretch, result.difference)
+            if self._different.confirmed(partition.key, self._services.clock.monotonic(), of=result.difference):
+                self._events.failed(partition, error)
+            else:  # a single response may have been corrupted
+                self._events.refused(partition, _to_be_confirmed(partition, result.difference))
+        elif not result.complete:
+            self._events.short(partition)
         else:
-            self.forget(one)
-            one.proven(origin)
-            self._events.proven(one)
+            self.forget(partition)
+            partition.proven(origin)
+            self._events.proven(partition)
 
 
-def _once_more(one: MirrorPartition, difference: Difference) -> LinkEngineError:
+def _to_be_confirmed(partition: MirrorPartition, difference: Difference) -> LinkEngineError:
+    where = f"{partition.assignment.mirror_topic}-{partition.assignment.partition}"
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,
-        f"Offset {difference.offset} of mirror {one.assignment.mirror_topic}-{one.assignment.partition} does not look like its "
-        "source. It is compared once more before anything is concluded.",
+        f"Offset {difference.offset} of mirror {where} differs from the source. Comparing a second time to confirm it.",
     )
 
 
-def _what_it_means(one: MirrorPartition, stretch: Stretch, difference: Difference) -> LinkEngineError:
+def _error_of(partition: MirrorPartition, stretch: Stretch, difference: Difference) -> LinkEngineError:
     if difference.kind is DifferenceKind.MARKER:
-        return marker_overrun(one.assignment, difference.offset)
+        return marker_overrun(partition.assignment, difference.offset)
     if difference.kind is DifferenceKind.UNSEEN:
-        return foreign_write(one.assignment, difference.offset)
+        return foreign_write(partition.assignment, difference.offset)
     if stretch.foreign is not None and stretch.foreign <= difference.offset:
-        return foreign_write(one.assignment, stretch.foreign)
-    known = any(offset < difference.offset for offset in stretch.records)  # records before it are the source's still
-    return replaced_records(one.assignment, difference.offset, kept=difference.offset if known else 0)
+        return foreign_write(partition.assignment, stretch.foreign)
+    known = any(offset < difference.offset for offset in stretch.records)  # the records before it are still equal
+    return replaced_records(partition.assignment, difference.offset, kept=difference.offset if known else 0)
 
 
-def beyond_source(one: MirrorPartition, end: int) -> LinkEngineError:
-    """Answer who wrote what the mirror holds beyond the source's end; else it must have been the source's own."""
-    stretch = one.to_prove
+def beyond_source(partition: MirrorPartition, end: int) -> LinkEngineError:
+    """Return the error of a mirror that is longer than its source, which ends at ``end``.
+
+    FOREIGN_WRITE or MARKER_OVERRUN if the pending tail check shows that; otherwise the source must have lost the records.
+    """
+    stretch = partition.to_prove
     if stretch is not None and stretch.foreign is not None and stretch.foreign >= end:
-        return foreign_write(one.assignment, stretch.foreign)
+        return foreign_write(partition.assignment, stretch.foreign)
     if stretch is not None and stretch.only_markers_from(end):
-        return marker_overrun(one.assignment, end)
-    return _truncation(one, end)
+        return marker_overrun(partition.assignment, end)
+    return _truncation(partition, end)
 
 
-def _truncation(one: MirrorPartition, end: int) -> LinkEngineError:
-    name = f"{one.assignment.source_topic}-{one.assignment.partition}"
+def _truncation(partition: MirrorPartition, end: int) -> LinkEngineError:
+    name = f"{partition.assignment.source_topic}-{partition.assignment.partition}"
     return TruncationError(
-        f"Source {name} ends at offset {end}, before its mirror ({one.position}): records were lost at the source, "
-        "probably by an unclean leader election. Fail over to keep the mirror's records, or create the mirror again.",
+        f"Source {name} ends at offset {end}, but its mirror ends at {partition.position}. The source has lost records, "
+        "probably in an unclean leader election. Fail over to keep the mirror's records, or create the mirror again.",
         kept=end,
     )

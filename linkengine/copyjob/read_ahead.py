@@ -1,4 +1,4 @@
-"""Read ahead from a distant source broker: several connections fetch later parts of a log at the same time.
+"""Reads ahead from a distant source broker: several connections fetch later parts of a log at the same time.
 
 Why. One connection carries at most ``bytes in flight / round trip`` per second. A stock broker sets
 ``socket.send.buffer.bytes`` (102,400) on every connection it accepts, which leaves about 128 KiB in flight: 1.6 MB/s at a round
@@ -12,21 +12,21 @@ other partitions as usual) and its log is read in *pieces*::
     pieces         [ 0 ······)[ 1 ······)[ 2 ······)[ 3 ······)
     connections        A          B          C          A
 
-Where a piece starts is an estimate, from the bytes per offset of earlier answers. Answers arrive in any order and are planned
-in offset order, each by the code that plans an ordinary answer, so what is copied does not depend on an estimate:
+The start of a piece is estimated from the bytes per offset of earlier responses. Responses arrive in any order and are planned
+in offset order, each by the code that plans an ordinary response, so what is copied does not depend on an estimate:
 
-* The answer to a piece that starts at or before the position and reaches beyond it is planned from the position on
-  (``stretches.Intake.join``). Its leading batches, which an earlier piece has brought, are skipped.
-* Where an estimate left a gap, or an answer cannot be joined, a piece that starts exactly at the position is asked for. Its
-  answer is what the session would have received.
-* If that does not advance the position either (an error code, a damaged batch, a lost range), reading ahead ends for the
-  partition for a while (``REST_S``). The session reads it again and decides, as it does for every partition.
+* The response to a piece that starts at or before the position and reaches beyond it is planned from the position on
+  (``stretches.Intake.join``). Its leading batches, which an earlier piece contained, are skipped.
+* If an estimate left a gap, or a response cannot be joined, a piece that starts exactly at the position is requested. Its
+  response is what the session would have received.
+* If that does not advance the position either (an error code, a damaged batch, a lost range), the partition is not read ahead
+  for ``REST_S``. The session reads it again and decides, as it does for every partition.
 
-All pieces of a partition are read from one leader in one leader epoch, which each request names (KIP-320): a broker that is
-not the leader in this epoch any more refuses. So the pieces of one run belong to one log. A new leader ends the run, and the
-session continues when the new leader was asked for the end of the old epoch, as always.
+All pieces of a partition are read from the same leader in the same leader epoch, which each request names (KIP-320): a broker
+that is no longer the leader in this epoch refuses. So the pieces of a run belong to the same log. A new leader ends the run,
+and the session continues after the new leader was checked for the end of the old epoch, as always.
 
-Answers lie in memory that all source brokers of a worker share (``buffers.AheadMemory``).
+Responses are in memory that all source brokers of a worker share (``buffers.AheadMemory``).
 """
 
 from __future__ import annotations
@@ -47,30 +47,30 @@ from linkengine.copyjob.stretches import Intake
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.fetch import FetchedPartition, FetchLimits, FetchPosition
 
-MOST_CONNECTIONS = 64  # per source broker, beside the one of the session
-REQUESTS_EACH = 1  # per connection: with a second one behind it, a piece would take twice as long, and others wait for it
-EXPRESS = 2  # of them, kept free for pieces that all others of their partition wait for
-CONNECTING = 16  # at a time; each takes several round trips in a thread of the background pool
-PIECE_BYTES = 895_000  # with its framing an answer fits one buffer (``AHEAD_UNIT``)
-FRAMING_BYTES = 1_000  # of an answer beside its batches
-PIECES_EACH = 4  # of the memory, per partition that is read ahead: two planned, one received, one arriving
+MOST_CONNECTIONS = 64  # per source broker, in addition to that of the session
+REQUESTS_EACH = 1  # per connection: with a second request behind it a piece would take twice as long, and others wait for it
+EXPRESS = 2  # connections kept free for pieces that all later pieces of their partition wait for
+CONNECTING = 16  # connections being opened at a time; each takes several round trips in a background thread
+PIECE_BYTES = 895_000  # with its framing a response fits one buffer (``AHEAD_UNIT``)
+FRAMING_BYTES = 1_000  # of a response, in addition to its batches
+PIECES_EACH = 4  # pieces of memory per partition that is read ahead: two planned, one received, one arriving
 LARGEST_BATCH = 2 << 20  # partitions with larger batches are left to the session
 LEAST_PIECES = 4  # a smaller backlog is left to the session, unless connections are open
-STALLED_S = 2.0  # a partition whose mirror takes nothing for so long gives its memory back
-UNREACHED_S = 10.0  # without any connection: the partitions are left to the session
-REST_S = 30.0  # a connection that is not needed for so long is closed; so long a failed partition is left to the session
+STALLED_S = 2.0  # a partition that cannot be planned for so long, because its mirror is slow, releases its memory
+UNREACHED_S = 10.0  # without any connection the partitions are left to the session
+REST_S = 30.0  # a connection unused for so long is closed; a failed partition is left to the session for so long
 SPARE = 1.02  # of the estimated size of a piece, for the error of the estimate
 
 
 class Shape(NamedTuple):
-    """How an answer's bytes were spread."""
+    """How the bytes of a response are distributed over offsets and batches."""
 
     bytes_per_offset: float
     batch_bytes: int  # of the largest batch
 
 
 def shape_of(records: memoryview, *, offsets: int) -> Shape | None:
-    """Return the shape of whole batches that covered so many offsets; None where there is no whole batch, or damage."""
+    """Return the shape of whole batches that cover ``offsets`` offsets; None if there is none, or a damaged batch."""
     try:
         sizes = [view.size for _, view in iter_batches(records)]
     except CorruptBatchError:
@@ -80,38 +80,38 @@ def shape_of(records: memoryview, *, offsets: int) -> Shape | None:
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """A part of a log: offsets from ``start`` up to about ``stop``, and the answer once it has arrived."""
+    """A part of a log: offsets from ``start`` up to about ``stop``, and the response once it has arrived."""
 
     start: int
     stop: int
-    size: int  # bytes to ask for
+    size: int  # bytes to request
     urgent: bool = False  # fills a gap: pieces that were received already wait for it
-    asked: bool = False
-    as_head: bool = False  # it was the first piece of its partition when it was asked for: the reserve has room for it
+    asked: bool = False  # requested
+    as_head: bool = False  # was the first piece of its partition when requested, so that the reserve has memory for it
     answer: FetchedPartition | None = None
     buffer: Buffer | None = None
-    first: int | None = None  # where its answer begins: with the batch that contains ``start``
-    end: int | None = None  # where its answer ends
-    shape: Shape | None = None  # of the answer
-    heard_ms: int = 0  # when the leader answered, by this machine's clock
+    first: int | None = None  # base offset of the response's first batch, which contains ``start``
+    end: int | None = None  # offset after the response's last batch
+    shape: Shape | None = None  # of the response
+    heard_ms: int = 0  # Unix time of the response, by this machine's clock
 
     def release(self) -> None:
-        """Drop the answer."""
+        """Release the response's buffer."""
         if self.buffer is not None:
             self.buffer.release()
             self.buffer = None
 
 
 class PartitionPieces:
-    """The pieces of one partition, in offset order. Valid for one attempt at one leader."""
+    """The pieces of a partition, in offset order. Valid for a single attempt at a single leader."""
 
     __slots__ = ("_attempt", "origin", "partition", "pieces", "shape", "stalled_since")
 
     def __init__(self, partition: MirrorPartition, origin: Origin, shape: Shape) -> None:
         self.partition, self.origin = partition, origin
-        self.shape = shape  # of the last answer: what later pieces are estimated by
+        self.shape = shape  # of the last response, from which later pieces are estimated
         self.pieces: deque[Piece] = deque()
-        self.stalled_since: float | None = None  # an answer is there, and the partition cannot take it
+        self.stalled_since: float | None = None  # the partition cannot take responses since then
         self._attempt = partition.attempt
 
     @property
@@ -123,7 +123,7 @@ class PartitionPieces:
 
     @property
     def bytes_ahead(self) -> int:
-        """Bytes that are asked for or wait for their turn."""
+        """Bytes that are requested, or received and not planned yet."""
         return sum(piece.size for piece in self.pieces)
 
     @property
@@ -133,27 +133,27 @@ class PartitionPieces:
         return 0.0 if position is None or end is None else (end - position) * self.shape.bytes_per_offset
 
     def first_unasked(self) -> Piece | None:
-        """Return the first piece that has to be asked for, None where all are."""
+        """Return the first piece that has not been requested, None if all have been."""
         return next((piece for piece in self.pieces if not piece.asked), None)
 
     def next_piece(self) -> Piece | None:
-        """Add the piece behind the last one; None where the known end of the source is reached."""
+        """Add a piece behind the last piece and return it; None if the known end of the source is reached."""
         position, end = self.partition.position, self.partition.account.source_end
         assert position is not None
         start = max(position, self.pieces[-1].stop) if self.pieces else position
         if end is None or start >= end:
             return None
         piece = self._piece(start, end)
-        if piece.stop == end:  # what was written since then comes along
+        if piece.stop == end:  # records produced since then are fetched with it
             piece.size = max(piece.size, PIECE_BYTES)
         self.pieces.append(piece)
         return piece
 
     def head(self) -> Piece | None:
-        """Return the piece to plan next, None while it is not there. Inserts a piece where an estimate left a gap."""
+        """Return the piece to plan next, None until its response arrives. Inserts a piece if an estimate left a gap."""
         position = self.partition.position
         assert position is not None
-        while len(self.pieces) > 1 and self.pieces[1].start <= position:  # an answer that is still to come is not needed
+        while len(self.pieces) > 1 and self.pieces[1].start <= position:  # the first piece is not needed, received or not
             self.pieces.popleft().release()
         if not self.pieces:
             return None
@@ -166,7 +166,7 @@ class PartitionPieces:
         return head
 
     def replace_head(self) -> bool:
-        """Ask again for the first piece, from the position on; return False if it started there already."""
+        """Replace the first piece by a piece that starts at the position; return False if it started there already."""
         head = self.pieces.popleft()
         head.release()
         position = self.partition.position
@@ -177,13 +177,13 @@ class PartitionPieces:
         return True
 
     def clear(self) -> None:
-        """Drop everything; answers that are still to come are ignored."""
+        """Drop all pieces; responses still to arrive are ignored."""
         for piece in self.pieces:
             piece.release()
         self.pieces.clear()
 
     def shorten(self) -> bool:
-        """Drop the last piece, unless it is the only one; return whether it held memory."""
+        """Drop the last piece, unless it is the only piece; return whether it held memory."""
         if len(self.pieces) < 2:
             return False
         piece = self.pieces.pop()
@@ -192,26 +192,26 @@ class PartitionPieces:
         return held
 
     def arrived(self, piece: Piece) -> None:
-        """Add pieces where the answer does not join those before and behind it, long before it is their turn."""
+        """Add pieces for gaps between a received piece and its neighbours, long before they are to be planned."""
         assert piece.answer is not None
         try:
             views = [view for _, view in iter_batches(piece.answer.records)]
-        except CorruptBatchError:  # the planner says what is wrong with it
+        except CorruptBatchError:  # the planner reports it
             return
         if views:
             piece.first, piece.end = views[0].base_offset, max(view.next_offset for view in views)
             sizes = [view.size for view in views]
             piece.shape = Shape(sum(sizes) / max(1, piece.end - piece.first), max(sizes))
         at = self.pieces.index(piece)
-        for left in (at, at - 1):  # the later gap first: it leaves the index as it is
+        for left in (at, at - 1):  # the later gap first, which leaves the index of the earlier one unchanged
             if 0 <= left < len(self.pieces) - 1:
                 self._fill_gap(left)
 
     def _fill_gap(self, left: int) -> None:
-        """Insert a piece where one answer ends before the next one's first batch, and nobody has asked for what is in between.
+        """Insert a piece if a response ends before the first batch of the next and the offsets in between were not requested.
 
-        An answer begins with the batch that contains the offset asked for, so it may begin before that. It begins behind it
-        where compaction has removed the offsets: who asked at ``end`` or before it has seen that nothing is there.
+        A response begins with the batch that contains the requested offset, so it may begin before that. It begins behind it if
+        compaction has removed the offsets: a request at ``end`` or before has then shown that there is nothing in between.
         """
         end, right = self.pieces[left].end, self.pieces[left + 1]
         first = right.first
@@ -219,7 +219,7 @@ class PartitionPieces:
             self.pieces.insert(left + 1, self._piece(end, first, urgent=True))
 
     def _piece(self, start: int, end: int, *, urgent: bool = False) -> Piece:
-        """Return a piece of about ``PIECE_BYTES``, or of four batches; more is asked for by the batch that it ends in."""
+        """Return a piece of about ``PIECE_BYTES``, or of four batches, and request enough for the batch that it ends in."""
         aim = aim_of(self.shape)
         stop = min(end, start + max(1, int(aim / self.shape.bytes_per_offset)))
         size = int((stop - start) * self.shape.bytes_per_offset * SPARE) + self.shape.batch_bytes + 1
@@ -227,7 +227,7 @@ class PartitionPieces:
 
 
 def aim_of(shape: Shape) -> float:
-    """Return how many bytes one piece shall bring."""
+    """Return the number of bytes that a piece should contain."""
     return max((PIECE_BYTES - shape.batch_bytes) / SPARE, 4 * shape.batch_bytes)
 
 
@@ -235,7 +235,7 @@ Subject = tuple[PartitionPieces, Piece]
 
 
 class ReadAhead:
-    """Reads the partitions of one distant source broker that have a backlog."""
+    """Reads the partitions of a distant source broker that have a backlog."""
 
     def __init__(
         self, services: Services, cluster: Cluster, broker: int, *, intake: Intake, left: Callable[[MirrorPartition], None]
@@ -263,7 +263,7 @@ class ReadAhead:
 
     @property
     def connections(self) -> int:
-        """How many extra connections there are, open or not yet."""
+        """The number of extra connections, including those being opened."""
         return len(self._connections)
 
     def opened(self, round_trip_s: float) -> None:
@@ -271,14 +271,14 @@ class ReadAhead:
         self._round_trip_s = round_trip_s
 
     def note(self, partition: MirrorPartition, *, asked_from: int, records: memoryview) -> None:
-        """Take in an answer of the session, for the offsets from ``asked_from`` to the position."""
+        """Note the shape of a session response, which covers the offsets from ``asked_from`` to the position."""
         if len(records) and partition.position is not None and partition.position > asked_from:
             shape = shape_of(records, offsets=partition.position - asked_from)
             if shape is not None:
                 self._shapes[partition] = shape
 
     def admits(self, partition: MirrorPartition, now: float) -> bool:
-        """Return True if the partition is read here from now on, or already."""
+        """Return True if the partition is read ahead from now on, or already."""
         if partition in self._partitions:
             return True
         shape = self._shapes.get(partition)
@@ -305,7 +305,7 @@ class ReadAhead:
         self._shapes.pop(partition, None)
 
     def pump(self, now: float) -> None:
-        """Plan what has arrived, ask for more, and return partitions without a backlog to the session."""
+        """Plan what has arrived, request more, and return partitions without a backlog to the session."""
         for pieces in list(self._partitions.values()):
             self._plan(pieces, now)
         if self._partitions:
@@ -313,7 +313,7 @@ class ReadAhead:
             self._ask(now)
 
     def check(self, now: float) -> None:
-        """Close connections that are silent or not needed, and give up what cannot be read over any."""
+        """Close connections that have timed out or are not needed; return partitions without any connection to the session."""
         for connection in list(self._connections):
             connection.check(now)
         if any(connection.open for connection in self._connections):
@@ -322,7 +322,7 @@ class ReadAhead:
             for pieces in list(self._partitions.values()):
                 self._fail(pieces, now)
         if self._share is not None and self._share.exceeded:
-            self._give_memory_back(self._share)
+            self._release_excess(self._share)
         if self._share is not None and not self._partitions and now > self._busy_at + REST_S:
             self.close()
 
@@ -339,15 +339,15 @@ class ReadAhead:
             self._share = None
 
     def _has_room(self, shape: Shape) -> bool:
-        """Return whether one more partition can be read ahead with the memory there is."""
+        """Return whether another partition can be read ahead within the memory."""
         self._share = self._share or self._services.ahead.open()
         if self._share is None:
             return False
         most = max(1, self._share.limit // (PIECES_EACH * PIECE_BYTES))
         return len(self._partitions) < most and aim_of(shape) + shape.batch_bytes < self._share.limit / PIECES_EACH
 
-    def _give_memory_back(self, share: AheadShare) -> None:
-        """Drop what was received last until the share is kept; it is asked for again."""
+    def _release_excess(self, share: AheadShare) -> None:
+        """Drop the last pieces until the share is no longer exceeded; they are requested again later."""
         for pieces in sorted(self._partitions.values(), key=lambda each: -each.bytes_ahead):
             while share.exceeded and len(pieces.pieces) > 1:
                 pieces.shorten()
@@ -372,21 +372,21 @@ class ReadAhead:
         self._note_stall(pieces, now)
 
     def _note_stall(self, pieces: PartitionPieces, now: float) -> None:
-        """Leave a partition whose mirror takes nothing: it holds memory that others may need."""
+        """Return a partition to the session if its mirror is too slow: it holds memory that others may need."""
         if pieces.stalled_since is None:
             pieces.stalled_since = now
         elif now > pieces.stalled_since + STALLED_S:
             self._leave(pieces)
 
     def _plan_head(self, pieces: PartitionPieces, head: Piece) -> bool:
-        """Plan the first piece or ask for it again; return False if the partition has to be left to the session."""
+        """Plan the first piece or request it again; return False if the partition has to be left to the session."""
         partition, answer = pieces.partition, head.answer
         assert answer is not None
         assert partition.position is not None
         if answer.error or answer.preferred_replica >= 0:
             return False
         before = partition.position
-        if head.end is not None and head.end <= before and head.start < before:  # earlier pieces brought all of it
+        if head.end is not None and head.end <= before and head.start < before:  # earlier pieces contained all of it
             pieces.pieces.popleft().release()
             return True
         assert head.buffer is not None
@@ -409,7 +409,7 @@ class ReadAhead:
             pieces.clear()
             self._left(pieces.partition)
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
     def _ask(self, now: float) -> None:
         while now >= max(self._throttle.until, self._services.bandwidth.ready_at):
@@ -438,16 +438,16 @@ class ReadAhead:
             )
 
     def _has_memory(self, piece: Piece, *, head: bool) -> bool:
-        """Return whether the answer will find memory.
+        """Return whether there is memory for the response.
 
-        Nothing is asked for that would have to wait for memory: answers of one connection arrive in their order, so the answer
-        that all others wait for could be behind one that waits for them.
+        Nothing is requested that would have to wait for memory. Responses of a connection arrive in their order, so the
+        response that all others wait for could be behind a response that waits for memory held by the others: a deadlock.
         """
         share, size = self._share, piece.size + FRAMING_BYTES
         return share is not None and share.admits(size, promised=self._promised, head=head)
 
     def _next_request(self) -> Subject | None:
-        """Return what to ask for: first what others wait for, then of the partition for which the least is under way."""
+        """Return the next piece to request: first a gap, then a new piece of the partition with the fewest bytes ahead."""
         ahead: list[tuple[int, PartitionPieces]] = []
         for pieces in self._partitions.values():
             gap = pieces.first_unasked()
@@ -465,7 +465,7 @@ class ReadAhead:
         return None
 
     def _budget(self) -> float:
-        """Return how many bytes may be asked for or received at the same time."""
+        """Return how many bytes may be requested or received at the same time."""
         budget = 0.0 if self._share is None else float(self._share.limit)
         limit = self._services.bandwidth.bytes_per_s
         return min(budget, max(1.0, limit * LIMITED_S)) if limit else budget
@@ -485,10 +485,10 @@ class ReadAhead:
         for _ in range(min(CONNECTING - opening, most - len(self._connections))):
             self._connections.append(ExtraConnection(self._services, self._cluster, self._broker, owner=self))
 
-    # --- what connections report -------------------------------------------------------------------------------------
+    # --- events of connections ---------------------------------------------------------------------------------------
 
     def allocate(self, size: int, subject: Subject) -> Buffer | None:
-        """Return a buffer for the answer to a piece, None while there is none. The next one to be planned uses the reserve."""
+        """Return a buffer for a piece's response, None while there is none. The piece to plan next may use the reserve."""
         pieces, piece = subject
         head = piece.as_head or (bool(pieces.pieces) and pieces.pieces[0] is piece)
         buffer = None if self._share is None else self._share.take(size, head=head)
@@ -497,14 +497,14 @@ class ReadAhead:
         return buffer
 
     def received(self, connection: ExtraConnection[Subject], subject: Subject, received: Received, now: float) -> None:
-        """Keep the answer to a piece until its turn."""
+        """Store the response to a piece until it can be planned."""
         pieces, piece = subject
         answer = received.answer
         self._services.bandwidth.spend(received.size, now)
         self._throttle.heard(now, answer.throttle_ms)
         if self._partitions.get(pieces.partition) is not pieces or piece not in pieces.pieces:
             return
-        if len(answer.partitions) != 1:  # of a throttled client nothing is read (KIP-219)
+        if len(answer.partitions) != 1:  # a throttled client gets an empty response (KIP-219)
             piece.asked = False
             return
         (part,) = answer.partitions
@@ -518,15 +518,15 @@ class ReadAhead:
         self._promised -= in_units(piece.size + FRAMING_BYTES)
 
     def near(self) -> None:
-        """Return everything to the session: the round trip was long because the broker was busy for a moment."""
+        """Return everything to the session: the broker is not distant; its first round trip was long because it was busy."""
         self._round_trip_s = 0.0
         self.close()
 
     def lost(self, connection: ExtraConnection[Subject], unanswered: Sequence[Subject]) -> None:
-        """Ask for the pieces of a lost connection again, on another one."""
+        """Request the pieces of a lost connection again, on another connection."""
         for number, (_, piece) in enumerate(unanswered):
             piece.asked = False
-            if number or not connection.filling:  # else the first one has its memory, and returns it
+            if number or not connection.filling:  # else the first piece has its buffer, and the connection releases it
                 self._fulfil(piece)
         if connection in self._connections:
             self._connections.remove(connection)
@@ -537,7 +537,7 @@ class ReadAhead:
 def by_topic(
     positions: Iterable[tuple[MirrorPartition, Origin, FetchPosition]],
 ) -> Mapping[bytes, list[FetchPosition]]:
-    """Group positions as a Fetch names them: by topic id, or by name where the topic has none."""
+    """Return the positions by topic as Fetch names it: by topic id, or by name if the topic has none."""
     found: dict[bytes, list[FetchPosition]] = {}
     for partition, origin, position in positions:
         topic = origin.topic if origin.by_id else partition.assignment.source_topic.encode()

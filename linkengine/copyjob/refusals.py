@@ -1,4 +1,7 @@
-"""Why a batch cannot be read or is not taken, in words that say what to do. Must not know what follows from it."""
+"""Errors of batches that cannot be read from the source or are refused by the destination, with what to do about them.
+
+Only builds the errors; what follows from them is decided by ``mirrorside`` and ``sourcetroubles``.
+"""
 
 from __future__ import annotations
 
@@ -8,100 +11,106 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import produce
 from linkengine.kafka.codes import OF_THE_BATCH, TOO_LARGE, BrokerError
 
-SUSPICIOUS_BYTES = 1 << 20  # smaller requests fit every broker
-SUSPICIOUS_LOSSES = 3  # of the connection in a row, with the same batch on its way
+SUSPICIOUS_BYTES = 1 << 20  # smaller batches fit the request limit of every broker
+SUSPICIOUS_LOSSES = 3  # consecutive lost connections with the same batch in flight
 
 
 class SingleTooLargeError(BrokerError):
-    """One record alone is larger than the mirror topic allows: merging less does not help."""
+    """A single record is larger than the mirror topic allows, so merging fewer batches does not help."""
 
 
-def refusal(one: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> LinkEngineError:
-    """Answer the error of a batch that the destination refuses."""
-    where = f"Mirror {one.assignment.mirror_topic}-{one.assignment.partition} does not take "
+def refusal(partition: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> LinkEngineError:
+    """Return the error of a batch that the destination refuses."""
+    where = f"Mirror {_mirror(partition)} does not accept "
     where += _described(step) if answer.error in OF_THE_BATCH else "a batch"
     kind = SingleTooLargeError if answer.error in TOO_LARGE and step.records == 1 else BrokerError
     return kind(answer.error, f"{where} ({answer.message})" if answer.message else where)
 
 
-def repeated(one: MirrorPartition, step: Append) -> LinkEngineError:
-    """Answer the error of a batch that was answered with an earlier one's offset."""
+def repeated(partition: MirrorPartition, step: Append) -> LinkEngineError:
+    """Return the error of a batch whose response has the offset of an earlier batch with the same sequences."""
     return LinkEngineError(
         ErrorCode.INTERNAL_ERROR,
-        f"Mirror {one.assignment.mirror_topic}-{one.assignment.partition} has seen the batch at offset {step.base_offset} "
-        "before; reading its end again.",
+        f"Mirror {_mirror(partition)} took the batch at offset {step.base_offset} for a duplicate. Reading its log end again.",
     )
 
 
-def replaced_times(one: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> LinkEngineError | None:
-    """Answer the error of a batch that was taken and given the broker's own time; None where the answer names the batch's.
+def replaced_times(partition: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> LinkEngineError | None:
+    """Return the error of a batch whose timestamps the broker replaced (LogAppendTime).
 
-    That is how a broker answers a batch that it had taken before.
+    None if the response has the batch's own maximum timestamp, as the response to a duplicate has.
     """
     if answer.log_append_time == step.max_timestamp:
         return None
     return LinkEngineError(
         ErrorCode.TIMESTAMPS_REPLACED,
-        f"Somebody set message.timestamp.type of mirror topic {one.assignment.mirror_topic!r} to LogAppendTime. The records of "
-        f"partition {one.assignment.partition} from offset {step.base_offset} on have the broker's time instead of their own, "
-        "so copying stopped. Set it back to CreateTime and deny ALTER_CONFIGS on the topic to others; then delete the mirror "
-        "topic and create it again, or fail over to keep it as it is.",
+        f"message.timestamp.type of mirror topic {partition.assignment.mirror_topic!r} was set to LogAppendTime. Records of "
+        f"partition {partition.assignment.partition} from offset {step.base_offset} on have the broker's time instead of their "
+        "own, so copying stopped. Set it back to CreateTime and deny ALTER_CONFIGS on the topic to other principals; then "
+        "delete the mirror topic and create it again, or fail over to keep it as it is.",
     )
 
 
 def silence() -> LinkEngineError:
-    """Answer the error of a broker that keeps a Produce waiting."""
+    """Return the error of a broker that does not answer a Produce request."""
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,
-        "A destination broker does not answer a Produce. It may be frozen, or its followers too slow. Waiting.",
+        "A destination broker does not answer a Produce request. It may be frozen, or its followers too slow. Waiting.",
     )
 
 
-def damaged(one: MirrorPartition, error: LinkEngineError) -> LinkEngineError:
-    """Return the error of source records that are damaged or too large, with their place; any other as it is."""
+def damaged(partition: MirrorPartition, error: LinkEngineError) -> LinkEngineError:
+    """Return the error of damaged or too large source records with the partition and what to do; other errors unchanged."""
     if error.code is ErrorCode.RECORDS_TOO_LARGE:
         return LinkEngineError(
             error.code,
-            f"Source {one.assignment.source_topic}-{one.assignment.partition} cannot be copied from offset {one.position} on: "
-            f"{error.message} They must be written anew to keep their offsets, and that takes all of them in memory. Rewrite "
-            "them with a current client in smaller batches, or mirror the topic from a later offset.",
+            f"Source {_source(partition)} cannot be copied from offset {partition.position} on: {error.message} The batch must "
+            "be rewritten to keep its offsets, which takes all its records in memory. Produce the records again with a current "
+            "client in smaller batches, or mirror the topic from a later offset.",
         )
     if error.code is not ErrorCode.CORRUPT_RECORDS:
         return error
     return LinkEngineError(
         error.code,
-        f"Source {one.assignment.source_topic}-{one.assignment.partition} has damaged records: {error.message} "
-        "The disk or the memory of its broker is the likely cause. Make a whole replica lead (stop that broker, or elect "
-        "another leader); copying then goes on by itself. All before them is mirrored, and nothing is copied past them.",
+        f"Source {_source(partition)} has damaged records: {error.message} The disk or the memory of its broker is the likely "
+        "cause. Make an undamaged replica the leader (stop that broker, or elect another leader); copying then resumes "
+        "automatically. All records before them are mirrored; none behind them are copied.",
     )
 
 
 class LargestOnItsWay:
-    """Finds the batch with which a connection breaks again and again: brokers say nothing about a request that is too large."""
+    """Finds a batch that repeatedly breaks the connection: a broker closes it without an error if a request is too large."""
 
     def __init__(self) -> None:
         self._batch: tuple[str, int] | None = None
         self._losses = 0
 
     def lost(self, entries: list[tuple[MirrorPartition, Append]], error: LinkEngineError) -> LinkEngineError:
-        """Take note of a lost connection and what was on its way; answer the error to tell of."""
-        one, step = max(entries, key=lambda entry: len(entry[1].payload), default=(None, None))
-        if one is None or step is None or len(step.payload) < SUSPICIOUS_BYTES:
+        """Record a lost connection and the appends in flight; return the error to report."""
+        partition, step = max(entries, key=lambda entry: len(entry[1].payload), default=(None, None))
+        if partition is None or step is None or len(step.payload) < SUSPICIOUS_BYTES:
             return error
-        batch = (one.key, step.base_offset)
+        batch = (partition.key, step.base_offset)
         self._losses = self._losses + 1 if batch == self._batch else 1
         self._batch = batch
-        return error if self._losses < SUSPICIOUS_LOSSES else _breaks_connection(one, step, error)
+        return error if self._losses < SUSPICIOUS_LOSSES else _breaks_connection(partition, step, error)
 
 
-def _breaks_connection(one: MirrorPartition, step: Append, error: LinkEngineError) -> LinkEngineError:
+def _breaks_connection(partition: MirrorPartition, step: Append, error: LinkEngineError) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.MISCONFIGURATION_ERROR,
-        f"A destination broker closes the connection each time it is sent {_described(step)} of mirror "
-        f"{one.assignment.mirror_topic}-{one.assignment.partition}. It says nothing about why; most likely its "
-        f"socket.request.max.bytes is smaller. Raise that to more than {len(step.payload)} and restart the broker; "
-        f"copying then goes on by itself. ({error.message})",
+        f"A destination broker closes the connection each time it is sent {_described(step)} of mirror {_mirror(partition)}. "
+        "It gives no reason; most likely its socket.request.max.bytes is smaller. Raise that to more than "
+        f"{len(step.payload)} and restart the broker; copying then resumes automatically. ({error.message})",
     )
+
+
+def _mirror(partition: MirrorPartition) -> str:
+    return f"{partition.assignment.mirror_topic}-{partition.assignment.partition}"
+
+
+def _source(partition: MirrorPartition) -> str:
+    return f"{partition.assignment.source_topic}-{partition.assignment.partition}"
 
 
 def _described(step: Append) -> str:

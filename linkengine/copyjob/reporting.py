@@ -1,6 +1,6 @@
-"""When which partitions are reported: a change of phase at once, everything else in turn. No I/O.
+"""Decides which partitions are reported when: a change of phase immediately, everything else round-robin. No I/O.
 
-A few partitions at a time: to describe a thousand takes tens of milliseconds, in which nothing would be copied.
+Only a few partitions at a time, because describing a thousand takes tens of milliseconds of the copy loop.
 """
 
 from __future__ import annotations
@@ -12,44 +12,44 @@ from linkengine.copyjob.observing import phase_of
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.domain.plans import PartitionPhase
 
-TOGETHER = 64
-EACH_S, MOST_S = 0.004, 2.0  # per partition, between two reports of the same one: hundreds do not report twice a second
+TOGETHER = 64  # partitions per report at most, about
+EACH_S, MOST_S = 0.004, 2.0  # interval of a partition's reports: so much per partition, at most so much
 
 
 class Turns:
-    """Whose turn it is to be reported; times are monotonic seconds."""
+    """The round-robin order of partitions to report; times are monotonic seconds."""
 
     def __init__(self, *, every_s: float) -> None:
-        """Begin with none. ``every_s``: how often each of a few partitions is reported."""
-        self._row: deque[MirrorPartition] = deque()
+        """Start without partitions. ``every_s``: the interval of a partition's reports while there are few partitions."""
+        self._queue: deque[MirrorPartition] = deque()
         self._phases: dict[MirrorPartition, PartitionPhase] = {}
         self._every_s, self._due_at = every_s, 0.0
 
-    def add(self, one: MirrorPartition) -> None:
-        """Report a partition from now on, it first."""
-        self._row.appendleft(one)
+    def add(self, partition: MirrorPartition) -> None:
+        """Add a partition, to be reported first."""
+        self._queue.appendleft(partition)
 
-    def drop(self, one: MirrorPartition) -> None:
-        """Report a partition no more."""
-        self._row.remove(one)
-        self._phases.pop(one, None)
+    def drop(self, partition: MirrorPartition) -> None:
+        """Remove a partition."""
+        self._queue.remove(partition)
+        self._phases.pop(partition, None)
 
     def changed(self) -> list[MirrorPartition]:
-        """Answer whose phase is another one than it was at the last call."""
+        """Return the partitions whose phase has changed since the last call."""
         found = []
-        for one in self._row:
-            phase = phase_of(one)
-            if self._phases.get(one) is not phase:
-                self._phases[one] = phase
-                found.append(one)
+        for partition in self._queue:
+            phase = phase_of(partition)
+            if self._phases.get(partition) is not phase:
+                self._phases[partition] = phase
+                found.append(partition)
         return found
 
     def due(self, now: float) -> list[MirrorPartition]:
-        """Answer those whose turn it is, none if it is nobody's yet."""
-        if now < self._due_at or not self._row:
+        """Return the partitions to report now; empty until the next report is due."""
+        if now < self._due_at or not self._queue:
             return []
-        runs = ceil(len(self._row) / TOGETHER)
-        self._due_at = now + max(self._every_s, min(MOST_S, EACH_S * len(self._row))) / runs
-        some = [self._row.popleft() for _ in range(ceil(len(self._row) / runs))]
-        self._row.extend(some)
-        return some
+        runs = ceil(len(self._queue) / TOGETHER)
+        self._due_at = now + max(self._every_s, min(MOST_S, EACH_S * len(self._queue))) / runs
+        partitions = [self._queue.popleft() for _ in range(ceil(len(self._queue) / runs))]
+        self._queue.extend(partitions)
+        return partitions

@@ -1,4 +1,4 @@
-"""When to try again: exponential with jitter, from 100 ms to 5 s, from scratch after a success."""
+"""Exponential backoff with jitter, from 100 ms to 5 s, reset after a success."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MOST_S = 5.0
 
 
 class Backoff:
-    """The pause before the next try of one thing."""
+    """The pauses between retries of an operation."""
 
     __slots__ = ("_failures",)
 
@@ -17,7 +17,7 @@ class Backoff:
         self._failures = 0
 
     def next_pause(self) -> float:
-        """Answer seconds to wait after one more failure: half fixed, half by chance, so that many do not come at once."""
+        """Count a failure; return the seconds to wait, half of them random, so that many clients do not retry together."""
         full: float = min(MOST_S, FIRST_S * 2 ** min(self._failures, 10))
         self._failures += 1
         return full * (0.5 + random.random() / 2)  # noqa: S311 - jitter, no secret
@@ -28,5 +28,5 @@ class Backoff:
         return self._failures == 0
 
     def reset(self) -> None:
-        """Begin from the shortest pause again."""
+        """Start from the shortest pause again."""
         self._failures = 0

@@ -1,7 +1,10 @@
-"""Lifts a new mirror partition to the offset its source starts at: dense batches of empty records, then DeleteRecords.
+"""Seeds the head of a new mirror partition, so that its first record gets the source's offset. Blocking.
 
-Consumers must not be able to read the topic meanwhile; that is the caller's part. Resumable: the log end tells how far an
-earlier attempt came. Appends are conditional like all others (producer id, epoch, sequences). Blocking.
+A Kafka log can only start above offset 0 if earlier records were appended and deleted. So dense batches of empty records
+("fillers") are appended up to the source's log start offset and then deleted with DeleteRecords.
+
+The caller has to keep consumers from reading the topic until that is done. Resumable: the log end shows how far an earlier
+attempt came. Appends are conditional like those of the copy (producer id, epoch, sequences).
 """
 
 from __future__ import annotations
@@ -26,10 +29,10 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.offsets import delete_records
 
-IN_FLIGHT = 3  # a filler costs the broker about 0.2 s
-TRIM_EVERY = 64  # fillers: some 50 MB, which the brokers may delete by and by; a billion offsets would take 0.7 GB
-ANSWER_TIMEOUT_S = 60.0  # for one filler on a loaded broker
-ATTEMPTS = 20  # lost connections and moved leaders, half a second apart
+IN_FLIGHT = 3  # a filler takes a broker about 0.2 s
+TRIM_EVERY = 64  # fillers, about 50 MB, are deleted at a time; a billion offsets would take 0.7 GB
+ANSWER_TIMEOUT_S = 60.0  # for a filler on a loaded broker
+ATTEMPTS = 20  # for lost connections and moved leaders, half a second apart
 PAUSE_S = 0.5
 _FINAL = frozenset({ErrorCode.FOREIGN_WRITE, ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR})
 
@@ -37,20 +40,20 @@ _FINAL = frozenset({ErrorCode.FOREIGN_WRITE, ErrorCode.AUTHENTICATION_ERROR, Err
 def seed_head(
     address: ClusterAddress, assignment: PartitionAssignment, *, start: int, check_ours: Callable[[], None] = lambda: None
 ) -> None:
-    """Make the partition begin at ``start``; does nothing that has been done before. Raises LinkEngineError.
+    """Make the partition start at offset ``start``. Safe to repeat: it continues where an earlier run ended.
 
-    ``check_ours`` raises where the mirror was stopped meanwhile; then nothing more is written or removed. So does a fence
-    of the stop in the partition itself (FencedError).
+    ``check_ours`` is called before writes and deletions; it raises if the mirror has been stopped, and then nothing more is
+    written or deleted. The fence of a stop in the partition's log has the same effect (FencedError). Raises LinkEngineError.
     """
     cluster = Cluster(address)
     try:
-        _with_patience(lambda: _lift(cluster, assignment, start=start, check_ours=check_ours))
-        _with_patience(lambda: _trim(cluster, assignment, start=start, check_ours=check_ours))
+        _retry(lambda: _lift(cluster, assignment, start=start, check_ours=check_ours))
+        _retry(lambda: _trim(cluster, assignment, start=start, check_ours=check_ours))
     finally:
         cluster.close()
 
 
-def _with_patience(work: Callable[[], None]) -> None:
+def _retry(work: Callable[[], None]) -> None:
     for attempt in range(1, ATTEMPTS + 1):
         try:
             work()
@@ -85,7 +88,7 @@ def _lift(cluster: Cluster, assignment: PartitionAssignment, *, start: int, chec
 
 def _trim(cluster: Cluster, assignment: PartitionAssignment, *, start: int, check_ours: Callable[[], None]) -> None:
     tail = _tail(cluster, assignment)
-    if is_closed(tail.producer.coordinator_epoch):  # what stands below ``start`` may be applications' by now
+    if is_closed(tail.producer.coordinator_epoch):  # records below ``start`` may be applications' by now
         raise FencedError
     if tail.start >= start or tail.end == 0:
         return
@@ -101,7 +104,7 @@ def _move_start(cluster: Cluster, assignment: PartitionAssignment, tail: Tail, *
 
 
 class _Lifter:
-    """Appends fillers over one connection, a few in flight."""
+    """Appends fillers over a single connection, a few in flight."""
 
     def __init__(self, channel: Channel, assignment: PartitionAssignment, tail: Tail) -> None:
         self._channel = channel
@@ -111,7 +114,7 @@ class _Lifter:
         self._writer.adopt(tail.producer, generation=0, clean=True)
         self._sent = tail.end
         self._unanswered: deque[int] = deque()  # base offsets
-        self._most = 1  # until one is taken: a new log takes any sequence, so another could take the place of a refused one
+        self._most = 1  # until a filler is accepted: a new log accepts any sequence, so a second could replace a refused first
         _, highest = channel.connection.versions[produce.API_KEY]
         by_id = any(tail.topic_id) and highest >= produce.BY_ID
         self._version = produce.BY_ID if by_id else produce.BY_NAME
@@ -119,11 +122,11 @@ class _Lifter:
 
     @property
     def end(self) -> int:
-        """Where the log ends, once everything sent has been acknowledged."""
+        """The log end once everything sent is acknowledged."""
         return self._sent
 
     def run(self, start: int, *, most: int, check_ours: Callable[[], None]) -> bool:
-        """Append at most so many fillers and await them; answer whether the log ends at ``start``."""
+        """Append at most ``most`` fillers and wait for their responses; return whether the log ends at ``start``."""
         until = min(start, self._sent + most * FILLER_MAX)
         while self._sent < until or self._unanswered:
             check_ours()
@@ -150,7 +153,10 @@ class _Lifter:
         poll = select.poll()
         poll.register(self._channel, select.POLLIN | (select.POLLOUT if self._channel.wants_write else 0))
         if not poll.poll(ANSWER_TIMEOUT_S * 1000):
-            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The destination does not take fillers in time. It may be frozen.")
+            raise LinkEngineError(
+                ErrorCode.TIMEOUT_ERROR,
+                f"The destination has not answered a filler within {ANSWER_TIMEOUT_S:.0f} s. It may be frozen. Retrying.",
+            )
         self._channel.flush()
         for _, body in self._frames.read():
             self._check(produce.decode_produce(body, version=self._version)[1][0], self._unanswered.popleft())

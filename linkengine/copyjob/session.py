@@ -1,12 +1,14 @@
-"""What one source broker has been told to read for us: a fetch session (KIP-227), so that idle partitions cost nothing. No I/O.
+"""The client's state of a fetch session with a source broker (KIP-227), so that idle partitions cost nothing. No I/O.
 
-A session begins with a request that names every partition. From then on requests name changes only: a partition with a new
-position, a new one, one to forget; the broker reads all the others where they were. It leaves partitions without news out of
-its answers, and reads those first that have waited longest. ``entries`` is what the broker would read now, in our words;
-whatever comes back for a partition is used only if it is still what the partition wants.
+A session begins with a full request that names every partition. Later requests are incremental: they name partitions with a
+new position, new partitions, and partitions to forget; the broker reads all others at their last position. Its responses leave
+out partitions without changes, and it serves those first that have waited longest.
 
-A broker may know the session no longer (restart, too many sessions, a request lost) or make none at all: the next request is
-a full one then, and nothing is lost, because ``entries`` is ours.
+``entries`` is the client's copy of what the broker reads. A response for a partition is used only if the partition still wants
+what was requested (``Reading.current``). A broker can drop the session (restart, cache full, request lost) or create none: then
+the next request is full again, built from ``entries``.
+
+Java's counterpart is ``org.apache.kafka.clients.FetchSessionHandler``.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from linkengine.copyjob.partition import MirrorPartition
 from linkengine.kafka.codes import KafkaCode
 from linkengine.kafka.fetch import NO_SESSION, FetchPosition, SessionStep
 
-Place = tuple[bytes, int]  # topic as Fetch names it, partition
+Place = tuple[bytes, int]  # topic (id or name) as Fetch names it, partition
 LAST_EPOCH = (1 << 31) - 1
 UNKNOWN_SESSION = frozenset(
     {KafkaCode.FETCH_SESSION_ID_NOT_FOUND, KafkaCode.INVALID_FETCH_SESSION_EPOCH, KafkaCode.FETCH_SESSION_TOPIC_ID_ERROR}
@@ -26,7 +28,7 @@ UNKNOWN_SESSION = frozenset(
 
 
 class Reading(NamedTuple):
-    """One partition as the broker was asked to read it."""
+    """A partition with the position and the attempt that a request names."""
 
     one: MirrorPartition
     attempt: int
@@ -34,18 +36,18 @@ class Reading(NamedTuple):
 
     @property
     def current(self) -> bool:
-        """Whether the partition still wants what was asked for."""
-        one = self.one
-        return one.attempt == self.attempt and one.position == self.position.offset and one.copying
+        """Whether the partition is still copied in the same attempt at the requested position."""
+        partition = self.one
+        return partition.attempt == self.attempt and partition.position == self.position.offset and partition.copying
 
     @property
     def topic_name(self) -> bytes:
-        """How Fetch names the topic where it is not asked for by its id."""
+        """The topic as Fetch names it without topic ids."""
         return self.one.assignment.source_topic.encode()
 
 
 class Request(NamedTuple):
-    """What the next Fetch says."""
+    """The content of the next Fetch."""
 
     step: SessionStep
     by_id: bool
@@ -54,33 +56,33 @@ class Request(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A request without an answer."""
+    """A Fetch request in flight."""
 
     correlation: int
     version: int
     sent_at: float
     deadline: float
     max_bytes: int
-    probe: tuple[Place, Reading] | None  # asked alone, outside the session
+    probe: tuple[Place, Reading] | None  # the only partition of a request outside the session
 
 
 class ReadSession:
-    """The session of one connection."""
+    """The session of a connection."""
 
-    __slots__ = ("_changes", "_epoch", "_forgotten", "_id", "_named", "_places", "_unheard", "entries")
+    __slots__ = ("_changes", "_epoch", "_forgotten", "_id", "_named", "_places", "_unconfirmed", "entries")
 
     def __init__(self) -> None:
         self.entries: dict[Place, Reading] = {}
         self._changes: dict[Place, None] = {}
-        self._unheard: dict[Place, None] = {}  # named by requests since the last answer that told something
+        self._unconfirmed: dict[Place, None] = {}  # named by requests since the last response with content
         self._forgotten: dict[Place, Reading] = {}
         self._id = self._epoch = 0
-        self._named: set[Place] = set()  # places whose topic has no id: one of them, and all are asked for by name
-        self._places: dict[Place, Place] = {}  # by the name that was asked for
+        self._named: set[Place] = set()  # topics without an id: if there is any, all topics are requested by name
+        self._places: dict[Place, Place] = {}  # by topic name, as requested
 
     def want(self, place: Place, reading: Reading, *, by_id: bool = True) -> None:
-        """Read a partition at another position, or from now on."""
-        self.entries.pop(place, None)  # to the end of the row: full requests are served from the front
+        """Add a partition, or change its position."""
+        self.entries.pop(place, None)  # to the end of the order: full requests are served from the front
         self.entries[place] = reading
         self._changes[place] = None
         self._forgotten.pop(place, None)
@@ -89,26 +91,26 @@ class ReadSession:
             self._epoch = 0  # names and ids do not mix in one session
 
     def drop(self, place: Place) -> None:
-        """Read a partition no more."""
+        """Remove a partition."""
         reading = self.entries.pop(place, None)
         if reading is not None:
             self._changes.pop(place, None)
             self._forgotten[place] = reading
 
     def named(self, place: Place) -> Reading | None:
-        """Answer what is read where an answer names a topic that was not asked for by its id; None where nothing is."""
+        """Return the entry for a topic that a response names by name, None if there is none."""
         return self.entries.get(self._places.get(place, place))
 
     def asked(self, place: Place) -> bool:
-        """Whether the broker knows what is wanted of a partition; what was said since the last request it does not."""
+        """Return whether the last request included the partition's current entry."""
         return place not in self._changes
 
     def heard(self, place: Place) -> bool:
-        """Whether the last answer was given by a broker that knew what is wanted of a partition."""
-        return place not in self._changes and place not in self._unheard
+        """Return whether the last response with content was based on the partition's current entry."""
+        return place not in self._changes and place not in self._unconfirmed
 
     def request(self) -> Request:
-        """Answer what to ask next, and take it for asked."""
+        """Return the next request, and count it as sent."""
         full, by_id = self._epoch == 0, not self._named
         chosen: Iterable[Place] = self.entries if full else self._changes
         positions: dict[bytes, list[FetchPosition]] = {}
@@ -118,15 +120,15 @@ class ReadSession:
         forgotten: dict[bytes, list[int]] = {}
         for place, reading in () if full else self._forgotten.items():
             topic = place[0] if by_id else reading.topic_name
-            if by_id or self.named((topic, place[1])) is None:  # else the topic has got its id: read under another key
+            if by_id or self.named((topic, place[1])) is None:  # else the topic has an id now and is read under another key
                 forgotten.setdefault(topic, []).append(place[1])
-        self._unheard |= self._changes
+        self._unconfirmed |= self._changes
         self._changes.clear()
         self._forgotten.clear()
         return Request(SessionStep(self._id, self._epoch), by_id, positions, forgotten)
 
     def probe(self, place: Place, reading: Reading) -> Request:
-        """Answer how to ask for one partition alone, outside the session."""
+        """Return a request for a single partition outside the session."""
         by_id = place not in self._named
         topic = place[0] if by_id else self._by_name(place, reading)
         return Request(NO_SESSION, by_id, {topic: [reading.position]}, {})
@@ -136,22 +138,25 @@ class ReadSession:
         return reading.topic_name
 
     def answered(self, session: int, *, told: bool = True) -> None:
-        """Go on in the session that the answer names; 0: there is none, so that the next request is a full one."""
+        """Continue in the session that the response names; 0: there is none, so the next request is full.
+
+        ``told``: False for the empty response to a throttled client (KIP-219), which the broker gives without reading.
+        """
         if told:
-            self._unheard.clear()
+            self._unconfirmed.clear()
         if session != self._id or session == 0:
             self._id, self._epoch = session, 0
         self._epoch = 0 if session == 0 else self._epoch % LAST_EPOCH + 1
 
     def restart(self) -> None:
-        """Begin anew with the next request, which also closes the old session; the entries stay."""
+        """Make the next request full, which also closes the old session; the entries stay."""
         self._epoch = 0
 
     def forget_all(self) -> None:
-        """The connection is gone: the broker reads nothing for us."""
+        """Remove everything: the connection is closed, and the session ended with it."""
         self.entries.clear()
         self._changes.clear()
-        self._unheard.clear()
+        self._unconfirmed.clear()
         self._forgotten.clear()
         self._named.clear()
         self._places.clear()

@@ -1,7 +1,8 @@
-"""What one partition's reader knows of its source's past: under which leader epoch everything so far was read. No I/O.
+"""How far a source partition was read, as (leader epoch, end offset), across leaders and owners. No I/O.
 
-Kept through leaders and attempts of a hold, handed to the next owner with the lease and in reports, so
-that every new leader of the source can be asked whether it still has that (``history.py``).
+Before a leader of another epoch is read, it is asked where that epoch ends in its log (``history``, KIP-101, KIP-320): if that
+is before the end offset, the source has lost records that were copied. The pair therefore outlives leaders, attempts and
+owners: it is passed on with the lease and in reports.
 """
 
 from __future__ import annotations
@@ -10,42 +11,42 @@ from linkengine.copyjob.pieces import Origin
 
 
 class SourcePast:
-    """All below ``seen[1]`` was read under leader epoch ``seen[0]`` or earlier ones; None: not known."""
+    """``seen`` = (epoch, end): all offsets before ``end`` were read under leader epoch ``epoch`` or earlier; None: unknown."""
 
     __slots__ = ("proven", "seen")
 
     def __init__(self, seen: tuple[int, int] | None) -> None:
         self.seen = seen
-        self.proven = False  # the present leader served this attempt: what the mirror has was read under its epoch or earlier
+        self.proven = False  # this attempt has read from the current leader: the mirror's records are of its epoch or earlier
 
     def inherit(self, seen: tuple[int, int] | None) -> None:
-        """Take over what the former owner knew when it let go; it is newer than any report."""
+        """Use what the previous owner passed on when it released the lease; that is newer than any report."""
         self.seen = seen or self.seen
         self.proven = False
 
     def covers(self, origin: Origin) -> bool:
-        """Tell whether nothing has to be asked of this leader: what was read was read under its own epoch."""
+        """Return whether this leader needs no check: all that was read was read under its own epoch, or nothing is known."""
         return self.seen is None or self.seen[0] in (-1, origin.leader.epoch)
 
     def epoch_of(self, origin: Origin | None) -> int | None:
-        """Answer the epoch that vouches for what the mirror has now."""
+        """Return the current leader's epoch if this attempt has read from it, else None."""
         return origin.leader.epoch if origin is not None and self.proven else None
 
     def leave(self, origin: Origin | None, *, end: int) -> None:
-        """The present leader, or the attempt, is over: remember what was read from it."""
+        """Record that the current leader was read up to ``end``, before another leader or attempt follows."""
         if origin is not None and self.proven:
             self.seen = (origin.leader.epoch, end)
         self.proven = False
 
     def end_attempt(self, origin: Origin | None, *, end: int | None) -> None:
-        """Nothing beyond ``end`` was sent; what was read beyond is thrown away, and nobody has to vouch for it any more."""
+        """End the attempt; only what was sent, up to ``end``, counts as read, the rest was dropped."""
         if end is not None:
             self.leave(origin, end=end)
             self.seen = (self.seen[0], min(self.seen[1], end)) if self.seen is not None else None
         self.proven = False
 
     def handed_over(self, origin: Origin | None, *, end: int | None) -> tuple[int, int] | None:
-        """Answer what the next owner may rely on, where the mirror ends at ``end`` and nothing is on its way."""
+        """Return (epoch, end) for the next owner of a mirror that ends at ``end`` with nothing in flight; None if unknown."""
         epoch = self.epoch_of(origin)
         if epoch is None and self.seen is not None:
             epoch = self.seen[0]

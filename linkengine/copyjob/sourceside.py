@@ -1,4 +1,20 @@
-"""All source brokers of a link: finds the leaders, deals partitions out to them, and judges what they refuse."""
+"""The source side of a link: locates partition leaders, assigns partitions to broker connections, and handles their errors.
+
+=================================  =============================================================================================
+event                              reaction
+=================================  =============================================================================================
+error code of a partition          record it, retry after a backoff, or fail if it is permanent (``sourcetroubles``)
+no leader, connection lost         the same, and locate the leader again
+leader moved, topic gone, disk     the same, and locate the leader again
+another leader epoch than before   check with its leader that it still has what was read in the former epoch (``history``)
+OFFSET_OUT_OF_RANGE                read log start and log end: deleted by retention (LOST), truncated, or not shown yet
+no records below the source's end  read the local log start (KIP-405): COMPACTED after two equal observations, else retry
+tail check pending                 compare the mirror's last records with the source first (``prover``)
+=================================  =============================================================================================
+
+Leaders, bounds and tails are read in the background. A bound or tail counts only if the partition still reads from the same
+leader in the same attempt when it arrives.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +34,7 @@ from linkengine.copyjob.losing import Losses
 from linkengine.copyjob.origins import SourceExtent, locate_sources, read_extent, read_local_start
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
-from linkengine.copyjob.prover import Prover, ProverEvents, beyond_source
+from linkengine.copyjob.prover import TailChecker, TailCheckEvents, beyond_source
 from linkengine.copyjob.sourcetroubles import EXAMINE_RETRY_S, SourceTroubles
 from linkengine.copyjob.sourcewatch import SourceWatch, WatchEvents
 from linkengine.copyjob.stretches import IntakeEvents
@@ -30,15 +46,18 @@ from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import LEADER_MOVED, TOPIC_GONE, BrokerError, KafkaCode
 
-EMPTY_AGAIN_S = 2.0  # between the two looks that have to agree that a log's end shows nothing
-TOGETHER_S = 0.25  # retries that are due so soon go along with the first: each look costs the metadata of whole topics
-STARVED_S = 0.5
-_READ_ELSEWHERE = LEADER_MOVED | TOPIC_GONE | {KafkaCode.KAFKA_STORAGE_ERROR}  # of a failed disk: another broker leads soon
+EMPTY_AGAIN_S = 2.0  # between the two observations that have to agree that the end of a log holds no records
+TOGETHER_S = 0.25  # retries that are due this soon join the first: each needs the metadata of whole topics
+STARVED_S = 0.5  # a response that has waited longer for a receive buffer means that the destination is slow
+_READ_ELSEWHERE = LEADER_MOVED | TOPIC_GONE | {KafkaCode.KAFKA_STORAGE_ERROR}  # a failed disk: another broker leads soon
 _T = TypeVar("_T")
 
 
 class SourceSide:
-    """Reads partitions; the loop is told of every stretch that was planned."""
+    """Reads partitions from their leaders; calls ``planned`` for every fetched stretch that was planned.
+
+    ``failed`` ends a partition permanently; ``lose`` stores a lost offset range and may raise CoordinationUnavailableError.
+    """
 
     def __init__(
         self,
@@ -53,61 +72,61 @@ class SourceSide:
         self._cluster = Cluster(address)
         self._failed = failed
         self._events = IntakeEvents(planned=planned, refused=self._refused, emptied=self._emptied, lost=self._broker_lost)
-        self._brokers: dict[tuple[int, int], SourceBroker] = {}  # by node and turn
-        self._turns: dict[MirrorPartition, int] = {}
-        self._taken: dict[tuple[str, int], set[int]] = defaultdict(set)
+        self._brokers: dict[tuple[int, int], SourceBroker] = {}  # by broker id and connection number
+        self._connection_numbers: dict[MirrorPartition, int] = {}
+        self._used_numbers: dict[tuple[str, int], set[int]] = defaultdict(set)  # by source topic and partition
         self._unlocated: dict[MirrorPartition, None] = {}
-        proofs = ProverEvents(proven=self.wake, short=self._examine, refused=self._refused, failed=failed)
-        self._prover = Prover(services, self._cluster, proofs)
-        self._watch = SourceWatch(services, self._cluster, WatchEvents(seen=self._seen, refused=self._refused))
+        tail_checks = TailCheckEvents(proven=self.wake, short=self._examine, refused=self._refused, failed=failed)
+        self._tail_checker = TailChecker(services, self._cluster, tail_checks)
+        self._watch = SourceWatch(services, self._cluster, WatchEvents(seen=self._observed, refused=self._refused))
         self._leaders = LeaderWatch(services, self._cluster, succeeded=self._relocate)
         self._losses = Losses(services, keep=lose, told=self._fill, counts=self._still_counts)
         self._troubles = SourceTroubles(services.clock)
         self._empty = Suspicion(observations=2, seconds=EMPTY_AGAIN_S)
         self._truncated = Suspicion(observations=3, seconds=5.0)  # a high watermark may step back after a broker's restart
 
-    def add(self, one: MirrorPartition) -> None:
-        """Find out where a partition is read, ahead of its lease.
+    def add(self, partition: MirrorPartition) -> None:
+        """Locate a partition's leader, before the lease is granted.
 
-        A fetch session reads a partition at one position: a second mirror of the same source topic (a rehearsal's) has the
-        second turn, which is a connection of its own. On one connection each would undo what the other asks for.
+        A fetch session reads a partition at one position. A second mirror of the same source topic (of a failover drill)
+        therefore uses connection number 1 to the broker; on a shared connection each would overwrite the other's position.
         """
-        self._unlocated[one] = None
-        if one not in self._turns:
-            taken = self._taken[one.assignment.source_topic, one.assignment.partition]
-            self._turns[one] = next(turn for turn in count() if turn not in taken)
-            taken.add(self._turns[one])
+        self._unlocated[partition] = None
+        if partition not in self._connection_numbers:
+            used = self._used_numbers[partition.assignment.source_topic, partition.assignment.partition]
+            self._connection_numbers[partition] = next(number for number in count() if number not in used)
+            used.add(self._connection_numbers[partition])
 
-    def inherited(self, one: MirrorPartition) -> None:
-        """A lease came with a newer past than the leader was asked about when it was looked for: ask it again."""
-        if one.origin is not None and not one.past.covers(one.origin):
-            self._relocate(one)
+    def inherited(self, partition: MirrorPartition) -> None:
+        """Locate the leader again if the lease brought a newer (epoch, end) than the leader was checked against."""
+        if partition.origin is not None and not partition.past.covers(partition.origin):
+            self._relocate(partition)
 
-    def forget(self, one: MirrorPartition) -> None:
-        """Read a partition no more."""
-        self._unlocated.pop(one, None)
-        self._prover.forget(one)
-        broker = self._broker_of(one)
+    def forget(self, partition: MirrorPartition) -> None:
+        """Stop reading a partition."""
+        self._unlocated.pop(partition, None)
+        self._tail_checker.forget(partition)
+        broker = self._broker_of(partition)
         if broker is not None:
-            broker.forget(one)
-        turn = self._turns.pop(one, None)
-        if turn is not None:
-            self._taken[one.assignment.source_topic, one.assignment.partition].discard(turn)
+            broker.forget(partition)
+        number = self._connection_numbers.pop(partition, None)
+        if number is not None:
+            self._used_numbers[partition.assignment.source_topic, partition.assignment.partition].discard(number)
 
-    def wake(self, one: MirrorPartition) -> None:
-        """What a partition wants may have changed."""
-        self._prover.want(one)
-        broker = self._broker_of(one)
+    def wake(self, partition: MirrorPartition) -> None:
+        """Check again what a partition needs from its source: a tail check, or the next records."""
+        self._tail_checker.want(partition)
+        broker = self._broker_of(partition)
         if broker is not None:
-            broker.stir(one)
+            broker.stir(partition)
 
     def pump(self, now: float) -> None:
-        """Ask brokers for more."""
+        """Send the Fetch requests that may be sent now."""
         for broker in self._brokers.values():
             broker.pump(now)
 
     def due(self) -> float:
-        """Answer when the next request may go out; infinite while answers are awaited."""
+        """Return when the next request may be sent (monotonic seconds); infinite while only responses are awaited."""
         soonest = inf
         for broker in self._brokers.values():
             at = broker.due()
@@ -115,17 +134,17 @@ class SourceSide:
                 soonest = at
         return soonest
 
-    def note_unchanged(self, one: MirrorPartition) -> None:
-        """Tell a partition, if it is idle, when its broker last had no news of it."""
-        broker = self._broker_of(one)
+    def note_unchanged(self, partition: MirrorPartition) -> None:
+        """Update an idle partition's time of the last source observation: its broker reported no change since."""
+        broker = self._broker_of(partition)
         if broker is not None:
-            broker.note_unchanged(one)
+            broker.note_unchanged(partition)
 
     def tick(self, now: float) -> None:
-        """Locate partitions, give up silent brokers, retry after pauses."""
-        if any(one.source_retry_at <= now for one in self._unlocated):
-            self._locate([one for one in self._unlocated if one.source_retry_at <= now + TOGETHER_S])
-        self._prover.tick(now)
+        """Locate partitions whose retry is due, start tail checks and observations, close connections that timed out."""
+        if any(partition.source_retry_at <= now for partition in self._unlocated):
+            self._locate([partition for partition in self._unlocated if partition.source_retry_at <= now + TOGETHER_S])
+        self._tail_checker.tick(now)
         members = {place: broker.members for place, broker in self._brokers.items()}
         self._watch.tick(now, members)
         self._leaders.tick(now, members)
@@ -133,7 +152,7 @@ class SourceSide:
             broker.check(now)
 
     def starved(self, now: float) -> bool:
-        """Whether an answer has been waiting for a buffer for long."""
+        """Return True if a response has waited for a receive buffer for more than ``STARVED_S``."""
         return any(broker.starved_for(now) > STARVED_S for broker in self._brokers.values())
 
     def close(self) -> None:
@@ -143,10 +162,10 @@ class SourceSide:
         self._cluster.close()
 
     def _locate(self, due: list[MirrorPartition]) -> None:
-        for one in due:
-            del self._unlocated[one]
-        assignments, pasts = [one.assignment for one in due], {one: one.past.seen for one in due}
-        seen = {one.key: Seen(epoch=past[0], end=past[1]) for one, past in pasts.items() if past is not None}
+        for partition in due:
+            del self._unlocated[partition]
+        assignments, pasts = [partition.assignment for partition in due], {partition: partition.past.seen for partition in due}
+        seen = {partition.key: Seen(epoch=past[0], end=past[1]) for partition, past in pasts.items() if past is not None}
         self._services.background.submit(
             lambda: locate_sources(self._cluster, assignments, seen=seen),
             done=lambda results: self._located(pasts, results),
@@ -154,128 +173,130 @@ class SourceSide:
         )
 
     def _located(
-        self, asked: Mapping[MirrorPartition, tuple[int, int] | None], results: dict[str, Origin | LinkEngineError]
+        self, pasts: Mapping[MirrorPartition, tuple[int, int] | None], results: dict[str, Origin | LinkEngineError]
     ) -> None:
-        for one, past in asked.items():
-            result = results[one.key]
+        for partition, past in pasts.items():
+            result = results[partition.key]
             if isinstance(result, LinkEngineError):
-                self._not_located([one], result)
-            elif one.stage is Stage.ENDED:
+                self._not_located([partition], result)
+            elif partition.stage is Stage.ENDED:
                 continue
-            elif one.past.seen != past and not one.past.covers(result):
-                self._unlocated[one] = None  # it was asked about an older past
+            elif partition.past.seen != past and not partition.past.covers(result):
+                self._unlocated[partition] = None  # the leader was checked against an older (epoch, end)
             else:
-                self._troubles.located(one)
-                self._join(one, result)
+                self._troubles.located(partition)
+                self._join(partition, result)
 
-    def _join(self, one: MirrorPartition, origin: Origin) -> None:
-        one.origin = origin
-        place = (origin.leader.broker, self._turns[one])
+    def _join(self, partition: MirrorPartition, origin: Origin) -> None:
+        partition.origin = origin
+        place = (origin.leader.broker, self._connection_numbers[partition])
         if place not in self._brokers:
             self._brokers[place] = SourceBroker(self._services, self._cluster, origin.leader.broker, events=self._events)
-        self._brokers[place].adopt(one)
+        self._brokers[place].adopt(partition)
 
-    def _broker_of(self, one: MirrorPartition) -> SourceBroker | None:
-        return None if one.origin is None else self._brokers.get((one.origin.leader.broker, self._turns.get(one, 0)))
+    def _broker_of(self, partition: MirrorPartition) -> SourceBroker | None:
+        if partition.origin is None:
+            return None
+        return self._brokers.get((partition.origin.leader.broker, self._connection_numbers.get(partition, 0)))
 
-    def _not_located(self, asked: list[MirrorPartition], error: LinkEngineError) -> None:
-        for one in asked:
-            self._trouble(one, error)
-            if one.failure is None and one.stage is not Stage.ENDED:
-                self._unlocated[one] = None
+    def _not_located(self, partitions: list[MirrorPartition], error: LinkEngineError) -> None:
+        for partition in partitions:
+            self._trouble(partition, error)
+            if partition.failure is None and partition.stage is not Stage.ENDED:
+                self._unlocated[partition] = None
 
-    def _seen(self, one: MirrorPartition, start: int, end: int, high_watermark: int) -> None:
-        """The source was looked at, not read."""
+    def _observed(self, partition: MirrorPartition, start: int, end: int, high_watermark: int) -> None:
+        """Record the bounds of a source that is not read at the moment (``SourceWatch``)."""
         now_ms = self._services.clock.now_ms()
-        one.account.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
-        one.source_trouble = None
-        if not one.may_fetch(self._services.clock.monotonic()):  # the look is all there is
-            self._troubles.seen(one)
+        partition.account.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
+        partition.source_trouble = None
+        if not partition.may_fetch(self._services.clock.monotonic()):  # no Fetch will show whether it can be read
+            self._troubles.seen(partition)
 
-    def _refused(self, one: MirrorPartition, error: LinkEngineError) -> None:
+    def _refused(self, partition: MirrorPartition, error: LinkEngineError) -> None:
         code = error.kafka_code if isinstance(error, BrokerError) else 0
         if code == KafkaCode.OFFSET_OUT_OF_RANGE:
-            self._examine(one)
+            self._examine(partition)
             return
-        self._trouble(one, error)
+        self._trouble(partition, error)
         if code in _READ_ELSEWHERE:
-            self._relocate(one)
+            self._relocate(partition)
 
-    def _relocate(self, one: MirrorPartition) -> None:
-        if one.origin is not None and one.failure is None and one.stage is not Stage.ENDED:
-            broker = self._broker_of(one)
+    def _relocate(self, partition: MirrorPartition) -> None:
+        if partition.origin is not None and partition.failure is None and partition.stage is not Stage.ENDED:
+            broker = self._broker_of(partition)
             if broker is not None:
-                broker.forget(one)
-            one.leave_origin()
-            self._unlocated[one] = None
+                broker.forget(partition)
+            partition.leave_origin()
+            self._unlocated[partition] = None
 
     def _broker_lost(self, partitions: list[MirrorPartition], error: LinkEngineError) -> None:
-        for one in partitions:
-            self._trouble(one, error)
-            self._relocate(one)
+        for partition in partitions:
+            self._trouble(partition, error)
+            self._relocate(partition)
 
-    def _trouble(self, one: MirrorPartition, error: LinkEngineError) -> None:
-        """Note why a partition cannot be read and when to try again."""
-        final = self._troubles.final(one, error)
+    def _trouble(self, partition: MirrorPartition, error: LinkEngineError) -> None:
+        """Record why a partition cannot be read and when to retry, or fail it if the error is permanent."""
+        final = self._troubles.final(partition, error)
         if final is None:
-            self._troubles.note(one, error)
+            self._troubles.note(partition, error)
         else:
-            self._failed(one, final)
+            self._failed(partition, final)
 
-    def _examine(self, one: MirrorPartition) -> None:
-        """The source does not have the wanted offset: lost to retention, or its log has become shorter."""
-        self._ask_leader(one, read_extent, then=lambda extent: self._examined(one, extent))
+    def _examine(self, partition: MirrorPartition) -> None:
+        """Read the bounds of a source that does not have the wanted offset: deleted by retention, or truncated."""
+        self._ask_leader(partition, read_extent, then=lambda extent: self._examined(partition, extent))
 
-    def _ask_leader(self, one: MirrorPartition, read: Callable[..., _T], *, then: Callable[[_T], None]) -> None:
-        """Read beside the loop from the leader of this moment; the answer counts while that one is still the one to read."""
-        assert one.origin is not None
-        origin, attempt, topic = one.origin, one.attempt, one.assignment
-        one.examining = True  # until the answer is there
+    def _ask_leader(self, partition: MirrorPartition, read: Callable[..., _T], *, then: Callable[[_T], None]) -> None:
+        """Run ``read`` in the background on the current leader; ignore the result if another leader is read by then."""
+        assert partition.origin is not None
+        origin, attempt, topic = partition.origin, partition.attempt, partition.assignment
+        partition.examining = True  # until the result is there; nothing is fetched until then
         self._services.background.submit(
             lambda: read(self._cluster, origin.leader, topic=topic.source_topic, partition=topic.partition),
-            done=lambda answer: then(answer) if self._still_counts(one, attempt, origin) else None,
-            failed=lambda error: self._refused(one, error) if self._still_counts(one, attempt, origin) else None,
+            done=lambda result: then(result) if self._still_counts(partition, attempt, origin) else None,
+            failed=lambda error: self._refused(partition, error) if self._still_counts(partition, attempt, origin) else None,
         )
 
-    def _still_counts(self, one: MirrorPartition, attempt: int, origin: Origin | None) -> bool:
-        """A look at the source has ended: tell whether that leader is still the one to read; another one may have less."""
-        if one.attempt != attempt:
+    def _still_counts(self, partition: MirrorPartition, attempt: int, origin: Origin | None) -> bool:
+        """End an examination; return whether the same leader is still read. Another leader may have fewer records."""
+        if partition.attempt != attempt:
             return False
-        one.examining = False
-        self.wake(one)
-        return one.origin is origin
+        partition.examining = False
+        self.wake(partition)
+        return partition.origin is origin
 
-    def _examined(self, one: MirrorPartition, extent: SourceExtent) -> None:
-        if one.position is None:
+    def _examined(self, partition: MirrorPartition, extent: SourceExtent) -> None:
+        if partition.position is None:
             return
         now = self._services.clock.monotonic()
-        if one.position < extent.start:
-            self._losses.tell(one, OffsetRange(one.position, extent.start))
-        elif one.position > extent.end and self._truncated.confirmed(one.key, now):
-            self._failed(one, beyond_source(one, extent.end))
+        if partition.position < extent.start:
+            self._losses.tell(partition, OffsetRange(partition.position, extent.start))
+        elif partition.position > extent.end and self._truncated.confirmed(partition.key, now):
+            self._failed(partition, beyond_source(partition, extent.end))
         else:
-            if one.position <= extent.end:
-                self._truncated.clear(one.key)
-            self._troubles.hidden(one, start=extent.start, end=extent.end)
+            if partition.position <= extent.end:
+                self._truncated.clear(partition.key)
+            self._troubles.hidden(partition, start=extent.start, end=extent.end)
 
-    def _emptied(self, one: MirrorPartition, end: int) -> None:
-        """The source shows nothing up to ``end``: gone for good only where its leader has looked at its own disk."""
-        self._ask_leader(one, read_local_start, then=lambda local_start: self._end_judged(one, local_start, end))
+    def _emptied(self, partition: MirrorPartition, end: int) -> None:
+        """Check an empty response up to ``end``: records are gone only if the leader read its local log (KIP-405)."""
+        self._ask_leader(partition, read_local_start, then=lambda start: self._fill_empty_end(partition, start, end))
 
-    def _end_judged(self, one: MirrorPartition, local_start: int, end: int) -> None:
-        if one.position is None:
+    def _fill_empty_end(self, partition: MirrorPartition, local_start: int, end: int) -> None:
+        if partition.position is None:
             return
         now = self._services.clock.monotonic()
-        if one.position < local_start:  # remote storage is slow: it has the records, sooner or later
-            one.source_retry_at = now + EXAMINE_RETRY_S
-        elif self._empty.confirmed(one.key, now, of=(one.origin, one.position, end)):
-            self._fill(one, end, GapReason.COMPACTED)
-        else:  # markers stay for ever: one look is not enough
-            one.source_retry_at = now + EMPTY_AGAIN_S
+        if partition.position < local_start:  # remote storage is slow; the records exist
+            partition.source_retry_at = now + EXAMINE_RETRY_S
+        elif self._empty.confirmed(partition.key, now, of=(partition.origin, partition.position, end)):
+            self._fill(partition, end, GapReason.COMPACTED)
+        else:  # markers cannot be removed again, so a second observation has to confirm
+            partition.source_retry_at = now + EMPTY_AGAIN_S
 
-    def _fill(self, one: MirrorPartition, end: int, reason: GapReason) -> None:
-        assert one.position is not None
+    def _fill(self, partition: MirrorPartition, end: int, reason: GapReason) -> None:
+        assert partition.position is not None
         buffer = Buffer()
         buffer.users = 1
-        one.planned([Fill(one.position, end, reason)], buffer)
-        self._events.planned(one)
+        partition.planned([Fill(partition.position, end, reason)], buffer)
+        self._events.planned(partition)

@@ -1,4 +1,11 @@
-"""What becomes of a partition that cannot be read: tried again, told of, or given up. Must not know how it is read."""
+"""Decides what happens to a partition whose source cannot be read: retry, show the error, or fail permanently.
+
+An error is judged by its code and by how long it lasts, not by which request it came from:
+
+* Codes in ``_PERMANENT``, and a source whose leader epochs went backwards on all brokers, fail the mirror when confirmed.
+* A moved leader is normal during an election, so it is shown only after ``STANDSTILL_S`` without a successful Fetch.
+* Everything else is shown immediately. All errors are retried, slower if an operator has to act first.
+"""
 
 from __future__ import annotations
 
@@ -11,77 +18,79 @@ from linkengine.domain.errors import SOMEBODY_HAS_TO_ACT, ErrorCode, LinkEngineE
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.codes import LEADER_MOVED, BrokerError
 
-BROKEN_RETRY_S = 5.0  # wrong credentials or missing rights: somebody has to act first
+BROKEN_RETRY_S = 5.0  # wrong credentials or missing permissions: an operator has to act first
 EXAMINE_RETRY_S = 1.0
-STANDSTILL_S = 10.0  # an election, and a look at the metadata behind it, are over by then
+STANDSTILL_S = 10.0  # a leader election and the metadata update after it are finished by then
 _PERMANENT = frozenset(
     {ErrorCode.SOURCE_TOPIC_ID_CHANGED, ErrorCode.UNSUPPORTED_MESSAGE_FORMAT, ErrorCode.UNEXPECTED_TRUNCATION}
 )
 
 
 class SourceTroubles:
-    """Judges what sources refuse, by itself or because it lasts."""
+    """Judges source errors, single or lasting, and records retry times and errors in the partitions."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._gone = Suspicion(observations=2, seconds=0.0)  # unknown topic: metadata of a starting broker may be late
-        self._set_back = Suspicion(observations=3, seconds=10.0)  # metadata may be late everywhere, for a moment
-        self._final = Suspicion(observations=2, seconds=0.0)  # a single answer may have been changed on its way
-        self._standstill = Suspicion(observations=4, seconds=STANDSTILL_S)  # refused in ways that elections bring
+        self._gone = Suspicion(observations=2, seconds=0.0)  # unknown topic: a starting broker's metadata may be outdated
+        self._set_back = Suspicion(observations=3, seconds=10.0)  # metadata of all brokers may be outdated for a few seconds
+        self._final = Suspicion(observations=2, seconds=0.0)  # a single response may have been corrupted
+        self._standstill = Suspicion(observations=4, seconds=STANDSTILL_S)  # errors that leader elections cause
 
-    def located(self, one: MirrorPartition) -> None:
-        """A leader was found that has what was read."""
-        self._gone.clear(one.key)
-        self._set_back.clear(one.key)
+    def located(self, partition: MirrorPartition) -> None:
+        """Note that a leader was found that still has what was read."""
+        self._gone.clear(partition.key)
+        self._set_back.clear(partition.key)
 
-    def seen(self, one: MirrorPartition) -> None:
-        """A source that nobody reads at the moment has told where it ends."""
-        self._standstill.clear(one.key)
+    def seen(self, partition: MirrorPartition) -> None:
+        """Note that the bounds of a source were read that is not fetched from at the moment."""
+        self._standstill.clear(partition.key)
 
-    def final(self, one: MirrorPartition, error: LinkEngineError) -> LinkEngineError | None:
-        """Return the error that ends copying permanently; None where it is retried, as is what was seen only once."""
+    def final(self, partition: MirrorPartition, error: LinkEngineError) -> LinkEngineError | None:
+        """Return the error that ends copying permanently; None if it is to be retried, also to confirm it."""
         if isinstance(error, SteppedBackError) and error.everywhere:
-            return error.final() if self._set_back.confirmed(one.key, self._clock.monotonic()) else None
+            return error.final() if self._set_back.confirmed(partition.key, self._clock.monotonic()) else None
         if error.code not in _PERMANENT:
             return None
-        return error if self._final.confirmed(one.key, self._clock.monotonic(), of=error.message) else None
+        return error if self._final.confirmed(partition.key, self._clock.monotonic(), of=error.message) else None
 
-    def note(self, one: MirrorPartition, error: LinkEngineError) -> None:
-        """Set when to try again; tell why, unless that is no news yet."""
+    def note(self, partition: MirrorPartition, error: LinkEngineError) -> None:
+        """Set the time of the next retry, and record the error unless it may be a normal leader election."""
         now = self._clock.monotonic()
-        code, message, lasting = error.code, error.message, self._lasts(one, now)
+        code, message, lasting = error.code, error.message, self._lasts(partition, now)
         broken = code in SOMEBODY_HAS_TO_ACT
-        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._gone.confirmed(one.key, now):
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._gone.confirmed(partition.key, now):
             code = ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED
-            message = f"Source topic {one.assignment.source_topic!r} is not there. It may have been deleted. Still trying."
+            topic = partition.assignment.source_topic
+            message = f"Source topic {topic!r} does not exist. It may have been deleted. Retrying automatically."
         moved = isinstance(error, BrokerError) and error.kafka_code in LEADER_MOVED
-        one.source_retry_at = now + (BROKEN_RETRY_S if broken else one.source_backoff.next_pause())
+        partition.source_retry_at = now + (BROKEN_RETRY_S if broken else partition.source_backoff.next_pause())
         if lasting or not moved:
             phase = PartitionPhase.LINK_BROKEN if broken else PartitionPhase.SOURCE_UNREACHABLE
-            one.source_trouble = Trouble(phase, code, message + (_ADVICE if moved else ""), self._clock.now_ms())
+            partition.source_trouble = Trouble(phase, code, message + (_ADVICE if moved else ""), self._clock.now_ms())
 
-    def hidden(self, one: MirrorPartition, *, start: int, end: int) -> None:
-        """The source has the wanted offset, as it says itself, and does not show it: no news unless it lasts."""
+    def hidden(self, partition: MirrorPartition, *, start: int, end: int) -> None:
+        """Schedule a retry of an offset that lies within the source's bounds but is not returned; record it if it lasts."""
         now = self._clock.monotonic()
-        lasting = self._lasts(one, now)
-        one.source_retry_at = now + max(EXAMINE_RETRY_S, one.source_backoff.next_pause())
+        lasting = self._lasts(partition, now)
+        partition.source_retry_at = now + max(EXAMINE_RETRY_S, partition.source_backoff.next_pause())
         if lasting:
-            message = f"{_shows_nothing(one)}, though its log has the offsets {start} to {end}.{_ADVICE}"
+            message = f"{_returns_nothing(partition)}, though its log has the offsets {start} to {end}.{_ADVICE}"
             code, phase = ErrorCode.TIMEOUT_ERROR, PartitionPhase.SOURCE_UNREACHABLE
-            one.source_trouble = Trouble(phase, code, message, self._clock.now_ms())
+            partition.source_trouble = Trouble(phase, code, message, self._clock.now_ms())
 
-    def _lasts(self, one: MirrorPartition, now: float) -> bool:
-        """Whether nothing could be read for a while; a Fetch that was served begins the count anew."""
-        if one.source_backoff.rested:
-            self._standstill.clear(one.key)
-        return self._standstill.confirmed(one.key, now)
+    def _lasts(self, partition: MirrorPartition, now: float) -> bool:
+        """Return whether nothing was read for ``STANDSTILL_S``; a successful Fetch starts the count again."""
+        if partition.source_backoff.rested:
+            self._standstill.clear(partition.key)
+        return self._standstill.confirmed(partition.key, now)
 
 
 _ADVICE = (
-    " It has been so for more than ten seconds; nothing is copied meanwhile. Tried again by itself. If it stays, look at the "
-    "log of the partition's leader and let another replica lead, or restart that broker."
+    " This has lasted for more than 10 s, and nothing is copied. Retrying automatically. If it persists, check the log of the "
+    "partition's leader and elect another leader, or restart that broker."
 )
 
 
-def _shows_nothing(one: MirrorPartition) -> str:
-    return f"The leader of source {one.assignment.source_topic}-{one.assignment.partition} shows nothing from {one.position} on"
+def _returns_nothing(partition: MirrorPartition) -> str:
+    where = f"{partition.assignment.source_topic}-{partition.assignment.partition}"
+    return f"The leader of source {where} returns nothing from offset {partition.position} on"

@@ -1,14 +1,15 @@
-"""The copy worker as a Spark job: one job with one task, which runs until the worker is told to end.
+"""Runs a copy worker as a Spark job with one task, which lasts until the worker's assignments end.
 
-The driver's half (``submit_worker``) and the executor's half (``run_in_executor``) meet in ``mapInArrow``. Records never pass
-through the JVM; the only row says that the worker has ended. The executor's half is pickled by reference: executors need this
-package installed or on their path, and it may be of another version than the driver's (``linkengine.domain.plantexts``).
+The driver part (``submit_worker``) passes the executor part (``run_in_executor``) to ``mapInArrow``. Kafka records never pass
+through the JVM; the only row of the result says that the worker has ended. The executor part is pickled by reference, so
+executors need this package installed or on their path. Its version may differ from the driver's
+(``linkengine.domain.plantexts``).
 
-The setup holds the worker's key. It travels as text inside the pickled function, which Spark neither prints nor logs; names of
-columns, tags and descriptions, which it does print, hold ids only.
+The setup contains the worker's key. It is text inside the pickled function, which Spark neither prints nor logs. Names of
+columns, tags and descriptions, which Spark does print, contain only ids.
 
-When a Python worker dies, Spark runs its task again (``spark.task.maxFailures``), at once and with the same setup: the new
-process reads the same assignments, waits for the dead one's leases to run out and goes on from the logs' ends.
+When a Python worker process crashes, Spark runs its task again immediately (``spark.task.maxFailures``) with the same setup.
+The new process reads the same assignments, waits until the crashed process's leases expire, and resumes at the mirrors' ends.
 """
 
 from __future__ import annotations
@@ -34,15 +35,18 @@ if TYPE_CHECKING:
     import pyarrow
 
 OUTCOME_SCHEMA = "outcome string"
-COLLECT_AFTER = 50_000  # new objects, instead of 700
-SLOTS_ASKED = 1_000_000  # numbers, which Spark would deal out to all of its slots
+COLLECT_AFTER = 50_000  # new objects until a garbage collection, instead of 700
+SLOTS_ASKED = 1_000_000  # rows of a range that Spark would split over all of its task slots
 _SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
 RunWorker = Callable[[WorkerSetup], None]
 
 
 def submit_worker(setup: WorkerSetup, *, spark_url: str, run: RunWorker | None = None) -> None:
-    """Run a copy worker and block until it has ended. ``run`` replaces the copy loop."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - a second of imports, of no use to an executor
+    """Run a copy worker and block until it has ended. ``run`` replaces the copy loop in tests.
+
+    Raises SparkUnavailableError if the job was interrupted or Spark cannot be reached.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a second of imports that executors do not need
 
     work = partial(run_in_executor, text=write_setup(setup), run=run)
     spark, tag = session(spark_url), _tag(setup.worker_id)
@@ -58,25 +62,23 @@ def submit_worker(setup: WorkerSetup, *, spark_url: str, run: RunWorker | None =
 
 
 def interrupt_worker(worker_id: str, *, spark_url: str) -> bool:
-    """End a worker's Spark job that was submitted by this process, and its task within seconds; answer whether there was
-    one.
-    """
+    """Interrupt a worker's Spark job that this process submitted; return whether it was found. Its task ends in seconds."""
     spark = session(spark_url)
     with spark_answers(f"interrupt copy worker {worker_id}"):
         return bool(spark.interruptTag(_tag(worker_id)))
 
 
 def count_slots(spark_url: str) -> int:
-    """Answer how many tasks Spark runs at a time, as it plans with itself. Runs nothing, so it needs no free slot."""
+    """Return how many tasks Spark can run at a time, from its plan of a range. Runs no job, so it needs no free slot."""
     spark = session(spark_url)
-    with spark_answers("tell its slots"):
+    with spark_answers("report its task slots"):
         numbers: Any = spark.range(0, SLOTS_ASKED)
-        plan = str(numbers._explain_string())  # noqa: SLF001 - ``explain`` prints it
+        plan = str(numbers._explain_string())  # noqa: SLF001 - the public ``explain`` only prints it
     return slots_in(plan)
 
 
 def slots_in(plan: str) -> int:
-    """Read out of Spark's plan for a range of numbers into how many tasks it would cut it; 0 where it does not tell."""
+    """Return the number of splits in Spark's plan of a range, 0 if the plan does not contain it."""
     found = _SPLITS.search(plan)
     return int(found[1]) if found else 0
 
@@ -84,8 +86,8 @@ def slots_in(plan: str) -> int:
 def run_in_executor(
     batches: Iterable[pyarrow.RecordBatch], *, text: str, run: RunWorker | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Run in an executor: be a copy worker, then yield one row."""
-    import pyarrow  # noqa: PLC0415 - the driver's half does not need it
+    """Run a copy worker in this executor, then yield a row."""
+    import pyarrow  # noqa: PLC0415 - the driver does not need it
 
     setup = read_setup(text)
     structlog.contextvars.clear_contextvars()  # Python workers are reused
@@ -98,7 +100,7 @@ def run_in_executor(
 
 
 def copy_until_the_end(setup: WorkerSetup) -> None:
-    """Be a copy worker: everything it needs to know comes through Redis."""
+    """Run the copy loop with its Redis connections until its assignments end."""
     from linkengine.copyjob.steward import StewardPorts  # noqa: PLC0415 - sockets and codecs: executors only
     from linkengine.copyjob.worker import run_worker  # noqa: PLC0415
 
@@ -114,10 +116,11 @@ def copy_until_the_end(setup: WorkerSetup) -> None:
 
 @contextmanager
 def _garbage_collected_rarely() -> Iterator[None]:
-    """Keep the garbage collector from what is loaded by now: 100,000 objects of PySpark and Arrow that stay.
+    """Freeze the objects that exist now, and collect garbage rarely within the block.
 
-    Each full collection stopped the copying for some 70 ms to look at them again. The small ones, after every 700 new objects,
-    took a thirtieth of the loop's time and found nothing: batches leave no cycles behind.
+    PySpark and Arrow have loaded about 100,000 permanent objects. Each full collection scanned them and stopped the copy for
+    about 70 ms. The small collections, after every 700 new objects, took 3 % of the loop's time and found nothing, because
+    batches create no reference cycles.
     """
     often = gc.get_threshold()
     gc.freeze()

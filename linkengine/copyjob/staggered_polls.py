@@ -1,17 +1,17 @@
-"""Staggered polls: more than one long poll outstanding at a distant source broker whose partitions are caught up.
+"""Staggered polls: several long polls in flight at a distant source broker whose partitions are in sync.
 
-Why. A record that arrives at the source while a Fetch waits there is on its way at once. When the broker has answered, the
-answer needs half a round trip to come over and the next request another half, so a record may wait a whole round trip for the
-next request, and then needs half a round trip itself: 120 ms at a round trip of 80 ms. With ``POLLS`` requests that reach the
-broker evenly spread, it waits at most ``1 / POLLS`` of a round trip.
+Why. A record that arrives at the source while a Fetch waits there is sent immediately. After a response the broker has no
+request for a whole round trip: half of it until the response arrives here, half until the next request arrives there. A record
+that arrives in this time waits up to a round trip for the request and then travels half a round trip: 120 ms at a round trip
+of 80 ms. With ``POLLS`` requests that reach the broker at even intervals it waits at most ``1 / POLLS`` of a round trip.
 
-How. The fetch session is one of the polls; the others are outside of it and name all its partitions at the position they have
-now. Their answers overlap: a request that was sent before an earlier answer had come asks for the same records again. Each is
-planned from the position on (``stretches.Intake.join``), and what is there twice is skipped. When records are rare all polls
-wait at the broker and answer at the same time; they are sent again one after the other, ``1 / POLLS`` of a round trip apart.
+How. The fetch session is one of the polls. The others are outside of it and name all its partitions at their current positions.
+Responses overlap: a request that was sent before an earlier response had arrived fetches the same records again. Each response
+is planned from the position on (``stretches.Intake.join``), so duplicates are skipped. If records are rare, all polls wait
+at the broker and return at the same time; they are sent again one after the other, ``1 / POLLS`` of a round trip apart.
 
-The overlap costs bandwidth, up to ``POLLS`` times what is written, so polls are staggered only while answers are small and the
-link has no bandwidth limit; a backlog is read by the session, or ahead (``read_ahead``).
+The overlap costs bandwidth, up to ``POLLS`` times what is written. So polls are staggered only while responses are small and
+the link has no bandwidth limit. A backlog is read by the session, or ahead (``read_ahead``).
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from linkengine.copyjob.stretches import Intake
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.fetch import FetchLimits, FetchPosition
 
-POLLS = 4  # outstanding requests, with that of the session
+POLLS = 4  # requests in flight, including that of the session
 MOST_PARTITIONS = 64  # of a broker; each poll names all of them
-POLL_BYTES = 128 << 10  # of an answer; the records of some round trips at a rate that is worth it
-QUIET_BYTES = 64 << 10  # a larger answer of the session means a backlog, or a rate at which overlaps are too dear
-MEMORY, SMALLEST = 2 << 20, 128 << 10  # of the answers of one broker
-ACTIVE_S = 10.0  # without records for so long, the session is enough
-CLOSE_S = 60.0  # without records for so long, the connections are closed
+POLL_BYTES = 128 << 10  # of a response: the records of some round trips at rates where polls are staggered
+QUIET_BYTES = 64 << 10  # a larger session response means a backlog, or a rate at which overlaps cost too much
+MEMORY, SMALLEST = 2 << 20, 128 << 10  # for the responses of a broker, and of the smallest buffer
+ACTIVE_S = 10.0  # after this time without records the session is enough
+CLOSE_S = 60.0  # after this time without records the connections are closed
 
-Subject = dict[Place, tuple[Reading, Origin]]  # where the request asked, by place
+Subject = dict[Place, tuple[Reading, Origin]]  # what a request names, by place
 
 
 class StaggeredPolls:
-    """The extra polls of one distant source broker."""
+    """The extra polls of a distant source broker."""
 
     def __init__(
         self, services: Services, cluster: Cluster, broker: int, *, intake: Intake, moved: Callable[[MirrorPartition], None]
@@ -59,7 +59,7 @@ class StaggeredPolls:
 
     @property
     def connections(self) -> int:
-        """How many extra connections there are, open or not yet."""
+        """The number of extra connections, including those being opened."""
         return len(self._connections)
 
     def opened(self, round_trip_s: float) -> None:
@@ -68,21 +68,21 @@ class StaggeredPolls:
         self._round_trip_s = round_trip_s
 
     def session_sent(self, now: float) -> None:
-        """Take note of a request of the session: the next poll keeps its distance from it."""
+        """Note a request of the session, so that the next poll keeps its distance from it."""
         self._sent_at = now
 
     def session_answered(self, now: float, *, size: int, news: bool) -> None:
-        """Take note of an answer of the session."""
+        """Note a session response of ``size`` bytes; ``news``: with records."""
         self._quiet = size <= QUIET_BYTES
         if news:
             self._active_at = now
 
     def due(self, now: float) -> float | None:
-        """Return when the next poll may be sent, None where no connection is free for one."""
+        """Return when the next poll may be sent, None if polls are not staggered now or no connection is free."""
         return self._ready_at if self._wanted(now) and self._free() is not None else None
 
     def pump(self, now: float, entries: Mapping[Place, Reading]) -> None:
-        """Send a poll for the partitions of the session, if it is time."""
+        """Send a poll for the partitions of the session, if it is due."""
         if not self._wanted(now):
             return
         if len(self._connections) < POLLS - 1 and now >= self._open_at:
@@ -90,7 +90,7 @@ class StaggeredPolls:
         connection = self._free()
         if connection is None or now < self._ready_at:
             return
-        self._sent_at = now  # also where there is nothing to ask for now
+        self._sent_at = now  # also if no partition can be fetched now
         subject = self._subject(entries, now) if len(entries) <= MOST_PARTITIONS else {}
         forms = {origin.by_id for _, origin in subject.values()}  # ids and names do not mix in one request
         if len(forms) == 1:
@@ -113,7 +113,7 @@ class StaggeredPolls:
         return subject
 
     def check(self, now: float) -> None:
-        """Close connections that are silent or not needed."""
+        """Close connections that have timed out or are not needed."""
         for connection in list(self._connections):
             connection.check(now)
         if self._connections and now > self._active_at + CLOSE_S:
@@ -136,17 +136,19 @@ class StaggeredPolls:
     def _free(self) -> ExtraConnection[Subject] | None:
         return next((each for each in self._connections if each.open and not each.outstanding), None)
 
-    # --- what connections report -------------------------------------------------------------------------------------
+    # --- events of connections ---------------------------------------------------------------------------------------
 
     def allocate(self, size: int, subject: Subject) -> Buffer | None:
-        """Return a buffer for an answer, None while there is none."""
+        """Return a buffer for a response, None while there is none."""
         return self._memory.take(size)
 
     def received(self, connection: ExtraConnection[Subject], subject: Subject, received: Received, now: float) -> None:
-        """Plan what is new in an answer."""
+        """Plan the records of a response that are beyond the positions."""
         answer = received.answer
         self._throttle.heard(now, answer.throttle_ms)
-        asked = {(_asked_as(reading, origin), place[1]): (reading, origin) for place, (reading, origin) in subject.items()}
+        asked = {
+            (_topic_in_request(reading, origin), place[1]): (reading, origin) for place, (reading, origin) in subject.items()
+        }
         for part in answer.partitions:
             reading, origin = asked.get((part.topic, part.partition), (None, None))
             if reading is None or part.error or not joinable(reading, now) or reading.one.origin is not origin:
@@ -158,12 +160,12 @@ class StaggeredPolls:
                 self._moved(reading.one)
 
     def near(self) -> None:
-        """Stop: the round trip was long because the broker was busy for a moment."""
+        """Stop: the broker is not distant; its first round trip was long because it was busy."""
         self._round_trip_s = 0.0
         self.close()
 
     def lost(self, connection: ExtraConnection[Subject], unanswered: Sequence[Subject]) -> None:
-        """Open another connection in a while."""
+        """Remove a lost connection; another may be opened after a second."""
         if connection in self._connections:
             self._connections.remove(connection)
             connection.close()
@@ -171,7 +173,7 @@ class StaggeredPolls:
 
 
 def joinable(reading: Reading, now: float) -> bool:
-    """Return whether an answer for this reading may be joined: same attempt, same leader, at or before the position."""
+    """Return whether a response for this reading may be joined: same attempt, same leader epoch, not beyond the position."""
     partition = reading.one
     return (
         partition.attempt == reading.attempt
@@ -183,5 +185,5 @@ def joinable(reading: Reading, now: float) -> bool:
     )
 
 
-def _asked_as(reading: Reading, origin: Origin) -> bytes:
+def _topic_in_request(reading: Reading, origin: Origin) -> bytes:
     return origin.topic if origin.by_id else reading.topic_name

@@ -1,8 +1,14 @@
-"""The thread that talks to Redis for the loop: assignments, leases, progress. A slow or silent Redis never stalls the copying.
+"""The coordination thread of a copy worker: the only thread that uses Redis, so that a slow Redis never blocks the copy loop.
 
-It reads what the worker is told, shows life, acquires what the loop wants, renews what it holds, publishes progress, gives back
-what the loop is done with, and posts what it learned as events. Whether the loop may write is decided by the lease's local
-deadline, which needs no Redis. A loop that does not turn is not kept in its leases.
+It reads assignments, publishes heartbeats and progress, acquires the leases that the loop requests, renews those that are held,
+releases those that are no longer needed, and posts the results to the loop as events::
+
+    copy loop ──requests (a queue)──► coordination thread ──► Redis
+        ▲                                     │
+        └──────── events (Background) ────────┘
+
+Whether the loop may write is decided by the lease's local deadline, which needs no Redis (``ports.Lease.deadline``). If the
+loop has published no heartbeat for ``STUCK_S``, its leases are not renewed, so that another worker can take over.
 """
 
 from __future__ import annotations
@@ -24,19 +30,19 @@ from linkengine.domain.workers import Heartbeat, WorkerSetup
 _log = structlog.get_logger(__name__)
 
 RENEWALS_PER_TTL = 4  # three may fail before a lease is lost
-RENEWED_TOGETHER = 1_000  # partitions in one request: Redis does nothing else meanwhile
-ACQUIRE_S = 0.05  # between tries for what somebody else has
-ACQUIRE_EACH_S = 0.0002  # and so much more per partition, so that thousands do not flood Redis
-IDLE_S = 0.05
-STUCK_S = 10.0  # since the loop last showed life; a worker that is merely busy does so every second
-OUTAGE_PAUSE_S = 0.25  # a Redis that refuses at once is not asked hundreds of times a second
-OUTAGE_NEWS_S = 5.0  # one line of log per outage
+RENEWED_TOGETHER = 1_000  # partitions per request: Redis executes one script at a time
+ACQUIRE_S = 0.05  # between attempts to acquire leases that other workers hold
+ACQUIRE_EACH_S = 0.0002  # added per partition, so that thousands of them do not overload Redis
+IDLE_S = 0.05  # the longest wait for requests of the loop
+STUCK_S = 10.0  # since the loop's last heartbeat, which a busy loop also sends every second
+OUTAGE_PAUSE_S = 0.25  # between attempts while Redis refuses connections immediately
+OUTAGE_NEWS_S = 5.0  # an outage that follows the previous outage so soon is not logged again
 FAREWELL_S = 5.0  # for the last reports and releases when the worker ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StewardPorts:
-    """Where the steward asks and says."""
+    """The interfaces that the coordination thread uses."""
 
     lease: Lease
     assignments: Assignments
@@ -46,17 +52,17 @@ class StewardPorts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StewardEvents:
-    """What the loop wants to hear; called in the loop's thread."""
+    """Callbacks to the loop, called in the loop's thread."""
 
-    told: Callable[[Told], None]
-    granted: Callable[[list[Grant]], None]
-    armed: Callable[[list[Grant]], None]
-    lost: Callable[[set[str]], None]
-    paused: Callable[[str, float], None]  # a link by its bandwidth limit, for so many seconds
+    told: Callable[[Told], None]  # new assignments
+    granted: Callable[[list[Grant]], None]  # leases were acquired
+    armed: Callable[[list[Grant]], None]  # the leases record that their owner may send markers
+    lost: Callable[[set[str]], None]  # leases, by key, that could not be renewed
+    paused: Callable[[str, float], None]  # fetching of a link, by its bandwidth limit, for so many seconds
 
 
 class Steward:
-    """One thread; the loop calls its methods, which only leave notes."""
+    """The coordination thread. The public methods only queue a request and return."""
 
     def __init__(
         self, setup: WorkerSetup, background: Background, *, ports: StewardPorts, clock: Clock, events: StewardEvents
@@ -64,63 +70,63 @@ class Steward:
         self._setup, self._background, self._clock = setup, background, clock
         self._ports, self._lease, self._progress = ports, ports.lease, ports.progress
         self._events = events
-        self._notes: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._requests: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._wanted: dict[str, None] = {}
         self._held: dict[str, Grant] = {}
-        self._unarmed: dict[str, Grant] = {}  # shall be armed
+        self._unarmed: dict[str, Grant] = {}  # to be armed
         self._read_at = self._acquire_at = self._renew_at = self._arm_at = self._outage_until = 0.0
-        self._beaten_at = clock.monotonic()
-        self._told: Told | None = None
+        self._last_beat_at = clock.monotonic()
+        self._assignments: Told | None = None
         self._ending = False
         self._thread = Thread(target=copy_context().run, args=(self._run,), name="copy-steward", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def beat(self, heartbeat: Heartbeat) -> None:
-        """Show life: the loop turns."""
-        self._notes.put(lambda: self._beat(heartbeat))
+        """Publish a heartbeat, which also shows that the loop runs."""
+        self._requests.put(lambda: self._beat(heartbeat))
 
     def want(self, key: str) -> None:
-        """Try to get the lease of a partition until it is granted."""
-        self._notes.put(lambda: self._want(key))
+        """Acquire the lease of a partition as soon as it is free."""
+        self._requests.put(lambda: self._want(key))
 
     def unwant(self, key: str, *, settled: Callable[[Grant], bool]) -> None:
-        """Do not try any more. A grant that is on its way is given back; ``settled`` tells how, as ``clean`` does."""
-        self._notes.put(lambda: self._unwant(key, settled))
+        """Stop acquiring a lease; release it if it was granted already, with ``settled`` of the grant as ``clean``."""
+        self._requests.put(lambda: self._unwant(key, settled))
 
     def arm(self, grants: Sequence[Grant]) -> None:
-        """Note that their owners are about to send markers; told when it is noted, and tried until then."""
-        self._notes.put(lambda: self._arm_also(grants))
+        """Record in leases that their owner is about to send markers; retried until it is recorded (event ``armed``)."""
+        self._requests.put(lambda: self._arm_also(grants))
 
     def release(self, grant: Grant, *, seen: tuple[int, int] | None, clean: bool) -> None:
-        """Give a lease back, with nothing of ours in flight; ``clean``: nor markers of an earlier owner."""
-        self._notes.put(lambda: self._release(grant, seen, clean=clean))
+        """Release a lease with no request in flight; ``clean``: no markers of an earlier owner are in flight either."""
+        self._requests.put(lambda: self._release(grant, seen, clean=clean))
 
     def abandon(self, grant: Grant) -> None:
-        """Let a lease run out: something may still be on its way to the mirror."""
-        self._notes.put(lambda: self._forget(grant))
+        """Stop renewing a lease without releasing it, because a request to the mirror may still be in flight."""
+        self._requests.put(lambda: self._forget(grant))
 
     def raise_generation(self, key: str, at_least: int) -> None:
-        """Tell the lease's memory which generation is in use."""
-        self._notes.put(lambda: self._raise(key, at_least))
+        """Raise the generation counter to the generation in use, after Redis lost the lease's state."""
+        self._requests.put(lambda: self._raise(key, at_least))
 
     def spend(self, link_id: str, size: int, *, bytes_per_s: int, otherwise_s: float) -> None:
-        """Count fetched bytes against a link's bandwidth limit; ``otherwise_s`` is the pause while Redis is away."""
-        self._notes.put(lambda: self._spend(link_id, size, bytes_per_s, otherwise_s))
+        """Count fetched bytes against a link's bandwidth limit; ``otherwise_s`` is the pause if Redis is not available."""
+        self._requests.put(lambda: self._spend(link_id, size, bytes_per_s, otherwise_s))
 
     def report(self, link_id: str, observations: Sequence[PartitionProgress]) -> None:
         """Publish observations."""
-        self._notes.put(lambda: self._progress.report(link_id, observations))
+        self._requests.put(lambda: self._progress.report(link_id, observations))
 
     def keep(self, link_id: str, observation: PartitionProgress) -> None:
-        """Publish an observation that stays until somebody has taken it in."""
-        self._notes.put(lambda: self._progress.keep(link_id, observation))
+        """Publish an observation that is stored until the reconciler has processed it."""
+        self._requests.put(lambda: self._progress.keep(link_id, observation))
 
     def finish(self) -> None:
-        """Do what has been asked for, then end; waits for at most FAREWELL_S."""
-        self._notes.put(self._end)
+        """Process all requests, then end the thread; waits at most ``FAREWELL_S``."""
+        self._requests.put(self._end)
         self._thread.join(FAREWELL_S)
 
     def _run(self) -> None:
@@ -131,18 +137,18 @@ class Steward:
                 self._guarded(self._acquire, due=self._acquire_at)
             if self._unarmed:
                 self._guarded(self._arm, due=self._arm_at)
-            self._do_notes()
+            self._do_requests()
 
-    def _do_notes(self) -> None:
-        """Wait for notes until the next thing is due, and do them all."""
+    def _do_requests(self) -> None:
+        """Wait for requests until the next periodic action is due, and process all of them."""
         due = min(self._read_at, self._renew_at, self._acquire_at if self._wanted else float("inf"))
         now = self._clock.monotonic()
         wait_s = min(IDLE_S, max(0.0005, due - now, self._outage_until - now))
         try:
-            note = self._notes.get(timeout=wait_s)
+            request = self._requests.get(timeout=wait_s)
             while True:
-                self._guarded(note)
-                note = self._notes.get_nowait()
+                self._guarded(request)
+                request = self._requests.get_nowait()
         except Empty:
             return
 
@@ -155,24 +161,24 @@ class Steward:
             if self._clock.monotonic() > self._outage_until + OUTAGE_NEWS_S:
                 _log.warning("coordination.unavailable", reason=str(error))
             self._outage_until = self._clock.monotonic() + OUTAGE_PAUSE_S
-        except Exception as error:  # noqa: BLE001 - a bug: it belongs to the loop's thread, which reports and raises it
+        except Exception as error:  # noqa: BLE001 - a bug, raised again in the loop's thread, which reports it
             self._background.post(lambda bug=error: _raise(bug))  # type: ignore[misc]
             self._ending = True
 
     def _read(self) -> None:
         self._read_at = self._clock.monotonic() + self._setup.poll_ms / 1000
-        told = self._ports.assignments.read()
-        if told is not self._told:
-            self._told = told
-            self._background.post(lambda: self._events.told(told))
+        assignments = self._ports.assignments.read()
+        if assignments is not self._assignments:
+            self._assignments = assignments
+            self._background.post(lambda: self._events.told(assignments))
 
     def _beat(self, heartbeat: Heartbeat) -> None:
-        self._beaten_at = self._clock.monotonic()
+        self._last_beat_at = self._clock.monotonic()
         self._ports.assignments.beat(heartbeat)
 
     def _renew(self) -> None:
         self._renew_at = self._clock.monotonic() + self._setup.lease_ttl_ms / 1000 / RENEWALS_PER_TTL
-        if not self._held or self._clock.monotonic() > self._beaten_at + STUCK_S:
+        if not self._held or self._clock.monotonic() > self._last_beat_at + STUCK_S:
             return
         grants, kept = list(self._held.values()), set[str]()
         for begin in range(0, len(grants), RENEWED_TOGETHER):
@@ -218,7 +224,7 @@ class Steward:
     def _unwant(self, key: str, settled: Callable[[Grant], bool]) -> None:
         self._wanted.pop(key, None)
         grant = self._held.get(key)
-        if grant is not None:  # the loop may have ended before it hears of it
+        if grant is not None:  # granted, but the loop may not have processed the event
             self._release(grant, grant.vouched, clean=settled(grant))
 
     def _release(self, grant: Grant, seen: tuple[int, int] | None, *, clean: bool) -> None:
@@ -231,7 +237,7 @@ class Steward:
             del self._held[grant.key]
 
     def _spend(self, link_id: str, size: int, bytes_per_s: int, otherwise_s: float) -> None:
-        """Ask the shared budget; in an outage keep to this worker's even share of the limit."""
+        """Charge the shared budget; during an outage of Redis use this worker's even share of the limit."""
         assert self._ports.allowances is not None
         pause_s = otherwise_s
         try:

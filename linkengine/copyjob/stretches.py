@@ -1,8 +1,8 @@
-"""Turns one partition's share of a Fetch answer into the steps that are written next, or into the reason why there are none.
+"""Turns a partition's part of a Fetch response into steps to write (appends and gap fills), or into an error.
 
-``Intake.take`` plans an answer that was asked for at the partition's position, ``Intake.join`` one that was asked for earlier
-in the log: several requests for one partition are outstanding at the same time where its source is far away (``read_ahead``,
-``staggered_polls``). Both use the same planner.
+``Intake.take`` plans a response to a request at the partition's position. ``Intake.join`` plans a response that starts at or
+before it: several requests for a partition are in flight if its source is distant (``read_ahead``, ``staggered_polls``).
+Both use the same planner (``SegmentPlanner``).
 """
 
 from __future__ import annotations
@@ -28,54 +28,59 @@ from linkengine.kafka.fetch import FetchedPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeEvents:
-    """What the source side tells the loop."""
+    """Outcomes of Fetch responses, as callbacks of the source side."""
 
     planned: Callable[[MirrorPartition], None]
-    refused: Callable[[MirrorPartition, LinkEngineError], None]  # this partition, by an error code
-    emptied: Callable[[MirrorPartition, int], None]  # nothing came up to this end, though it was asked for alone
-    lost: Callable[[list[MirrorPartition], LinkEngineError], None]  # the broker
+    refused: Callable[[MirrorPartition, LinkEngineError], None]  # an error of this partition
+    emptied: Callable[[MirrorPartition, int], None]  # no records up to this offset, in a response for the partition alone
+    lost: Callable[[list[MirrorPartition], LinkEngineError], None]  # the connection to the broker
 
 
 class Intake:
-    """Takes in answers for partitions that still want them."""
+    """Plans Fetch responses of partitions."""
 
     def __init__(self, services: Services, events: IntakeEvents) -> None:
         self._services, self._events = services, events
-        self._doubtful: dict[MirrorPartition, tuple[int, int]] = {}  # where an answer began, and the batch out of place in it
+        self._doubtful: dict[MirrorPartition, tuple[int, int]] = {}  # position, base offset of a batch out of place
 
-    def take(self, one: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, heard_ms: int, alone: bool) -> None:
-        """Plan what came, as its broker told at ``heard_ms``; ``alone``: the partition was the only one asked for."""
+    def take(self, partition: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, heard_ms: int, alone: bool) -> None:
+        """Plan a response, or report why it cannot be planned.
+
+        ``heard_ms`` is the Unix time of the response; ``alone``: the partition was the only one in the request.
+        """
         if answer.error:
-            self._events.refused(one, BrokerError(answer.error, f"Source {_name(one)} cannot be read"))
+            self._events.refused(partition, BrokerError(answer.error, f"Source {_name(partition)} cannot be read"))
             return
         if answer.preferred_replica >= 0 and not len(answer.records):
-            self._events.refused(one, RedirectedError(f"source {_name(one)}", replica=answer.preferred_replica))
+            self._events.refused(partition, RedirectedError(f"source {_name(partition)}", replica=answer.preferred_replica))
             return
-        if _is_behind(one, answer):
-            self._events.refused(one, BrokerError(KafkaCode.OFFSET_OUT_OF_RANGE, f"Source {_name(one)} ends before its mirror"))
+        if _is_behind(partition, answer):
+            self._events.refused(
+                partition, BrokerError(KafkaCode.OFFSET_OUT_OF_RANGE, f"Source {_name(partition)} ends before its mirror")
+            )
             return
-        one.source_answered(
+        partition.source_answered(
             start=answer.log_start, end=answer.last_stable_offset, high_watermark=answer.high_watermark, now_ms=heard_ms
         )
         try:
-            steps = self._plan(one, answer) if len(answer.records) else []
-            _check_whole(one, answer, steps)
+            steps = self._plan(partition, answer) if len(answer.records) else []
+            _check_whole(partition, answer, steps)
         except (CorruptBatchError, DoubtfulBatchError) as error:
-            self._not_planned(one, error)
+            self._not_planned(partition, error)
             return
-        one.source_backoff.reset()
+        partition.source_backoff.reset()
         if steps:
-            self._planned(one, steps, buffer)
+            self._planned(partition, steps, buffer)
         elif not len(answer.records):
-            self._nothing_there(one, answer, alone=alone)
+            self._nothing_there(partition, answer, alone=alone)
 
     def join(
         self, partition: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, asked_from: int, heard_ms: int
     ) -> bool:
-        """Plan what an answer has beyond the position; return whether the position has advanced.
+        """Plan what a response has beyond the position; return whether the position has advanced.
 
-        ``asked_from`` is at or before the position. An answer that cannot be joined changes nothing but the observed end of the
-        source, and neither does an error code: who asked exactly at the position decides what that means.
+        ``asked_from`` is at or before the position. A response that cannot be joined changes only the observed end of the
+        source. Error codes are ignored here: the response to a request exactly at the position decides what they mean.
         """
         before = partition.position
         assert before is not None
@@ -88,68 +93,68 @@ class Intake:
         self.take(partition, answer._replace(records=records), buffer, heard_ms=heard_ms, alone=False)
         return partition.position is not None and partition.position > before
 
-    def overhear(self, one: MirrorPartition, answer: FetchedPartition, *, heard_ms: int) -> None:
-        """Take in where the source ends though the rest is not wanted any more: a session tells it only once."""
-        if not answer.error and not _is_behind(one, answer):
-            one.account.observed_source(
+    def overhear(self, partition: MirrorPartition, answer: FetchedPartition, *, heard_ms: int) -> None:
+        """Record only the source's bounds of a response that is not planned: a session reports them only once."""
+        if not answer.error and not _is_behind(partition, answer):
+            partition.account.observed_source(
                 start=answer.log_start,
                 end=answer.last_stable_offset,
                 high_watermark=answer.high_watermark,
                 now_ms=heard_ms,
             )
 
-    def _planned(self, one: MirrorPartition, steps: list[Step], buffer: Buffer) -> None:
+    def _planned(self, partition: MirrorPartition, steps: list[Step], buffer: Buffer) -> None:
         if self._doubtful:
-            self._doubtful.pop(one, None)
+            self._doubtful.pop(partition, None)
         holder = None if points_into(steps, buffer) else self._services.pool.loose(payload_bytes(steps))
-        if holder is None:  # also where too much is merged already: the held buffer slows the reading down
+        if holder is None:  # also when too many merged batches are in memory: holding the receive buffer slows reading down
             holder = buffer
             buffer.users += 1
-        one.planned(steps, holder)
-        self._events.planned(one)
+        partition.planned(steps, holder)
+        self._events.planned(partition)
 
-    def _not_planned(self, one: MirrorPartition, error: CorruptBatchError | DoubtfulBatchError) -> None:
+    def _not_planned(self, partition: MirrorPartition, error: CorruptBatchError | DoubtfulBatchError) -> None:
         if isinstance(error, CorruptBatchError):
-            self._events.refused(one, damaged(one, error))
+            self._events.refused(partition, damaged(partition, error))
             return
-        assert one.position is not None
-        self._doubtful[one] = (one.position, error.base_offset)  # and it is read again at once
+        assert partition.position is not None
+        self._doubtful[partition] = (partition.position, error.base_offset)  # the partition is fetched again immediately
 
-    def _plan(self, one: MirrorPartition, answer: FetchedPartition) -> list[Step]:
-        assert one.position is not None
-        if one.refused_at is not None and one.refused_at < one.position:
-            one.refused_at = None
-        if one.refused_at is None:
-            with suppress(CorruptBatchError):  # how far it is whole is looked at below
-                return self._steps(one, answer, answer.records)
-        return self._steps(one, answer, intact_part(answer.records, next_offset=one.position))
+    def _plan(self, partition: MirrorPartition, answer: FetchedPartition) -> list[Step]:
+        assert partition.position is not None
+        if partition.refused_at is not None and partition.refused_at < partition.position:
+            partition.refused_at = None
+        if partition.refused_at is None:
+            with suppress(CorruptBatchError):  # below, what precedes the damaged batch is planned
+                return self._steps(partition, answer, answer.records)
+        return self._steps(partition, answer, intact_part(answer.records, next_offset=partition.position))
 
-    def _steps(self, one: MirrorPartition, answer: FetchedPartition, records: memoryview) -> list[Step]:
-        assert one.position is not None
-        asked_from, seen = self._doubtful.get(one, (one.position, NOT_SEEN))
+    def _steps(self, partition: MirrorPartition, answer: FetchedPartition, records: memoryview) -> list[Step]:
+        assert partition.position is not None
+        asked_from, seen = self._doubtful.get(partition, (partition.position, NOT_SEEN))
         return SegmentPlanner().plan(
             records,
-            next_offset=one.position,
+            next_offset=partition.position,
             aborted=[AbortedTransaction(*entry) for entry in answer.aborted],
             high_end=answer.last_stable_offset,
-            coalesce_bytes=max(1, int(self._services.tuning.coalesce_bytes * one.coalesce_share)),
-            seen=seen if asked_from == one.position else NOT_SEEN,
+            coalesce_bytes=max(1, int(self._services.tuning.coalesce_bytes * partition.coalesce_share)),
+            seen=seen if asked_from == partition.position else NOT_SEEN,
         )
 
-    def _nothing_there(self, one: MirrorPartition, answer: FetchedPartition, *, alone: bool) -> None:
-        """No batch came: there is none yet, or compaction emptied the end, or it is fetched from remote storage still."""
-        assert one.position is not None
-        if alone and answer.last_stable_offset > one.position:
-            self._events.emptied(one, answer.last_stable_offset)
+    def _nothing_there(self, partition: MirrorPartition, answer: FetchedPartition, *, alone: bool) -> None:
+        """Handle a response without records: there are none yet, compaction removed them, or remote storage is slow."""
+        assert partition.position is not None
+        if alone and answer.last_stable_offset > partition.position:
+            self._events.emptied(partition, answer.last_stable_offset)
 
 
 def records_beyond(answer: FetchedPartition, position: int) -> memoryview | None:
-    """Return what to plan of an answer that begins before ``position``; None where it does not join there.
+    """Return what to plan of a response that begins before ``position``; None if it does not join there.
 
-    Empty: the answer ends before the position. Where the answer lists aborted transactions nothing is cut off: the planner
+    Empty: the response ends before the position. If the response lists aborted transactions, nothing is cut off: the planner
     must see an ABORT marker before the position, or it takes committed records of the same producer behind it for aborted
-    (KIP-98). Otherwise the first batch that is kept must begin exactly at the position. A batch in front of it whose base
-    offset is damaged cannot hide records then: a hole would be in its place.
+    (KIP-98). Otherwise the first batch that is kept must begin exactly at the position. So a batch before it with a damaged
+    base offset cannot hide records: there would be a gap in its place.
     """
     try:
         for start, view in iter_batches(answer.records):
@@ -164,23 +169,25 @@ def records_beyond(answer: FetchedPartition, position: int) -> memoryview | None
     return answer.records[:0]
 
 
-def _check_whole(one: MirrorPartition, answer: FetchedPartition, steps: list[Step]) -> None:
-    """Raise where there are bytes and no batch in them, whole or wanted: a broker sends the first one whole (KIP-74).
+def _check_whole(partition: MirrorPartition, answer: FetchedPartition, steps: list[Step]) -> None:
+    """Raise CorruptBatchError if there are bytes but no complete batch: a broker sends at least the first batch whole (KIP-74).
 
-    A damaged length looks like that, and would be asked for again at once, for ever, and nobody would hear of it.
+    A damaged batch length has this effect. Without the error it would be fetched again and again, unnoticed.
     """
-    assert one.position is not None
-    if len(answer.records) and not steps and answer.last_stable_offset > one.position:
-        raise CorruptBatchError(f"An answer from offset {one.position} on holds no whole batch in {len(answer.records)} bytes.")
+    assert partition.position is not None
+    if len(answer.records) and not steps and answer.last_stable_offset > partition.position:
+        raise CorruptBatchError(
+            f"A response from offset {partition.position} on holds no whole batch in {len(answer.records)} bytes."
+        )
 
 
-def _is_behind(one: MirrorPartition, answer: FetchedPartition) -> bool:
-    """Tell whether a leader shows less than was read already: no sight of the source, whatever the reason.
+def _is_behind(partition: MirrorPartition, answer: FetchedPartition) -> bool:
+    """Return whether the leader's last stable offset is before the position, so that it does not show the source's end.
 
-    After an election it knows an older high watermark until its followers have fetched from it.
+    After an election a leader has an older high watermark until its followers have fetched from it.
     """
-    return one.position is not None and answer.last_stable_offset < one.position
+    return partition.position is not None and answer.last_stable_offset < partition.position
 
 
-def _name(one: MirrorPartition) -> str:
-    return f"{one.assignment.source_topic}-{one.assignment.partition}"
+def _name(partition: MirrorPartition) -> str:
+    return f"{partition.assignment.source_topic}-{partition.assignment.partition}"

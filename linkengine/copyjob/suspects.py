@@ -1,4 +1,8 @@
-"""Partitions that are told to have more and of which nothing comes: each is asked for alone, in turn with everybody. No I/O."""
+"""Partitions that should have more records but return none: each is fetched alone, alternating with the session. No I/O.
+
+The source's last observed end is beyond the position, yet a session response returned nothing. A Fetch for this partition alone
+shows whether the end of its log is empty (compacted) or the response was only full of other partitions.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +10,30 @@ from linkengine.copyjob.session import Place, Reading, ReadSession
 
 
 class Suspects:
-    """Whom to ask for alone next. Never twice in a row: there may be hundreds, and the others' records wait meanwhile."""
+    """A queue of partitions to fetch alone, at most every second request: other partitions' records wait while that is done."""
 
-    __slots__ = ("_alone", "_row")
+    __slots__ = ("_alone", "_queue")
 
     def __init__(self) -> None:
-        self._row: dict[Place, None] = {}  # whoever has waited longest is the first
-        self._alone = False  # the last request was for one alone
+        self._queue: dict[Place, None] = {}  # in the order of their waiting times, the longest first
+        self._alone = False  # the last request was for a single partition
 
     def __bool__(self) -> bool:
-        return bool(self._row)
+        return bool(self._queue)
 
     def note(self, session: ReadSession) -> None:
-        """Nobody has news: note who should have some, because its source's end is further on."""
+        """Queue the partitions whose source ends beyond the requested position, after a session response without records."""
         for place, reading in session.entries.items():
             end = reading.one.account.source_end
             if end is not None and end > reading.position.offset and reading.current and session.asked(place):
-                self._row[place] = None
+                self._queue[place] = None
 
     def take(self, session: ReadSession) -> tuple[Place, Reading] | None:
-        """Answer whom to ask for alone now; None where it is everybody's turn."""
-        self._alone = not self._alone and bool(self._row)
-        while self._alone and self._row:
-            place = next(iter(self._row))
-            del self._row[place]
+        """Return the partition to fetch alone now, None if the session is to be used."""
+        self._alone = not self._alone and bool(self._queue)
+        while self._alone and self._queue:
+            place = next(iter(self._queue))
+            del self._queue[place]
             reading = session.entries.get(place)
             if reading is not None and reading.current:
                 return place, reading
@@ -37,6 +41,6 @@ class Suspects:
         return None
 
     def clear(self) -> None:
-        """The connection is gone, and what was told on it."""
-        self._row.clear()
+        """Empty the queue after the connection was lost."""
+        self._queue.clear()
         self._alone = False

@@ -1,20 +1,20 @@
-"""Judgement by repeated observation: one look at a cluster that is just restarting may be wrong. Pure."""
+"""Confirmation by repeated observation: a single response of a cluster that is restarting may be wrong. No I/O."""
 
 from __future__ import annotations
 
 
 class Suspicion:
-    """Confirms after enough observations over enough time without a contradiction in between."""
+    """Confirms a key after ``observations`` over at least ``seconds`` without a contradiction in between."""
 
     __slots__ = ("_observations", "_seconds", "_seen")
 
     def __init__(self, *, observations: int, seconds: float) -> None:
         self._observations = observations
         self._seconds = seconds
-        self._seen: dict[str, tuple[float, int, object]] = {}  # key -> first time, count, what was observed
+        self._seen: dict[str, tuple[float, int, object]] = {}  # key -> time of the first, count, observed value
 
     def confirmed(self, key: str, now: float, *, of: object = None) -> bool:
-        """Note one more observation, ``of`` something that has to stay the same; answer whether that settles it."""
+        """Count an observation at monotonic time ``now``; return whether it is confirmed. Another value ``of`` starts again."""
         first, count, before = self._seen.get(key, (now, 0, of))
         if before != of:
             first, count = now, 0
@@ -22,5 +22,5 @@ class Suspicion:
         return count + 1 >= self._observations and now - first >= self._seconds
 
     def clear(self, key: str) -> None:
-        """Note an observation to the contrary."""
+        """Note a contradicting observation."""
         self._seen.pop(key, None)

@@ -1,15 +1,19 @@
-"""Reads where mirror partitions end and what the leader remembers of their writer. Blocking; runs beside the loop.
+"""Reads the log end and producer state of mirror partitions: the checkpoint for resuming. Blocking; runs in the background.
 
-Resuming after any error (the log end is the checkpoint):
+There is no offsets topic. After any error the mirror's log says where to continue:
 
-0. where gaps are filled by transactions: see that none is under way (``kafka.transactions``);
-1. ask all brokers for the leader, take the newest leader epoch;
-2. read the log end with OffsetForLeaderEpoch of that epoch (the leader refuses if it knows a newer one);
-3. read the producer's epoch and last sequence with DescribeProducers;
-4. repeat 2 and 3 until two readings agree, unless the hand-over was clean (``readings.py``); where none do, look whose it is;
-5. where the log is longer than anything we sent, look whose batches these are; where it begins behind that, they were not ours;
-6. where nobody told us where the log ended, or it does not end there, read its last stretch for a proof (``proving.py``);
-7. where something came whose answer was lost, or an error, wait until it is replicated: only then is it mirrored.
+0. If gaps are filled by transactions, make sure that none is ongoing (``kafka.transactions``).
+1. Ask all brokers for the partition's leader and take the answer with the newest leader epoch.
+2. Read the log end with OffsetForLeaderEpoch in that epoch; a leader that knows a newer epoch refuses.
+3. Read the producer's epoch and last sequence with DescribeProducers (KIP-664).
+4. Repeat 2 and 3 until two readings agree, unless the hand-over was clean (``readings``). If none agree, check which producer
+   wrote what was appended between them.
+5. If the log ends behind everything that was sent, check which producer wrote the excess. If the log *starts* behind it, the
+   records in between were foreign and have been deleted.
+6. If the expected log end is unknown or the log does not end there, read the last records for a tail check (``proving``).
+7. If an append arrived whose response was lost or an error, wait until it is replicated: only then is it mirrored.
+
+A step that shows a foreign write, a late gap fill or a state that may still change yields an error instead of a ``Tail``.
 """
 
 from __future__ import annotations
@@ -39,9 +43,9 @@ from linkengine.kafka.transactions import EmptyTransactions, TransactionalProduc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostMarker:
-    """A WriteTxnMarkers whose answer was lost: its broker may still write it, until ``until``, as long as it leads.
+    """A WriteTxnMarkers request whose response was lost: its broker may still write it, until ``until``, while it is leader.
 
-    Under whatever epoch: the request names none, and a leader may be elected again.
+    Whatever the leader epoch: the request names none, so a broker that is elected again still writes it.
     """
 
     broker: int
@@ -50,23 +54,23 @@ class LostMarker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailQuery:
-    """What to read."""
+    """One partition to read, and what is known of its log end."""
 
     assignment: PartitionAssignment
-    clean: bool  # nothing of anybody can be on its way: one reading is enough
-    once: bool = False  # one reading is enough, although somebody may go on writing: who asks looks at what came
+    clean: bool  # no request of any writer can be in flight: one reading is enough
+    once: bool = False  # one reading is enough although writes may continue: the caller checks what was appended
     lost_marker: LostMarker | None = None
-    transactions: TransactionalProducer | None = None  # this hold's, with nothing of it under way
-    expected_end: int | None = None  # the end of everything this owner or its clean predecessor sent; None: not known
-    left_end: int | None = None  # the same, also where the source has another leader since
-    doubt: Doubt | None = None  # what this owner sent and never heard of
-    prove: bool = False  # the end is to be compared with the source, wherever it is
-    overtaken: Overtaken | None = None  # offsets at which something stands that this owner did not put there
+    transactions: TransactionalProducer | None = None  # the producer of this hold, if none of its transactions is ongoing
+    expected_end: int | None = None  # offset after everything that this owner or its clean predecessor sent; None: unknown
+    left_end: int | None = None  # the same, also if the source has had another leader since
+    doubt: Doubt | None = None  # unacknowledged sends of this owner
+    prove: bool = False  # a tail check is needed wherever the log ends
+    overtaken: Overtaken | None = None  # offsets where a response claims records that this owner did not write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """The end of a mirror partition and its writer's state, as two readings of the leader agree."""
+    """Log end and producer state of a mirror partition; two readings agree unless a single one was enough."""
 
     leader: Leader
     topic_id: bytes
@@ -75,20 +79,21 @@ class Tail:
     producer: ProducerState
     producer_id: int
     transactions: TransactionalProducer | None = None
-    stretch: Stretch | None = None  # its last records, where they have to be compared with the source
+    stretch: Stretch | None = None  # the last records, if a tail check is needed
 
 
 class StillWaitingError(LinkEngineError):
-    """A lost marker may still be written; ask again."""
+    """A marker whose response was lost may still be written; to be retried."""
 
     def __init__(self) -> None:
         super().__init__(
-            ErrorCode.TIMEOUT_ERROR, "The answer to a gap fill was lost; waiting until it can no longer be written late."
+            ErrorCode.TIMEOUT_ERROR,
+            "The response to a gap fill was lost. Copying resumes automatically when it can no longer be written late.",
         )
 
 
 def read_tails(cluster: Cluster, queries: Sequence[TailQuery]) -> dict[str, Tail | LinkEngineError]:
-    """Answer, by key, the tail or why it cannot be told. Costs a few requests per broker, however many partitions."""
+    """Return, by key, each partition's tail or the error that prevents it. Sends a few requests per broker for all of them."""
     survey = cluster.survey({query.assignment.mirror_topic for query in queries})
     results: dict[str, Tail | LinkEngineError] = {}
     by_leader: dict[int, list[tuple[TailQuery, Leader, bytes]]] = {}
@@ -96,7 +101,7 @@ def read_tails(cluster: Cluster, queries: Sequence[TailQuery]) -> dict[str, Tail
         try:
             leader, topic_id = locate_mirror(query.assignment, survey)
             _check_waited(query, leader)
-            query = _settled(cluster, query)  # noqa: PLW2901 - before any end is read: it may append
+            query = _settled(cluster, query)  # noqa: PLW2901 - before any log end is read: it may append
         except LinkEngineError as error:
             results[query.assignment.key] = error
         else:
@@ -107,7 +112,10 @@ def read_tails(cluster: Cluster, queries: Sequence[TailQuery]) -> dict[str, Tail
 
 
 def _settled(cluster: Cluster, query: TailQuery) -> TailQuery:
-    """Where transactions fill gaps: make sure that none is under way, not even one of an owner that died."""
+    """Return the query with its transactional producer, if transactions fill gaps, and with no transaction ongoing.
+
+    Ends a transaction that a crashed owner left open (``EmptyTransactions.settle``).
+    """
     if not query.assignment.transactional_id or query.transactions is not None:
         return query
     transactions = EmptyTransactions(cluster, query.assignment.transactional_id)
@@ -159,9 +167,9 @@ def _read_group(
 
 
 def _checked(cluster: Cluster, query: TailQuery, tail: Tail) -> Tail | LinkEngineError:
-    expected, assignment, left_end = _vouched_end(query, tail), query.assignment, query.left_end
+    expected, assignment, left_end = _own_end(query, tail), query.assignment, query.left_end
     if left_end is not None and left_end < tail.start and not _is_stopped(query, tail):
-        return foreign_write(assignment, left_end)  # what stood there is gone, and was none of ours
+        return foreign_write(assignment, left_end)  # another producer's records, which were deleted again
     claim = query.overtaken
     start, end = (expected, tail.end) if claim is None else (claim.start, min(claim.end, tail.end))
     offsets = (tail.end if start is None else max(start, tail.start), end)
@@ -177,7 +185,7 @@ def _checked(cluster: Cluster, query: TailQuery, tail: Tail) -> Tail | LinkEngin
 
 
 def _is_refuted(cluster: Cluster, query: TailQuery, tail: Tail, claim: Overtaken) -> bool:
-    """Return whether the log contradicts the response: it ends before, or a data batch of ours begins where it should."""
+    """Return whether the log contradicts the claim: it ends before, or the copy's own data batch is at its offset."""
     if tail.end <= claim.own_end:
         return True
     topic = (query.assignment.mirror_topic, tail.topic_id, query.assignment.partition)
@@ -189,7 +197,10 @@ def _is_refuted(cluster: Cluster, query: TailQuery, tail: Tail, claim: Overtaken
 
 
 def _unsettled(cluster: Cluster, query: TailQuery, tail: Tail, came: tuple[int, int]) -> Tail | LinkEngineError:
-    """Answer what to make of an end that never stands still: only who copies takes others' batches for foreign."""
+    """Return the result for a log end that keeps changing.
+
+    Only a query for copying checks for foreign writes; a fence, for example, only reads where the log ends.
+    """
     copies = query.prove or query.expected_end is not None
     if copies and _is_stopped(query, tail):
         return tail
@@ -198,17 +209,17 @@ def _unsettled(cluster: Cluster, query: TailQuery, tail: Tail, came: tuple[int, 
 
 
 def _is_stopped(query: TailQuery, tail: Tail) -> bool:
-    """Whether the mirror belongs to those who write to it now; who resumes is told by the same epoch (``writer.py``)."""
+    """Return whether the mirror was stopped, so that applications may write to it. ``Writer`` then raises FencedError."""
     return query.transactions is None and is_closed(tail.producer.coordinator_epoch)
 
 
 def _foreign_write_in(cluster: Cluster, query: TailQuery, tail: Tail, offsets: tuple[int, int]) -> LinkEngineError | None:
-    """Answer why to stop or to ask again, None where all batches there are ours."""
+    """Return FOREIGN_WRITE or the error of reading, None if all batches in ``offsets`` have the copy's producer id."""
     assignment = query.assignment
     topic = (assignment.mirror_topic, tail.topic_id, assignment.partition)
-    ours = {tail.producer_id} | ({query.doubt.producer_id} if query.doubt else set())
+    own_ids = {tail.producer_id} | ({query.doubt.producer_id} if query.doubt else set())
     try:
-        foreign = first_foreign_batch(cluster, tail.leader, topic=topic, offsets=offsets, ours=ours)
+        foreign = first_foreign_batch(cluster, tail.leader, topic=topic, offsets=offsets, ours=own_ids)
     except LinkEngineError as error:
         return error
     return None if foreign is None else foreign_write(assignment, foreign)
@@ -217,12 +228,9 @@ def _foreign_write_in(cluster: Cluster, query: TailQuery, tail: Tail, offsets: t
 def _with_stretches(
     cluster: Cluster, broker: int, queries: Sequence[TailQuery], results: Mapping[str, Tail | LinkEngineError]
 ) -> dict[str, Tail | LinkEngineError]:
-    """Answer those tails again that need a proof, each with its last stretch, and those that may not be replicated yet.
-
-    One connection for all of them.
-    """
+    """Return replacements for tails that need their last records read or may not be replicated yet. Uses one connection."""
     tails = [(query, tail) for query in queries if isinstance(tail := results[query.assignment.key], Tail)]
-    tails = [(query, tail) for query, tail in tails if _needs_proof(query, tail) or _came_unheard(query, tail)]
+    tails = [(query, tail) for query, tail in tails if _needs_tail_check(query, tail) or _has_unacknowledged(query, tail)]
     if not tails:
         return {}
     found: dict[str, Tail | LinkEngineError] = {}
@@ -241,20 +249,20 @@ def _with_stretches(
     return found
 
 
-def _vouched_end(query: TailQuery, tail: Tail) -> int | None:
+def _own_end(query: TailQuery, tail: Tail) -> int | None:
     doubt, sent_end = query.doubt, query.expected_end
     return doubt.vouched_end(tail.end, sent_end=sent_end, producer=tail.producer) if doubt else sent_end
 
 
-def _needs_proof(query: TailQuery, tail: Tail) -> bool:
-    expected = _vouched_end(query, tail)
+def _needs_tail_check(query: TailQuery, tail: Tail) -> bool:
+    expected = _own_end(query, tail)
     known = query.doubt.offset if query.doubt else query.expected_end  # all below was acknowledged
     moved = (expected is not None and tail.end > expected) or (known is not None and tail.end < known)
     return (query.prove or moved) and tail.end > tail.start
 
 
-def _came_unheard(query: TailQuery, tail: Tail) -> bool:
-    """Whether something was appended whose answer was an error, or lost: nobody has said that followers have it."""
+def _has_unacknowledged(query: TailQuery, tail: Tail) -> bool:
+    """Return whether an append without a successful response is in the log: the followers may not have it yet."""
     return query.doubt is not None and tail.end > query.doubt.offset
 
 
@@ -263,10 +271,10 @@ def _with_stretch(
 ) -> Tail | LinkEngineError:
     (name, partition), (error, high_watermark) = _place(query), visible
     if error:
-        return BrokerError(error, f"The end of mirror {name}-{partition} cannot be seen")
+        return BrokerError(error, f"The log end of mirror {name}-{partition} cannot be read")
     if high_watermark < tail.end:
         return UnreplicatedError(name, partition)
-    if not _needs_proof(query, tail):
+    if not _needs_tail_check(query, tail):
         return tail
     try:
         stretch = read_stretch(
@@ -286,7 +294,7 @@ def _local_start(cluster: Cluster, query: TailQuery, tail: Tail) -> int:
     place = _place(query)
     error, start = list_offsets(cluster, tail.leader.broker, [place], timestamp=EARLIEST_LOCAL)[place]
     if error:
-        raise BrokerError(error, f"The end of mirror {place[0]}-{place[1]} cannot be seen")
+        raise BrokerError(error, f"The local log start of mirror {place[0]}-{place[1]} cannot be read")
     return start
 
 
@@ -294,7 +302,8 @@ def _changing(query: TailQuery) -> LinkEngineError:
     where = f"{query.assignment.mirror_topic}-{query.assignment.partition}"
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,
-        f"The end of {where} keeps changing while nothing is sent; another copier is at work. Retrying.",
+        f"The log end of mirror {where} keeps changing although nothing is sent here, so another writer is active. "
+        "Retrying automatically.",
     )
 
 

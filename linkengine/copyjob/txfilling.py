@@ -1,12 +1,17 @@
-"""Fills gaps by empty transactions, for destinations that refuse WriteTxnMarkers: one offset, one transaction.
+"""Fills gaps with empty transactions, for destinations that refuse WriteTxnMarkers: one transaction per offset.
 
-The same promises as ``filling.py`` keeps: everything before the gap is acknowledged, the lease is looked at right before, one
-marker of a partition is under way at a time, and nothing follows before its transaction is complete and the log's end was seen
-where it belongs. Here the coordinator fences as well: an owner that lost its lease is refused from the new owner's first step
-on. What became of a transaction whose answer was lost is known after the next ``settle``, which the resume does first
-(``tails.py``); what stands where only one marker was expected, is looked at by the resume, too.
+A transaction that adds the partition, writes nothing and aborts leaves exactly one marker (``kafka.transactions``). The same
+rules as in ``filling`` apply:
 
-Some milliseconds per offset and partition: enough for transactional sources, slow for long runs of compacted offsets.
+* a fill begins when everything before the gap is acknowledged, and the lease is checked right before it;
+* one marker per partition is in flight at a time;
+* nothing follows until the transaction is complete and the log end is right behind the marker.
+
+The transaction coordinator fences as well: an owner that lost its lease is refused as soon as the new owner initializes its
+producer. If a response was lost, the next resume settles the transaction first and then reads the log end (``tails``). It also
+checks a log end that does not follow the marker.
+
+This takes a few milliseconds per offset and partition: fast enough for transactional sources, slow for long compacted ranges.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from linkengine.kafka.transactions import EmptyTransactions, TransactionalProduc
 
 
 class TransactionFiller:
-    """The fills of all partitions that one destination broker leads; each runs in a thread of the background."""
+    """The fills of all partitions that a destination broker leads; each runs in a background thread."""
 
     def __init__(
         self,
@@ -46,52 +51,56 @@ class TransactionFiller:
         self._ready: dict[MirrorPartition, None] = {}
         self._transactions: dict[MirrorPartition, EmptyTransactions] = {}
 
-    def wake(self, one: MirrorPartition) -> None:
-        """A partition stands before a gap."""
-        self._ready[one] = None
+    def wake(self, partition: MirrorPartition) -> None:
+        """Queue a partition whose next step is a gap fill."""
+        self._ready[partition] = None
 
-    def forget(self, one: MirrorPartition) -> None:
-        """Fill a partition no more."""
-        self._ready.pop(one, None)
-        self._transactions.pop(one, None)
+    def forget(self, partition: MirrorPartition) -> None:
+        """Stop filling a partition."""
+        self._ready.pop(partition, None)
+        self._transactions.pop(partition, None)
 
     def pump(self) -> None:
-        """Begin the fills that can begin."""
+        """Start fills for queued partitions with a valid lease."""
         if not self._ready:
             return
-        for one in [one for one in self._ready if self._events.may_write(one)]:  # the others may be allowed to again
-            del self._ready[one]
-            step = one.next_step()
+        for partition in [
+            partition for partition in self._ready if self._events.may_write(partition)
+        ]:  # the others may be allowed to again
+            del self._ready[partition]
+            step = partition.next_step()
             if isinstance(step, Fill):
-                self._begin(one, step)
+                self._begin(partition, step)
 
-    def _begin(self, one: MirrorPartition, step: Fill) -> None:
-        tail, producer = one.tail, one.transactions
+    def _begin(self, partition: MirrorPartition, step: Fill) -> None:
+        tail, producer = partition.tail, partition.transactions
         assert tail is not None
         assert producer is not None
-        fill, attempt = one.send_fill(step, most=1), one.attempt
-        known = self._transactions.setdefault(one, EmptyTransactions(self._cluster, one.assignment.transactional_id))
+        fill, attempt = partition.send_fill(step, most=1), partition.attempt
+        known = self._transactions.setdefault(
+            partition, EmptyTransactions(self._cluster, partition.assignment.transactional_id)
+        )
         self._services.background.submit(
-            lambda: _fill_one(self._cluster, known, producer, assignment=one.assignment, tail=tail),
-            done=lambda end: self._done(one, attempt, fill, end),
-            failed=lambda error: self._failed(one, attempt, tail, error),
+            lambda: _write_marker(self._cluster, known, producer, assignment=partition.assignment, tail=tail),
+            done=lambda end: self._done(partition, attempt, fill, end),
+            failed=lambda error: self._failed(partition, attempt, tail, error),
         )
 
-    def _done(self, one: MirrorPartition, attempt: int, fill: FillInFlight, end: int) -> None:
-        if one.attempt != attempt:
+    def _done(self, partition: MirrorPartition, attempt: int, fill: FillInFlight, end: int) -> None:
+        if partition.attempt != attempt:
             return
         if end == fill.start + 1:
-            self._finished(one, one.filled(now_ms=self._services.clock.now_ms()))
+            self._finished(partition, partition.filled(now_ms=self._services.clock.now_ms()))
         else:
-            self._events.interrupted(one, overtaken(one.assignment, fill.start))
+            self._events.interrupted(partition, overtaken(partition.assignment, fill.start))
 
-    def _failed(self, one: MirrorPartition, attempt: int, tail: Tail, error: LinkEngineError) -> None:
-        if one.attempt == attempt:
-            one.lost_marker = LostMarker(broker=tail.leader.broker, until=0.0)  # the resume settles it
-            self._events.interrupted(one, error)
+    def _failed(self, partition: MirrorPartition, attempt: int, tail: Tail, error: LinkEngineError) -> None:
+        if partition.attempt == attempt:
+            partition.lost_marker = LostMarker(broker=tail.leader.broker, until=0.0)  # the resume settles it
+            self._events.interrupted(partition, error)
 
 
-def _fill_one(
+def _write_marker(
     cluster: Cluster,
     transactions: EmptyTransactions,
     producer: TransactionalProducer,
@@ -99,10 +108,10 @@ def _fill_one(
     assignment: PartitionAssignment,
     tail: Tail,
 ) -> int:
-    """Have one marker written and answer the log's end behind it."""
+    """Write a marker and return the log end behind it."""
     place = assignment.mirror_topic, assignment.partition
     transactions.mark(producer, topic=place[0], partition=place[1], commit=False)
     error, end = log_ends(cluster, tail.leader.broker, {place: tail.leader.epoch})[place]
     if error:
-        raise BrokerError(error, f"The end of mirror {place[0]}-{place[1]} cannot be read after a fill")
+        raise BrokerError(error, f"The log end of mirror {place[0]}-{place[1]} cannot be read after a gap fill")
     return end

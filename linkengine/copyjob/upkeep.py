@@ -1,7 +1,9 @@
-"""What a mirror needs beside appends: its start follows the source's retention (unless it has one of its own), and its end is
-looked at while it is idle.
+"""Periodic maintenance of mirror partitions: trims their start after the source's retention and checks idle ones for writes.
 
-Both are cheap requests of a background thread, at most one of each per broker every few seconds.
+* Unless the mirror has a retention of its own, records before the source's log start are deleted (DeleteRecords).
+* The log end of an idle mirror must not move. If it does, the partition resumes, which finds out who wrote.
+
+Both are requests of background threads, at most one of each kind per broker every ``EVERY_S``.
 """
 
 from __future__ import annotations
@@ -19,48 +21,48 @@ from linkengine.kafka.offsets import TopicPartition, delete_records, log_ends
 
 _log = structlog.get_logger(__name__)
 
-EVERY_S = 3.0  # a stranger's write to an idle mirror is found within 5 s: the look and what follows it need some time
+EVERY_S = 3.0  # a foreign write to an idle mirror is to be found within 5 s, including the resume that identifies it
 
 Places = dict[TopicPartition, MirrorPartition]
 
 
 class Upkeep:
-    """Looks after the partitions of each destination broker in turn."""
+    """Maintains the partitions of each destination broker; calls ``suspicious`` if an idle mirror's log end has moved."""
 
     def __init__(self, services: Services, cluster: Cluster, *, suspicious: Callable[[MirrorPartition], None]) -> None:
         self._services = services
         self._cluster = cluster
         self._suspicious = suspicious
         self._due: dict[int, float] = {}
-        self._undeletable: set[MirrorPartition] = set()  # compacted only: brokers refuse to move their start
+        self._undeletable: set[MirrorPartition] = set()  # cleanup.policy=compact: brokers refuse DeleteRecords
 
     def tick(self, now: float, brokers: Mapping[int, Collection[MirrorPartition]]) -> None:
-        """Start what is due."""
+        """Start the requests that are due."""
         for broker, partitions in brokers.items():
             if partitions and self._due.setdefault(broker, now + EVERY_S) <= now:
                 self._due[broker] = now + EVERY_S
                 self._follow_starts(broker, partitions)
                 self._check_ends(broker, partitions)
 
-    def forget(self, one: MirrorPartition) -> None:
-        """Look after a partition no more."""
-        self._undeletable.discard(one)
+    def forget(self, partition: MirrorPartition) -> None:
+        """Stop maintaining a partition."""
+        self._undeletable.discard(partition)
 
     def _follow_starts(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
-        befores = {_place(one): before for one in partitions if (before := self._new_start(one)) is not None}
+        befores = {_place(partition): before for partition in partitions if (before := self._new_start(partition)) is not None}
         if befores:
-            places = {_place(one): one for one in partitions}
+            places = {_place(partition): partition for partition in partitions}
             self._services.background.submit(
                 lambda: delete_records(self._cluster, broker, befores),
                 done=lambda results: self._followed(places, results),
                 failed=_ignored,
             )
 
-    def _new_start(self, one: MirrorPartition) -> int | None:
-        account = one.account
+    def _new_start(self, partition: MirrorPartition) -> int | None:
+        account = partition.account
         if (
-            not one.assignment.follows_start
-            or one in self._undeletable
+            not partition.assignment.follows_start
+            or partition in self._undeletable
             or account.source_start is None
             or account.mirror_end is None
         ):
@@ -70,18 +72,18 @@ class Upkeep:
 
     def _followed(self, places: Places, results: dict[TopicPartition, tuple[int, int]]) -> None:
         for place, (error, start) in results.items():
-            one = places[place]
+            partition = places[place]
             if not error:
-                one.account.mirror_start = start
+                partition.account.mirror_start = start
             elif error == KafkaCode.POLICY_VIOLATION:
-                self._undeletable.add(one)
+                self._undeletable.add(partition)
 
     def _check_ends(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
-        idle = [one for one in partitions if one.idle and one.tail is not None]
+        idle = [partition for partition in partitions if partition.idle and partition.tail is not None]
         if not idle:
             return
-        places = {_place(one): (one, one.attempt, one.sent_end) for one in idle}
-        epochs = {_place(one): one.tail.leader.epoch for one in idle if one.tail}
+        places = {_place(partition): (partition, partition.attempt, partition.sent_end) for partition in idle}
+        epochs = {_place(partition): partition.tail.leader.epoch for partition in idle if partition.tail}
         self._services.background.submit(
             lambda: log_ends(self._cluster, broker, epochs), done=lambda ends: self._checked(places, ends), failed=_ignored
         )
@@ -92,17 +94,17 @@ class Upkeep:
         ends: dict[TopicPartition, tuple[int, int]],
     ) -> None:
         for place, (error, end) in ends.items():
-            one, attempt, sent_end = places[place]
-            unchanged = one.idle and one.attempt == attempt and one.sent_end == sent_end
+            partition, attempt, sent_end = places[place]
+            unchanged = partition.idle and partition.attempt == attempt and partition.sent_end == sent_end
             if unchanged and (error or end != sent_end):
-                _log.warning("mirror.end_moved", partition=one.key, expected=sent_end, found=end, error=error)
-                self._suspicious(one)
+                _log.warning("mirror.end_moved", partition=partition.key, expected=sent_end, found=end, error=error)
+                self._suspicious(partition)
 
 
-def _place(one: MirrorPartition) -> TopicPartition:
-    return one.assignment.mirror_topic, one.assignment.partition
+def _place(partition: MirrorPartition) -> TopicPartition:
+    return partition.assignment.mirror_topic, partition.assignment.partition
 
 
 def _ignored(error: LinkEngineError) -> None:
-    """Tried again a few seconds later; the data path notices by itself when the broker is gone."""
+    """Log only: retried in a few seconds, and an unreachable broker is detected by the data path."""
     _log.debug("upkeep.failed", reason=error.message)

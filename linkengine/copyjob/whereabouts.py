@@ -1,7 +1,7 @@
-"""Who leads a mirror partition, or that its topic is gone: a mirror that fails by that does not come back by itself. Pure.
+"""Finds the leader of a mirror partition in the brokers' metadata, or establishes that the topic is gone. No I/O.
 
-A broker that was cut off before the topic was made does not know it, nor does one that has just begun. Where such a one is
-all that answers, nothing is told.
+A missing topic fails the mirror permanently, so every broker has to confirm it: a broker that is cut off from the others, or
+that has just started, does not know topics that exist.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from linkengine.kafka.topicviews import Leader, Survey, locate
 
 
 def locate_mirror(assignment: PartitionAssignment, survey: Survey) -> tuple[Leader, bytes]:
-    """Answer leader and topic id; raise BrokerError as ``locate`` does, for a missing topic only where every broker says so."""
+    """Return leader and topic id; raise BrokerError as ``locate`` does, for a missing topic only if all brokers agree."""
     try:
         found = locate(survey.topics, assignment.mirror_topic, assignment.partition)
         check_mirror(assignment, survey.topics[assignment.mirror_topic].topic_id_text)
     except BrokerError as error:
-        if error.kafka_code == KafkaCode.UNKNOWN_TOPIC_OR_PARTITION and not _said_by_all(assignment, survey):
-            raise _untold(assignment) from error
+        if error.kafka_code == KafkaCode.UNKNOWN_TOPIC_OR_PARTITION and not _all_agree(assignment, survey):
+            raise _brokers_disagree(assignment) from error
         raise
     return found
 
 
-def _said_by_all(assignment: PartitionAssignment, survey: Survey) -> bool:
+def _all_agree(assignment: PartitionAssignment, survey: Survey) -> bool:
     if not survey.everywhere:
         return False
     return assignment.mirror_topic_id not in survey.topic_ids.get(assignment.mirror_topic, ())
 
 
-def _untold(assignment: PartitionAssignment) -> LinkEngineError:
+def _brokers_disagree(assignment: PartitionAssignment) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,
-        f"Some brokers of the destination do not know mirror topic {assignment.mirror_topic!r}, or know another one of that "
-        "name, and others answer differently, or not at all. Retrying. If this stays, restart the broker that has lost touch "
-        "with the others.",
+        f"Destination brokers disagree about mirror topic {assignment.mirror_topic!r}: some do not know it, or know another "
+        "topic of that name; others know it, or do not respond. Retrying automatically. If this persists, restart the broker "
+        "that has lost contact with the others.",
     )

@@ -1,10 +1,11 @@
-"""A copy worker: one loop over epoll that copies partitions of any number of links until it is told to end.
+"""The copy worker: one epoll loop that copies partitions of any number of links until its assignments end.
 
-What it copies is told by its assignments, which change while it runs: partitions and links come and go, settings of links
-change. Each link has its own connections, threads, buffers and limits (``linkcopy``). A link that fails in a way that nobody
-foresaw is closed and begun anew after a pause; the others go on.
+Assignments change while it runs: links and partitions are added and removed, and settings of links change. Each link has its
+own connections, threads, buffers and limits (``linkcopy``). An unexpected exception in the copy of a link closes that link
+and restarts it after a backoff; the other links continue.
 
-No step of the loop waits for anything but the sockets: names, handshakes, tokens and metadata are asked for beside it.
+The loop blocks on nothing but epoll: name resolution, handshakes, tokens and metadata requests run in background threads, and
+Redis is used by a thread of its own (``steward``).
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from linkengine.domain.workers import HEARTBEAT_MS, Heartbeat, LinkShare, Worker
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-TICK_S = 0.02  # how late a timer may be; sockets and events wake the loop at once
-IDLE_S = 0.25  # of a worker without links
-TICK_LINKS = 25  # so many have their tick in that time; of more, each has it less often
-BROKEN_RETRY_S = 6.0  # after a failure that nobody foresaw: leases that it left have run out by then
+TICK_S = 0.02  # how late a timer may be; sockets and events wake the loop immediately
+IDLE_S = 0.25  # longest wait of a worker without links
+TICK_LINKS = 25  # up to this many links are ticked every ``TICK_S``; with more, each is ticked less often
+BROKEN_RETRY_S = 6.0  # after an unexpected exception; leases that the link held have expired by then
 LONGEST_RETRY_S = 60.0
 
 
 def run_worker(setup: WorkerSetup, *, ports: StewardPorts, clock: Clock | None = None) -> None:
-    """Copy what the assignments say until they say that it is over. Raises only what concerns all links."""
+    """Copy what the assignments list until they end. Raises only errors that concern all links."""
     worker = CopyWorker(setup, ports=ports, clock=clock or SystemClock())
     try:
         worker.run()
@@ -51,12 +52,14 @@ def run_worker(setup: WorkerSetup, *, ports: StewardPorts, clock: Clock | None =
 
 
 class CopyWorker:
-    """One run of the loop."""
+    """The loop, its links, and what is known of each."""
 
     def __init__(self, setup: WorkerSetup, *, ports: StewardPorts, clock: Clock) -> None:
         self._setup, self._clock = setup, clock
         self._background, self._poller = Background(), Poller()
-        events = StewardEvents(told=self._hear, granted=self._granted, armed=self._armed, lost=self._lost, paused=self._paused)
+        events = StewardEvents(
+            told=self._assigned, granted=self._granted, armed=self._armed, lost=self._lost, paused=self._paused
+        )
         self._steward = Steward(setup, self._background, ports=ports, clock=clock, events=events)
         self._shared = Shared(
             background=self._background,
@@ -71,18 +74,18 @@ class CopyWorker:
             ahead=AheadMemory(changed=self._share_memory),
         )
         self._links: dict[str, LinkCopy] = {}
-        self._retiring: set[str] = set()  # their settings have changed, or nothing of them is wanted any more
-        self._told: Told | None = None
-        self._stirred: set[str] = set()  # something happened to them since they were pumped
-        self._due: dict[str, float] = {}  # when the next request of a link may go out
+        self._retiring: set[str] = set()  # links that end: other settings need a restart, or no partitions are assigned
+        self._assignments: Told | None = None
+        self._to_pump: set[str] = set()  # links with an event since they were pumped
+        self._due: dict[str, float] = {}  # when the next request of a link may be sent
         self._tick_at: dict[str, float] = {}
-        self._troubles: dict[str, str] = {}
-        self._failures: dict[str, int] = {}  # in a row, of links that failed as nobody foresaw
+        self._errors: dict[str, str] = {}  # why a link's copy failed unexpectedly
+        self._failures: dict[str, int] = {}  # consecutive unexpected failures of a link
         self._retry_at: dict[str, float] = {}
         self._begun_at: dict[str, float] = {}
         self._contexts: dict[str, Context] = {}  # of log lines, by link
-        self._entered: set[str] = set()  # links whose context is entered; that cannot be done twice
-        self._beat_at, self._beaten = 0.0, (0.0, 0)  # time and bytes of the last heartbeat
+        self._entered: set[str] = set()  # links whose context is entered: a Context cannot be entered twice
+        self._beat_at, self._last_beat = 0.0, (0.0, 0)  # time and copied bytes at the last heartbeat
         self._started_at_ms = clock.now_ms()
 
     def run(self) -> None:
@@ -90,16 +93,16 @@ class CopyWorker:
         self._poller.watch(self._background, lambda _readable, _writable: self._background.run_events())
         self._steward.start()
         while not self._is_over:
-            self._poller.wait(self._patience())
+            self._poller.wait(self._wait_s())
             now = self._clock.monotonic()
-            for link_id in [*self._stirred, *(one for one, at in self._due.items() if at <= now)]:
+            for link_id in [*self._to_pump, *(key for key, at in self._due.items() if at <= now)]:
                 self._pump(link_id, now)
             self._tick(now)
             if now >= self._beat_at:
                 self._beat(now)
 
     def close(self) -> None:
-        """Publish the last observations and close everything."""
+        """Publish the last observations and close all links, threads and sockets."""
         for link_id, link in self._links.items():
             self._guarded(link_id, link.close)
         self._beat(self._clock.monotonic(), ended=True)
@@ -109,22 +112,22 @@ class CopyWorker:
 
     @property
     def _is_over(self) -> bool:
-        return self._told is not None and self._told.ends and not self._links
+        return self._assignments is not None and self._assignments.ends and not self._links
 
-    def _patience(self) -> float:
-        if self._stirred:
+    def _wait_s(self) -> float:
+        if self._to_pump:
             return 0.0
         if not self._links:
-            return IDLE_S  # news wake it
+            return IDLE_S  # new assignments wake the loop
         return min(TICK_S, max(0.0, min(self._due.values(), default=TICK_S) - self._clock.monotonic()))
 
     def _pump(self, link_id: str, now: float) -> None:
-        self._stirred.discard(link_id)
+        self._to_pump.discard(link_id)
         link = self._links.get(link_id)
         if link is None:
             self._due.pop(link_id, None)
             return
-        self._guarded(link_id, partial(link.pump, now), stirs=False)
+        self._guarded(link_id, partial(link.pump, now), pump=False)
         if link_id in self._links:
             self._due[link_id] = link.due()
 
@@ -137,22 +140,25 @@ class CopyWorker:
             self._guarded(link_id, partial(link.tick, now))
             if link_id in self._retiring and link.over:
                 self._retired(link_id, link)
-        for link_id in [one for one, at in self._retry_at.items() if at <= now]:
+        for link_id in [key for key, at in self._retry_at.items() if at <= now]:
             del self._retry_at[link_id]
             self._follow(link_id)
 
-    # --- what is told ------------------------------------------------------------------------------------------------
+    # --- assignments -------------------------------------------------------------------------------------------------
 
-    def _hear(self, told: Told) -> None:
-        before, self._told = self._told, told
-        for link_id, plan in told.plans.items():
-            if before is None or before.plans.get(link_id) is not plan or told.ends:
+    def _assigned(self, assignments: Told) -> None:
+        before, self._assignments = self._assignments, assignments
+        for link_id, plan in assignments.plans.items():
+            if before is None or before.plans.get(link_id) is not plan or assignments.ends:
                 self._follow(link_id)
-        self._beat_at = 0.0  # tell what is followed now
+        self._beat_at = 0.0  # report the applied assignments immediately
+
+    def _plan_of(self, link_id: str) -> CopyPlan | None:
+        return None if self._assignments is None or self._assignments.ends else self._assignments.plans.get(link_id)
 
     def _follow(self, link_id: str) -> None:
-        """Bring a link in line with its newest plan."""
-        plan = None if self._told is None or self._told.ends else self._told.plans.get(link_id)
+        """Begin, update or retire a link so that it matches its newest plan."""
+        plan = self._plan_of(link_id)
         link = self._links.get(link_id)
         if plan is not None:
             self._contexts[link_id] = _context_of(plan)
@@ -162,7 +168,7 @@ class CopyWorker:
         elif plan is None or not plan.assignments or not link.suits(plan):
             self._retiring.add(link_id)
             self._guarded(link_id, link.retire)
-        elif link_id not in self._retiring:  # else it begins anew once the old one is over
+        elif link_id not in self._retiring:  # else it begins again once the previous copy has ended
             self._guarded(link_id, partial(link.follow, plan))
 
     def _begin(self, plan: CopyPlan, before: LinkCopy | None = None) -> None:
@@ -171,18 +177,18 @@ class CopyWorker:
             abandoned = None if before is None else before.abandoned
             begin = partial(LinkCopy, plan, self._shared, guard=partial(self._guarded, link_id), abandoned=abandoned)
             link = self._in_context(link_id, begin)
-        except Exception as bug:  # noqa: BLE001 - nobody foresaw it: it concerns this link alone
+        except Exception as bug:  # noqa: BLE001 - a bug or unexpected input fails this link only
             self._fail(link_id, bug)
             return
         self._links[link_id], self._begun_at[link_id] = link, self._clock.monotonic()
-        self._stirred.add(link_id)
+        self._to_pump.add(link_id)
         self._share_memory()
 
     def _retired(self, link_id: str, link: LinkCopy) -> None:
-        """What was let go of is over; begin anew where more is wanted."""
+        """Close a link that has ended, and begin it again if its plan has partitions."""
         self._guarded(link_id, link.close)
         self._drop(link_id)
-        plan = None if self._told is None or self._told.ends else self._told.plans.get(link_id)
+        plan = self._plan_of(link_id)
         if plan is not None and plan.assignments:
             self._begin(plan, link)
 
@@ -197,21 +203,21 @@ class CopyWorker:
         for link in self._links.values():
             link.pool.share(len(self._links), beside_ahead=self._shared.ahead.in_use)
 
-    # --- failures that nobody foresaw ----------------------------------------------------------------------------------
+    # --- unexpected exceptions -----------------------------------------------------------------------------------------
 
-    def _guarded(self, link_id: str, work: Event, *, stirs: bool = True) -> None:
-        """Do something for one link; what it raises ends that link's copy for a while, and no other's."""
-        if stirs:
-            self._stirred.add(link_id)
+    def _guarded(self, link_id: str, work: Event, *, pump: bool = True) -> None:
+        """Run ``work`` for a link; an exception stops that link's copy until its retry. ``pump``: pump the link afterwards."""
+        if pump:
+            self._to_pump.add(link_id)
         try:
             self._in_context(link_id, work)
-        except Exception as bug:  # noqa: BLE001 - logged in full, told with the next heartbeat, tried again
+        except Exception as bug:  # noqa: BLE001 - logged with its traceback, reported by the next heartbeat, retried
             self._fail(link_id, bug)
 
     def _in_context(self, link_id: str, work: Callable[[], T]) -> T:
         """Run ``work`` so that its log lines name the link and the request that its newest assignments came from.
 
-        One context per link, which is entered: binding and unbinding would cost ten times as much, in each turn of the loop.
+        Entering a stored Context per link costs a tenth of binding and unbinding the values in each turn of the loop.
         """
         context = self._contexts.get(link_id)
         if context is None or link_id in self._entered:
@@ -232,21 +238,22 @@ class CopyWorker:
         if link is not None:
             try:
                 self._in_context(link_id, link.close)
-            except Exception as another:  # noqa: BLE001 - it is broken already
+            except Exception as another:  # noqa: BLE001 - the link has failed already; its restart matters more
                 _log.warning("link.not_closed", link=link_id, error=str(another))
-        self._troubles[link_id] = (
-            f"The copy of this link failed unexpectedly ({type(bug).__name__}); Spark's log has the details."
+        self._errors[link_id] = (
+            f"The copy of this link failed unexpectedly ({type(bug).__name__}). It is restarted automatically. "
+            "See the Spark executor's log for details."
         )
         self._retry_at[link_id] = now + min(LONGEST_RETRY_S, BROKEN_RETRY_S * 2 ** (failures - 1))
         self._beat_at = 0.0
 
-    # --- what the steward tells --------------------------------------------------------------------------------------
+    # --- events of the coordination thread ---------------------------------------------------------------------------
 
     def _granted(self, grants: list[Grant]) -> None:
-        self._each({one.key: one for one in grants}, LinkCopy.granted)
+        self._each({grant.key: grant for grant in grants}, LinkCopy.granted)
 
     def _armed(self, grants: list[Grant]) -> None:
-        self._each({one.key: one for one in grants}, LinkCopy.armed)
+        self._each({grant.key: grant for grant in grants}, LinkCopy.armed)
 
     def _lost(self, keys: set[str]) -> None:
         self._each({key: key for key in keys}, LinkCopy.lost)
@@ -256,20 +263,20 @@ class CopyWorker:
         if link is not None:
             self._guarded(link_id, partial(link.paused, pause_s))
 
-    def _each(self, news: Mapping[str, T], tell: Callable[[LinkCopy, T], None]) -> None:
-        """Tell the links that have these partitions, each under its own guard."""
+    def _each(self, events: Mapping[str, T], handle: Callable[[LinkCopy, T], None]) -> None:
+        """Call ``handle`` with each link that has any of these partitions (by key) and its event, guarded per link."""
         for link_id, link in list(self._links.items()):
-            for key in link.keys & news.keys():
-                if self._links.get(link_id) is link:  # else it has just failed
-                    self._guarded(link_id, partial(tell, link, news[key]))
+            for key in link.keys & events.keys():
+                if self._links.get(link_id) is link:  # else an earlier event has made the link fail
+                    self._guarded(link_id, partial(handle, link, events[key]))
 
-    # --- signs of life ---------------------------------------------------------------------------------------------------
+    # --- heartbeats ------------------------------------------------------------------------------------------------------
 
     def _beat(self, now: float, *, ended: bool = False) -> None:
         self._beat_at = now + HEARTBEAT_MS / 1000
         moved = sum(link.moved_bytes for link in self._links.values())
-        before_at, before = self._beaten
-        self._beaten = (now, moved)
+        before_at, before = self._last_beat
+        self._last_beat = (now, moved)
         rate = max(0, moved - before) / (now - before_at) if before_at and now > before_at else 0.0
         self._steward.beat(
             Heartbeat(
@@ -279,24 +286,26 @@ class CopyWorker:
                 started_at_ms=self._started_at_ms,
                 partitions=sum(link.partitions for link in self._links.values()),
                 bytes_per_s=rate,
-                links={link_id: self._share_of(link_id) for link_id in sorted(self._mentioned())},
+                links={link_id: self._share_of(link_id) for link_id in sorted(self._reported_links())},
                 ended=ended,
             )
         )
 
-    def _mentioned(self) -> set[str]:
-        """Name the links of which there is something to say; those that nobody wants any more are soon forgotten."""
-        told = self._told
-        if told is None:
+    def _reported_links(self) -> set[str]:
+        """Return the links in the heartbeat: running, refused or assigned. A link that is no longer assigned drops out."""
+        assignments = self._assignments
+        if assignments is None:
             return set()
-        return {*self._links, *told.refused, *(name for name, one in told.plans.items() if one.assignments)}
+        assigned = (link_id for link_id, plan in assignments.plans.items() if plan.assignments)
+        return {*self._links, *assignments.refused, *assigned}
 
     def _share_of(self, link_id: str) -> LinkShare:
-        assert self._told is not None
+        assert self._assignments is not None
         link = self._links.get(link_id)
-        error = self._told.refused.get(link_id) or (self._troubles.get(link_id, "") if link_id in self._retry_at else "")
+        failure = self._errors.get(link_id, "") if link_id in self._retry_at else ""
+        error = self._assignments.refused.get(link_id) or failure
         partitions = 0 if link is None else link.partitions
-        return LinkShare(applied=self._told.numbers.get(link_id, 0), partitions=partitions, error=error)
+        return LinkShare(applied=self._assignments.numbers.get(link_id, 0), partitions=partitions, error=error)
 
 
 def _context_of(plan: CopyPlan) -> Context:

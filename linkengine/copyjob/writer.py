@@ -1,15 +1,27 @@
-"""Whose hand writes a mirror partition: producer epoch, next sequence, coordinator epoch. Arithmetic only, no I/O.
+"""Producer state of a mirror partition: producer epoch, next sequence, coordinator epoch. Arithmetic only, no I/O.
 
-Rules (measured on brokers 3.9 and 4.3):
+The destination's leader keeps, per partition and producer id, the last producer epoch, the last sequence and the last
+coordinator epoch of a marker. What it does with a request (measured on brokers 3.9 and 4.3):
 
-* Data with the current epoch and the next sequence is a compare-and-append: a second writer gets an error or the old offset.
-* A marker with the current epoch leaves the sequences running. A marker with epoch + 1 shuts out every writer of the old
-  epoch; data goes on with sequence 0.
-* A leader that knows of no epoch takes any, with any sequence; one that knows takes a higher epoch with sequence 0.
-* Epochs are 16 bits, so only an owner that was *not* handed the partition cleanly raises it, with its first marker. As long
-  as it writes data only, the old epoch and the next sequence protect it.
-* The coordinator epoch tells the owner's generation. A leader that knows of a higher one has been fenced by somebody newer.
-  An odd one is the fence of a stop (``domain/leases.py``): nobody writes this mirror any more, not even a new owner.
+=======================================  ===================================================================================
+request                                  effect
+=======================================  ===================================================================================
+data, current epoch, next sequence       appended. Any other sequence is refused, or answered with the offset of the
+                                         earlier batch: so an append is a compare-and-append, and a second writer of the
+                                         same batch appends nothing
+data, higher epoch                       accepted only with sequence 0
+data, no producer state at the leader    accepted with any epoch and any sequence
+marker, current epoch                    appended; the sequences continue
+marker, current epoch + 1                appended; every writer of the old epoch is fenced, data continues with sequence 0
+=======================================  ===================================================================================
+
+How owners use that:
+
+* Epochs have 16 bits, so an owner raises the epoch only if the hand-over was *not* clean, with its first marker. While it
+  writes only data, the old epoch and the next sequence protect the mirror.
+* The coordinator epoch is twice the owner's lease generation. If the leader has a higher number, a newer owner has written.
+  An odd number is the fence of a stop (``domain/leases``): no owner writes this mirror again.
+* Where a transaction coordinator writes the markers (``bind``), its producer id and epoch are used, and it does the fencing.
 """
 
 from __future__ import annotations
@@ -20,21 +32,20 @@ from linkengine.domain.leases import FIRST_GENERATION, coordinator_epoch_for, ge
 from linkengine.kafka.producers import ProducerState
 
 LAST_EPOCH = (1 << 15) - 1
-ABOVE_OWNERS = (
-    8  # epochs that a fence leaves to an owner that raises at the same time: one per lost marker, so three in a minute
-)
+# Epochs that a fence skips for an owner that raises its epoch at the same time: an epoch per lost marker, so three in a minute.
+ABOVE_OWNERS = 8
 
 
 def raised(epoch: int) -> int:
-    """Answer the epoch that shuts out whoever writes with ``epoch``. Who finds none at the leader (-1) writes with 0."""
+    """Return the epoch that fences writers with ``epoch``. A writer that finds no state at the leader (-1) uses epoch 0."""
     return max(epoch, 0) + 1
 
 
 def epochs_above(state: ProducerState, *, generation: int, closes: bool, tries: int = 0) -> tuple[int, int]:
-    """Answer producer epoch and coordinator epoch of a marker that shuts out everybody up to ``state``, and what is under way.
+    """Return producer epoch and coordinator epoch of a marker that fences all writers up to ``state`` and requests in flight.
 
-    Above an owner that raises its epoch in this moment, and above our own ``tries`` before: their answers were lost, so they
-    may still be written.
+    They are above those of an owner that raises its epoch at the same time, and above those of this caller's earlier
+    ``tries``, whose responses were lost, so that they may still be written.
     """
     highest = max(generation, generation_of(state.coordinator_epoch) + 1)
     epoch = raised(state.epoch) + ABOVE_OWNERS + tries
@@ -42,25 +53,26 @@ def epochs_above(state: ProducerState, *, generation: int, closes: bool, tries: 
 
 
 class FencedError(LinkEngineError):
-    """A newer owner has raised the epoch, or the fence of a stop ``closes`` the mirror: this one may not write any more."""
+    """This owner may not write: a newer owner has raised the epoch, or the mirror was stopped (``closes``)."""
 
     def __init__(self, *, closes: bool = False) -> None:
         self.closes = closes
         if closes:
             super().__init__(
                 ErrorCode.MIRROR_WAS_STOPPED,
-                "The topic was promoted or failed over before, as its log shows; perhaps the console's database was put back "
-                "to a backup since. Applications may use it, so nothing more is written to it. Fail over to keep it as it is. "
-                "Delete it and begin again only if nobody needs it.",
+                "The topic was promoted or failed over before, as its log shows; perhaps the console's database was restored "
+                "from a backup since. Applications may use the topic, so nothing more is written to it. Fail over to keep it "
+                "as it is. Delete it and create the mirror again only if no application needs it.",
             )
         else:
             super().__init__(
-                ErrorCode.ILLEGAL_STATE, "A newer owner of this mirror partition, or a failover, has taken over. Nothing to do."
+                ErrorCode.ILLEGAL_STATE,
+                "A newer owner of this mirror partition, or a failover, has taken over. No action is needed.",
             )
 
 
 class Writer:
-    """The producer of one mirror partition during one hold of its lease."""
+    """Producer state of a mirror partition while this process holds its lease."""
 
     __slots__ = (
         "_bound_epoch",
@@ -78,15 +90,15 @@ class Writer:
         self.producer_id = producer_id
         self.epoch = -1
         self.next_sequence = 0
-        self.generation = -1  # -1: no hold
-        self.memory_lost = False  # the lease has forgotten an owner that had sent markers
-        self.unclean = False  # whoever wrote before may believe in its lease still
+        self.generation = -1  # -1: no lease
+        self.memory_lost = False  # Redis has lost the lease state of an owner that had sent markers
+        self.unclean = False  # the previous owner may still take its lease for valid
         self._must_raise = False
-        self._tried = -1  # the highest epoch of this hold's markers, whatever became of them
+        self._tried = -1  # the highest epoch of this hold's markers, written or not
         self._bound_epoch: int | None = None
 
     def bind(self, producer_id: int, epoch: int) -> None:
-        """Markers are written by a transaction coordinator, with its producer id and epoch; call it before adopting."""
+        """Use a transaction coordinator's producer id and epoch, since it writes the markers; to be called before ``adopt``."""
         self.producer_id = producer_id
         self._bound_epoch = epoch
 
@@ -101,18 +113,18 @@ class Writer:
         return self._must_raise
 
     def drop(self) -> None:
-        """Forget the hold."""
+        """End the hold."""
         self.generation, self.memory_lost = -1, False
 
     def adopt(self, state: ProducerState, *, generation: int, clean: bool, empty: bool = False) -> None:
-        """Begin a hold with what the leader remembers; ``empty``: of a log without a record.
+        """Start a hold with the leader's state of the producer; ``empty``: the log has no records.
 
-        A leader that knows of our generation or a later one, or of data before the first generation, means that the
-        lease's memory was lost: the predecessor is unknown, so the hold counts as unclean. (So does the first hold of a
-        mirror whose head was seeded, which costs one epoch; its log is empty.) Raises FencedError where the mirror was stopped.
+        If the leader has this generation or a later generation, or data before the first generation, Redis has lost the lease's
+        state: the previous owner is unknown, so the hold counts as unclean. (So does the first hold of a mirror whose head was
+        seeded, which costs one epoch; its log is empty.) Raises FencedError if the mirror was stopped.
         """
         written = generation <= FIRST_GENERATION and state.epoch >= 0
-        if self._bound_epoch is not None:  # a transaction coordinator fences, and counts epochs of its own
+        if self._bound_epoch is not None:  # the transaction coordinator fences, with epochs of its own
             self.generation = generation
         else:
             self._adopt_generation(state, generation=generation, written=written and not empty)
@@ -121,8 +133,8 @@ class Writer:
         self._take(state)
 
     def readopt(self, state: ProducerState) -> None:
-        """Go on within the same hold; raise FencedError where somebody newer has written a marker."""
-        if self._is_fenced(state):  # by whom is not told where a transaction coordinator fences
+        """Continue within the same hold; raise FencedError if a newer owner or a stop has written a marker."""
+        if self._is_fenced(state):  # a transaction coordinator's epoch does not show by whom
             raise FencedError(closes=self._bound_epoch is None and is_closed(state.coordinator_epoch))
         if self.epoch < state.epoch == self._tried:
             self._must_raise = False
@@ -143,18 +155,21 @@ class Writer:
         return is_closed(known) or generation_of(known) > self.generation or state.epoch > max(self.epoch, self._tried, 0)
 
     def raise_next(self) -> None:
-        """Let the next marker raise the epoch: one sent before may still be on its way, and shall be refused then."""
+        """Make the next marker raise the epoch, so that requests still in flight are refused after it."""
         self._must_raise = True
 
     def append(self, count: int) -> tuple[int, int]:
-        """Answer (epoch, base sequence) for the next data batch and count it as sent."""
+        """Return (epoch, base sequence) for the next data batch of ``count`` records, and count it as sent."""
         base = self.next_sequence
         self.epoch = max(self.epoch, 0)
         self.next_sequence = next_sequence(base, count)
         return self.epoch, base
 
     def marker_epoch(self) -> int:
-        """Answer the epoch for the next marker; raises it where this hold has to, above any marker that may still come."""
+        """Return the epoch for the next marker, raised above all markers in flight if this hold has to raise it.
+
+        Raises ILLEGAL_STATE if no epoch is left.
+        """
         if self._bound_epoch is not None:
             return self._bound_epoch
         if not self._must_raise:
@@ -163,14 +178,14 @@ class Writer:
         if highest >= LAST_EPOCH:
             raise LinkEngineError(
                 ErrorCode.ILLEGAL_STATE,
-                "All 32,767 producer epochs of this mirror partition are used up by owners that died. Fail over and start the "
-                "mirror again under a new name; its producer id is new then.",
+                "All 32,767 producer epochs of this mirror partition are used up by crashed owners. Fail over and create the "
+                "mirror again under a new name, which gives it a new producer id.",
             )
         self._tried = raised(highest)
         return self._tried
 
     def marked(self, epoch: int) -> None:
-        """A marker with ``epoch`` has been verified in the log."""
+        """Continue after a marker with ``epoch`` that was verified in the log; a raised epoch restarts the sequences at 0."""
         if epoch > self.epoch:
             self.next_sequence = 0
         self.epoch = epoch

@@ -1,4 +1,4 @@
-"""Source brokers of versions before 3.1, which a link does not read: said so, and no end of the task."""
+"""Source brokers older than 3.1, which a link does not read: the error says so, and the copy worker keeps running."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ OF_2_3, OF_2_6, OF_3_0 = 11, 11, BY_NAME  # the highest version of Fetch
 @pytest.fixture(params=[(OF_2_3, KafkaCode.UNSUPPORTED_VERSION), (OF_2_6, 0), (OF_3_0, 0)], ids=["2.3", "2.6", "3.0"])
 def old(request: pytest.FixtureRequest) -> Iterator[ScriptedBroker]:
     fetch, refuses = request.param
-    one = ScriptedBroker(fetch=fetch, refuses=refuses)
-    yield one
-    one.close()
+    broker = ScriptedBroker(fetch=fetch, refuses=refuses)
+    yield broker
+    broker.close()
 
 
-def test_a_broker_that_is_too_old_is_left_with_words_that_say_so(services: Services, old: ScriptedBroker) -> None:
-    """From 2.8 to 3.0 topics have ids, and Fetch does not know them."""
+def test_source_broker_older_than_3_1_is_refused_with_its_version_in_the_error(services: Services, old: ScriptedBroker) -> None:
+    """From 2.8 to 3.0 topics have ids, but Fetch requests cannot name them."""
     lost: list[LinkEngineError] = []
     events: Any = dict.fromkeys(("planned", "refused", "emptied"), pytest.fail)
     cluster: Any = SimpleNamespace(open=old.connected)
-    heard = IntakeEvents(**events, lost=lambda _, error: lost.append(error))
-    source, one = SourceBroker(services, cluster, 0, events=heard), partition()
-    one.stage, one.position, one.origin = Stage.COPYING, 0, Origin(Leader(broker=0, epoch=1), bytes(range(16)))
-    source.adopt(one)
+    intake_events = IntakeEvents(**events, lost=lambda _, error: lost.append(error))
+    source, mirror = SourceBroker(services, cluster, 0, events=intake_events), partition()
+    mirror.stage, mirror.position, mirror.origin = Stage.COPYING, 0, Origin(Leader(broker=0, epoch=1), bytes(range(16)))
+    source.adopt(mirror)
 
     def turn() -> bool:
         services.poller.wait(0.02)
@@ -57,7 +57,7 @@ def test_a_broker_that_is_too_old_is_left_with_words_that_say_so(services: Servi
     assert old.asked == []
 
 
-def test_a_source_that_is_too_old_breaks_the_link_until_it_is_upgraded(
+def test_source_older_than_3_1_breaks_the_link_until_it_is_upgraded(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_pair(clusters, topic_name)
@@ -74,7 +74,7 @@ def test_a_source_that_is_too_old_breaks_the_link_until_it_is_upgraded(
     monkeypatch.setattr(connection, "_api_versions", spoken)
     with Copier(plan) as copier:
         broken = (PartitionPhase.LINK_BROKEN, ErrorCode.MISCONFIGURATION_ERROR)
-        copier.wait_until(lambda one: (one.phase, one.error_code) == broken and "3.1" in one.error_message)
+        copier.wait_until(lambda progress: (progress.phase, progress.error_code) == broken and "3.1" in progress.error_message)
         old[0] = False
         copier.wait_for_ends({0: 1})
-        copier.wait_until(lambda one: (one.phase, one.error_code) == (PartitionPhase.COPYING, ""))
+        copier.wait_until(lambda progress: (progress.phase, progress.error_code) == (PartitionPhase.COPYING, ""))

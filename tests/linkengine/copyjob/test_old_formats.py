@@ -1,6 +1,6 @@
-"""Messages of formats 0 and 1, in segments from before Kafka 0.11: read from brokers of today, mirrored as format 2.
+"""Messages of formats 0 and 1, in segments from before Kafka 0.11: read from current brokers, mirrored as format 2.
 
-No broker of today writes them any more, so the test lays a segment into a stopped broker's log.
+Current brokers do not write these formats, so the test puts a segment file into a stopped broker's log directory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OLD_MS = 1_450_000_000_000  # of 2015
 
 
 def old_log() -> tuple[bytes, dict[int, Rec]]:
-    """A segment of both formats, plain and wrapped, with holes of a compaction; and what its offsets show."""
+    """Return a segment of both formats, plain and wrapped, with compaction gaps, and the expected records by offset."""
     data, shown = b"", {}
     offset = 0
 
@@ -40,21 +40,21 @@ def old_log() -> tuple[bytes, dict[int, Rec]]:
 
     for magic in (0, 1):
         for spread in (1, 3):
-            for at, one in records(spread).items():
-                data += message(at, magic, one)
-                shown[at] = one if magic else Rec(-1, one.key, one.value)
+            for at, record in records(spread).items():
+                data += message(at, magic, record)
+                shown[at] = record if magic else Rec(-1, record.key, record.value)
             for codec in (GZIP, SNAPPY, LZ4):
                 inner = records(spread)
                 data += wrapper(magic, codec, inner)
-                shown |= {at: one if magic else Rec(-1, one.key, one.value) for at, one in inner.items()}
+                shown |= {at: record if magic else Rec(-1, record.key, record.value) for at, record in inner.items()}
     inner = records(1)
     data += wrapper(1, GZIP, inner, bits=LOG_APPEND_TIME, timestamp=OLD_MS + 99)
-    shown |= {at: Rec(OLD_MS + 99, one.key, one.value) for at, one in inner.items()}
+    shown |= {at: Rec(OLD_MS + 99, record.key, record.value) for at, record in inner.items()}
     return data, shown
 
 
 def lay_segment(cluster: KafkaCluster, topic: str, data: bytes) -> None:
-    """Put a log into a topic of one broker while that is down."""
+    """Replace a topic's log on a broker while the broker is stopped."""
     cluster.stop()
     folder = next(Path(cluster.directory).glob(f"broker-0/data/{topic}-0"))
     for file in folder.glob("0*"):
@@ -64,7 +64,7 @@ def lay_segment(cluster: KafkaCluster, topic: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_old_messages_become_records_of_today_at_their_offsets(
+def test_old_message_formats_become_v2_records_at_the_same_offsets(
     make_cluster: MakeCluster, destination_cluster: KafkaCluster, topic_name: str, version: str
 ) -> None:
     source = make_cluster("old", version=version)

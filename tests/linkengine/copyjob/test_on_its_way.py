@@ -1,4 +1,4 @@
-"""What one partition takes for still on its way, without brokers: records and markers without an answer."""
+"""Appends and markers without a response, which may still be written late; without brokers."""
 
 import pytest
 
@@ -11,124 +11,124 @@ from linkengine.domain.states import GapReason
 from tests.linkengine.copyjob.partitions import BOUND, SEEN, UNTIL, filling, owned, planned, sent, tail
 
 
-def test_data_without_an_answer_is_on_its_way_until_later_data_is_acknowledged() -> None:
-    one = owned(generation=9, clean=True)
-    sent(one)
+def test_unacknowledged_append_counts_as_in_flight_until_a_later_append_is_acknowledged() -> None:
+    mirror = owned(generation=9, clean=True)
+    sent(mirror)
 
-    one.interrupt(retry_at=0.0)
-    one.resumed(tail(), now_ms=0)
+    mirror.interrupt(retry_at=0.0)
+    mirror.resumed(tail(), now_ms=0)
 
-    assert one.quiet
-    assert one.loose_appends
-    one.acknowledged(sent(one))
-    assert not one.loose_appends
+    assert mirror.quiet
+    assert mirror.loose_appends
+    mirror.acknowledged(sent(mirror))
+    assert not mirror.loose_appends
 
 
-def test_a_gap_where_a_record_was_sent_shuts_that_record_out_should_it_come_late() -> None:
-    """The source has compacted it away since. The gap's marker takes its offset, and would leave its sequence free."""
-    one = owned(generation=9, clean=True)
-    sent(one)
-    one.interrupt(retry_at=0.0)
-    one.resumed(tail(), now_ms=0)
-    one.planned([Fill(10, 12, GapReason.COMPACTED)], Buffer())
+def test_gap_fill_at_the_offset_of_an_unacknowledged_append_raises_the_epoch() -> None:
+    """The source has compacted the record since. The marker takes its offset but not its sequence, so it could be appended."""
+    mirror = owned(generation=9, clean=True)
+    sent(mirror)
+    mirror.interrupt(retry_at=0.0)
+    mirror.resumed(tail(), now_ms=0)
+    mirror.planned([Fill(10, 12, GapReason.COMPACTED)], Buffer())
 
-    fill = one.send_fill(Fill(10, 12, GapReason.COMPACTED), most=100)
-    one.filled(now_ms=0)
+    fill = mirror.send_fill(Fill(10, 12, GapReason.COMPACTED), most=100)
+    mirror.filled(now_ms=0)
 
     assert (fill.epoch, fill.count) == (SEEN.epoch + 1, 1)
-    assert not one.loose_appends
-    assert one.send_fill(Fill(11, 12, GapReason.COMPACTED), most=100).epoch == fill.epoch
-    assert one.writer.append(1) == (fill.epoch, 0)
+    assert not mirror.loose_appends
+    assert mirror.send_fill(Fill(11, 12, GapReason.COMPACTED), most=100).epoch == fill.epoch
+    assert mirror.writer.append(1) == (fill.epoch, 0)
 
 
-def test_later_batches_of_a_pipeline_that_was_lost_stay_loose_when_its_first_one_is_written_again() -> None:
-    """The second one carries the sequence that is next then: behind a marker in its place it would fit one place too far."""
-    one = owned(generation=9, clean=True)
-    for step in planned(one, 10, 12, 14):
-        one.send_append(step)
-    one.interrupt(retry_at=0.0)
-    one.resumed(tail(), now_ms=0)
+def test_later_batches_of_a_lost_pipeline_stay_in_flight_when_the_first_is_sent_again() -> None:
+    """The second batch has the next sequence then: behind a marker at its offset it would be appended at a wrong offset."""
+    mirror = owned(generation=9, clean=True)
+    for step in planned(mirror, 10, 12, 14):
+        mirror.send_append(step)
+    mirror.interrupt(retry_at=0.0)
+    mirror.resumed(tail(), now_ms=0)
 
-    one.acknowledged(sent(one))
+    mirror.acknowledged(sent(mirror))
     gap = Fill(12, 14, GapReason.COMPACTED)
-    one.planned([gap], Buffer())
-    fill = one.send_fill(gap, most=100)
+    mirror.planned([gap], Buffer())
+    fill = mirror.send_fill(gap, most=100)
 
-    assert one.loose_appends  # no clean release either
+    assert mirror.loose_appends  # so the lease is not released cleanly either
     assert (fill.epoch, fill.count) == (SEEN.epoch + 1, 1)
 
 
 @pytest.mark.parametrize(("end", "raised"), [(10, 4), (11, 4), (13, 3)])
-def test_after_a_lost_marker_the_next_one_shuts_it_out_unless_all_of_it_is_there(end: int, raised: int) -> None:
-    one = owned(generation=9, clean=True)
-    one.planned([Fill(10, 13, GapReason.ABORTED)], Buffer())
-    one.send_fill(Fill(10, 13, GapReason.ABORTED), most=100)
-    one.lost_marker = LostMarker(broker=1, until=0.0)
+def test_next_marker_raises_the_epoch_unless_all_lost_markers_are_in_the_log(end: int, raised: int) -> None:
+    mirror = owned(generation=9, clean=True)
+    mirror.planned([Fill(10, 13, GapReason.ABORTED)], Buffer())
+    mirror.send_fill(Fill(10, 13, GapReason.ABORTED), most=100)
+    mirror.lost_marker = LostMarker(broker=1, until=0.0)
 
-    one.interrupt(retry_at=0.0)
-    one.resumed(tail(end=end), now_ms=0)
+    mirror.interrupt(retry_at=0.0)
+    mirror.resumed(tail(end=end), now_ms=0)
 
-    assert one.writer.marker_epoch() == raised
+    assert mirror.writer.marker_epoch() == raised
 
 
-def test_markers_in_flight_are_outwaited_whatever_ended_the_attempt() -> None:
-    one = owned(generation=9, clean=True)
-    filling(one, late_until=UNTIL)
+def test_resume_waits_for_markers_in_flight_whatever_ended_the_attempt() -> None:
+    mirror = owned(generation=9, clean=True)
+    filling(mirror, late_until=UNTIL)
 
-    one.interrupt(retry_at=0.0)  # the connection for data was lost, not that of the markers
+    mirror.interrupt(retry_at=0.0)  # the connection for data was lost, not that of the markers
 
-    lost = tail_query(one).lost_marker
+    lost = tail_query(mirror).lost_marker
     assert lost is not None
     assert lost.until == UNTIL
 
 
-@pytest.mark.parametrize("outwaited", [False, True], ids=["in flight", "being outwaited"])
-def test_markers_without_an_answer_are_remembered_beyond_the_lease(outwaited: bool) -> None:
-    one = owned(generation=9, clean=True)
-    filling(one, late_until=UNTIL)
-    if outwaited:
-        one.interrupt(retry_at=0.0)
+@pytest.mark.parametrize("interrupted", [False, True], ids=["in flight", "being waited for"])
+def test_markers_without_a_response_are_remembered_after_the_lease_is_lost(interrupted: bool) -> None:
+    mirror = owned(generation=9, clean=True)
+    filling(mirror, late_until=UNTIL)
+    if interrupted:
+        mirror.interrupt(retry_at=0.0)
 
-    one.dispossessed()
+    mirror.dispossessed()
 
-    assert one.lost_marker is not None  # hence no clean release, and no reading of the end before they are outwaited
+    assert mirror.lost_marker is not None  # hence no clean release, and no resume before they can no longer be written
 
 
-def test_an_answer_that_comes_after_the_attempt_ends_the_wait() -> None:
-    one = owned(generation=9, clean=True)
-    fill = filling(one, late_until=UNTIL)
-    one.interrupt(retry_at=0.0)
+def test_late_response_to_markers_ends_the_wait_for_them() -> None:
+    mirror = owned(generation=9, clean=True)
+    fill = filling(mirror, late_until=UNTIL)
+    mirror.interrupt(retry_at=0.0)
 
-    one.answered(fill)
+    mirror.answered(fill)
 
-    assert one.lost_marker is not None
-    assert one.lost_marker.until == 0.0
+    assert mirror.lost_marker is not None
+    assert mirror.lost_marker.until == 0.0
 
 
 def test_answered_markers_are_not_waited_for() -> None:
-    one = owned(generation=9, clean=True)
-    one.answered(filling(one, late_until=UNTIL))
+    mirror = owned(generation=9, clean=True)
+    mirror.answered(filling(mirror, late_until=UNTIL))
 
-    one.interrupt(retry_at=0.0)  # the broker refused some of them
+    mirror.interrupt(retry_at=0.0)  # the broker refused some of them
 
-    assert one.lost_marker is None
-
-
-def test_data_without_an_answer_is_in_doubt_also_where_transactions_fill_the_gaps() -> None:
-    one = owned(generation=9, clean=True, transactions=BOUND)
-    sent(one)
-
-    one.interrupt(retry_at=0.0)
-
-    assert tail_query(one).doubt == Doubt(offset=10, sequence=None, producer_id=5)
+    assert mirror.lost_marker is None
 
 
-def test_what_a_stop_kept_for_the_answer_of_a_marker_is_let_go_at_the_end() -> None:
-    one, buffer = owned(generation=9, clean=True), Buffer()
-    one.planned([Fill(10, 11, GapReason.ABORTED), Fill(11, 99, GapReason.ABORTED)], buffer)
-    one.send_fill(Fill(10, 11, GapReason.ABORTED), most=1)
-    assert one.stop() == []
-    assert one.filled(now_ms=0) is None
+def test_unacknowledged_appends_are_in_doubt_also_with_transactional_fills() -> None:
+    mirror = owned(generation=9, clean=True, transactions=BOUND)
+    sent(mirror)
 
-    assert [chunk.buffer for chunk in one.end()] == [buffer]
-    assert one.end() == []
+    mirror.interrupt(retry_at=0.0)
+
+    assert tail_query(mirror).doubt == Doubt(offset=10, sequence=None, producer_id=5)
+
+
+def test_end_releases_the_chunks_that_a_stop_kept_for_a_marker_in_flight() -> None:
+    mirror, buffer = owned(generation=9, clean=True), Buffer()
+    mirror.planned([Fill(10, 11, GapReason.ABORTED), Fill(11, 99, GapReason.ABORTED)], buffer)
+    mirror.send_fill(Fill(10, 11, GapReason.ABORTED), most=1)
+    assert mirror.stop() == []
+    assert mirror.filled(now_ms=0) is None
+
+    assert [chunk.buffer for chunk in mirror.end()] == [buffer]
+    assert mirror.end() == []

@@ -1,4 +1,4 @@
-"""While a transaction is open at the source its mirror stands before it, and says that it lacks what lies behind."""
+"""While a transaction is open at the source, its mirror ends before it and its lag counts what lies behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def open_one(clusters: Pair, topic_name: str) -> Producer:
-    """A producer whose transaction is open behind ten records; ten records of another one follow."""
+    """A producer with an open transaction behind ten records; ten records of another producer follow."""
     create_pair(clusters, topic_name)
     send(clusters, topic_name)
     producer = producer_for(clusters[0], transactional_id=topic_name, linger_ms=0)
@@ -47,39 +47,39 @@ def send(clusters: Pair, topic: str, count: int = 10) -> None:
     assert producer.flush(30) == 0
 
 
-def stands_at(one: PartitionProgress, end: int, *, high_watermark: int) -> bool:
-    return (one.mirror_end, one.source_end, one.source_high_watermark) == (end, end, high_watermark)
+def stands_at(progress: PartitionProgress, end: int, *, high_watermark: int) -> bool:
+    return (progress.mirror_end, progress.source_end, progress.source_high_watermark) == (end, end, high_watermark)
 
 
-def test_what_waits_behind_an_open_transaction_is_missing_however_long_the_mirror_stands_at_the_stable_end(
+def test_mirror_at_the_last_stable_offset_is_not_in_sync_while_a_transaction_is_open(
     clusters: Pair, topic_name: str, open_one: Producer
 ) -> None:
     with Copier(plan_of(clusters, topic_name)) as copier:
-        copier.wait_until(lambda one: stands_at(one, 10, high_watermark=21))
+        copier.wait_until(lambda progress: stands_at(progress, 10, high_watermark=21))
         time.sleep(AT_REST_S)
-        copier.wait_until(lambda one: one.caught_up_at_ms is None and one.phase is PartitionPhase.COPYING)
+        copier.wait_until(lambda progress: progress.caught_up_at_ms is None and progress.phase is PartitionPhase.COPYING)
 
-        send(clusters, topic_name)  # the stable end stays where it is: is the high watermark told all the same?
-        copier.wait_until(lambda one: stands_at(one, 10, high_watermark=31))
+        send(clusters, topic_name)  # the last stable offset does not move; the high watermark has to be reported nevertheless
+        copier.wait_until(lambda progress: stands_at(progress, 10, high_watermark=31))
 
         open_one.commit_transaction(30)
-        copier.wait_until(lambda one: stands_at(one, 32, high_watermark=32))
-        copier.wait_until(lambda one: one.caught_up_at_ms is not None)
+        copier.wait_until(lambda progress: stands_at(progress, 32, high_watermark=32))
+        copier.wait_until(lambda progress: progress.caught_up_at_ms is not None)
 
 
-def test_a_slice_with_nothing_to_copy_before_an_open_transaction_is_copying_all_the_same(
-    clusters: Pair, topic_name: str, open_one: Producer
-) -> None:
+def test_phase_is_copying_when_only_an_open_transaction_is_left(clusters: Pair, topic_name: str, open_one: Producer) -> None:
     plan = plan_of(clusters, topic_name)
     with Copier(plan) as first:
         first.wait_for_ends({0: 10})
 
     with Copier(plan, lease=first.lease) as second:
-        second.wait_until(lambda one: one.phase is PartitionPhase.COPYING and one.bytes_copied == 0)
+        second.wait_until(lambda progress: progress.phase is PartitionPhase.COPYING and progress.bytes_copied == 0)
         assert next(iter(second.progress.latest.values())).caught_up_at_ms is None
 
 
-def test_a_source_that_is_looked_at_and_not_read_tells_both_ends(clusters: Pair, topic_name: str, open_one: Producer) -> None:
+def test_observed_source_reports_last_stable_offset_and_high_watermark(
+    clusters: Pair, topic_name: str, open_one: Producer
+) -> None:
     cluster, place = Cluster(address(clusters[0])), (topic_name, 0)
     try:
         broker = cluster.newest_topics([topic_name])[topic_name].partitions[0].broker
@@ -88,7 +88,7 @@ def test_a_source_that_is_looked_at_and_not_read_tells_both_ends(clusters: Pair,
         cluster.close()
 
 
-def test_the_age_counts_from_when_the_mirror_last_held_all_below_the_high_watermark() -> None:
+def test_time_lag_counts_from_when_the_mirror_last_had_all_below_the_high_watermark() -> None:
     account = Account()
     account.observed_mirror(start=0, end=1_000)
     account.observed_source(start=0, end=1_000, high_watermark=1_000, now_ms=5_000)
@@ -102,19 +102,19 @@ def test_the_age_counts_from_when_the_mirror_last_held_all_below_the_high_waterm
     assert account.caught_up_at_ms == 8_000
 
 
-def test_an_answer_that_comes_too_late_to_be_planned_still_tells_where_the_source_ends() -> None:
-    """Within a fetch session nobody would say it again: the high watermark has not changed since."""
-    one = partition()
-    one.stage, one.position = Stage.COPYING, 10
+def test_response_too_late_to_be_planned_still_updates_the_end_of_the_source() -> None:
+    """A fetch session does not return it again, since the high watermark does not change."""
+    mirror = partition()
+    mirror.stage, mirror.position = Stage.COPYING, 10
     services: Any = SimpleNamespace(clock=SystemClock(), tuning=CopyTuning(), bandwidth=None)
     broker = SourceBroker(services, cluster=None, broker=0, events=None)  # type: ignore[arg-type]
-    broker._session.want((b"t", 0), Reading(one, one.attempt, FetchPosition(0, 0, 10, 1 << 20)))
+    broker._session.want((b"t", 0), Reading(mirror, mirror.attempt, FetchPosition(0, 0, 10, 1 << 20)))
     asked = Asked(1, 13, 0.0, 0.0, 1, None)
-    told = FetchedPartition(b"t", 0, 0, 50_000, 10, 0, (), memoryview(b""))
+    part = FetchedPartition(b"t", 0, 0, 50_000, 10, 0, (), memoryview(b""))
 
-    one.interrupt(retry_at=0.0)
-    broker._take_partitions(asked, FetchAnswer(0, 0, 7, [told]), Buffer(), heard_ms=0, roomy=True)
-    one.account.observed_mirror(start=0, end=10)
+    mirror.interrupt(retry_at=0.0)
+    broker._take_partitions(asked, FetchAnswer(0, 0, 7, [part]), Buffer(), heard_ms=0, roomy=True)
+    mirror.account.observed_mirror(start=0, end=10)
 
-    assert (one.account.source_end, one.account.source_high_watermark) == (10, 50_000)
-    assert one.account.caught_up_at_ms is None
+    assert (mirror.account.source_end, mirror.account.source_high_watermark) == (10, 50_000)
+    assert mirror.account.caught_up_at_ms is None

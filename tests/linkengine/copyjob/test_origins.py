@@ -1,4 +1,4 @@
-"""Which topic a source has, where its brokers do not agree or do not all answer: views of a cluster, without brokers."""
+"""The source topic's id when brokers disagree or do not respond; with metadata views, without brokers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def text_of(topic_id: bytes) -> str:
         (True, False, {OTHER, FORMER}, ErrorCode.TIMEOUT_ERROR),
     ],
 )
-def test_a_topic_is_another_one_only_where_all_brokers_say_so(
+def test_source_topic_counts_as_recreated_only_if_all_brokers_agree(
     complete: bool, strangers: bool, known: set[bytes], code: ErrorCode
 ) -> None:
     assignment = partition().assignment
@@ -40,7 +40,7 @@ def test_a_topic_is_another_one_only_where_all_brokers_say_so(
         topics={name: view},
         complete=complete,
         given_up=set(),
-        topic_ids={name: frozenset(text_of(one) for one in known)},
+        topic_ids={name: frozenset(text_of(topic_id) for topic_id in known)},
         strangers=strangers,
     )
     cluster: Any = SimpleNamespace(survey=lambda _: survey)

@@ -1,4 +1,4 @@
-"""A destination broker played by the test, at the other end of a socket: which answers wake the copier, which it looks for."""
+"""MirrorBroker against a scripted destination broker on a socket: pipelining, wake-ups, buffers, timeouts."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ EACH = 2  # records of a batch
 
 
 class Broker:
-    """The broker's end: reads requests, and answers one when it is told to."""
+    """A scripted broker: reads requests, and responds when the test says so."""
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
-        self._server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # else the kernel may take all of it for us
-        self._theirs: list[socket.socket] = []
-        self._asked: socket.socket | None = None
+        self._server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # else the kernel may buffer a whole request
+        self._connections: list[socket.socket] = []
+        self._produce: socket.socket | None = None
 
     def open(self, _: int) -> Connection:
-        """Connect as ``Cluster.open`` does; one connection is that of Produce, the other that of fillers."""
+        """Connect as ``Cluster.open`` does; there is a connection for Produce and another for gap fills."""
         connection = Connection(socket.create_connection(self._server.getsockname()), host="broker", port=9092)
         connection.versions[0] = (0, 13)
-        self._theirs.append(self._server.accept()[0])
+        self._connections.append(self._server.accept()[0])
         return connection
 
     def take_requests(self, count: int, *, piece_s: float = 0.0) -> None:
-        """Read requests, ``piece_s`` for each piece of 64 KB; their correlation ids are 1, 2, 3 and so on."""
-        [self._asked], _, _ = select.select(self._theirs, [], [], 10)
-        stream = self._asked.makefile("rb", buffering=0)
+        """Read requests, taking ``piece_s`` for each piece of 64 KB; their correlation ids are 1, 2, 3 and so on."""
+        [self._produce], _, _ = select.select(self._connections, [], [], 10)
+        stream = self._produce.makefile("rb", buffering=0)
         for _ in range(count):
             (size,) = struct.unpack(">i", stream.read(4))
             while size:
@@ -68,41 +68,41 @@ class Broker:
                 time.sleep(piece_s)
 
     def answer(self, *requests: int, moved: int = 0) -> None:
-        """Say of these requests that their batch stands where it belongs, or ``moved`` from there."""
-        assert self._asked is not None
+        """Respond to these requests with the expected base offset, or with one that is ``moved`` from it."""
+        assert self._produce is not None
         for number in requests:
             entry = struct.pack(">ihqqq", 0, 0, (number - 1) * EACH + moved, -1, 0) + b"\x01\x00\x00"
             body = b"\x00\x02" + TOPIC_ID + b"\x02" + entry + b"\x00" + bytes(4) + b"\x00"
-            self._asked.sendall(struct.pack(">ii", len(body) + 4, number) + body)
+            self._produce.sendall(struct.pack(">ii", len(body) + 4, number) + body)
 
     def close(self) -> None:
         """Close all sockets."""
-        for one in (self._server, *self._theirs):
-            one.close()
+        for each in (self._server, *self._connections):
+            each.close()
 
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    one = Broker()
-    yield one
-    one.close()
+    scripted = Broker()
+    yield scripted
+    scripted.close()
 
 
 def writable(*, batches: int) -> MirrorPartition:
-    """A partition of an empty mirror with so many batches to write."""
-    one = partition()
-    one.granted(Grant(key=one.key, generation=9, clean=True, valid_until=1_000.0))
+    """Return a partition of an empty mirror with so many batches to write."""
+    mirror = partition()
+    mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
     seen = ProducerState(epoch=3, last_sequence=-1, coordinator_epoch=8)
     leader = Leader(broker=0, epoch=1)
     tail = Tail(leader=leader, topic_id=TOPIC_ID, start=0, end=0, producer=seen, producer_id=1 << 62)
-    one.resumed(tail, now_ms=0)
+    mirror.resumed(tail, now_ms=0)
     batch = dense_filler(EACH, 0)
     starts = range(0, batches * EACH, EACH)
-    one.planned([Append(at, EACH, memoryview(bytearray(batch)), records=EACH, max_timestamp=0) for at in starts], Buffer())
-    return one
+    mirror.planned([Append(at, EACH, memoryview(bytearray(batch)), records=EACH, max_timestamp=0) for at in starts], Buffer())
+    return mirror
 
 
-def test_a_full_pipeline_is_woken_by_a_burst_of_answers_and_fewer_are_seen_at_the_next_tick(
+def test_full_pipeline_wakes_on_a_burst_of_responses_and_reads_fewer_at_the_next_tick(
     broker: Broker, services: Services
 ) -> None:
     def ignore(_: object) -> None: ...
@@ -112,9 +112,9 @@ def test_a_full_pipeline_is_woken_by_a_burst_of_answers_and_fewer_are_seen_at_th
 
     events = OutletEvents(may_write=bool, arm=ignore, advanced=ignore, interrupted=refuse, failed=refuse, lost=refuse)
     outlet = MirrorBroker(services, cast(Cluster, broker), 0, events=events)
-    one = writable(batches=20)
-    outlet.adopt(one)
-    outlet.wake(one)
+    mirror = writable(batches=20)
+    outlet.adopt(mirror)
+    outlet.wake(mirror)
 
     def turn() -> bool:
         services.poller.wait(0.02)
@@ -124,36 +124,36 @@ def test_a_full_pipeline_is_woken_by_a_burst_of_answers_and_fewer_are_seen_at_th
     def turned_until(look: Callable[[], bool]) -> None:
         wait_for(lambda: turn() and look())
 
-    turned_until(lambda: len(one.unanswered) == 1)  # the first one goes alone
+    turned_until(lambda: len(mirror.unanswered) == 1)  # the first append is sent alone
     broker.take_requests(1)
     broker.answer(1)
-    turned_until(lambda: len(one.unanswered) == 5)
+    turned_until(lambda: len(mirror.unanswered) == 5)
     broker.take_requests(5)
 
     broker.answer(2, 3)
-    assert all(turn() and one.account.mirror_end == EACH for _ in range(10))  # nobody is woken
-    wait_for(lambda: outlet.check(services.clock.monotonic()) or one.account.mirror_end == 3 * EACH)
+    assert all(turn() and mirror.account.mirror_end == EACH for _ in range(10))  # the loop is not woken
+    wait_for(lambda: outlet.check(services.clock.monotonic()) or mirror.account.mirror_end == 3 * EACH)
 
     broker.answer(4)
-    turned_until(lambda: len(one.unanswered) == 5)
-    assert one.account.mirror_end == 4 * EACH
+    turned_until(lambda: len(mirror.unanswered) == 5)
+    assert mirror.account.mirror_end == 4 * EACH
     outlet.close()
 
 
-class Desk:
-    """A destination broker's part of the loop, turned by the test."""
+class BrokerLoop:
+    """A MirrorBroker and the loop around it, which the test runs turn by turn."""
 
-    def __init__(self, broker: Broker, services: Services, **heard: Any) -> None:
+    def __init__(self, broker: Broker, services: Services, **callbacks: Any) -> None:
         self.allowed, self.services = True, services
-        told = {name: lambda *_: None for name in ("arm", "advanced")} | dict.fromkeys(
+        defaults = {name: lambda *_: None for name in ("arm", "advanced")} | dict.fromkeys(
             ("interrupted", "failed", "lost"), _raise
         )
-        events = OutletEvents(may_write=lambda _: self.allowed, **(told | heard))
+        events = OutletEvents(may_write=lambda _: self.allowed, **(defaults | callbacks))
         self.outlet = MirrorBroker(services, cast(Cluster, broker), 0, events=events)
 
-    def write(self, one: MirrorPartition) -> None:
-        self.outlet.adopt(one)
-        self.outlet.wake(one)
+    def write(self, mirror: MirrorPartition) -> None:
+        self.outlet.adopt(mirror)
+        self.outlet.wake(mirror)
 
     def turn(self) -> bool:
         self.services.poller.wait(0.02)
@@ -169,39 +169,37 @@ def _raise(_: object, error: LinkEngineError) -> None:
     raise error
 
 
-def test_who_may_write_again_goes_on_without_being_woken(broker: Broker, services: Services) -> None:
-    """A lease that is renewed after its deadline for once: nobody was dispossessed, and so nobody is resumed."""
-    desk, one = Desk(broker, services), writable(batches=20)
-    desk.write(one)
-    desk.until(lambda: len(one.unanswered) == 1)  # the first one goes alone
-    desk.allowed = False
+def test_writing_continues_without_a_resume_when_the_lease_is_valid_again(broker: Broker, services: Services) -> None:
+    """A lease that is renewed after its deadline was not lost, so the partition does not resume."""
+    loop, mirror = BrokerLoop(broker, services), writable(batches=20)
+    loop.write(mirror)
+    loop.until(lambda: len(mirror.unanswered) == 1)  # the first append is sent alone
+    loop.allowed = False
     broker.take_requests(1)
     broker.answer(1)
-    desk.until(lambda: one.account.mirror_end == EACH)
-    assert all(desk.turn() and not one.unanswered for _ in range(5))
+    loop.until(lambda: mirror.account.mirror_end == EACH)
+    assert all(loop.turn() and not mirror.unanswered for _ in range(5))
 
-    desk.allowed = True
+    loop.allowed = True
 
-    desk.until(lambda: len(one.unanswered) == 5)
-    desk.outlet.close()
+    loop.until(lambda: len(mirror.unanswered) == 5)
+    loop.outlet.close()
 
 
-def test_a_buffer_is_kept_while_slices_of_it_wait_for_the_socket_although_its_partition_looks_again(
-    broker: Broker, services: Services
-) -> None:
-    looked: list[LinkEngineError] = []
+def test_buffer_is_kept_while_the_socket_needs_it_although_its_partition_resumes(broker: Broker, services: Services) -> None:
+    interruptions: list[LinkEngineError] = []
 
-    def interrupted(which: MirrorPartition, error: LinkEngineError) -> None:
-        looked.append(error)
-        desk.outlet.let_go(which.interrupt(retry_at=0.0))
+    def interrupted(interrupted_mirror: MirrorPartition, error: LinkEngineError) -> None:
+        interruptions.append(error)
+        loop.outlet.let_go(interrupted_mirror.interrupt(retry_at=0.0))
 
-    desk, now_ms = Desk(broker, services, interrupted=interrupted), services.clock.now_ms()
-    one = partition()
-    one.granted(Grant(key=one.key, generation=9, clean=False, valid_until=services.clock.monotonic() - 0.5))
+    loop, now_ms = BrokerLoop(broker, services, interrupted=interrupted), services.clock.now_ms()
+    mirror = partition()
+    mirror.granted(Grant(key=mirror.key, generation=9, clean=False, valid_until=services.clock.monotonic() - 0.5))
     seen = ProducerState(epoch=3, last_sequence=-1, coordinator_epoch=8)
     tail = Tail(leader=Leader(broker=0, epoch=1), topic_id=TOPIC_ID, start=0, end=0, producer=seen, producer_id=1 << 62)
-    one.resumed(tail, now_ms=0)
-    times = [now_ms] * 4 + [now_ms - 2 * REMEMBERED_MS]  # the last one has to wait for the former owner, who has had its time
+    mirror.resumed(tail, now_ms=0)
+    times = [now_ms] * 4 + [now_ms - 2 * REMEMBERED_MS]  # the last has to wait for the previous owner, whose lease has expired
     batches = [bytes(encode_records([Record(at, ms, None, bytes(4_000_000), [])], codec=0)) for at, ms in enumerate(times)]
     buffer = services.pool.take(sum(map(len, batches)))
     assert buffer is not None
@@ -209,69 +207,69 @@ def test_a_buffer_is_kept_while_slices_of_it_wait_for_the_socket_although_its_pa
     view[:] = b"".join(batches)
     places = zip(times, starts, batches, strict=False)
     steps = [Append(n, 1, view[at : at + len(batch)], 1, ms) for n, (ms, at, batch) in enumerate(places)]
-    one.planned(steps, buffer)
-    desk.write(one)
-    desk.until(lambda: len(one.unanswered) == 1)  # the first one goes alone
+    mirror.planned(steps, buffer)
+    loop.write(mirror)
+    loop.until(lambda: len(mirror.unanswered) == 1)  # the first append is sent alone
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(broker.take_requests, 1)
-        desk.until(taken.done)
-    desk.until(lambda: one.may_fill(services.clock.monotonic()))
+        loop.until(taken.done)
+    loop.until(lambda: mirror.may_fill(services.clock.monotonic()))
     broker.answer(1)
 
-    desk.until(lambda: bool(looked))  # the broker reads nothing now: the rest waits in our queue
+    loop.until(lambda: bool(interruptions))  # the broker reads nothing now, so the rest waits in the send queue
 
     assert buffer.users > 0
     assert services.pool.take(len(view)) is not buffer
-    desk.outlet.close()
+    loop.outlet.close()
 
 
-def test_a_large_request_goes_over_a_narrow_way_for_longer_than_an_answer_may_take(broker: Broker, services: Services) -> None:
-    """Given up, it would be sent again from its first byte on, and never come over."""
+def test_large_request_on_a_slow_network_may_take_longer_than_the_request_timeout(broker: Broker, services: Services) -> None:
+    """If it were given up it would be sent again from its first byte, and never arrive."""
     tuning = replace(services.tuning, request_timeout_ms=1_000)
-    desk, one = Desk(broker, replace(services, tuning=tuning)), writable(batches=1)
-    one.chunks.clear()
+    loop, mirror = BrokerLoop(broker, replace(services, tuning=tuning)), writable(batches=1)
+    mirror.chunks.clear()
     batch = encode_records([Record(0, 0, None, bytes(20 << 20), [])], codec=0)
-    one.planned([Append(0, 1, memoryview(batch), 1, 0)], Buffer())
-    desk.write(one)
-    desk.until(lambda: bool(one.unanswered))
+    mirror.planned([Append(0, 1, memoryview(batch), 1, 0)], Buffer())
+    loop.write(mirror)
+    loop.until(lambda: bool(mirror.unanswered))
 
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(broker.take_requests, 1, piece_s=0.01)
-        desk.until(taken.done)
+        loop.until(taken.done)
     broker.answer(1)
 
-    desk.until(lambda: one.account.mirror_end == 1)
-    assert one.mirror_trouble is None
-    desk.outlet.close()
+    loop.until(lambda: mirror.account.mirror_end == 1)
+    assert mirror.mirror_trouble is None
+    loop.outlet.close()
 
 
-def test_a_broker_that_takes_nothing_is_given_up(broker: Broker, services: Services) -> None:
+def test_connection_to_a_broker_that_accepts_nothing_is_closed(broker: Broker, services: Services) -> None:
     lost: list[LinkEngineError] = []
     tuning = replace(services.tuning, request_timeout_ms=1_000)
-    desk = Desk(broker, replace(services, tuning=tuning), lost=lambda _, error: lost.append(error))
-    one = writable(batches=1)
-    desk.write(one)
+    loop = BrokerLoop(broker, replace(services, tuning=tuning), lost=lambda _, error: lost.append(error))
+    mirror = writable(batches=1)
+    loop.write(mirror)
 
-    desk.until(lambda: bool(lost))
+    loop.until(lambda: bool(lost))
 
     assert "does not answer a Produce" in lost[0].message
-    desk.outlet.close()
+    loop.outlet.close()
 
 
-def test_after_the_answer_of_an_earlier_batch_the_end_is_proven(broker: Broker, services: Services) -> None:
-    looked: list[LinkEngineError] = []
-    desk, one = Desk(broker, services, interrupted=lambda _, error: looked.append(error)), writable(batches=2)
-    desk.write(one)
-    desk.until(lambda: len(one.unanswered) == 1)
+def test_response_of_an_earlier_batch_leads_to_a_tail_check(broker: Broker, services: Services) -> None:
+    interruptions: list[LinkEngineError] = []
+    loop, mirror = BrokerLoop(broker, services, interrupted=lambda _, error: interruptions.append(error)), writable(batches=2)
+    loop.write(mirror)
+    loop.until(lambda: len(mirror.unanswered) == 1)
     broker.take_requests(1)
     broker.answer(1)
-    desk.until(lambda: one.account.mirror_end == EACH)
-    desk.until(lambda: len(one.unanswered) == 1)
+    loop.until(lambda: mirror.account.mirror_end == EACH)
+    loop.until(lambda: len(mirror.unanswered) == 1)
     broker.take_requests(1)
 
     broker.answer(2, moved=-1)
-    desk.until(lambda: bool(looked))
+    loop.until(lambda: bool(interruptions))
 
-    one.interrupt(retry_at=0.0)
-    assert tail_query(one).doubt == Doubt(offset=EACH - 1, sequence=None, producer_id=1 << 62)
-    desk.outlet.close()
+    mirror.interrupt(retry_at=0.0)
+    assert tail_query(mirror).doubt == Doubt(offset=EACH - 1, sequence=None, producer_id=1 << 62)
+    loop.outlet.close()

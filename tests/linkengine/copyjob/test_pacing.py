@@ -1,4 +1,4 @@
-"""When the next Fetch goes out: quotas, the link's limit, many partitions, sources far away. When the next Produce does."""
+"""The time and size of the next Fetch: quotas, bandwidth limit, many partitions, distant sources; and Produce bursts."""
 
 import pytest
 
@@ -21,76 +21,76 @@ def pace(*, limit: int = 0, ask: object = None) -> Pace:
     return Pace(TUNING, Bandwidth(limit, ask=ask))  # type: ignore[arg-type]
 
 
-def test_a_single_partition_never_waits() -> None:
-    one = pace()
-    one.asked(100.0, partitions=1)
-    one.answered(100.001, took_s=0.001, size=300)
+def test_single_partition_is_fetched_without_a_pause() -> None:
+    pacer = pace()
+    pacer.asked(100.0, partitions=1)
+    pacer.answered(100.001, took_s=0.001, size=300)
 
-    assert one.ready_at <= 100.001
+    assert pacer.ready_at <= 100.001
 
 
 @pytest.mark.parametrize(("partitions", "wait_s"), [(10, 0.001), (1_000, GATHER_MOST_S)])
-def test_many_partitions_are_gathered_for_some_milliseconds(partitions: int, wait_s: float) -> None:
-    one = pace()
-    one.asked(100.0, partitions=partitions)
-    one.answered(100.0005, took_s=0.0005, size=300)
+def test_many_partitions_are_gathered_for_a_few_milliseconds(partitions: int, wait_s: float) -> None:
+    pacer = pace()
+    pacer.asked(100.0, partitions=partitions)
+    pacer.answered(100.0005, took_s=0.0005, size=300)
 
-    assert one.ready_at == pytest.approx(100.0 + wait_s)
-
-
-def test_a_backlog_is_not_kept_waiting() -> None:
-    one = pace()
-    one.asked(100.0, partitions=1_000)
-    one.answered(100.001, took_s=0.001, size=FIRST_BYTES)
-
-    assert one.ready_at <= 100.001
+    assert pacer.ready_at == pytest.approx(100.0 + wait_s)
 
 
-def test_a_throttled_client_waits_as_long_as_the_broker_says() -> None:
-    one = pace()
-    one.asked(100.0, partitions=1)
-    assert one.throttle.heard(100.0, 700)
-    one.answered(100.0, took_s=0.0, size=30)
+def test_backlog_is_fetched_without_a_pause() -> None:
+    pacer = pace()
+    pacer.asked(100.0, partitions=1_000)
+    pacer.answered(100.001, took_s=0.001, size=FIRST_BYTES)
 
-    assert one.ready_at == pytest.approx(100.7)
+    assert pacer.ready_at <= 100.001
 
 
-def test_after_an_answer_that_did_not_come_whole_less_is_asked_for() -> None:
-    one = pace()
+def test_throttled_client_waits_as_long_as_the_broker_requests() -> None:
+    pacer = pace()
+    pacer.asked(100.0, partitions=1)
+    assert pacer.throttle.heard(100.0, 700)
+    pacer.answered(100.0, took_s=0.0, size=30)
+
+    assert pacer.ready_at == pytest.approx(100.7)
+
+
+def test_lost_response_resets_the_requested_size() -> None:
+    pacer = pace()
     for _ in range(3):
-        one.answered(0.0, took_s=0.1, size=one.max_bytes)
-    assert one.max_bytes == 8 * FIRST_BYTES
+        pacer.answered(0.0, took_s=0.1, size=pacer.max_bytes)
+    assert pacer.max_bytes == 8 * FIRST_BYTES
 
-    one.lost()
+    pacer.lost()
 
-    assert one.max_bytes == FIRST_BYTES
+    assert pacer.max_bytes == FIRST_BYTES
 
 
-def test_answers_grow_while_they_are_full_and_slow_and_shrink_again() -> None:
-    one = pace()
+def test_requested_size_grows_while_responses_are_full_and_start_late_and_shrinks_again() -> None:
+    pacer = pace()
     sizes = []
     for took_s in (0.1, 0.1, 0.1, 0.1, 0.001, 0.001, 0.001, 0.001):
-        one.answered(0.0, took_s=took_s, size=one.max_bytes)
-        sizes.append(one.max_bytes >> 20)
+        pacer.answered(0.0, took_s=took_s, size=pacer.max_bytes)
+        sizes.append(pacer.max_bytes >> 20)
 
     assert sizes == [4, 8, 16, 16, 8, 4, 2, 2]
 
 
-def test_a_limit_makes_answers_small_and_lets_each_wait_for_the_shared_budget() -> None:
+def test_bandwidth_limit_makes_responses_small_and_waits_for_the_shared_budget() -> None:
     asked: list[int] = []
     bandwidth = Bandwidth(1_000_000, ask=asked.append)
-    one = Pace(TUNING, bandwidth)
+    pacer = Pace(TUNING, bandwidth)
 
-    one.answered(100.0, took_s=0.0, size=250_000)
-    waiting = one.ready_at
+    pacer.answered(100.0, took_s=0.0, size=250_000)
+    waiting = pacer.ready_at
     bandwidth.granted(0.25, 100.01)
 
-    assert one.max_bytes == 250_000
+    assert pacer.max_bytes == 250_000
     assert (asked, waiting) == ([250_000], float("inf"))
-    assert one.ready_at == pytest.approx(100.26)
+    assert pacer.ready_at == pytest.approx(100.26)
 
 
-def test_a_limit_without_a_shared_budget_is_kept_alone() -> None:
+def test_bandwidth_limit_without_a_shared_budget_is_enforced_locally() -> None:
     bandwidth = Bandwidth(1_000_000)
 
     bandwidth.spend(500_000, 100.0)
@@ -101,47 +101,47 @@ def test_a_limit_without_a_shared_budget_is_kept_alone() -> None:
 @pytest.mark.parametrize(
     ("unanswered", "newest_bytes", "awaited"),
     [
-        (0, 0, -2),  # nothing is awaited
-        (2, 300, 0),  # two small ones are left to the broker while three go out
+        (0, 0, -2),  # nothing is in flight
+        (2, 300, 0),  # two small requests keep the broker busy while three are sent
         (5, LARGE_BYTES - 1, 3),
-        (2, LARGE_BYTES, 1),  # a large one is enough by itself
+        (2, LARGE_BYTES, 1),  # a single large request keeps it busy
         (5, LARGE_BYTES, 4),
     ],
 )
-def test_produce_requests_go_out_in_bursts_that_leave_the_broker_enough_to_do(
+def test_produce_requests_are_sent_in_bursts_that_keep_the_broker_busy(
     unanswered: int, newest_bytes: int, awaited: int
 ) -> None:
     assert due_before_burst(unanswered, most=5, newest_bytes=newest_bytes) == awaited
 
 
-def test_a_single_request_at_a_time_waits_for_its_answer_only() -> None:
+def test_single_produce_request_in_flight_waits_for_its_response() -> None:
     assert due_before_burst(0, most=1, newest_bytes=0) == 0
     assert due_before_burst(1, most=1, newest_bytes=LARGE_BYTES) == 1
 
 
-def test_the_first_answer_of_a_distant_broker_is_small() -> None:
-    one = pace()
+def test_first_response_of_a_distant_broker_is_small() -> None:
+    pacer = pace()
 
-    one.opened(round_trip_s=0.08)
-    far = one.max_bytes
-    one.opened(round_trip_s=0.001)
+    pacer.opened(round_trip_s=0.08)
+    far = pacer.max_bytes
+    pacer.opened(round_trip_s=0.001)
 
-    assert (far, one.max_bytes) == (FIRST_FAR_BYTES, FIRST_BYTES)
+    assert (far, pacer.max_bytes) == (FIRST_FAR_BYTES, FIRST_BYTES)
 
 
-def test_answers_do_not_grow_where_they_take_long_to_come_over_and_shrink_where_they_take_too_long() -> None:
-    one = pace()
-    one.opened(round_trip_s=0.08)
+def test_requested_size_stays_if_responses_arrive_slowly_and_shrinks_if_too_slowly() -> None:
+    pacer = pace()
+    pacer.opened(round_trip_s=0.08)
     sizes = []
     for came_s in (0.1, 0.2, 0.4, 0.9, 0.9, 0.9):
-        one.answered(0.0, took_s=0.08, came_s=came_s, size=one.max_bytes)
-        sizes.append(one.max_bytes >> 10)
+        pacer.answered(0.0, took_s=0.08, came_s=came_s, size=pacer.max_bytes)
+        sizes.append(pacer.max_bytes >> 10)
 
     assert sizes == [512, 1024, 1024, 512, 256, 256]
 
 
-def test_a_throttle_time_of_more_than_a_minute_counts_once_it_is_said_twice() -> None:
-    """Twelve days in one response are a bit that has flipped on its way."""
+def test_throttle_time_above_a_minute_counts_when_it_is_repeated() -> None:
+    """A throttle time of twelve days in a single response is a flipped bit."""
     throttle = Throttle()
 
     assert not throttle.heard(100.0, 1 << 30)

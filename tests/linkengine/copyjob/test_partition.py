@@ -1,4 +1,4 @@
-"""The rules of one partition, without brokers: when records and markers may be sent."""
+"""The rules of MirrorPartition, without brokers: when records and markers may be sent."""
 
 from dataclasses import replace
 
@@ -19,92 +19,92 @@ from tests.linkengine.copyjob.partitions import BOUND, SEEN, UNTIL, owned, parti
 NOW_MS = 1_700_000_000_000
 
 
-def assert_goes_alone(one: MirrorPartition, first: Append, second: Append) -> None:
-    """Send the first append, and see that the second one waits for its answer."""
-    one.send_append(first)
-    assert one.next_step() is None
-    one.acknowledged(first)
-    assert one.next_step() is second
+def assert_goes_alone(mirror: MirrorPartition, first: Append, second: Append) -> None:
+    """Send the first append, and check that the second waits for its acknowledgement."""
+    mirror.send_append(first)
+    assert mirror.next_step() is None
+    mirror.acknowledged(first)
+    assert mirror.next_step() is second
 
 
 def now_ms() -> int:
     return NOW_MS
 
 
-def settled(one: MirrorPartition) -> bool:
-    assert one.grant is not None
-    return is_settled(one, one.grant)
+def settled(mirror: MirrorPartition) -> bool:
+    assert mirror.grant is not None
+    return is_settled(mirror, mirror.grant)
 
 
-def mark(one: MirrorPartition, offset: int) -> None:
-    """A marker is sent and verified."""
+def mark(mirror: MirrorPartition, offset: int) -> None:
+    """Send a marker and count it as verified."""
     step = Fill(offset, offset + 1, GapReason.ABORTED)
-    one.planned([step], Buffer())
-    one.send_fill(step, most=100)
-    one.filled(now_ms=0)
+    mirror.planned([step], Buffer())
+    mirror.send_fill(step, most=100)
+    mirror.filled(now_ms=0)
 
 
-def test_nothing_follows_the_first_append_of_an_attempt_before_its_answer() -> None:
-    one = owned(generation=9, clean=True)
-    first, second, third = planned(one, 10, 12, 14)
+def test_first_append_of_an_attempt_is_sent_alone() -> None:
+    mirror = owned(generation=9, clean=True)
+    first, second, third = planned(mirror, 10, 12, 14)
 
-    assert_goes_alone(one, first, second)
-    one.send_append(second)
-    assert one.next_step() is third
-
-
-def test_nor_the_first_one_after_a_pause_in_which_the_leader_may_have_forgotten_us() -> None:
-    one = owned(generation=9, clean=True)
-    one.acknowledged(sent(one))
-    first, second = planned(one, 12, 14)
-
-    assert_goes_alone(one, first, second)
+    assert_goes_alone(mirror, first, second)
+    mirror.send_append(second)
+    assert mirror.next_step() is third
 
 
-def test_the_next_attempt_begins_alone_again() -> None:
-    one = owned(generation=9, clean=True)
-    first, second, _ = planned(one, 10, 12, 14)
-    one.send_append(first)
-    one.acknowledged(first)
-    one.send_append(second)
+def test_first_append_after_a_pause_is_sent_alone() -> None:
+    mirror = owned(generation=9, clean=True)
+    mirror.acknowledged(sent(mirror))
+    first, second = planned(mirror, 12, 14)
 
-    one.interrupt(retry_at=0.0)
-    one.resumed(tail(end=12), now_ms=0)
-    again, _ = planned(one, 12, 14)
-    one.send_append(again)
+    assert_goes_alone(mirror, first, second)
 
-    assert one.next_step() is None
+
+def test_first_append_of_the_next_attempt_is_sent_alone() -> None:
+    mirror = owned(generation=9, clean=True)
+    first, second, _ = planned(mirror, 10, 12, 14)
+    mirror.send_append(first)
+    mirror.acknowledged(first)
+    mirror.send_append(second)
+
+    mirror.interrupt(retry_at=0.0)
+    mirror.resumed(tail(end=12), now_ms=0)
+    again, _ = planned(mirror, 12, 14)
+    mirror.send_append(again)
+
+    assert mirror.next_step() is None
 
 
 @pytest.mark.parametrize(
-    ("generation", "clean"), [(9, False), (1, True), (4, True)], ids=["expired lease", "no memory", "memory lost and back"]
+    ("generation", "clean"), [(9, False), (1, True), (4, True)], ids=["expired lease", "no lease state", "lease state lost"]
 )
-def test_markers_wait_until_no_former_owner_can_believe_in_its_lease(generation: int, clean: bool) -> None:
-    one = owned(generation=generation, clean=clean)
+def test_markers_wait_until_the_previous_owners_lease_has_expired(generation: int, clean: bool) -> None:
+    mirror = owned(generation=generation, clean=clean)
 
-    assert not one.may_fill(UNTIL)
-    assert one.may_fill(UNTIL + OVERLAP_S)
+    assert not mirror.may_fill(UNTIL)
+    assert mirror.may_fill(UNTIL + OVERLAP_S)
 
 
-def test_after_that_wait_the_end_is_read_again_before_the_first_marker() -> None:
-    one = owned(generation=9, clean=False)
+def test_log_end_is_read_again_after_the_wait_for_the_previous_owner() -> None:
+    mirror = owned(generation=9, clean=False)
 
-    assert not one.must_look_again(UNTIL)
-    assert one.must_look_again(UNTIL + OVERLAP_S)
-    assert not one.must_look_again(UNTIL + OVERLAP_S)
+    assert not mirror.must_look_again(UNTIL)
+    assert mirror.must_look_again(UNTIL + OVERLAP_S)
+    assert not mirror.must_look_again(UNTIL + OVERLAP_S)
     assert not owned(generation=9, clean=True).must_look_again(UNTIL + OVERLAP_S)
 
 
 @pytest.mark.parametrize(
     ("written_ms", "producer", "held_up"),
     [(NOW_MS, SEEN, False), (NOW_MS - REMEMBERED_MS - 1, SEEN, True), (NOW_MS, ProducerState(), True)],
-    ids=["of today", "of an archive", "for a leader that knows nothing"],
+    ids=["recent records", "old records", "no producer state at the leader"],
 )
 @pytest.mark.parametrize("transactions", [None, BOUND], ids=["markers", "transactions"])
-def test_records_that_two_owners_could_write_twice_wait_like_markers(
+def test_records_that_the_leader_could_accept_from_two_owners_wait_like_markers(
     written_ms: int, producer: ProducerState, held_up: bool, transactions: TransactionalProducer | None
 ) -> None:
-    """A leader forgets producers by the time of their records: it would take a batch from a former owner and from us."""
+    """A leader expires producers by the time of their records: it would then accept a batch from both owners."""
     same = {"generation": 9, "producer": producer, "transactions": transactions}
     clean, unclean = (owned(clean=clean, **same) for clean in (True, False))
     step = replace(planned(unclean, 10)[0], max_timestamp=written_ms)
@@ -115,65 +115,65 @@ def test_records_that_two_owners_could_write_twice_wait_like_markers(
     assert not is_held_up(unclean, step, now_ms=now_ms)
 
 
-def test_after_a_clean_hand_over_markers_may_be_sent_at_once() -> None:
+def test_markers_are_sent_immediately_after_a_clean_hand_over() -> None:
     assert owned(generation=9, clean=True).may_fill(0.0)
     assert owned(generation=1, clean=True, producer=ProducerState()).may_fill(0.0)
 
 
-def test_a_grant_that_may_come_from_a_lost_memory_is_not_trusted_to_be_clean() -> None:
+def test_first_generation_is_not_trusted_to_be_clean() -> None:
     for generation, trusted in ((1, False), (2, True)):
-        one = partition()
-        one.granted(Grant(key=one.key, generation=generation, clean=True, valid_until=UNTIL))
-        assert tail_query(one).clean is trusted
+        mirror = partition()
+        mirror.granted(Grant(key=mirror.key, generation=generation, clean=True, valid_until=UNTIL))
+        assert tail_query(mirror).clean is trusted
 
 
 @pytest.mark.parametrize(("epoch", "relied_on"), [(5, True), (6, False), (3, False)], ids=["same", "newer", "set back"])
-def test_an_end_that_was_left_is_relied_on_under_the_leader_it_was_read_from(epoch: int, relied_on: bool) -> None:
-    one = partition()
-    one.origin = Origin(Leader(broker=1, epoch=epoch), b"t")
-    one.granted(Grant(key=one.key, generation=9, clean=True, valid_until=UNTIL, seen=(5, 1_000)))
+def test_log_end_of_the_previous_owner_is_trusted_only_under_the_same_source_leader_epoch(epoch: int, relied_on: bool) -> None:
+    mirror = partition()
+    mirror.origin = Origin(Leader(broker=1, epoch=epoch), b"t")
+    mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=UNTIL, seen=(5, 1_000)))
 
-    query = tail_query(one)
+    query = tail_query(mirror)
 
     assert (query.expected_end, query.prove) == ((1_000, False) if relied_on else (None, True))
     assert query.left_end == query.expected_end
 
 
 @pytest.mark.parametrize("armed", [True, False], ids=["with markers", "with data only"])
-def test_what_a_dead_owner_left_on_its_way_is_settled_by_the_first_marker_alone(armed: bool) -> None:
-    one = partition()
-    grant = Grant(key=one.key, generation=9, clean=False, armed=armed, valid_until=UNTIL)
-    one.granted(grant)
-    assert is_settled(one, grant) is not armed  # its slice may end before the mirror was read
-    one.resumed(tail(), now_ms=0)
-    one.acknowledged(sent(one))
-    assert is_settled(one, grant) is not armed
+def test_only_a_marker_settles_what_a_crashed_owner_left_in_flight(armed: bool) -> None:
+    mirror = partition()
+    grant = Grant(key=mirror.key, generation=9, clean=False, armed=armed, valid_until=UNTIL)
+    mirror.granted(grant)
+    assert is_settled(mirror, grant) is not armed  # also if the lease is released before the mirror was read
+    mirror.resumed(tail(), now_ms=0)
+    mirror.acknowledged(sent(mirror))
+    assert is_settled(mirror, grant) is not armed
 
-    mark(one, 12)
+    mark(mirror, 12)
 
-    assert is_settled(one, grant)
-
-
-def test_an_owner_that_the_lease_has_forgotten_is_taken_for_one_that_died_with_markers_on_their_way() -> None:
-    one = owned(generation=1, clean=True, producer=replace(SEEN, coordinator_epoch=coordinator_epoch_for(7)))
-    assert not settled(one)
-
-    mark(one, 10)
-
-    assert settled(one)
+    assert is_settled(mirror, grant)
 
 
-def test_so_is_one_that_wrote_records_and_no_marker_before_it_was_forgotten() -> None:
-    one = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=9))
-    assert not settled(one)
+def test_owner_with_markers_whose_lease_state_was_lost_counts_as_crashed_with_markers_in_flight() -> None:
+    mirror = owned(generation=1, clean=True, producer=replace(SEEN, coordinator_epoch=coordinator_epoch_for(7)))
+    assert not settled(mirror)
 
-    mark(one, 10)
+    mark(mirror, 10)
 
-    assert settled(one)
+    assert settled(mirror)
 
 
-def test_a_first_hold_after_a_seeded_head_is_settled_although_its_first_marker_raises_the_epoch() -> None:
-    one = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=41), start=10)
+def test_owner_with_records_only_whose_lease_state_was_lost_counts_as_crashed_with_markers_in_flight() -> None:
+    mirror = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=9))
+    assert not settled(mirror)
 
-    assert one.writer.must_raise
-    assert settled(one)
+    mark(mirror, 10)
+
+    assert settled(mirror)
+
+
+def test_first_hold_after_a_seeded_head_is_settled_although_it_raises_the_epoch() -> None:
+    mirror = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=41), start=10)
+
+    assert mirror.writer.must_raise
+    assert settled(mirror)

@@ -1,4 +1,4 @@
-"""What a source leader is asked of the past: for each mirror its own, and whenever its epoch is another one."""
+"""The check that a source leader still has what was read in another epoch: per mirror, at every change of the epoch."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import partition
 
 
-def test_a_mirror_is_not_hidden_by_another_of_the_same_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_mirror_of_a_source_partition_is_checked_with_its_own_past(monkeypatch: pytest.MonkeyPatch) -> None:
     assignments = [
         PartitionAssignment(
             mirror_id=name, partition=0, source_topic="t", mirror_topic=name, source_topic_id="", producer_id=1 << 62
@@ -36,12 +36,12 @@ def test_a_mirror_is_not_hidden_by_another_of_the_same_partition(monkeypatch: py
     assert list(found) == ["ahead/0"]
 
 
-@pytest.mark.parametrize("told", [(0, -1, -1), (0, 3, 5_000)], ids=["not known", "the epoch before"])
+@pytest.mark.parametrize("epoch_end", [(0, -1, -1), (0, 3, 5_000)], ids=["not known", "the epoch before"])
 @pytest.mark.parametrize("everywhere", [True, False])
-def test_a_leader_of_an_older_epoch_has_never_the_same_history(
-    monkeypatch: pytest.MonkeyPatch, told: tuple[int, int, int], everywhere: bool
+def test_leader_of_an_older_epoch_is_never_trusted(
+    monkeypatch: pytest.MonkeyPatch, epoch_end: tuple[int, int, int], everywhere: bool
 ) -> None:
-    error = stepped_back(monkeypatch, told, everywhere=everywhere)
+    error = stepped_back(monkeypatch, epoch_end, everywhere=everywhere)
 
     assert isinstance(error, SteppedBackError)
     assert error.everywhere is everywhere
@@ -50,17 +50,19 @@ def test_a_leader_of_an_older_epoch_has_never_the_same_history(
 
 
 @pytest.mark.parametrize("code", sorted(LEADER_MOVED))
-def test_one_that_leads_no_more_is_looked_for_again(monkeypatch: pytest.MonkeyPatch, code: KafkaCode) -> None:
+def test_error_of_a_moved_leader_is_returned_as_it_is(monkeypatch: pytest.MonkeyPatch, code: KafkaCode) -> None:
     error = stepped_back(monkeypatch, (code, -1, -1), everywhere=True)
 
     assert isinstance(error, BrokerError)
     assert error.kafka_code == code
 
 
-def stepped_back(monkeypatch: pytest.MonkeyPatch, told: tuple[int, int, int], *, everywhere: bool) -> LinkEngineError:
-    """What is found where a partition that was read in epoch 5 is led in epoch 3, whose leader tells this of epoch 5."""
-    monkeypatch.setattr(history, "epoch_ends", lambda _, __, asked: dict.fromkeys(asked, told))
-    one = partition().assignment
+def stepped_back(monkeypatch: pytest.MonkeyPatch, epoch_end: tuple[int, int, int], *, everywhere: bool) -> LinkEngineError:
+    """Return the error of a partition read in epoch 5 whose leader is of epoch 3 and returns ``epoch_end`` for epoch 5."""
+    monkeypatch.setattr(history, "epoch_ends", lambda _, __, asked: dict.fromkeys(asked, epoch_end))
+    assignment = partition().assignment
     cluster: Any = SimpleNamespace()
-    found: dict[str, Origin | LinkEngineError] = {one.key: Origin(Leader(broker=1, epoch=3), b"t")}
-    return find_rewound(cluster, [one], found=found, seen={one.key: Seen(epoch=5, end=40)}, everywhere=everywhere)[one.key]
+    found: dict[str, Origin | LinkEngineError] = {assignment.key: Origin(Leader(broker=1, epoch=3), b"t")}
+    return find_rewound(
+        cluster, [assignment], found=found, seen={assignment.key: Seen(epoch=5, end=40)}, everywhere=everywhere
+    )[assignment.key]

@@ -1,4 +1,4 @@
-"""Whose answers count, without brokers: a leader that is not read any more proves nothing and empties nothing."""
+"""Results of background checks count only for the leader that is read when they arrive; without brokers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +12,7 @@ from linkengine.copyjob.history import Seen, SteppedBackError
 from linkengine.copyjob.origins import SourceExtent
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
-from linkengine.copyjob.prover import Prover, ProverEvents
+from linkengine.copyjob.prover import TailChecker, TailCheckEvents
 from linkengine.copyjob.proving import Answer, Stretch
 from linkengine.copyjob.sourceside import EMPTY_AGAIN_S, SourceSide
 from linkengine.copyjob.sourcewatch import EVERY_S, LEFT_OUT_S, SourceWatch, WatchEvents
@@ -25,18 +25,18 @@ from tests.linkengine.copyjob.partitions import partition
 STRETCH = Stretch(start=0, end=10, records={}, markers=frozenset())
 COMPLETE = Answer(difference=None, complete=True)
 ADDRESS = ClusterAddress(bootstrap_servers="nowhere:1")
-NOWHERE: Any = SimpleNamespace()  # the cluster; nothing is asked of it
+NOWHERE: Any = SimpleNamespace()  # a cluster that is not contacted
 
 
 class Later:
-    """A background whose jobs end when the test says so."""
+    """A background whose jobs end when the test says so; ``submitted`` holds their callbacks."""
 
     def __init__(self) -> None:
-        self.asked: list[Callable[[Any], None]] = []
+        self.submitted: list[Callable[[Any], None]] = []
         self.now = 0.0
 
     def submit(self, job: Callable[[], Any], *, done: Callable[[Any], None], failed: Callable[[Any], None]) -> None:
-        self.asked.append(done)
+        self.submitted.append(done)
 
 
 @pytest.fixture
@@ -46,129 +46,132 @@ def later() -> Later:
 
 @pytest.fixture
 def services(services: Services, later: Later) -> Services:
-    """Those of every test here, with time and background in the test's hands."""
-    held: Any = {"background": later, "clock": SimpleNamespace(monotonic=lambda: later.now, now_ms=lambda: 0)}
-    return replace(services, **held)
+    """The usual services, with clock and background controlled by the test."""
+    controlled: Any = {"background": later, "clock": SimpleNamespace(monotonic=lambda: later.now, now_ms=lambda: 0)}
+    return replace(services, **controlled)
 
 
 def leader(epoch: int) -> Origin:
     return Origin(Leader(broker=0, epoch=epoch), b"topic")
 
 
-def source_side(services: Services, **heard: Any) -> SourceSide:
-    return SourceSide(services, ADDRESS, **{"planned": pytest.fail, "failed": pytest.fail, "lose": pytest.fail} | heard)
+def source_side(services: Services, **callbacks: Any) -> SourceSide:
+    return SourceSide(services, ADDRESS, **{"planned": pytest.fail, "failed": pytest.fail, "lose": pytest.fail} | callbacks)
 
 
 def copying() -> MirrorPartition:
-    one = partition()
-    one.stage, one.position, one.sent_end, one.origin = Stage.COPYING, 10, 10, leader(1)
-    return one
+    mirror = partition()
+    mirror.stage, mirror.position, mirror.sent_end, mirror.origin = Stage.COPYING, 10, 10, leader(1)
+    return mirror
 
 
-def test_a_proof_from_a_leader_that_is_left_is_asked_for_again(services: Services, later: Later) -> None:
+def test_tail_check_is_repeated_when_the_leader_has_changed(services: Services, later: Later) -> None:
     proven: list[MirrorPartition] = []
     events: Any = {"short": pytest.fail, "refused": pytest.fail, "failed": pytest.fail}
-    prover, one = Prover(services, NOWHERE, ProverEvents(proven=proven.append, **events)), copying()
-    one.to_prove = STRETCH
-    prover.want(one)
-    prover.tick(0.0)
-    one.leave_origin()
-    one.origin = leader(2)
+    checker, mirror = TailChecker(services, NOWHERE, TailCheckEvents(proven=proven.append, **events)), copying()
+    mirror.to_prove = STRETCH
+    checker.want(mirror)
+    checker.tick(0.0)
+    mirror.leave_origin()
+    mirror.origin = leader(2)
 
-    later.asked.pop()({one.key: COMPLETE})
+    later.submitted.pop()({mirror.key: COMPLETE})
 
-    assert (one.to_prove, one.past.seen, proven) == (STRETCH, None, [])
-    prover.tick(0.0)
-    later.asked.pop()({one.key: COMPLETE})
-    assert (one.to_prove, one.past.seen, proven) == (None, (2, 10), [one])
+    assert (mirror.to_prove, mirror.past.seen, proven) == (STRETCH, None, [])
+    checker.tick(0.0)
+    later.submitted.pop()({mirror.key: COMPLETE})
+    assert (mirror.to_prove, mirror.past.seen, proven) == (None, (2, 10), [mirror])
 
 
 @pytest.mark.parametrize(("moved", "filled"), [(True, []), (False, [20])])
-def test_only_the_leader_that_is_read_can_tell_that_nothing_is_left(
+def test_empty_end_is_filled_only_if_the_current_leader_confirmed_it(
     services: Services, later: Later, moved: bool, filled: list[int]
 ) -> None:
-    one, planned = copying(), list[int]()
-    side = source_side(services, planned=lambda one: planned.append(one.chunks[0].steps[0].end))
+    mirror, planned = copying(), list[int]()
+    side = source_side(services, planned=lambda mirror: planned.append(mirror.chunks[0].steps[0].end))
     for later.now in (0.0, EMPTY_AGAIN_S):
-        side._emptied(one, 20)
+        side._emptied(mirror, 20)
         if moved:
-            one.leave_origin()
-            one.origin = leader(2 + int(later.now))
-        later.asked.pop()(0)
+            mirror.leave_origin()
+            mirror.origin = leader(2 + int(later.now))
+        later.submitted.pop()(0)
 
     assert planned == filled
-    assert not one.examining
+    assert not mirror.examining
 
 
-def test_an_end_that_shows_nothing_is_looked_at_again_before_it_is_filled(services: Services, later: Later) -> None:
-    one, planned = copying(), list[int]()
-    side = source_side(services, planned=lambda one: planned.append(one.chunks[0].steps[0].end))
+def test_empty_end_is_observed_twice_before_it_is_filled(services: Services, later: Later) -> None:
+    mirror, planned = copying(), list[int]()
+    side = source_side(services, planned=lambda mirror: planned.append(mirror.chunks[0].steps[0].end))
 
-    def look(end: int) -> list[int]:
-        side._emptied(one, end)
-        later.asked.pop()(0)
+    def observe(end: int) -> list[int]:
+        side._emptied(mirror, end)
+        later.submitted.pop()(0)
         return planned
 
-    assert look(20) == []
-    assert one.source_retry_at == EMPTY_AGAIN_S
+    assert observe(20) == []
+    assert mirror.source_retry_at == EMPTY_AGAIN_S
     later.now = EMPTY_AGAIN_S
-    assert look(30) == []  # the end has moved: what is beyond was never looked at
+    assert observe(30) == []  # the end has moved: the offsets from 20 on were not observed before
     later.now += EMPTY_AGAIN_S / 2
-    assert look(30) == []
+    assert observe(30) == []
     later.now += EMPTY_AGAIN_S / 2
-    assert look(30) == [30]
+    assert observe(30) == [30]
 
 
 @pytest.mark.parametrize(("moved", "filled"), [(True, []), (False, [20])])
-def test_what_one_leader_lost_is_not_filled_while_another_one_is_read(
+def test_lost_range_is_not_filled_when_the_leader_has_changed(
     services: Services, later: Later, moved: bool, filled: list[int]
 ) -> None:
-    one, planned = copying(), list[int]()
-    side = source_side(services, planned=lambda one: planned.append(one.chunks[0].steps[0].end))
-    side._examined(one, SourceExtent(start=20, end=30))
-    assert (planned, one.examining) == ([], True)
+    mirror, planned = copying(), list[int]()
+    side = source_side(services, planned=lambda mirror: planned.append(mirror.chunks[0].steps[0].end))
+    side._examined(mirror, SourceExtent(start=20, end=30))
+    assert (planned, mirror.examining) == ([], True)
     if moved:
-        one.leave_origin()
-        one.origin = leader(2)
+        mirror.leave_origin()
+        mirror.origin = leader(2)
 
-    later.asked.pop()(True)
+    later.submitted.pop()(True)
 
-    assert (planned, one.examining) == (filled, False)
+    assert (planned, mirror.examining) == (filled, False)
 
 
 @pytest.mark.parametrize("everywhere", [True, False], ids=["every broker", "not every broker"])
-def test_a_leader_of_an_older_epoch_fails_a_mirror_only_where_every_broker_goes_on_telling_of_it(
+def test_leader_of_an_older_epoch_fails_the_mirror_only_if_all_brokers_keep_reporting_it(
     services: Services, later: Later, everywhere: bool
 ) -> None:
-    one, failures = copying(), list[LinkEngineError]()
+    mirror, failures = copying(), list[LinkEngineError]()
     side = source_side(services, failed=lambda _, error: failures.append(error))
-    told = SteppedBackError("t-0", epoch=3, seen=Seen(epoch=5, end=10), everywhere=everywhere)
+    error = SteppedBackError("t-0", epoch=3, seen=Seen(epoch=5, end=10), everywhere=everywhere)
     for later.now in (0.0, 5.0, 9.0):
-        side._not_located([one], told)
+        side._not_located([mirror], error)
     assert failures == []
-    assert one.source_trouble is not None
-    assert (one.source_trouble.phase, one.source_trouble.code) == (PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.TIMEOUT_ERROR)
+    assert mirror.source_trouble is not None
+    assert (mirror.source_trouble.phase, mirror.source_trouble.code) == (
+        PartitionPhase.SOURCE_UNREACHABLE,
+        ErrorCode.TIMEOUT_ERROR,
+    )
 
     later.now = 10.0
-    side._not_located([one], told)
+    side._not_located([mirror], error)
 
     assert [error.code for error in failures] == ([ErrorCode.UNEXPECTED_TRUNCATION] if everywhere else [])
 
 
 @pytest.mark.parametrize(("is_read", "after_s"), [(True, LEFT_OUT_S), (False, EVERY_S)])
-def test_the_end_of_a_source_that_no_answer_tells_of_is_asked_for(
+def test_end_of_a_source_is_observed_if_no_fetch_reports_it(
     services: Services, later: Later, is_read: bool, after_s: float
 ) -> None:
-    one = copying()
-    one.account.observed_source(start=0, end=10, high_watermark=10, now_ms=0)
+    mirror = copying()
+    mirror.account.observed_source(start=0, end=10, high_watermark=10, now_ms=0)
     if not is_read:
-        one.mirror_retry_at, one.stage = 60.0, Stage.RESUMING
+        mirror.mirror_retry_at, mirror.stage = 60.0, Stage.RESUMING
     clock: Any = SimpleNamespace(monotonic=lambda: later.now, now_ms=lambda: int(later.now * 1000))
     watch = SourceWatch(replace(services, clock=clock), NOWHERE, WatchEvents(seen=pytest.fail, refused=pytest.fail))
 
     asked = []
-    while len(later.asked) == 0:
-        watch.tick(later.now, {(0, 0): [one]})
+    while len(later.submitted) == 0:
+        watch.tick(later.now, {(0, 0): [mirror]})
         asked.append(later.now)
         later.now += 0.1
 

@@ -1,4 +1,4 @@
-"""A mirror's end that is not the source's is found before anything follows it, on real brokers."""
+"""The tail check on real brokers: last records that differ from the source's are found before anything is appended."""
 
 import time
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def write(cluster: KafkaCluster, topic: str, *values: str, partition: int = 0) -
 
 
 def write_late_marker(cluster: KafkaCluster, assignment: PartitionAssignment) -> None:
-    """As an owner does that believes in its lease still; no newer one has raised the epoch yet."""
+    """Write a marker as a stale owner does, before a newer owner has raised the epoch."""
     session = Cluster(address(cluster))
     try:
         tail = read_tails(session, [TailQuery(assignment=assignment, clean=False)])[assignment.key]
@@ -66,7 +66,7 @@ def write_late_marker(cluster: KafkaCluster, assignment: PartitionAssignment) ->
 
 
 def write_transaction(cluster: KafkaCluster, topic: str, *, empty: bool) -> None:
-    """As an application does that aborts what it wrote, or commits without having written."""
+    """Write to a topic as an application that aborts its records, or commits an empty transaction."""
     if not empty:
         producer = producer_for(cluster, transactional_id=f"{topic}-stranger")
         producer.init_transactions(30)
@@ -84,29 +84,31 @@ def write_transaction(cluster: KafkaCluster, topic: str, *, empty: bool) -> None
 
 
 def failed_with(code: ErrorCode) -> Callable[[PartitionProgress], bool]:
-    return lambda one: (one.phase, one.error_code) == (PartitionPhase.FAILED, code)
+    return lambda progress: (progress.phase, progress.error_code) == (PartitionPhase.FAILED, code)
 
 
-def test_a_late_marker_at_the_mirrors_end_is_found_by_the_next_owner(clusters: Pair, topic_name: str) -> None:
+def test_next_owner_finds_a_late_marker_at_the_mirrors_end(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name, partitions=2)
     for partition in (0, 1):
         write(clusters[0], topic_name, "a", "b", partition=partition)
     plan = plan_of(clusters, topic_name, partitions=2)
     with Copier(plan) as copier:
         copier.wait_for_ends({0: 2, 1: 2})
-    for one in plan.assignments:
-        write_late_marker(clusters[1], one)
-    write(clusters[0], topic_name, "c", "d")  # in partition 0 a record stands where the marker is, in 1 nothing does
+    for assignment in plan.assignments:
+        write_late_marker(clusters[1], assignment)
+    write(
+        clusters[0], topic_name, "c", "d"
+    )  # at the marker's offset the source has a record in partition 0 and nothing in partition 1
 
     with Copier(plan) as copier:
         copier.wait_until(failed_with(ErrorCode.MARKER_OVERRUN))
 
-        messages = {one.error_message for one in copier.progress.latest.values()}
+        messages = {progress.error_message for progress in copier.progress.latest.values()}
     assert all("at offset 2" in message and "create it again" in message for message in messages)
     assert ends_of(clusters[1], topic_name, partitions=2) == {0: 3, 1: 3}
 
 
-def test_a_late_marker_before_an_append_is_told_from_a_strangers_write(clusters: Pair, topic_name: str) -> None:
+def test_late_marker_before_an_append_is_distinguished_from_a_foreign_write(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "a")
     plan = plan_of(clusters, topic_name)
@@ -121,9 +123,7 @@ def test_a_late_marker_before_an_append_is_told_from_a_strangers_write(clusters:
         assert "offset 1," in progress.error_message
 
 
-def test_records_that_the_source_replaced_while_nobody_copied_are_found_by_the_next_owner(
-    clusters: Pair, topic_name: str
-) -> None:
+def test_next_owner_finds_records_that_the_source_replaced(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     create_topic(clusters[0], f"{topic_name}-after")
     write(clusters[0], topic_name, "a", "b", "lost")
@@ -136,13 +136,13 @@ def test_records_that_the_source_replaced_while_nobody_copied_are_found_by_the_n
 
     with Copier(replace(plan, assignments=(rewound,))) as copier:
         copier.wait_until(failed_with(ErrorCode.UNEXPECTED_TRUNCATION))
-        # even the first is another one, of another time
-        assert [one.source_kept for one in copier.progress.latest.values()] == [0]
+        # even the first record differs, by its timestamp
+        assert [progress.source_kept for progress in copier.progress.latest.values()] == [0]
 
     assert ends_of(clusters[1], topic_name) == {0: 3}
 
 
-def test_a_strangers_write_while_nobody_copied_is_found_whatever_is_known_of_the_end(clusters: Pair, topic_name: str) -> None:
+def test_foreign_write_between_two_owners_is_found_with_and_without_lease_state(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "a")
     plan = plan_of(clusters, topic_name)
@@ -155,13 +155,11 @@ def test_a_strangers_write_while_nobody_copied_is_found_whatever_is_known_of_the
         ports = {"lease": lease} if lease else {}
         with Copier(plan, **ports) as copier:
             copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
-        write(clusters[0], topic_name, "b")  # the second time the source has a record there
+        write(clusters[0], topic_name, "b")  # the second time the source has a record at that offset
     assert ends_of(clusters[1], topic_name) == {0: 2}
 
 
-def test_a_source_that_was_set_back_during_a_pause_is_found_though_its_leader_has_the_same_epoch(
-    clusters: Pair, topic_name: str
-) -> None:
+def test_source_reset_during_a_pause_is_found_although_its_leader_epoch_is_the_same(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     create_topic(clusters[0], f"{topic_name}-again")
     write(clusters[0], topic_name, "a", "b", "lost")
@@ -172,12 +170,12 @@ def test_a_source_that_was_set_back_during_a_pause_is_found_though_its_leader_ha
     (assignment,), lease = plan.assignments, copier.lease
     assert lease.left == {assignment.key: (0, 3)}
     lease.rested_ms = 3_600_000
-    held = lease.acquire(assignment.key, "somebody")
+    held = lease.acquire(assignment.key, "previous owner")
     assert held is not None
     set_back = replace(assignment, source_topic=f"{topic_name}-again", source_topic_id="")
 
     with Copier(replace(plan, assignments=(set_back,)), lease=lease) as after:
-        time.sleep(1.0)  # its source's leader is known by then; before, nobody relies on what was left
+        time.sleep(1.0)  # the source's leader is located by then; before that the previous owner's end is not used
         lease.release(held, seen=(0, 3))
         after.wait_until(failed_with(ErrorCode.UNEXPECTED_TRUNCATION))
 
@@ -185,8 +183,8 @@ def test_a_source_that_was_set_back_during_a_pause_is_found_though_its_leader_ha
 
 
 @pytest.mark.parametrize("empty", [False, True], ids=["aborted", "empty"])
-def test_a_strangers_transaction_that_shows_no_record_is_found_too(clusters: Pair, topic_name: str, empty: bool) -> None:
-    """Readers see nothing of it, and the source's next records would be left out in its place."""
+def test_foreign_transaction_without_visible_records_is_found(clusters: Pair, topic_name: str, empty: bool) -> None:
+    """Consumers do not see it, but the source's next records would be skipped in its place."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "a")
     plan = plan_of(clusters, topic_name)
@@ -200,15 +198,13 @@ def test_a_strangers_transaction_that_shows_no_record_is_found_too(clusters: Pai
     with Copier(plan) as copier:
         copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
 
-        (message,) = {one.error_message for one in copier.progress.latest.values()}
+        (message,) = {progress.error_message for progress in copier.progress.latest.values()}
     assert "offset 1." in message
     assert ends_of(clusters[1], topic_name) == {0: end}
 
 
-def test_a_strangers_record_that_retention_has_taken_since_is_found_by_where_the_mirror_begins(
-    clusters: Pair, topic_name: str
-) -> None:
-    """Nothing is left to compare, and the source's next record would be left out."""
+def test_deleted_foreign_record_is_found_by_the_mirrors_log_start(clusters: Pair, topic_name: str) -> None:
+    """There is nothing left to compare, and the source's next record would be skipped."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "a")
     plan = plan_of(clusters, topic_name)
@@ -223,11 +219,11 @@ def test_a_strangers_record_that_retention_has_taken_since_is_found_by_where_the
     with Copier(replace(plan, assignments=(reported,)), lease=first.lease) as copier:
         copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
 
-    (message,) = {one.error_message for one in copier.progress.latest.values()}
+    (message,) = {progress.error_message for progress in copier.progress.latest.values()}
     assert "offset 1." in message
 
 
-def test_an_end_that_is_the_sources_is_gone_on_from(clusters: Pair, topic_name: str) -> None:
+def test_copying_resumes_when_the_tail_check_finds_no_difference(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     producer = producer_for(clusters[0], transactional_id=topic_name)
     producer.init_transactions(30)
@@ -237,14 +233,14 @@ def test_an_end_that_is_the_sources_is_gone_on_from(clusters: Pair, topic_name: 
         producer.produce(topic_name, value=f"{number}", headers=[("h", None), ("h", b"2")])
         producer.flush()
         producer.abort_transaction(30) if number == 1 else producer.commit_transaction(30)
-        lease.left.clear()  # what the former owner knew
+        lease.left.clear()  # the (epoch, end) of the previous owner
         with Copier(plan, lease=lease) as copier:
             copier.wait_for_ends({0: 2 * number + 2})
 
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 2
 
 
-def test_a_compacted_source_is_recognised(source_cluster: KafkaCluster, topic_name: str) -> None:
+def test_compacted_source_is_recognised(source_cluster: KafkaCluster, topic_name: str) -> None:
     create_topic(source_cluster, topic_name)
     create_topic(source_cluster, f"{topic_name}-both", cleanup_policy="compact,delete")
     session = Cluster(address(source_cluster))
@@ -261,14 +257,16 @@ def test_a_compacted_source_is_recognised(source_cluster: KafkaCluster, topic_na
     [(True, ErrorCode.MIRROR_TOPIC_MISSING), (False, ErrorCode.FOREIGN_WRITE)],
     ids=["its id is known", "it is only shorter"],
 )
-def test_a_mirror_topic_made_again_between_two_slices_is_not_taken_for_the_mirror(
+def test_recreated_mirror_topic_is_not_taken_for_the_mirror(
     clusters: Pair, topic_name: str, known: bool, code: ErrorCode
 ) -> None:
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, "a", "b", "c")
-    (one,), lease = plan_of(clusters, topic_name).assignments, MemoryLease()
+    (assignment,), lease = plan_of(clusters, topic_name).assignments, MemoryLease()
     mirror_id = topic_id(clusters[1], topic_name)
-    plan = replace(plan_of(clusters, topic_name), assignments=(replace(one, mirror_topic_id=mirror_id if known else ""),))
+    plan = replace(
+        plan_of(clusters, topic_name), assignments=(replace(assignment, mirror_topic_id=mirror_id if known else ""),)
+    )
     with Copier(plan, lease=lease) as copier:
         copier.wait_for_ends({0: 3})
     admin = AdminClient(clusters[1].client("admin"))

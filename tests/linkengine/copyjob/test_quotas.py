@@ -1,4 +1,4 @@
-"""Brokers with quotas for the link's principal (KIP-13, KIP-219): the copy waits as it is told, and nothing else happens."""
+"""Brokers with quotas for the link's principal (KIP-13, KIP-219): the copy waits as long as requested, without an error."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tests.linkengine.copyjob.copying import (
 )
 
 RECORD_BYTES = 320_000
-# Brokers average over ten seconds, so the first record alone means a pause of 320,000 B / q - 10 s.
-PRODUCED_PER_S = 20_000.0  # 6 s: longer than a silent broker is waited for
-FETCHED_PER_S = 70_000.0  # the third record is too much: 3.7 s, and again, until the quota is lifted
+# Brokers average over ten seconds, so the first record alone leads to a pause of 320,000 B / quota - 10 s.
+PRODUCED_PER_S = 20_000.0  # a pause of 6 s: longer than a broker may be silent
+FETCHED_PER_S = 70_000.0  # the third record exceeds it: pauses of 3.7 s until the quota is removed
 
 
 class Broker:
-    """When requests of a kind went to a broker, and the pauses that it asked for."""
+    """The times of a broker's requests of a kind, and the pauses that the broker requested."""
 
     def __init__(self, encode: Callable[..., Any], decode: Callable[..., Any], pause_ms: Callable[[Any], int]) -> None:
         self.sent: list[float] = []
@@ -57,11 +57,11 @@ class Broker:
 
     @property
     def disturbed(self) -> list[float]:
-        """Requests within a pause."""
+        """The times of requests within a pause."""
         return [at for at in self.sent if any(began < at < until for began, until in self.pauses)]
 
 
-def test_the_quotas_of_both_clusters_are_waited_out_in_silence(
+def test_quotas_of_both_clusters_are_respected_without_an_error(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading = Broker(intake.encode_fetch, intake.decode_fetch, lambda answer: answer.throttle_ms)
@@ -71,7 +71,7 @@ def test_the_quotas_of_both_clusters_are_waited_out_in_silence(
     names = vars(produce) | {"encode_produce": writing.encode, "decode_produce": writing.decode}
     monkeypatch.setattr(outlet, "produce", SimpleNamespace(**names))
     create_pair(clusters, topic_name)
-    write(clusters[0], topic_name, 2)  # both are on their way when the first is answered
+    write(clusters[0], topic_name, 2)  # both are in flight when the first is answered
 
     with quotas(clusters), Copier(plan_of(clusters, topic_name, request_timeout_ms=5_500)) as copier:
         wait_for(lambda: writing.pauses)
@@ -91,7 +91,7 @@ def test_the_quotas_of_both_clusters_are_waited_out_in_silence(
     }
 
 
-def test_a_fence_waits_for_the_quota_with_which_it_reads_the_end(clusters: Pair, topic_name: str) -> None:
+def test_fence_waits_for_the_quota_when_it_reads_the_log_end(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     mirror = clusters[1]
     write(mirror, topic_name, 2)
@@ -111,7 +111,7 @@ def test_a_fence_waits_for_the_quota_with_which_it_reads_the_end(clusters: Pair,
 
 
 def read_twice(session: Cluster, topic: str) -> None:
-    """Use up most of a quota."""
+    """Read twice, to use up most of a quota."""
     view = session.newest_topics([topic])[topic]
     connection = session.open(view.partitions[0].broker)
     try:
@@ -131,7 +131,7 @@ def write(cluster: KafkaCluster, topic: str, count: int) -> None:
 
 @contextmanager
 def quotas(clusters: Pair) -> Iterator[None]:
-    """Limit the link's principal, as an administrator does who protects a cluster."""
+    """Set quotas for the link's principal on both clusters within the block."""
     limit(clusters[0], "consumer_byte_rate", FETCHED_PER_S)
     limit(clusters[1], "producer_byte_rate", PRODUCED_PER_S)
     try:
@@ -160,6 +160,6 @@ def limit(cluster: KafkaCluster, name: str, bytes_per_s: float | None) -> None:
             lambda _: AlterClientQuotasRequest(version=0, entries=[change], validate_only=False),
             response=AlterClientQuotasResponse,
         )
-        assert [one.error_code for one in answer.entries] == [0]
+        assert [found.error_code for found in answer.entries] == [0]
     finally:
         session.close()

@@ -45,7 +45,7 @@ MOST_MB = 256  # of a copy worker, with all that a Python worker has imported
 
 
 class Far:
-    """A source that is reached over a distance, the cluster to mirror to, and what was read ahead so far."""
+    """A distant source, the destination, and the number of responses over extra connections so far."""
 
     def __init__(self, source: KafkaCluster, destination: KafkaCluster) -> None:
         self.source, self.destination = source, destination
@@ -77,7 +77,7 @@ def far(far_source: KafkaCluster, destination_cluster: KafkaCluster, monkeypatch
 
 
 def counted(far: Far, monkeypatch: pytest.MonkeyPatch) -> Far:
-    """Count the answers that came over extra connections in this process."""
+    """Count the responses over extra connections in this process."""
     piece, poll = ReadAhead.received, StaggeredPolls.received
 
     def count_piece(self: ReadAhead, *args: object) -> None:
@@ -119,7 +119,7 @@ def copy_through(far: Far, topic: str, *, partitions: int = 1) -> None:
         (1, 5, {"batch_size": 900_000, "linger_ms": 100, "message_max_bytes": 1_000_000}),
     ],
 )
-def test_a_backlog_is_read_ahead_and_copied_exactly(
+def test_backlog_is_read_ahead_and_copied_exactly(
     far: Far, topic_name: str, partitions: int, pieces: int, settings: dict[str, object]
 ) -> None:
     create_pair(far.pair, topic_name, partitions=partitions)
@@ -141,7 +141,7 @@ def test_small_batches_are_read_ahead_and_copied_exactly(far: Far, topic_name: s
     assert far.pieces > 5
 
 
-def test_transactions_of_which_some_are_aborted_are_read_ahead_and_copied_exactly(far: Far, topic_name: str) -> None:
+def test_committed_and_aborted_transactions_are_read_ahead_and_copied_exactly(far: Far, topic_name: str) -> None:
     create_pair(far.pair, topic_name, partitions=2)
     producers = [producer_for(far.source, transactional_id=f"{topic_name}-{number}", linger_ms=1) for number in range(3)]
     for producer in producers:
@@ -164,7 +164,7 @@ def test_transactions_of_which_some_are_aborted_are_read_ahead_and_copied_exactl
     assert far.pieces > 8
 
 
-def test_a_compacted_topic_is_read_ahead_and_copied_exactly(far: Far, topic_name: str) -> None:
+def test_compacted_topic_is_read_ahead_and_copied_exactly(far: Far, topic_name: str) -> None:
     compacted = {
         "cleanup_policy": "compact",
         "segment_bytes": "1048576",
@@ -182,7 +182,7 @@ def test_a_compacted_topic_is_read_ahead_and_copied_exactly(far: Far, topic_name
             producer.flush()
     end = ends_of(far.source, topic_name)[0]
     wait_for(lambda: len(read_topic(far.source, topic_name)) < end - 5_000)
-    time.sleep(2)  # what is left of the cleaning
+    time.sleep(2)  # until the cleaner has finished
 
     copy_through(far, topic_name)
 
@@ -191,7 +191,7 @@ def test_a_compacted_topic_is_read_ahead_and_copied_exactly(far: Far, topic_name
     assert far.pieces > 5
 
 
-def test_a_source_broker_that_is_killed_while_it_is_read_ahead_delays_the_copy_only(
+def test_killed_source_broker_only_delays_reading_ahead(
     destination_cluster: KafkaCluster, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = KafkaCluster("killed", directory=tmp_path / "killed").behind_proxy()
@@ -211,7 +211,7 @@ def test_a_source_broker_that_is_killed_while_it_is_read_ahead_delays_the_copy_o
         assert far.pieces > before + 10
 
 
-def test_workers_that_are_killed_while_they_read_ahead_lose_and_double_nothing(
+def test_workers_killed_while_they_read_ahead_lose_and_duplicate_nothing(
     far: Far, topic_name: str, redis_url: str, tmp_path: Path
 ) -> None:
     create_pair(far.pair, topic_name, partitions=2)
@@ -234,7 +234,7 @@ def test_workers_that_are_killed_while_they_read_ahead_lose_and_double_nothing(
     far.assert_equal(topic_name, partitions=2)
 
 
-def test_a_mirror_is_stopped_at_once_while_pieces_are_outstanding(far: Far, topic_name: str) -> None:
+def test_mirror_is_stopped_immediately_while_pieces_are_in_flight(far: Far, topic_name: str) -> None:
     create_pair(far.pair, topic_name)
     write(far.source, topic_name, 40, batch_size=1 << 16, linger_ms=20)
     plan = far.plan(topic_name)
@@ -256,7 +256,7 @@ def test_a_mirror_is_stopped_at_once_while_pieces_are_outstanding(far: Far, topi
     assert len(copied) == mirrored
 
 
-def test_the_memory_of_a_worker_is_bounded_with_several_distant_links(far: Far, topic_name: str, tmp_path: Path) -> None:
+def test_memory_of_a_worker_is_bounded_with_several_distant_links(far: Far, topic_name: str, tmp_path: Path) -> None:
     plans = []
     for number in range(3):
         topic = f"{topic_name}-{number}"
@@ -295,7 +295,7 @@ def records_being_written(cluster: KafkaCluster, topic: str) -> Iterator[None]:
         thread.join(30)
 
 
-def test_staggered_polls_copy_exactly_what_is_written_slowly(far: Far, topic_name: str) -> None:
+def test_staggered_polls_copy_slowly_written_records_exactly(far: Far, topic_name: str) -> None:
     create_pair(far.pair, topic_name)
     with Copier(far.plan(topic_name)) as copier:
         with records_being_written(far.source, topic_name), transactions_being_written(far.source, topic_name, partitions=1):

@@ -1,4 +1,4 @@
-"""Reading ahead copies what a single reader copies: any log, any order of answers, refusals and lost connections."""
+"""Reading ahead copies what a single reader copies: any log, any order of responses, errors and lost connections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOT_LEADER = 6
 
 
 class Log:
-    """A source partition in memory that answers Fetch as a leader does (KIP-74, KIP-98)."""
+    """A source partition in memory that serves Fetch as a leader does (KIP-74, KIP-98)."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, int, bytes]] = []  # first offset, end, bytes
@@ -86,7 +86,7 @@ class Log:
 
 
 def shown(steps: list[Step]) -> dict[int, bytes | str]:
-    """What becomes of each offset."""
+    """Return the value, or the reason of the gap, of each offset."""
     found: dict[int, bytes | str] = {}
     for step in steps:
         if isinstance(step, Fill):
@@ -100,7 +100,7 @@ def shown(steps: list[Step]) -> dict[int, bytes | str]:
 
 
 class PieceConnection(FakeConnection[Subject]):
-    """Collects the pieces that are asked for."""
+    """An extra connection that collects the requested pieces."""
 
     def ask(
         self, positions: dict[bytes, list[FetchPosition]], *, by_id: bool, limits: FetchLimits, subject: Subject, now: float
@@ -111,7 +111,7 @@ class PieceConnection(FakeConnection[Subject]):
         super().ask(positions, by_id=by_id, limits=limits, subject=subject, now=now)
 
     def next_event(self, number: int, log: Log, now: float) -> None:
-        """Lose the connection, refuse a request, or (nearly always) answer it."""
+        """Lose the connection, refuse a request, or (nearly always) respond to it."""
         if number == 0:
             subjects, self.asked = [subject for _, subject in self.asked], []
             self.owner.lost(self, subjects)  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ class PieceConnection(FakeConnection[Subject]):
 
 
 class Reader:
-    """One partition that is read ahead, and the session that reads it where that is refused."""
+    """A partition that is read ahead, and the session that reads it otherwise."""
 
     def __init__(self, log: Log, memory: AheadMemory | None = None) -> None:
         FakeConnection.made = []
@@ -139,41 +139,41 @@ class Reader:
         self.intake = Intake(services, events)
         self.ahead = ReadAhead(services, None, 0, intake=self.intake, left=lambda _: None)  # type: ignore[arg-type]
         self.ahead.opened(0.08)
-        self.one: MirrorPartition = partition()
-        self.one.stage, self.one.position = Stage.COPYING, 0
-        self.one.origin = Origin(Leader(broker=0, epoch=3), TOPIC)
+        self.mirror: MirrorPartition = partition()
+        self.mirror.stage, self.mirror.position = Stage.COPYING, 0
+        self.mirror.origin = Origin(Leader(broker=0, epoch=3), TOPIC)
         self.refused = 0
 
     def _refused(self, _: MirrorPartition, error: Exception) -> None:
         self.refused += 1
 
     def answer_all(self) -> None:
-        """Answer everything that was asked for."""
+        """Respond to all requests in flight."""
         for connection in FakeConnection.made:
             while connection.outstanding:
                 connection.next_event(2, self.log, self.now)
 
     def session(self) -> None:
-        """Read once as a fetch session does: exactly from the position."""
-        assert self.one.position is not None
-        if not self.one.may_fetch(self.now):
+        """Read once as a fetch session does: from the position."""
+        assert self.mirror.position is not None
+        if not self.mirror.may_fetch(self.now):
             return
-        asked_from = self.one.position
+        asked_from = self.mirror.position
         part, buffer = self.log.fetch(FetchPosition(0, 3, asked_from, 400)), Buffer()
         buffer.users = 1
-        self.intake.take(self.one, part, buffer, heard_ms=5, alone=False)
-        self.ahead.note(self.one, asked_from=asked_from, records=part.records)
+        self.intake.take(self.mirror, part, buffer, heard_ms=5, alone=False)
+        self.ahead.note(self.mirror, asked_from=asked_from, records=part.records)
         buffer.release()
 
     def write(self) -> None:
-        """The mirror takes the oldest stretch."""
-        if self.one.chunks:
-            chunk = self.one.chunks.popleft()
+        """Write the oldest chunk to the mirror."""
+        if self.mirror.chunks:
+            chunk = self.mirror.chunks.popleft()
             self.steps += [
                 replace(step, payload=memoryview(bytes(step.payload))) if isinstance(step, Append) else step
                 for step in chunk.steps
             ]
-            for step in chunk.steps:  # what is sent is patched in place: nothing may read it once more
+            for step in chunk.steps:  # batches are patched in place for sending: nothing may read them afterwards
                 if isinstance(step, Append):
                     struct.pack_into(">q", step.payload, 0, 0)
             chunk.buffer.release()
@@ -184,7 +184,7 @@ class Reader:
 
 @pytest.fixture(autouse=True, scope="module")
 def small_pieces() -> Iterator[None]:
-    """Pieces of a few batches, over connections that the test answers."""
+    """Make pieces a few batches large, over connections that the test controls."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(read_ahead, "ExtraConnection", PieceConnection)
         patch.setattr(read_ahead, "PIECE_BYTES", 700)
@@ -201,10 +201,10 @@ LOGS = st.lists(st.tuples(KINDS, st.integers(1, 3), st.integers(1, 6), st.intege
 def read_all(reader: Reader, choose: Callable[[int], int]) -> None:
     """Turn a reader until it has read its log; ``choose`` returns a number below its argument at every fork."""
     for _ in range(6_000):
-        if reader.one.position == reader.log.end and not reader.one.chunks:
+        if reader.mirror.position == reader.log.end and not reader.mirror.chunks:
             return
         reader.now += 0.01 if choose(50) else 40.0
-        if reader.one not in reader.ahead and not reader.ahead.admits(reader.one, reader.now):
+        if reader.mirror not in reader.ahead and not reader.ahead.admits(reader.mirror, reader.now):
             reader.session()
         reader.ahead.pump(reader.now)
         busy = [each for each in FakeConnection.made if each.outstanding]
@@ -212,12 +212,12 @@ def read_all(reader: Reader, choose: Callable[[int], int]) -> None:
             busy[choose(len(busy))].next_event(choose(40), reader.log, reader.now)
         if choose(2):
             reader.write()
-    raise AssertionError(f"not at the end of {reader.log.end}: {reader.one.position}")
+    raise AssertionError(f"not at the end of {reader.log.end}: {reader.mirror.position}")
 
 
 @settings(max_examples=60)
 @given(LOGS, st.integers(0, 1 << 32))
-def test_what_is_read_ahead_is_what_one_reader_reads(small_log: list[tuple[str, int, int, int]], seed: int) -> None:
+def test_reading_ahead_copies_what_a_single_reader_copies(small_log: list[tuple[str, int, int, int]], seed: int) -> None:
     log = Log()
     for entry in small_log:
         log.write(*entry)
@@ -240,12 +240,12 @@ def plain_log() -> Log:
     return log
 
 
-def test_many_pieces_are_asked_for_before_the_first_is_answered() -> None:
+def test_many_pieces_are_requested_before_the_first_is_answered() -> None:
     reader = Reader(plain_log())
     reader.session()
     reader.write()
 
-    assert reader.ahead.admits(reader.one, reader.now)
+    assert reader.ahead.admits(reader.mirror, reader.now)
     for _ in range(10):
         reader.ahead.pump(reader.now)
 
@@ -254,12 +254,12 @@ def test_many_pieces_are_asked_for_before_the_first_is_answered() -> None:
     assert sum(each.outstanding for each in FakeConnection.made) == 0
 
 
-def test_nothing_is_asked_for_whose_answer_would_wait_for_memory() -> None:
-    """Answers of a connection arrive in their order: the one that all wait for could be behind one that waits for them."""
+def test_no_piece_is_requested_whose_response_would_wait_for_memory() -> None:
+    """Responses arrive in order: the response that all others wait for could be behind a response that waits for memory."""
     reader = Reader(plain_log(), AheadMemory(budget=6 * AHEAD_UNIT, reserve=2 * AHEAD_UNIT))
     reader.session()
     reader.write()
-    reader.ahead.admits(reader.one, reader.now)
+    reader.ahead.admits(reader.mirror, reader.now)
     for turn in range(400):
         reader.ahead.pump(reader.now)
         busy = [each for each in FakeConnection.made if each.outstanding]
@@ -271,58 +271,58 @@ def test_nothing_is_asked_for_whose_answer_would_wait_for_memory() -> None:
         if turn % 2:
             reader.write()
 
-    assert reader.one.position == reader.log.end
+    assert reader.mirror.position == reader.log.end
     reader.close()
     assert reader.memory.used == 0
 
 
-def test_a_near_source_is_not_read_ahead() -> None:
+def test_near_source_is_not_read_ahead() -> None:
     reader = Reader(plain_log())
     reader.ahead.opened(0.002)
 
     reader.session()
 
-    assert not reader.ahead.admits(reader.one, reader.now)
+    assert not reader.ahead.admits(reader.mirror, reader.now)
     assert reader.ahead.connections == 0
 
 
-def test_a_broker_that_was_only_busy_is_left_to_the_session() -> None:
-    """Its connection took long to open, and a later one does not."""
+def test_broker_that_was_only_busy_is_left_to_the_session() -> None:
+    """Its first connection took long to open, a later one does not."""
     reader = Reader(plain_log())
     reader.session()
-    assert reader.ahead.admits(reader.one, reader.now)
+    assert reader.ahead.admits(reader.mirror, reader.now)
     reader.ahead.pump(reader.now)
 
     reader.ahead.near()
 
-    assert reader.one not in reader.ahead
+    assert reader.mirror not in reader.ahead
     assert reader.ahead.connections == 0
-    assert not reader.ahead.admits(reader.one, reader.now + 100)
+    assert not reader.ahead.admits(reader.mirror, reader.now + 100)
 
 
-def test_answers_that_were_read_ahead_are_dropped_when_the_attempt_is_over() -> None:
+def test_pieces_are_dropped_when_the_attempt_ends() -> None:
     reader = Reader(plain_log())
     reader.session()
     reader.write()
-    reader.ahead.admits(reader.one, reader.now)
+    reader.ahead.admits(reader.mirror, reader.now)
     for _ in range(3):
         reader.ahead.pump(reader.now)
     reader.answer_all()
     held = reader.memory.used
 
-    for chunk in reader.one.stop():
+    for chunk in reader.mirror.stop():
         chunk.buffer.release()
     reader.ahead.pump(reader.now)
 
     assert held > 0
     assert reader.memory.used == 0
-    assert reader.one not in reader.ahead
+    assert reader.mirror not in reader.ahead
 
 
-def test_a_mirror_that_takes_nothing_gives_the_memory_back() -> None:
+def test_stalled_mirror_releases_its_memory() -> None:
     reader = Reader(plain_log())
     reader.session()
-    reader.ahead.admits(reader.one, reader.now)
+    reader.ahead.admits(reader.mirror, reader.now)
     for _ in range(20):
         reader.ahead.pump(reader.now)
         reader.answer_all()
@@ -330,26 +330,26 @@ def test_a_mirror_that_takes_nothing_gives_the_memory_back() -> None:
 
     reader.now += read_ahead.STALLED_S + 1
     reader.ahead.pump(reader.now)
-    stretches = len(reader.one.chunks)
+    stretches = len(reader.mirror.chunks)
 
     assert stretches == 2
     assert reader.memory.used <= stretches * AHEAD_UNIT < held
 
 
 @pytest.mark.parametrize("wrong_offset", [0, 40, 93, 2_000])
-def test_a_batch_that_claims_another_offset_hides_no_record(wrong_offset: int) -> None:
-    """A base offset is outside the checksum: what contradicts it is read again from the position."""
+def test_batch_with_a_damaged_base_offset_hides_no_record(wrong_offset: int) -> None:
+    """A base offset is outside the checksum, so a batch that contradicts the position is read again from the position."""
     good, damaged = plain_log(), plain_log()
     first, end, data = damaged.batches[30]
     assert first == 90
     damaged.batches[30] = (first, end, struct.pack(">q", wrong_offset) + data[8:])
     reader = Reader(good)
-    whole, pieces = good.fetch, []
+    intact, pieces = good.fetch, []
 
     def fetch(position: FetchPosition) -> FetchedPartition:
-        """Damage what is read ahead; who asks from the position gets it as it is."""
-        if position.offset == reader.one.position:
-            return whole(position)
+        """Damage what is read ahead; a request at the position gets the intact log."""
+        if position.offset == reader.mirror.position:
+            return intact(position)
         pieces.append(position)
         return damaged.fetch(position)
 
@@ -361,8 +361,8 @@ def test_a_batch_that_claims_another_offset_hides_no_record(wrong_offset: int) -
     assert shown(reader.steps) == good.expected()
 
 
-def test_committed_records_behind_an_abort_marker_that_an_earlier_answer_brought_are_not_taken_for_aborted() -> None:
-    """The answer lists the aborted transaction, since it was asked for within it; only the marker tells where it ends."""
+def test_committed_records_behind_an_abort_marker_before_the_position_are_not_taken_for_aborted() -> None:
+    """The response lists the aborted transaction, since it starts within it; only the marker shows where it ends."""
     log = Log()
     log.write("transactional", 1, 3, 10)
     log.finish(1, "abort")
@@ -370,10 +370,10 @@ def test_committed_records_behind_an_abort_marker_that_an_earlier_answer_brought
     log.finish(1, "commit")
     log.close()
     reader, buffer = Reader(log), Buffer()
-    buffer.users, reader.one.position = 1, 4
+    buffer.users, reader.mirror.position = 1, 4
 
     part = log.fetch(FetchPosition(0, 3, 1, 10_000))
-    joined = reader.intake.join(reader.one, part, buffer, asked_from=1, heard_ms=5)
+    joined = reader.intake.join(reader.mirror, part, buffer, asked_from=1, heard_ms=5)
 
     assert part.aborted == ((1, 0),)
     assert joined

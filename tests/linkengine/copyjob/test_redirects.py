@@ -21,7 +21,7 @@ SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 @pytest.fixture
 def two_racks(tmp_path: Path) -> Iterator[KafkaCluster]:
-    """Two brokers, each in a rack of its own, that send readers to the replica in theirs."""
+    """Two brokers in different racks that redirect consumers to the replica in their rack."""
     cluster = KafkaCluster("racks", directory=tmp_path / "racks", brokers=2)
     cluster._plans = [
         replace(plan, extra={"broker.rack": f"rack-{plan.node}", "replica.selector.class": SELECTOR}) for plan in cluster._plans
@@ -30,10 +30,10 @@ def two_racks(tmp_path: Path) -> Iterator[KafkaCluster]:
     cluster.stop()
 
 
-def test_a_leader_that_sends_readers_to_a_follower_is_told_of_and_its_log_is_not_taken_for_empty(
+def test_leader_that_redirects_to_a_follower_breaks_the_link_and_is_not_taken_for_empty(
     two_racks: KafkaCluster, destination_cluster: KafkaCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stock selector goes by the client's rack, of which a link has none; others go by its address or its principal."""
+    """The stock selector uses the client's rack, which a link does not send; others use its address or principal."""
     admin = AdminClient(two_racks.client("admin"))
     admin.create_topics([NewTopic(topic_name, replica_assignment=[[0, 1]], num_partitions=1)])[topic_name].result(60)
     create_topic(destination_cluster, topic_name)
@@ -45,10 +45,14 @@ def test_a_leader_that_sends_readers_to_a_follower_is_told_of_and_its_log_is_not
 
     with Copier(plan_of((two_racks, destination_cluster), topic_name)) as copier:
         broken = (PartitionPhase.LINK_BROKEN, ErrorCode.MISCONFIGURATION_ERROR)
-        copier.wait_until(lambda one: (one.phase, one.error_code) == broken and (one.source_end, one.mirror_end) == (None, 0))
+        copier.wait_until(
+            lambda progress: (
+                (progress.phase, progress.error_code) == broken and (progress.source_end, progress.mirror_end) == (None, 0)
+            )
+        )
         monkeypatch.setattr(fetch, "_NO_RACK", compact_string("rack-0"))
         copier.wait_for_ends({0: 40})
-        copier.wait_until(lambda one: one.phase is PartitionPhase.COPYING)
+        copier.wait_until(lambda progress: progress.phase is PartitionPhase.COPYING)
 
     (result,) = copier.join()
     assert not result.gaps

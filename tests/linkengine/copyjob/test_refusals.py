@@ -1,4 +1,4 @@
-"""Batches that cannot be read or are not taken, on real brokers: nothing is copied past them, and people are told."""
+"""Batches that cannot be read or are refused, on real brokers: nothing is copied past them, and the error is shown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OLD_MS = 1_700_000_000_000
 
 
 def change_byte(cluster: KafkaCluster, topic: str, offset: int) -> Callable[[], None]:
-    """Damage the last byte of the batch at an offset in a running broker's log file; answer what mends it again."""
+    """Damage the last byte of the batch at an offset in a running broker's log file; return a function that repairs it."""
     before = [view.size for view, _ in read_batches_of(cluster, topic) if view.base_offset < offset]
     (size,) = (view.size for view, _ in read_batches_of(cluster, topic) if view.base_offset == offset)
     segment = next(Path(cluster.directory).glob(f"broker-0/data/{topic}-0/{0:020}.log"))
@@ -46,28 +46,26 @@ def change_byte(cluster: KafkaCluster, topic: str, offset: int) -> Callable[[], 
     return flip
 
 
-@pytest.mark.parametrize(("count", "codec"), [(3, 0), (400, ZSTD)], ids=["merged on the way", "passed as it is"])
-def test_a_damaged_batch_of_the_source_is_not_passed_until_it_is_whole(
-    clusters: Pair, topic_name: str, count: int, codec: int
-) -> None:
+@pytest.mark.parametrize(("count", "codec"), [(3, 0), (400, ZSTD)], ids=["merged", "passed through"])
+def test_copying_stops_at_a_damaged_batch_until_it_is_repaired(clusters: Pair, topic_name: str, count: int, codec: int) -> None:
     create_pair(clusters, topic_name, retention_ms="-1")
-    batches = [dense(0, [Rec(OLD_MS, b"k", b"value %d" % one) for one in range(count)], codec=codec) for _ in range(6)]
-    send_batches(clusters[0], topic_name, [one.encode() for one in batches])
-    mend = change_byte(clusters[0], topic_name, 4 * count)
+    batches = [dense(0, [Rec(OLD_MS, b"k", b"value %d" % number) for number in range(count)], codec=codec) for _ in range(6)]
+    send_batches(clusters[0], topic_name, [batch.encode() for batch in batches])
+    repair = change_byte(clusters[0], topic_name, 4 * count)
 
     with Copier(plan_of(clusters, topic_name)) as copier:
-        words = f"offset {4 * count} does not have the checksum"
-        copier.wait_until(lambda one: one.mirror_end == 4 * count and words in one.error_message)
-        told = next(iter(copier.progress.latest.values()))
-        mend()
+        expected = f"offset {4 * count} does not have the checksum"
+        copier.wait_until(lambda progress: progress.mirror_end == 4 * count and expected in progress.error_message)
+        shown = next(iter(copier.progress.latest.values()))
+        repair()
         copier.wait_for_ends({0: 6 * count})
 
-    assert (told.phase, told.error_code) == (PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.CORRUPT_RECORDS)
+    assert (shown.phase, shown.error_code) == (PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.CORRUPT_RECORDS)
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 6 * count
 
 
 @pytest.mark.parametrize(("name", "small"), [("max.message.bytes", "1000000"), ("segment.bytes", "1048576")])
-def test_a_record_too_large_for_the_mirror_topic_waits_for_its_config(
+def test_record_too_large_for_the_mirror_topic_waits_for_its_config(
     clusters: Pair, topic_name: str, name: str, small: str
 ) -> None:
     source, destination = clusters
@@ -80,17 +78,17 @@ def test_a_record_too_large_for_the_mirror_topic_waits_for_its_config(
         producer.flush()
 
     with Copier(plan_of(clusters, topic_name)) as copier:
-        copier.wait_until(lambda one: one.mirror_end == 1 and one.error_code == ErrorCode.MISCONFIGURATION_ERROR)
-        told = next(iter(copier.progress.latest.values()))
+        copier.wait_until(lambda progress: progress.mirror_end == 1 and progress.error_code == ErrorCode.MISCONFIGURATION_ERROR)
+        shown = next(iter(copier.progress.latest.values()))
         set_config(destination, topic_name, name, "4000000")
         copier.wait_for_ends({0: 3})
 
-    assert "the batch at offset 1 (1 record, 2000" in told.error_message
-    assert f"Raise {name} of the mirror topic" in told.error_message
+    assert "the batch at offset 1 (1 record, 2000" in shown.error_message
+    assert f"Raise {name} of the mirror topic" in shown.error_message
     assert assert_equal_topics(source, topic_name, destination, topic_name) == 3
 
 
-def test_a_record_too_large_for_the_destinations_brokers_is_named_and_harms_no_other_partition(
+def test_record_too_large_for_the_destinations_brokers_is_named_and_affects_no_other_partition(
     source_cluster: KafkaCluster, make_cluster: MakeCluster, topic_name: str
 ) -> None:
     small = make_cluster("small", extra={"socket.request.max.bytes": 3_000_000})
@@ -102,14 +100,14 @@ def test_a_record_too_large_for_the_destinations_brokers_is_named_and_harms_no_o
         producer.flush()
 
     with Copier(plan_of(clusters, topic_name, partitions=2)) as copier:
-        first, second = (one.key for one in copier.plan.assignments)
+        first, second = (assignment.key for assignment in copier.plan.assignments)
 
-        def told(one: PartitionProgress) -> bool:
-            return one.key == second or one.error_code == ErrorCode.MISCONFIGURATION_ERROR
+        def first_shows_error(progress: PartitionProgress) -> bool:
+            return progress.key == second or progress.error_code == ErrorCode.MISCONFIGURATION_ERROR
 
-        copier.wait_until(told)
+        copier.wait_until(first_shows_error)
         message = copier.progress.latest[first].error_message
-        producer.produce(topic_name, value=b"of no concern", partition=1)
+        producer.produce(topic_name, value=b"unaffected", partition=1)
         producer.flush()
         copier.wait_for_ends({0: 1, 1: 1})
 

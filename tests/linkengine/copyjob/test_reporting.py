@@ -1,4 +1,4 @@
-"""Whose turn it is to be reported, without a loop around it."""
+"""The round-robin order of progress reports, without a copy loop."""
 
 import pytest
 
@@ -18,8 +18,8 @@ def partitions(count: int) -> list[MirrorPartition]:
 
 def turns_of(some: list[MirrorPartition]) -> Turns:
     turns = Turns(every_s=EVERY_S)
-    for one in reversed(some):
-        turns.add(one)
+    for mirror in reversed(some):
+        turns.add(mirror)
     return turns
 
 
@@ -28,30 +28,30 @@ def reports(turns: Turns, *, seconds: float) -> list[list[MirrorPartition]]:
     return [some for now in ticks if (some := turns.due(now))]
 
 
-def test_a_few_partitions_are_reported_together_as_often_as_the_plan_says() -> None:
+def test_few_partitions_are_reported_together_at_the_configured_interval() -> None:
     some = partitions(3)
 
     assert reports(turns_of(some), seconds=2) == [some] * 4
 
 
 @pytest.mark.parametrize("count", [TOGETHER + 1, 500, 1_000])
-def test_many_are_reported_in_turn_and_nobody_waits_for_longer_than_said(count: int) -> None:
+def test_many_partitions_are_reported_round_robin_within_the_longest_interval(count: int) -> None:
     many = partitions(count)
 
     runs = reports(turns_of(many), seconds=MOST_S + 0.1)
 
     assert max(map(len, runs)) <= TOGETHER
-    assert {one.key for run in runs for one in run} == {one.key for one in many}
+    assert {mirror.key for run in runs for mirror in run} == {mirror.key for mirror in many}
 
 
-def test_nobody_is_reported_where_there_is_nobody() -> None:
+def test_nothing_is_reported_without_partitions() -> None:
     turns = turns_of([])
 
     assert not turns.due(0.0)
     assert not turns.changed()
 
 
-def test_a_change_of_phase_is_told_once_and_alone() -> None:
+def test_phase_change_is_reported_once_for_that_partition_only() -> None:
     first, second = partitions(2)
     turns = turns_of([first, second])
     assert turns.changed() == [first, second]
@@ -63,7 +63,7 @@ def test_a_change_of_phase_is_told_once_and_alone() -> None:
     assert not turns.changed()
 
 
-def test_partitions_come_and_go() -> None:
+def test_removed_partitions_are_not_reported_and_added_ones_are() -> None:
     first, second, third = partitions(3)
     turns = turns_of([first, second])
     assert turns.changed() == [first, second]

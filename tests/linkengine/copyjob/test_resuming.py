@@ -1,4 +1,4 @@
-"""A resume goes on whatever happens to the connection of the broker that led before."""
+"""A resume continues whatever happens to the connection to the former leader."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ TAIL = Tail(
 GONE = LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "Connection refused.")
 
 
-def test_a_dead_broker_that_is_tried_again_does_not_end_a_resume_at_its_successor(
+def test_lost_connection_to_the_former_leader_does_not_end_a_resume_at_the_new_one(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, resumed = Event(), list[tuple[Stage, int | None]]()
+    released, resumed = Event(), list[tuple[Stage, int | None]]()
 
     def read_slowly(_cluster: object, queries: Sequence[TailQuery], **_: object) -> dict[str, Tail]:
-        assert told.wait(10)
+        assert released.wait(10)
         return {query.assignment.key: TAIL for query in queries}
 
     def refuse(_: object, error: LinkEngineError) -> None:
@@ -48,38 +48,36 @@ def test_a_dead_broker_that_is_tried_again_does_not_end_a_resume_at_its_successo
     side = MirrorSide(
         services, address_from_properties({"bootstrap.servers": "127.0.0.1:1"}),
         may_write=lambda _: True, arm=lambda _: None, advanced=lambda _: None, failed=refuse, fenced=refuse,
-        resumed=lambda one: resumed.append((one.stage, one.position)),
+        resumed=lambda mirror: resumed.append((mirror.stage, mirror.position)),
     )  # fmt: skip
-    one = partition()
-    one.granted(Grant(key=one.key, generation=9, clean=True, valid_until=1_000.0))
-    side.resume(one)
-    side.pump(services.clock.monotonic())  # its end is being read at the new leader
+    mirror = partition()
+    mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
+    side.resume(mirror)
+    side.pump(services.clock.monotonic())  # starts to read the log end at the new leader
 
-    side._broker_lost([one], GONE)
-    told.set()
+    side._broker_lost([mirror], GONE)
+    released.set()
     wait_for(lambda: services.poller.wait(0.02) or bool(resumed))
 
     assert resumed == [(Stage.COPYING, 7)]
     side.close()
 
 
-@pytest.mark.parametrize(("before", "waits"), [(bytes(16), False), (bytes([7] * 16), True)], ids=["got its id", "another one"])
-def test_a_topic_that_gets_an_id_while_it_is_mirrored_is_the_same_topic(
-    services: Services, before: bytes, *, waits: bool
-) -> None:
-    """A cluster is upgraded; one that had another id before was made anew, if later looks say so as well."""
+@pytest.mark.parametrize(("before", "waits"), [(bytes(16), False), (bytes([7] * 16), True)], ids=["got an id", "another id"])
+def test_mirror_topic_that_gets_an_id_is_the_same_topic(services: Services, before: bytes, *, waits: bool) -> None:
+    """The cluster was upgraded. A topic that had another id before was recreated, if later observations confirm it."""
     failed, resumed = list[ErrorCode](), list[int | None]()
     side = MirrorSide(
         services, address_from_properties({"bootstrap.servers": "127.0.0.1:1"}),
         may_write=lambda _: True, arm=lambda _: None, advanced=lambda _: None,
         failed=lambda _, error: failed.append(error.code), fenced=lambda _, error: failed.append(error.code),
-        resumed=lambda one: resumed.append(one.position),
+        resumed=lambda mirror: resumed.append(mirror.position),
     )  # fmt: skip
-    one = partition()
-    one.granted(Grant(key=one.key, generation=9, clean=True, valid_until=1_000.0))
-    one.tail = replace(TAIL, topic_id=before)
+    mirror = partition()
+    mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
+    mirror.tail = replace(TAIL, topic_id=before)
 
-    side._tails_read([(one, one.attempt)], {one.key: TAIL})
+    side._tails_read([(mirror, mirror.attempt)], {mirror.key: TAIL})
 
     assert (failed, resumed) == ([], [] if waits else [7])
     side.close()

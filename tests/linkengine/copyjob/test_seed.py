@@ -1,4 +1,4 @@
-"""Mirrors whose source begins above 0, on real brokers."""
+"""Mirrors whose source starts above offset 0, on real brokers."""
 
 import time
 
@@ -23,7 +23,7 @@ from tests.linkengine.copyjob.copying import (
 START = 1_000_000
 
 
-def test_a_log_that_starts_at_a_million_is_mirrored_from_there(clusters: Pair, topic_name: str) -> None:
+def test_log_that_starts_at_offset_one_million_is_mirrored_from_there(clusters: Pair, topic_name: str) -> None:
     source, destination = clusters
     create_pair(clusters, topic_name)
     (assignment,) = assignments_for(source, topic_name, topic_name)
@@ -41,7 +41,7 @@ def test_a_log_that_starts_at_a_million_is_mirrored_from_there(clusters: Pair, t
     assert (result.mirror_start, result.mirror_end, result.records_copied) == (START, START + 50, 50)
 
 
-def test_seeding_goes_on_where_it_stopped_and_does_nothing_twice(clusters: Pair, topic_name: str) -> None:
+def test_seeding_resumes_and_repeats_nothing(clusters: Pair, topic_name: str) -> None:
     source, destination = clusters
     create_pair(clusters, topic_name)
     (assignment,) = assignments_for(source, topic_name, topic_name)
@@ -55,8 +55,8 @@ def test_seeding_goes_on_where_it_stopped_and_does_nothing_twice(clusters: Pair,
     assert took_s < 2.0
 
 
-def test_fillers_are_let_go_of_on_the_way(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that begins at ten billion would else need seven gigabytes until it is made, on each replica."""
+def test_fillers_are_deleted_while_seeding(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a log that starts at ten billion would need seven gigabytes on each replica until it is seeded."""
     monkeypatch.setattr(seed, "TRIM_EVERY", 2)
     source, destination = clusters
     create_pair(clusters, topic_name)
@@ -72,8 +72,10 @@ def test_fillers_are_let_go_of_on_the_way(clusters: Pair, topic_name: str, monke
     assert (starts_of(destination, topic_name), ends_of(destination, topic_name)) == ({0: 5 * START + 7}, {0: 5 * START + 7})
 
 
-def test_no_filler_takes_the_place_of_a_refused_one(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A million empty records are 700 KB; the ten that follow would fit."""
+def test_no_filler_takes_the_offset_of_a_refused_filler(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of a million empty records has 700 KB and is refused; the next one, of ten records, would fit."""
     monkeypatch.setattr(seed, "PAUSE_S", 0.01)
     source, destination = clusters
     create_topic(source, topic_name)

@@ -1,4 +1,4 @@
-"""Sequences begin anew behind 2^31-1, in the middle of a batch, on real brokers: two billion records bring a mirror there."""
+"""Sequences wrap to 0 after 2^31-1, also within a batch, on real brokers: a mirror gets there after two billion records."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from tests.linkengine.copyjob.rawwriter import read_batches_of, send_batches
 
 
 def write(clusters: Pair, topic: str, count: int, *, commit: bool = False) -> None:
-    """As one batch, with a marker behind it where it is a transaction."""
+    """Write records as one batch; ``commit``: as a transaction, with a marker behind it."""
     producer = producer_for(clusters[0], linger_ms=200, **({"transactional_id": topic} if commit else {}))
     if commit:
         producer.init_transactions(30)
@@ -33,7 +33,7 @@ def write(clusters: Pair, topic: str, count: int, *, commit: bool = False) -> No
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_sequences_begin_anew_within_a_batch_and_across_resumes(
+def test_sequences_wrap_within_a_batch_and_across_resumes(
     make_cluster: MakeCluster, source_cluster: KafkaCluster, topic_name: str, version: str
 ) -> None:
     clusters = (source_cluster, make_cluster(version=version))
@@ -44,7 +44,7 @@ def test_sequences_begin_anew_within_a_batch_and_across_resumes(
     copied = bytearray(first)
     last = SEQUENCES - 4
     patch_for_append(copied, producer_id=plan.assignments[0].producer_id, producer_epoch=0, base_sequence=last)
-    assert [one.error for one in send_batches(clusters[1], topic_name, [bytes(copied)])] == [0]
+    assert [answer.error for answer in send_batches(clusters[1], topic_name, [bytes(copied)])] == [0]
 
     for count in (10, 3):
         write(clusters, topic_name, count)

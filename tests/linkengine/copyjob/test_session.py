@@ -1,4 +1,4 @@
-"""Fetch sessions: requests name changes only, and whatever the broker forgets is asked for again."""
+"""Fetch sessions (KIP-227): requests name only changes, and a session dropped by the broker is created again."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from linkengine.copyjob.session import LAST_EPOCH, Reading, ReadSession
 from linkengine.kafka.fetch import BY_NAME, FetchLimits, FetchPosition, SessionStep, encode_fetch
 from tests.linkengine.copyjob.partitions import partition
 
-TOPIC = b"0123456789abcde\xff"  # no text
+TOPIC = b"0123456789abcde\xff"  # a topic id, which is not valid UTF-8
 LIMITS = FetchLimits(max_bytes=1, max_wait_ms=1)
 
 
@@ -15,22 +15,22 @@ def reading(number: int, offset: int) -> Reading:
 
 
 def session_of(*offsets: int, session: int = 77) -> ReadSession:
-    """A session that has read the first answer."""
-    one = ReadSession()
+    """Return a session after its first response."""
+    reads = ReadSession()
     for number, offset in enumerate(offsets):
-        one.want((TOPIC, number), reading(number, offset))
-    one.request()
-    one.answered(session)
-    return one
+        reads.want((TOPIC, number), reading(number, offset))
+    reads.request()
+    reads.answered(session)
+    return reads
 
 
 def asked(session: ReadSession) -> tuple[SessionStep, list[tuple[int, int]], list[int]]:
     request = session.request()
-    positions = [(one.partition, one.offset) for one in request.positions.get(TOPIC, [])]
+    positions = [(position.partition, position.offset) for position in request.positions.get(TOPIC, [])]
     return request.step, positions, request.forgotten.get(TOPIC, [])
 
 
-def test_the_first_request_names_everything_and_makes_a_session() -> None:
+def test_first_request_names_all_partitions_and_creates_a_session() -> None:
     session = ReadSession()
     session.want((TOPIC, 0), reading(0, 5))
     session.want((TOPIC, 1), reading(1, 6))
@@ -38,7 +38,7 @@ def test_the_first_request_names_everything_and_makes_a_session() -> None:
     assert asked(session) == (SessionStep(0, 0), [(0, 5), (1, 6)], [])
 
 
-def test_later_requests_name_changes_only() -> None:
+def test_later_requests_name_only_changes() -> None:
     session = session_of(5, 6, 7)
 
     session.want((TOPIC, 1), reading(1, 10))
@@ -50,7 +50,7 @@ def test_later_requests_name_changes_only() -> None:
     assert asked(session) == (SessionStep(77, 2), [], [])
 
 
-def test_a_partition_that_comes_back_before_it_was_forgotten_is_not_forgotten() -> None:
+def test_partition_added_again_before_the_next_request_is_not_forgotten() -> None:
     session = session_of(5, 6)
 
     session.drop((TOPIC, 0))
@@ -59,14 +59,14 @@ def test_a_partition_that_comes_back_before_it_was_forgotten_is_not_forgotten() 
     assert asked(session) == (SessionStep(77, 1), [(0, 9)], [])
 
 
-def test_without_a_session_every_request_names_everything_the_longest_waiting_first() -> None:
+def test_without_a_session_every_request_names_all_partitions_longest_waiting_first() -> None:
     session = session_of(5, 6, session=0)
     session.want((TOPIC, 0), reading(0, 8))
 
     assert asked(session) == (SessionStep(0, 0), [(1, 6), (0, 8)], [])
 
 
-def test_a_session_the_broker_knows_no_more_is_begun_anew_with_all_positions() -> None:
+def test_session_dropped_by_the_broker_is_recreated_with_all_positions() -> None:
     session = session_of(5, 6)
     session.want((TOPIC, 0), reading(0, 9))
     session.request()
@@ -78,7 +78,7 @@ def test_a_session_the_broker_knows_no_more_is_begun_anew_with_all_positions() -
     assert asked(session) == (SessionStep(78, 1), [], [])
 
 
-def test_a_throttled_answer_names_no_session_and_leads_to_a_full_request() -> None:
+def test_throttled_response_leads_to_a_full_request() -> None:
     session = session_of(5)
 
     session.answered(0)
@@ -95,7 +95,7 @@ def test_epochs_wrap_to_one() -> None:
     assert asked(session)[0] == SessionStep(77, 1)
 
 
-def test_a_lost_connection_leaves_nothing_to_read() -> None:
+def test_lost_connection_removes_all_partitions() -> None:
     session = session_of(5)
 
     session.forget_all()
@@ -104,24 +104,24 @@ def test_a_lost_connection_leaves_nothing_to_read() -> None:
 
 
 @pytest.mark.parametrize("change", ["position", "attempt", "stage"])
-def test_an_answer_for_what_a_partition_no_longer_wants_is_told(change: str) -> None:
-    one = reading(0, 5)
-    partition = one.one
-    partition.stage = type(partition.stage).COPYING
-    partition.position = 5
-    assert one.current
+def test_response_is_not_current_after_the_partition_changed(change: str) -> None:
+    entry = reading(0, 5)
+    mirror = entry.one
+    mirror.stage = type(mirror.stage).COPYING
+    mirror.position = 5
+    assert entry.current
 
     if change == "position":
-        partition.position = 6
+        mirror.position = 6
     elif change == "attempt":
-        partition.attempt += 1
+        mirror.attempt += 1
     else:
-        partition.stop()
+        mirror.stop()
 
-    assert not one.current
+    assert not entry.current
 
 
-def test_a_topic_without_an_id_makes_all_be_asked_for_by_name() -> None:
+def test_topic_without_an_id_makes_all_topics_be_requested_by_name() -> None:
     session = session_of(5)
 
     session.want((b"t", 1), reading(1, 1), by_id=False)
@@ -135,7 +135,7 @@ def test_a_topic_without_an_id_makes_all_be_asked_for_by_name() -> None:
     assert session.named((b"other", 0)) is None
 
 
-def test_what_is_read_by_name_is_forgotten_by_name_unless_it_is_read_under_its_id_since() -> None:
+def test_partition_read_by_name_is_forgotten_by_name_unless_it_is_now_read_by_id() -> None:
     session = session_of()
     for number in (0, 1):
         session.want((b"t", number), reading(number, 5), by_id=False)
@@ -144,7 +144,7 @@ def test_what_is_read_by_name_is_forgotten_by_name_unless_it_is_read_under_its_i
     session.answered(77)
 
     session.drop((b"t", 0))
-    session.want((TOPIC, 0), reading(0, 6))  # the topic has got an id
+    session.want((TOPIC, 0), reading(0, 6))  # the topic has an id now
     session.drop((TOPIC, 2))
 
     request = session.request()
@@ -152,32 +152,32 @@ def test_what_is_read_by_name_is_forgotten_by_name_unless_it_is_read_under_its_i
     assert request.forgotten == {b"t": [2]}
 
 
-def test_one_that_is_asked_for_alone_is_asked_for_as_its_topic_is_known() -> None:
+def test_partition_requested_alone_is_named_by_id_or_by_name() -> None:
     session = session_of(5)
     session.want((b"t", 1), reading(1, 6), by_id=False)
 
     requests = [session.probe(place, session.entries[place]) for place in ((TOPIC, 0), (b"t", 1))]
 
-    assert [(one.by_id, [*one.positions]) for one in requests] == [(True, [TOPIC]), (False, [b"t"])]
+    assert [(request.by_id, [*request.positions]) for request in requests] == [(True, [TOPIC]), (False, [b"t"])]
 
 
-def test_no_answer_speaks_for_a_partition_that_its_request_did_not_name() -> None:
+def test_response_does_not_count_for_a_partition_that_its_request_did_not_name() -> None:
     session, late = session_of(5), (TOPIC, 1)
-    told = [session.heard((TOPIC, 0))]
+    counted = [session.heard((TOPIC, 0))]
 
     session.want(late, reading(1, 6))
-    told.append(session.heard(late))
+    counted.append(session.heard(late))
     session.request()
-    told.append(session.heard(late))
+    counted.append(session.heard(late))
     session.answered(0, told=False)  # throttled
     session.request()
-    told.append(session.heard(late))
+    counted.append(session.heard(late))
     session.answered(77)
 
-    assert [*told, session.heard(late)] == [True, False, False, False, True]
+    assert [*counted, session.heard(late)] == [True, False, False, False, True]
 
 
-def test_what_was_said_since_the_last_request_was_not_asked() -> None:
+def test_change_since_the_last_request_does_not_count_as_requested() -> None:
     session = session_of(5, 6)
 
     session.want((TOPIC, 0), reading(0, 9))

@@ -1,4 +1,4 @@
-"""Records of every shape on real brokers: codecs, timestamps, sizes. The mirror has the configs that the product gives it."""
+"""Records of all kinds on real brokers: codecs, timestamps, sizes. The mirror topic has the configs of the product."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ YEAR_MS = 365 * 86_400_000
 
 
 def create_mirror(clusters: Pair, topic: str, **configs: str) -> None:
-    """Create the source topic with these configs, and the mirror as the product creates it."""
+    """Create the source topic with these configs, and the mirror topic as the product creates it."""
     source, destination = clusters
     create_topic(source, topic, **configs)
     values = read_source_configs(ClusterAdmin(address_from_properties(source.client_properties("admin"))), topic)
@@ -50,7 +50,7 @@ def create_mirror(clusters: Pair, topic: str, **configs: str) -> None:
 
 
 def moments() -> list[int]:
-    """Timestamps from none at all over the oldest to those of centuries to come."""
+    """Return timestamps: none, the oldest, current ones, and those of future centuries."""
     now_ms = time.time_ns() // 1_000_000
     return [-1, 0, 1, now_ms - 40 * YEAR_MS, now_ms, now_ms + 2 * 3_600_000, now_ms + 900 * YEAR_MS, 1 << 62, -7]
 
@@ -58,49 +58,51 @@ def moments() -> list[int]:
 def some_records(number: int, timestamp: int, count: int) -> list[Rec]:
     keys, values = (None, b"", b"key"), (b"value %d " % number * 20, None, b"")
     headers = ((), ((b"a", b"1"), (b"a", None), (b"", b"")), ((b"\xff\xfe", b"no text"),))
-    return [Rec(timestamp, keys[one % 3], values[one // 3 % 3], headers[(number + one) % 3]) for one in range(count)]
+    return [Rec(timestamp, keys[at % 3], values[at // 3 % 3], headers[(number + at) % 3]) for at in range(count)]
 
 
-def test_codecs_and_timestamps_of_all_kinds_in_one_partition_arrive_as_they_are(clusters: Pair, topic_name: str) -> None:
+def test_all_codecs_and_timestamps_in_a_partition_are_copied_unchanged(clusters: Pair, topic_name: str) -> None:
     create_mirror(clusters, topic_name, retention_ms="-1", **{BEFORE: UNLIMITED, AFTER: UNLIMITED})
     batches = [
         dense(0, some_records(number, moment, count), codec=codec)
-        for count in (1, 3, 400)  # batches of one record, small ones that are merged, large ones that pass
+        for count in (1, 3, 400)  # single records, small batches that are merged, large batches that are passed through
         for codec in (0, GZIP, SNAPPY, LZ4, ZSTD)
         for number, moment in enumerate(moments())
     ]
     batches += [dense(0, [Rec(moment) for moment in moments()], codec=codec) for codec in (0, GZIP)]  # all in one batch
 
-    answers = send_batches(clusters[0], topic_name, [one.encode() for one in batches])
+    answers = send_batches(clusters[0], topic_name, [batch.encode() for batch in batches])
     (result,) = copy_all(clusters, topic_name)
 
-    assert {one.error for one in answers} == {0}
-    assert read_records(clusters[1], topic_name) == dict(enumerate(one for batch in batches for one in batch.records.values()))
+    assert {answer.error for answer in answers} == {0}
+    assert read_records(clusters[1], topic_name) == dict(
+        enumerate(record for batch in batches for record in batch.records.values())
+    )
     assert result.gaps == ()
 
 
-def test_append_times_are_kept_as_the_records_own(clusters: Pair, topic_name: str) -> None:
+def test_append_times_become_create_times(clusters: Pair, topic_name: str) -> None:
     create_mirror(clusters, topic_name, message_timestamp_type="LogAppendTime")
     batches = [
-        dense(0, [replace(one, headers=()) for one in some_records(count, 7, count)], codec=codec)
+        dense(0, [replace(record, headers=()) for record in some_records(count, 7, count)], codec=codec)
         for count in (1, 3, 400)
         for codec in (0, GZIP, SNAPPY, LZ4, ZSTD)
     ]
 
-    send_batches(clusters[0], topic_name, [one.encode() for one in batches])
+    send_batches(clusters[0], topic_name, [batch.encode() for batch in batches])
     copy_all(clusters, topic_name)
 
     stamped, kept = (read_topic(cluster, topic_name) for cluster in clusters)
-    assert {one[4][0] for one in stamped} == {TIMESTAMP_LOG_APPEND_TIME}
-    assert [(*one[:4], (TIMESTAMP_CREATE_TIME, one[4][1]), one[5]) for one in stamped] == kept
+    assert {record[4][0] for record in stamped} == {TIMESTAMP_LOG_APPEND_TIME}
+    assert [(*record[:4], (TIMESTAMP_CREATE_TIME, record[4][1]), record[5]) for record in stamped] == kept
     assert len(kept) == 5 * 404
 
 
 @pytest.mark.parametrize("stamped_by", ["CreateTime", "LogAppendTime"])
-def test_messages_of_a_hundred_megabytes_are_copied_between_small_ones_and_held_in_memory_once(
+def test_records_of_100_mb_are_copied_and_held_in_memory_once(
     clusters: Pair, topic_name: str, stamped_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sourceside, "STARVED_S", 0.0)  # the destination counts as slow at once
+    monkeypatch.setattr(sourceside, "STARVED_S", 0.0)  # the destination counts as slow immediately
     copied = note_copies(monkeypatch)
     create_mirror(clusters, topic_name, max_message_bytes="104000000", message_timestamp_type=stamped_by)
     producer = producer_for(clusters[0], message_max_bytes=104_000_000)
@@ -111,14 +113,14 @@ def test_messages_of_a_hundred_megabytes_are_copied_between_small_ones_and_held_
 
     copy_all(clusters, topic_name)
 
-    there, here = (digests(read_topic(one, topic_name, receive_message_max_bytes=200_000_000)) for one in clusters)
+    there, here = (digests(read_topic(cluster, topic_name, receive_message_max_bytes=200_000_000)) for cluster in clusters)
     assert there == here
     assert [size for _, size, _, _ in here] == sizes
     assert sum(copied) < 1_000_000
 
 
 def note_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Note how many bytes that a socket has not taken are copied."""
+    """Record how many bytes are copied because a socket has not accepted them."""
     copied: list[int] = []
     own_unsent = Channel.own_unsent
 
@@ -131,12 +133,12 @@ def note_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def digests(records: list[Record]) -> list[tuple[int, int, str, int]]:
-    return [(one[1], len(one[3] or b""), hashlib.sha256(one[3] or b"").hexdigest(), one[4][1]) for one in records]
+    return [
+        (record[1], len(record[3] or b""), hashlib.sha256(record[3] or b"").hexdigest(), record[4][1]) for record in records
+    ]
 
 
-def test_a_transaction_that_its_coordinator_aborts_for_its_age_is_passed_and_not_copied(
-    clusters: Pair, topic_name: str
-) -> None:
+def test_transaction_aborted_by_its_timeout_is_filled_and_not_copied(clusters: Pair, topic_name: str) -> None:
     create_mirror(clusters, topic_name)
     producer = producer_for(clusters[0], transactional_id=topic_name, transaction_timeout_ms=1_000, linger_ms=0)
     producer.init_transactions()
@@ -148,7 +150,7 @@ def test_a_transaction_that_its_coordinator_aborts_for_its_age_is_passed_and_not
     plain.flush()
 
     with Copier(plan_of(clusters, topic_name)) as copier:
-        copier.wait_until(lambda one: one.source_end == 0)  # the open transaction is waited for
+        copier.wait_until(lambda progress: progress.source_end == 0)  # the open transaction is waited for
         copier.wait_for_ends({0: 3})
 
     (result,) = copier.join()
@@ -159,7 +161,7 @@ def test_a_transaction_that_its_coordinator_aborts_for_its_age_is_passed_and_not
     ]
 
 
-def test_records_deleted_while_they_are_copied_are_lost_or_cut_off_and_nothing_moves(clusters: Pair, topic_name: str) -> None:
+def test_records_deleted_while_they_are_copied_are_lost_and_offsets_stay(clusters: Pair, topic_name: str) -> None:
     source, destination = clusters
     create_mirror(clusters, topic_name)
     producer = producer_for(source)
@@ -169,10 +171,10 @@ def test_records_deleted_while_they_are_copied_are_lost_or_cut_off_and_nothing_m
             for number in range(4_000):
                 producer.produce(topic_name, value=f"{round_} {number} " * 20)
             producer.flush()
-            cut = TopicPartition(topic_name, 0, round_ * 4_000 - 1_000)  # ahead of the copier, behind it, or within a batch
+            cut = TopicPartition(topic_name, 0, round_ * 4_000 - 1_000)  # ahead of the copy, behind it, or within a batch
             admin.delete_records([cut])[cut].result(30)
         copier.wait_for_ends(ends_of(source, topic_name))
-        copier.wait_until(lambda one: one.mirror_start == 19_000)
+        copier.wait_until(lambda progress: progress.mirror_start == 19_000)
 
     (result,) = copier.join()
     assert assert_equal_topics(source, topic_name, destination, topic_name) == 1_000
@@ -181,10 +183,10 @@ def test_records_deleted_while_they_are_copied_are_lost_or_cut_off_and_nothing_m
     assert result.records_copied + lost == 20_000
 
 
-def test_retention_of_a_compacted_source_moves_the_mirrors_start_while_it_is_copied(
+def test_retention_of_a_compacted_source_moves_the_mirrors_log_start(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The brokers' own retention and cleaner work meanwhile; nobody deletes records by a request."""
+    """The brokers' retention and log cleaner delete records during the copy; no DeleteRecords is sent to the source."""
     source, destination = clusters
     quick = {"retention_ms": "1500", "segment_ms": "300", "segment_bytes": str(1 << 20), "min_cleanable_dirty_ratio": "0.01"}
     create_mirror(clusters, topic_name, cleanup_policy="compact,delete", **quick)
@@ -192,7 +194,7 @@ def test_retention_of_a_compacted_source_moves_the_mirrors_start_while_it_is_cop
     producer = producer_for(source)
 
     def write() -> None:
-        """Half a segment of keys that come once, which the cleaner keeps apart from newer ones, and ten that come again."""
+        """Write half a segment of keys that occur once, which the cleaner keeps, and ten keys that occur again and again."""
         for number in range(500):
             key = number % 10 if number % 2 else time.monotonic_ns()
             producer.produce(topic_name, key=f"{key}", value=f"{number} ".encode() + secrets.token_bytes(1_000) * 2)
@@ -215,8 +217,8 @@ def test_retention_of_a_compacted_source_moves_the_mirrors_start_while_it_is_cop
     (result,) = copier.join()
     assert result.mirror_start == starts_of(source, topic_name)[0]
     assert {gap.reason for gap in result.gaps} <= {GapReason.COMPACTED, GapReason.LOST}
-    there, here = ({one[1]: one for one in read_topic(cluster, topic_name)} for cluster in clusters)
-    assert {offset: one for offset, one in there.items() if here.get(offset) != one} == {}
-    newest, kept = ({one[2]: one for one in side.values()} for side in (there, here))
-    assert newest == kept  # all else that only one side has is superseded
+    there, here = ({record[1]: record for record in read_topic(cluster, topic_name)} for cluster in clusters)
+    assert {offset: record for offset, record in there.items() if here.get(offset) != record} == {}
+    newest, kept = ({record[2]: record for record in side.values()} for side in (there, here))
+    assert newest == kept  # other records that only one side has are superseded
     assert len(newest) > 10

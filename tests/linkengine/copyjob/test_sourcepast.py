@@ -1,4 +1,4 @@
-"""What is known of a source's past through leaders, attempts and owners."""
+"""How far a source was read, as (leader epoch, end offset), across leaders, attempts and owners."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def served(seen: tuple[int, int] | None = None) -> SourcePast:
     return past
 
 
-def test_a_leader_that_served_vouches_for_what_was_read_from_it() -> None:
+def test_leader_that_was_read_confirms_its_epoch() -> None:
     past = served()
     assert past.epoch_of(ORIGIN) == 7
     past.leave(ORIGIN, end=100)
@@ -23,20 +23,20 @@ def test_a_leader_that_served_vouches_for_what_was_read_from_it() -> None:
     assert past.epoch_of(ORIGIN) is None
 
 
-def test_one_that_did_not_serve_changes_nothing() -> None:
+def test_leader_that_was_not_read_changes_nothing() -> None:
     past = SourcePast((5, 40))
     past.leave(ORIGIN, end=100)
     assert past.seen == (5, 40)
 
 
-def test_what_was_read_and_thrown_away_needs_nobody_to_vouch_for_it() -> None:
+def test_records_read_but_not_sent_do_not_count_as_read() -> None:
     past = served()
     past.leave(ORIGIN, end=150)  # read up to here, sent up to 140 only
     past.end_attempt(None, end=140)
     assert past.seen == (7, 140)
 
 
-def test_an_attempt_that_sent_nothing_changes_nothing() -> None:
+def test_attempt_that_sent_nothing_changes_nothing() -> None:
     past = SourcePast((5, 40))
     past.end_attempt(ORIGIN, end=None)
     assert past.seen == (5, 40)
@@ -52,13 +52,13 @@ def test_an_attempt_that_sent_nothing_changes_nothing() -> None:
     ],
     ids=["read", "nothing read in this hold", "nothing known", "no leader"],
 )
-def test_the_next_owner_hears_what_can_be_relied_on(
+def test_next_owner_gets_epoch_and_end_if_they_are_known(
     past: SourcePast, origin: Origin | None, expected: tuple[int, int] | None
 ) -> None:
     assert past.handed_over(origin, end=60) == expected
 
 
-def test_what_a_former_owner_left_is_newer_than_any_report() -> None:
+def test_epoch_and_end_of_the_previous_owner_replace_those_of_reports() -> None:
     past = SourcePast((5, 40))
     past.inherit((6, 50))
     assert past.seen == (6, 50)

@@ -1,4 +1,4 @@
-"""What goes wrong at the source, on real brokers: each has its phase, its code and a message that helps."""
+"""Failures of the source, on real brokers: each has its phase, its error code and a helpful message."""
 
 import threading
 import time
@@ -45,7 +45,7 @@ from tests.linkengine.copyjob.copying import (
     wait_for,
 )
 
-PIECE, PIECE_S = 64 << 10, 0.02  # of a narrow way: a message of 4 MB takes more than a second
+PIECE, PIECE_S = 64 << 10, 0.02  # bytes and time of a receive on a slow network: 4 MB take more than a second
 Found = dict[TopicPartition, tuple[int, int]]
 
 
@@ -57,7 +57,7 @@ def write(cluster: KafkaCluster, topic: str, count: int) -> None:
 
 
 def write_large(clusters: Pair, topic: str) -> None:
-    """Make a topic on both sides, with one message of 4 MB at the source."""
+    """Create a topic on both sides, with a record of 4 MB at the source."""
     create_pair(clusters, topic, max_message_bytes="8000000")
     producer = producer_for(clusters[0], message_max_bytes=8_000_000)
     producer.produce(topic, value=b"x" * 4_000_000)
@@ -65,11 +65,11 @@ def write_large(clusters: Pair, topic: str) -> None:
 
 
 def shows(phase: PartitionPhase, code: ErrorCode) -> Callable[[PartitionProgress], bool]:
-    return lambda one: (one.phase, one.error_code) == (phase, code)
+    return lambda progress: (progress.phase, progress.error_code) == (phase, code)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_wrong_password_breaks_the_link_and_is_not_told(clusters: Pair, topic_name: str, mechanism: str) -> None:
+def test_wrong_password_breaks_the_link_and_is_not_shown(clusters: Pair, topic_name: str, mechanism: str) -> None:
     create_pair(clusters, topic_name)
     plan = plan_of(clusters, topic_name)
     wrong = replace(address(clusters[0], mechanism=mechanism), sasl_password="not-the-password")
@@ -83,7 +83,7 @@ def test_a_wrong_password_breaks_the_link_and_is_not_told(clusters: Pair, topic_
     assert "not-the-password" not in message
 
 
-def test_a_missing_right_breaks_the_link_until_it_is_given(clusters: Pair, topic_name: str) -> None:
+def test_missing_permission_breaks_the_link_until_it_is_granted(clusters: Pair, topic_name: str) -> None:
     source, _ = clusters
     create_pair(clusters, topic_name)
     write(source, topic_name, 10)
@@ -95,16 +95,14 @@ def test_a_missing_right_breaks_the_link_until_it_is_given(clusters: Pair, topic
     with Copier(plan) as copier:
         copier.wait_until(shows(PartitionPhase.LINK_BROKEN, ErrorCode.AUTHORIZATION_ERROR))
         removed = admin.delete_acls([AclBindingFilter(*wanted, AclPermissionType.DENY)])
-        for one in removed.values():
-            one.result(30)
+        for deletion in removed.values():
+            deletion.result(30)
         copier.wait_for_ends({0: 10})
         copier.wait_until(shows(PartitionPhase.COPYING, ""))  # type: ignore[arg-type]
 
 
-def test_an_answer_that_comes_over_a_narrow_way_is_waited_for(
-    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Asked for again it would be as large, and take as long: nothing would ever be copied."""
+def test_response_on_a_slow_network_is_waited_for(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repeated response would be as large and take as long, so that nothing would ever be copied."""
     write_large(clusters, topic_name)
     lost: list[LinkEngineError] = []
     receive, lose = Channel.receive, BrokerLink.lose
@@ -129,10 +127,10 @@ def test_an_answer_that_comes_over_a_narrow_way_is_waited_for(
     assert lost == []
 
 
-def test_an_answer_is_as_old_as_the_moment_at_which_it_began_to_come(
+def test_age_of_a_response_counts_from_its_first_bytes(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is written while it comes over a narrow way is not in it."""
+    """Records produced while it arrives over a slow network are not in it."""
     write_large(clusters, topic_name)
     began_ms: list[int] = []
     seen_ms: list[int] = []
@@ -159,7 +157,7 @@ def test_an_answer_is_as_old_as_the_moment_at_which_it_began_to_come(
     assert seen_ms[0] <= began_ms[0] + 1  # both are whole numbers
 
 
-def test_a_broker_that_stops_within_an_answer_is_given_up(
+def test_connection_is_closed_when_a_broker_stops_within_a_response(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_large(clusters, topic_name)
@@ -184,7 +182,7 @@ def test_a_broker_that_stops_within_an_answer_is_given_up(
     assert "may be frozen" in lost[0]
 
 
-def test_an_answer_that_waited_for_a_buffer_is_read_when_there_is_one(
+def test_response_without_a_free_buffer_is_read_when_there_is_one(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_pair(clusters, topic_name)
@@ -202,9 +200,7 @@ def test_an_answer_that_waited_for_a_buffer_is_read_when_there_is_one(
         copier.wait_for_ends({0: 10})
 
 
-def test_a_leader_whose_disk_has_failed_is_left_for_its_successor(
-    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leader_with_a_failed_disk_is_located_again(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, 10)
     asked, failed, decode, locate = list[int](), [True], intake.decode_fetch, sourceside.locate_sources
@@ -212,7 +208,7 @@ def test_a_leader_whose_disk_has_failed_is_left_for_its_successor(
     def decode_failed(body: memoryview, *, version: int) -> FetchAnswer:
         answer = decode(body, version=version)
         error = KafkaCode.KAFKA_STORAGE_ERROR if failed[0] else KafkaCode.NONE
-        return answer._replace(partitions=[one._replace(error=error) for one in answer.partitions])
+        return answer._replace(partitions=[part._replace(error=error) for part in answer.partitions])
 
     def located(*args: Any, **seen: Any) -> Any:
         asked.append(1)
@@ -227,7 +223,7 @@ def test_a_leader_whose_disk_has_failed_is_left_for_its_successor(
         copier.wait_for_ends({0: 10})
 
 
-def test_an_unknown_source_topic_is_reported_and_tried_again(clusters: Pair, topic_name: str) -> None:
+def test_unknown_source_topic_is_reported_and_retried(clusters: Pair, topic_name: str) -> None:
     create_topic(clusters[1], topic_name)
     create_topic(clusters[0], f"{topic_name}-other")
     (other,) = assignments_for(clusters[0], f"{topic_name}-other", topic_name)
@@ -241,10 +237,8 @@ def test_an_unknown_source_topic_is_reported_and_tried_again(clusters: Pair, top
         copier.wait_for_ends({0: 5})
 
 
-def test_a_leader_that_was_found_ahead_of_the_lease_is_asked_about_all_that_the_former_owner_read(
-    clusters: Pair, topic_name: str
-) -> None:
-    """A task looks for leaders before it has leases. Who owned them meanwhile may have read from a later leader."""
+def test_leader_located_before_the_lease_is_checked_against_the_previous_owners_end(clusters: Pair, topic_name: str) -> None:
+    """A copy worker locates leaders before it has leases. The owner until then may have read from a later leader."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, 10)
     plan = plan_of(clusters, topic_name)
@@ -254,8 +248,8 @@ def test_a_leader_that_was_found_ahead_of_the_lease_is_asked_about_all_that_the_
     before.lease.acquire(key, "former owner")
 
     with Copier(plan, lease=before.lease) as copier:
-        copier.wait_until(lambda one: one.phase == PartitionPhase.WAITING)
-        time.sleep(1)  # for the look at the leader
+        copier.wait_until(lambda progress: progress.phase == PartitionPhase.WAITING)
+        time.sleep(1)  # until the leader is located
         write(clusters[0], topic_name, 5)
         former = Grant(key=key, generation=before.lease.generations[key], clean=True, valid_until=0.0)
         before.lease.release(former, seen=(7, 10))
@@ -264,7 +258,7 @@ def test_a_leader_that_was_found_ahead_of_the_lease_is_asked_about_all_that_the_
     assert ends_of(clusters[1], topic_name) == {0: 10}
 
 
-def test_a_source_topic_that_was_created_again_is_not_copied_on_top(clusters: Pair, topic_name: str) -> None:
+def test_recreated_source_topic_fails_the_mirror(clusters: Pair, topic_name: str) -> None:
     source, _ = clusters
     create_pair(clusters, topic_name)
     write(source, topic_name, 20)
@@ -281,7 +275,7 @@ def test_a_source_topic_that_was_created_again_is_not_copied_on_top(clusters: Pa
     assert ends_of(clusters[1], topic_name) == {0: 20}
 
 
-def test_a_source_that_became_shorter_than_its_mirror_fails_it(clusters: Pair, topic_name: str) -> None:
+def test_source_shorter_than_its_mirror_fails_the_mirror(clusters: Pair, topic_name: str) -> None:
     source, destination = clusters
     create_pair(clusters, topic_name)
     write(source, topic_name, 30)
@@ -294,10 +288,12 @@ def test_a_source_that_became_shorter_than_its_mirror_fails_it(clusters: Pair, t
     shorter = replace(plan.assignments[0], source_topic=f"{topic_name}-short", source_topic_id="")
     with Copier(plan_for(address(source), address(destination), (shorter,))) as copier:
         copier.wait_until(shows(PartitionPhase.FAILED, ErrorCode.UNEXPECTED_TRUNCATION))
-        assert [one.source_kept for one in copier.progress.latest.values()] == [0]  # other records stand there
+        assert [progress.source_kept for progress in copier.progress.latest.values()] == [
+            0
+        ]  # it has other records at these offsets
 
 
-def test_a_source_that_does_not_answer_is_tried_until_it_does(
+def test_unreachable_source_is_retried_until_it_responds(
     destination_cluster: KafkaCluster, make_cluster: Callable[..., KafkaCluster], topic_name: str
 ) -> None:
     own = make_cluster()
@@ -316,10 +312,10 @@ def test_a_source_that_does_not_answer_is_tried_until_it_does(
     assert assert_equal_topics(own, topic_name, destination_cluster, topic_name) == 10
 
 
-def test_what_remote_storage_is_slow_to_bring_is_waited_for_and_not_taken_for_compacted(
+def test_records_in_slow_remote_storage_are_not_taken_for_compacted(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker answers a Fetch below its local log start (KIP-405) with nothing, and no error, while its remote read lasts."""
+    """While a remote read lasts, a Fetch below the local log start returns no records and no error (KIP-405)."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, 10)
     empty_answers, slow, decode, offsets = [0], [True], intake.decode_fetch, origins.list_offsets
@@ -329,7 +325,7 @@ def test_what_remote_storage_is_slow_to_bring_is_waited_for_and_not_taken_for_co
         if not slow[0]:
             return answer
         empty_answers[0] += 1
-        return answer._replace(partitions=[one._replace(records=one.records[:0]) for one in answer.partitions])
+        return answer._replace(partitions=[part._replace(records=part.records[:0]) for part in answer.partitions])
 
     def with_local_start(cluster: Cluster, broker: int, places: list[TopicPartition], *, timestamp: int) -> Found:
         found = offsets(cluster, broker, places, timestamp=timestamp)
@@ -339,7 +335,7 @@ def test_what_remote_storage_is_slow_to_bring_is_waited_for_and_not_taken_for_co
     monkeypatch.setattr(origins, "list_offsets", with_local_start)
     with Copier(plan_of(clusters, topic_name)) as copier:
         wait_for(lambda: empty_answers[0] > 5)
-        copier.wait_until(lambda one: (one.source_end, one.mirror_end) == (10, 0))
+        copier.wait_until(lambda progress: (progress.source_end, progress.mirror_end) == (10, 0))
         slow[0] = False
         copier.wait_for_ends({0: 10})
 

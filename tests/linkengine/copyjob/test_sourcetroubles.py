@@ -1,4 +1,4 @@
-"""What a source refuses in ways that elections bring: no news at first, told of when it lasts, over when it is read again."""
+"""Source errors that leader elections cause: not shown at first, shown if they last, cleared by a successful Fetch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOVED = BrokerError(KafkaCode.NOT_LEADER_OR_FOLLOWER, "Source t-0 cannot be read
 
 
 class Clock:
-    """Shows what the test wants."""
+    """A clock that the test sets."""
 
     now = 100.0
 
@@ -37,67 +37,67 @@ def clock() -> Clock:
     return Clock()
 
 
-def refused(troubles: SourceTroubles, one: MirrorPartition, *, how: str) -> None:
+def refused(troubles: SourceTroubles, mirror: MirrorPartition, *, how: str) -> None:
     if how == "moved":
-        troubles.note(one, MOVED)
+        troubles.note(mirror, MOVED)
     else:
-        troubles.hidden(one, start=0, end=20)
+        troubles.hidden(mirror, start=0, end=20)
 
 
 def reading() -> MirrorPartition:
-    one = partition()
-    one.stage, one.position = Stage.COPYING, 7
-    return one
+    mirror = partition()
+    mirror.stage, mirror.position = Stage.COPYING, 7
+    return mirror
 
 
-def refuse_for(seconds: float, clock: Clock, troubles: SourceTroubles, one: MirrorPartition, *, how: str) -> None:
+def refuse_for(seconds: float, clock: Clock, troubles: SourceTroubles, mirror: MirrorPartition, *, how: str) -> None:
     until = clock.now + seconds
     while clock.now < until:
-        refused(troubles, one, how=how)
-        clock.now = max(one.source_retry_at, clock.now)
+        refused(troubles, mirror, how=how)
+        clock.now = max(mirror.source_retry_at, clock.now)
     clock.now = until
 
 
 @pytest.mark.parametrize("how", ["moved", "hidden"])
-def test_what_an_election_brings_is_told_of_when_it_lasts(clock: Clock, how: str) -> None:
-    troubles, one = SourceTroubles(clock), reading()
+def test_error_of_a_leader_election_is_shown_only_if_it_lasts(clock: Clock, how: str) -> None:
+    troubles, mirror = SourceTroubles(clock), reading()
 
-    refuse_for(STANDSTILL_S - 0.1, clock, troubles, one, how=how)
-    assert one.source_trouble is None
+    refuse_for(STANDSTILL_S - 0.1, clock, troubles, mirror, how=how)
+    assert mirror.source_trouble is None
 
-    refuse_for(6.0, clock, troubles, one, how=how)
-    told = one.source_trouble
-    assert told is not None
-    assert (told.phase, told.code) == (PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.TIMEOUT_ERROR)
-    assert "nothing is copied" in told.message
+    refuse_for(6.0, clock, troubles, mirror, how=how)
+    trouble = mirror.source_trouble
+    assert trouble is not None
+    assert (trouble.phase, trouble.code) == (PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.TIMEOUT_ERROR)
+    assert "nothing is copied" in trouble.message
 
 
 @pytest.mark.parametrize("how", ["moved", "hidden"])
-def test_a_fetch_that_was_served_begins_the_count_anew(clock: Clock, how: str) -> None:
-    troubles, one = SourceTroubles(clock), reading()
+def test_successful_fetch_restarts_the_count_of_election_errors(clock: Clock, how: str) -> None:
+    troubles, mirror = SourceTroubles(clock), reading()
     for _ in range(5):
-        refuse_for(8.0, clock, troubles, one, how=how)
-        one.source_backoff.reset()
-    refused(troubles, one, how=how)
+        refuse_for(8.0, clock, troubles, mirror, how=how)
+        mirror.source_backoff.reset()
+    refused(troubles, mirror, how=how)
 
-    assert one.source_trouble is None
+    assert mirror.source_trouble is None
 
 
-def test_a_look_that_told_the_end_of_what_nobody_reads_begins_it_anew_too(clock: Clock) -> None:
-    troubles, one = SourceTroubles(clock), reading()
+def test_observed_end_of_an_unfetched_source_restarts_the_count_of_election_errors(clock: Clock) -> None:
+    troubles, mirror = SourceTroubles(clock), reading()
     for _ in range(6):
-        refused(troubles, one, how="moved")
-        troubles.seen(one)
+        refused(troubles, mirror, how="moved")
+        troubles.seen(mirror)
         clock.now += 60
 
-    assert one.source_trouble is None
+    assert mirror.source_trouble is None
 
 
 @pytest.mark.parametrize("error", [KafkaCode.NOT_LEADER_OR_FOLLOWER, KafkaCode.OFFSET_OUT_OF_RANGE])
-def test_a_partition_that_is_refused_for_long_is_told_of_until_it_is_read(
+def test_partition_refused_for_long_shows_an_error_until_it_is_read(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch, error: KafkaCode
 ) -> None:
-    """The broker names itself as leader and tells an extent that holds the offset, and refuses to be read there."""
+    """The broker is the leader and its log contains the offset, but every Fetch there is refused."""
     create_pair(clusters, topic_name)
     producer = producer_for(clusters[0])
     producer.produce(topic_name, value="one")
@@ -107,13 +107,17 @@ def test_a_partition_that_is_refused_for_long_is_told_of_until_it_is_read(
     def decode_refused(body: memoryview, *, version: int) -> FetchAnswer:
         answer = decode(body, version=version)
         changed: dict[str, Any] = {"error": error, "records": memoryview(b"")} if refusing[0] else {}
-        return answer._replace(partitions=[one._replace(**changed) for one in answer.partitions])
+        return answer._replace(partitions=[part._replace(**changed) for part in answer.partitions])
 
     monkeypatch.setattr(intake, "decode_fetch", decode_refused)
     monkeypatch.setattr(sourcetroubles, "STANDSTILL_S", 3.0)
     with Copier(plan_of(clusters, topic_name)) as copier:
         unreachable = (PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.TIMEOUT_ERROR)
-        copier.wait_until(lambda one: (one.phase, one.error_code) == unreachable and "let another replica" in one.error_message)
+        copier.wait_until(
+            lambda progress: (
+                (progress.phase, progress.error_code) == unreachable and "elect another leader" in progress.error_message
+            )
+        )
         refusing[0] = False
         copier.wait_for_ends({0: 1})
-        copier.wait_until(lambda one: (one.phase, one.error_code) == (PartitionPhase.COPYING, ""))
+        copier.wait_until(lambda progress: (progress.phase, progress.error_code) == (PartitionPhase.COPYING, ""))

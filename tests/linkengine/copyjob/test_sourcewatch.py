@@ -1,4 +1,4 @@
-"""What is seen of a source that cannot be read at the moment; one that was made again is another one."""
+"""The bounds of a source that is not fetched at the moment, on real brokers; those of a recreated topic do not count."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from linkengine.kafka.codes import KafkaCode
 pytestmark = pytest.mark.kafka
 
 
-def make(admin: AdminClient, topic: str) -> None:
+def create(admin: AdminClient, topic: str) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        with suppress(KafkaException):  # it is being deleted still
+        with suppress(KafkaException):  # the former topic is still being deleted
             admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
             return
         time.sleep(0.2)
     raise TimeoutError(topic)
 
 
-def test_the_bounds_of_a_topic_that_was_made_again_are_not_told(source_cluster: KafkaCluster, topic_name: str) -> None:
+def test_bounds_of_a_recreated_topic_are_an_error(source_cluster: KafkaCluster, topic_name: str) -> None:
     admin = AdminClient(source_cluster.client("admin"))
     cluster = Cluster(address_from_properties(source_cluster.client_properties("admin")))
     place = (topic_name, 0)
     try:
-        make(admin, topic_name)
+        create(admin, topic_name)
         producer = Producer(source_cluster.client("admin"))
         producer.produce(topic_name, b"v")
         assert producer.flush(60) == 0
@@ -42,7 +42,7 @@ def test_the_bounds_of_a_topic_that_was_made_again_are_not_told(source_cluster: 
         assert _bounds(cluster, broker, {place: before}) == {place: (0, 0, 1, 1)}
 
         admin.delete_topics([topic_name])[topic_name].result(30)
-        make(admin, topic_name)
+        create(admin, topic_name)
         deadline = time.monotonic() + 60
         while _bounds(cluster, broker, {place: before})[place][0] != KafkaCode.INCONSISTENT_TOPIC_ID:
             assert time.monotonic() < deadline

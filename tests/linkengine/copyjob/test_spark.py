@@ -1,4 +1,4 @@
-"""Copy workers over a real Spark Connect server: they begin, end as told, are killed and come again; and Spark's slots."""
+"""Copy workers on a real Spark Connect server: start, end, interruption, restart after a kill; and Spark's task slots."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tests.linkengine.copyjob.copying import (
 )
 from tests.signing import SECRETS
 
-AGAIN_S = 6.0  # without records after a worker's death: its leases, and what it takes to begin
+AGAIN_S = 6.0  # longest gap in the copy after a worker is killed: the expiry of its leases, and the restart
 
 
 def setup_of_a_worker(redis_url: str, *, lease_ttl_ms: int = 4_000) -> WorkerSetup:
@@ -53,7 +53,7 @@ def setup_of_a_worker(redis_url: str, *, lease_ttl_ms: int = 4_000) -> WorkerSet
 
 @contextmanager
 def submitted(setup: WorkerSetup, *, spark_url: str) -> Iterator[Future[None]]:
-    """A copy worker that is told to end behind the block."""
+    """Submit a copy worker and end it after the block; yields the future of its job."""
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(submit_worker, setup, spark_url=spark_url)
         try:
@@ -63,11 +63,11 @@ def submitted(setup: WorkerSetup, *, spark_url: str) -> Iterator[Future[None]]:
 
 
 def beat_of(setup: WorkerSetup) -> Heartbeat | None:
-    beats = {one.worker_id: one for one in read_workers(setup.redis_url, secrets=SECRETS)}
+    beats = {beat.worker_id: beat for beat in read_workers(setup.redis_url, secrets=SECRETS)}
     return beats.get(setup.worker_id)
 
 
-def test_the_garbage_collector_leaves_old_objects_alone_and_comes_rarely_while_a_worker_copies() -> None:
+def test_garbage_collection_is_rare_and_skips_old_objects_while_a_worker_copies() -> None:
     before = gc.get_threshold()
     seen: list[tuple[int, int]] = []
 
@@ -83,7 +83,7 @@ def test_the_garbage_collector_leaves_old_objects_alone_and_comes_rarely_while_a
     assert (gc.get_freeze_count(), gc.get_threshold()) == (0, before)
 
 
-def test_the_setup_of_a_worker_shows_no_key() -> None:
+def test_worker_setup_shows_no_secret() -> None:
     setup = replace(setup_for(), redis_url="redis://:secret@host/0")
 
     assert setup.key not in repr(setup) + repr(write_setup(setup))
@@ -98,17 +98,17 @@ def test_the_setup_of_a_worker_shows_no_key() -> None:
         ("", 0),
     ],
 )
-def test_spark_tells_its_slots_by_how_it_plans(plan: str, slots: int) -> None:
+def test_slots_are_read_from_sparks_plan(plan: str, slots: int) -> None:
     assert slots_in(plan) == slots
 
 
 @pytest.mark.spark
-def test_slots_are_counted_without_taking_one(spark_connect_url: str) -> None:
+def test_slots_are_counted_without_using_a_slot(spark_connect_url: str) -> None:
     assert count_slots(spark_connect_url) == 16
 
 
 @pytest.mark.spark
-def test_a_worker_shows_life_and_ends_when_it_is_told_to(spark_connect_url: str, redis_url: str) -> None:
+def test_worker_sends_heartbeats_and_ends_on_request(spark_connect_url: str, redis_url: str) -> None:
     setup = setup_of_a_worker(redis_url)
 
     with submitted(setup, spark_url=spark_connect_url) as ended:
@@ -121,22 +121,22 @@ def test_a_worker_shows_life_and_ends_when_it_is_told_to(spark_connect_url: str,
 
 
 @pytest.mark.spark
-def test_an_interrupted_worker_frees_its_caller_and_ends(spark_connect_url: str, redis_url: str) -> None:
-    one, other = setup_of_a_worker(redis_url), setup_of_a_worker(redis_url)
+def test_interrupted_worker_ends_and_its_caller_returns(spark_connect_url: str, redis_url: str) -> None:
+    setup, other = setup_of_a_worker(redis_url), setup_of_a_worker(redis_url)
 
-    with submitted(one, spark_url=spark_connect_url) as freed, submitted(other, spark_url=spark_connect_url) as kept:
-        wait_for(lambda: beat_of(one) and beat_of(other))
-        assert interrupt_worker(one.worker_id, spark_url=spark_connect_url)
+    with submitted(setup, spark_url=spark_connect_url) as freed, submitted(other, spark_url=spark_connect_url) as kept:
+        wait_for(lambda: beat_of(setup) and beat_of(other))
+        assert interrupt_worker(setup.worker_id, spark_url=spark_connect_url)
 
         assert "was interrupted" in str(freed.exception(20))
-        wait_for(lambda: not beat_of(one).alive, deadline_s=30)  # type: ignore[union-attr]
+        wait_for(lambda: not beat_of(setup).alive, deadline_s=30)  # type: ignore[union-attr]
         assert beat_of(other).alive  # type: ignore[union-attr]
         assert not kept.done()
-    assert not interrupt_worker(one.worker_id, spark_url=spark_connect_url)
+    assert not interrupt_worker(setup.worker_id, spark_url=spark_connect_url)
 
 
 @pytest.mark.spark
-def test_threads_share_one_session_and_keep_their_tags_apart(spark_connect_url: str) -> None:
+def test_threads_share_a_session_and_have_separate_tags(spark_connect_url: str) -> None:
     seen: dict[int, tuple[object, set[str]]] = {}
 
     def look(number: int) -> None:
@@ -159,7 +159,7 @@ def test_threads_share_one_session_and_keep_their_tags_apart(spark_connect_url: 
 
 @pytest.mark.spark
 @pytest.mark.kafka
-def test_a_worker_that_is_killed_comes_again_and_loses_and_doubles_nothing(
+def test_killed_worker_is_restarted_and_loses_and_duplicates_nothing(
     clusters: Pair, topic_name: str, spark_server: SparkConnectServer, redis_url: str
 ) -> None:
     create_pair(clusters, topic_name, partitions=2)
@@ -183,7 +183,7 @@ def test_a_worker_that_is_killed_comes_again_and_loses_and_doubles_nothing(
         end_workers(redis_url, [setup.worker_id], secrets=SECRETS)
         ended.result(30)
 
-    assert {one.phase for one in read_progress(redis_url, plan.link_id, plan.signer)} == {PartitionPhase.RELEASED}
+    assert {progress.phase for progress in read_progress(redis_url, plan.link_id, plan.signer)} == {PartitionPhase.RELEASED}
     records = read_topic(clusters[1], topic_name, partitions=2)
     assert len(records) == 6_000
     assert records == read_topic(clusters[0], topic_name, partitions=2)
@@ -197,16 +197,16 @@ def produce(cluster: KafkaCluster, topic: str, *, count: int) -> None:
     assert producer.flush(30) == 0
 
 
-def mirror_ends(one: CopyPlan, redis_url: str) -> dict[int, int | None]:
-    return {int(seen.key.split("/")[1]): seen.mirror_end for seen in read_progress(redis_url, one.link_id, one.signer)}
+def mirror_ends(plan: CopyPlan, redis_url: str) -> dict[int, int | None]:
+    return {int(seen.key.split("/")[1]): seen.mirror_end for seen in read_progress(redis_url, plan.link_id, plan.signer)}
 
 
-def copied(one: CopyPlan, redis_url: str) -> bool:
-    ends = mirror_ends(one, redis_url)
+def copied(plan: CopyPlan, redis_url: str) -> bool:
+    ends = mirror_ends(plan, redis_url)
     return len(ends) == 2 and all(ends.values())
 
 
 def python_workers(spark_pid: int) -> set[int]:
-    """The forked workers: children of the daemon, which is a child of Spark."""
+    """Return the pids of the forked workers: children of the daemon, which is a child of Spark."""
     daemons = psutil.Process(spark_pid).children()
     return {worker.pid for daemon in daemons for worker in daemon.children()}

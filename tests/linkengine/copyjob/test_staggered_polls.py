@@ -1,4 +1,4 @@
-"""When polls are sent and what becomes of their answers, without brokers: the test answers."""
+"""When staggered polls are sent and how their responses are planned, without brokers: the test responds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROUND_TRIP_S = 0.08
 
 
 class PollConnection(FakeConnection[Subject]):
-    """Collects polls; there is always a buffer for an answer."""
+    """An extra connection that collects polls; there is always a buffer for a response."""
 
     def answer(self, part: FetchedPartition, now: float) -> bool:
         answered = super().answer(part, now)
@@ -35,7 +35,7 @@ class PollConnection(FakeConnection[Subject]):
 
 
 class Polled:
-    """A partition whose session was answered a moment ago."""
+    """The staggered polls of a partition whose session has just had a response."""
 
     def __init__(self, *, limit: int = 0, round_trip_s: float = ROUND_TRIP_S) -> None:
         FakeConnection.made = []
@@ -50,20 +50,20 @@ class Polled:
         events = IntakeEvents(planned=lambda _: None, refused=pytest.fail, emptied=pytest.fail, lost=pytest.fail)
         cluster: Any = None
         self.polls = StaggeredPolls(services, cluster, 0, intake=Intake(services, events), moved=self.moved.append)
-        self.one = partition()
-        self.one.stage, self.one.position = Stage.COPYING, 10
-        self.one.origin = Origin(Leader(broker=0, epoch=3), TOPIC)
+        self.mirror = partition()
+        self.mirror.stage, self.mirror.position = Stage.COPYING, 10
+        self.mirror.origin = Origin(Leader(broker=0, epoch=3), TOPIC)
         self.polls.opened(round_trip_s)
         self.polls.session_answered(self.now, size=300, news=True)
         self.polls.session_sent(self.now)
 
     def entries(self, count: int = 1) -> dict[Place, Reading]:
-        assert self.one.position is not None
-        reading = Reading(self.one, self.one.attempt, FetchPosition(0, 3, self.one.position, 1 << 20))
+        assert self.mirror.position is not None
+        reading = Reading(self.mirror, self.mirror.attempt, FetchPosition(0, 3, self.mirror.position, 1 << 20))
         return {(TOPIC, number): reading for number in range(count)}
 
     def pump_for(self, seconds: float, *, partitions: int = 1) -> list[float]:
-        """Turn every millisecond; when polls were sent."""
+        """Run a turn every millisecond; return the times at which polls were sent."""
         sent, until = [], self.now + seconds
         while self.now < until:
             before = sum(each.outstanding for each in FakeConnection.made)
@@ -85,7 +85,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     FakeConnection.made = []
 
 
-def test_polls_are_sent_a_part_of_a_round_trip_apart() -> None:
+def test_polls_are_sent_a_fraction_of_a_round_trip_apart() -> None:
     polled = Polled()
 
     sent = polled.pump_for(ROUND_TRIP_S)
@@ -95,7 +95,7 @@ def test_polls_are_sent_a_part_of_a_round_trip_apart() -> None:
     assert all(gap == pytest.approx(ROUND_TRIP_S / POLLS, abs=0.002) for gap in gaps)
 
 
-def test_polls_that_were_answered_together_are_sent_one_after_the_other_again() -> None:
+def test_polls_answered_together_are_staggered_again() -> None:
     polled = Polled()
     polled.pump_for(0.5)
     for connection in FakeConnection.made:
@@ -107,42 +107,42 @@ def test_polls_that_were_answered_together_are_sent_one_after_the_other_again() 
     assert min(later - earlier for earlier, later in itertools.pairwise(sent)) >= ROUND_TRIP_S / POLLS - 0.002
 
 
-def test_overlapping_answers_are_planned_once() -> None:
+def test_overlapping_responses_are_planned_once() -> None:
     polled = Polled()
     polled.pump_for(ROUND_TRIP_S)
     first, second, third = FakeConnection.made
 
     first.answer(polled.part(10, 3), polled.now)
-    after_first = polled.one.position
+    after_first = polled.mirror.position
     second.answer(polled.part(10, 3), polled.now)
     third.answer(polled.part(10, 5), polled.now)
 
-    assert (after_first, polled.one.position) == (13, 15)
-    assert [[step.start for step in chunk.steps] for chunk in polled.one.chunks] == [[10], [13]]
-    assert polled.moved == [polled.one, polled.one]
+    assert (after_first, polled.mirror.position) == (13, 15)
+    assert [[step.start for step in chunk.steps] for chunk in polled.mirror.chunks] == [[10], [13]]
+    assert polled.moved == [polled.mirror, polled.mirror]
 
 
-def test_an_answer_of_an_earlier_attempt_is_not_used() -> None:
+def test_response_of_an_earlier_attempt_is_not_used() -> None:
     polled = Polled()
     polled.pump_for(ROUND_TRIP_S)
 
-    polled.one.attempt += 1
+    polled.mirror.attempt += 1
     FakeConnection.made[0].answer(polled.part(10, 3), polled.now)
 
-    assert (polled.one.position, polled.moved) == (10, [])
+    assert (polled.mirror.position, polled.moved) == (10, [])
 
 
-def test_an_answer_of_a_leader_that_is_not_read_any_more_is_not_used() -> None:
+def test_response_of_a_former_leader_is_not_used() -> None:
     polled = Polled()
     polled.pump_for(ROUND_TRIP_S)
 
-    polled.one.origin = Origin(Leader(broker=1, epoch=4), TOPIC)
+    polled.mirror.origin = Origin(Leader(broker=1, epoch=4), TOPIC)
     FakeConnection.made[0].answer(polled.part(10, 3), polled.now)
 
-    assert (polled.one.position, polled.moved) == (10, [])
+    assert (polled.mirror.position, polled.moved) == (10, [])
 
 
-def test_a_near_source_and_one_with_a_limit_are_not_polled() -> None:
+def test_near_sources_and_limited_links_are_not_polled() -> None:
     assert Polled(round_trip_s=0.001).pump_for(1.0) == []
     assert Polled(limit=1_000_000).pump_for(1.0) == []
 
@@ -155,7 +155,7 @@ def test_many_partitions_are_left_to_the_session() -> None:
     assert due is None or due > polled.now - 0.001 - 0.02
 
 
-def test_a_backlog_and_silence_end_the_polls() -> None:
+def test_backlog_and_silence_end_the_polls() -> None:
     polled = Polled()
     polled.polls.session_answered(polled.now, size=1 << 20, news=True)
     assert polled.pump_for(1.0) == []

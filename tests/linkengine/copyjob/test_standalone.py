@@ -1,4 +1,4 @@
-"""Copy workers on a Spark standalone cluster of two workers: executors, a Spark worker and the master are killed."""
+"""Copy workers on a Spark standalone cluster with two workers: executors, a Spark worker and the master are killed."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ LONG_S = 120.0
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
-    with StandaloneCluster(tmp_path_factory.mktemp("standalone")) as one:
-        yield one.start(workers=2)
+    with StandaloneCluster(tmp_path_factory.mktemp("standalone")) as standalone:
+        yield standalone.start(workers=2)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def connect(cluster: StandaloneCluster, tmp_path_factory: pytest.TempPathFactory
 
 
 class Workers:
-    """Copy workers that are kept running, and told what to copy of one plan: what the reconciler does, in a few lines."""
+    """A number of copy workers that are kept running and share a plan: what the reconciler does, in a few lines."""
 
     def __init__(self, redis_url: str, spark_url: str, plan: CopyPlan, *, size: int) -> None:
         self._redis_url, self._spark_url, self._plan, self._size = redis_url, spark_url, plan, size
@@ -60,34 +60,37 @@ class Workers:
         self._placed: dict[str, str] = {}
 
     def alive(self) -> dict[str, Heartbeat]:
-        heard = read_workers(self._redis_url, secrets=SECRETS)
-        return {one.worker_id: one for one in heard if one.alive and one.worker_id in self._jobs}
+        beats = read_workers(self._redis_url, secrets=SECRETS)
+        return {beat.worker_id: beat for beat in beats if beat.alive and beat.worker_id in self._jobs}
 
-    def look_after(self) -> None:
+    def reconcile(self) -> None:
         running = [name for name, job in self._jobs.items() if not job.done()]
         for number in range(len(running), self._size):
             setup = setup_for(worker_id_for(number, uuid.uuid4().hex[:12]), redis_url=self._redis_url)
             self._jobs[setup.worker_id] = self._pool.submit(submit_worker, setup, spark_url=self._spark_url)
         alive = self.alive()
-        wanted = [Wanted(key=one.key, link_id="l", worker_id=self._placed.get(one.key, "")) for one in self._plan.assignments]
+        wanted = [
+            Wanted(key=assignment.key, link_id="l", worker_id=self._placed.get(assignment.key, ""))
+            for assignment in self._plan.assignments
+        ]
         moves = assign(wanted, [Place(worker_id=name) for name in alive])
-        self._placed = {one.key: moves.get(one.key, one.worker_id) for one in wanted}
+        self._placed = {each.key: moves.get(each.key, each.worker_id) for each in wanted}
         for name in alive:
-            share = tuple(one for one in self._plan.assignments if self._placed[one.key] == name)
+            share = tuple(assignment for assignment in self._plan.assignments if self._placed[assignment.key] == name)
             plan = replace(self._plan, assignments=share)
             write_assignments(self._redis_url, plan.link_id, {name: plan}, secrets=SECRETS, applied={name: 1})
 
     def ends(self) -> dict[int, int | None]:
         reports = read_progress(self._redis_url, self._plan.link_id, self._plan.signer)
-        return {int(one.key.split("/")[1]): one.mirror_end for one in reports}
+        return {int(progress.key.split("/")[1]): progress.mirror_end for progress in reports}
 
-    def until(self, look: Callable[[], bool], *, deadline_s: float = LONG_S) -> None:
-        def looked() -> bool:
-            self.look_after()
+    def until(self, condition: Callable[[], bool], *, deadline_s: float = LONG_S) -> None:
+        def reconciled() -> bool:
+            self.reconcile()
             time.sleep(0.1)
-            return look()
+            return condition()
 
-        wait_for(looked, deadline_s=deadline_s)
+        wait_for(reconciled, deadline_s=deadline_s)
 
     def shares(self) -> dict[str, int]:
         return {name: beat.partitions for name, beat in self.alive().items()}
@@ -99,11 +102,11 @@ class Workers:
 
 @contextmanager
 def workers(redis_url: str, spark_url: str, plan: CopyPlan, *, size: int) -> Iterator[Workers]:
-    one = Workers(redis_url, spark_url, plan, size=size)
+    pool = Workers(redis_url, spark_url, plan, size=size)
     try:
-        yield one
+        yield pool
     finally:
-        one.close()
+        pool.close()
 
 
 def produce(cluster: KafkaCluster, topic: str, *, count: int) -> None:
@@ -114,7 +117,7 @@ def produce(cluster: KafkaCluster, topic: str, *, count: int) -> None:
 
 
 def executor_of(cluster: StandaloneCluster, pid: int) -> psutil.Process:
-    """The executor below which a copy worker's process runs."""
+    """Return the executor that a copy worker's process runs in."""
     for worker in cluster.workers:
         for executor in cluster.executors(worker) if worker.running() else ():
             if any(child.pid == pid for child in executor.children(recursive=True)):
@@ -122,7 +125,7 @@ def executor_of(cluster: StandaloneCluster, pid: int) -> psutil.Process:
     raise AssertionError(f"no executor of process {pid}")
 
 
-def test_two_spark_workers_share_the_copy_and_one_that_dies_is_replaced(
+def test_two_spark_workers_share_the_copy_and_a_killed_worker_is_replaced(
     cluster: StandaloneCluster,
     connect: SparkConnectServer,
     clusters: Pair,
@@ -168,4 +171,4 @@ def test_two_spark_workers_share_the_copy_and_one_that_dies_is_replaced(
     record_property("seconds_without_executor", executor_s)
     record_property("seconds_without_spark_worker", worker_s)
     assert executor_s < 15
-    assert worker_s < 60  # Spark may have had both copy workers there, and the other executor has no warm Python
+    assert worker_s < 60  # both copy workers may have run there, and the other executor has to start Python first

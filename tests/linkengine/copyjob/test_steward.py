@@ -1,4 +1,4 @@
-"""What the thread that talks to Redis does with grants that nobody hears of any more."""
+"""The coordination thread releases leases that are granted when the loop has ended."""
 
 from collections.abc import Iterator
 from unittest.mock import Mock
@@ -23,26 +23,26 @@ def lease() -> MemoryLease:
 
 @pytest.fixture
 def steward(lease: MemoryLease) -> Iterator[Steward]:
-    """A steward whose loop has ended: what is posted to it is never run."""
+    """A coordination thread whose loop has ended: events posted to it are never run."""
     background = Background()
     ports = StewardPorts(lease=lease, assignments=MemoryAssignments(), progress=MemoryProgress())
     events = StewardEvents(told=Mock(), granted=Mock(), armed=Mock(), lost=Mock(), paused=Mock())
-    one = Steward(setup_for(), background, ports=ports, clock=SystemClock(), events=events)
-    one.start()
-    yield one
-    one.finish()
+    thread = Steward(setup_for(), background, ports=ports, clock=SystemClock(), events=events)
+    thread.start()
+    yield thread
+    thread.finish()
     background.close()
 
 
 @pytest.mark.parametrize(
     ("settled", "rested_ms", "seen"),
     [(True, VOUCHED_MS, (3, 40)), (False, 0, None), (True, VOUCHED_MS + 1, None)],
-    ids=["as it was", "unclean", "nobody has looked for long"],
+    ids=["clean", "unclean", "clean but too old"],
 )
-def test_a_grant_that_comes_while_the_loop_ends_is_given_back_as_it_was_found(
+def test_lease_granted_while_the_loop_ends_is_released_unchanged(
     lease: MemoryLease, steward: Steward, *, settled: bool, rested_ms: int, seen: tuple[int, int] | None
 ) -> None:
-    """Else the next owner would wait until it has run out."""
+    """Otherwise the next owner would have to wait until the lease expires."""
     lease.left[KEY], lease.rested_ms = (3, 40), rested_ms
     steward.want(KEY)
     wait_for(lambda: KEY in lease.generations)

@@ -1,4 +1,4 @@
-"""What one answer's share means for its partition, without brokers: answers are decoded as they came."""
+"""Intake plans partitions of decoded Fetch responses; without brokers."""
 
 import uuid
 from types import SimpleNamespace
@@ -23,8 +23,8 @@ TOPIC_ID = uuid.UUID(int=77)
 HUGE = Rec(value=b"x" * 70_000)  # too large to be merged with a neighbour
 
 
-class Heard:
-    """What an intake tells."""
+class RecordedIntake:
+    """An Intake that records its events."""
 
     def __init__(self) -> None:
         self.planned = 0
@@ -35,8 +35,8 @@ class Heard:
         services: Any = SimpleNamespace(tuning=tuning, pool=pool)
         self.intake = Intake(services, events)
 
-    def take(self, one: MirrorPartition, part: FetchedPartition, *, alone: bool = False) -> None:
-        self.intake.take(one, part, Buffer(), heard_ms=5, alone=alone)
+    def take(self, mirror: MirrorPartition, part: FetchedPartition, *, alone: bool = False) -> None:
+        self.intake.take(mirror, part, Buffer(), heard_ms=5, alone=alone)
 
     def _plan(self, _: MirrorPartition) -> None:
         self.planned += 1
@@ -49,20 +49,20 @@ class Heard:
 
 
 @pytest.fixture
-def heard() -> Heard:
-    return Heard()
+def recorded() -> RecordedIntake:
+    return RecordedIntake()
 
 
 def copying(position: int) -> MirrorPartition:
-    one = partition()
-    one.stage, one.position, one.origin = Stage.COPYING, position, Origin(Leader(broker=0, epoch=1), TOPIC_ID.bytes)
-    return one
+    mirror = partition()
+    mirror.stage, mirror.position, mirror.origin = Stage.COPYING, position, Origin(Leader(broker=0, epoch=1), TOPIC_ID.bytes)
+    return mirror
 
 
 def answer(*batches: Batch, end: int, replica: int = -1) -> FetchedPartition:
     data = FetchResponse.FetchableTopicResponse.PartitionData(
         partition_index=0, error_code=0, high_watermark=end, last_stable_offset=end, log_start_offset=0,
-        aborted_transactions=[], preferred_read_replica=replica, records=b"".join(one.encode() for one in batches),
+        aborted_transactions=[], preferred_read_replica=replica, records=b"".join(batch.encode() for batch in batches),
     )  # fmt: skip
     topic = FetchResponse.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[data])
     whole = FetchResponse(version=BY_ID, throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
@@ -71,105 +71,103 @@ def answer(*batches: Batch, end: int, replica: int = -1) -> FetchedPartition:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_an_answer_that_names_a_replica_instead_says_nothing_of_the_log(heard: Heard, alone: bool) -> None:
-    one = copying(100)
+def test_response_with_a_preferred_replica_says_nothing_about_the_log(recorded: RecordedIntake, alone: bool) -> None:
+    mirror = copying(100)
 
-    heard.take(one, answer(end=5_000, replica=2), alone=alone)
+    recorded.take(mirror, answer(end=5_000, replica=2), alone=alone)
 
-    assert (heard.ends, heard.planned) == ([], 0)
-    (refusal,) = heard.refusals
+    assert (recorded.ends, recorded.planned) == ([], 0)
+    (refusal,) = recorded.refusals
     assert isinstance(refusal, RedirectedError)
     assert refusal.code is ErrorCode.MISCONFIGURATION_ERROR
     assert "source t-0 sends readers to broker 2" in refusal.message
-    assert (one.account.source_end, one.past.proven) == (None, False)
+    assert (mirror.account.source_end, mirror.past.proven) == (None, False)
 
 
-def test_an_answer_with_nothing_else_in_it_is_an_empty_end(heard: Heard) -> None:
-    heard.take(copying(100), answer(end=5_000), alone=True)
+def test_empty_response_to_a_single_partition_is_an_empty_end(recorded: RecordedIntake) -> None:
+    recorded.take(copying(100), answer(end=5_000), alone=True)
 
-    assert (heard.ends, heard.refusals) == ([5_000], [])
-
-
-def test_bytes_without_a_whole_batch_are_damage_and_not_asked_for_again_at_once(heard: Heard) -> None:
-    one, whole = copying(4), answer(dense(4, [HUGE]), end=20)
-    one.source_backoff.next_pause()
-
-    heard.take(one, whole._replace(records=whole.records[:-1]))
-
-    assert [error.code for error in heard.refusals] == [ErrorCode.CORRUPT_RECORDS]
-    assert "from offset 4 on holds no whole batch" in heard.refusals[0].message
-    assert (heard.planned, heard.ends, one.source_backoff.rested) == (0, [], False)
+    assert (recorded.ends, recorded.refusals) == ([5_000], [])
 
 
-def test_what_lies_beyond_the_last_stable_offset_is_left_to_the_next_answer(heard: Heard) -> None:
-    """Its broker told that offset before it read."""
-    heard.take(copying(4), answer(dense(4, [HUGE]), end=4))
+def test_bytes_without_a_whole_batch_are_corrupt_and_retried_after_a_pause(recorded: RecordedIntake) -> None:
+    mirror, whole = copying(4), answer(dense(4, [HUGE]), end=20)
+    mirror.source_backoff.next_pause()
 
-    assert (heard.planned, heard.refusals, heard.ends) == (0, [], [])
+    recorded.take(mirror, whole._replace(records=whole.records[:-1]))
+
+    assert [error.code for error in recorded.refusals] == [ErrorCode.CORRUPT_RECORDS]
+    assert "from offset 4 on holds no whole batch" in recorded.refusals[0].message
+    assert (recorded.planned, recorded.ends, mirror.source_backoff.rested) == (0, [], False)
 
 
-def test_a_hole_that_nothing_confirms_is_filled_when_it_is_read_again(heard: Heard) -> None:
-    one = copying(4)
+def test_batches_beyond_the_last_stable_offset_are_left_to_the_next_response(recorded: RecordedIntake) -> None:
+    """The broker determines that offset before it reads."""
+    recorded.take(copying(4), answer(dense(4, [HUGE]), end=4))
 
-    heard.take(one, answer(dense(9, [HUGE]), end=20))
-    assert (heard.planned, heard.refusals, len(one.chunks)) == (0, [], 0)
-    heard.take(one, answer(dense(9, [HUGE]), end=20))
+    assert (recorded.planned, recorded.refusals, recorded.ends) == (0, [], [])
 
-    (chunk,) = one.chunks
+
+def test_unconfirmed_gap_is_filled_when_it_is_read_a_second_time(recorded: RecordedIntake) -> None:
+    mirror = copying(4)
+
+    recorded.take(mirror, answer(dense(9, [HUGE]), end=20))
+    assert (recorded.planned, recorded.refusals, len(mirror.chunks)) == (0, [], 0)
+    recorded.take(mirror, answer(dense(9, [HUGE]), end=20))
+
+    (chunk,) = mirror.chunks
     assert [(type(step), step.start, step.end) for step in chunk.steps] == [(Fill, 4, 9), (Append, 9, 10)]
 
 
-def test_a_hole_that_comes_and_goes_is_not_filled(heard: Heard) -> None:
-    one = copying(4)
+def test_gap_that_disappears_on_the_second_read_is_not_filled(recorded: RecordedIntake) -> None:
+    mirror = copying(4)
 
-    heard.take(one, answer(dense(12, [HUGE]), end=20))  # a bit was turned over on the way
-    heard.take(one, answer(dense(4, [HUGE]), end=20))
+    recorded.take(mirror, answer(dense(12, [HUGE]), end=20))  # a bit was flipped on the way
+    recorded.take(mirror, answer(dense(4, [HUGE]), end=20))
 
-    assert [(type(step), step.start, step.end) for chunk in one.chunks for step in chunk.steps] == [(Append, 4, 5)]
+    assert [(type(step), step.start, step.end) for chunk in mirror.chunks for step in chunk.steps] == [(Append, 4, 5)]
 
 
-def test_a_batch_beyond_the_stable_end_is_damage_when_it_goes_on_to_be_there(heard: Heard) -> None:
-    one = copying(4)
+def test_batch_that_stays_beyond_the_last_stable_offset_is_corrupt(recorded: RecordedIntake) -> None:
+    mirror = copying(4)
 
     for _ in range(3):
-        heard.take(one, answer(dense(1 << 40, [HUGE]), end=20))
+        recorded.take(mirror, answer(dense(1 << 40, [HUGE]), end=20))
 
-    assert (heard.planned, one.position) == (0, 4)
-    assert [error.code for error in heard.refusals] == [ErrorCode.CORRUPT_RECORDS] * 2
+    assert (recorded.planned, mirror.position) == (0, 4)
+    assert [error.code for error in recorded.refusals] == [ErrorCode.CORRUPT_RECORDS] * 2
 
 
-def test_what_stands_before_a_batch_that_was_moved_is_copied_and_nothing_behind_it(heard: Heard) -> None:
-    one = copying(0)
+def test_only_batches_before_a_batch_with_a_damaged_offset_are_copied(recorded: RecordedIntake) -> None:
+    mirror = copying(0)
     log = [dense(0, [HUGE]), dense(1 ^ 8, [HUGE]), dense(2, [HUGE]), dense(3, [HUGE])]
 
-    heard.take(one, answer(*log, end=4))
-    assert [(step.start, step.end) for chunk in one.chunks for step in chunk.steps] == [(0, 1)]
-    heard.take(one, answer(*log[1:], end=4))
+    recorded.take(mirror, answer(*log, end=4))
+    assert [(step.start, step.end) for chunk in mirror.chunks for step in chunk.steps] == [(0, 1)]
+    recorded.take(mirror, answer(*log[1:], end=4))
 
-    assert one.position == 1
-    assert [error.code for error in heard.refusals] == [ErrorCode.CORRUPT_RECORDS]
+    assert mirror.position == 1
+    assert [error.code for error in recorded.refusals] == [ErrorCode.CORRUPT_RECORDS]
 
 
 @pytest.mark.parametrize(("byte", "flipped"), [(16, 0x01), (16, 0x02), (16, 0x80), (22, 0x05)], ids=str)
-def test_one_bit_that_flipped_in_the_format_or_the_codec_is_damage_and_not_for_good(
-    heard: Heard, byte: int, flipped: int
-) -> None:
-    one = copying(0)
+def test_flipped_bit_in_format_or_codec_is_corrupt_but_not_permanent(recorded: RecordedIntake, byte: int, flipped: int) -> None:
+    mirror = copying(0)
     part = answer(dense(0, [HUGE]), dense(1, [HUGE]), end=2)
     part.records[len(part.records) // 2 + byte] ^= flipped
 
-    heard.take(one, part)
-    assert one.position == 1
-    heard.take(one, part._replace(records=part.records[len(part.records) // 2 :]))
+    recorded.take(mirror, part)
+    assert mirror.position == 1
+    recorded.take(mirror, part._replace(records=part.records[len(part.records) // 2 :]))
 
-    assert [error.code for error in heard.refusals] == [ErrorCode.CORRUPT_RECORDS]
+    assert [error.code for error in recorded.refusals] == [ErrorCode.CORRUPT_RECORDS]
 
 
-def test_a_leader_that_shows_less_than_was_read_says_nothing_of_the_lag(heard: Heard) -> None:
-    one = copying(1_000)
-    one.source_answered(start=0, end=1_000, high_watermark=1_200, now_ms=1)
+def test_leader_behind_the_position_does_not_update_the_lag(recorded: RecordedIntake) -> None:
+    mirror = copying(1_000)
+    mirror.source_answered(start=0, end=1_000, high_watermark=1_200, now_ms=1)
 
-    heard.take(one, answer(end=900))
+    recorded.take(mirror, answer(end=900))
 
-    assert [error.kafka_code for error in heard.refusals if isinstance(error, BrokerError)] == [1]
-    assert (one.account.source_high_watermark, one.account.source_heard_ms) == (1_200, 1)
+    assert [error.kafka_code for error in recorded.refusals if isinstance(error, BrokerError)] == [1]
+    assert (mirror.account.source_high_watermark, mirror.account.source_heard_ms) == (1_200, 1)

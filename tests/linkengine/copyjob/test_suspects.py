@@ -1,4 +1,4 @@
-"""Partitions that are asked for alone are never served to the disadvantage of the others."""
+"""Partitions that are fetched alone do not delay the others."""
 
 from __future__ import annotations
 
@@ -25,39 +25,37 @@ TOPIC = bytes(range(16))
 
 
 def reading(number: int, *, position: int) -> MirrorPartition:
-    one = partition(number)
-    one.stage, one.position, one.origin = Stage.COPYING, position, Origin(Leader(broker=0, epoch=1), TOPIC)
-    return one
+    mirror = partition(number)
+    mirror.stage, mirror.position, mirror.origin = Stage.COPYING, position, Origin(Leader(broker=0, epoch=1), TOPIC)
+    return mirror
 
 
 @pytest.fixture
 def broker() -> Iterator[ScriptedBroker]:
-    """All partitions end at offset 10. Nothing comes but one record of the live one, the second time it is asked for."""
+    """A broker whose partitions all end at offset 10; it returns only a record of the live partition, at its second Fetch."""
     asked = [0]
 
     def news(places: Places) -> Told:
         asked[0] += any(number == LIVE for _, number in places)
         return {LIVE: (END + 1, dense(END, [Rec(value=b"new")]).encode())} if asked[0] == 2 else {}
 
-    one = ScriptedBroker(fetch=BY_ID, news=news)
-    yield one
-    one.close()
+    scripted = ScriptedBroker(fetch=BY_ID, news=news)
+    yield scripted
+    scripted.close()
 
 
-def test_hundreds_that_are_asked_for_alone_keep_nobody_waiting_and_each_is_asked_for_once(
-    services: Services, broker: ScriptedBroker
-) -> None:
+def test_partitions_fetched_alone_delay_no_other_and_each_is_fetched_once(services: Services, broker: ScriptedBroker) -> None:
     planned: list[int] = []
     emptied: list[int] = []
     alone_before: list[int] = []
 
-    def came(one: MirrorPartition) -> None:
+    def came(mirror: MirrorPartition) -> None:
         alone_before.append(len(emptied))
-        planned.append(one.assignment.partition)
+        planned.append(mirror.assignment.partition)
 
-    def found_empty(one: MirrorPartition, _: int) -> None:
-        one.examining = True  # as the source side does: nothing is read meanwhile
-        emptied.append(one.assignment.partition)
+    def found_empty(mirror: MirrorPartition, _: int) -> None:
+        mirror.examining = True  # as the source side does: nothing is fetched until the check has ended
+        emptied.append(mirror.assignment.partition)
 
     events = IntakeEvents(planned=came, refused=pytest.fail, emptied=found_empty, lost=pytest.fail)
     cluster: Any = SimpleNamespace(open=broker.connected)

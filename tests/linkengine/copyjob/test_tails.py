@@ -1,4 +1,4 @@
-"""What is made of a mirror's end, without brokers: whose topic it is, and when its end has to be proven."""
+"""How a mirror's log end is judged, without brokers: the topic's id, foreign writes, and when a tail check is needed."""
 
 import time
 from itertools import count
@@ -53,32 +53,32 @@ def read(*, mirror_topic_id: str = "", **query: Any) -> Tail | LinkEngineError:
     return read_tails(CLUSTER, [TailQuery(assignment=assignment, **query)])[assignment.key]
 
 
-def test_another_topic_of_the_mirrors_name_is_no_mirror() -> None:
+def test_topic_with_another_id_is_not_the_mirror() -> None:
     found = read(mirror_topic_id="another", clean=True)
 
     assert isinstance(found, LinkEngineError)
-    assert found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR  # told again: a broker's metadata may be late
+    assert found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR  # to be confirmed: a broker's metadata may be outdated
     for same in ("", VIEW.topic_id_text):
         assert isinstance(read(mirror_topic_id=same, clean=True), Tail)
 
 
 @pytest.mark.parametrize(
-    ("heard", "known_as", "missing"),
+    ("responses", "known_as", "missing"),
     [
         ({"complete": True}, [], True),
         ({"complete": False}, [], False),
         ({"complete": True, "strangers": True}, [], False),
         ({"complete": True}, ["mine"], False),
     ],
-    ids=["by all", "one is silent", "most are not known yet", "one has it still"],
+    ids=["all agree", "a broker does not respond", "most brokers are not known yet", "a broker still has it"],
 )
-@pytest.mark.parametrize("instead", [False, True], ids=["none", "another one"])
-def test_a_mirror_topic_is_missing_only_where_every_broker_says_so(
-    monkeypatch: pytest.MonkeyPatch, heard: dict[str, bool], known_as: list[str], *, instead: bool, missing: bool
+@pytest.mark.parametrize("instead", [False, True], ids=["no topic", "another topic"])
+def test_mirror_topic_is_missing_only_if_all_brokers_agree(
+    monkeypatch: pytest.MonkeyPatch, responses: dict[str, bool], known_as: list[str], *, instead: bool, missing: bool
 ) -> None:
-    """One that was cut off before the topic was made does not know it, and a mirror that fails by that is not tried again."""
+    """A broker that was cut off before the topic was created does not know it, and a missing topic is not retried."""
     view = VIEW if instead else TopicView(topic_id=bytes(16), partitions={}, error=3)
-    survey = Survey(topics={"t": view}, given_up=set(), topic_ids={"t": frozenset(known_as)}, **heard)
+    survey = Survey(topics={"t": view}, given_up=set(), topic_ids={"t": frozenset(known_as)}, **responses)
     monkeypatch.setattr(CLUSTER, "survey", lambda _: survey)
 
     found = read(mirror_topic_id="mine", clean=False)
@@ -87,16 +87,16 @@ def test_a_mirror_topic_is_missing_only_where_every_broker_says_so(
     assert found.code == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR if missing else ErrorCode.TIMEOUT_ERROR)
 
 
-@pytest.mark.parametrize(("broker", "waits"), [(1, True), (2, False)], ids=["elected again", "another one"])
-def test_a_lost_marker_is_outwaited_where_its_broker_leads_again(broker: int, waits: bool) -> None:
-    """The request names no leader epoch: who leads under a newer one writes it all the same."""
+@pytest.mark.parametrize(("broker", "waits"), [(1, True), (2, False)], ids=["elected again", "another broker"])
+def test_lost_marker_is_waited_for_if_its_broker_is_leader_again(broker: int, waits: bool) -> None:
+    """The request names no leader epoch, so the broker writes it under a newer epoch as well."""
     found = read(clean=False, lost_marker=LostMarker(broker=broker, until=time.monotonic() + 60.0))
 
     assert isinstance(found, StillWaitingError) is waits
 
 
 @pytest.mark.parametrize(("left_at", "proven"), [(10, False), (1_000, True)], ids=["as it was left", "shorter"])
-def test_a_mirror_that_is_shorter_than_it_was_left_is_compared_with_the_source(left_at: int, proven: bool) -> None:
+def test_mirror_shorter_than_its_previous_owner_left_it_needs_a_tail_check(left_at: int, proven: bool) -> None:
     found = read(clean=True, expected_end=left_at)
 
     assert isinstance(found, Tail)
@@ -106,12 +106,10 @@ def test_a_mirror_that_is_shorter_than_it_was_left_is_compared_with_the_source(l
 @pytest.mark.parametrize(
     ("sent_end", "doubt_at", "proven"),
     [(1_000, None, True), (1_000, 1_000, True), (1_000, 11, True), (1_000, 10, False), (10, None, False)],
-    ids=["all was acknowledged", "all but the last", "one is missing", "no more came", "as it was left"],
+    ids=["all acknowledged", "all but the last", "an acknowledged one is missing", "none arrived", "as it was left"],
 )
-def test_an_owner_looks_at_what_its_mirror_has_lost_of_what_was_acknowledged(
-    sent_end: int, doubt_at: int | None, proven: bool
-) -> None:
-    """An unclean election of the destination: what follows has to fit what is left."""
+def test_mirror_that_lost_acknowledged_records_needs_a_tail_check(sent_end: int, doubt_at: int | None, proven: bool) -> None:
+    """After an unclean leader election at the destination, what follows has to fit what is left."""
     doubt = None if doubt_at is None else Doubt(offset=doubt_at, sequence=None, producer_id=1 << 62)
 
     found = read(clean=False, expected_end=sent_end, doubt=doubt)
@@ -130,12 +128,12 @@ def test_an_owner_looks_at_what_its_mirror_has_lost_of_what_was_acknowledged(
         (10, 8, 0, False),
         (None, None, 0, False),
     ],
-    ids=["somebody was there", "a stop was", "all that was sent", "all that is left", "never answered", "nothing known"],
+    ids=["foreign write", "stopped", "all that was sent", "less than was sent", "unacknowledged", "unknown"],
 )
-def test_an_empty_mirror_that_begins_behind_all_that_was_sent_was_written_to_by_somebody_else(
+def test_empty_mirror_that_starts_behind_everything_sent_had_a_foreign_write(
     monkeypatch: pytest.MonkeyPatch, left_end: int | None, doubt_at: int | None, coordinator_epoch: int, foreign: bool
 ) -> None:
-    """Its own retention, or where its source begins, may have emptied it up to there, and no further."""
+    """Retention, or following the source's log start, may empty the mirror up to everything sent, and no further."""
     state = ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch)
     monkeypatch.setattr(readings, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
     monkeypatch.setattr(tails, "list_offsets", lambda *_, **__: {PLACE: (0, 10)})
@@ -150,18 +148,18 @@ def test_an_empty_mirror_that_begins_behind_all_that_was_sent_was_written_to_by_
     )
 
 
-@pytest.mark.parametrize(("replicated", "doubt_at", "told"), [(9, 8, False), (10, 8, True), (9, 10, True)])
-def test_what_came_without_an_answer_is_mirrored_when_it_is_replicated(
-    monkeypatch: pytest.MonkeyPatch, replicated: int, doubt_at: int, told: bool
+@pytest.mark.parametrize(("replicated", "doubt_at", "counts"), [(9, 8, False), (10, 8, True), (9, 10, True)])
+def test_unacknowledged_append_counts_as_mirrored_when_it_is_replicated(
+    monkeypatch: pytest.MonkeyPatch, replicated: int, doubt_at: int, counts: bool
 ) -> None:
-    """A leader that has too few followers appends, and says so; its death would take the records along."""
+    """A leader with too few in-sync followers appends and returns an error; if it is lost, so are the records."""
     monkeypatch.setattr(
         tails, "list_offsets", lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == tails.EARLIEST else replicated)}
     )
 
     found = read(clean=False, expected_end=10, doubt=Doubt(offset=doubt_at, sequence=doubt_at, producer_id=1 << 62))
 
-    assert isinstance(found, Tail if told else UnreplicatedError)
+    assert isinstance(found, Tail if counts else UnreplicatedError)
     assert not isinstance(found, Tail) or found.stretch is None
 
 
@@ -173,28 +171,28 @@ def test_what_came_without_an_answer_is_mirrored_when_it_is_replicated(
         ({"expected_end": 10}, None, ErrorCode.TIMEOUT_ERROR),
         ({}, 11, ErrorCode.TIMEOUT_ERROR),
     ],
-    ids=["a stranger's", "a stranger's, of an unknown end", "another copier's", "of a topic that is no mirror yet"],
+    ids=["foreign", "foreign, expected end unknown", "another copy worker", "not a query for copying"],
 )
-def test_whose_it_is_that_moves_an_end_all_the_time_is_looked_at(
+def test_writer_of_a_log_end_that_keeps_moving_is_identified(
     monkeypatch: pytest.MonkeyPatch, query: dict[str, Any], foreign: int | None, code: ErrorCode
 ) -> None:
-    ends, looked_at = count(11), list[tuple[int, int]]()
+    ends, checked = count(11), list[tuple[int, int]]()
     monkeypatch.setattr(readings, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
-    monkeypatch.setattr(tails, "first_foreign_batch", lambda *_, offsets, **__: looked_at.append(offsets) or foreign)
+    monkeypatch.setattr(tails, "first_foreign_batch", lambda *_, offsets, **__: checked.append(offsets) or foreign)
 
     found = read(clean=False, **query)
 
     assert isinstance(found, LinkEngineError)
     assert found.code == code
-    assert looked_at == ([(11, 12)] if query else [])
+    assert checked == ([(11, 12)] if query else [])
 
 
-def test_whoever_writes_to_a_mirror_that_was_stopped_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told from the fence, which a copier finds before it writes (``writer.py``)."""
+def test_writes_to_a_stopped_mirror_are_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fence in the log shows that it was stopped; a copy worker finds it before it writes (``writer``)."""
     ends, state = count(11), ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch_for(3, closes=True))
     monkeypatch.setattr(readings, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
     monkeypatch.setattr(readings, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
-    monkeypatch.setattr(tails, "first_foreign_batch", lambda *_, **__: pytest.fail("its batches were looked at"))
+    monkeypatch.setattr(tails, "first_foreign_batch", lambda *_, **__: pytest.fail("batches of a stopped mirror were checked"))
 
     found = read(clean=False, expected_end=16)
 

@@ -1,4 +1,4 @@
-"""Gaps filled by empty transactions, on real brokers: the destination's principal may write transactions and nothing more."""
+"""Gaps filled by empty transactions, on real brokers: the destination's principal may only write with transactions."""
 
 import time
 from contextlib import nullcontext
@@ -37,13 +37,16 @@ from tests.linkengine.copyjob.test_filling import transactional_producer, write_
 
 
 def transactional(plan: CopyPlan, clusters: Pair) -> CopyPlan:
-    """The same plan for a principal without rights on the destination cluster."""
-    assignments = tuple(replace(one, transactional_id=f"clusterlink-{one.mirror_topic}-{one.key}") for one in plan.assignments)
+    """Return the plan for a principal without cluster permissions at the destination."""
+    assignments = tuple(
+        replace(assignment, transactional_id=f"clusterlink-{assignment.mirror_topic}-{assignment.key}")
+        for assignment in plan.assignments
+    )
     return replace(plan, destination=address(clusters[1], "app"), assignments=assignments)
 
 
 def copied_plan(clusters: Pair, topic: str) -> CopyPlan:
-    """A transaction of two records and its marker were copied."""
+    """Copy a transaction of two records and its marker; return the plan."""
     create_pair(clusters, topic)
     plan = transactional(plan_of(clusters, topic), clusters)
     write_transaction(transactional_producer(clusters[0], topic), topic, 2, commit=True)
@@ -52,13 +55,13 @@ def copied_plan(clusters: Pair, topic: str) -> CopyPlan:
     return plan
 
 
-def test_transactions_leave_the_same_offsets_over_several_slices(clusters: Pair, topic_name: str) -> None:
+def test_transactional_fills_keep_the_offsets_over_several_owners(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     plan, lease = transactional(plan_of(clusters, topic_name), clusters), MemoryLease()
-    one, other = (transactional_producer(clusters[0], f"{topic_name}-{number}") for number in range(2))
+    producer, other = (transactional_producer(clusters[0], f"{topic_name}-{number}") for number in range(2))
     for _ in range(3):
         for number in range(4):
-            write_transaction(one, topic_name, 5, commit=number % 2 == 0)
+            write_transaction(producer, topic_name, 5, commit=number % 2 == 0)
             write_transaction(other, topic_name, 3, commit=number % 3 == 0)
         with Copier(plan, lease=lease) as copier:
             copier.wait_for_ends(ends_of(clusters[0], topic_name))
@@ -68,7 +71,7 @@ def test_transactions_leave_the_same_offsets_over_several_slices(clusters: Pair,
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 3 * (2 * 5 + 2 * 3)
 
 
-def test_what_a_dead_owner_left_open_is_settled_before_anything_is_written(clusters: Pair, topic_name: str) -> None:
+def test_open_transaction_of_a_crashed_owner_is_settled_before_writing(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     plan = transactional(plan_of(clusters, topic_name), clusters)
     (assignment,) = plan.assignments
@@ -84,7 +87,7 @@ def test_what_a_dead_owner_left_open_is_settled_before_anything_is_written(clust
     session.topics([topic_name])
     dead = EmptyTransactions(session, assignment.transactional_id)
     owner = dead.settle()
-    assert dead._add(owner, topic=topic_name, partition=0) == (0, None)  # it stood before the gap, and died there
+    assert dead._add(owner, topic=topic_name, partition=0) == (0, None)  # the owner crashed at the gap
     lease = MemoryLease()
     lease._holds[assignment.key] = (7, time.monotonic())
 
@@ -95,7 +98,7 @@ def test_what_a_dead_owner_left_open_is_settled_before_anything_is_written(clust
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 2
 
 
-def test_the_fence_is_recognised_and_shuts_late_copiers_out(clusters: Pair, topic_name: str) -> None:
+def test_fence_is_recognised_and_fences_stale_copy_workers(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     plan = transactional(plan_of(clusters, topic_name), clusters)
     producer = transactional_producer(clusters[0], topic_name)
@@ -111,8 +114,8 @@ def test_the_fence_is_recognised_and_shuts_late_copiers_out(clusters: Pair, topi
     assert len(read_topic(clusters[1], topic_name)) == 9
 
 
-@pytest.mark.parametrize("later", [False, True], ids=["its copier", "a later owner"])
-def test_the_fence_at_a_gap_is_nobodys_own_fill(clusters: Pair, topic_name: str, later: bool) -> None:
+@pytest.mark.parametrize("later", [False, True], ids=["its owner", "a later owner"])
+def test_fence_at_a_gap_is_not_taken_for_a_gap_fill(clusters: Pair, topic_name: str, later: bool) -> None:
     create_pair(clusters, topic_name)
     plan = transactional(plan_of(clusters, topic_name), clusters)
     producer = transactional_producer(clusters[0], topic_name)
@@ -126,15 +129,15 @@ def test_the_fence_at_a_gap_is_nobodys_own_fill(clusters: Pair, topic_name: str,
         write_transaction(producer, topic_name, 2, commit=False)
         write_transaction(producer, topic_name, 3, commit=True)
         found = (plan.assignments[0].key, PartitionPhase.RELEASED, ErrorCode.MIRROR_WAS_STOPPED)
-        with Copier(plan) if later else nullcontext(copier) as late:  # with a lease that remembers nothing
+        with Copier(plan) if later else nullcontext(copier) as late:  # without lease state
             wait_for(lambda: found in late.progress.history or ends_of(clusters[1], topic_name) != {0: 11})
 
     assert ends_of(clusters[1], topic_name) == {0: 11}
-    told = late.progress.latest[plan.assignments[0].key]
-    assert (told.phase, told.error_code) == (PartitionPhase.RELEASED, ErrorCode.MIRROR_WAS_STOPPED)
+    shown = late.progress.latest[plan.assignments[0].key]
+    assert (shown.phase, shown.error_code) == (PartitionPhase.RELEASED, ErrorCode.MIRROR_WAS_STOPPED)
 
 
-def test_a_fence_that_died_between_its_two_steps_counts_no_offset(clusters: Pair, topic_name: str) -> None:
+def test_fence_interrupted_between_its_two_steps_counts_no_offset(clusters: Pair, topic_name: str) -> None:
     plan = copied_plan(clusters, topic_name)
     session = Cluster(plan.destination)
     session.topics([topic_name])
@@ -148,7 +151,7 @@ def test_a_fence_that_died_between_its_two_steps_counts_no_offset(clusters: Pair
     assert ends_of(clusters[1], topic_name) == {0: 4}
 
 
-def test_a_fence_that_nobody_remembers_ends_what_was_mirrored(clusters: Pair, topic_name: str) -> None:
+def test_fence_in_the_log_ends_the_mirrored_range_without_other_state(clusters: Pair, topic_name: str) -> None:
     """Behind a fill of the same producer, and before an application's records."""
     plan = copied_plan(clusters, topic_name)
     assert fence_partitions(plan.destination, plan.assignments, generation=100) == {0: 3}
@@ -164,7 +167,7 @@ def test_a_fence_that_nobody_remembers_ends_what_was_mirrored(clusters: Pair, to
 
 
 @pytest.mark.timeout(120)
-def test_a_mirror_that_somebody_goes_on_writing_to_is_fenced_at_once(clusters: Pair, topic_name: str) -> None:
+def test_mirror_with_a_foreign_writer_is_fenced_immediately(clusters: Pair, topic_name: str) -> None:
     plan = copied_plan(clusters, topic_name)
 
     with writing(clusters[1], topic_name):
@@ -174,7 +177,7 @@ def test_a_mirror_that_somebody_goes_on_writing_to_is_fenced_at_once(clusters: P
     assert markers == [2, fences[0]]
 
 
-def test_a_head_is_seeded_by_the_same_producer(clusters: Pair, topic_name: str) -> None:
+def test_head_is_seeded_by_the_transactional_producer(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     plan = transactional(plan_of(clusters, topic_name), clusters)
     (assignment,) = plan.assignments
@@ -189,7 +192,7 @@ def test_a_head_is_seeded_by_the_same_producer(clusters: Pair, topic_name: str) 
 
 
 def write_once_more(clusters: Pair, producer: TransactionalProducer, topic: str) -> None:
-    """As a coordinator does that has moved, or got no answer."""
+    """Write the marker again, as a coordinator does that has moved or got no response."""
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     again = marker(
         producer_id=producer.producer_id,
@@ -209,7 +212,7 @@ def write_once_more(clusters: Pair, producer: TransactionalProducer, topic: str)
         session.close()
 
 
-def test_a_marker_that_its_coordinator_writes_twice_is_counted(
+def test_marker_written_twice_by_the_coordinator_is_counted(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_pair(clusters, topic_name)
@@ -234,7 +237,7 @@ def test_a_marker_that_its_coordinator_writes_twice_is_counted(
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 1
 
 
-def test_nothing_follows_a_marker_whose_transaction_is_not_complete(
+def test_nothing_follows_a_marker_until_its_transaction_is_complete(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_pair(clusters, topic_name)

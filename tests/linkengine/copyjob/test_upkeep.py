@@ -1,4 +1,4 @@
-"""How soon an idle mirror is looked at, by a clock of the test's own."""
+"""How soon an idle mirror's log end is checked, by a simulated clock."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -14,11 +14,11 @@ from linkengine.kafka.cluster import Cluster
 from tests.linkengine.copyjob.test_partition import owned
 
 FOUND_WITHIN_S = 5.0
-FOR_THE_REST_S = 1.5  # the request, and the resume that judges what it found: some round trips
+FOR_THE_REST_S = 1.5  # the request, and the resume that identifies the writer: some round trips
 
 
 class AtOnce:
-    """Does the work of the background in place."""
+    """A background that runs jobs immediately."""
 
     background = property(lambda self: self)
 
@@ -27,17 +27,17 @@ class AtOnce:
 
 
 @pytest.mark.parametrize("written_after_s", [0.0, 0.5, upkeep.EVERY_S - TICK_S, upkeep.EVERY_S, upkeep.EVERY_S + TICK_S])
-def test_a_write_of_a_stranger_is_suspected_in_time_whenever_it_comes(
+def test_foreign_write_to_an_idle_mirror_is_noticed_within_the_deadline(
     monkeypatch: pytest.MonkeyPatch, written_after_s: float
 ) -> None:
-    one, now_s, suspects = owned(generation=9, clean=True), 0.0, list[MirrorPartition]()
-    place = (one.assignment.mirror_topic, one.assignment.partition)
+    mirror, now_s, suspects = owned(generation=9, clean=True), 0.0, list[MirrorPartition]()
+    place = (mirror.assignment.mirror_topic, mirror.assignment.partition)
     monkeypatch.setattr(upkeep, "log_ends", lambda *_: {place: (0, 11 if now_s > written_after_s else 10)})
-    looks = Upkeep(cast(Services, AtOnce()), cast(Cluster, None), suspicious=suspects.append)
+    maintenance = Upkeep(cast(Services, AtOnce()), cast(Cluster, None), suspicious=suspects.append)
 
     while not suspects:
-        looks.tick(now_s, {0: [one]})
+        maintenance.tick(now_s, {0: [mirror]})
         now_s += TICK_S
         assert now_s - written_after_s < FOUND_WITHIN_S - FOR_THE_REST_S
 
-    assert suspects == [one]
+    assert suspects == [mirror]

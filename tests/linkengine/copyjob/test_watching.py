@@ -1,4 +1,4 @@
-"""Whose source's end is looked at: of those that are not read, and not of those whose reading is about to tell."""
+"""Which sources are observed: those that are not fetched, but not those whose next Fetch shows whether they can be read."""
 
 from __future__ import annotations
 
@@ -19,25 +19,23 @@ from tests.linkengine.copyjob.partitions import partition
 DENIED = Trouble(PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.AUTHORIZATION_ERROR, "READ is denied.")
 
 
-def asked_for(services: Services, one: MirrorPartition, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def asked_for(services: Services, mirror: MirrorPartition, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     events = WatchEvents(seen=lambda *_: None, refused=lambda *_: None)
     watch, asked = SourceWatch(services, cast(Cluster, None), events), list[Any]()
     monkeypatch.setattr(watch, "_ask", lambda _broker, held_up: asked.extend(held_up))
     now = services.clock.monotonic()
-    watch.tick(now, {(0, 0): [one]})
-    watch.tick(now + EVERY_S, {(0, 0): [one]})
+    watch.tick(now, {(0, 0): [mirror]})
+    watch.tick(now + EVERY_S, {(0, 0): [mirror]})
     return asked
 
 
-def test_an_end_that_is_seen_does_not_take_back_that_reading_is_denied(
-    services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = partition()
-    one.stage, one.origin = Stage.COPYING, Origin(leader=Leader(broker=0, epoch=1), topic=bytes(16))
-    assert asked_for(services, one, monkeypatch) == [("t", 0)]  # nothing was heard of it for long
+def test_observed_end_does_not_clear_a_denied_fetch(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror = partition()
+    mirror.stage, mirror.origin = Stage.COPYING, Origin(leader=Leader(broker=0, epoch=1), topic=bytes(16))
+    assert asked_for(services, mirror, monkeypatch) == [("t", 0)]  # its last observation is too old
 
-    one.source_trouble = DENIED
-    assert asked_for(services, one, monkeypatch) == []
+    mirror.source_trouble = DENIED
+    assert asked_for(services, mirror, monkeypatch) == []
 
-    one.stage = Stage.RESUMING  # nobody reads it, so the look is all there is
-    assert asked_for(services, one, monkeypatch) == [("t", 0)]
+    mirror.stage = Stage.RESUMING  # it is not fetched, so only the observation shows its end
+    assert asked_for(services, mirror, monkeypatch) == [("t", 0)]

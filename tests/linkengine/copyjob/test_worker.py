@@ -1,4 +1,4 @@
-"""One copy worker for several links: they come and go while it runs, and none of them disturbs another."""
+"""A copy worker with several links: they are added and removed while it runs, and none affects another."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MANY, ROUNDS, ROUND_S = 50, 60, 0.1
 def working(
     assignments: MemoryAssignments, progress: MemoryProgress, lease: MemoryLease | None = None
 ) -> Iterator[list[BaseException]]:
-    """A worker in a thread, which is told to end behind the block."""
+    """Run a copy worker in a thread and end it after the block; yields the errors it raised."""
     errors: list[BaseException] = []
     lease = lease or MemoryLease()
     ports = StewardPorts(lease=lease, assignments=assignments, progress=progress)
@@ -68,7 +68,7 @@ def working(
 
 
 def link_of(clusters: Pair, topic: str, number: int, *, partitions: int = 1) -> CopyPlan:
-    """A link of its own with a topic of its own."""
+    """Create a pair of topics; return the plan of a link with them."""
     create_pair(clusters, topic, partitions=partitions)
     assignments = assignments_for(clusters[0], topic, topic, partitions=partitions)
     return plan_for(address(clusters[0]), address(clusters[1]), assignments, link_id=f"link-{number}")
@@ -93,7 +93,7 @@ def wait_until_copied(progress: MemoryProgress, plan: CopyPlan, end: int) -> Non
         raise AssertionError(f"not copied up to {end}: {progress.latest}, {progress.history}") from None
 
 
-def test_links_come_and_go_while_a_worker_runs(clusters: Pair, topic_name: str) -> None:
+def test_links_are_added_and_removed_while_a_worker_runs(clusters: Pair, topic_name: str) -> None:
     topics = [f"{topic_name}-{number}" for number in range(LINKS)]
     plans = [link_of(clusters, topic, number) for number, topic in enumerate(topics)]
     assignments, progress, lease = MemoryAssignments(), MemoryProgress(), MemoryLease()
@@ -118,27 +118,27 @@ def test_links_come_and_go_while_a_worker_runs(clusters: Pair, topic_name: str) 
         assert_equal_topics(clusters[0], topic, clusters[1], topic)
     *earlier, last = assignments.beats
     assert last.partitions == 0
-    assert set(last.links) == {plan.link_id for plan in plans[1:]}  # the first one is forgotten
-    assert not last.alive  # at once: what comes next is placed on other workers
+    assert set(last.links) == {plan.link_id for plan in plans[1:]}  # the first link is no longer reported
+    assert not last.alive  # partitions are placed on other workers immediately
     assert all(heartbeat.alive for heartbeat in earlier)
 
 
 @pytest.fixture
 def mute() -> Iterator[ClusterAddress]:
-    """A cluster that takes connections and never answers."""
+    """A cluster that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         host, port = server.getsockname()
         yield ClusterAddress(bootstrap_servers=f"{host}:{port}", security_protocol="PLAINTEXT")
 
 
-def test_a_source_that_never_answers_delays_no_other_link(clusters: Pair, topic_name: str, mute: ClusterAddress) -> None:
+def test_source_that_never_responds_delays_no_other_link(clusters: Pair, topic_name: str, mute: ClusterAddress) -> None:
     plan = link_of(clusters, topic_name, 0)
     frozen = [
         replace(
             plan,
             link_id=f"frozen-{number}",
             source=mute,
-            assignments=tuple(replace(one, mirror_id=f"frozen-{number}") for one in plan.assignments),
+            assignments=tuple(replace(assignment, mirror_id=f"frozen-{number}") for assignment in plan.assignments),
         )
         for number in range(4)
     ]
@@ -157,7 +157,7 @@ def test_a_source_that_never_answers_delays_no_other_link(clusters: Pair, topic_
     assert longest_s < 1.0
 
 
-def test_a_link_that_fails_as_nobody_foresaw_is_told_of_and_the_others_go_on(
+def test_unexpected_failure_of_a_link_is_reported_and_other_links_continue(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, bad = (link_of(clusters, f"{topic_name}-{number}", number) for number in range(2))
@@ -177,10 +177,10 @@ def test_a_link_that_fails_as_nobody_foresaw_is_told_of_and_the_others_go_on(
         wait_for(lambda: has_copied(progress, bad, 0) and has_copied(progress, good, 0))
         fails.set()
         wait_for(lambda: any("KeyError" in error for error in assignments.errors))
-        write(clusters, f"{topic_name}-0", "goes on")
+        write(clusters, f"{topic_name}-0", "continues")
         wait_until_copied(progress, good, 1)
         fails.clear()
-        write(clusters, f"{topic_name}-1", "goes on again")
+        write(clusters, f"{topic_name}-1", "continues after the retry")
         wait_until_copied(progress, bad, 1)
         wait_for(lambda: not assignments.beats[-1].links[bad.link_id].error)
 
@@ -191,7 +191,7 @@ def test_a_link_that_fails_as_nobody_foresaw_is_told_of_and_the_others_go_on(
 def test_log_lines_name_the_link_and_the_request_that_its_assignments_came_from(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lines of the loop and of the threads beside it, of the newest assignments."""
+    """Lines of the loop and of its background threads, with the request of the newest assignments."""
     plans = [link_of(clusters, f"{topic_name}-{number}", number) for number in range(2)]
     told = [replace(plan, request_id=f"request-{plan.link_id}") for plan in plans]
     log, real_tick, real_open = structlog.get_logger("test"), LinkCopy.tick, Cluster.open
@@ -225,7 +225,7 @@ def test_log_lines_name_the_link_and_the_request_that_its_assignments_came_from(
 
 
 class CutOff(MemoryLease, MemoryAssignments):
-    """A Redis that may be away."""
+    """Leases and assignments in a Redis that can be made unavailable."""
 
     def __init__(self, *plans: CopyPlan) -> None:
         MemoryLease.__init__(self, ttl_s=1.0)
@@ -249,7 +249,7 @@ class CutOff(MemoryLease, MemoryAssignments):
             raise CoordinationUnavailableError("away")
 
 
-def test_a_worker_without_redis_writes_no_longer_than_its_leases_last(clusters: Pair, topic_name: str) -> None:
+def test_worker_without_redis_stops_writing_when_its_leases_expire(clusters: Pair, topic_name: str) -> None:
     plan = link_of(clusters, topic_name, 0)
     redis, progress = CutOff(plan), MemoryProgress()
 
@@ -266,7 +266,7 @@ def test_a_worker_without_redis_writes_no_longer_than_its_leases_last(clusters: 
     assert errors == []
 
 
-def test_who_was_fenced_and_is_still_wanted_comes_again(
+def test_fenced_partition_that_is_still_assigned_is_started_again(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(linkcopy, "FENCED_RETRY_S", 0.5)
@@ -279,8 +279,8 @@ def test_who_was_fenced_and_is_still_wanted_comes_again(
     def tick(self: LinkCopy, now: float) -> None:
         if fenced.is_set():
             fenced.clear()
-            for one in list(self._living.values()):
-                self._fenced(one, LinkEngineError(ErrorCode.MIRROR_WAS_STOPPED, "Fenced."))
+            for partition in list(self._living.values()):
+                self._fenced(partition, LinkEngineError(ErrorCode.MIRROR_WAS_STOPPED, "Fenced."))
         real(self, now)
 
     monkeypatch.setattr(LinkCopy, "tick", tick)
@@ -296,17 +296,17 @@ def test_who_was_fenced_and_is_still_wanted_comes_again(
     assert progress.latest[plan.assignments[0].key].hold_id != first
 
 
-def test_partitions_that_change_only_by_the_way_are_not_let_go_of(clusters: Pair, topic_name: str) -> None:
+def test_partitions_with_irrelevant_changes_are_not_released(clusters: Pair, topic_name: str) -> None:
     plan = link_of(clusters, topic_name, 0)
     assignments, progress = MemoryAssignments(plan), MemoryProgress()
 
     with working(assignments, progress):
         wait_until_copied(progress, plan, 0)
-        later = tuple(replace(one, source_seen=(0, 0), since_ms=77) for one in plan.assignments)
+        later = tuple(replace(assignment, source_seen=(0, 0), since_ms=77) for assignment in plan.assignments)
         assignments.tell(replace(plan, assignments=later, workers=5))
         wait_for(lambda: progress.latest[plan.assignments[0].key].since_ms == 77)
 
-    assert [one for one in progress.history if one[1] is PartitionPhase.RELEASED] == [progress.history[-1]]
+    assert [entry for entry in progress.history if entry[1] is PartitionPhase.RELEASED] == [progress.history[-1]]
 
 
 @pytest.mark.timeout(300)

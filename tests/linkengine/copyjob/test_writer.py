@@ -1,4 +1,4 @@
-"""Epochs, sequences and generations: who may write, by arithmetic."""
+"""Producer epochs, sequences and lease generations decide who may write; arithmetic only."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def state(epoch: int, last_sequence: int, generation: int) -> ProducerState:
     return ProducerState(epoch=epoch, last_sequence=last_sequence, coordinator_epoch=coordinator_epoch_for(generation))
 
 
-def test_a_new_mirror_begins_at_epoch_and_sequence_zero() -> None:
+def test_new_mirror_begins_at_epoch_and_sequence_zero() -> None:
     writer = Writer(1)
     writer.adopt(ProducerState(), generation=1, clean=True)
 
@@ -20,7 +20,7 @@ def test_a_new_mirror_begins_at_epoch_and_sequence_zero() -> None:
     assert writer.marker_epoch() == 0
 
 
-def test_a_clean_hand_over_keeps_the_epoch_even_for_markers() -> None:
+def test_clean_hand_over_keeps_the_epoch_even_for_markers() -> None:
     writer = Writer(1)
     writer.adopt(state(4, 99, 7), generation=8, clean=True)
 
@@ -29,7 +29,7 @@ def test_a_clean_hand_over_keeps_the_epoch_even_for_markers() -> None:
     assert writer.generation == 8
 
 
-def test_an_unclean_owner_raises_the_epoch_with_its_first_marker_only() -> None:
+def test_owner_after_an_unclean_hand_over_raises_the_epoch_with_its_first_marker_only() -> None:
     writer = Writer(1)
     writer.adopt(state(4, 99, 7), generation=8, clean=False)
 
@@ -41,7 +41,7 @@ def test_an_unclean_owner_raises_the_epoch_with_its_first_marker_only() -> None:
     assert writer.marker_epoch() == 5
 
 
-def test_a_lease_without_memory_takes_its_generation_from_the_broker_and_counts_as_unclean() -> None:
+def test_lost_lease_state_takes_the_generation_from_the_broker_and_counts_as_unclean() -> None:
     writer = Writer(1)
     writer.adopt(state(4, 99, 70), generation=1, clean=True)
 
@@ -49,7 +49,7 @@ def test_a_lease_without_memory_takes_its_generation_from_the_broker_and_counts_
     assert writer.marker_epoch() == 5
 
 
-def test_a_newer_owner_is_noticed_on_resume() -> None:
+def test_newer_owner_is_noticed_on_resume() -> None:
     for newer in (state(5, -1, 8), state(4, 99, 9)):
         writer = Writer(1)
         writer.adopt(state(4, 99, 7), generation=8, clean=True)
@@ -58,11 +58,11 @@ def test_a_newer_owner_is_noticed_on_resume() -> None:
             writer.readopt(newer)
 
 
-def test_a_stopped_mirror_is_closed_to_every_owner() -> None:
+def test_stopped_mirror_is_closed_to_every_owner() -> None:
     fence = ProducerState(epoch=5, last_sequence=-1, coordinator_epoch=coordinator_epoch_for(8, closes=True))
     writer = Writer(1)
 
-    for generation in (1, 9, 100):  # whatever the lease's memory says
+    for generation in (1, 9, 100):  # whatever the lease's state is
         with pytest.raises(FencedError):
             writer.adopt(fence, generation=generation, clean=True)
     writer.adopt(state(4, 99, 7), generation=100, clean=True)
@@ -70,16 +70,16 @@ def test_a_stopped_mirror_is_closed_to_every_owner() -> None:
         writer.readopt(fence)
 
 
-def test_data_before_the_first_generation_means_that_the_lease_forgot() -> None:
+def test_data_before_the_first_generation_means_that_lease_state_was_lost() -> None:
     writer = Writer(1)
     writer.adopt(ProducerState(epoch=0, last_sequence=41), generation=1, clean=True)
 
     assert writer.must_raise
     assert writer.memory_lost
-    assert writer.generation == 2  # of which the lease is told, and notes that somebody died
+    assert writer.generation == 2  # raised in the lease as well, which then counts the previous owner as crashed
 
 
-def test_the_first_owner_of_a_mirror_whose_head_was_seeded_has_forgotten_nobody() -> None:
+def test_first_owner_after_a_seeded_head_has_not_lost_lease_state() -> None:
     writer = Writer(1)
     writer.adopt(ProducerState(epoch=0, last_sequence=41), generation=1, clean=True, empty=True)
 
@@ -88,7 +88,7 @@ def test_the_first_owner_of_a_mirror_whose_head_was_seeded_has_forgotten_nobody(
     assert writer.generation == 1
 
 
-def test_our_own_raise_whose_answer_was_lost_is_recognised() -> None:
+def test_own_raise_without_a_response_is_recognised() -> None:
     writer = Writer(1)
     writer.adopt(state(4, 99, 7), generation=8, clean=False)
     writer.marker_epoch()
@@ -99,7 +99,7 @@ def test_our_own_raise_whose_answer_was_lost_is_recognised() -> None:
     assert writer.marker_epoch() == 5
 
 
-def test_where_the_leader_knows_nothing_a_raise_shuts_out_those_who_began_there() -> None:
+def test_raise_without_producer_state_fences_writers_with_epoch_zero() -> None:
     early, late = Writer(1), Writer(1)
     for writer in (early, late):
         writer.adopt(ProducerState(), generation=9, clean=writer is early)
@@ -107,11 +107,11 @@ def test_where_the_leader_knows_nothing_a_raise_shuts_out_those_who_began_there(
     assert early.append(1) == (0, 0)
     assert late.marker_epoch() == 1
 
-    late.readopt(state(1, -1, 9))  # its answer was lost
+    late.readopt(state(1, -1, 9))  # its response was lost
     assert late.append(1) == (1, 0)
 
 
-def test_a_raise_whose_answer_was_lost_is_done_again_above_it_so_that_it_is_refused_when_it_comes_late() -> None:
+def test_raise_without_a_response_is_repeated_above_it_so_that_it_is_refused_late() -> None:
     writer = Writer(1)
     writer.adopt(state(4, 99, 7), generation=8, clean=False)
     lost = [writer.marker_epoch()]
@@ -119,7 +119,7 @@ def test_a_raise_whose_answer_was_lost_is_done_again_above_it_so_that_it_is_refu
     lost.append(writer.marker_epoch())
     assert lost == [5, 6]
 
-    writer.readopt(state(5, -1, 8))  # the first has come, the second may still
+    writer.readopt(state(5, -1, 8))  # the first was written late, the second may still be
 
     assert writer.must_raise
     assert writer.marker_epoch() == 7
@@ -127,11 +127,11 @@ def test_a_raise_whose_answer_was_lost_is_done_again_above_it_so_that_it_is_refu
     assert writer.append(1) == (7, 0)
 
 
-def test_a_fence_is_above_an_owner_that_raises_in_the_same_moment_and_above_its_own_earlier_tries() -> None:
+def test_fence_epoch_is_above_a_concurrent_raise_and_its_own_earlier_tries() -> None:
     known, owner = state(4, 99, 3), Writer(1)
     owner.adopt(known, generation=9, clean=False)
     raises = []
-    for _ in range(3):  # a slice has no time for more lost answers
+    for _ in range(3):  # the fence leaves room for three lost responses
         raises.append(owner.marker_epoch())
         owner.readopt(known)
 
@@ -147,7 +147,7 @@ def test_sequences_wrap_as_brokers_expect() -> None:
     assert writer.append(1) == (0, 0)
 
 
-def test_the_last_epoch_ends_in_a_message_not_in_an_overflow() -> None:
+def test_last_epoch_ends_in_an_error_not_in_an_overflow() -> None:
     writer = Writer(1)
     writer.adopt(state(LAST_EPOCH, 3, 7), generation=8, clean=False)
 
