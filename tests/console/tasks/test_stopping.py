@@ -75,7 +75,7 @@ def test_a_promotion_that_slept_while_the_copier_was_let_go_on_does_not_fence(
     twin: MirrorTopic, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the copier has not copied yet would be left behind."""
-    last_look, slept = stopping._last_look, list[MirrorTopic]()
+    last_look, slept = stopping._last_check, list[MirrorTopic]()
 
     def sleep_long(mirror: MirrorTopic, taken: Any) -> dict[ErrorCode, str]:
         blockers = last_look(mirror, taken)
@@ -85,7 +85,7 @@ def test_a_promotion_that_slept_while_the_copier_was_let_go_on_does_not_fence(
         return blockers
 
     with monkeypatch.context() as patch:
-        patch.setattr(stopping, "_last_look", sleep_long)
+        patch.setattr(stopping, "_last_check", sleep_long)
         do(twin, MirrorEvent.PROMOTE)
         drive(lambda: bool(slept))
         assert fresh(twin).fencing_at is None
