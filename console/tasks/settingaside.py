@@ -74,8 +74,8 @@ def _note_already_deleted(mirror: MirrorTopic, run: RestoreRun, *, now: datetime
     _log.warning("export.not_renewed", mirror=mirror.name, file=run.export_name)
     message = (
         f"'{mirror.name}' was deleted by a delayed request before the export of its diverged records was complete. Records "
-        f"that were written to it, or that '{mirror.source_topic}' lost, after its deletion was decided may not exist anywhere. "
-        "The export file of the restore, if there is one, has all earlier records."
+        f"that were written to it, or that '{mirror.source_topic}' lost, after its deletion was decided may not exist "
+        "anywhere. The export file of the restore, if there is one, has all earlier records."
     )
     troubles.note(mirror=mirror, code=RECORDS_LOST, message=message, now=now)
     RestoreRun.objects.filter(pk=run.pk, exported_at=None).exclude(export_name="").update(exported_at=now)

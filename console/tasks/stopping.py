@@ -154,7 +154,10 @@ def _stop_now(mirror: MirrorTopic) -> None:
 
 
 def _remove_doomed(mirror: MirrorTopic) -> bool:
-    """Finish the deletion that an interrupted restore has started, so that no producer writes to a topic about to be deleted."""
+    """Finish the deletion that an interrupted restore has started.
+
+    Otherwise producers would write to a topic about to be deleted.
+    """
     run = mirror.restores.filter(finished_at=None).exclude(doomed_at=None).first()
     if run is None:
         return True

@@ -72,7 +72,7 @@ def test_what_somebody_else_holds_by_then_stays_theirs(monkeypatch: pytest.Monke
 
 
 def test_what_was_released_is_not_renewed_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    under_way, real = Event(), store._tell
+    under_way, real = Event(), store._eval_quietly
 
     def slow(script: str, *values: Any) -> None:
         if script == store._RENEW:
@@ -81,7 +81,7 @@ def test_what_was_released_is_not_renewed_any_more(monkeypatch: pytest.MonkeyPat
         real(script, *values)
 
     monkeypatch.setattr(store, "HOLD_S", 0.3)
-    monkeypatch.setattr(store, "_tell", slow)
+    monkeypatch.setattr(store, "_eval_quietly", slow)
     with store.hold("thing"):
         assert under_way.wait(5)
     time.sleep(0.3)

@@ -114,7 +114,7 @@ def test_a_report_that_cannot_be_stored_keeps_a_promotion_waiting_with_its_reaso
 
     assert found == (
         ErrorCode.INTERNAL_ERROR,
-        "What was found of the consumer groups cannot be stored: cannot contain NUL bytes",
+        "The state of the consumer groups cannot be stored: cannot contain NUL bytes",
     )
 
 

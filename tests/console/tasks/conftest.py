@@ -151,7 +151,7 @@ def worker(sent: list[tuple[str, dict[str, Any]]]) -> Iterator[Callable[[], None
 
 def end_copy_workers() -> None:
     """Tell all that live, or are about to."""
-    names = {one.worker_id for one in pool.heard()} | set(CopyWorker.objects.values_list("worker_id", flat=True))
+    names = {one.worker_id for one in pool.recent_heartbeats()} | set(CopyWorker.objects.values_list("worker_id", flat=True))
     jobs.end_workers(django_settings.REDIS_URL, names - {""}, secrets=keys.worker_secrets())
 
 
@@ -159,7 +159,7 @@ def _situation() -> str:
     partitions = list(MirrorPartition.objects.values_list("partition", "phase", "source_end", "mirror_end", "error_message"))
     links = list(ClusterLink.objects.values_list("state", "error_message", "engine_error"))
     workers = list(CopyWorker.objects.values_list("worker_id", "submitted_at", "ended_at", "error"))
-    return f"Partitions: {partitions}. Links: {links}. Workers: {workers}, heard {pool.heard()}."
+    return f"Partitions: {partitions}. Links: {links}. Workers: {workers}, heard {pool.recent_heartbeats()}."
 
 
 def register(environment: Environment, name: str, cluster: KafkaCluster) -> Cluster:

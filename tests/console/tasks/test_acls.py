@@ -88,7 +88,7 @@ def test_additions_and_removals_follow_and_a_second_run_changes_nothing(
 
     assert (first.changes, second.changes, third.changes) == (2, 0, 1)
     assert first.errors == ()
-    assert first.summary == "ACLs carried over: 2; left alone: 0; conflicts: 0."
+    assert first.summary == "ACLs synced: 2; not changed: 0; conflicts: 0."
     until(lambda: of(here, rule) == {prefixed})
     assert statuses(link) == {"WRITE": "CREATED"}
 

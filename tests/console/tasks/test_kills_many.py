@@ -117,7 +117,7 @@ def test_a_move_to_another_source_is_measured_again_when_the_worker_dies(
             do(child, E.PAUSE)
             lives.wait_for(lambda: phases(child) == {PartitionPhase.RELEASED})
     assert fresh(child).link == onward
-    assert all("may have died" in one for one in refusals)
+    assert all("may have crashed" in refusal for refusal in refusals)
     assert lives.steps() >= around("write_assignments", task="measure_reparenting") | after(
         "find_topic", "log_ranges", task="measure_reparenting"
     )

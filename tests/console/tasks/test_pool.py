@@ -31,7 +31,7 @@ def own_redis(settings: Any, redis_url: str, sent: Any, monkeypatch: pytest.Monk
     settings.COPY_WORKERS = 2
     store.client().flushdb()
     store.client().set("console:copy-workers-since", 1)  # Redis has been there for long
-    monkeypatch.setattr(pool, "HEARD_S", 0.0)
+    monkeypatch.setattr(pool, "HEARTBEAT_CACHE_S", 0.0)
 
 
 class Worker:
@@ -97,7 +97,7 @@ def test_without_links_nothing_is_submitted_and_those_that_live_end(db: None, se
 
 
 def test_a_number_that_somebody_waits_for_is_left_alone(mirror: MirrorTopic, sent: Sent) -> None:
-    with store.hold(pool.hold_of(0)), store.hold(pool.hold_of(1)):
+    with store.hold(pool.lock_name(0)), store.hold(pool.lock_name(1)):
         pool.look_after_workers()
 
     assert submitted(sent) == []
@@ -306,7 +306,7 @@ def test_a_job_that_does_not_begin_is_told_of(link: ClusterLink, mirror: MirrorT
     long_ago = timezone.now() - 2 * pool.BEGIN
     CopyWorker.objects.create(number=0, worker_id="0000-a", submitted_at=long_ago)
 
-    with store.hold(pool.hold_of(0)):
+    with store.hold(pool.lock_name(0)):
         pool.look_after_workers()
         reconcile.reconcile_link(link_id=link.pk)
 
@@ -334,18 +334,18 @@ def test_a_worker_that_is_heard_no_more_is_given_up_though_spark_says_nothing(
     monkeypatch.setattr(jobs, "run_copy_worker", lambda *_, **__: time.sleep(20))
     monkeypatch.setattr(jobs, "interrupt_worker", lambda name, **_: interrupted.append(name))
     CopyWorker.objects.create(number=0)
-    real = pool.heard
+    real = pool.recent_heartbeats
 
-    def heard() -> list[Heartbeat]:
+    def heartbeats() -> list[Heartbeat]:
         name = CopyWorker.objects.get(number=0).worker_id
         return [Heartbeat(worker_id=name, silent_ms=500)] if name else real()
 
-    monkeypatch.setattr(pool, "heard", heard)
+    monkeypatch.setattr(pool, "recent_heartbeats", heartbeats)
 
     pool.run_copy_worker(number=0)
 
     row = CopyWorker.objects.get(number=0)
-    assert "not heard for a minute" in row.error
+    assert "no heartbeat for a minute" in row.error
     assert row.ended_at is not None
     for _ in range(100):
         if interrupted:

@@ -50,7 +50,7 @@ def test_a_comparison_waits_for_a_thread_that_others_do_not_need(
     mirror: MirrorTopic, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = queue(mirror)
-    monkeypatch.setattr(threads, "_room", BoundedSemaphore(1))
+    monkeypatch.setattr(threads, "_free", BoundedSemaphore(1))
 
     with threads.for_long():
         verifying.verify_mirror(run_id=run.pk)

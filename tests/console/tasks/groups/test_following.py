@@ -48,7 +48,7 @@ def test_a_run_leaves_how_every_group_stands(mirror: MirrorTopic, there: Cluster
     assert offsets_of(here, f"{mirror.name}-app", mirror.name) == {0: 40, 1: 60}
     assert (first.changes, second.changes) == (2, 0)
     assert first.errors == ()
-    assert first.summary.startswith("Groups that follow: 1;")
+    assert first.summary.startswith("Groups synced: 1;")
     other, app = SyncedGroup.objects.filter(name__contains=mirror.name).order_by("name")
     assert (app.status, other.status) == (GroupStatus.SYNCED, GroupStatus.EXCLUDED)
     assert "consumer.offset.group.filters" in other.message
@@ -175,7 +175,7 @@ def test_the_gate_is_red_where_groups_or_acls_are_unequal_although_the_last_runs
     assert [state for state, _ in after] == ["PASSED", "PASSED"], after
     assert stopped[0] == (
         "FAILED",
-        "The topic is STOPPED by now: nothing was looked at.",
+        "The topic is STOPPED now, so nothing was checked.",
     )  # its groups are its consumers' own again
 
 
