@@ -114,7 +114,7 @@ def _promote(mirror: MirrorTopic) -> None:
             return
         wait_s, checks = waits.pause_s(checks), checks + 1
         if time.monotonic() + wait_s >= deadline:
-            waits.postpone(mirror=mirror, looks=checks, wait_s=wait_s, now=timezone.now())
+            waits.postpone(mirror=mirror, checks=checks, wait_s=wait_s, now=timezone.now())
             return
         time.sleep(wait_s)
         fresh = plans.load(mirror.pk)

@@ -32,7 +32,7 @@ def waiting(make_mirror: MakeMirror, code: ErrorCode) -> MirrorTopic:
 
 
 def test_pauses_double_from_a_tenth_of_a_second_to_five_minutes() -> None:
-    pauses = [waits.pause_s(looks) for looks in range(40)]
+    pauses = [waits.pause_s(checks) for checks in range(40)]
 
     assert 0.07 < pauses[0] < 0.13
     assert all(0.75 * 0.1 * 2**n <= pauses[n] <= 1.25 * 0.1 * 2**n for n in range(11))
@@ -108,7 +108,7 @@ def test_a_run_of_a_task_wakes_who_waited_for_it(
 def test_a_failover_ordered_meanwhile_is_not_held_up(make_mirror: MakeMirror) -> None:
     mirror = make_mirror("orders", MirrorState.PENDING_STOPPED, stop_reason="failover")
 
-    waits.postpone(mirror=mirror, looks=6, wait_s=6.4, now=NOW)
+    waits.postpone(mirror=mirror, checks=6, wait_s=6.4, now=NOW)
 
     mirror.refresh_from_db()
     assert mirror.retry_at is None
