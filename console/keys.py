@@ -1,7 +1,7 @@
 """Signing keys, derived from the credentials keys (HKDF-SHA256), one set per purpose.
 
-They need no setting of their own and rotate with the credentials keys: each credentials key gives one signing key, in the same
-order, so the newest signs and all verify (docs/operations/configure.md).
+They need no setting of their own and rotate with the credentials keys: each credentials key yields one signing key, in the
+same order, so the newest signs and all verify (docs/operations/configure.md).
 """
 
 from __future__ import annotations

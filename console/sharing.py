@@ -1,4 +1,4 @@
-"""Reads the link of many mirrors once: a copy per mirror, with clusters and secrets to decrypt, costs seconds per thousand."""
+"""Loads the link of many mirrors once: a copy per mirror, with clusters and secrets to decrypt, takes seconds per thousand."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _Mirror = TypeVar("_Mirror", bound=MirrorTopic)  # or one with annotations
 
 
 def with_links(mirrors: QuerySet[_Mirror], *, by: Actor | None = None) -> QuerySet[_Mirror]:
-    """Read links, clusters and configs with the mirrors, by two queries more; mirrors of one link share one object.
+    """Load links, clusters and configs with the mirrors, by two more queries; mirrors of one link share one object.
 
-    ``by`` is the reader, where there is one (``access.with_sight``).
+    ``by`` is the user who reads, if there is one (``access.with_sight``).
     """
     links = ClusterLink.objects.select_related("destination__environment__organization", "source")
     if by is not None:

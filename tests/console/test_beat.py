@@ -95,7 +95,7 @@ def test_it_tells_since_when_it_sends_and_goes_on_telling(beat: SteadyScheduler,
     run(beat, clock, seconds=1)
     first = scheduled.sent_for_ms()
     time.sleep(0.05)
-    beat._told_s -= 60
+    beat._reported_s -= 60
     run(beat, clock, seconds=1)
 
     assert all(after > before for before, after in zip(first.values(), scheduled.sent_for_ms().values(), strict=True))

@@ -110,7 +110,7 @@ def test_an_answer_that_redis_lost_is_told_apart_from_what_was_never_asked(
         settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"
 
     monkeypatch.setattr(dispatch.app, "send_task", send_and_lose_redis)
-    with pytest.raises(UnavailableError, match="it may have done, and its answer is lost") as caught:
+    with pytest.raises(UnavailableError, match="the outcome of the request is unknown") as caught:
         dispatch.call("check_link", timeout_s=1)
     settings.REDIS_URL = whole
     assert caught.value.code == "QUEUE_UNAVAILABLE"

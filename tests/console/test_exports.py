@@ -68,7 +68,7 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing_behind(directory: Path) 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, before[1]))
     try:
-        with pytest.raises(LinkEngineError, match="with room for them"), exports.writing("one.jsonl.gz") as sink:
+        with pytest.raises(LinkEngineError, match="with enough space"), exports.writing("one.jsonl.gz") as sink:
             sink(os.urandom(1 << 20))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

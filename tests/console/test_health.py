@@ -47,7 +47,7 @@ def test_ready_means_database_redis_and_a_worker(client: Client, own_redis: None
     assert answer.json()["parts"] == {
         "database": "ok",
         "redis": "ok",
-        "worker": "no worker is known to have shown life in the last hour",
+        "worker": "no worker heartbeat in the last hour",
         "rounds": answer.json()["parts"]["rounds"],
         "links": "unknown",
         "copy workers": "unknown",

@@ -115,7 +115,7 @@ def test_one_link_that_fails_is_named_while_the_others_keep_the_console_ready(
 
     assert answer.status_code == 200
     assert answer.json()["parts"]["links"].startswith(
-        "1 of 2 links are not looked after: west-to-east (not seen to succeed, fails"
+        "1 of 2 links are not reconciled: west-to-east (not seen to succeed, fails"
     )
     assert figures()[f"clusterlink_link_late{LABELS}"] == 0
     of_back = LABELS.replace("destination-id", "source-id")

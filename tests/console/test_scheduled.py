@@ -95,7 +95,7 @@ def test_a_task_that_fails_again_and_again_is_named(client: Client, known: Clust
 
     status, words = told(client)
     assert status == 200  # nobody is kept from failing over
-    assert words.startswith("1 task of beat did not end well for 4 periods: forget_old_rows (not seen to succeed, fails with ")
+    assert words.startswith("1 beat task without success for 4 periods: forget_old_rows (not seen to succeed, fails with ")
     assert (figure("late", "forget_old_rows"), figure("failures_total", "forget_old_rows")) == (1, 1)
     assert figure("late", "refresh_topics") == 0
 

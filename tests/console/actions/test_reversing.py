@@ -70,7 +70,7 @@ OLDER = "holds older records than 'orders' ever had"
 
 
 @pytest.mark.parametrize(
-    ("source_start", "refusal"), [(0, OLDER), (99, OLDER), (100, ""), (None, "not known yet .* Ask again once")]
+    ("source_start", "refusal"), [(0, OLDER), (99, OLDER), (100, ""), (None, "not known yet .* Try again once")]
 )
 def test_a_source_keeps_what_its_mirror_never_had(
     mirror: MirrorTopic, owner: Actor, source_start: int | None, refusal: str

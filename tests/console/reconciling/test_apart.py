@@ -94,7 +94,7 @@ def test_what_one_mirror_fails_by_keeps_the_others_from_nothing_and_is_told(
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["parts"]["links"]) == (200, "ok")
     assert re.match(
-        r"1 mirror topic not looked after, while others are: west-to-east/bad \(fails with \w+Error\)",
+        r"1 mirror topic not reconciled, while others are: west-to-east/bad \(fails with \w+Error\)",
         answer.json()["parts"]["mirrors"],
     )
     shown = figures()
