@@ -151,6 +151,8 @@ def test_a_clock_that_differs_from_redis_is_named(client: Client, link: ClusterL
     with time_machine.travel(time.time() - 5):
         told = client.get("/readyz").json()["parts"]["clocks"]
 
-    assert re.search(r"this process, on \S+: 5\.\d s behind; the worker on \S+: 10\.\d s ahead\. Have all machines", told)
+    assert re.search(
+        r"this process, on \S+: 5\.\d s behind; the worker on \S+: 10\.\d s ahead\. Synchronize all machines", told
+    )
     clocks.note_worker()
     assert client.get("/readyz").json()["parts"]["clocks"] == "ok"
