@@ -89,7 +89,7 @@ class Walk:
         self.forked &= not any(self.state(side) in CLOSED for side in (0, 1))  # ended by a restore
 
     def check(self) -> None:
-        """Check that each acknowledged record exists once, at its offset, on a side or in a file, and that mirrors are equal."""
+        """Check that each acknowledged record exists once, at its offset, on a side or in a file, and mirrors are equal."""
         if S.ACTIVE in (self.state(0), self.state(1)):
             self.drive(lambda: records(self.clusters[0], self.topic) == records(self.clusters[1], self.topic))
         kept = [
