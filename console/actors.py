@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Actor:
-    """The actor of one request. Create a new one per request, since it caches the role bindings."""
+    """The actor of a request. Create an actor per request, since it caches the role bindings."""
 
     name: str  # as the audit shows it
     user: User | None
@@ -29,7 +29,7 @@ class Actor:
 
     @cached_property
     def bindings(self) -> tuple[RoleBinding, ...]:
-        """The user's role bindings; one query per actor."""
+        """The user's role bindings; a single query per actor."""
         if self.user is None or not self.user.is_active:
             return ()
         return tuple(self.user.role_bindings.all())

@@ -19,7 +19,7 @@ broker_transport_options = {
     **_sentinel,
 }
 
-task_queues = (Queue("control"), Queue("spark"))  # a worker may consume only one of them: ``-Q``
+task_queues = (Queue("control"), Queue("spark"))  # a worker may consume a single queue: ``-Q``
 task_default_queue = "control"
 task_routes = {name: {"queue": "spark"} for name in ("run_copy_worker", "verify_mirror", "verify_next")}
 task_serializer = "json"

@@ -1,6 +1,6 @@
 """Typed readers of environment variables. No other module of the console reads the environment.
 
-Every variable is described in ``.env.example``. A missing or malformed one stops the start with an error that names it but
+Every variable is described in ``.env.example``. A missing or malformed variable stops the start with an error that names it but
 never repeats its value, which may be a secret. Secrets may also come from a file: ``<NAME>_FILE`` has its path.
 """
 
@@ -30,7 +30,7 @@ SQLITE_BUSY_TIMEOUT_S = 20  # writers queue up; the longest transaction takes we
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Reads a mapping of variables: ``os.environ``, or another one in tests."""
+    """Reads a mapping of variables: ``os.environ``, or another mapping in tests."""
 
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
@@ -90,7 +90,7 @@ class Environment:
         return tuple(words)
 
     def cipher_keys(self, name: str) -> list[str]:
-        """Return comma-separated Fernet keys. Each is tried, since an invalid one would fail only when it is used."""
+        """Return comma-separated Fernet keys. Each is tried, since an invalid key would fail only when it is used."""
         keys = [word.strip() for word in self.secret(name).split(",") if word.strip()]
         for number, key in enumerate(keys, start=1):
             try:
@@ -102,7 +102,7 @@ class Environment:
         return keys
 
     def redis(self, name: str, password_name: str = "") -> str:
-        """Return the address of Redis, with the password of the variable ``password_name`` unless the address has one."""
+        """Return the address of Redis, with the password of the variable ``password_name`` unless the address has its own."""
         url = self.secret(name)
         if password_name:
             url = with_password(url, self.secret(password_name, ""))
@@ -134,7 +134,7 @@ class Environment:
 
 
 def spark_address(url: str, token: str) -> str:
-    """Return the address of Spark Connect with its token, if there is one.
+    """Return the address of Spark Connect with its token, if any.
 
     PySpark sends a ``token`` over TLS only and refuses it otherwise. It sends other parameters as headers of each call, so
     without TLS the header itself is set.

@@ -1,7 +1,7 @@
 """Errors that actions and queries raise: a message for people and a code for programs. Independent of HTTP.
 
-REST and pages map ``kind`` to a status in one place each. ``code`` is a constant of ``linkengine.domain.errors`` if the engine
-has one, otherwise one of the console.
+REST and pages map ``kind`` to a status in a single place each. ``code`` is a constant of ``linkengine.domain.errors``, or
+of the console for errors that the engine does not have.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NotFoundError(ConsoleError):
 
 
 class DeniedError(ConsoleError):
-    """The caller's roles do not allow it; the message names one that does."""
+    """The caller's roles do not allow it; the message names a role that does."""
 
     kind = "denied"
 

@@ -82,7 +82,7 @@ def path_of(name: str) -> Path:
 
 
 def name_for(run: RestoreRun, topic: str) -> str:
-    """Return the name for the file of a restore: one that does not exist yet, or the one that its row already has.
+    """Return the name for the file of a restore: a new name, or the name that its row already has.
 
     A database restored from a backup may not know of a file whose records exist nowhere else.
     """
@@ -93,9 +93,9 @@ def name_for(run: RestoreRun, topic: str) -> str:
 
 @contextmanager
 def writing(name: str) -> Iterator[Sink]:
-    """Yield a sink; the file gets its name only if the block ends without an error. Each name has one writer at a time.
+    """Yield a sink; the file gets its name only if the block ends without an error. Each name has a single writer at a time.
 
-    The lock is the operating system's, so that a suspended worker keeps it and a crashed one does not. Raises
+    The lock is the operating system's, so that a suspended worker keeps it and a crashed worker does not. Raises
     MISCONFIGURATION_ERROR if the disk accepts no more.
     """
     path = path_of(name)

@@ -2,7 +2,7 @@
 
 Attempts are counted per name and address, so that an attack on a name does not lock its owner out elsewhere. IPv6 addresses
 count by their first 64 bits, since a client usually has the whole network. The first refusal of an address is audited, and
-then one per hour; the log has all of them. An attack must not be able to fill the database.
+then once an hour; the log has all of them. An attack must not be able to fill the database.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def forget(attempts: str) -> None:
 
 
 def note_refusal(request: Any, *, action: str, resource: str) -> None:
-    """Log a throttled attempt, and audit the first one of its address per hour."""
+    """Log a throttled attempt, and audit the first attempt of its address per hour."""
     address = _address(request)
     _log.warning("attempt.refused", action=action, resource=resource, client=address)
     if turns.is_first(f"refused:{action}:{_place(address)}", ttl_ms=NOTED_EVERY_MS):

@@ -20,7 +20,7 @@ _QUIET = ("kafka", "py4j", "pyspark", "asyncio", "httpx", "django.request", "cel
 
 
 def configure_logging(*, level: str, as_json: bool) -> None:
-    """Send structlog's events and the standard library's records through one chain to standard error."""
+    """Send structlog's events and the standard library's records through the same chain to standard error."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

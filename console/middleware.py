@@ -20,7 +20,7 @@ from console.requestmetrics import PROBE_PATHS
 from linkengine.domain.networks import is_within, parse_address
 
 HEADER = "X-Request-ID"
-CHUNKS_AT_ONCE = 64  # of 4 KiB: one hop to a thread for most static files
+CHUNKS_AT_ONCE = 64  # of 4 KiB: a single hop to a thread for most static files
 _ACCEPTABLE = re.compile(r"[A-Za-z0-9._-]{8,64}")  # other ids are replaced, since the id is logged and audited
 
 
@@ -81,7 +81,7 @@ def _is_trusted(address: str) -> bool:
 
 @request_middleware
 def request_id(request: HttpRequest) -> Steps:
-    """Set ``request.request_id`` to the caller's ``X-Request-ID`` or a new one; log lines and the response carry it."""
+    """Set ``request.request_id`` to the caller's ``X-Request-ID`` or a new id; log lines and the response carry it."""
     given = request.headers.get(HEADER, "")
     name = given if _ACCEPTABLE.fullmatch(given) else uuid.uuid4().hex
     request.request_id = name  # type: ignore[attr-defined]

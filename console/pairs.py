@@ -1,6 +1,6 @@
 """Finds related rows: the two sides of a link, and the two topics that mirror each other in turn. Reads only.
 
-A bidirectional link has two rows with the same name, one at each cluster, each with the mirrors whose destination it is. A
+A bidirectional link has two rows with the same name, at both clusters, each with the mirrors whose destination it is. A
 source-initiated link has a row with mode SOURCE at the source and an INBOUND row at the destination.
 """
 
@@ -44,7 +44,7 @@ def other_side(link: ClusterLink) -> ClusterLink | None:
 
 
 def has_two_sides(link: ClusterLink) -> bool:
-    """Return whether the link has two rows, one at each cluster."""
+    """Return whether the link has two rows, at both clusters."""
     return link.mode != LinkMode.DESTINATION or link.connection_mode == ConnectionMode.INBOUND
 
 
@@ -87,7 +87,7 @@ def missing_side(link: ClusterLink) -> str:
 
 
 def counterpart(mirror: MirrorTopic, *, other: ClusterLink | None = None) -> MirrorTopic | None:
-    """Return the row of the other topic of a pair, if it was a mirror of this one or is to become one."""
+    """Return the row of the other topic of a pair, if it was a mirror of this topic or is to become its mirror."""
     there = other or other_side(mirror.link)
     if there is None:
         return None
@@ -96,13 +96,13 @@ def counterpart(mirror: MirrorTopic, *, other: ClusterLink | None = None) -> Mir
 
 
 def mirrors_of_name(cluster_id: str, topic: str) -> QuerySet[MirrorTopic]:
-    """Return the rows by which a topic of this name is a mirror on a cluster, is to become one, or was one until recently."""
+    """Return the rows by which a topic of this name is, is to become, or was until recently, a mirror on a cluster."""
     rows = MirrorTopic.objects.filter(link__destination__cluster_id=cluster_id, name=topic)
     return rows.exclude(state=MirrorState.STOPPED)
 
 
 def have_parted(mirror: MirrorTopic, other: MirrorTopic | None) -> bool:
-    """Return whether one of the two was stopped as a copy of the other: up to there both topics have the same records."""
+    """Return whether either topic was stopped as a copy of the other: up to there both topics have the same records."""
     return _was_copy(mirror) or (other is not None and was_stopped_as_copy(other))
 
 
@@ -195,7 +195,7 @@ def _epochs(mirror: MirrorTopic) -> dict[int, int]:
 
 
 def _fences(mirror: MirrorTopic) -> dict[int, int]:
-    """Return the offsets of the mirror's fences, by partition. An earlier version has stored one end only."""
+    """Return the offsets of the mirror's fences, by partition. An earlier version has stored a single end."""
     rows = MirrorPartition.objects.filter(mirror=mirror).annotate(fence=Coalesce("fenced_end", "stopped_end"))
     return dict(rows.exclude(stopped_end=None).order_by("partition").values_list("partition", "fence"))
 

@@ -1,7 +1,7 @@
 """Selects topic names by a regular expression from a request.
 
 The engine is RE2: matching takes linear time in the length of the name, and memory is bounded. An engine with backtracking or
-recursion must not run expressions from users: ``(?:(?R)|a)*`` took 650 MB in one that has both.
+recursion must not run expressions from users: ``(?:(?R)|a)*`` took 650 MB in an engine that has both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from console.errors import InvalidInputError
 FIELD = "mirror_topic_name_pattern"
 MOST_CHARACTERS = 4_000
 MOST_MEMORY = 2 << 20  # bytes of the compiled expression and of its cached states
-MOST_S = 1.0  # for all names together: one name takes at most 50 ms with an expression that fits into MOST_MEMORY
+MOST_S = 1.0  # for all names together: a name takes at most 50 ms with an expression that fits into MOST_MEMORY
 _SYNTAX = (
     "RE2 syntax applies: no back references, no look-around, no atomic groups or possessive quantifiers, no recursion, and at "
     "most 1,000 repetitions, nested ones multiplied."

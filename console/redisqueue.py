@@ -70,7 +70,7 @@ def sign(message: Mapping[str, Any], *, to: str, at: datetime) -> dict[str, Any]
 
 
 def check(message: Any, *, destinations: set[str]) -> None:
-    """Raise RefusedError unless the message is signed for one of the destinations and expires in time."""
+    """Raise RefusedError unless the message is signed for a given destination and expires in time."""
     try:
         signature = message["headers"][SIGNATURE]
         to, at, mac = signature["to"], float(signature["at"]), signature["mac"]
@@ -124,7 +124,7 @@ class _Steady(RedisChannel):
         return datetime.fromtimestamp(seconds, tz=UTC) + timedelta(microseconds=micros)
 
     def accepts(self, message: Any, queue: str, *, destinations: set[str]) -> bool:
-        """Return whether a message may be delivered. Logs and counts one that may not."""
+        """Return whether a message may be delivered. Logs and counts a refused message."""
         try:
             check(message, destinations=destinations)
             self._check_age(message["headers"])
@@ -162,7 +162,7 @@ class _Steady(RedisChannel):
                 return message
 
     def _brpop_read(self, **options: Any) -> Any:
-        """Read one message. Content that is not JSON is dropped; errors of the code that handles the message are raised."""
+        """Read a message. Content that is not JSON is dropped; errors of the code that handles the message are raised."""
         transport: Any = self.connection
         transport.delivering = False
         try:
@@ -180,7 +180,7 @@ class _Steady(RedisChannel):
 
 
 class Channel(_Steady):
-    """The channel to one Redis server."""
+    """The channel to a single Redis server."""
 
 
 class SentinelChannel(_Steady, KombuSentinelChannel):

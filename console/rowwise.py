@@ -1,6 +1,6 @@
-"""Updates many rows with different values by one prepared statement.
+"""Updates many rows with different values by a prepared statement.
 
-About a hundred times faster than ``bulk_update``, which builds one huge CASE expression.
+About a hundred times faster than ``bulk_update``, which builds a huge CASE expression.
 """
 
 from __future__ import annotations

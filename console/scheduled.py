@@ -23,7 +23,7 @@ _SINCE, _KEPT_S = "console:scheduled:since:", 86_400  # renewed while beat is al
 
 
 def late_after_ms(task: str) -> int:
-    """Return for how long the task, or one of its parts, may have no success."""
+    """Return for how long the task, or a part of it, may have no success."""
     return round(1000 * PERIODS * EVERY_S[task])
 
 

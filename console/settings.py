@@ -32,12 +32,12 @@ if BEHIND_TLS and not TRUSTED_PROXIES:  # the CSRF check of all forms would fail
 EXPORT_DIR = _env.text("CLUSTERLINK_EXPORT_DIR", str(BASE_DIR / "var" / "exports"))  # diverged records of restores
 WORKER_THREADS = _env.number("CLUSTERLINK_WORKER_THREADS", 64)
 COPY_WORKERS = _env.number("CLUSTERLINK_COPY_WORKERS", 0)  # long-lived Spark jobs that copy; 0: half of Spark's slots
-API_RATE_PER_S = _env.number("CLUSTERLINK_API_RATE_PER_S", 50)  # requests of one API key; 0: no limit
+API_RATE_PER_S = _env.number("CLUSTERLINK_API_RATE_PER_S", 50)  # requests per API key; 0: no limit
 API_RATE_BURST = _env.number("CLUSTERLINK_API_RATE_BURST", 500)  # at once, after a pause
-ATTEMPTS_AT_ONCE = _env.number("CLUSTERLINK_ATTEMPTS_AT_ONCE", 10)  # at a password or API key from one address; 0: no limit
-ATTEMPT_EVERY_S = _env.number("CLUSTERLINK_ATTEMPT_EVERY_S", 10)  # one more attempt per this time
+ATTEMPTS_AT_ONCE = _env.number("CLUSTERLINK_ATTEMPTS_AT_ONCE", 10)  # at a password or API key per address; 0: no limit
+ATTEMPT_EVERY_S = _env.number("CLUSTERLINK_ATTEMPT_EVERY_S", 10)  # a further attempt per this time
 API_TOKEN_LIFE_S = _env.number("CLUSTERLINK_API_TOKEN_LIFE_S", 3600)  # longest life of a bearer token
-# Where links and clusters may connect to: an address has to be in an allowed network and in no denied one
+# Where links and clusters may connect to: an address has to be in an allowed network and not in a denied network
 ALLOWED_NETWORKS = _env.networks("CLUSTERLINK_ALLOWED_NETWORKS", ",".join(EVERYWHERE))
 DENIED_NETWORKS = _env.networks("CLUSTERLINK_DENIED_NETWORKS", ",".join(DENIED_BY_DEFAULT))
 restrict_connections(allowed=ALLOWED_NETWORKS, denied=DENIED_NETWORKS)

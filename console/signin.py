@@ -1,6 +1,6 @@
 """Sign-in forms of the console and of the admin site, with throttling.
 
-Attempts are counted per name and address (``console.guessing``) before the password is checked. A successful one resets the
+Attempts are counted per name and address (``console.guessing``) before the password is checked. A successful attempt resets the
 count.
 """
 

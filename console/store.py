@@ -1,6 +1,6 @@
 """Short-lived state of the console in Redis: worker heartbeat, replies to waiting callers, locks, claims, rate limits.
 
-Nothing here needs to survive a loss of Redis's data. What the functions of each group store:
+Nothing here needs to survive a loss of Redis's data. The functions use these keys:
 
     =================================  ====================================  ===============================================
     functions                          key                                   expires
@@ -206,7 +206,7 @@ def claim(name: str, *, ttl_ms: int) -> bool:
 
 
 def is_claimed(name: str) -> bool:
-    """Return whether a claim exists: one was made and has not expired."""
+    """Return whether a claim was made and has not expired."""
     return bool(client().exists(f"console:claim:{name}"))
 
 

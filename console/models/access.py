@@ -10,7 +10,7 @@ from console.models.places import Cluster, Environment, Organization
 
 
 def _once_at(scope: str) -> models.UniqueConstraint:
-    """Return the constraint that a role is granted once at a place of this level; a single one would need equal NULLs."""
+    """Return the constraint that a role is granted once per place of this level; a common one would need equal NULLs."""
     return models.UniqueConstraint(
         fields=["user", "role", scope, "resource_type", "resource_name", "prefixed"],
         condition=Q(**{f"{scope}__isnull": False}),

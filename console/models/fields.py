@@ -35,7 +35,7 @@ else:
 
 
 class EncryptedJSONField(_Text):
-    """A JSON value stored as a Fernet token; cannot be searched. Cost: one decryption per row loaded."""
+    """A JSON value stored as a Fernet token; cannot be searched. Cost: a decryption per loaded row."""
 
     _pyi_private_set_type: Any  # what django-stubs takes assignments to be
     _pyi_private_get_type: Any
@@ -57,7 +57,7 @@ _ESCAPE = "\x1a"  # SUBSTITUTE; followed by "0" it means NUL, doubled it means i
 
 
 class AnyTextField(_String):
-    """Text with any characters: PostgreSQL stores no NUL in text, and Kafka allows one in the name of a consumer group."""
+    """Text with any characters: PostgreSQL stores no NUL in text, which Kafka allows in the name of a consumer group."""
 
     def get_prep_value(self, value: Any) -> Any:
         return value.replace(_ESCAPE, _ESCAPE * 2).replace("\0", f"{_ESCAPE}0") if isinstance(value, str) else value

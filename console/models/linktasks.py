@@ -9,7 +9,7 @@ from linkengine.domain.linktasks import TaskName
 
 
 class LinkTask(models.Model):
-    """A recurring task of a link. Created by its first run or the first request for one; the status shown is derived from it.
+    """A recurring task of a link. Created by its first run or request; the status shown is derived from it.
 
     ``errors`` has the first errors of the last run, as ``{"code", "message"}``; ``error_count`` counts all.
     """

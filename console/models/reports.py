@@ -1,4 +1,4 @@
-"""Failover reports: one row per promotion or failover, kept while the mirror is listed."""
+"""Failover reports: a row per promotion or failover, kept while the mirror is listed."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from linkengine.domain.restoring import CommonPart, RestorePoint
 class RestoreRun(models.Model):
     """A restore of a topic; kept with the mirror, newest first.
 
-    ``points`` has one object per partition: ``partition``, ``start`` (first offset the topic had), ``end`` (its log end),
+    ``points`` has an object per partition: ``partition``, ``start`` (first offset the topic had), ``end`` (its log end),
     ``common`` (first offset that is not common to both sides), ``other_start`` (first offset the other side had) and
     ``records`` (exported; null until they are).
     """
@@ -22,11 +22,11 @@ class RestoreRun(models.Model):
     requested_by = models.CharField(max_length=150)
     requested_at = models.DateTimeField()
     points: Any = models.JSONField(default=list, blank=True)
-    agreed_at = models.DateTimeField(null=True)  # the points are known and final, since no producer may write any more
+    agreed_at = models.DateTimeField(null=True)  # the points are known and final, since producers are kept out
     parts: Any = models.JSONField(default=list, blank=True)  # evidence of the common part (``domain.restoring.CommonPart``)
     in_place = models.BooleanField(default=False)  # nothing diverged: the topic itself is taken over
     diverged_topic_id = models.CharField(max_length=40, blank=True, default="")  # of the topic to be deleted
-    source_topic_id = models.CharField(max_length=40, blank=True, default="")  # of the one that is mirrored in its place
+    source_topic_id = models.CharField(max_length=40, blank=True, default="")  # of the topic that is mirrored in its place
     export_name = models.CharField(max_length=200, blank=True, default="")  # in the export directory; "": nothing to export
     export_records = models.BigIntegerField(null=True)
     export_bytes = models.BigIntegerField(null=True)

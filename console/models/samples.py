@@ -9,7 +9,7 @@ from console.models.mirrors import MirrorTopic
 
 
 class Sample(models.Model):
-    """Figures at one moment. Unknown is null, never 0."""
+    """Figures at a point of time. Unknown is null, never 0."""
 
     at = models.DateTimeField(db_index=True)
     lag = models.BigIntegerField(null=True)

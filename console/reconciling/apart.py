@@ -24,7 +24,7 @@ Chosen = TypeVar("Chosen", bound=MirrorPartition)
 
 
 class Failures:
-    """The failures of one reconcile pass of a link: mirrors by primary key and steps by name, with their exceptions.
+    """The failures in a reconcile pass of a link: mirrors by primary key and steps by name, with their exceptions.
 
     ``strict``: for callers with a single subject; everything is raised.
     """
@@ -45,7 +45,7 @@ class Failures:
 
     @contextmanager
     def of_mirror(self, mirror_id: int) -> Iterator[None]:
-        """Do work for one mirror inside the block. An exception is stored for this mirror, unless it concerns all mirrors."""
+        """Do work for a mirror inside the block. An exception is stored for this mirror, unless it concerns all mirrors."""
         try:
             yield
         except Exception as error:
@@ -91,6 +91,6 @@ class Failures:
 
 
 def _is_global(error: BaseException) -> bool:
-    if isinstance(error, OperationalError | InterfaceError):  # includes deadlocks, which concern one mirror
+    if isinstance(error, OperationalError | InterfaceError):  # includes deadlocks, which concern a single mirror
         return not connection.is_usable()
     return isinstance(error, _GLOBAL)

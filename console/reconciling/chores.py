@@ -25,7 +25,7 @@ _ADVANCED_BY = {
 _IN_TURN = frozenset({"setup_mirror", "delete_mirror"})
 AT_A_TIME = 16  # of each kind per link; a worker has 64 threads
 
-MANY = 20  # stops of one link; fewer are as fast one by one
+MANY = 20  # stops of a link; fewer are as fast singly
 Chore = tuple[str, int]  # name of the task, primary key of the mirror
 
 
@@ -49,7 +49,7 @@ def chores_of(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[Chor
 
 
 def stopped_together(mirrors: Iterable[MirrorTopic]) -> frozenset[int]:
-    """Return the mirrors (primary keys) that one task fails over together: many whose fencing has not started."""
+    """Return the mirrors (primary keys) that a single task fails over together: many whose fencing has not started."""
     fresh = [
         mirror.pk
         for mirror in mirrors
@@ -59,7 +59,7 @@ def stopped_together(mirrors: Iterable[MirrorTopic]) -> frozenset[int]:
         and mirror.deletion_requested_at is None
         and mirror.num_partitions
         and mirror.holds_copy
-        and mirror.link.gap_filler == GapFiller.MARKERS  # other fences are transactions, one per mirror
+        and mirror.link.gap_filler == GapFiller.MARKERS  # other fences are transactions of each mirror
         and mirror.prior_state not in BECOMING  # the task that makes it a mirror has to give way first
     ]
     return frozenset(fresh) if len(fresh) >= MANY else frozenset()

@@ -1,12 +1,12 @@
 """The ledger of verified ranges: records what verification runs compared, and raises the alarm where records differ.
 
-Each ``VerifiedRange`` row is a range of offsets of one mirror partition with its hash and number of differences; neighbours
+Each ``VerifiedRange`` row is a range of offsets of a mirror partition with its hash and number of differences; neighbours
 that are equal on both sides are merged, so that there are as few rows as possible. Offsets without a row are still to be
 compared.
 
 A result counts only for the logs that were compared. It is removed, or not stored,
 
-* if one of the two topics was created anew (``keep_for``),
+* if either topic was created anew (``keep_for``),
 * for the offsets that the mirror or its source has lost since (``forget_lost``); a run that was in progress has compared the
   lost records, so its equal ranges do not count (``doubted_at``),
 * if the source may have compacted keys away whose tombstones the mirror never received (``doubt``).
@@ -56,7 +56,9 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run
     ledger was doubted since, only the differences count. Only a ``run`` that a user requested can end the alarm.
     """
     with transaction.atomic():
-        current = MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)  # one writer of the ledger at a time
+        current = MirrorTopic.objects.select_for_update(of=("self",)).get(
+            pk=mirror.pk
+        )  # a single writer of the ledger at a time
         if _topics(current) != _topics(mirror):
             return False
         doubted = current.doubted_at != mirror.doubted_at
@@ -76,7 +78,7 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run
 
 
 def keep_for(*, mirror: MirrorTopic, made: MirrorCreated, now: datetime) -> None:
-    """Drop the ledger if one of the two topics was created anew. Called before the row gets the new topic ids."""
+    """Drop the ledger if either topic was created anew. Called before the row gets the new topic ids."""
     ids = {"source_topic_id": made.source_topic_id, "mirror_topic_id": made.mirror_topic_id}
     verification.keep_ledger(mirror=mirror, **ids, now=now)
 
@@ -253,7 +255,7 @@ def _merged(rows: Iterable[VerifiedRange]) -> list[VerifiedRange]:
 
 
 def _can_merge(last: VerifiedRange, row: VerifiedRange) -> bool:
-    """Return whether two rows are adjacent and equal on both sides. A known hash is not merged with an unknown one."""
+    """Return whether two rows are adjacent and equal on both sides. A known hash is not merged with an unknown hash."""
     return last.end == row.start and not last.differences and not row.differences and bool(last.hash) == bool(row.hash)
 
 

@@ -25,7 +25,7 @@ from linkengine.domain.states import GapReason
 
 SETTLED = timedelta(minutes=3)  # after which no report of the run is still to come
 MOST_ROWS = 32  # settled rows per partition and reason; joined when there are twice as many
-NAMED_PARTITIONS = 500  # in one query
+NAMED_PARTITIONS = 500  # per query
 log = structlog.get_logger(__name__)
 Place = tuple[int, str]  # partition, reason
 

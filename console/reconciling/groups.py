@@ -78,7 +78,7 @@ def store_report(*, link: ClusterLink, report: GroupReport, whole: bool, now: da
             _note_missing(link, hidden=[outcome.name for outcome in outcomes if not outcome.is_listed], now=now)
         _store_offsets(link, [outcome for outcome in outcomes if outcome.partitions], now=now)
         if _was_switched_off(link):
-            let_wait(link)  # no later run would correct this one
+            let_wait(link)  # no later run would correct it
         show_change(link.pk)
 
 
@@ -99,7 +99,7 @@ def known_offsets(mirror: MirrorTopic) -> tuple[KnownOffset, ...]:
 
 
 def store_clamped(*, mirror: MirrorTopic, clamped: Iterable[groupplans.ClampedOffset], now: datetime) -> None:
-    """Store which groups a stop has reset. What a repeated attempt finds does not overwrite it."""
+    """Store which groups a stop has reset. A repeated attempt does not overwrite it."""
     rows = [
         ClampedOffset(
             mirror=mirror,
@@ -118,7 +118,7 @@ def store_clamped(*, mirror: MirrorTopic, clamped: Iterable[groupplans.ClampedOf
 
 
 def _unstopped(states: Iterable[MirrorState]) -> Q:
-    """Select mirrors in one of these states, or being promoted, whose fencing or deletion has not started."""
+    """Select mirrors in these states, or being promoted, whose fencing or deletion has not started."""
     promoting = Q(state=MirrorState.PENDING_STOPPED, stop_reason=StopReason.PROMOTE)
     return (Q(state__in=states) | promoting) & Q(fencing_at=None, deletion_requested_at=None)
 
@@ -136,7 +136,7 @@ def _topic(mirror: MirrorTopic) -> MirroredTopic:
 def _last_looked_at(link: ClusterLink, *, now: datetime) -> str:
     """Return the name of the last group of the latest batch; the next batch begins after it.
 
-    Times in the future were stored before a clock was set back. They would stay the latest, and one batch would repeat.
+    Times in the future were stored before a clock was set back. They would stay the latest, and the same batch would repeat.
     """
     groups = SyncedGroup.objects.filter(link=link, looked_at__lte=now + AHEAD)
     latest = groups.aggregate(latest=Max("looked_at"))["latest"]

@@ -21,7 +21,7 @@ from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
 
 
 def is_wanted(mirror: MirrorTopic, link: ClusterLink) -> bool:
-    """Return whether the mirror is to be copied now. A stopping one is only while its promotion waits for lag zero."""
+    """Return whether the mirror is to be copied now. A stopping mirror is only while its promotion waits for lag zero."""
     if link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR:  # the side that opens the connections does not exist
         return False
     if link.state == LinkState.PAUSED or mirror.deletion_requested_at is not None or not mirror.num_partitions:
@@ -39,7 +39,7 @@ def lives_of(mirrors: Collection[MirrorTopic]) -> dict[str, str]:
 
 
 def of_these_lives(mirrors: Collection[MirrorTopic], reports: Iterable[PartitionProgress]) -> list[PartitionProgress]:
-    """Leave out reports on topics that a mirror no longer connects, since a restore has created one of them anew."""
+    """Leave out reports on topics that a mirror no longer connects, since a restore has created a topic anew."""
     lives = lives_of(mirrors)
     return [report for report in reports if report.life in {"", lives.get(report.key.rpartition("/")[0], "")}]
 
@@ -64,8 +64,8 @@ def take_from_workers(rows: Iterable[MirrorPartition]) -> None:
 def place(places: Collection[Place], newcomers: Collection[int] = ()) -> set[int]:
     """Assign a worker to each partition, move those that have to move, and return their links (primary keys).
 
-    ``newcomers``: partitions (primary keys) that are to be copied and have no worker. Takes one query, and one per pair of old
-    and new worker.
+    ``newcomers``: partitions (primary keys) that are to be copied and have no worker. Takes a query, and another per pair of
+    old and new worker.
     """
     rows = MirrorPartition.objects.filter(~Q(worker_id="") | Q(pk__in=newcomers))
     found: list[Any] = list(rows.order_by().values_list("pk", "mirror__link_id", "worker_id", "bytes_per_s"))

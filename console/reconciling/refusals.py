@@ -1,7 +1,7 @@
 """What a destination refused after a mirror was stopped: stored in the newest failover report, shown on the mirror.
 
-The report keeps each refused step; one that a retry resolves gets the time. The mirror shows CONFIGS_REFUSED as long as a step
-is unresolved.
+The report keeps each refused step; a step that a retry resolves gets the time. The mirror shows CONFIGS_REFUSED as long as a
+step is unresolved.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def note(*, mirror: MirrorTopic, refused: Sequence[RefusedStep], now: datetime) 
 
 
 def note_many(refused: Mapping[MirrorTopic, Sequence[RefusedStep]], *, now: datetime) -> None:
-    """Do what ``note`` does for many mirrors; one statement if nothing is refused."""
+    """Do what ``note`` does for many mirrors; a single statement if nothing is refused."""
     sound = [mirror for mirror, steps in refused.items() if not steps]
     StateTransitionError.objects.filter(mirror__in=sound, code=CONFIGS_REFUSED).delete()
     for mirror, steps in refused.items():

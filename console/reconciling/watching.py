@@ -1,4 +1,4 @@
-"""Schedules continuous verification: rows of VerifyWatch, one comparison at a time in the whole installation."""
+"""Schedules continuous verification: rows of VerifyWatch, a single comparison at a time in the whole installation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AT_ONCE = 50  # mirrors per pass
 
 
 def ensure_watches(*, now: datetime) -> None:
-    """Create the row of each mirror that is copied. The first comparison follows after one interval."""
+    """Create the row of each mirror that is copied. The first comparison follows after an interval."""
     new = MirrorTopic.objects.filter(verify_watch=None, state__in=WATCHED, deletion_requested_at=None, drill=None)
     rows = [VerifyWatch(mirror=mirror, next_at=now + interval(mirror.link)) for mirror in with_links(new)[:AT_ONCE]]
     if rows:

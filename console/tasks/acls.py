@@ -16,11 +16,11 @@ from linkengine.domain.acls import AclFacts, AclPlan, AclStatus, inequalities, p
 from linkengine.domain.linktasks import TaskError, TaskOutcome
 from linkengine.domain.moments import SECOND_LOOK_AFTER_S
 
-BATCH = 500  # changes of one run
+BATCH = 500  # changes per run
 
 
 def follow_acls(link: ClusterLink) -> TaskOutcome:
-    """Apply at most ``BATCH`` changes to the destination's ACLs. Only one link per destination does so at a time."""
+    """Apply at most ``BATCH`` changes to the destination's ACLs. A lock excludes other links of the same destination."""
     with store.hold(f"acls:{link.destination_id}") as acquired:
         if not acquired:  # another link is changing the same ACLs
             return TaskOutcome(summary=_summary(link), more=True)
@@ -47,7 +47,7 @@ def _facts(link: ClusterLink) -> AclFacts:
 
 
 def _plan(link: ClusterLink, facts: AclFacts) -> AclPlan:
-    """Return the changes to make. ACLs missing in one answer are read once more before they are deleted here.
+    """Return the changes to make. ACLs missing at the source are read once more before they are deleted here.
 
     A broker that has just started returns old metadata, and an application would have no access until the next run.
     """
@@ -59,7 +59,7 @@ def _plan(link: ClusterLink, facts: AclFacts) -> AclPlan:
 
 
 def _bounded(plan: AclPlan) -> tuple[AclPlan, bool]:
-    """Cut the plan to one batch. ACLs that are not created in this batch must not be in the ledger."""
+    """Cut the plan to a batch. ACLs that are not created in this batch must not be in the ledger."""
     create, delete = plan.create[:BATCH], plan.delete[:BATCH]
     later = set(plan.create[BATCH:])
     rows = tuple(row for row in plan.rows if row.acl not in later)

@@ -1,4 +1,4 @@
-"""Two tasks on registered clusters for a process that waits: one reads, the other changes.
+"""Two tasks on registered clusters for a process that waits: a query and a change.
 
 They call ``linkengine.jobs.browsing``.
 
@@ -30,14 +30,14 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="ask_cluster")
 @answering
 def ask_cluster(*, cluster_pk: int, question: str, asked: dict[str, Any]) -> Any:
-    """Return the result of one of ``QUESTIONS`` about a cluster, with its registered principal."""
+    """Return the result of a query of ``QUESTIONS`` on a cluster, with its registered principal."""
     return _plain(QUESTIONS[question](_registered(cluster_pk).address, **asked))
 
 
 @shared_task(name="change_cluster")
 @answering
 def change_cluster(*, cluster_pk: int, question: str, asked: dict[str, Any], entry: dict[str, Any], change_id: str) -> Any:
-    """Make one of ``CHANGES`` on a cluster, with its registered principal. ``entry`` is the audit row."""
+    """Make a change of ``CHANGES`` on a cluster, with its registered principal. ``entry`` is the audit row."""
     cluster = _registered(cluster_pk)
     try:
         with audit.carried_out(entry, change_id=change_id) as attempt:

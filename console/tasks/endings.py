@@ -1,7 +1,8 @@
-"""Reports of copy workers that are kept until they are processed: the last report of each lease, and one per minute with gaps.
+"""Reports of copy workers that are kept until they are processed.
 
-Of all other reports only the newest exists, read or not. Kept reports stay in Redis until a reconcile pass of their link has
-processed them together with the current ones, so that one writer counts them, and all are compared with the same topic ids.
+The last report of each lease is kept, and once a minute a report with gaps. Of all other reports only the newest exists, read
+or not. Kept reports stay in Redis until a reconcile pass of their link has processed them together with the current ones, so
+that a single writer counts them, and all are compared with the same topic ids.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def _unequal(compare: _Compare, mirror: MirrorTopic) -> Sequence[str]:
 
 
 def _unequal_groups(mirror: MirrorTopic, *, blockers: Sequence[tuple[ErrorCode, str]]) -> Sequence[str]:
-    """Sync the mirror's groups as a promotion does, unless the mirror was stopped or one of its topics was created anew."""
+    """Sync the mirror's groups as a promotion does, unless the mirror was stopped or a topic was created anew."""
     others = [message for code, message in blockers if code in _OTHER_TOPICS]
     if others:
         return others

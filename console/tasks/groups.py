@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 
 def follow_groups(link: ClusterLink) -> TaskOutcome:
-    """Sync one batch of consumer groups. The errors returned are those of all groups, not only of the batch."""
+    """Sync a batch of consumer groups. The errors returned are those of all groups, not only of the batch."""
     report = _run(link, groups.mirrors_of(link), strict=False)
     groups.store_report(link=link, report=report, whole=True, now=timezone.now())
     changes = sum(partition.written for group in report.groups for partition in group.partitions)
@@ -32,7 +32,7 @@ def follow_groups(link: ClusterLink) -> TaskOutcome:
 
 
 def group_blockers(mirror: MirrorTopic) -> dict[ErrorCode, str]:
-    """Sync the offsets of one mirror for the last time, and return which groups are not equal yet."""
+    """Sync the offsets of the mirror for the last time, and return which groups are not equal yet."""
     if not carries_offsets(mirror.link):
         return {}
     report = _run(mirror.link, [mirror], strict=True)

@@ -52,7 +52,7 @@ def taken(mirror: MirrorTopic, *, wait_s: float) -> Iterator[Taken]:
 
 @contextmanager
 def taken_from_many(mirrors: Sequence[MirrorTopic], *, wait_s: float) -> Iterator[dict[int, Taken]]:
-    """Hold the leases of many mirrors, with one wait for all and few round trips. Yields them by the mirror's primary key."""
+    """Hold the leases of many mirrors, with a common wait and few round trips. Yields them by the mirror's primary key."""
     lease = RedisLease(settings.REDIS_URL, ttl_ms=plans.TUNING.lease_ttl_ms)
     got, done = {mirror.pk: Taken() for mirror in mirrors}, Event()
     keeper = Thread(target=_keep, args=(lease, tuple(got.values()), done), name=f"keep-leases-{min(got)}", daemon=True)

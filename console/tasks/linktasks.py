@@ -1,7 +1,7 @@
-"""The recurring tasks of a link: one Celery task runs all of them, by the table ``SYNCS``.
+"""The recurring tasks of a link: a single Celery task runs all of them, by the table ``SYNCS``.
 
 A sync is a function that takes the link and returns a ``TaskOutcome``. It does a bounded part of its work, raises
-LinkEngineError if nothing could be done at all, and is safe to repeat. A new one needs an entry here and one in
+LinkEngineError if nothing could be done at all, and is safe to repeat. A new sync needs an entry here and one in
 ``linkengine.domain.linktasks.TASKS``; scheduling, mutual exclusion, rows, REST, pages and metrics are generic.
 """
 

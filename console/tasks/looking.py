@@ -133,7 +133,7 @@ def _probe(address: ClusterAddress) -> dict[str, Any]:
 @shared_task(name="probe_spark")
 @watched("probe_spark")
 def probe_spark(**_: Any) -> None:
-    """Store whether the Spark Connect server is available, for /readyz. A hanging server blocks one thread at most."""
+    """Store whether the Spark Connect server is available, for /readyz. A hanging server blocks at most a single thread."""
     with store.hold("probe_spark") as acquired:
         if not acquired:
             return

@@ -39,7 +39,7 @@ _FATAL_IN_SETUP = {
     ErrorCode.SOURCE_PARTITIONS_DECREASED,  # an earlier attempt created more partitions, which cannot be removed
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
 }
-# A broker may have older metadata than another one, so these errors count only after several attempts.
+# A broker may have older metadata than others, so these errors count only after several attempts.
 _COUNT_AFTER_RETRIES = {ErrorCode.TOPIC_EXISTS_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR}
 # Without a response from the cluster the topic may still be deleted. After any other error it was not.
 _MAY_BE_DELETED_YET = frozenset(
@@ -60,7 +60,7 @@ REFUSED_DELETION = frozenset(
         ErrorCode.UNSUPPORTED_VERSION_ERROR,
     }
 )
-CREATED_MS = 1_000  # when many mirrors are created one after the other, most start with the next reconcile pass
+CREATED_MS = 1_000  # when many mirrors are created in sequence, most start with the next reconcile pass
 _MIN_RETRIES = 4  # 7.5 s including the pauses
 _log = structlog.get_logger(__name__)
 
@@ -79,7 +79,7 @@ def setup_mirror(*, mirror_id: int, **_: Any) -> None:
 
 
 def create_topic(mirror: MirrorTopic) -> MirrorCreated:
-    """Create the topic. Raises OvertakenError if the row shows meanwhile that the mirror is to be stopped or deleted."""
+    """Create the topic. Raises OvertakenError if the row shows that the mirror is to be stopped or deleted."""
 
     def assignments(partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
         return plans.assignments_of(mirror, partitions=partitions, topic_id=topic_id)
@@ -160,7 +160,7 @@ def _note_refusal_of_cluster(mirror: MirrorTopic, action: str, error: LinkEngine
 
 
 def follow_source(mirror: MirrorTopic) -> MirrorSynced:
-    """Sync partitions and configs of one mirror once, store the outcome and return it."""
+    """Sync partitions and configs of a mirror once, store the outcome and return it."""
     plan, asked_at = plans.sync_of(mirror, keyless=mirror.pk in plans.keyless([mirror])), timezone.now()
     synced = jobs.sync_mirror(plan, still_mirrors=followers.still_mirrors(mirror.link))
     note_synced(mirror, synced, now=timezone.now(), asked_at=asked_at)

@@ -22,7 +22,7 @@ from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorState
 
-GIVE_WAY_S = store.HOLD_S + 3.0  # a crashed worker keeps its lock for HOLD_S; a live one gives way within about a second
+GIVE_WAY_S = store.HOLD_S + 3.0  # a crashed worker keeps its lock for HOLD_S; a live worker gives way within about a second
 LOOK_EVERY_S = 0.1
 CHECK_EVERY_S = 0.5  # while records are exported
 UNDO_ATTEMPTS = 20
@@ -79,7 +79,7 @@ def unless_overtaken(mirror: MirrorTopic, *, otherwise: Callable[[LinkEngineErro
 
 @contextmanager
 def giving_way(mirror: MirrorTopic) -> Iterator[MirrorTopic | None]:
-    """Wait until no task makes a stopping mirror's topic a mirror any more, and keep others from starting.
+    """Wait until no task is making a stopping mirror's topic a mirror, and keep others from starting.
 
     Yields the reloaded row.
 

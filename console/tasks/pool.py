@@ -1,6 +1,6 @@
 """Keeps the configured number of copy workers running and places partitions on those that are alive.
 
-A copy worker is a Spark job with one task. One thread of a Celery worker submits the job and waits for it, but the job does not
+A copy worker is a Spark job with one task. A thread of a Celery worker submits the job and waits for it, but the job does not
 depend on that thread:
 
     Celery worker exits ──► its copy worker runs on, for as long as Spark keeps a job without a client
@@ -63,7 +63,7 @@ _shutting_down = Event()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """The copy workers at one moment."""
+    """The copy workers at a point of time."""
 
     rows: dict[int, CopyWorker]
     beats: dict[str, Heartbeat]  # of live workers, by worker id
@@ -94,14 +94,14 @@ def _free_threads(**_: Any) -> None:
 
 @shared_task(name="run_copy_worker", acks_late=False)
 def run_copy_worker(*, number: int, **_: Any) -> None:
-    """Submit a copy worker to Spark and wait until it has ended. At most one thread does so per number."""
+    """Submit a copy worker to Spark and wait until it has ended. A lock excludes other threads for the same number."""
     with threads.for_long() as has_thread, store.hold(lock_name(number)) as acquired:
         if has_thread and acquired and not _shutting_down.is_set():
             _run(number)
 
 
 def lock_name(number: int) -> str:
-    """Return the name of the lock that a Celery worker holds while one of its threads waits for a copy worker."""
+    """Return the name of the lock that a Celery worker holds while a thread waits for a copy worker."""
     return f"copy-worker:{number}"
 
 
@@ -297,7 +297,8 @@ def look_after_workers() -> None:
 def place(pool: Pool, newcomers: Collection[int] = ()) -> set[int]:
     """Place partitions on live workers and return the ids of the links whose assignments changed.
 
-    Only one process places at a time. The others wait up to 0.8 s, then return nothing; the next reconcile pass tries again.
+    A lock lets a single process place at a time. The others wait up to 0.8 s, then return nothing; the next reconcile pass
+    tries again.
     """
     for _try in range(_TRIES):
         with store.hold("copy-placing") as acquired:

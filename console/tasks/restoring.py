@@ -121,7 +121,7 @@ def _close(mirror: MirrorTopic) -> tuple[str, Sequence[LogRange]]:
 
 
 def _equal_until(other: MirrorTopic, points: tuple[RestorePoint, ...]) -> datetime | None:
-    """Return when both sides were last equal, if the other side's fence is exactly where this one ends; None otherwise.
+    """Return when both sides were last equal, if the other side's fence is exactly at this topic's end; None otherwise.
 
     A restore of the other side that was interrupted afterwards has changed its ``state_since``.
     """

@@ -1,4 +1,4 @@
-"""Reverses a mirror and its source topic, in two tasks: one per side.
+"""Reverses a mirror and its source topic, in a task for each side.
 
     step  mirror (``advance_reversal``)                          source topic (``turn_into_mirror``)
     1     PENDING_SYNCHRONIZE: close the source to producers     PENDING_MIRROR: waits until the other side is STOPPED
@@ -9,7 +9,7 @@
 
 Step 4 deletes nothing. Both topics hold the same records below the fence, which takes offset E in the former mirror. The
 takeover appends a marker of its own at E in the former source, so that the offsets stay equal; it fails if another producer
-wrote since. Each step may be repeated: if a worker crashes, the rows tell the reconciler where to continue.
+wrote since. Each step may be repeated: if a worker crashes, the reconciler continues from the rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from linkengine.domain.plans import GapFiller
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, MirrorEvent, MirrorState
 
-DRAIN_S = 20.0  # how long one task waits for lag zero; the next one continues
+DRAIN_S = 20.0  # how long a task waits for lag zero; the next task continues
 LOOK_EVERY_S = 0.4
 SETTLE_S = 1.0  # Produce requests that a broker authorized before the new ACL are done by then
 RELEASE_S = 2.0
@@ -97,10 +97,10 @@ def _turn(mirror: MirrorTopic, other: MirrorTopic) -> None:
 
 
 def _check_copy(mirror: MirrorTopic, other: MirrorTopic, fences: Mapping[int, int]) -> None:
-    """Raise SIDES_DIVERGED unless the other topic has exactly this one's records up to its fence.
+    """Raise SIDES_DIVERGED unless the other topic has exactly this topic's records up to its fence.
 
     It has not if it was failed over after its mirror had failed or in spite of different records, or if its cluster has lost
-    the end of the copy since: then this topic is the last one that has those records.
+    the end of the copy since: then only this topic has those records.
     """
     if pairs.was_sound(other) and mirrored_ends(other) == fenced_ends(other):
         _check_fences(mirror, other, fences)
@@ -178,7 +178,7 @@ def note_mirroring(
         with transaction.atomic():
             ends = dict.fromkeys(("stopped_end", "fenced_end", "fence_epoch", "source_epoch", "source_epoch_end"))
             MirrorPartition.objects.filter(mirror=mirror).update(**ends, **reversing.no_source_seen())
-            GroupOffset.objects.filter(mirror=mirror).delete()  # of an earlier mirror, so without meaning for this one
+            GroupOffset.objects.filter(mirror=mirror).delete()  # of an earlier mirror, so without meaning now
             coverage.keep_for(mirror=mirror, made=made, now=now)
             troubles.clear(mirror=mirror)
             troubles.end(mirror=mirror, codes=[CONFIGS_REFUSED])  # the configs are a mirror's now
@@ -258,7 +258,7 @@ def _waits_for(mirror: MirrorTopic, other: MirrorTopic | None) -> dict[str, str]
 
 
 def _end_reversal(mirror: MirrorTopic, *, now: datetime) -> None:
-    """Resume mirroring. A source without a row is opened here; one with a row is opened by its own stop."""
+    """Resume mirroring. A source without a row is opened here; otherwise its own stop opens it."""
     if not pairs.mirrors_of_name(mirror.link.source_cluster_id, mirror.source_topic).exists():
         try:
             jobs.open_if_closed(plans.source_address(mirror.link), mirror.source_topic)

@@ -147,7 +147,7 @@ def _without_takeover_markers(mirror: MirrorTopic, run: RestoreRun, held: tuple[
 def check_common(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
     """Return the log ranges of the topic that is to be copied. Raises SIDES_DIVERGED unless it still has all common records.
 
-    Hours may pass while records are exported, and once the topic here is doomed the other one is the only copy. So everything
+    Hours may pass while records are exported, and once the topic here is doomed the other topic is the only copy. So everything
     that confirmed the common part is checked again: topic ids, ends, fences and leader epoch histories.
     """
     there = Topic(plans.source_address(mirror.link), mirror.source_topic)
@@ -242,7 +242,7 @@ def _write(
 ) -> tuple[tuple[RestorePoint, ...], Counter[int]]:
     """Write head and tail of each partition until nothing is added. Return the points then, and record counts by partition.
 
-    Records are written in offset order, in which they can be replayed: first the heads, which may grow meanwhile, and the
+    Records are written in offset order, in which they can be replayed: first the heads, which may grow in the process, and the
     tails once the heads have stopped growing. What a head grows by while a tail is written is little, and comes last.
     """
     counts: Counter[int] = Counter()

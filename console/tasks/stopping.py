@@ -51,8 +51,8 @@ from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.mirrorjobs import MirrorStopped
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 
-DRAIN_S = 3.0  # how long one task repeats the check; later checks are further apart and in tasks of their own
-PROMOTE_RELEASE_S = 10.0  # a copy worker releases within a second; the lease of a crashed one expires after four
+DRAIN_S = 3.0  # how long a task repeats the check; later checks are further apart and in tasks of their own
+PROMOTE_RELEASE_S = 10.0  # a copy worker releases within a second; that of a crashed worker expires after four
 FAILOVER_RELEASE_S = 1.0
 _WAITING = {
     ErrorCode.WAITING_FOR_LAG,
@@ -75,7 +75,7 @@ _log = structlog.get_logger(__name__)
 
 
 class StopTakenOverError(Exception):
-    """Another worker has continued this stop, so this one must not change the topic any further."""
+    """Another worker has continued this stop, so this process must not change the topic any further."""
 
 
 @shared_task(name="advance_stop")
@@ -196,8 +196,8 @@ def _delete_doomed(mirror: MirrorTopic, run: RestoreRun) -> bool:
 def _fence(mirror: MirrorTopic, taken: leases.Taken, **unchanged: datetime) -> None:
     """Mark the stop, fence all partitions and open the topic. There is no way back to copying after the mark.
 
-    Nothing is fenced unless the row still has the values of ``unchanged``: if this process was suspended, another one may have
-    resumed copying.
+    Nothing is fenced unless the row still has the values of ``unchanged``: if this process was suspended, another worker may
+    have resumed copying.
     """
     stopping = {"state": MirrorState.PENDING_STOPPED, "stop_reason": mirror.stop_reason, "fencing_at": mirror.fencing_at}
     marked = MirrorTopic.objects.filter(pk=mirror.pk, **stopping, **unchanged)
@@ -267,7 +267,7 @@ def _source_ends(mirror: MirrorTopic) -> dict[int, int] | None:
 
 
 def check_marks(mirror_ids: Sequence[int], *, marked_at: datetime) -> None:
-    """Raise StopTakenOverError if a stop has another mark: this process was suspended and another one continued."""
+    """Raise StopTakenOverError if a stop has another mark: this process was suspended and another worker continued."""
     marked = MirrorTopic.objects.filter(pk__in=mirror_ids, state=MirrorState.PENDING_STOPPED, fencing_at=marked_at)
     if marked.count() < len(mirror_ids):
         raise StopTakenOverError

@@ -1,4 +1,4 @@
-"""Limits how many threads of a Celery worker copy workers and verification runs may occupy: each keeps one for hours.
+"""Limits how many threads of a Celery worker copy workers and verification runs may occupy: each occupies a thread for hours.
 
 Some threads stay free for all other tasks, since a failover must not wait. If no thread is left for long work, the message is
 acknowledged and nothing is done: it is sent again later, perhaps to another worker, as if it had been lost.
@@ -24,7 +24,7 @@ def threads_for_long(threads: int) -> int:
 
 @contextmanager
 def for_long() -> Iterator[bool]:
-    """Take a thread for long work inside the block; yields whether there was one. Do nothing if not."""
+    """Take a thread for long work inside the block; yields whether a thread was free. Do nothing if not."""
     free = _free
     acquired = free is None or free.acquire(blocking=False)
     try:

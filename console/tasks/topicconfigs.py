@@ -21,7 +21,7 @@ from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import MirrorState
 
 SYNCED = (MirrorState.ACTIVE, MirrorState.PENDING_SYNCHRONIZE)
-MIRRORS_AT_ONCE = 500  # one request per cluster and kind
+MIRRORS_AT_ONCE = 500  # in a single request per cluster and kind
 RUN_S = 60.0  # a longer run stops between two batches, since tasks of other links need the thread too
 _FATAL = {
     ErrorCode.SOURCE_TOPIC_ID_CHANGED,

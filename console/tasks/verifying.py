@@ -27,7 +27,7 @@ from linkengine.sparkclient import SparkUnavailableError
 
 RESEND_AFTER = timedelta(seconds=5)
 CLAIM_MS = 10_000
-# Locks for runs that users requested, beside a continuous one: they share Spark's slots and memory with the copy workers.
+# Locks for runs that users requested, beside continuous verification: they share Spark with the copy workers.
 TURNS = ("verify-turn-1", "verify-turn-2")
 ABANDONED_AFTER = timedelta(seconds=20)  # a live worker has the lock by then
 OVERTAKEN = (
@@ -54,7 +54,7 @@ def verify_mirror(*, run_id: int, **_: Any) -> None:
 
 @contextmanager
 def taken_turn(*turns: str) -> Iterator[bool]:
-    """Hold one of ``turns`` and a thread for long work; yields whether both were free."""
+    """Hold a free turn of ``turns`` and a thread for long work; yields whether both were free."""
     with threads.for_long() as has_thread, ExitStack() as stack:
         yield has_thread and any(stack.enter_context(store.hold(turn)) for turn in turns)
 
@@ -98,7 +98,7 @@ def _compare(run: VerifyRun) -> None:
 
 
 def _keep(run: VerifyRun, report: VerifyReport, *, now: datetime) -> None:
-    """Store result and ledger in one transaction: DIFFERENT without an alarm, or EQUAL without ranges, would mislead."""
+    """Store result and ledger in the same transaction: DIFFERENT without an alarm, or EQUAL without ranges, would mislead."""
     with transaction.atomic():
         counts = coverage.note_report(mirror=run.mirror, report=report, run=run, now=now)
         if counts or report.differences:

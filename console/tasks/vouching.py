@@ -1,4 +1,4 @@
-"""What a promotion has to know about copying: has it failed, and does the mirror end with the source's records."""
+"""Checks a promotion against the copy: whether it has failed, and whether the mirror ends with the source's records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from linkengine.domain.plans import PartitionPhase
 
 
 def verdict(mirror: MirrorTopic) -> dict[ErrorCode, str]:
-    """Return the error of a partition that has failed permanently, if there is one. Equal log ends do not override it."""
+    """Return the error of a partition that has failed permanently, if any has. Equal log ends do not override it."""
     row = mirror.partitions.filter(phase=PartitionPhase.FAILED).first()
     return {} if row is None else {ErrorCode(row.error_code): row.error_message}
 

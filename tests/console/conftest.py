@@ -1,6 +1,6 @@
 """Fixtures of the console's tests: clusters, a link and mirrors; an owner, a colleague and a stranger; engine and queue.
 
-No worker runs here: ``engine`` returns what a worker would (the end-to-end tests use a real one), and ``sent`` records what
+No worker runs here: ``engine`` returns what a worker would (the end-to-end tests use a real worker), and ``sent`` records what
 would be queued after the commit.
 """
 

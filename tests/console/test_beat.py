@@ -35,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
 
 @pytest.fixture
 def beat(settings: Any, redis_url: str, clock: type[Clock], tmp_path: Path) -> Iterator[SteadyScheduler]:
-    """A scheduler with a task due every second and another one due every hour."""
+    """A scheduler with a task due every second and another due every hour."""
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/10"
     store.client().flushdb()
     app = Celery(broker=settings.REDIS_URL)

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 def run(made: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine in a thread of its own, since a browser test may have left an event loop in this one."""
+    """Run a coroutine in a thread of its own, since a browser test may have left an event loop here."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, made).result(60)
 

@@ -1,4 +1,4 @@
-"""What is known of the common part of two topics, after restores that were started and interrupted."""
+"""The known common part of two topics, after restores that were started and interrupted."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_nothing_is_common_if_the_newer_stop_is_unknown(long_ago: MirrorTopic, r
 
 
 def test_nothing_is_common_if_the_mirror_had_failed_when_it_was_stopped(long_ago: MirrorTopic, recent: MirrorTopic) -> None:
-    """A foreign record may be in place of one of the source, with the same end."""
+    """A foreign record may be in place of a source record, with the same end."""
     for was, to, event in ((S.ACTIVE, S.FAILED, E.FATAL), (S.FAILED, S.PENDING_STOPPED, E.FAILOVER)):
         recent.transitions.create(from_state=was, to_state=to, event=event, by="owner", at=NOW)
 

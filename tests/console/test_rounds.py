@@ -77,7 +77,7 @@ def test_failed_step_is_reported_and_does_not_prevent_the_others(
     reconcile()
     reconcile_link(link_id=link.pk)
 
-    assert {"guard_namespace", "reconcile_link"} <= {name for name, _ in sent}  # of steps after the failed one
+    assert {"guard_namespace", "reconcile_link"} <= {name for name, _ in sent}  # of steps after the failed step
     answer = client.get("/readyz")
     parts = answer.json()["parts"]
     assert (answer.status_code, parts["worker"]) == (503, "ok")

@@ -1,4 +1,4 @@
-"""Rotation of the credentials key: all stored credentials get the newest key, and the previous one is no longer needed."""
+"""Rotation of the credentials key: all stored credentials get the newest key, and the previous key is no longer needed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def reencrypt(*words: str) -> str:
 def test_all_credentials_get_the_newest_key_and_a_second_run_changes_nothing(
     link: ClusterLink, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reencrypt_credentials, "BATCH", 1)  # more rows than one batch
+    monkeypatch.setattr(reencrypt_credentials, "BATCH", 1)  # more rows than a batch
     settings.CREDENTIALS_KEYS = [NEW, OLD]
     with pytest.raises(CommandError, match="3 stored credentials still need another key"):
         reencrypt("--check")

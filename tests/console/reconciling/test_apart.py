@@ -41,7 +41,7 @@ def own_redis(settings: Any, redis_url: str, sent: Sent, client: Client) -> None
 
 @pytest.fixture
 def mirrors(make_mirror: MakeMirror) -> list[MirrorTopic]:
-    """Three mirrors that are copied; the second one will fail."""
+    """Three mirrors that are copied; the second will fail."""
     return [make_mirror(name, partitions=1, source_topic_id="there", mirror_topic_id="here") for name in ("a", "bad", "c")]
 
 

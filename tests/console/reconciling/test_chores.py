@@ -63,7 +63,7 @@ def test_tasks_without_urgency_are_limited_per_link(
     several = [make_mirror(f"orders-{number:02}", state, **changes) for number in range(AT_A_TIME + 2)]
     assert len(tasks(*several)) == sent
 
-    several[0].retry_at = NOW + timedelta(seconds=1)  # failed: the next one gets its turn
+    several[0].retry_at = NOW + timedelta(seconds=1)  # failed: the next mirror gets its turn
     due = [key for _, key in chores_of(mirrors=several, now=NOW)]
     assert due == [mirror.pk for mirror in several[1:]][:sent]
 

@@ -178,7 +178,7 @@ def register(environment: Environment, name: str, cluster: KafkaCluster) -> Clus
 
 @pytest.fixture
 def copier(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the copy worker in a thread of this process: the real one, with everything in Redis, only without Spark."""
+    """Run the copy worker in a thread of this process: the real code, with everything in Redis, only without Spark."""
 
     def copy(setup: WorkerSetup, *, spark_url: str) -> None:
         assert spark_url
@@ -273,7 +273,7 @@ def lives(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Lives]:
-    """Real workers for one test, which crash where it says. Replies are produced here, since their queue is another one."""
+    """Real workers for a test, which crash where it says. Replies are produced here, since their queue is different."""
     _reply_in_process(monkeypatch)
     if not parent_of_workers:
         parent_of_workers.append(Lives(tmp_path_factory.mktemp("lives")))

@@ -136,7 +136,7 @@ def live() -> None:
 
 
 def main(directory: Path) -> None:
-    """Start workers one after the other, as long as the test wants them."""
+    """Start workers in sequence, as long as the test wants them."""
     run, idle, lives = directory / "run", directory / "idle", directory / "lives"
     app.finalize()
     hurry()

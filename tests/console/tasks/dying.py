@@ -1,4 +1,4 @@
-"""A worker that crashes once at a given call; the next one that gets there continues."""
+"""A worker that crashes once at a given call; the next worker that gets there continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 
 def gone() -> LinkEngineError:
-    """Return the error that stands for a crashed worker, after which the mirror waits for another one."""
+    """Return the error that stands for a crashed worker, after which the mirror waits for another worker."""
     return LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The worker is gone.")
 
 

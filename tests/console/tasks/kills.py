@@ -27,7 +27,7 @@ class DeadError(BaseException):
 
 
 class Lives:
-    """Workers, one after the other; each crashes at the next step at which none has crashed yet."""
+    """Workers in sequence; each crashes at the next step at which none has crashed yet."""
 
     def __init__(self, directory: Path) -> None:
         """Start the parent process of the workers; no worker runs yet."""

@@ -27,7 +27,7 @@ _NOT_WRITTEN = {KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
 
 def side_of(here: Cluster, there: Cluster) -> ClusterLink:
-    """Create the row of a bidirectional link at one of its clusters."""
+    """Create the row of a bidirectional link at either of its clusters."""
     return ClusterLink.objects.create(
         name="pair",
         mode="BIDIRECTIONAL",
@@ -123,7 +123,7 @@ def write_one(cluster: KafkaCluster, topic: str, value: str) -> int | None:
 class Application:
     """Produces numbered values to a topic on whichever of two clusters accepts them, and retries until they are acknowledged.
 
-    It is as careful as an application can be: one record at a time per partition, and the next one after the acknowledgement.
+    It is as careful as an application can be: a record at a time per partition, and the next after the acknowledgement.
     A record whose acknowledgement was lost may have been written, so it is retried by the same idempotent producer only, or
     counted as unknown.
     """

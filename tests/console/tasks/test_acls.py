@@ -115,7 +115,7 @@ def test_acls_that_the_source_does_not_show_are_not_deleted(
 def test_gate_finds_missing_surplus_and_contradicted_acls(
     link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, until: Until
 ) -> None:
-    """None of these is an error of a run: one waits for its turn, one was never tried, one is a local ACL."""
+    """None of these is an error of a run: they wait for their turn, were never tried, or are local."""
     link = switch_on(link, rule)
     put(there, [rule], until)
     assert "1 ACLs of the source are not here yet, among them ALLOW READ" in acls.acl_inequalities(link)[0]

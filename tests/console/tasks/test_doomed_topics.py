@@ -30,7 +30,7 @@ Pair = tuple[ClusterLink, ClusterLink]
 def test_export_file_that_is_lost_before_the_deletion_is_written_again(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker crashes once the file is complete and the topic doomed; the file is deleted before the next one continues."""
+    """The worker crashes once the file is complete and the topic doomed; the file is deleted before the next worker continues."""
     topic, lost = stopped.name, list[str]()
 
     def lose(_options: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ def test_records_that_the_other_side_loses_before_the_deletion_of_a_doomed_topic
     monkeypatch: pytest.MonkeyPatch,
     how: str,
 ) -> None:
-    """The worker crashes once the topic is doomed; when the next one continues, the other side has lost common records."""
+    """The worker crashes once the topic is doomed; when the next worker continues, the other side has lost common records."""
     topic, there = stopped.name, ClusterAdmin(pair[0].destination.address)
     before = records(source_cluster, topic)
 

@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.usefixtures("sent", "spark_connect_url", "transactional_db"),
 ]
 S, E = MirrorState, MirrorEvent
-# a worker that crashes within the batch leaves marked mirrors behind, which are then stopped one by one
+# a worker that crashes within the batch leaves marked mirrors behind, which are then stopped singly
 TOGETHER = around("write_assignments", task="stop_many") | {"stop_many.before-stop_many"}
 DRILL = around("move", "try_writing", task="advance_drill")
 

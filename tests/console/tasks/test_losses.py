@@ -1,4 +1,4 @@
-"""Losses that no report contains any more: the copy worker crashed after it had written fillers, or before."""
+"""Losses that are no longer in any report: the copy worker crashed after it had written fillers, or before."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def fail() -> None:
 def test_failover_during_seeding_leaves_an_empty_writable_topic(
     mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, refused: bool
 ) -> None:
-    interleave(engine, "seed_head", lambda: fail_over(mirror), after=True)  # one of two partitions
+    interleave(engine, "seed_head", lambda: fail_over(mirror), after=True)  # the first of two partitions
 
     mirrors.setup_mirror(mirror_id=mirror.pk)
     if refused:
@@ -256,7 +256,7 @@ def test_reversal_opens_the_source_if_its_other_side_is_deleted(twin: MirrorTopi
 
 
 def test_topic_stays_closed_until_its_row_is_stopped(twin: MirrorTopic, pair: Pair) -> None:
-    """Its link is being deleted, which fails it over: that opens it, once no stale writer can write to it any more."""
+    """Its link is being deleted, which fails it over: that opens it, once stale writers can no longer write to it."""
     do(twin, E.REVERSE_AND_START)
     other = fresh(MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic))
     jobs.close_topic(other.link.destination.address, other.name)
@@ -271,7 +271,7 @@ def test_topic_stays_closed_until_its_row_is_stopped(twin: MirrorTopic, pair: Pa
 
 @pytest.mark.parametrize("state", sorted(CLOSED_FIRST))
 def test_closed_topic_is_opened_even_if_mirrors_have_no_guard_acl(twin: MirrorTopic, state: MirrorState) -> None:
-    """With transactions as gap filler, mirrors have no ACL that keeps producers out, but a topic that becomes one has."""
+    """With transactions as gap filler, mirrors have no ACL that keeps producers out, but a topic that becomes a mirror has."""
     here = here_of(twin)
     jobs.close_topic(twin.link.destination.address, twin.name)
     ClusterLink.objects.filter(pk=twin.link_id).update(gap_filler=GapFiller.TRANSACTIONS)

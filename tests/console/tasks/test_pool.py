@@ -244,7 +244,7 @@ def test_loss_of_redis_data_moves_no_partition(
 def test_concurrent_placements_leave_every_partition_with_one_worker(
     make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second process decides by what it read before the first one wrote."""
+    """The second process decides by what it read before the first wrote."""
     make_mirror(partitions=6)
     rows = list(MirrorPartition.objects.values_list("pk", flat=True))
     places = [Place(worker_id="0000-a"), Place(worker_id="0001-b")]

@@ -48,7 +48,7 @@ def mirror(new_mirror: MirrorTopic) -> MirrorTopic:
 def test_assignments_from_before_a_database_restore_are_replaced_at_once(
     mirror: MirrorTopic, link: ClusterLink, settings: Any, sent: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    """An assignment written after the backup has a higher revision, but does not count more than the current one."""
+    """An assignment written after the backup has a higher revision, but does not count more than the current assignment."""
     setup = jobs.setup_worker("0000-w", redis_url=settings.REDIS_URL, secrets=keys.worker_secrets(), lease_ttl_ms=4_000)
     worker, key = RedisAssignments(setup), plans.link_key(link)
     worker.beat(Heartbeat(worker_id="0000-w"))

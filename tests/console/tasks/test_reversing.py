@@ -70,7 +70,7 @@ def test_continuous_producers_are_switched_without_lost_moved_or_duplicate_recor
         assert [found.get((partition, offset)) for offset in writer.acknowledged.values()] == list(writer.acknowledged)
         assert list(writer.acknowledged.values()) == sorted(writer.acknowledged.values())
         switches = sum(1 for before, after in zip(writer.sides, writer.sides[1:], strict=False) if before != after)
-        assert switches == 2, "both sides accepted records at once"  # one switch per reversal
+        assert switches == 2, "both sides accepted records at once"  # a switch per reversal
 
 
 def test_failover_of_the_mirror_ends_the_reversal_with_the_source_closed(

@@ -118,7 +118,7 @@ def test_credentials_change_while_records_are_copied(
 
     until(copied)
     before = set(rows.values_list("hold_id", flat=True))
-    rotate(first.change_password())  # the same user, another password: the old one is refused at once
+    rotate(first.change_password())  # the same user, another password: the old password is refused at once
     until(while_writing(taken_over))
     before = set(rows.values_list("hold_id", flat=True))
     rotate(second.change_password())  # another user

@@ -1,4 +1,4 @@
-"""What a restore exports, on real clusters: no record is deleted that is neither in the file nor on the other side."""
+"""Exports of restores, on real clusters: no record is deleted that is neither in the file nor on the other side."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_records_that_a_super_user_writes_during_the_restore_are_exported(
     drive: Drive,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One while the file is written, and one after the deletion was decided and the worker crashed."""
+    """While the file is written, and after the deletion was decided and the worker crashed."""
     topic, export, delete = stopped.name, jobs.export_records, jobs.delete_diverged
     behind = {export: "during the export", delete: "before the deletion"}
 

@@ -19,7 +19,7 @@ S = MirrorState
 
 
 def link_to(here: Cluster, there: Cluster, name: str, **fields: object) -> ClusterLink:
-    """Create a link from one cluster to another."""
+    """Create a link between two clusters."""
     values = {"properties": there.properties, **fields}
     dated = {"state_since": NOW, "created_at": NOW}
     return ClusterLink.objects.create(
@@ -112,7 +112,7 @@ def test_three_clusters_form_a_chain_and_an_aggregation(
     destination_cluster: KafkaCluster,
     drive: Drive,
 ) -> None:
-    """A to B to C; and C has the topic of one name from A and from B, with the links' prefixes."""
+    """A to B to C; and C has the same topic from A and from B, with the links' prefixes."""
     topic, third_cluster = make_topic(), make_cluster("third")
     third = register(environment, "Third", third_cluster)
     middle = mirror_on(link_to(destination, source, "a-to-b"), topic)

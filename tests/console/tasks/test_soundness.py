@@ -111,7 +111,7 @@ def test_unnoticed_foreign_write_does_not_count_as_the_sources_record(
 def test_reversal_is_not_completed_if_the_copy_had_failed(
     twin: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:
-    """The source would keep its own record where its new source has a foreign one."""
+    """The source would keep its own record where its new source has a foreign record."""
     topic = twin.name
     drive(lambda: len(records(destination_cluster, topic)) == 200)
     do(twin, E.REVERSE_AND_START)

@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("sent")
 
 @pytest.fixture
 def pairs(make_mirror: MakeMirror) -> list[tuple[MirrorTopic, MirrorTopic]]:
-    """Pairs of mirrors that differ by their name only, one pair of each kind."""
+    """Pairs of mirrors that differ by their name only, a pair of each kind."""
     return [
         (_stopping(make_mirror, f"one-{kind}", kind), _stopping(make_mirror, f"many-{kind}", kind)) for kind in range(KINDS)
     ]

@@ -1,7 +1,7 @@
 """A random walk over the operations of a bidirectional pair: never both sides writable, never an acknowledged record lost.
 
 Users operate on either side in any order while an application keeps writing to both. A failover allows both sides to be
-written to; from then on, records that one side acknowledged are on that side or in the export file of a restore. Once with
+written to; from then on, records that either side acknowledged are on that side or in the export file of a restore. Once with
 threads in place of workers, and once with real workers, any of which may be killed at any moment.
 """
 
@@ -37,17 +37,17 @@ RESTING = {S.ACTIVE, S.PAUSED, S.STOPPED}
 MOVES = (E.REVERSE_AND_START, E.REVERSE_AND_PAUSE, E.PAUSE, E.RESUME, E.FAILOVER, E.RESTORE, E.PROMOTE)
 STEP = st.tuples(st.sampled_from(MOVES), st.sampled_from((0, 1)), st.booleans())
 CLOSED = {S.ACTIVE, S.PAUSED, S.SOURCE_UNAVAILABLE, S.PENDING_SYNCHRONIZE}  # of a mirror: no application writes to it
-SEED = os.environ.get("WALK_SEED", "")  # for another walk than the default one
+SEED = os.environ.get("WALK_SEED", "")  # for another walk than the default
 Pair = tuple[ClusterLink, ClusterLink]
 
 
 class Walk:
-    """The pair, what was written to it, and what users have allowed. Each example continues where the last one ended."""
+    """The pair, what was written to it, and what users have allowed. Each example continues where the last ended."""
 
     def __init__(self, topic: str, sides: tuple[ClusterLink, ClusterLink], clusters: Any, drive: Drive) -> None:
         self.topic, self.sides, self.clusters, self.drive = topic, sides, clusters, drive
         self.acknowledged: dict[bytes, int] = {}  # value -> offset
-        self.forked = False  # after a failover both sides may be writable until one is restored
+        self.forked = False  # after a failover both sides may be writable until either is restored
         self._number = 0
 
     def operate(self, move: MirrorEvent, side: int) -> bool:
@@ -169,4 +169,4 @@ def test_random_walk_with_killed_workers_loses_no_record(
     monkeypatch.setattr("django.conf.settings.EXPORT_DIR", str(lives.exports))
     walk = Walk(twin.name, pair, (destination_cluster, source_cluster), lives.wait_for)
 
-    walk_along(walk, disturb=lives.kill, examples=3, moves=9)  # the first example is always the simplest one
+    walk_along(walk, disturb=lives.kill, examples=3, moves=9)  # the first example is always the simplest
