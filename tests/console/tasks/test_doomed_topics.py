@@ -30,7 +30,7 @@ Pair = tuple[ClusterLink, ClusterLink]
 def test_export_file_that_is_lost_before_the_deletion_is_written_again(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker crashes once the file is complete and the topic doomed; the file is deleted before the next worker continues."""
+    """The worker crashes after it has completed the file and doomed the topic; then the file is deleted."""
     topic, lost = stopped.name, list[str]()
 
     def lose(_options: dict[str, Any]) -> None:

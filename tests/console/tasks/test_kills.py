@@ -1,7 +1,7 @@
 """Workers are killed at every step of every operation, and the next worker completes the operation.
 
-Nothing is replaced: workers, queue, Spark and clusters are real, and the crash is a SIGKILL. Each test takes a mirror
-through many operations, so that a single copy serves all of them. The expected steps are listed, so that a step that is no longer
+Nothing is replaced: workers, queue, Spark and clusters are real, and the crash is a SIGKILL. Each test takes a mirror through
+many operations, so that a single copy serves all of them. The expected steps are listed, so that a step that is no longer
 reached is noticed.
 """
 
