@@ -28,7 +28,7 @@ app.autodiscover_tasks(["console"])
 
 @setup_logging.connect
 def _keep_our_logging(**_: Any) -> None:
-    """Keep Celery from replacing the handlers of ``console.logs``."""
+    """Prevent Celery from replacing the handlers of ``console.logs``."""
 
 
 @task_prerun.connect

@@ -230,7 +230,7 @@ def forget_turns(name: str) -> None:
 
 
 def ask_again(name: str) -> None:
-    """Ask the owner of a lock to check once more before it releases the lock."""
+    """Request that the owner of a lock checks once more before it releases the lock."""
     client().set(f"console:again:{name}", "1", px=int(HOLD_S * 1000))
 
 

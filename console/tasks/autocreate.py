@@ -74,7 +74,7 @@ def _topic(topic: TopicDescription) -> Topic:
 
 
 def _in_order(link: ClusterLink, waiting: Sequence[Verdict]) -> list[Verdict]:
-    """Put topics that were never tried first, then those with the oldest attempt, so that each topic gets its turn."""
+    """Return topics that were never tried first, then those with the oldest attempt, so that each topic gets its turn."""
     tried = dict(AutoCreateFailure.objects.filter(link=link).values_list("source_topic", "tried_at"))
     return sorted(waiting, key=lambda verdict: tried[verdict.topic].timestamp() if verdict.topic in tried else 0.0)
 

@@ -206,7 +206,7 @@ def _was_compacted(mirror: MirrorTopic, made: MirrorCreated) -> bool:
 
 
 def _close(mirror: MirrorTopic, other: MirrorTopic) -> bool:
-    """Keep producers out of the source. Returns False on failure; opens the source again if it was failed over since.
+    """Close the source to producers. Returns False on failure; opens the source again if it was failed over since.
 
     A stop of the source waits for the lock (``giving_way``), so it opens the topic afterwards even if this worker crashes
     here.

@@ -70,7 +70,7 @@ def _discard_lost_file(mirror: MirrorTopic, run: RestoreRun) -> None:
 
 
 def _note_already_deleted(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> None:
-    """Keep the file and raise an alarm: a delayed request deleted the topic before the export was complete again."""
+    """Raise an alarm and keep the file as it is: a delayed request deleted the topic before the export was complete again."""
     _log.warning("export.not_renewed", mirror=mirror.name, file=run.export_name)
     message = (
         f"'{mirror.name}' was deleted by a delayed request before the export of its diverged records was complete. Records "

@@ -72,7 +72,7 @@ class Engine:
 
 @pytest.fixture(autouse=True)
 def connection_kept() -> Iterator[None]:
-    """Keep the connection open after requests made within a test's transaction, as Django's own test client does."""
+    """Leave the connection open after requests made within a test's transaction, as Django's own test client does."""
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
     yield

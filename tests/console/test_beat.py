@@ -53,7 +53,7 @@ def beat(settings: Any, redis_url: str, clock: type[Clock], tmp_path: Path) -> I
 
 
 def run(beat: SteadyScheduler, clock: type[Clock], *, seconds: int) -> int:
-    """Let time pass. Returns how many tasks were sent."""
+    """Advance the clock. Returns how many tasks were sent."""
     before = store.client().llen("control")
     for _ in range(seconds):
         clock.now += timedelta(seconds=1)

@@ -52,7 +52,7 @@ def kept(link: ClusterLink) -> list[str]:
 
 
 def reported(mirror: MirrorTopic, hold_id: str, **changes: Any) -> None:
-    """Let a worker report, and a pass read it."""
+    """Report as a worker, and run a pass that reads it."""
     sink = RedisProgress(reconcile.settings.REDIS_URL, keys.link_signer)
     sink.report(plans.link_key(mirror.link), [progress_of(mirror, hold_id, **changes)])
     reconcile.reconcile_link(link_id=mirror.link_id)

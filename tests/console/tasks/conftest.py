@@ -252,7 +252,7 @@ def stopped(twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive) 
 
 @pytest.fixture
 def export_directory(settings: Any, tmp_path: Path) -> None:
-    """Keep the export files of restores in the test's directory."""
+    """Store the export files of restores in the test's directory."""
     settings.EXPORT_DIR = str(tmp_path)
 
 
