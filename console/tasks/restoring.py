@@ -103,7 +103,7 @@ def _check_deletable(mirror: MirrorTopic) -> None:
 
 
 def _close(mirror: MirrorTopic) -> tuple[str, Sequence[LogRange]]:
-    """Close the topic to producers. Returns the topic's id and its log ranges, which are final. Raises WAITING_FOR_TRANSACTIONS."""
+    """Close the topic to producers. Returns its id and its log ranges, which are final. Raises WAITING_FOR_TRANSACTIONS."""
     here = mirror.link.destination.address
     check_wanted(mirror)
     jobs.close_topic(here, mirror.name)
