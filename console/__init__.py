@@ -1,4 +1,4 @@
-"""The Django project and its one app: rows, decisions of people, REST, pages and the tasks that call the engine."""
+"""The Django project and its single app: models, actions of users, REST, pages, and the Celery tasks that call the engine."""
 
 from console.celery import app as celery_app
 

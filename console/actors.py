@@ -1,4 +1,4 @@
-"""Who acts: a person (through a page or an API key), the engine, or somebody at the terminal of the server."""
+"""Actors: a user (on a page or with an API key), the engine, or a command on the server's terminal."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Actor:
-    """One request's actor. Make a new one per request: it remembers the role bindings it has read."""
+    """The actor of a request. Create an actor per request, since it caches the role bindings."""
 
     name: str  # as the audit shows it
     user: User | None
     request_id: str = ""
     client_address: str = ""
-    trusted: bool = False  # may do everything; never set for somebody who came over the network
+    trusted: bool = False  # may do everything; never set for a request over the network
 
     @property
     def may_do_all(self) -> bool:
-        """Tell whether roles are of no concern: ourselves, or a superuser."""
+        """Whether roles do not matter: for the console itself, or a superuser."""
         return self.trusted or bool(self.user and self.user.is_active and self.user.is_superuser)
 
     @cached_property
     def bindings(self) -> tuple[RoleBinding, ...]:
-        """The roles the person was granted; one query per actor."""
+        """The user's role bindings; a single query per actor."""
         if self.user is None or not self.user.is_active:
             return ()
         return tuple(self.user.role_bindings.all())

@@ -1,4 +1,4 @@
-"""The one Django app of the project."""
+"""The Django app of the project."""
 
 from django.apps import AppConfig
 

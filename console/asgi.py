@@ -1,4 +1,4 @@
-"""The web process: one ASGI application."""
+"""The ASGI application of the web process."""
 
 import os
 

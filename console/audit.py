@@ -1,4 +1,7 @@
-"""Writes the audit: who did what to which resource, with which result. Rows are added; ``carried_out`` completes its own."""
+"""Writes the audit log: who did what to which resource, with which result.
+
+Rows are only added; ``carried_out`` completes its own.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ MOST_CHARACTERS = 600  # of the name of a resource
 def record(
     *, by: Actor, action: str, resource: str, now: datetime, result: str = Result.SUCCESS, detail: dict[str, Any] | None = None
 ) -> AuditEvent:
-    """Add one row. Call it inside the transaction of the change, so that neither exists without the other."""
+    """Add a row. Call it in the transaction of the change, so that neither exists without the other."""
     row = draft(by=by, action=action, resource=resource, now=now, result=result, detail=detail)
     row.save(force_insert=True)
     return row
@@ -32,7 +35,7 @@ def record(
 def draft(
     *, by: Actor, action: str, resource: str, now: datetime, result: str = Result.SUCCESS, detail: dict[str, Any] | None = None
 ) -> AuditEvent:
-    """Make a row without storing it, for whoever stores many at once. Names longer than any that can be given are cut."""
+    """Return a row without storing it, for bulk inserts. Resource names that are too long are cut."""
     return AuditEvent(
         at=now,
         actor=by.name,
@@ -46,33 +49,36 @@ def draft(
 
 
 def record_denial(*, by: Actor, action: str, resource: str, reason: str) -> None:
-    """Note a refusal; outside of any transaction that the refusal ends."""
+    """Add a row for a denied action. Call it outside of any transaction that the denial rolls back."""
     record(by=by, action=action, resource=resource, now=timezone.now(), result=Result.DENIED, detail={"reason": reason})
 
 
 class RepeatedChangeError(Exception):
-    """A change that was carried out before; its message was delivered a second time or copied."""
+    """The change was made before; its message was delivered twice or copied."""
 
 
 @dataclass(slots=True)
 class Attempt:
-    """A change of a cluster that is being made; ``found`` False says that there was nothing to change."""
+    """A change of a cluster in progress. ``found`` is the cluster's response; False means that there was nothing to change."""
 
     found: Any = None
 
 
 def entry(*, by: Actor, action: str, resource: str, detail: dict[str, Any], answer_as: str = "") -> dict[str, Any]:
-    """Return what a task needs to write the row of a change, as JSON values; ``answer_as`` names the answer there, if any."""
+    """Return what a task needs to write the row of a change, as JSON values.
+
+    ``answer_as`` is the name under which the row stores the cluster's response, if any.
+    """
     actor = {"actor": by.name, "request_id": by.request_id, "client_address": by.client_address}
     return {**actor, "action": action, "resource": resource, "detail": detail, "answer_as": answer_as}
 
 
 @contextmanager
 def carried_out(entry: Mapping[str, Any], *, change_id: str) -> Iterator[Attempt]:
-    """Write the row of a change of a cluster around the change itself: UNKNOWN before, the result afterwards.
+    """Write the audit row of a change of a cluster around the change: UNKNOWN before, the result afterwards.
 
-    The row is there before anything happens, whatever becomes of this process. Its ``change_id`` is unique, so the change is
-    made once; raises RepeatedChangeError for the second time.
+    The row exists before anything happens, even if this process crashes. Its ``change_id`` is unique, so the change is made
+    once. Raises RepeatedChangeError for the second time.
     """
     by = Actor(name=entry["actor"], user=None, request_id=entry["request_id"], client_address=entry["client_address"])
     about = {"action": entry["action"], "resource": entry["resource"], "detail": entry["detail"]}
@@ -102,7 +108,7 @@ def _complete(row: AuditEvent, result: str, **detail: Any) -> None:
 
 
 def path_of(thing: Organization | Environment | Cluster | ClusterLink | MirrorTopic) -> str:
-    """Name a resource as the audit does: ``cluster/<id>/link/<name>/mirror/<topic>``."""
+    """Return the resource name for the audit log: ``cluster/<id>/link/<name>/mirror/<topic>``."""
     if isinstance(thing, MirrorTopic):
         return f"{path_of(thing.link)}/mirror/{thing.name}"
     if isinstance(thing, ClusterLink):

@@ -1,7 +1,7 @@
-"""Sends what is due: it goes on when the system's clock is set back, and stops when nobody takes what it sent.
+"""The scheduler of Celery beat: continues after a clock was set back, and stops sending while no worker takes messages.
 
-Celery's scheduler waits until an entry's last run is an interval ago. After a clock was set back by an hour that is so an hour
-later, and not sooner after a restart, since it keeps its times in a file.
+Celery's scheduler sends an entry when its last run is an interval ago. After a clock was set back by an hour that is an hour
+later, even after a restart, since it stores the times in a file.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from celery.utils.time import maybe_make_aware
 from console import scheduled, store
 from linkengine.domain.moments import AHEAD_MS
 
-MOST_WAITING = 500  # messages; without a worker a night would leave 30,000, and who comes back has to look at each
-TELL_S = 30.0
+MOST_WAITING = 500  # messages; without a worker a night would leave 30,000, each of which the next worker has to read
+REPORT_S = 30.0
 _AHEAD = timedelta(milliseconds=AHEAD_MS)
 _log = structlog.get_logger(__name__)
 
 
 class SteadyScheduler(PersistentScheduler):
-    """Celery's scheduler, less two ways to come to a stop; it tells that it sends."""
+    """Celery's scheduler without two ways to stall. It reports that it is sending."""
 
-    _told_s = -TELL_S  # monotonic
+    _reported_s = -REPORT_S  # monotonic
     schedule_filename: str  # of Celery's class, which has no type hints
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
-        """Send what is due; answer in how many seconds to come again."""
-        self._tell()
+        """Send what is due. Returns the seconds until the next call."""
+        self._report()
         Path(f"{self.schedule_filename}.alive").touch()  # for the health check of the container
         ahead = [entry for entry in self.schedule.values() if _is_ahead(entry)]
         for entry in ahead:
             _log.warning("beat.clock_was_set_back", entry=entry.name)
             entry.last_run_at = entry.default_now()
         if ahead:
-            self._heap = None  # its times are of the clock before
+            self._heap = None  # its times are of the clock before the change
         wait_s: float = super().tick(*args, **kwargs)
         return wait_s
 
     def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
-        """Send one task, unless the queue is so long that it would only wait for its expiry."""
+        """Send a task, unless the queue is so long that the message would expire in it."""
         if _is_jammed(self.app.conf.task_default_queue):
-            _log.warning("beat.nobody_takes_what_is_sent", entry=entry.name)
+            _log.warning("beat.queue_is_full", entry=entry.name)
             return
         super().apply_entry(entry, producer=producer)
 
-    def _tell(self) -> None:
-        if time.monotonic() - self._told_s < TELL_S:
+    def _report(self) -> None:
+        if time.monotonic() - self._reported_s < REPORT_S:
             return
-        with suppress(redis.RedisError):  # the next time does
+        with suppress(redis.RedisError):  # retried with the next tick
             scheduled.note_sending()
-            self._told_s = time.monotonic()
+            self._reported_s = time.monotonic()
 
 
 def _is_ahead(entry: ScheduleEntry) -> bool:
@@ -69,5 +69,5 @@ def _is_ahead(entry: ScheduleEntry) -> bool:
 def _is_jammed(queue: str) -> bool:
     try:
         return int(store.client().llen(queue)) > MOST_WAITING
-    except redis.RedisError:  # Celery tries, and says so
+    except redis.RedisError:  # Celery tries to send and logs the error
         return False

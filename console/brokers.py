@@ -1,4 +1,4 @@
-"""The way from a request to a cluster's own answer: a question for a worker, its refusal in our words. Knows no permissions."""
+"""Runs live queries and changes on a cluster through a worker, and translates errors. Checks no permissions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from console.errors import NotFoundError, UnavailableError, from_cluster
 from console.models import Cluster
 from linkengine.domain.errors import LinkEngineError
 
-CALL_TIMEOUT_S = 30.0  # the engine gives one request up after 15 s; the largest question asks a few after each other
+CALL_TIMEOUT_S = 30.0  # the engine's request timeout is 15 s; the largest query makes a few requests in sequence
 _UNKNOWN = (
-    f"Nobody knows whether the change was made, or will be within the next {CALL_TIMEOUT_S:.0f} s (not later): look at the "
+    f"It is unknown whether the change was made; it may still be made within the next {CALL_TIMEOUT_S:.0f} s. Check the "
     "cluster before you repeat it."
 )
 
 
 def ask(cluster: Cluster, question: str, **asked: Any) -> Any:
-    """Ask the cluster; raise ConsoleError as it answers, or UnavailableError where nobody does.
+    """Run a query of ``console.tasks.browsing.QUESTIONS`` on a cluster and return its result.
 
-    Questions are those of ``console.tasks.browsing``; answers are plain values in the words of
-    ``linkengine.domain.clusterviews``.
+    Results are plain values as in ``linkengine.domain.clusterviews``. Raises the ConsoleError for the cluster's error, or
+    UnavailableError if no worker responds.
     """
     try:
         return dispatch.call("ask_cluster", timeout_s=CALL_TIMEOUT_S, cluster_pk=cluster.pk, question=question, asked=asked)
@@ -43,12 +43,12 @@ def change(
     answer_as: str = "",
     **asked: Any,
 ) -> Any:
-    """Have the cluster change something; raise ConsoleError as it answers.
+    """Make a change of ``console.tasks.browsing.CHANGES`` on a cluster and return its result. Raises ConsoleError.
 
-    The task that makes the change writes its audit row (``audit.carried_out``), so no change is without one; with
-    ``answer_as`` the row has the cluster's answer under that name. Where no task
-    answers, a row says that the outcome is unknown, and so does the error. Nothing of ours is stored for the change, so no
-    task makes it later: one that no worker has begun by then expires.
+    The task that makes the change writes its audit row (``audit.carried_out``), so there is no change without one; with
+    ``answer_as`` the row has the cluster's response under that name. If no worker responds, a row says that the outcome is
+    unknown, and so does the error. No row of the console asks for the change, so it is not made later: a message that no
+    worker takes by then expires.
     """
     entry = audit.entry(by=by, action=action, resource=resource, detail=detail, answer_as=answer_as)
     about = {"cluster_pk": cluster.pk, "question": question, "asked": asked, "entry": entry}
@@ -63,5 +63,5 @@ def change(
 
 
 def no_topic(name: str) -> NotFoundError:
-    """Answer the error of a topic that is not there, or may not be seen."""
+    """Return the error for a topic that does not exist or that the user may not see."""
     return NotFoundError(f"Topic '{name}' cannot be found on this cluster.", code="TOPIC_NOT_FOUND")

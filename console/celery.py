@@ -1,7 +1,10 @@
-"""The Celery app: queues, bounds and the beat. Tasks live in ``console.tasks``; others reach them through ``console.dispatch``.
+"""The Celery app: queues, limits and beat.
 
-Threads, not processes: tasks wait for Kafka, Spark and the database, and a copy worker keeps a thread for hours. Tasks are
-idempotent and acknowledged late; one that a dying worker loses is not waited for: the reconciler sends it again.
+Tasks are in ``console.tasks``; other modules send them through ``console.dispatch``.
+
+Threads, not processes: tasks wait for Kafka, Spark and the database, and a copy worker occupies a thread for hours. Tasks are
+idempotent and acknowledged late. A task that is lost in a crash is not recovered from the queue: the reconciler sends it
+again.
 """
 
 from __future__ import annotations
@@ -25,14 +28,14 @@ app.autodiscover_tasks(["console"])
 
 @setup_logging.connect
 def _keep_our_logging(**_: Any) -> None:
-    """Keep Celery from replacing the handlers of ``console.logs``."""
+    """Prevent Celery from replacing the handlers of ``console.logs``."""
 
 
 @task_prerun.connect
 def _bind_ids(task: Any, task_id: str, **_: Any) -> None:
-    """Put the ids of the request and of the task on the log lines of this thread, and on what the task sends.
+    """Bind the ids of the request and of the task to the log lines of this thread, and to the messages that the task sends.
 
-    A task that no request asked for, such as those of beat, begins a chain of its own: its id is the request's id.
+    A task without a request, such as those of beat, uses its own id as the request id.
     """
     structlog.contextvars.clear_contextvars()
     request_id = task.request.get("request_id") or task_id

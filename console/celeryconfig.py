@@ -1,4 +1,4 @@
-"""Celery's settings. Read lazily, when the app is first used, so that importing the app needs no environment."""
+"""Celery's settings. Read when the app is first used, so that importing the app needs no environment."""
 
 from django.conf import settings
 from kombu import Queue
@@ -8,25 +8,25 @@ from console.scheduled import EVERY_S
 
 broker_url, broker_use_ssl, _sentinel = broker_settings(settings.REDIS_URL)
 broker_connection_retry_on_startup = True
-broker_connection_max_retries = None  # an outage of Redis may last a night; after Celery's hundred tries the worker would end
+broker_connection_max_retries = None  # an outage of Redis may last a night; by default the worker exits after 100 attempts
 broker_transport_options = {
-    "visibility_timeout": 600,  # s; above the longest task that is acknowledged late, else it would be delivered twice
+    "visibility_timeout": 600,  # s; longer than any task that is acknowledged late, else it would be delivered twice
     "socket_timeout": 5,
     "socket_connect_timeout": 2,
-    "max_retries": 1,  # a page must not wait for a broker that is away
+    "max_retries": 1,  # a page must not wait for Redis during an outage
     "interval_start": 0,
     "interval_max": 0.2,
     **_sentinel,
 }
 
-task_queues = (Queue("control"), Queue("spark"))  # a worker may take one of them only: ``-Q``
+task_queues = (Queue("control"), Queue("spark"))  # a worker may consume a single queue: ``-Q``
 task_default_queue = "control"
 task_routes = {name: {"queue": "spark"} for name in ("run_copy_worker", "verify_mirror", "verify_next")}
 task_serializer = "json"
 accept_content = ["json"]
-task_ignore_result = True  # who waits for an answer gets it by ``console.store``, which outlives an outage of Redis
+task_ignore_result = True  # results go to waiting callers by ``console.store``, which survives an outage of Redis
 task_acks_late = True
-task_reject_on_worker_lost = False  # the reconciler repeats what is still needed
+task_reject_on_worker_lost = False  # the reconciler sends again what is still needed
 task_track_started = False
 
 worker_pool = "threads"

@@ -1,7 +1,7 @@
-"""How far the clocks of the installation's machines differ from Redis' clock, for /readyz.
+"""Clock skew: how far the clocks of the installation's machines differ from Redis's clock, for /readyz.
 
-Reports, leases and tasks bear what differs by less than ``AHEAD_MS``. Beyond that a worker seems silent that is not, and what
-was seen lately counts as unknown; so somebody has to be told which clock it is.
+Reports, leases and tasks tolerate differences below ``AHEAD_MS``. Beyond that a live worker seems silent, and recent values
+count as unknown, so the machine with the wrong clock has to be named.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from console import store
 from linkengine.domain.moments import AHEAD_MS
 
 _CLOCKS, _KEPT_S = "console:clocks", 3600
-_LATELY_MS = 60_000  # by Redis' clock; a machine that says nothing for longer is gone
+_RECENT_MS = 60_000  # by Redis's clock; a machine that reports nothing for longer is gone
 
 
 def note_worker() -> None:
-    """Say how far this machine's clock is ahead of Redis'."""
+    """Report how far this machine's clock is ahead of Redis's."""
     now_ms = _redis_ms()
     pipeline = store.client().pipeline(transaction=False)
     pipeline.hset(_CLOCKS, socket.gethostname(), f"{_local_ms() - now_ms} {now_ms}")
@@ -27,15 +27,15 @@ def note_worker() -> None:
 
 
 def wrong() -> dict[str, int]:
-    """Answer by machine how many ms its clock is ahead of Redis', if that is too much; raise redis.RedisError."""
+    """Return, by machine, how many ms its clock is ahead of Redis's, if that is too much. Raises redis.RedisError."""
     now_ms = _redis_ms()
     ahead = {f"this process, on {socket.gethostname()}": _local_ms() - now_ms}
     noted = cast("dict[str, str]", store.client().hgetall(_CLOCKS))
     for host, words in noted.items():
         ms, at_ms = map(int, words.split())
-        if abs(now_ms - at_ms) <= _LATELY_MS:
+        if abs(now_ms - at_ms) <= _RECENT_MS:
             ahead[f"the worker on {host}"] = ms
-    return {who: ms for who, ms in ahead.items() if abs(ms) > AHEAD_MS}
+    return {machine: ms for machine, ms in ahead.items() if abs(ms) > AHEAD_MS}
 
 
 def _local_ms() -> int:

@@ -1,8 +1,8 @@
-"""The only door to Celery: tasks are named, never imported, so the web process loads neither Spark nor Kafka.
+"""Sends Celery tasks by name. Tasks are never imported here, so that the web process loads neither Spark nor Kafka.
 
-``send`` waits for the commit and promises nothing: the reconciler repeats whatever a lost message leaves undone. So it neither
-fails nor holds up a request whose rows are stored: after one message that got lost, the next ones are not tried for a moment.
-``call`` waits for an answer. Secrets travel sealed (``console.models.fields.seal``), as the queue keeps none.
+``send`` waits for the commit and guarantees nothing: the reconciler sends again what a lost message leaves undone. So it
+neither fails nor delays a request whose rows are stored: after a failed message, sending is skipped for ``UNSENT_S``. ``call``
+waits for a reply. Secrets are sent encrypted (``console.models.fields.seal``), since the queue is not confidential.
 """
 
 from __future__ import annotations
@@ -22,34 +22,37 @@ from console.errors import UnavailableError
 from console.logs import current_request_id
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
-SEND_EXPIRES_S = 60  # later the reconciler has sent it again
-UNSENT_S = 3.0  # after a message got lost; each try may take five, and a failover of twenty mirrors sends forty
-WORKER_SILENT_MS = 10_000  # a worker reconciles every second; ten missed rounds are silence
+SEND_EXPIRES_S = 60  # the reconciler has sent it again by then
+UNSENT_S = 3.0  # after a failed message; each attempt may take 5 s, and a failover of twenty mirrors sends forty
+WORKER_SILENT_MS = 10_000  # a worker reconciles every second; ten missing passes count as an outage
 _log = structlog.get_logger(__name__)
 
 
 class _Queue:
-    """What this process knows of the work queue."""
+    """State of the work queue, as far as this process knows."""
 
     unsent_until_s = 0.0  # monotonic
 
 
 def send(task_name: str, **kwargs: Any) -> None:
-    """Queue a task once the present transaction is committed. An outage is logged, not raised: the change is stored already."""
+    """Send a task once the current transaction is committed. An outage is logged, not raised: the change is stored."""
     transaction.on_commit(lambda: _send(task_name, kwargs))
 
 
 def call(task_name: str, *, timeout_s: float, **kwargs: Any) -> Any:
-    """Run a task now and answer its result; raise LinkEngineError as the task did, UnavailableError where nobody answers."""
+    """Run a task now and return its result.
+
+    Raises the task's LinkEngineError, or UnavailableError if no worker responds in time.
+    """
     reply_to = f"console:answer:{uuid.uuid4().hex}"
     try:
         app.send_task(task_name, kwargs={**kwargs, "reply_to": reply_to}, expires=timeout_s, retry=False, headers=_headers())
     except (OperationalError, redis.RedisError) as error:
-        raise _no_queue("so the engine cannot be asked") from error
+        raise _no_queue("so no request can be sent to the engine") from error
     try:
         answer = store.wait_for_answer(reply_to, timeout_s=timeout_s)
     except redis.RedisError as error:
-        raise _no_queue("so what the engine was asked, it may have done, and its answer is lost") from error
+        raise _no_queue("so the outcome of the request is unknown; the engine may have carried it out") from error
     if answer is None:
         raise UnavailableError(_why_silent(task_name, timeout_s), code="WORKER_UNAVAILABLE")
     if "unavailable" in answer:
@@ -61,25 +64,25 @@ def call(task_name: str, *, timeout_s: float, **kwargs: Any) -> Any:
 
 def _send(task_name: str, kwargs: dict[str, Any]) -> None:
     if time.monotonic() < _Queue.unsent_until_s:
-        _log.info("dispatch.left_to_the_next_round", task=task_name)
+        _log.info("dispatch.skipped_during_outage", task=task_name)
         return
     try:
         app.send_task(task_name, kwargs=kwargs, expires=SEND_EXPIRES_S, retry=False, headers=_headers())
     except (OperationalError, redis.RedisError) as error:
         _Queue.unsent_until_s = time.monotonic() + UNSENT_S
         _log.warning("dispatch.failed", task=task_name, error=str(error))
-    except Exception:  # noqa: BLE001 - the rows are stored; a 500 would say that they are not
+    except Exception:  # noqa: BLE001 - the rows are stored; a 500 would suggest that they are not
         _log.exception("dispatch.failed", task=task_name)
 
 
 def _headers() -> dict[str, str]:
-    """Return the headers that carry the request's id on to the task's log lines (``console.celery``)."""
+    """Return the headers that pass the request id on to the task's log lines (``console.celery``)."""
     request_id = current_request_id()
     return {"request_id": request_id} if request_id else {}
 
 
 def _no_queue(consequence: str) -> UnavailableError:
-    message = f"Redis does not answer, {consequence}. Start Redis or mend CLUSTERLINK_REDIS_URL, then retry."
+    message = f"Redis does not answer, {consequence}. Start Redis or correct CLUSTERLINK_REDIS_URL, then retry."
     return UnavailableError(message, code="QUEUE_UNAVAILABLE")
 
 
@@ -89,5 +92,5 @@ def _why_silent(task_name: str, timeout_s: float) -> str:
     except redis.RedisError:
         silence_ms = None
     if silence_ms is None or silence_ms > WORKER_SILENT_MS:
-        return "No worker answers. Start the Celery worker (it must use the same Redis), then try again."
-    return f"The worker did not finish {task_name} within {timeout_s:g} seconds. It may be busy, or a cluster slow; try again."
+        return "No worker responds. Start the Celery worker (it must use the same Redis), then try again."
+    return f"The worker did not finish {task_name} within {timeout_s:g} seconds. It or a cluster may be overloaded; try again."

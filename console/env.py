@@ -1,7 +1,7 @@
-"""Typed readers of the environment, the only place of the console that looks at it.
+"""Typed readers of environment variables. No other module of the console reads the environment.
 
-Every variable is described in ``.env.example``. A missing or unreadable one stops the start with a sentence that names it; a
-value itself is never repeated, since it may be a secret. Secrets may also come from a file: ``<NAME>_FILE`` holds its path.
+Every variable is described in ``.env.example``. A missing or malformed variable stops the start with an error that names it but
+never repeats its value, which may be a secret. Secrets may also come from a file: ``<NAME>_FILE`` has its path.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 _MAKE_A_KEY = "It has to be 32 bytes in url-safe base64, 44 characters; .env.example says how to make one."
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
 _POSTGRES_PORT = "5432"
-# s to open a connection, per host; ms until a peer that acknowledges nothing counts as gone, as after a power cut
+# s to open a connection, per host; ms until a peer that acknowledges nothing counts as lost, as after a power failure
 _POSTGRES_TIMEOUTS = {"connect_timeout": 3, "tcp_user_timeout": 10_000}
-SQLITE_BUSY_TIMEOUT_S = 20  # writers queue up; the longest transaction of ours takes well below a second
+SQLITE_BUSY_TIMEOUT_S = 20  # writers queue up; the longest transaction takes well below a second
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Reads one mapping of variables; ``os.environ`` unless a test says otherwise."""
+    """Reads a mapping of variables: ``os.environ``, or another mapping in tests."""
 
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Answer a variable that must be set unless there is a default."""
+        """Return a variable. Raises ImproperlyConfigured if it is not set and there is no default."""
         value = self.variables.get(name, "")
         if value or default is not None:
             return value or str(default)
@@ -57,25 +57,25 @@ class Environment:
         return secret
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """Answer a yes or no."""
+        """Return a boolean."""
         value = self.variables.get(name, "true" if default else "").lower()
         if value in _TRUE or value in _FALSE:
             return value in _TRUE
         raise ImproperlyConfigured(f"{name} must be true or false. See .env.example.")
 
     def number(self, name: str, default: int) -> int:
-        """Answer a whole number."""
+        """Return an integer."""
         try:
             return int(self.variables.get(name) or default)
         except ValueError:
             raise ImproperlyConfigured(f"{name} must be a whole number. See .env.example.") from None
 
     def words(self, name: str, default: str | None = None) -> list[str]:
-        """Answer a list separated by commas."""
+        """Return a comma-separated list."""
         return [word.strip() for word in self.text(name, default).split(",") if word.strip()]
 
     def networks(self, name: str, default: str | None = None) -> tuple[str, ...]:
-        """Return IP networks separated by commas; a single address is one as well. The word none stands for an empty list."""
+        """Return comma-separated IP networks or addresses. The word none means an empty list."""
         words = self.words(name, default)
         if words == ["none"]:
             return ()
@@ -90,7 +90,7 @@ class Environment:
         return tuple(words)
 
     def cipher_keys(self, name: str) -> list[str]:
-        """Answer Fernet keys separated by commas, each tried: one that is no key would fail only when it is needed."""
+        """Return comma-separated Fernet keys. Each is tried, since an invalid key would fail only when it is used."""
         keys = [word.strip() for word in self.secret(name).split(",") if word.strip()]
         for number, key in enumerate(keys, start=1):
             try:
@@ -102,7 +102,7 @@ class Environment:
         return keys
 
     def redis(self, name: str, password_name: str = "") -> str:
-        """Return the address of Redis with the password that a variable of its own holds, unless the address has one."""
+        """Return the address of Redis, with the password of the variable ``password_name`` unless the address has its own."""
         url = self.secret(name)
         if password_name:
             url = with_password(url, self.secret(password_name, ""))
@@ -114,9 +114,9 @@ class Environment:
         return url
 
     def database(self, name: str, password_name: str = "") -> dict[str, Any]:
-        """Return Django's settings for ``sqlite:///path`` (relative) or ``sqlite:////path`` or ``postgres://…``.
+        """Return Django's settings for ``sqlite:///path`` (relative), ``sqlite:////path`` or ``postgres://…``.
 
-        The variable ``password_name`` holds the password if the address has none.
+        The variable ``password_name`` has the password if the address has none.
         """
         url = self.secret(name)
         scheme = urlsplit(url).scheme
@@ -134,10 +134,10 @@ class Environment:
 
 
 def spark_address(url: str, token: str) -> str:
-    """Return the address of Spark Connect with its token, if there is one.
+    """Return the address of Spark Connect with its token, if any.
 
     PySpark sends a ``token`` over TLS only and refuses it otherwise. It sends other parameters as headers of each call, so
-    without TLS the header itself is given.
+    without TLS the header itself is set.
     """
     if not token:
         return url
@@ -147,7 +147,7 @@ def spark_address(url: str, token: str) -> str:
 
 
 def sqlite_settings(path: str) -> dict[str, Any]:
-    """Many short writers, readers that never wait: write-ahead log, and transactions that take the write lock at their start.
+    """Return settings for SQLite in WAL mode: readers never wait, and each transaction takes the write lock at its start.
 
     (A transaction that reads first and upgrades later fails at once with "database is locked", whatever the timeout.)
     """
@@ -159,32 +159,32 @@ def sqlite_settings(path: str) -> dict[str, Any]:
             "transaction_mode": "IMMEDIATE",
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
         },
-        "TEST": {"NAME": f"{path}.test"},  # a file, so that two connections lock each other as they do in earnest
+        "TEST": {"NAME": f"{path}.test"},  # a file, so that two connections lock each other as in production
     }
 
 
 def postgres_settings(url: str) -> dict[str, Any]:
-    """Read ``postgres://user:password@host:port,host:port/name?option=value``; raise ValueError.
+    """Parse ``postgres://user:password@host:port,host:port/name?option=value``. Raises ValueError.
 
-    With several hosts they are tried in turn, and ``target_session_attrs=read-write`` chooses the primary. A socket folder may
-    be given as ``?host=/folder``. Options are libpq's.
+    Several hosts are tried in turn, and ``target_session_attrs=read-write`` selects the primary. A socket folder may be given
+    as ``?host=/folder``. Options are libpq's.
     """
     parts = urlsplit(url)
     user_info, _, hosts = parts.netloc.rpartition("@")
     user, _, password = user_info.partition(":")
-    places = [_host_and_port(host) for host in hosts.split(",")] if hosts else []
+    addresses = [_host_and_port(host) for host in hosts.split(",")] if hosts else []
     options = dict(parse_qsl(parts.query))
-    several = len(places) > 1
-    ports = [port or (_POSTGRES_PORT if several else "") for _, port in places]
+    multiple = len(addresses) > 1
+    ports = [port or (_POSTGRES_PORT if multiple else "") for _, port in addresses]
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": unquote(parts.path.lstrip("/")),
         "USER": unquote(user),
         "PASSWORD": unquote(password),
-        "HOST": options.pop("host", ",".join(host for host, _ in places)),
+        "HOST": options.pop("host", ",".join(host for host, _ in addresses)),
         "PORT": options.pop("port", ",".join(ports)),
-        "CONN_MAX_AGE": 0,  # threads of the worker come and go; every request finds the present primary
-        "OPTIONS": {**_POSTGRES_TIMEOUTS, **({"connect_timeout": 2} if several else {}), **options},
+        "CONN_MAX_AGE": 0,  # the worker's threads come and go; each request finds the current primary
+        "OPTIONS": {**_POSTGRES_TIMEOUTS, **({"connect_timeout": 2} if multiple else {}), **options},
     }
 
 

@@ -1,7 +1,7 @@
-"""What an action or a query may refuse to do, in words for people and codes for machines; knows nothing of HTTP.
+"""Errors that actions and queries raise: a message for people and a code for programs. Independent of HTTP.
 
-REST and pages map ``kind`` to a status in one place each. ``code`` is a stable word of ``linkengine.domain.errors`` where the
-engine has one, else one of ours.
+REST and pages map ``kind`` to a status in a single place each. ``code`` is a constant of ``linkengine.domain.errors``, or
+of the console for errors that the engine does not have.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngi
 
 
 class ConsoleError(Exception):
-    """An anticipated refusal: ``code`` for machines, ``message`` (what, why, what to do) for people, ``field`` for forms."""
+    """An expected refusal: ``code`` for programs, ``message`` (what, why, what to do) for people, ``field`` for forms."""
 
     kind: ClassVar[str] = "bad_request"
 
@@ -24,7 +24,7 @@ class ConsoleError(Exception):
 
 
 class BadRequestError(ConsoleError):
-    """Kafka would refuse it, or this product's rules do."""
+    """Kafka or this product does not allow it."""
 
     kind = "bad_request"
 
@@ -36,37 +36,37 @@ class InvalidInputError(ConsoleError):
 
 
 class NotFoundError(ConsoleError):
-    """It is not there, or the asker may not know that it is."""
+    """It does not exist, or the caller may not know that it does."""
 
     kind = "not_found"
 
 
 class DeniedError(ConsoleError):
-    """The asker's roles do not allow it; the message names one that does."""
+    """The caller's roles do not allow it; the message names a role that does."""
 
     kind = "denied"
 
 
 class ConflictError(ConsoleError):
-    """The present state does not allow it; the message says what it allows."""
+    """The current state does not allow it; the message says what it allows."""
 
     kind = "conflict"
 
 
 class UnavailableError(ConsoleError):
-    """Something that must answer does not; trying again later may work."""
+    """A required service is not available; a later attempt may succeed."""
 
     kind = "unavailable"
 
 
 class BrokerFailedError(ConsoleError):
-    """A cluster answered with an error that is neither the asker's nor ours to mend."""
+    """A cluster returned an error that neither the caller nor the console can correct."""
 
     kind = "broker_failed"
 
 
 CLUSTER_AWAY = "BROKER_UNAVAILABLE"
-BROKER_TIMEOUT = "BROKER_TIMEOUT"  # asking again may help
+BROKER_TIMEOUT = "BROKER_TIMEOUT"  # a retry may help
 _AWAY = {
     ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
     ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
@@ -77,7 +77,7 @@ _UNAVAILABLE = {ErrorCode.DESTINATION_UNAVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 def from_engine(error: LinkEngineError, *, field: str | None = None) -> ConsoleError:
-    """Turn the engine's error into one of ours, code and message unchanged."""
+    """Return the console's error for an error of the engine, with the same code and message."""
     if isinstance(error, IllegalTransitionError) or error.code == ErrorCode.ILLEGAL_STATE:
         kind: type[ConsoleError] = ConflictError
     elif error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR:
@@ -90,7 +90,7 @@ def from_engine(error: LinkEngineError, *, field: str | None = None) -> ConsoleE
 
 
 def from_cluster(error: LinkEngineError) -> ConsoleError:
-    """Turn what a registered cluster answered to a plain question into one of ours; the message is the engine's."""
+    """Return the console's error for an error of a live query on a registered cluster, with the engine's message."""
     if error.code in _AWAY:
         return UnavailableError(error.message, code=CLUSTER_AWAY)
     if error.code == ErrorCode.TIMEOUT_ERROR:

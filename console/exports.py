@@ -1,7 +1,7 @@
-"""The files in which set-aside records are kept: gzip, written under another name until they are complete and on disk.
+"""The files with exported diverged records: gzip, written under another name until they are complete and on disk.
 
-Worker and web process see the same directory (``CLUSTERLINK_EXPORT_DIR``). Files outlive their rows: nobody else may hold these
-records any more, so only a person deletes them.
+Worker and web process use the same directory (``CLUSTERLINK_EXPORT_DIR``). Files outlive their rows and are deleted by users
+only, since they may be the only copy of their records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from console.models import RestoreRun
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 _LEVEL = 6
-_TOPIC_CHARS = 200  # of its name in the file's: file systems take 255 bytes, Kafka 249 characters
+_TOPIC_CHARS = 200  # of the topic's name in the file's: file systems allow 255 bytes, Kafka 249 characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +37,10 @@ class Written:
 
 
 class _Tallied:
-    """A file that is measured while it is written: to read a long one again takes minutes, in which both topics move on."""
+    """A file whose size and checksum are computed while it is written, since reading it again could take minutes."""
 
     def __init__(self, raw: BinaryIO) -> None:
-        """Begin with an empty file."""
+        """Start with an empty file."""
         self._raw, self._size, self._digest = raw, 0, hashlib.sha256()
 
     def write(self, data: bytes) -> None:
@@ -50,17 +50,17 @@ class _Tallied:
         self._digest.update(data)
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Flush to the operating system."""
         self._raw.flush()
 
     @property
     def written(self) -> Written:
-        """What was written until now."""
+        """Size and checksum of what was written so far."""
         return Written(size_bytes=self._size, sha256=self._digest.hexdigest())
 
 
 class Sink:
-    """Takes what is to be kept; once the file is complete it tells its size and checksum."""
+    """Accepts records for an export; has the size and checksum of the file once it is complete."""
 
     def __init__(self, file: _Tallied, packed: gzip.GzipFile) -> None:
         """Write to ``file`` through ``packed``."""
@@ -72,19 +72,19 @@ class Sink:
 
     @property
     def written(self) -> Written:
-        """The complete file."""
+        """Size and checksum of the complete file."""
         return self._file.written
 
 
 def path_of(name: str) -> Path:
-    """Answer where a file lies."""
+    """Return the path of an export file."""
     return Path(settings.EXPORT_DIR) / name
 
 
 def name_for(run: RestoreRun, topic: str) -> str:
-    """Name the file of a restore: one that is not there yet, or that its row knows as its own.
+    """Return the name for the file of a restore: a new name, or the name that its row already has.
 
-    A database that was put back to a backup knows of no file, and what is in it may be nowhere else any more.
+    A database restored from a backup may not know of a file whose records exist nowhere else.
     """
     stem = f"{topic[:_TOPIC_CHARS]}-{run.pk}-{run.requested_at:%Y%m%dT%H%M%SZ}"
     names = (f"{stem}-{number}.jsonl.gz" if number > 1 else f"{stem}.jsonl.gz" for number in count(1))
@@ -93,17 +93,17 @@ def name_for(run: RestoreRun, topic: str) -> str:
 
 @contextmanager
 def writing(name: str) -> Iterator[Sink]:
-    """Give a sink; the file appears under its name only if the block ends without an error. One writer of a name at a time.
+    """Yield a sink; the file gets its name only if the block ends without an error. Each name has a single writer at a time.
 
-    The lock is the operating system's: a worker that slept keeps it, one that died does not. Raises MISCONFIGURATION_ERROR
-    where the disk takes no more.
+    The lock is the operating system's, so that a suspended worker keeps it and a crashed worker does not. Raises
+    MISCONFIGURATION_ERROR if the disk accepts no more.
     """
     path = path_of(name)
     _make_directory(path.parent)
     try:
         with _written_beside(path) as sink:
             yield sink
-    except (ConnectionError, TimeoutError):  # no disk's
+    except (ConnectionError, TimeoutError):  # OSErrors that are not the disk's
         raise
     except OSError as error:
         raise _unwritable(path.parent, error) from error
@@ -140,25 +140,26 @@ def _make_directory(directory: Path) -> None:
 def _unwritable(directory: Path, error: OSError) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.MISCONFIGURATION_ERROR,
-        f"Records cannot be set aside in {directory}, so nothing is deleted ({error.strerror or error}). Let the worker "
-        "write to CLUSTERLINK_EXPORT_DIR, with room for them, or set it to a directory that worker and web process share.",
+        f"Records cannot be exported to {directory}, so nothing is deleted ({error.strerror or error}). Give the worker write "
+        "access to CLUSTERLINK_EXPORT_DIR, with enough space, or set it to a directory that worker and web process share.",
     )
 
 
 def _lock(raw: BinaryIO, path: Path) -> None:
     try:
         fcntl.flock(raw, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        ours = path.stat().st_ino == os.fstat(raw.fileno()).st_ino  # else its writer has just finished it
+        locked = path.stat().st_ino == os.fstat(raw.fileno()).st_ino  # otherwise its writer has just finished it
     except (BlockingIOError, FileNotFoundError):
-        ours = False
-    if not ours:
+        locked = False
+    if not locked:
         raise LinkEngineError(
-            ErrorCode.TIMEOUT_ERROR, f"Another worker is writing {path.stem}. Tried again by itself; nothing is deleted before."
+            ErrorCode.TIMEOUT_ERROR,
+            f"Another worker is writing {path.stem}. Retried automatically; nothing is deleted before that.",
         )
 
 
 def is_lost(run: RestoreRun) -> bool:
-    """Tell whether records were set aside into a file that is not there, or not whole."""
+    """Return whether records were exported to a file that does not exist or is incomplete."""
     if run.exported_at is None or not run.export_name:
         return False
     try:
@@ -169,13 +170,16 @@ def is_lost(run: RestoreRun) -> bool:
 
 
 def answer(run: RestoreRun | None, restore_id: int) -> FileResponse:
-    """Answer the file of a restore for a download; raise NotFoundError, which tells none, not yet and lost apart."""
+    """Return the download response for a restore's file.
+
+    Raises NotFoundError, with distinct messages for none, not yet and lost.
+    """
     if run is None:
         raise NotFoundError(f"Restore {restore_id} does not exist on this topic.", code="UNKNOWN_RESTORE")
     if run.exported_at is None:
-        raise NotFoundError(f"Restore {restore_id} has not set its records aside yet.", code="NO_RECORDS_SET_ASIDE")
+        raise NotFoundError(f"Restore {restore_id} has not exported its diverged records yet.", code="NO_RECORDS_SET_ASIDE")
     if not run.export_name:
-        raise NotFoundError(f"Restore {restore_id} had no records to set aside.", code="NO_RECORDS_SET_ASIDE")
+        raise NotFoundError(f"Restore {restore_id} had no diverged records to export.", code="NO_RECORDS_SET_ASIDE")
     if is_lost(run):
         raise NotFoundError(_why_lost(run), code="EXPORT_FILE_MISSING")
     place = path_of(run.export_name)
@@ -184,9 +188,9 @@ def answer(run: RestoreRun | None, restore_id: int) -> FileResponse:
 
 def _why_lost(run: RestoreRun) -> str:
     return (
-        f"Restore {run.pk} has set {run.export_records} records aside in {run.export_name}, but that file is not in "
-        "CLUSTERLINK_EXPORT_DIR of the web process, or not whole. Let it be the worker's directory, or put the file back from "
-        f"a backup (SHA-256 {run.export_sha256 or 'unknown'})."
+        f"Restore {run.pk} has exported {run.export_records} records to {run.export_name}, but that file is missing or "
+        "incomplete in CLUSTERLINK_EXPORT_DIR of the web process. Use the worker's directory for both, or restore the file "
+        f"from a backup (SHA-256 {run.export_sha256 or 'unknown'})."
     )
 
 

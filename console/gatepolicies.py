@@ -1,4 +1,4 @@
-"""Whether the migration gate of a mirror lets a promotion through now, and if not, why not; for actions, previews and pages."""
+"""Whether the migration gate of a mirror allows a promotion now, and if not, why; for actions, previews and pages."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from console.models.mirrors import RECORDS_DIFFER, RECORDS_LOST, STAYING, TOMBST
 from linkengine.domain.states import MirrorEvent, MirrorState
 
 GATED = (MirrorState.ACTIVE, MirrorState.PAUSED, MirrorState.SOURCE_UNAVAILABLE, MirrorState.LINK_FAILED)
-RE_PARENTED = "re-parent"  # no edge of the table of states: the mirror stays PAUSED
+RE_PARENTED = "re-parent"  # not in the state table: the mirror stays PAUSED
 _NEW_LIVES = (MirrorEvent.MIRROR_READY, MirrorEvent.MIRROR_READY_PAUSED, RE_PARENTED)
 
 
 class GateDoubt(StrEnum):
-    """Why a run that has opened a gate opens it no more."""
+    """Why a run that opened the gate no longer does."""
 
-    OUTLIVED = "OUTLIVED"  # the topic was made a mirror again since, or is one of another source now
-    REFUTED = "REFUTED"  # something was found since, although it was green: copy and comparisons go on
+    OUTLIVED = "OUTLIVED"  # since then the topic was made a mirror again, or moved to another source
+    REFUTED = "REFUTED"  # a problem was found later; copying and verification continue after a green run
     TOO_OLD = "TOO_OLD"
 
 
 def gate_closed(mirror: MirrorTopic, *, now: datetime) -> str:
-    """Answer why the migration gate lets no promotion through now, "" where it does, or the link has none."""
+    """Return why the migration gate allows no promotion now, "" if it does or the link has no gate."""
     if mirror.link.config("migration.gate.enable") != "true":
         return ""
     newest = newest_run(mirror, ended=True)
@@ -34,7 +34,7 @@ def gate_closed(mirror: MirrorTopic, *, now: datetime) -> str:
 
 
 def gate_doubt(run: GateRun, *, now: datetime) -> GateDoubt | None:
-    """Answer why a run opens the gate no more, None where it does, or never did."""
+    """Return why a run no longer opens the gate, None if it does or never did."""
     if not run.opens:
         return None
     if is_outlived(run):
@@ -46,13 +46,13 @@ def gate_doubt(run: GateRun, *, now: datetime) -> GateDoubt | None:
 
 
 def newest_run(mirror: MirrorTopic, *, ended: bool = False) -> GateRun | None:
-    """Answer the run that was asked for last, by number: a clock that was set back dates an older one ahead of it."""
+    """Return the run that was requested last, by number, since times are wrong after a clock was set back."""
     runs = mirror.gate_runs.exclude(status=GateRun.Status.RUNNING) if ended else mirror.gate_runs
     return runs.order_by("-id").first()
 
 
 def is_outlived(run: GateRun) -> bool:
-    """Tell whether a run was asked for before the topic became the mirror that it is, of the source that it has."""
+    """Return whether the topic became this mirror, or got this source, after the run was requested."""
     return run.mirror.transitions.filter(event__in=_NEW_LIVES, at__gt=run.requested_at).exists()
 
 
@@ -60,7 +60,7 @@ def _why_closed(run: GateRun, *, now: datetime) -> str:
     if is_outlived(run):
         return "it has not been run since the topic became a mirror again, or moved to its present source"
     if not run.opens:
-        failed = [one["name"] for one in run.checks if one["state"] == "FAILED"]
+        failed = [check["name"] for check in run.checks if check["state"] == "FAILED"]
         return f"its last run failed ({', '.join(failed) or 'nothing could be checked'})"
     code = _refuting(run)
     if code:
@@ -69,7 +69,7 @@ def _why_closed(run: GateRun, *, now: datetime) -> str:
 
 
 def _refuting(run: GateRun) -> str:
-    """Answer the code of what was found although a run was green, "" where nothing was; an override stands by its reason."""
+    """Return the code of a problem found since a green run, "" if there is none. An override is not refuted."""
     if run.status != GateRun.Status.GREEN:
         return ""
     found = Q(code=RECORDS_DIFFER) | Q(code__in=STAYING, last_seen_at__gte=run.requested_at)
@@ -82,5 +82,5 @@ _REFUTED = {
     TOMBSTONES_MISSED: "deletions of the source may have been missed",
 }
 if set(_REFUTED) != set(STAYING):
-    raise AssertionError("whatever stays refutes a green run, and needs its words")
+    raise AssertionError("each permanent error refutes a green run and needs a text")
 _WAYS_OUT = "Run the gate, or override it with a reason; a failover is always possible."

@@ -1,8 +1,8 @@
-"""Whoever guesses a password or the secret of an API key has to wait.
+"""Throttles failed sign-ins and API-key attempts.
 
-Attempts count per name and address: who guesses at somebody's name does not shut them out elsewhere. Of IPv6 the first 64 bits
-count, since whoever has one address has all that begin with them. The first refusal of an address is written into the audit and
-then once an hour while it goes on; the log has each: what costs a guesser nothing must not fill the database.
+Attempts are counted per name and address, so that an attack on a name does not lock its owner out elsewhere. IPv6 addresses
+count by their first 64 bits, since a client usually has the whole network. The first refusal of an address is audited, and
+then once an hour; the log has all of them. An attack must not be able to fill the database.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _log = structlog.get_logger(__name__)
 
 
 def attempts_at(kind: str, name: str, request: Any) -> str:
-    """Name what is counted together; without ``name`` whatever is tried from there."""
+    """Return the counter for attempts at a name from the request's address; without ``name`` all attempts from there."""
     return f"{kind}:{name}:{_place(_address(request))}"
 
 
 def count(attempts: str, *, names: int = 1) -> int:
-    """Count one attempt; answer 0, or the seconds to wait. ``names`` is how many times as many there may be."""
+    """Count an attempt. Returns 0 or the seconds to wait. ``names`` multiplies the limit."""
     if settings.ATTEMPTS_AT_ONCE <= 0:
         return 0
     every_s = max(1.0, float(settings.ATTEMPT_EVERY_S))
@@ -37,21 +37,19 @@ def count(attempts: str, *, names: int = 1) -> int:
 
 
 def forget(attempts: str) -> None:
-    """Let somebody who knew it have all attempts again."""
+    """Reset the counter after a successful attempt."""
     turns.forget(attempts)
 
 
 def note_refusal(request: Any, *, action: str, resource: str) -> None:
-    """Say that somebody has to wait: in the log, and in the audit where the address begins to."""
+    """Log a throttled attempt, and audit the first attempt of its address per hour."""
     address = _address(request)
     _log.warning("attempt.refused", action=action, resource=resource, client=address)
     if turns.is_first(f"refused:{action}:{_place(address)}", ttl_ms=NOTED_EVERY_MS):
         by = Actor(
             name=NOBODY, user=None, request_id=getattr(request, "request_id", ""), client_address=address[:MOST_OF_ADDRESS]
         )
-        reason = (
-            "Too many failed attempts from this address. Those that follow are in the log; here once an hour if they go on."
-        )
+        reason = "Too many failed attempts from this address. Further ones are in the log, and here once per hour."
         audit.record_denial(by=by, action=action, resource=resource, reason=reason)
 
 

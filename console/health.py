@@ -1,4 +1,4 @@
-"""Three doors for machines: is the process up, can it do its work, and numbers for Prometheus."""
+"""Endpoints for machines: liveness, readiness, and metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from console.queries.scheduled import late_parts
 from console.queries.workers import lacking_workers
 from console.scheduled import PERIODS
 
-DATABASE_WAIT_S = 4.0  # /readyz reports an outage within 5 s, whatever name servers, firewalls or several hosts do
+DATABASE_WAIT_S = 4.0  # /readyz reports an outage within 5 s, whatever the cause: DNS, firewalls, several hosts
 SPARK_COPY_LATE_S = 30.0  # as the alert on clusterlink_copy_silence_seconds
-_LISTED = 3  # links or mirrors that fail, in an answer
-_WHAT_TO_DO = "The worker's log tells why in full; once that is mended, the next round gets through by itself"
+_LISTED = 3  # failing links or mirrors in a response
+_WHAT_TO_DO = "The worker's log has the details; the next pass succeeds once the cause is removed"
 
 
 @require_GET
 def healthz(_request: HttpRequest) -> HttpResponse:
-    """Answer as long as the process can answer anything."""
+    """Return 200 as long as the process can respond."""
     return JsonResponse({"status": "up"})
 
 
 @require_GET
 def readyz(_request: HttpRequest) -> HttpResponse:
-    """Return 200 when database, Redis and a worker answer and its rounds succeed, else 503 and the reason.
+    """Return 200 if database, Redis and a worker are available and its reconcile passes succeed, otherwise 503 with the reason.
 
-    Single links and mirrors that are not looked after, Spark, clocks and the tasks of beat are reported with 200: without the
-    console nobody could fail over, and a failover needs none of them.
+    Problems of single links and mirrors, Spark, clocks and beat are reported with 200: without the console no failover would
+    be possible, and a failover needs none of them.
     """
     redis_problem = _redis()
     problems = {"database": _database(), "redis": redis_problem}
@@ -62,12 +62,12 @@ def readyz(_request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def metrics(_request: HttpRequest) -> HttpResponse:
-    """Answer counters and gauges as Prometheus text; names and numbers only, so it asks for no sign-in."""
+    """Return counters and gauges as Prometheus text. They contain names and numbers only, so no sign-in is required."""
     return HttpResponse(prometheus_text(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 class _DatabaseCheck:
-    """One query at a time, in a thread of its own, because nothing else bounds every step of a connection attempt."""
+    """One query at a time, in a thread of its own, because no timeout covers every step of a connection attempt."""
 
     _lock = Lock()
     _running: _DatabaseCheck | None = None
@@ -79,7 +79,7 @@ class _DatabaseCheck:
 
     @classmethod
     def problem(cls) -> str:
-        """Return what is wrong with the database, "" if nothing. A check that still runs is waited for again."""
+        """Return what is wrong with the database, "" if nothing. Joins a check that is still running."""
         with cls._lock:
             check = cls._running = cls._running or cls()
         if not check._done.wait(DATABASE_WAIT_S):  # noqa: SLF001 - its own
@@ -88,7 +88,7 @@ class _DatabaseCheck:
 
     def _run(self) -> None:
         try:
-            self._problem = _ask_database()
+            self._problem = _query_database()
         except (DatabaseError, InterfaceError) as error:
             self._problem = outages.outage_of(error) or outages.AWAY
         finally:
@@ -98,7 +98,7 @@ class _DatabaseCheck:
             self._done.set()
 
 
-def _ask_database() -> str:
+def _query_database() -> str:
     with connection.cursor() as cursor:
         if connection.vendor != "postgresql":
             cursor.execute("SELECT 1")
@@ -125,7 +125,7 @@ def _worker() -> str:
     except redis.RedisError:
         return "unknown, since Redis does not answer"
     if silence_ms is None:
-        return "no worker is known to have shown life in the last hour"
+        return "no worker heartbeat in the last hour"
     return "" if silence_ms <= WORKER_SILENT_MS else f"silent for {silence_ms // 1000} s"
 
 
@@ -134,21 +134,21 @@ def _rounds() -> str:
         steps = rounds.read(rounds.STEPS)
     except redis.RedisError:
         return "unknown, since Redis does not answer"
-    late = [_words(name, one) for name, one in steps.items() if one.is_late()]
-    return f"the worker's rounds do not get through: {'; '.join(late)}. {_WHAT_TO_DO}" if late else ""
+    late = [_words(name, step) for name, step in steps.items() if step.is_late()]
+    return f"reconcile passes do not succeed: {'; '.join(late)}. {_WHAT_TO_DO}" if late else ""
 
 
 def _links() -> tuple[str, bool]:
-    """Answer what is wrong with links, and whether none is looked after."""
+    """Return what is wrong with links, and whether no link is reconciled."""
     try:
         known = rounds_of_links(now=timezone.now())
     except (redis.RedisError, DatabaseError, InterfaceError):
         return "unknown, since Redis or the database does not answer", True
-    late = {link: one for link, one in known.items() if one.is_late(after_ms=rounds.LINK_LATE_MS)}
+    late = {link: state for link, state in known.items() if state.is_late(after_ms=rounds.LINK_LATE_MS)}
     if not late:
         return "ok", False
-    words = "; ".join(_words(name, one) for (_, name), one in list(late.items())[:_LISTED])
-    return f"{len(late)} of {len(known)} links are not looked after: {words}. {_WHAT_TO_DO}", len(late) == len(known)
+    words = "; ".join(_words(name, state) for (_, name), state in list(late.items())[:_LISTED])
+    return f"{len(late)} of {len(known)} links are not reconciled: {words}. {_WHAT_TO_DO}", len(late) == len(known)
 
 
 def _mirrors() -> str:
@@ -159,17 +159,17 @@ def _mirrors() -> str:
     if not failing:
         return "ok"
     words = "; ".join(f"{link}/{mirror} (fails with {kind})" for (link, mirror), kind in list(failing.items())[:_LISTED])
-    return f"{plural(len(failing), 'mirror topic')} not looked after, while others are: {words}. {_WHAT_TO_DO}"
+    return f"{plural(len(failing), 'mirror topic')} not reconciled, while others are: {words}. {_WHAT_TO_DO}"
 
 
 def _copy_workers() -> str:
-    """Tell which copy workers do not run, and why; those that run copy what the others would."""
+    """Return which copy workers do not run, and why. The others copy their partitions."""
     try:
-        lacking = lacking_workers()
+        missing = lacking_workers()
     except DatabaseError:
         return "unknown, since the database does not answer"
-    words = "; ".join(f"copy worker {number}: {why}" for number, why in list(lacking.items())[:_LISTED])
-    return f"{plural(len(lacking), 'copy worker')} of the pool not running: {words}" if lacking else "ok"
+    words = "; ".join(f"copy worker {number}: {why}" for number, why in list(missing.items())[:_LISTED])
+    return f"{plural(len(missing), 'copy worker')} of the pool not running: {words}" if missing else "ok"
 
 
 def _schedule() -> str:
@@ -177,10 +177,8 @@ def _schedule() -> str:
         late = late_parts(now=timezone.now())
     except (redis.RedisError, DatabaseError, InterfaceError):
         return "unknown, since Redis or the database does not answer"
-    words = "; ".join(_words(part.name, one) for part, one in list(late.items())[:_LISTED])
-    return (
-        f"{plural(len(late), 'task')} of beat did not end well for {PERIODS} periods: {words}. {_WHAT_TO_DO}" if late else "ok"
-    )
+    words = "; ".join(_words(part.name, state) for part, state in list(late.items())[:_LISTED])
+    return f"{plural(len(late), 'beat task')} without success for {PERIODS} periods: {words}. {_WHAT_TO_DO}" if late else "ok"
 
 
 def _spark_state() -> sparkhealth.SparkState | None:
@@ -218,11 +216,11 @@ def _clocks() -> str:
         wrong = clocks.wrong()
     except redis.RedisError:
         return "unknown, since Redis does not answer"
-    words = "; ".join(f"{who}: {abs(ms) / 1000:.1f} s {'ahead' if ms > 0 else 'behind'}" for who, ms in wrong.items())
-    what_to_do = "Have all machines follow the same time servers; until then what was seen lately may count as unknown"
-    return f"not that of Redis' machine: {words}. {what_to_do}" if wrong else "ok"
+    words = "; ".join(f"{machine}: {abs(ms) / 1000:.1f} s {'ahead' if ms > 0 else 'behind'}" for machine, ms in wrong.items())
+    what_to_do = "Synchronize all machines by NTP; until then recent values may count as unknown"
+    return f"different from the clock of Redis's machine: {words}. {what_to_do}" if wrong else "ok"
 
 
-def _words(name: str, one: rounds.Round) -> str:
-    since = "not seen to succeed" if one.silence_ms is None else f"last succeeded {one.silence_ms // 1000} s ago"
-    return f"{name} ({since}{f', fails with {one.error}' if one.error else ''})"
+def _words(name: str, state: rounds.Round) -> str:
+    since = "not seen to succeed" if state.silence_ms is None else f"last succeeded {state.silence_ms // 1000} s ago"
+    return f"{name} ({since}{f', fails with {state.error}' if state.error else ''})"

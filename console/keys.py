@@ -1,7 +1,7 @@
-"""Signing keys, derived from the credentials keys (HKDF-SHA256), one set per purpose.
+"""Signing keys, derived from the credentials keys (HKDF-SHA256), a set per purpose.
 
-They need no setting of their own and rotate with the credentials keys: each credentials key gives one signing key, in the same
-order, so the newest signs and all verify (docs/operations/configure.md).
+They need no setting of their own and rotate with the credentials keys: each credentials key yields a signing key, in the
+same order, so the newest signs and all verify (docs/operations/configure.md).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def reply_signer() -> Signer:
 
 
 def link_signer(link_key: str) -> Signer:
-    """Return the signer of one link's reports and losses; copy workers get its keys with the link's plan."""
+    """Return the signer of a link's reports and losses; copy workers get its keys with the link's plan."""
     return _signer(tuple(settings.CREDENTIALS_KEYS), f"link {link_key}")
 
 

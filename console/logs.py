@@ -1,6 +1,6 @@
-"""Logs: one line is one event with named values; the request id and the task id are on every line. Never a secret.
+"""Logging: each line is an event with named values, the request id and the task id. Never a secret.
 
-Values whose name sounds like a secret are masked whatever their place in the event.
+Values whose name suggests a secret are masked.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from structlog.typing import Processor
 
 _SECRET_WORDS = ("password", "secret", "jaas", "token", "credential", "private")
 _MASK = "[hidden]"
-_UVICORN = ("uvicorn", "uvicorn.error", "uvicorn.access")  # it gives these handlers of its own before it loads the project
+_UVICORN = ("uvicorn", "uvicorn.error", "uvicorn.access")  # uvicorn gives these handlers before it loads the project
 _QUIET = ("kafka", "py4j", "pyspark", "asyncio", "httpx", "django.request", "celery.app.trace", "celery.worker.strategy")
 
 
 def configure_logging(*, level: str, as_json: bool) -> None:
-    """Send structlog's events and the standard library's records through one chain to standard error."""
+    """Send structlog's events and the standard library's records through the same chain to standard error."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -46,7 +46,7 @@ def configure_logging(*, level: str, as_json: bool) -> None:
         )
     )
     root = logging.getLogger()
-    for previous in [one for one in root.handlers if getattr(one, "is_ours", False)]:
+    for previous in [known for known in root.handlers if getattr(known, "is_ours", False)]:
         root.removeHandler(previous)
     handler.is_ours = True  # type: ignore[attr-defined]
     root.addHandler(handler)
@@ -59,12 +59,12 @@ def configure_logging(*, level: str, as_json: bool) -> None:
 
 
 def current_request_id() -> str:
-    """Return the id of the request, or of the round, that this thread or coroutine works for; "" where there is none."""
+    """Return the id of the request or of the reconcile pass that this thread or coroutine works for, or ""."""
     return str(structlog.contextvars.get_contextvars().get("request_id", ""))
 
 
 def mask_secrets(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Hide values whose name sounds like a secret; a net below the rule never to log one."""
+    """Mask values whose name suggests a secret. A safety net: secrets must not be logged in the first place."""
     for name in event:
         if any(word in name.lower() for word in _SECRET_WORDS):
             event[name] = _MASK

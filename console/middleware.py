@@ -1,4 +1,4 @@
-"""What every request gets: the client's address, an id (on its log lines, in its answer, in the audit), template values."""
+"""Middleware for every request: the client's address, a request id (log lines, response, audit), and template values."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from console.requestmetrics import PROBE_PATHS
 from linkengine.domain.networks import is_within, parse_address
 
 HEADER = "X-Request-ID"
-CHUNKS_AT_ONCE = 64  # of 4 KiB: one hop to a thread for most static files
-_ACCEPTABLE = re.compile(r"[A-Za-z0-9._-]{8,64}")  # others are replaced: the id goes into logs and into the audit
+CHUNKS_AT_ONCE = 64  # of 4 KiB: a single hop to a thread for most static files
+_ACCEPTABLE = re.compile(r"[A-Za-z0-9._-]{8,64}")  # other ids are replaced, since the id is logged and audited
 
 
 _FORWARDED = (
@@ -36,10 +36,10 @@ _HOP = re.compile(r"\[(?P<v6>[^]]+)](?::\d+)?|(?P<v4>[\d.]+):\d+")  # an address
 
 @request_middleware
 def client_address(request: HttpRequest) -> Steps:
-    """Set REMOTE_ADDR to the client's address where a trusted proxy (``TRUSTED_PROXIES``) forwards the request.
+    """Set REMOTE_ADDR to the client's address if a trusted proxy (``TRUSTED_PROXIES``) forwards the request.
 
-    Forwarding headers of any other peer are removed, so that nothing behind this reads them. The web server must not evaluate
-    them itself (uvicorn: ``--no-proxy-headers``), or the peer's address is lost.
+    Forwarding headers of any other peer are removed, so that no later code reads them. The web server must not evaluate them
+    itself (uvicorn: ``--no-proxy-headers``), otherwise the peer's address is lost.
     """
     meta = request.META
     peer = str(meta.get("REMOTE_ADDR") or "")
@@ -52,9 +52,9 @@ def client_address(request: HttpRequest) -> Steps:
 
 
 def _client_behind(peer: str, forwarded_for: str) -> str:
-    """Return the rightmost hop that no trusted proxy has; each proxy appends the address that it was connected from.
+    """Return the rightmost hop that is not a trusted proxy; each proxy appends the address of its peer.
 
-    A hop that is not an address ends the search: who added it is not known, so the last trusted hop counts.
+    A hop that is not an address ends the search: its origin is unknown, so the last trusted hop counts.
     """
     client = peer
     for hop in reversed(forwarded_for.split(",")):
@@ -75,13 +75,13 @@ def _address_of(hop: str) -> str:
 def _is_trusted(address: str) -> bool:
     try:
         return bool(settings.TRUSTED_PROXIES) and is_within(parse_address(address), settings.TRUSTED_PROXIES)
-    except ValueError:  # no address, as behind a Unix socket
+    except ValueError:  # not an address, as with a Unix socket
         return False
 
 
 @request_middleware
 def request_id(request: HttpRequest) -> Steps:
-    """Set ``request.request_id`` to the caller's ``X-Request-ID`` or a new one; log lines and the response carry it."""
+    """Set ``request.request_id`` to the caller's ``X-Request-ID`` or a new id; log lines and the response carry it."""
     given = request.headers.get(HEADER, "")
     name = given if _ACCEPTABLE.fullmatch(given) else uuid.uuid4().hex
     request.request_id = name  # type: ignore[attr-defined]
@@ -95,9 +95,9 @@ def request_id(request: HttpRequest) -> Steps:
 
 @request_middleware
 def no_store(_request: HttpRequest) -> Steps:
-    """Forbid browsers and proxies to store responses: pages and REST responses depend on the person who is signed in.
+    """Forbid browsers and proxies to store responses, since pages and REST responses depend on the signed-in user.
 
-    Stands inside WhiteNoise, whose responses for static files keep their own ``Cache-Control``.
+    Runs inside WhiteNoise, whose responses for static files keep their own ``Cache-Control``.
     """
     response = yield
     if "no-store" not in response.get("Cache-Control", ""):
@@ -105,7 +105,7 @@ def no_store(_request: HttpRequest) -> Steps:
 
 
 def stream_without_blocking(response: HttpResponse) -> None:
-    """Let a file be read bit by bit in a thread; Django would read all of it into memory before the first byte is sent."""
+    """Read a file in chunks in a thread. Otherwise Django reads all of it into memory before sending the first byte."""
     if isinstance(response, StreamingHttpResponse) and not response.is_async:
         response.streaming_content = _read_later(iter(response.streaming_content))
 
@@ -119,7 +119,7 @@ async def _read_later(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def template_context(request: HttpRequest) -> dict[str, Any]:
-    """Give templates the product's name and the nonce under the name that django-htmx's tags look for."""
+    """Return the product name, and the CSP nonce under the name that the tags of django-htmx use."""
     return {"product_name": settings.PRODUCT_NAME, "csp_nonce": getattr(request, "csp_nonce", None)}
 
 

@@ -15,9 +15,9 @@ Middleware = Callable[[Callable[[HttpRequest], Any]], Callable[[HttpRequest], An
 
 
 def request_middleware(steps: Callable[[HttpRequest], Steps]) -> Middleware:
-    """Make a middleware of a generator function that yields once: ``response = yield``.
+    """Return a middleware made of a generator function that yields once: ``response = yield``.
 
-    What comes before runs before the view, what comes after may change the response. Neither may block.
+    Code before the yield runs before the view; code after it may change the response. Neither may block.
     """
 
     @sync_and_async_middleware

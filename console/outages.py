@@ -1,8 +1,8 @@
-"""Database outages: which exceptions mean one, and the 503 response for pages.
+"""Database outages: which exceptions mean an outage, and the 503 response of pages.
 
-REST answers through its own handler (``console.api.errors``). Pages answer with a template that needs neither the database nor
-a session. Exceptions reach it in two ways: from a view, through ``process_exception``; from a middleware such as the one that
-saves sessions, through ``handler500``, because Django turns those into a response before an outer middleware sees them.
+REST uses its own handler (``console.api.errors``). Pages use a template that needs neither the database nor a session.
+Exceptions reach it in two ways: from a view by ``process_exception``; from a middleware, such as the session middleware,
+by ``handler500``, since Django turns those into a response before an outer middleware sees them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which rows belong together: the two sides of a link, and the two topics that mirror each other in turn.
+"""Finds related rows: the two sides of a link, and the two topics that mirror each other in turn. Reads only.
 
-A bidirectional link is two rows of the same name, one at each cluster, each with the mirrors whose destination it is. A
-source-initiated link is a row of mode SOURCE at the source and an INBOUND one at the destination. Reads only.
+A bidirectional link has two rows with the same name, at both clusters, each with the mirrors whose destination it is. A
+source-initiated link has a row with mode SOURCE at the source and an INBOUND row at the destination.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OTHER_MODE = {
 
 
 def other_side(link: ClusterLink) -> ClusterLink | None:
-    """Answer the row of the same link at the other cluster, if that is registered and the row was made."""
+    """Return the row of the same link at the other cluster, if that cluster is registered and the row exists."""
     if not has_two_sides(link):
         return None
     found = ClusterLink.objects.filter(
@@ -44,12 +44,12 @@ def other_side(link: ClusterLink) -> ClusterLink | None:
 
 
 def has_two_sides(link: ClusterLink) -> bool:
-    """Tell whether the link is made of two rows, one at each cluster."""
+    """Return whether the link has two rows, at both clusters."""
     return link.mode != LinkMode.DESTINATION or link.connection_mode == ConnectionMode.INBOUND
 
 
 def needs_other_side(link: ClusterLink) -> bool:
-    """Tell whether the link does nothing without its other side: the source of an INBOUND link opens the connection."""
+    """Return whether the link does nothing without its other side: the source of an INBOUND link opens the connection."""
     return link.mode == LinkMode.SOURCE or is_inbound(link)
 
 
@@ -61,10 +61,10 @@ def is_inbound(link: ClusterLink) -> bool:
 def properties_of_source(link: ClusterLink) -> dict[str, str]:
     """Return the properties with which a link reaches its source; contains secrets.
 
-    Raises LinkEngineError where the link would send the registered cluster's credentials to an address that is not registered.
+    Raises LinkEngineError if the link would send the registered cluster's credentials to an address that is not registered.
     """
     registered = link.source.properties if link.source else {}
-    if is_inbound(link):  # the source's side decides how to sign in there
+    if is_inbound(link):  # the source side defines the credentials
         other = other_side(link)
         return inbound_properties(other.properties if other else {}, registered)
     if link.uses_cluster_credentials and link.source:
@@ -73,21 +73,21 @@ def properties_of_source(link: ClusterLink) -> dict[str, str]:
 
 
 def missing_side(link: ClusterLink) -> str:
-    """Say what has to be created before a link that needs its other side can work."""
+    """Return the message that says which row has to be created before a link can work that needs its other side."""
     here, there = link.destination.cluster_id, link.source_cluster_id
     if link.mode == LinkMode.SOURCE:
         return (
-            f"The destination's side is missing: create cluster link '{link.name}' on cluster {there} with "
+            f"The destination side is missing: create cluster link '{link.name}' on cluster {there} with "
             f"link.mode=DESTINATION, connection.mode=INBOUND and source_cluster_id {here}. Mirror topics are created there."
         )
     return (
-        f"The source's side is missing: create cluster link '{link.name}' on cluster {there} with link.mode=SOURCE and "
+        f"The source side is missing: create cluster link '{link.name}' on cluster {there} with link.mode=SOURCE and "
         f"destination_cluster_id {here}. Until then nothing is mirrored."
     )
 
 
 def counterpart(mirror: MirrorTopic, *, other: ClusterLink | None = None) -> MirrorTopic | None:
-    """Answer the row of the other topic of the two, if it has ever been a mirror of this one or shall become one."""
+    """Return the row of the other topic of a pair, if it was a mirror of this topic or is to become its mirror."""
     there = other or other_side(mirror.link)
     if there is None:
         return None
@@ -96,22 +96,22 @@ def counterpart(mirror: MirrorTopic, *, other: ClusterLink | None = None) -> Mir
 
 
 def mirrors_of_name(cluster_id: str, topic: str) -> QuerySet[MirrorTopic]:
-    """Choose the rows by which a topic of this name is a mirror on a cluster, shall become one, or was one a moment ago."""
+    """Return the rows by which a topic of this name is, is to become, or was until recently, a mirror on a cluster."""
     rows = MirrorTopic.objects.filter(link__destination__cluster_id=cluster_id, name=topic)
     return rows.exclude(state=MirrorState.STOPPED)
 
 
 def have_parted(mirror: MirrorTopic, other: MirrorTopic | None) -> bool:
-    """Tell whether one of the two was stopped as a copy of the other: up to there both topics hold the same records."""
+    """Return whether either topic was stopped as a copy of the other: up to there both topics have the same records."""
     return _was_copy(mirror) or (other is not None and was_stopped_as_copy(other))
 
 
 def common_parts(mirror: MirrorTopic, other: MirrorTopic | None) -> Iterator[CommonPart]:
-    """Answer what either row knows of the part that both topics have in common; ``here`` is the topic of ``mirror``.
+    """Yield what either row contains of the part that both topics have in common; ``here`` is the topic of ``mirror``.
 
-    Where a comparison found records that differ, in whichever direction they were copied, nothing counts as equal.
+    If a verification run found different records, whatever the direction of copying, nothing counts as common.
     """
-    differ = any(one is not None and one.pk is not None and is_known_to_differ(one) for one in (mirror, other))
+    differ = any(row is not None and row.pk is not None and is_known_to_differ(row) for row in (mirror, other))
     if _was_copy(mirror):
         yield _part(mirror, here_id=mirror.mirror_topic_id, there_id=mirror.source_topic_id, differ=differ)
     if other is not None and was_stopped_as_copy(other):
@@ -132,45 +132,51 @@ def _part(copy: MirrorTopic, *, here_id: str, there_id: str, differ: bool) -> Co
 
 
 def was_stopped_as_copy(mirror: MirrorTopic) -> bool:
-    """Tell whether the row knows where its topic ended as a copy."""
+    """Return whether the topic is stopped and its row has the offsets at which it ended as a copy."""
     return mirror.state == MirrorState.STOPPED and mirror.holds_copy
 
 
 def _was_copy(mirror: MirrorTopic) -> bool:
-    """Tell the same of a topic that is to be restored: it knows until the sides have agreed."""
+    """Return the same for a topic that is to be restored too: its row has the offsets until both sides have agreed."""
     waits = mirror.state == MirrorState.PENDING_SETUP_FOR_RESTORE and mirror.holds_copy
     return waits or was_stopped_as_copy(mirror)
 
 
 def begins_of(mirror: MirrorTopic) -> dict[int, int]:
-    """Answer, by partition, the first offset a mirror ever had, where it began behind offset 0."""
+    """Return, by partition, the first offset that a mirror ever had, for partitions that did not start at offset 0."""
     heads = mirror.gaps.filter(reason=GapReason.HEAD).values_list("partition", "end")
     return dict(heads.order_by("end"))
 
 
 def _ends(mirror: MirrorTopic) -> dict[int, int]:
-    """Answer where it was fenced, by partition; nothing where that does not tell what it had of its source."""
+    """Return the mirrored ends by partition, nothing if they do not show what the mirror has of its source."""
     if not was_sound(mirror):
         return {}
     return mirrored_ends(mirror)
 
 
 def mirrored_ends(mirror: MirrorTopic) -> dict[int, int]:
-    """Answer, by partition, the offset after the last mirrored one where the fence was recorded, which may be further on."""
+    """Return, by partition, the offset after the last mirrored record. The fence may be at a later offset.
+
+    Contains the partitions whose fence was recorded.
+    """
     rows = MirrorPartition.objects.filter(mirror=mirror).exclude(stopped_end=None).order_by("partition")
     return {row.partition: row.stopped_end for row in rows if row.stopped_end is not None}
 
 
 def is_known_to_differ(mirror: MirrorTopic) -> bool:
-    """Tell whether a comparison found records that are not its source's, and nobody has verified the whole mirror since."""
+    """Return whether a verification run found records that differ from the source's.
+
+    A later run that verifies the whole mirror ends that.
+    """
     return mirror.transition_errors.filter(code=RECORDS_DIFFER).exists()
 
 
 def was_sound(mirror: MirrorTopic) -> bool:
-    """Tell whether the mirror was a copy of its source when it was stopped, as far as anybody knew.
+    """Return whether the mirror was a copy of its source when it was stopped, as far as was known then.
 
-    One that had failed (a foreign write, a source that was cut short), also while its promotion waited, or that differed in a
-    comparison ends somewhere, too, but what it holds below says nothing about the source.
+    A mirror that had failed (a foreign write, a truncated source), even while its promotion waited, or that differed in a
+    verification run has an end, too, but its records below that say nothing about the source.
     """
     if is_known_to_differ(mirror):
         return False
@@ -178,23 +184,23 @@ def was_sound(mirror: MirrorTopic) -> bool:
     stop = stops.exclude(from_state__in=[*BECOMING, MirrorState.PENDING_STOPPED]).first()
     if stop is None:
         return True
-    gave_up = mirror.transitions.filter(pk__gt=stop.pk, event=MirrorEvent.FATAL)
-    return stop.from_state != MirrorState.FAILED and not gave_up.exists()
+    failed = mirror.transitions.filter(pk__gt=stop.pk, event=MirrorEvent.FATAL)
+    return stop.from_state != MirrorState.FAILED and not failed.exists()
 
 
 def _epochs(mirror: MirrorTopic) -> dict[int, int]:
-    """Answer the newest leader epochs of the source that the mirror was read under, by partition."""
+    """Return the newest leader epochs of the source that the mirror was read under, by partition."""
     rows = MirrorPartition.objects.filter(mirror=mirror, source_epoch__gte=0)
     return {row.partition: row.source_epoch for row in rows if row.source_epoch is not None}
 
 
 def _fences(mirror: MirrorTopic) -> dict[int, int]:
-    """Answer the offsets of its fences, by partition; an earlier version has recorded one end only."""
+    """Return the offsets of the mirror's fences, by partition. An earlier version has stored a single end."""
     rows = MirrorPartition.objects.filter(mirror=mirror).annotate(fence=Coalesce("fenced_end", "stopped_end"))
     return dict(rows.exclude(stopped_end=None).order_by("partition").values_list("partition", "fence"))
 
 
 def fence_epochs(mirror: MirrorTopic) -> dict[int, int]:
-    """Answer the leader epochs under which its fences were seen, by partition, where that was recorded."""
+    """Return the leader epochs under which the fences were seen, by partition, where that was stored."""
     rows = MirrorPartition.objects.filter(mirror=mirror).order_by("partition").values_list("partition", "fence_epoch")
     return {partition: epoch for partition, epoch in rows if epoch is not None}

@@ -1,4 +1,4 @@
-"""What may be done with a mirror or a task of a link now, and if not, why not; one place for actions, REST and buttons."""
+"""Which operations on a mirror or a recurring task are possible now, and if not, why. Used by actions, REST and buttons."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ OFFERED = (
     _E.DELETE,
 )
 _REVERSALS = (_E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)
-# Failures whose cause a person can take away, after which the offsets still mean the same.
+# Failures whose cause can be removed, after which the offsets still have the same meaning.
 SAVABLE = {
     ErrorCode.AUTHORIZATION_ERROR,
     ErrorCode.AUTHENTICATION_ERROR,
     ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED,
-    ErrorCode.CORRUPT_RECORDS,  # a whole replica leads now
-    ErrorCode.UNSUPPORTED_MESSAGE_FORMAT,  # retention has removed them from the source
+    ErrorCode.CORRUPT_RECORDS,  # an intact replica is the leader now
+    ErrorCode.UNSUPPORTED_MESSAGE_FORMAT,  # retention has deleted the records from the source
     "",
 }
 
 
 def permission_for(operation: MirrorEvent) -> Permission:
-    """Answer what an operation needs."""
+    """Return the permission that an operation requires."""
     return Permission.MANAGE_MIRROR if operation is _E.DELETE else Permission.OPERATE_MIRROR
 
 
 def why_not(mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    """Answer why an operation is not possible now, "" if it is; the text is also the hint of a button that is greyed out."""
+    """Return why an operation is not possible now, "" if it is. The text is also the hint of a disabled button."""
     for rule in _RULES:
         reason = rule(mirror, operation)
         if reason:
@@ -63,7 +63,7 @@ def why_not(mirror: MirrorTopic, operation: MirrorEvent) -> str:
 
 
 def refused_steps(mirror: MirrorTopic) -> list[RefusedStep]:
-    """List what the destination refused at the newest stop of a mirror and no retry has resolved; nothing while it mirrors."""
+    """Return what the destination refused at the newest stop and no retry has resolved; nothing while the topic is a mirror."""
     if mirror.state != MirrorState.STOPPED:
         return []
     report = StopReport.objects.filter(mirror=mirror).first()
@@ -73,7 +73,7 @@ def refused_steps(mirror: MirrorTopic) -> list[RefusedStep]:
 def why_not_retry(mirror: MirrorTopic) -> str:
     """Return why configs that were refused at the stop cannot be retried now, "" if they can."""
     if mirror.state != MirrorState.STOPPED:
-        return f"Topic '{mirror.name}' is {mirror.state}: a mirror has configs of its own until it is stopped."
+        return f"Topic '{mirror.name}' is {mirror.state}: its configs are those of a mirror until it is stopped."
     if mirror.deletion_requested_at is not None:
         return f"Topic '{mirror.name}' is being deleted."
     if not any(step.name != FILLERS for step in refused_steps(mirror)):
@@ -82,7 +82,7 @@ def why_not_retry(mirror: MirrorTopic) -> str:
 
 
 def state_of_task(link: ClusterLink, name: TaskName, *, row: LinkTask | None, mirrors: bool) -> TaskState:
-    """Answer how a recurring task is; ``row`` is what its last run left, ``mirrors``: some are not stopped."""
+    """Return the state of a recurring task. ``row`` is the result of its last run; ``mirrors``: some are not stopped."""
     return task_state(
         configured=is_configured(TASKS[name], value_of=link.config, mirrors=mirrors),
         link_state=LinkState(link.state),
@@ -92,26 +92,26 @@ def state_of_task(link: ClusterLink, name: TaskName, *, row: LinkTask | None, mi
 
 
 def why_not_run(link: ClusterLink, name: TaskName, *, state: TaskState) -> str:
-    """Answer why a task in this state cannot run now, "" if it can."""
+    """Return why a task in this state cannot run now, "" if it can."""
     if link.deletion_requested_at is not None:
         return f"Cluster link '{link.name}' is being deleted."
     if link.mode == LinkMode.SOURCE:
-        return f"Cluster link '{link.name}' is the source's side; its tasks run on the link of the other cluster."
+        return f"Cluster link '{link.name}' is the source side; its tasks run on the link of the other cluster."
     if state is TaskState.NOT_CONFIGURED:
         needed = TASKS[name].enable_config
-        return f"{name} is switched off. Set {needed} to true." if needed else "The link has no mirror topic that is mirroring."
+        return f"{name} is disabled. Set {needed} to true." if needed else "The link has no mirror topic that is mirroring."
     return f"Cluster link '{link.name}' {_TASK_WAYS_OUT[state]}" if state in _TASK_WAYS_OUT else ""
 
 
 _TASK_WAYS_OUT = {
     TaskState.LINK_PAUSED: "is paused. Set cluster.link.paused to false first.",
-    TaskState.LINK_FAILED: "is broken, so its source cannot be asked. Correct its configs first.",
-    TaskState.LINK_UNAVAILABLE: "cannot reach its source at present. The task runs by itself once it can.",
+    TaskState.LINK_FAILED: "has failed, so its source cannot be read. Correct its configs first.",
+    TaskState.LINK_UNAVAILABLE: "cannot reach its source. The task runs automatically once it can.",
 }
 
 
 def _is_operation(_mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    return "" if operation in OPERATIONS else f"{operation} is not an operation of people."
+    return "" if operation in OPERATIONS else f"{operation} cannot be requested by users."
 
 
 def _not_deleting(mirror: MirrorTopic, operation: MirrorEvent) -> str:
@@ -137,7 +137,7 @@ def _in_table(mirror: MirrorTopic, operation: MirrorEvent) -> str:
 
 
 def _not_half_reversed(mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    """Promoted now, the topic would complete the reversal, since the other side waits for it: nobody asked for that."""
+    """A promotion would complete the reversal, since the other side waits for it, but the user did not request that."""
     if operation is not _E.PROMOTE or not mirror.reversal:
         return ""
     other = pairs.counterpart(mirror)
@@ -145,7 +145,7 @@ def _not_half_reversed(mirror: MirrorTopic, operation: MirrorEvent) -> str:
         return ""
     return (
         f"Topic '{mirror.name}' was paused in the middle of {mirror.reversal}, and its source is closed. Resume it to "
-        "go on with that, or fail over either side to end it."
+        "continue the reversal, or fail over either side to end it."
     )
 
 
@@ -158,7 +158,7 @@ def _link_is_on(mirror: MirrorTopic, operation: MirrorEvent) -> str:
 
 
 def _stays_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    """Deleting what auto-create would make again is futile ; it stays gone where its source topic is gone."""
+    """Auto-create would create a deleted topic again, unless its source topic is gone."""
     link = mirror.link
     if operation is not _E.DELETE or link.deletion_requested_at is not None or mirror.deletion_requested_at is not None:
         return ""
@@ -173,12 +173,12 @@ def _stays_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
 
 
 def auto_creates(link: ClusterLink, source_topic: str) -> bool:
-    """Tell whether auto-create is on and its filters choose the topic."""
+    """Return whether auto-create is enabled and its filters include the topic."""
     return link.config(AUTO_CREATE) == "true" and chooses(known_filters(link.config(AUTO_CREATE_FILTERS)), source_topic)
 
 
 def carries_offsets(link: ClusterLink) -> bool:
-    """Tell whether the link carries the offsets of consumer groups over."""
+    """Return whether the link syncs consumer offsets."""
     return link.config(TASKS[TaskName.CONSUMER_OFFSETS].enable_config) == "true"
 
 
@@ -188,14 +188,14 @@ def _is_gone(mirror: MirrorTopic) -> bool:
 
 
 def _can_be_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    """A cluster that deletes no topics would leave the topic, and with it the mirror."""
+    """A cluster that deletes no topics would keep the topic, and so the mirror."""
     if operation is not _E.DELETE or mirror.deletion_requested_at is not None:
         return ""
     return why_not_deletable(mirror)
 
 
 def why_not_deletable(mirror: MirrorTopic) -> str:
-    """Return why the destination will not delete the mirror's topic, "" if it will, there is none, or nothing is known."""
+    """Return why the destination will not delete the mirror's topic; "" if it will, or if there is no topic, or if unknown."""
     cluster = mirror.link.destination
     has_topic = bool(mirror.mirror_topic_id or mirror.num_partitions) and mirror.error_code != ErrorCode.MIRROR_TOPIC_MISSING
     if cluster.deletes_topics is not False or not has_topic:
@@ -214,14 +214,14 @@ def _stays_for_the_other_side(mirror: MirrorTopic, operation: MirrorEvent) -> st
 
 
 def why_needed(cluster_id: str, topic: str) -> str:
-    """Answer why an ordinary topic cannot be deleted, "" if it can: a restore of the other side makes it the only copy."""
+    """Return why an ordinary topic cannot be deleted, "" if it can: a restore on the other side may make it the only copy."""
     rows = MirrorTopic.objects.filter(link__source_cluster_id=cluster_id, source_topic=topic, state__in=CLOSED_FIRST)
     there = rows.first()
     if there is None:
         return ""
     return (
-        f"Topic '{there.name}' on the other side is {there.state}: it is becoming the mirror of '{topic}', which may hold the "
-        "only copy of its records by now. Wait until it is ACTIVE, or fail it over first."
+        f"Topic '{there.name}' on the other side is {there.state}: it is becoming the mirror of '{topic}', which may have the "
+        "only copy of its records now. Wait until it is ACTIVE, or fail it over first."
     )
 
 
@@ -231,13 +231,11 @@ def _can_be_saved(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     if not mirror.num_partitions or not mirror.holds_copy:
         return f"Topic '{mirror.name}' failed before it was a mirror. Delete it here and create it again."
     if mirror.error_code == ErrorCode.MIRROR_TOPIC_MISSING:
-        return (
-            f"Somebody deleted the mirror topic '{mirror.name}': nothing is left to go on with. Delete it and create it anew."
-        )
+        return f"The mirror topic '{mirror.name}' was deleted, so copying cannot resume. Delete the mirror and create it again."
     if mirror.error_code not in SAVABLE:
         return (
-            f"Topic '{mirror.name}' failed with {mirror.error_code}: its offsets and the source's do not mean the same any "
-            "more. Fail over to keep what was copied, or delete it and create it again."
+            f"Topic '{mirror.name}' failed with {mirror.error_code}: its offsets no longer mean the same as the source's. "
+            "Fail over to keep what was copied, or delete it and create it again."
         )
     return ""
 
@@ -274,45 +272,46 @@ def _source_can_turn(mirror: MirrorTopic, other: ClusterLink) -> str:
         return _holds_others(mirror) or _would_lose_its_beginning(mirror)
     if taken.link_id == other.pk and taken.source_topic == mirror.name:
         return f"Topic '{name}' on the other side is {taken.state} itself."
-    return f"Topic '{name}' on the other side is a mirror topic of another link, so it cannot turn round."
+    return f"Topic '{name}' on the other side is a mirror topic of another link, so it cannot be reversed."
 
 
 def _holds_others(mirror: MirrorTopic) -> str:
     if not pairs.is_known_to_differ(mirror):
         return ""
     return (
-        f"A comparison found records of '{mirror.name}' that differ from its source's, and both sides would keep their own. "
-        "Verify all of it first, which ends RECORDS_DIFFER where nothing differs any more; or fail over, then restore the "
+        f"A verification run found records of '{mirror.name}' that differ from its source's, and each side would keep its own. "
+        "Verify the whole mirror first, which ends RECORDS_DIFFER if nothing differs any more; or fail over, then restore the "
         "other side."
     )
 
 
 def _would_lose_its_beginning(mirror: MirrorTopic) -> str:
-    """A copy may have begun behind its source's beginning (``mirror.start.offset.spec``), which the source still has."""
+    """The source may have records from before the mirror's first offset (``mirror.start.offset.spec``)."""
     known = {row.partition: row.source_start for row in mirror.partitions.all()}
     begins = [(known.get(number), begin) for number, begin in pairs.begins_of(mirror).items()]
     if any(start is None for start, _ in begins):
         return (
             f"It is not known yet whether topic '{mirror.source_topic}' on the other side holds older records than "
-            f"'{mirror.name}' ever had. Ask again once the mirror has reported."
+            f"'{mirror.name}' ever had. Try again once the mirror has reported."
         )
     if not any(start is not None and start < begin for start, begin in begins):
         return ""
     return (
         f"Topic '{mirror.source_topic}' on the other side holds older records than '{mirror.name}' ever had, and would lose "
-        "them as its mirror. Promote instead, then restore the other side: what only it holds is written to a file first."
+        "them as its mirror. Promote instead, then restore the other side: records that only it has are exported first."
     )
 
 
 def _can_be_restored(mirror: MirrorTopic, other: ClusterLink) -> str:
     there = pairs.counterpart(mirror, other=other)
     if there is not None and (there.state != MirrorState.STOPPED or there.deletion_requested_at is not None):
-        return f"Topic '{there.name}' on the other side is {there.state}; it has to be STOPPED to be mirrored from."
+        return f"Topic '{there.name}' on the other side is {there.state}; it has to be STOPPED before it can be mirrored."
     if there is None and _mirror_there(other, mirror.source_topic) is not None:
         return f"Topic '{mirror.source_topic}' on the other side is a mirror topic of another link."
     if not pairs.have_parted(mirror, there):
         return (
-            f"Neither '{mirror.name}' nor the topic on the other side was a mirror of the other: nobody knows where they part."
+            f"Neither '{mirror.name}' nor the topic on the other side was a mirror of the other, so it is unknown where they "
+            "diverge."
         )
     taken = _mirror_there(mirror.link, mirror.name)
     if taken is not None:
@@ -321,7 +320,7 @@ def _can_be_restored(mirror: MirrorTopic, other: ClusterLink) -> str:
 
 
 def _mirror_there(link: ClusterLink, name: str) -> MirrorTopic | None:
-    """Answer the mirror that is not stopped and owns a topic of the link's cluster."""
+    """Return the mirror, not stopped, that owns a topic of the link's cluster."""
     rows = MirrorTopic.objects.filter(link__destination=link.destination_id, name=name).exclude(state=MirrorState.STOPPED)
     return rows.select_related("link").first()
 

@@ -1,4 +1,4 @@
-"""Refuses requests that no view could read, before one tries: they are mistakes of a program, or probes."""
+"""Refuses malformed requests before a view reads them: unknown charsets and NUL characters."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBadRequest
 from django.utils.deprecation import MiddlewareMixin
 
-# Python knows more of them: some are no encodings of text, some make text that no database takes
+# Python has more codecs: some do not encode text, some decode to text that databases refuse
 _CHARSETS = frozenset({"utf-8", "ascii", "iso8859-1", "cp1252"})
-_REST = re.compile(r"/(?:kafka/v3|v3|api)(?:/|$)")  # words its own refusals
+_REST = re.compile(r"/(?:kafka/v3|v3|api)(?:/|$)")  # has refusals of its own
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 
 
 def only_known_charsets(application: Application) -> Application:
-    """Answer 400 for a charset other than UTF-8 and its ancestors. Around Django, which would read parts of forms by it."""
+    """Return 400 for charsets other than UTF-8, ASCII, ISO 8859-1 and Windows-1252. Wraps Django, which would decode forms."""
 
-    async def answer(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def respond(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or _codec(scope["headers"]) in _CHARSETS:
             await application(scope, receive, send)
             return
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 400, "headers": headers})
-        await send({"type": "http.response.body", "body": b"The charset of the request is not understood here. Send UTF-8.\n"})
+        await send({"type": "http.response.body", "body": b"The charset of the request is not supported. Send UTF-8.\n"})
 
-    return answer
+    return respond
 
 
 class NoNulMiddleware(MiddlewareMixin):
-    """Answers 400 for NUL characters in what pages are sent: PostgreSQL can neither store them nor look for them."""
+    """Returns 400 for NUL characters in requests to pages: PostgreSQL cannot store them or search for them."""
 
     def process_request(self, request: HttpRequest) -> HttpResponseBadRequest | None:
-        """Answer why the request is refused, None where it can be read."""
+        """Return the refusal, or None if the request is well-formed."""
         if _REST.match(request.path_info) or not _holds_nul(request):
             return None
-        reason = "The request holds a NUL character, which no name and no text here may have. Leave it out.\n"
+        reason = "The request contains a NUL character, which is not allowed in names and texts. Remove it.\n"
         return HttpResponseBadRequest(reason, content_type="text/plain; charset=utf-8")
 
 
@@ -49,7 +49,7 @@ def _codec(headers: list[tuple[bytes, bytes]]) -> str:
     message["content-type"] = next((value for name, value in headers if name.lower() == b"content-type"), b"").decode("latin-1")
     try:
         return codecs.lookup(str(message.get_param("charset", "utf-8"))).name
-    except (LookupError, ValueError):  # Django takes an unknown one for UTF-8
+    except (LookupError, ValueError):  # Django uses UTF-8 for an unknown charset
         return "utf-8"
 
 

@@ -1,29 +1,29 @@
-"""Kombu's Redis transport with signed messages, one way to die less and expiry by one clock.
+"""Kombu's Redis transport with signed messages, a fix for closed connections, and expiry by Redis's clock.
 
-**Signatures.** Write access to Redis must not be enough to make a worker do something. So each message carries an HMAC
-(``console.keys``) over all of it: content type, body (the arguments), headers (task name, id, expiry), properties, the queue it
-was sent to and the time it was sent. A Celery serializer would cover the body only. What is not valid is dropped before
-anything of it is decoded: it has been taken off its list already and is not in ``unacked`` yet, so it is neither executed nor
-delivered again. It is logged and counted (``clusterlink_refused_messages_total``).
+**Signatures.** Write access to Redis must not be enough to make a worker run a task. So each message has an HMAC
+(``console.keys``) over all of it: content type, body (the arguments), headers (task name, id, expiry), properties, the
+destination queue and the time of sending. A Celery serializer would cover the body only. An invalid message is dropped before
+it is decoded: it has been removed from its list and is not in ``unacked`` yet, so it is neither executed nor redelivered. It
+is logged and counted (``clusterlink_refused_messages_total``).
 
 | the message | is refused because |
 |---|---|
-| was not signed, was altered | no key gives its signature |
+| was not signed, was altered | no key verifies its signature |
 | was copied into another queue | the destination is signed |
-| is older than its ``expires`` | Celery discards it; the header is signed and at most ``LONGEST_S`` after the sending |
-| has no ``expires`` (Celery's remote control) and is old | the time of sending is signed, and at most ``LONGEST_S`` ago |
+| is older than its ``expires`` | Celery discards it; the header is signed, at most ``LONGEST_S`` after the sending |
+| has no ``expires`` (Celery's remote control) and is old | the time of sending is signed, at most ``LONGEST_S`` ago |
 
-Kombu marks what it delivers again as ``redelivered``; these two marks are the only thing outside the signature. A copy of a
+Kombu marks redelivered messages as ``redelivered``; these two marks are the only content outside the signature. A copy of a
 message in its own queue before its expiry is executed again: tasks are idempotent, and a change of a cluster has an audit row
-that is made once (``console.tasks.browsing``).
+that can be written only once (``console.tasks.browsing``).
 
-**A closed connection.** When Redis goes away, Celery closes its broken connection and later acknowledges tasks that came over
-it. Kombu (5.7) then asks a closed connection for its host name and fails with an AttributeError, which nobody expects: the
-worker ends. Raised as the connection error that it is, both are logged and the worker connects again.
+**Closed connections.** When Redis disconnects, Celery closes its broken connection and later acknowledges tasks that arrived
+on it. Kombu (5.7) then reads the host name of a closed connection and fails with an AttributeError, which Celery does not
+handle: the worker exits. Raised as a connection error instead, it is logged and the worker reconnects.
 
-**Expiry.** A message expires at a time of its sender's clock, and Celery compares it with the worker's: a round of the
-reconciler lives for two seconds, so a worker whose clock was that much ahead of the beat's threw all of them away. In the queue
-the time is Redis' clock, and each side translates between that and its own.
+**Expiry.** A message expires at a time of its sender's clock, which Celery compares with the worker's clock. The ``reconcile``
+task expires after two seconds, so a worker whose clock was ahead of beat's by that much discarded all of them. In the queue
+the expiry is a time of Redis's clock, and each side converts between that and its own clock.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from kombu.utils.json import dumps
 from console import keys, store
 from linkengine.redisaddress import SENTINEL_SCHEMES, parse_sentinel, sentinel_options
 
-SENTINEL_TIMEOUT_S = 1.0  # then the next sentinel is asked
+SENTINEL_TIMEOUT_S = 1.0  # then the next sentinel is tried
 SIGNATURE = "signature"  # the header
-LONGEST_S = 2 * 3600  # above the visibility timeout and the longest expiry, after which nothing is delivered again
+LONGEST_S = 2 * 3600  # longer than the visibility timeout and the longest expiry, after which nothing is redelivered
 _PURPOSE = "message"
 _REDELIVERED = "redelivered"
-# what JSON and code that expects a message raise for anything else
+# exceptions of JSON and of code that expects a message, for any other content
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, OverflowError)
 _log = structlog.get_logger(__name__)
 
@@ -62,7 +62,7 @@ class RefusedError(Exception):
 
 
 def sign(message: Mapping[str, Any], *, to: str, at: datetime) -> dict[str, Any]:
-    """Return the message with a signature for the destination; ``at`` is Redis' time."""
+    """Return the message with a signature for the destination; ``at`` is a time of Redis's clock."""
     signature = {"to": to, "at": at.timestamp()}
     text = _signed_text(message)
     mac = keys.queue_signer().sign(_PURPOSE, to, repr(signature["at"]), text)
@@ -70,7 +70,7 @@ def sign(message: Mapping[str, Any], *, to: str, at: datetime) -> dict[str, Any]
 
 
 def check(message: Any, *, destinations: set[str]) -> None:
-    """Raise RefusedError unless the message is signed for one of the destinations and expires in time."""
+    """Raise RefusedError unless the message is signed for a given destination and expires in time."""
     try:
         signature = message["headers"][SIGNATURE]
         to, at, mac = signature["to"], float(signature["at"]), signature["mac"]
@@ -87,7 +87,7 @@ def check(message: Any, *, destinations: set[str]) -> None:
 
 
 class Message(VirtualMessage):
-    """A message whose expiry was translated into this machine's time; what is put back into the queue keeps Redis' time."""
+    """A message with its expiry converted to this machine's clock. A message that is returned to the queue keeps Redis's."""
 
     def __init__(self, payload: Any, channel: Any = None, **kwargs: Any) -> None:
         super().__init__(payload, channel=channel, **kwargs)
@@ -96,10 +96,10 @@ class Message(VirtualMessage):
 
 
 class QoS(RedisQoS):
-    """The unacknowledged messages; an entry that is none is dropped, so that it does not keep the others from coming back."""
+    """The unacknowledged messages. A malformed entry is dropped, so that it does not prevent the redelivery of others."""
 
     def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:  # noqa: FBT001, FBT002 - kombu's
-        """Put one message back into its queue."""
+        """Return a message to its queue."""
         try:
             super().restore_by_tag(tag, client=client, leftmost=leftmost)
         except _UNREADABLE as error:
@@ -108,23 +108,23 @@ class QoS(RedisQoS):
 
 
 class _Steady(RedisChannel):
-    """A channel that signs and verifies, knows that its connection may be gone, and that clocks differ."""
+    """A channel that signs and verifies messages, handles closed connections, and allows for clock skew."""
 
     Message = Message
     QoS = QoS
 
     def clock_ahead(self) -> timedelta:
-        """Return how much Redis' clock is ahead of this machine's; raise redis.RedisError. One request."""
+        """Return how much Redis's clock is ahead of this machine's. One request; raises redis.RedisError."""
         return self.redis_time() - datetime.now(tz=UTC)
 
     def redis_time(self) -> datetime:
-        """Return the time of Redis' clock; raise redis.RedisError. One request."""
+        """Return the time of Redis's clock. One request; raises redis.RedisError."""
         with self.conn_or_acquire() as client:
             seconds, micros = client.time()
         return datetime.fromtimestamp(seconds, tz=UTC) + timedelta(microseconds=micros)
 
     def accepts(self, message: Any, queue: str, *, destinations: set[str]) -> bool:
-        """Return whether a message may be handed on; report one that may not."""
+        """Return whether a message may be delivered. Logs and counts a refused message."""
         try:
             check(message, destinations=destinations)
             self._check_age(message["headers"])
@@ -134,7 +134,7 @@ class _Steady(RedisChannel):
         return True
 
     def _check_age(self, headers: Mapping[str, Any]) -> None:
-        """Raise RefusedError for an old message that has no expiry of its own."""
+        """Raise RefusedError for an old message without an expiry of its own."""
         if _expiry(headers) is None and self.redis_time().timestamp() - headers[SIGNATURE]["at"] > LONGEST_S:
             raise RefusedError("is too old")
 
@@ -162,7 +162,7 @@ class _Steady(RedisChannel):
                 return message
 
     def _brpop_read(self, **options: Any) -> Any:
-        """Read one message. What is not even JSON is dropped; an error of the code behind is raised as it is."""
+        """Read a message. Content that is not JSON is dropped; errors of the code that handles the message are raised."""
         transport: Any = self.connection
         transport.delivering = False
         try:
@@ -180,28 +180,28 @@ class _Steady(RedisChannel):
 
 
 class Channel(_Steady):
-    """The channel to one Redis server."""
+    """The channel to a single Redis server."""
 
 
 class SentinelChannel(_Steady, KombuSentinelChannel):
-    """The channel to the primary that Redis Sentinel names."""
+    """The channel to the primary that Redis Sentinel reports."""
 
 
 class _Verifying(RedisTransport):
-    """A transport that hands on only what its channel accepts."""
+    """A transport that delivers only what its channel accepts."""
 
     channels: list[Any]
-    delivering = False  # a message was readable and is being handed on
+    delivering = False  # a message was readable and is being delivered
 
     def _deliver(self, message: Any, queue: str | None) -> None:
         self.delivering = True
-        channel = next(one for one in self.channels if one is not None)
+        channel = next(channel for channel in self.channels if channel is not None)
         name = queue or ""
         if channel.accepts(message, name, destinations=self._destinations(name)):
             super()._deliver(message, queue)
 
     def _destinations(self, queue: str) -> set[str]:
-        """Return the signed destinations whose messages come out of a queue: itself, and what is broadcast to it."""
+        """Return the signed destinations whose messages arrive through a queue: the queue and its broadcasts."""
         broadcast = {
             f"fanout:{exchange}"
             for channel in self.channels
@@ -225,7 +225,7 @@ def _refuse(queue: str, why: str, message: Any = None) -> None:
 
 
 def _signed_text(message: Mapping[str, Any]) -> str:
-    """Write all of a message but the signature and kombu's two marks, always the same way."""
+    """Serialize a message without the signature and kombu's two marks, in a canonical form."""
     headers = {name: value for name, value in (message.get("headers") or {}).items() if name not in (SIGNATURE, _REDELIVERED)}
     properties = dict(message["properties"])
     info = {name: value for name, value in properties["delivery_info"].items() if name != _REDELIVERED}
@@ -241,7 +241,7 @@ class SentinelTransport(_Verifying, KombuSentinelTransport):
 def broker_settings(url: str) -> tuple[str, dict[str, Any] | bool, dict[str, Any]]:
     """Return Celery's ``broker_url``, ``broker_use_ssl`` and additional ``broker_transport_options`` for a Redis address."""
     scheme = urlsplit(url).scheme
-    # Where the address says nothing of certificates (``?ssl_…``) kombu takes any; what it says is taken instead of this.
+    # Without certificate options in the address (``?ssl_…``) kombu accepts any certificate; such options replace these.
     checked = {"ssl_cert_reqs": CERT_REQUIRED, "ssl_check_hostname": True}
     if scheme not in SENTINEL_SCHEMES:
         return url, checked if scheme == "rediss" else False, {}
@@ -258,7 +258,7 @@ def broker_settings(url: str) -> tuple[str, dict[str, Any] | bool, dict[str, Any
 
 
 def _expiry(headers: Mapping[str, Any] | None) -> str | None:
-    """Return when a task expires; None where it does not, and for remote control, which has a number there."""
+    """Return when a task expires; None if it does not, and for remote control, which has a number there."""
     expiry = (headers or {}).get("expires")
     return expiry if isinstance(expiry, str) else None
 

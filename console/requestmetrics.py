@@ -1,6 +1,6 @@
 """Process-local metrics: request times and build information, in a registry of prometheus_client.
 
-Each web process counts its own requests. Scrape every process by its own address; a sum over processes is Prometheus' task.
+Each web process counts its own requests. Scrape each process at its own address and sum in Prometheus.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BUILD = Gauge(
 
 
 def exposition() -> bytes:
-    """Return the metrics of this process as Prometheus reads them."""
+    """Return the metrics of this process in Prometheus's text format."""
     _BUILD.labels(version=settings.VERSION, revision=settings.REVISION, python=platform.python_version()).set(1)
     return generate_latest(REGISTRY)
 

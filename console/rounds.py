@@ -1,7 +1,7 @@
-"""How the reconciler's rounds went, step by step and link by link, as its worker tells it by Redis: for /readyz and /metrics.
+"""Health of the reconciler, per step and per link, reported by the worker through Redis; for /readyz and /metrics.
 
-Being called and getting through are two things: a worker whose every round fails is alive, and nothing is looked after. What is
-not known counts as late. Nothing here is worth keeping; all but the counters goes away by itself.
+A worker may be alive although each of its passes fails, so calls and successes are recorded separately. Unknown counts as
+late. Nothing here needs to survive; all keys but the counters expire.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ from typing import Any, cast
 
 from console import store
 
-# of a round, once a second; links: sends theirs
+# of a reconcile pass, once a second; "links" sends the tasks of the links
 STEPS = ("workers", "comparisons", "coverage", "gates", "drills", "namespaces", "links")
-LATE_MS = 30_000  # a round is due every second
+LATE_MS = 30_000  # a pass is due every second
 LINK_LATE_MS = 60_000  # a large link takes some seconds, and waits for a thread of the worker
-_KEPT_S = 86_400  # of the slowest task of beat several periods
+_KEPT_S = 86_400  # several periods of the slowest beat task
 _DONE, _ERROR, _FAILURES = "console:round:done:", "console:round:error:", "console:round:failures"
 _MIRRORS, _MIRROR_FAILURES = "console:round:mirrors:", "console:round:mirror-failures"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What is known of one step: ms since its last success, how it failed since ("": it did not), failures so far."""
+    """State of a step: ms since its last success, the error since then ("" if none), and the number of failures so far."""
 
     silence_ms: int | None
     error: str
-    failures: int | None  # None while nobody knows: a 0 would be taken for a new start
+    failures: int | None  # None if unknown; a 0 would look like a restart
 
     def is_late(self, *, after_ms: int = LATE_MS) -> bool:
-        """Tell whether the last success is too long ago, or unknown."""
+        """Return whether the last success is too long ago or unknown."""
         return self.silence_ms is None or self.silence_ms > after_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorFailures:
-    """How the mirrors of one link fared: those of which the last round did not get through (name to kind), failures so far."""
+    """The mirrors of a link that failed in its last pass (name to exception class), and the number of failures so far."""
 
     now: Mapping[str, str]
     failures: int
 
 
 def of_link(link_id: int) -> str:
-    """Name the step that looks after one link."""
+    """Return the name of the step that reconciles a link."""
     return f"link:{link_id}"
 
 
 def note_success(step: str) -> None:
-    """Say that a step has just got through."""
+    """Record that a step has just succeeded."""
     pipeline = store.client().pipeline(transaction=False)
     pipeline.set(_DONE + step, int(time.time() * 1000), ex=_KEPT_S)
     pipeline.delete(_ERROR + step)
@@ -57,7 +57,7 @@ def note_success(step: str) -> None:
 
 
 def note_failure(step: str, error: BaseException, *, counter: str = "") -> None:
-    """Count a failure and keep its kind; /readyz asks for no sign-in, so what it says in full is in the worker's log only."""
+    """Count a failure and store its exception class only: /readyz needs no sign-in. The worker's log has the message."""
     pipeline = store.client().pipeline(transaction=False)
     pipeline.set(_ERROR + step, type(error).__name__, ex=_KEPT_S)
     pipeline.hincrby(_FAILURES, counter or step, 1)
@@ -65,7 +65,7 @@ def note_failure(step: str, error: BaseException, *, counter: str = "") -> None:
 
 
 def note_mirrors(link_id: int, failed: Mapping[str, BaseException]) -> None:
-    """Say of which mirrors of a link, by name, the round that has just ended did not get through; it did of all others."""
+    """Record which mirrors of a link, by name, failed in the pass that has just ended. All others succeeded."""
     pipeline = store.client().pipeline()
     pipeline.delete(f"{_MIRRORS}{link_id}")
     if failed:
@@ -77,7 +77,7 @@ def note_mirrors(link_id: int, failed: Mapping[str, BaseException]) -> None:
 
 
 def read_mirrors(link_ids: Sequence[int]) -> dict[int, MirrorFailures]:
-    """Answer for each link what ``note_mirrors`` was told last; raise redis.RedisError. One round trip."""
+    """Return what ``note_mirrors`` last recorded for each link. One round trip; raises redis.RedisError."""
     if not link_ids:
         return {}
     pipeline = store.client().pipeline(transaction=False)
@@ -90,13 +90,13 @@ def read_mirrors(link_ids: Sequence[int]) -> dict[int, MirrorFailures]:
 
 
 def failures(counters: Sequence[str]) -> list[int]:
-    """Answer how often each has failed so far; raise redis.RedisError."""
+    """Return how often each counter has failed so far. Raises redis.RedisError."""
     counts = cast("list[str | None]", store.client().hmget(_FAILURES, list(counters)))
     return [int(count or 0) for count in counts]
 
 
 def read(steps: Sequence[str]) -> dict[str, Round]:
-    """Answer what is known of each step; raise redis.RedisError where Redis does not answer. One round trip."""
+    """Return the state of each step. One round trip; raises redis.RedisError if Redis is not available."""
     if not steps:
         return {}
     pipeline = store.client().pipeline(transaction=False)

@@ -1,8 +1,8 @@
-"""The tasks that beat sends beside the rounds, each with its own period, and how they fare: for /readyz and for Prometheus.
+"""Health of the beat tasks other than the reconcile pass, each with its own period; for /readyz and Prometheus.
 
-Being sent and ending well are two things, as with the rounds (``console.rounds``). Some send a task of their own for each
-cluster or link, and each of these is a part that fares by itself. Beat tells since when it sends a task: what nobody has seen
-to end well, as after a new start, is late only once several periods have gone by since then.
+Sending and success are recorded separately, as for reconcile passes (``console.rounds``). Some tasks send a task of their own
+for each cluster or link, and each of these is a part with a health of its own. Beat records since when it sends a task: a task
+without any known success, as after a restart, is late only after several periods.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ EVERY_S: Mapping[str, float] = MappingProxyType(
     {"refresh_topics": 30.0, "probe_clusters": 60.0, "probe_spark": 30.0, "forget_old_rows": 3600.0}
 )
 PERIODS = 4  # without a success
-_SINCE, _KEPT_S = "console:scheduled:since:", 86_400  # told again and again while beat lives
+_SINCE, _KEPT_S = "console:scheduled:since:", 86_400  # renewed while beat is alive
 
 
 def late_after_ms(task: str) -> int:
-    """Answer for how long the task, or one of its parts, may go without a success."""
+    """Return for how long the task, or a part of it, may have no success."""
     return round(1000 * PERIODS * EVERY_S[task])
 
 
 def step_of(task: str, *, cluster: int | None = None, link: int | None = None) -> str:
-    """Name the task, or its part about one cluster or link, among the steps of ``console.rounds``."""
+    """Return the name of the task, or of its part for a cluster or link, among the steps of ``console.rounds``."""
     about = "" if cluster is None else f":cluster:{cluster}"
     return f"beat:{task}{about}" + ("" if link is None else f":link:{link}")
 
 
 def counter_of(task: str) -> str:
-    """Name the counter of failures of a task and all its parts: a sum would fall when a cluster is forgotten."""
+    """Return the failure counter of a task with all its parts: a sum would fall when a cluster is removed."""
     return f"beat-task:{task}"
 
 
 def watched(task: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Tell how the task, or its part that the keywords ``cluster_pk`` or ``link_id`` name, fares. A failure is raised on."""
+    """Record the health of a task, or of its part for ``cluster_pk`` or ``link_id``. Exceptions are reraised."""
 
     def around(work: Callable[..., None]) -> Callable[..., None]:
         @wraps(work)
@@ -58,7 +58,7 @@ def watched(task: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 
 def note_sending() -> None:
-    """Say that beat sends the tasks; the first time counts."""
+    """Record that beat sends the tasks; the first call sets the time."""
     pipeline = store.client().pipeline(transaction=False)
     for task in EVERY_S:
         pipeline.set(_SINCE + task, int(time.time() * 1000), ex=_KEPT_S, nx=True)
@@ -67,6 +67,6 @@ def note_sending() -> None:
 
 
 def sent_for_ms() -> dict[str, int | None]:
-    """Answer how long ago beat began to send each task, None where nobody knows; raise redis.RedisError."""
+    """Return how long ago beat started to send each task, None if unknown. Raises redis.RedisError."""
     found = cast("list[str | None]", store.client().mget([_SINCE + task for task in EVERY_S]))
     return {task: store.silence_ms(since) for task, since in zip(EVERY_S, found, strict=True)}

@@ -1,6 +1,6 @@
-"""Settings of the Django project: what comes from the environment (``console.env``), what is fixed, and why.
+"""Django settings: values from the environment (``console.env``), fixed values, and the reasons for them.
 
-Importing this needs no Redis, Spark or Kafka. Every variable is listed in ``.env.example``.
+Importing this module needs no Redis, Spark or Kafka. All variables are listed in ``.env.example``.
 """
 
 from pathlib import Path
@@ -25,19 +25,19 @@ SPARK_URL = spark_address(_env.secret("CLUSTERLINK_SPARK_URL"), _env.secret("CLU
 DEBUG = _env.flag("CLUSTERLINK_DEBUG")
 ALLOWED_HOSTS = _env.words("CLUSTERLINK_ALLOWED_HOSTS")
 CSRF_TRUSTED_ORIGINS = _env.words("CLUSTERLINK_CSRF_TRUSTED_ORIGINS", "")
-TRUSTED_PROXIES = _env.networks("CLUSTERLINK_TRUSTED_PROXIES", "")  # whose X-Forwarded-For and -Proto count; none by default
-BEHIND_TLS = _env.flag("CLUSTERLINK_BEHIND_TLS")  # a proxy ends TLS: cookies become secure, HSTS is sent
-if BEHIND_TLS and not TRUSTED_PROXIES:  # every form would fail: Django would take requests over TLS for plain ones
+TRUSTED_PROXIES = _env.networks("CLUSTERLINK_TRUSTED_PROXIES", "")  # X-Forwarded-For and -Proto are accepted from these only
+BEHIND_TLS = _env.flag("CLUSTERLINK_BEHIND_TLS")  # a proxy terminates TLS: cookies become secure, HSTS is sent
+if BEHIND_TLS and not TRUSTED_PROXIES:  # the CSRF check of all forms would fail: Django would take the requests for plain HTTP
     raise ImproperlyConfigured("CLUSTERLINK_BEHIND_TLS needs the proxy's address in CLUSTERLINK_TRUSTED_PROXIES.")
-EXPORT_DIR = _env.text("CLUSTERLINK_EXPORT_DIR", str(BASE_DIR / "var" / "exports"))  # records a restore set aside
+EXPORT_DIR = _env.text("CLUSTERLINK_EXPORT_DIR", str(BASE_DIR / "var" / "exports"))  # diverged records of restores
 WORKER_THREADS = _env.number("CLUSTERLINK_WORKER_THREADS", 64)
 COPY_WORKERS = _env.number("CLUSTERLINK_COPY_WORKERS", 0)  # long-lived Spark jobs that copy; 0: half of Spark's slots
-API_RATE_PER_S = _env.number("CLUSTERLINK_API_RATE_PER_S", 50)  # requests of one API key; 0: no limit
+API_RATE_PER_S = _env.number("CLUSTERLINK_API_RATE_PER_S", 50)  # requests per API key; 0: no limit
 API_RATE_BURST = _env.number("CLUSTERLINK_API_RATE_BURST", 500)  # at once, after a pause
-ATTEMPTS_AT_ONCE = _env.number("CLUSTERLINK_ATTEMPTS_AT_ONCE", 10)  # at a password or a key from one address; 0: no limit
-ATTEMPT_EVERY_S = _env.number("CLUSTERLINK_ATTEMPT_EVERY_S", 10)  # from then on
-API_TOKEN_LIFE_S = _env.number("CLUSTERLINK_API_TOKEN_LIFE_S", 3600)  # of a bearer token, at most
-# Where links and clusters may lead: an address has to lie in an allowed network and in no denied one
+ATTEMPTS_AT_ONCE = _env.number("CLUSTERLINK_ATTEMPTS_AT_ONCE", 10)  # at a password or API key per address; 0: no limit
+ATTEMPT_EVERY_S = _env.number("CLUSTERLINK_ATTEMPT_EVERY_S", 10)  # a further attempt per this time
+API_TOKEN_LIFE_S = _env.number("CLUSTERLINK_API_TOKEN_LIFE_S", 3600)  # longest life of a bearer token
+# Where links and clusters may connect to: an address has to be in an allowed network and not in a denied network
 ALLOWED_NETWORKS = _env.networks("CLUSTERLINK_ALLOWED_NETWORKS", ",".join(EVERYWHERE))
 DENIED_NETWORKS = _env.networks("CLUSTERLINK_DENIED_NETWORKS", ",".join(DENIED_BY_DEFAULT))
 restrict_connections(allowed=ALLOWED_NETWORKS, denied=DENIED_NETWORKS)
@@ -104,12 +104,12 @@ TEMPLATES = [
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
 STATICFILES_DIRS = [BASE_DIR / "static"]  # static/vendor is filled at set-up, never committed
-WHITENOISE_USE_FINDERS = True  # serves without a collectstatic step; the image build runs one all the same
+WHITENOISE_USE_FINDERS = True  # no collectstatic needed; the image build runs it nevertheless
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 
-# --- people -------------------------------------------------------------------------------------------------------
+# --- sign-in and sessions -----------------------------------------------------------------------------------------
 LOGIN_URL = "/sign-in/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/sign-in/"
@@ -127,14 +127,14 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS else None  # of TRUSTED_PROXIES only
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS else None  # from TRUSTED_PROXIES only
 X_FRAME_OPTIONS = "DENY"
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [SELF],
         "script-src": [SELF, NONCE],
         "style-src": [SELF, NONCE],
-        "img-src": [SELF, "data:"],  # Bootstrap's own style sheet carries its arrows as data: pictures
+        "img-src": [SELF, "data:"],  # Bootstrap's style sheet contains its arrows as data: images
         "object-src": [NONE],
         "base-uri": [SELF],
         "form-action": [SELF],

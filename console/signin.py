@@ -1,7 +1,7 @@
-"""Signing in with a name and a password, by the console's page and the administration's: whoever guesses has to wait.
+"""Sign-in forms of the console and of the admin site, with throttling.
 
-Attempts are counted per name and address (``console.guessing``), before the password is looked at, and forgotten when one
-succeeds.
+Attempts are counted per name and address (``console.guessing``) before the password is checked. A successful attempt resets the
+count.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from console import guessing
 
 
 class SignInForm(AuthenticationForm):
-    """Django's form for whoever does not guess; ``wait_s`` tells the others when their next attempt counts."""
+    """Django's form with throttling; ``wait_s`` is the time until the next attempt is accepted."""
 
     wait_s = 0
 
     def clean(self) -> dict[str, Any]:
-        """Look at the password if it is this name's turn; raise ValidationError otherwise, or where it does not match."""
+        """Check the password unless the attempt is throttled. Raises ValidationError."""
         name = self.cleaned_data.get("username", "")
         attempts = guessing.attempts_at("sign-in", name, self.request)
         self.wait_s = guessing.count(attempts)
@@ -34,4 +34,4 @@ class SignInForm(AuthenticationForm):
 
 
 class AdminSignInForm(SignInForm, AdminAuthenticationForm):
-    """The same for the administration, which takes members of staff only."""
+    """The sign-in form of the admin site, which accepts staff members only."""

@@ -1,7 +1,7 @@
 """The last known state of the Spark Connect server, written by workers (task ``probe_spark``) and read by /readyz.
 
-The web process never connects to Spark. The record holds no address and no error text, because /readyz needs no sign-in;
-the worker's log has the full message.
+The web process never connects to Spark. The record has no address and no error text, because /readyz needs no sign-in; the
+worker's log has the full message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STALE_MS = 90_000  # three periods of the probe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkState:
-    """``problem`` is empty when Spark answered the last probe; ``slots`` is None while their number is unknown."""
+    """The state of Spark. ``problem`` is empty if the last probe succeeded; ``slots`` is None if their number is unknown."""
 
     age_ms: int | None  # of the last probe; None if there was none
     slots: int | None
@@ -38,7 +38,7 @@ def note(*, slots: int | None = None, problem: str = "") -> None:
 
 
 def read() -> SparkState:
-    """Return the last result; raise redis.RedisError if Redis does not answer."""
+    """Return the last result. Raises redis.RedisError if Redis is not available."""
     text = cast("str | None", store.client().get(_KEY))
     if text is None:
         return SparkState(age_ms=None, slots=None, problem="")

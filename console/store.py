@@ -1,7 +1,24 @@
-"""The console's own view of Redis: is it there, when did a worker last show life, answers to waiting callers, request rates.
+"""Short-lived state of the console in Redis: worker heartbeat, replies to waiting callers, locks, claims, rate limits.
 
-Nothing here is worth keeping. Redis keeps what expires for as much longer as its host's clock is set back. So whoever meets
-something that lasts longer than it may has it end in time, as it is done with leases (``linkengine.coordination.lease``).
+Nothing here needs to survive a loss of Redis's data. The functions use these keys:
+
+    =================================  ====================================  ===============================================
+    functions                          key                                   expires
+    =================================  ====================================  ===============================================
+    ``note_worker``                    ``console:worker-seen``               after an hour
+    ``give_answer``                    the reply's own name (a list)         after a minute
+    ``hold``, ``is_held``              ``console:hold:NAME`` (owner token)   ``HOLD_S`` after the last renewal
+    ``is_abandoned``                   ``console:unheld:NAME`` (since, ms)   a minute after the last check
+    ``claim``, ``is_claimed``          ``console:claim:NAME``                after the ``ttl_ms`` of the claim
+    ``take_turn``                      ``console:turn:NAME`` (GCRA)          when the bucket is empty again
+    ``ask_again``, ``was_asked_again`` ``console:again:NAME``                after ``HOLD_S``
+    =================================  ====================================  ===============================================
+
+A lock is exclusive as long as its owner renews it. It only avoids duplicate work: a process that is suspended for longer than
+``HOLD_S`` loses its lock without noticing, so every step that matters is a compare-and-swap in the database or at the broker.
+
+Redis stores expiries as points of time. If its host's clock is set back, keys live longer by that much. The scripts therefore
+shorten a time to live that is longer than it can be, as leases do (``linkengine.coordination.lease``).
 """
 
 from __future__ import annotations
@@ -27,22 +44,22 @@ from linkengine.redisaddress import connect
 _log = structlog.get_logger(__name__)
 _WORKER_SEEN = "console:worker-seen"
 _SEEN_EXPIRY_S = 3600
-_ANSWER_EXPIRY_S = 60  # the caller has left long before
+_ANSWER_EXPIRY_S = 60  # longer than any caller waits
 _REPLY = "reply"
-HOLD_S = 5.0  # after a worker was killed: how long until another may go on with its work
+HOLD_S = 5.0  # time to live of a lock: after a crash, another worker can take over the work this much later
 _RENEWALS = 3  # per HOLD_S
 _SHORTEN = "if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end "
 _TAKE = f"if redis.call('SET', KEYS[1], ARGV[2], 'NX', 'PX', ARGV[1]) then return 1 end {_SHORTEN} return 0"
-_IS_THERE = f"{_SHORTEN} return redis.call('EXISTS', KEYS[1])"
+_EXISTS = f"{_SHORTEN} return redis.call('EXISTS', KEYS[1])"
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
-# Redis may have lost its data, or nobody reached it for so long that the hold ran out: what is nobody's is still ours
+# Renews a lock also if it is missing: Redis may have lost its data, or was unreachable for longer than HOLD_S.
 _RENEW = """
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """
-# KEYS: the hold, and the moment (ms) since which nobody has it; ARGV: how long a hold lasts, and how long the moment is kept
+# KEYS: the lock; since when (ms) it has been free. ARGV: a lock's time to live; how long to keep the second key.
 _IS_ABANDONED = f"""
 {_SHORTEN}
 if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('DEL', KEYS[2]) return 0 end
@@ -53,9 +70,9 @@ if since > now then since = now end  -- the clock was set back
 redis.call('SET', KEYS[2], string.format('%.0f', since), 'PX', ARGV[2])
 return now - since >= tonumber(ARGV[1]) and 1 or 0
 """
-_MISSED_FOR_MS = 60_000  # whoever asks does so every second; one who comes later begins anew
+_MISSED_FOR_MS = 60_000  # callers check every second; after a longer pause the measurement starts anew
 _POLL_S = 0.5  # below the socket's timeout
-# GCRA: the key holds the moment (microseconds) at which the bucket would be empty again. Answers 0, or how long to wait.
+# GCRA: the key holds the time (microseconds) at which the bucket is empty again. Returns 0, or how long to wait.
 _TAKE_TURN = """
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -76,30 +93,33 @@ def _client(url: str) -> redis.Redis:
 
 
 def client() -> redis.Redis:
-    """Answer this process's client; thread-safe."""
+    """Return this process's client. It is thread-safe."""
     return _client(settings.REDIS_URL)
 
 
 def note_worker() -> None:
-    """Say that a worker has just done something."""
+    """Store that a Celery worker has just done something."""
     client().set(_WORKER_SEEN, int(time.time() * 1000), ex=_SEEN_EXPIRY_S)
 
 
 def worker_silence_ms() -> int | None:
-    """Answer how long ago a worker showed life, None if nobody knows; raise redis.RedisError where Redis does not answer."""
+    """Return the age of the last worker heartbeat, None if unknown. Raises redis.RedisError if Redis is not available."""
     return silence_ms(cast("str | None", client().get(_WORKER_SEEN)))
 
 
 def silence_ms(seen: str | None) -> int | None:
-    """Answer how long ago that was (Unix ms), None if nobody knows."""
+    """Return the age of a heartbeat (``seen``: Unix ms), None if unknown."""
     if seen is None:
         return None
     passed_ms = int(time.time() * 1000) - int(seen)
-    return None if passed_ms < -AHEAD_MS else max(0, passed_ms)  # ahead of now: a clock was set back
+    return None if passed_ms < -AHEAD_MS else max(0, passed_ms)  # in the future: a clock was set back
 
 
 def give_answer(reply_to: str, answer: dict[str, Any]) -> None:
-    """Send a reply to the process that waits under this name, signed for the name: it is of no use for another question."""
+    """Send a signed reply to the process that waits for this name.
+
+    The signature covers the name, so it is valid for no other.
+    """
     text = json.dumps(answer)
     signature = keys.reply_signer().sign(_REPLY, reply_to, text)
     pipeline = client().pipeline()
@@ -109,9 +129,9 @@ def give_answer(reply_to: str, answer: dict[str, Any]) -> None:
 
 
 def wait_for_answer(reply_to: str, *, timeout_s: float) -> dict[str, Any] | None:
-    """Return the reply, None if none came in time; raise redis.RedisError where Redis does not answer.
+    """Return the reply, or None if none arrives in time. Raises redis.RedisError if Redis is not available.
 
-    A reply that no process with the credentials key has signed for this name is dropped, and the wait continues.
+    A reply that was not signed with the credentials key for this name is dropped, and the wait continues.
     """
     deadline = time.monotonic() + timeout_s
     while (left := deadline - time.monotonic()) > 0:
@@ -137,108 +157,112 @@ def _verified(reply_to: str, text: str) -> dict[str, Any] | None:
 
 
 def count_refused(kind: str) -> None:
-    """Count a message that was refused for its signature, for Prometheus; an outage of Redis is no error here."""
+    """Count a message with an invalid signature, for Prometheus. Does nothing while Redis is not available."""
     with suppress(redis.RedisError):
         client().hincrby(REFUSED_COUNTS, kind, 1)
 
 
 def refused_counts() -> dict[str, int]:
-    """Return the number of refused messages by kind; raise redis.RedisError where Redis does not answer."""
+    """Return the number of refused messages by kind. Raises redis.RedisError if Redis is not available."""
     found = cast("dict[str, str]", client().hgetall(REFUSED_COUNTS))
     return {kind: int(count) for kind, count in found.items() if count.isdecimal()}
 
 
 @contextmanager
 def hold(name: str) -> Iterator[bool]:
-    """Do something that nobody else does at the same time; tells whether we are the one. Never waits.
+    """Hold an exclusive lock inside the block; yields whether it was acquired. Never waits.
 
-    Saves double work only: every step that matters is a compare-and-swap of its own.
+    A thread renews the lock until the block ends. The lock only avoids duplicate work: every step that matters is a
+    compare-and-swap of its own.
     """
-    one = _Hold(name)
-    if not one.take():
+    lock = _Hold(name)
+    if not lock.take():
         yield False
         return
-    Thread(target=one.keep, name=f"hold-{name}", daemon=True).start()
+    Thread(target=lock.keep, name=f"hold-{name}", daemon=True).start()
     try:
         yield True
     finally:
-        one.release()
+        lock.release()
 
 
 def is_held(name: str) -> bool:
-    """Tell whether somebody is at it now."""
-    return bool(client().eval(_IS_THERE, 1, f"console:hold:{name}", str(int(HOLD_S * 1000))))
+    """Return whether a process holds the lock."""
+    return bool(client().eval(_EXISTS, 1, f"console:hold:{name}", str(int(HOLD_S * 1000))))
 
 
 def is_abandoned(name: str) -> bool:
-    """Tell whether nobody was at it each time this was asked, for as long as a hold lasts: who lives has renewed it by then.
+    """Return whether the lock was free at every call for ``HOLD_S``, within which a live owner would have renewed it.
 
-    Once is not enough: Redis may have lost its data a moment ago. Ask about every second.
+    A single check is not enough, since Redis may have lost its data. Call this about every second.
     """
     keys = (f"console:hold:{name}", f"console:unheld:{name}")
     return bool(client().eval(_IS_ABANDONED, 2, *keys, str(int(HOLD_S * 1000)), str(_MISSED_FOR_MS)))
 
 
 def claim(name: str, *, ttl_ms: int) -> bool:
-    """Say once per ``ttl_ms`` that something is to be done; answers False for the rest of that time."""
+    """Return True at most once per ``ttl_ms``, and False for the rest of that time."""
     return bool(client().eval(_TAKE, 1, f"console:claim:{name}", str(ttl_ms), "1"))
 
 
 def is_claimed(name: str) -> bool:
-    """Tell whether that was said lately."""
+    """Return whether a claim was made and has not expired."""
     return bool(client().exists(f"console:claim:{name}"))
 
 
 def unclaim(name: str) -> None:
-    """Let it be said again at once: what it was about has begun."""
+    """Remove a claim, so that it can be made again at once."""
     client().delete(f"console:claim:{name}")
 
 
 def take_turn(name: str, *, per_s: float, burst: int) -> float:
-    """Count one of at most ``burst`` at once and ``per_s`` in the long run; answer 0, or the seconds to wait uncounted."""
+    """Count an event under a limit of ``burst`` at once and ``per_s`` on average.
+
+    Returns 0 if counted, else the seconds to wait.
+    """
     wait_us = cast("int", client().eval(_TAKE_TURN, 1, f"console:turn:{name}", str(1_000_000 / per_s), str(burst)))
     return wait_us / 1_000_000
 
 
 def forget_turns(name: str) -> None:
-    """Count from the beginning again."""
+    """Reset a rate limit."""
     client().delete(f"console:turn:{name}")
 
 
 def ask_again(name: str) -> None:
-    """Leave a note for whoever is at it: look once more before you stop."""
+    """Request that the owner of a lock checks once more before it releases the lock."""
     client().set(f"console:again:{name}", "1", px=int(HOLD_S * 1000))
 
 
 def was_asked_again(name: str) -> bool:
-    """Answer, and forget, whether there was such a note."""
+    """Return and clear whether another check was requested."""
     return bool(client().delete(f"console:again:{name}"))
 
 
 class _Hold:
-    """One thing that somebody is at. It is renewed or released, never renewed once it was released."""
+    """A lock of this process. Renewals and the release exclude each other, so that a released lock is never renewed."""
 
     def __init__(self, name: str) -> None:
         self._key, self._token = f"console:hold:{name}", uuid.uuid4().hex
-        self._done, self._turn = Event(), Lock()
+        self._done, self._exclusive = Event(), Lock()
 
     def take(self) -> bool:
         return bool(client().eval(_TAKE, 1, self._key, str(int(HOLD_S * 1000)), self._token))
 
     def keep(self) -> None:
         while not self._done.wait(HOLD_S / _RENEWALS):
-            with self._turn:
+            with self._exclusive:
                 if not self._done.is_set():
-                    _tell(_RENEW, self._key, self._token, int(HOLD_S * 1000))
+                    _eval_quietly(_RENEW, self._key, self._token, int(HOLD_S * 1000))
 
     def release(self) -> None:
-        with self._turn:  # a renewal on its way has come back
+        with self._exclusive:  # a renewal in flight has returned
             self._done.set()
-            _tell(_RELEASE, self._key, self._token)
+            _eval_quietly(_RELEASE, self._key, self._token)
 
 
-def _tell(script: str, key: str, *values: str | int) -> None:
+def _eval_quietly(script: str, key: str, *values: str | int) -> None:
     try:
         client().eval(script, 1, key, *(str(value) for value in values))
-    except redis.RedisError as error:  # the hold runs out by itself
+    except redis.RedisError as error:  # the lock expires
         _log.warning("store.unavailable", error=str(error))

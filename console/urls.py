@@ -1,4 +1,4 @@
-"""The map of the house's doors: pages, REST under both prefixes that clients use, administration, health."""
+"""URLs: pages, REST under both prefixes that clients use, the admin site, health and metrics."""
 
 from django.contrib import admin
 from django.urls import include, path, re_path
@@ -10,7 +10,7 @@ handler500 = "console.outages.handle_500"
 urlpatterns = [
     path("kafka/v3/", include("console.api.kafka_urls")),
     path("v3/", include("console.api.kafka_urls")),
-    re_path(r"^(?:kafka/v3|v3|api/v1)$", UnknownEndpointView.as_view()),  # the prefixes themselves: JSON like all below
+    re_path(r"^(?:kafka/v3|v3|api/v1)$", UnknownEndpointView.as_view()),  # the prefixes themselves: JSON errors, as below them
     path("api/v1/", include("console.api.v1_urls")),
     path("api/", include("console.api.docs_urls")),
     path("admin/", admin.site.urls),

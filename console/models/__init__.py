@@ -1,4 +1,4 @@
-"""Rows and their invariants. No decisions, no effects: ``queries`` read them, ``actions`` write them."""
+"""Models and their invariants. No decisions and no effects: ``queries`` read them, ``actions`` write them."""
 
 from console.models.access import ApiKey, AuditEvent, RoleBinding
 from console.models.acls import SyncedAcl

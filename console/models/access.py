@@ -1,4 +1,4 @@
-"""Who may do what, and who did what: role bindings, API keys, audit events."""
+"""Access: role bindings, API keys and audit events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from console.models.places import Cluster, Environment, Organization
 
 
 def _once_at(scope: str) -> models.UniqueConstraint:
-    """Let a role be granted once at a place of this level; one constraint for all would need NULLs that equal each other."""
+    """Return the constraint that a role is granted once per place of this level; a common one would need equal NULLs."""
     return models.UniqueConstraint(
         fields=["user", "role", scope, "resource_type", "resource_name", "prefixed"],
         condition=Q(**{f"{scope}__isnull": False}),
@@ -89,10 +89,10 @@ class ApiKey(models.Model):
 
 
 class AuditEvent(models.Model):
-    """Who did what to which resource, with which result; written inside the transaction of the change.
+    """An action of a user or of the engine on a resource, with its result; written in the transaction of the change.
 
     Never edited, with one exception: a task that changes a cluster adds its row with the result UNKNOWN before it acts and
-    completes it afterwards (``console.audit.carried_out``). A row that stays UNKNOWN is of a worker that died in between.
+    completes it afterwards (``console.audit.carried_out``). A row stays UNKNOWN if the worker crashed in between.
     """
 
     class Result(models.TextChoices):

@@ -1,4 +1,4 @@
-"""The ledger of ACLs: which of its source's a link has made here, and why it left others alone."""
+"""The ledger of ACL sync: the ACLs of the source that a link has created on the destination, and why it skipped others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from linkengine.domain.acls import AclStatus
 
 
 class SyncedAcl(models.Model):
-    """One ACL of the source as the link deals with it. Only what links made is ever removed from the destination."""
+    """An ACL of the source and its status on the destination. Only ACLs that links created are ever deleted there."""
 
     link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="acls")
     resource_type = models.CharField(max_length=30)
@@ -20,9 +20,9 @@ class SyncedAcl(models.Model):
     host = models.CharField(max_length=255)
     operation = models.CharField(max_length=30)
     permission = models.CharField(max_length=10)
-    status = models.CharField(max_length=20, choices=[(one.value, one.value) for one in AclStatus])
+    status = models.CharField(max_length=20, choices=[(status.value, status.value) for status in AclStatus])
     message = models.TextField(blank=True, default="")
-    is_conflict = models.BooleanField(default=False)  # a local ACL or another link says the same or the opposite
+    is_conflict = models.BooleanField(default=False)  # a local ACL or another link has the same or the opposite ACL
     since = models.DateTimeField()  # in the ledger
 
     class Meta:

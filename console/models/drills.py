@@ -1,4 +1,4 @@
-"""Rehearsals of a failover: scratch copies of mirrors go through the real thing, then they are deleted."""
+"""Failover drills: scratch copies of mirrors are failed over, checked and deleted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from console.models.links import ClusterLink
 
 
 class Drill(models.Model):
-    """One rehearsal; the steps up to CLEANING are taken once per batch of topics.
+    """A failover drill. The steps up to CLEANING are taken once per batch of topics.
 
     Its scratch copies are mirror topics with ``drill`` set; lists of mirrors do not show them.
     """

@@ -1,7 +1,7 @@
-"""Field types of ours: JSON that is encrypted at rest, text of any characters, the key of such a text.
+"""Field types: JSON that is encrypted at rest, text with any characters, and the hash of such a text.
 
-The key comes from the setting CREDENTIALS_KEYS (Fernet, newest first, so keys can be rotated); without it nothing that was
-stored can be read. What is stored never appears in ``repr``, forms or serializers: those ask for it by name.
+The key comes from the setting CREDENTIALS_KEYS (Fernet, newest first, so that keys can be rotated). Without it stored values
+cannot be read. Encrypted values never appear in ``repr``, forms or serializers unless these name the field.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ else:
 
 
 class EncryptedJSONField(_Text):
-    """A JSON value stored as a Fernet token; cannot be searched. Cost: one decryption per row loaded."""
+    """A JSON value stored as a Fernet token; cannot be searched. Cost: a decryption per loaded row."""
 
     _pyi_private_set_type: Any  # what django-stubs takes assignments to be
     _pyi_private_get_type: Any
@@ -53,11 +53,11 @@ class EncryptedJSONField(_Text):
         return self.get_prep_value(self.value_from_object(obj))
 
 
-_ESCAPE = "\x1a"  # SUBSTITUTE; followed by "0" it stands for NUL, doubled for itself
+_ESCAPE = "\x1a"  # SUBSTITUTE; followed by "0" it means NUL, doubled it means itself
 
 
 class AnyTextField(_String):
-    """A text of any characters: PostgreSQL has no NUL in its texts, and Kafka allows one in the name of a consumer group."""
+    """Text with any characters: PostgreSQL stores no NUL in text, which Kafka allows in the name of a consumer group."""
 
     def get_prep_value(self, value: Any) -> Any:
         return value.replace(_ESCAPE, _ESCAPE * 2).replace("\0", f"{_ESCAPE}0") if isinstance(value, str) else value
@@ -75,10 +75,10 @@ def _unescaped(text: str) -> Iterator[str]:
 
 
 class KeyOfField(_Chars):
-    """The SHA-256 of another field, for unique constraints: an index of PostgreSQL holds no text of more than 2,700 bytes."""
+    """The SHA-256 of another field, for unique constraints: a PostgreSQL index entry is limited to 2,700 bytes."""
 
     def __init__(self, of: str = "", **options: Any) -> None:
-        """Remember whose key it is."""
+        """Store the name of the hashed field."""
         self.of = of
         super().__init__(**{"max_length": 64, "editable": False, "default": "", **options})
 
@@ -93,22 +93,22 @@ class KeyOfField(_Chars):
 
 
 def key_of(text: str) -> str:
-    """Return what a ``KeyOfField`` holds for a text."""
+    """Return the value of a ``KeyOfField`` for a text."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def seal(value: Any) -> str:
-    """Encrypt a JSON value for a short way over something that keeps no secrets, such as the work queue."""
+    """Encrypt a JSON value for transport through something that is not confidential, such as the work queue."""
     return _cipher().encrypt(json.dumps(value).encode()).decode()
 
 
 def unseal(token: str) -> Any:
-    """Read what ``seal`` wrote."""
+    """Decrypt a value that ``seal`` encrypted."""
     return json.loads(_cipher().decrypt(token.encode()))
 
 
 def renewed(token: str) -> str | None:
-    """Answer the token with the newest key, None where it has that already; raise InvalidToken where no key reads it."""
+    """Return the token encrypted with the newest key, None if it already is. Raises InvalidToken if no key decrypts it."""
     try:
         Fernet(settings.CREDENTIALS_KEYS[0]).decrypt(token.encode())
     except InvalidToken:

@@ -1,4 +1,4 @@
-"""Runs of the migration gate: a checklist over a mirror that shall be promoted."""
+"""Runs of the migration gate: a checklist for a mirror that is to be promoted."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from console.models.verification import VerifyRun
 
 
 class GateRun(models.Model):
-    """One run of the checklist, or a person's decision to do without."""
+    """A run of the checklist, or a user's decision to override it."""
 
     class Status(models.TextChoices):
         RUNNING = "RUNNING"
         GREEN = "GREEN"
         RED = "RED"
-        OVERRIDDEN = "OVERRIDDEN"  # a person takes the responsibility, with a reason
+        OVERRIDDEN = "OVERRIDDEN"  # a user takes the responsibility, with a reason
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="gate_runs")
     status = models.CharField(max_length=10, choices=Status)
@@ -28,7 +28,7 @@ class GateRun(models.Model):
     reason = models.TextField(blank=True, default="")  # of an override
 
     class Meta:
-        ordering = ["-id"]  # as they were asked for, whatever a clock said
+        ordering = ["-id"]  # in the order of the requests, independent of clocks
         constraints = [
             models.CheckConstraint(condition=~Q(status="OVERRIDDEN") | ~Q(reason=""), name="override_has_a_reason"),
         ]
@@ -38,5 +38,5 @@ class GateRun(models.Model):
 
     @property
     def opens(self) -> bool:
-        """Tell whether it opened the gate when it ended; whether it still does, policies know."""
+        """Return whether the run opened the gate when it ended. ``gatepolicies`` decide whether it still does."""
         return self.status in {self.Status.GREEN, self.Status.OVERRIDDEN}

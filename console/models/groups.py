@@ -1,4 +1,4 @@
-"""Consumer groups of a link's source: how each stands at the destination, and what was done with its offsets."""
+"""Consumer groups of a link's source: their status on the destination, and what was done with their offsets."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from linkengine.domain.groups import GroupStatus, OffsetOutcome
 
 
 class SyncedGroup(models.Model):
-    """A group that the source lists, followed or skipped; ``message`` says why where it is not simply followed."""
+    """A group that the source lists, synced or skipped. ``message`` says why, unless it is simply synced."""
 
     link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="groups")
     name = AnyTextField()  # Kafka allows 32,767 bytes of any characters, and none
     name_key = KeyOfField(of="name")
     destination_name = AnyTextField()
-    kind = models.CharField(max_length=20, blank=True, default="")  # classic, consumer, share, …; "": the broker does not tell
-    status = models.CharField(max_length=20, choices=[(one.value, one.value) for one in GroupStatus])
+    kind = models.CharField(
+        max_length=20, blank=True, default=""
+    )  # classic, consumer, share, …; "": not reported by the broker
+    status = models.CharField(max_length=20, choices=[(status.value, status.value) for status in GroupStatus])
     message = models.TextField(blank=True, default="")
-    looked_at = models.DateTimeField(null=True)  # its offsets, last, by a run over all mirrors
-    listed_at = models.DateTimeField()  # the source last named it
+    looked_at = models.DateTimeField(null=True)  # when a run over all mirrors last read its offsets
+    listed_at = models.DateTimeField()  # when the source last listed it
 
     class Meta:
         ordering = ["name"]
@@ -33,7 +35,7 @@ class SyncedGroup(models.Model):
 
 
 class GroupOffset(models.Model):
-    """One partition of a mirror for one group. ``acted_*`` is what the last success saw and left behind: it steers the next."""
+    """A partition of a mirror for a group. ``acted_*``: what the last successful run saw and left, for the next run."""
 
     group = models.ForeignKey(SyncedGroup, on_delete=models.CASCADE, related_name="offsets")
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="group_offsets")
@@ -41,11 +43,11 @@ class GroupOffset(models.Model):
     source_offset = models.BigIntegerField()
     destination_offset = models.BigIntegerField(null=True)  # null: the destination has none
     target = models.BigIntegerField()
-    outcome = models.CharField(max_length=20, choices=[(one.value, one.value) for one in OffsetOutcome])
+    outcome = models.CharField(max_length=20, choices=[(outcome.value, outcome.value) for outcome in OffsetOutcome])
     message = models.TextField(blank=True, default="")
     acted_source = models.BigIntegerField(null=True)
     acted_destination = models.BigIntegerField(null=True)
-    acted_at = models.DateTimeField(null=True)  # last commit of ours, or when both were found equal at first
+    acted_at = models.DateTimeField(null=True)  # last commit by a run, or when both were first found equal
 
     class Meta:
         ordering = ["mirror", "partition"]
@@ -56,10 +58,10 @@ class GroupOffset(models.Model):
 
 
 class ClampedOffset(models.Model):
-    """A group that had read further than was mirrored when its mirror was stopped. One row per stop, group and partition."""
+    """A group that was ahead of the mirrored records when its mirror was stopped. One row per stop, group and partition."""
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="clamped_offsets")
-    stopping_since = models.DateTimeField()  # tells one stop of a mirror from the next
+    stopping_since = models.DateTimeField()  # identifies the stop
     group = AnyTextField()  # at the destination
     group_key = KeyOfField(of="group")
     partition = models.PositiveIntegerField()

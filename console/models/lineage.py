@@ -1,4 +1,4 @@
-"""Which records of a topic came from where. Rows belong to the topic, not to its mirror: they outlive mirror and link."""
+"""Which records of a topic came from where. Rows belong to the topic, so they outlive mirror and link."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from console.models.mirrors import MirrorTopic
 
 
 class LineageRange(models.Model):
-    """Offsets ``[start, end)`` of one partition of a topic were copied from a topic of another cluster over one link.
+    """Offsets ``[start, end)`` of a partition of a topic that were copied from a topic of another cluster over a link.
 
-    While the range is open (``closed_at`` null) the mirror goes on copying and ``end`` is what was last noted; the mirror's
-    own figures know better (``queries.lineage``). Clusters and topics are named as Kafka names them, ids included, since
-    rows of this console may be gone when somebody asks.
+    While the range is open (``closed_at`` null), the mirror is still copied and ``end`` is the last stored value; the mirror's
+    own figures are newer (``queries.lineage``). Clusters and topics are stored by Kafka's names and ids, since the console's
+    rows of them may be deleted before a query.
     """
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.SET_NULL, null=True, related_name="lineage")

@@ -1,4 +1,4 @@
-"""The recurring tasks of a link, as their last run left them, and which source topics auto-create could not mirror."""
+"""The recurring tasks of a link as of their last run, and the source topics that auto-create could not mirror."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from linkengine.domain.linktasks import TaskName
 
 
 class LinkTask(models.Model):
-    """One recurring task of a link. Made by its first run or by the first wish for one; what is shown is derived from it.
+    """A recurring task of a link. Created by its first run or request; the status shown is derived from it.
 
-    ``errors`` holds the first of what the last run left undone, as ``{"code", "message"}``; ``error_count`` counts all.
+    ``errors`` has the first errors of the last run, as ``{"code", "message"}``; ``error_count`` counts all.
     """
 
     link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="tasks")
-    name = models.CharField(max_length=40, choices=[(one.value, one.value) for one in TaskName])
+    name = models.CharField(max_length=40, choices=[(task.value, task.value) for task in TaskName])
     started_at = models.DateTimeField(null=True)  # of the last run
-    finished_at = models.DateTimeField(null=True)  # null while a first run is under way
+    finished_at = models.DateTimeField(null=True)  # null during the first run
     succeeded_at = models.DateTimeField(null=True)  # end of the last run without an error
-    failing_since = models.DateTimeField(null=True)  # first of an unbroken row of runs with errors
+    failing_since = models.DateTimeField(null=True)  # first of the latest uninterrupted runs with errors
     next_run_at = models.DateTimeField(null=True)  # null: at once
-    requested_at = models.DateTimeField(null=True)  # somebody does not want to wait
+    requested_at = models.DateTimeField(null=True)  # when a user requested a run
     requested_by = models.CharField(max_length=150, blank=True, default="")
     errors = models.JSONField(default=list, blank=True)
     error_count = models.PositiveIntegerField(default=0)
@@ -39,7 +39,7 @@ class LinkTask(models.Model):
 
 
 class AutoCreateFailure(models.Model):
-    """Why the last try to mirror a source topic by itself failed. Goes away with the cause."""
+    """Why the last attempt to create a mirror topic automatically failed. Deleted with the cause."""
 
     link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="auto_create_failures")
     source_topic = models.CharField(max_length=249)

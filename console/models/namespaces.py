@@ -1,4 +1,4 @@
-"""Topic namespaces of a cluster: a prefix, whether it is reserved, and the link it follows."""
+"""Topic namespaces of a cluster: a prefix, whether it is reserved, and the link it is reserved for."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from console.models.places import Cluster
 
 
 class Namespace(models.Model):
-    """All topics of a cluster that begin with ``prefix``. Reserved: only the link it follows creates topics in it."""
+    """All topics of a cluster whose names begin with ``prefix``. If reserved, only its link creates topics in it."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="namespaces")
-    prefix = models.CharField(max_length=200, blank=True)  # "" is all topics but the internal ones
+    prefix = models.CharField(max_length=200, blank=True)  # "" means all topics except internal ones
     reserved = models.BooleanField(default=False)
-    guarded = models.BooleanField(null=True)  # the cluster itself denies others to create topics; null: it has not answered yet
+    guarded = models.BooleanField(null=True)  # the cluster has the DENY CREATE ACL; null: no response from the cluster yet
     guard_problem = models.TextField(blank=True, default="")
-    link = models.ForeignKey(ClusterLink, on_delete=models.SET_NULL, null=True, related_name="namespaces")  # it follows
+    link = models.ForeignKey(ClusterLink, on_delete=models.SET_NULL, null=True, related_name="namespaces")  # reserved for it
     leader_prefix = models.CharField(max_length=200, blank=True, default="")  # of the namespace at the source
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
-    deletion_requested_at = models.DateTimeField(null=True)  # goes when the cluster has taken its rule away
+    deletion_requested_at = models.DateTimeField(null=True)  # deleted once the cluster has deleted its ACL
 
     class Meta:
         ordering = ["prefix"]
@@ -35,5 +35,5 @@ class Namespace(models.Model):
 
     @property
     def may_have_rule(self) -> bool:
-        """Tell whether the cluster may deny others to create topics: it does, has not answered, or refused to end that."""
+        """Return whether the cluster may have the DENY CREATE ACL: it has, did not respond, or refused to delete it."""
         return self.guarded is not False or (not self.reserved and self.guard_problem != "")

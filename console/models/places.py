@@ -1,4 +1,4 @@
-"""Where links live: organization > environment > cluster, and the topics last seen on a cluster."""
+"""The tree above links: organization > environment > cluster, and the topics last listed on a cluster."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Cluster(models.Model):
     brokers = models.PositiveIntegerField(null=True)
     has_authorizer = models.BooleanField(default=True)
     deletes_topics = models.BooleanField(null=True)  # delete.topic.enable of its brokers; null: unknown
-    probed_at = models.DateTimeField(null=True)  # last look that succeeded
+    probed_at = models.DateTimeField(null=True)  # last successful probe
     error_code = models.CharField(max_length=60, blank=True, default="")
     error_message = models.TextField(blank=True, default="")
     created_at = models.DateTimeField()
@@ -70,9 +70,10 @@ class Cluster(models.Model):
 
 
 class SourceTopic(models.Model):
-    """A topic as last seen by a sampling task; pages offer these without asking Kafka.
+    """A topic as of the last listing; pages offer these without a request to Kafka.
 
-    Either on a registered ``cluster``, with its own principal, or on the source of a ``link``, with what the link may see.
+    Either on a registered ``cluster``, with the cluster's principal, or on the source of a ``link``, as far as the link may
+    list it.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="topics", null=True)
@@ -82,7 +83,7 @@ class SourceTopic(models.Model):
     partitions = models.PositiveIntegerField()
     replication_factor = models.PositiveIntegerField(default=1)
     internal = models.BooleanField(default=False)
-    is_mirror = models.BooleanField(default=False)  # carries the marks of a mirror topic
+    is_mirror = models.BooleanField(default=False)  # has the configs of a mirror topic
     retention_ms = models.BigIntegerField(null=True)  # null: the broker's default
     seen_at = models.DateTimeField()
 

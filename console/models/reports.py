@@ -1,4 +1,4 @@
-"""What the stops of mirrors cost: one row per promotion or failover, kept while the mirror is listed."""
+"""Failover reports: a row per promotion or failover, kept while the mirror is listed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from linkengine.domain.states import StopReason
 
 
 class StopReport(models.Model):
-    """A promotion or failover as it went; written in the transaction that makes the mirror STOPPED.
+    """What a promotion or failover left behind; written in the transaction that sets the mirror to STOPPED.
 
     Unknown is null, never 0.
     """
@@ -21,7 +21,7 @@ class StopReport(models.Model):
     requested_at = models.DateTimeField()
     writable_at = models.DateTimeField()
     records_not_copied = models.BigIntegerField(null=True)  # as last seen at source_seen_at; an upper bound
-    source_seen_at = models.DateTimeField(null=True)  # oldest of the partitions' last looks at the source
+    source_seen_at = models.DateTimeField(null=True)  # oldest of the last readings of the source, over all partitions
     rpo_ms = models.BigIntegerField(null=True)
     rto_ms = models.BigIntegerField()
     partitions = models.JSONField(default=list)  # of PartitionAtStop as dicts
@@ -35,6 +35,6 @@ class StopReport(models.Model):
 
     @property
     def unresolved(self) -> list[RefusedStep]:
-        """What the destination refused and no retry has resolved."""
+        """Steps that the destination refused and no retry has resolved."""
         fields = ("name", "value", "code", "message")
         return [RefusedStep(**{name: row[name] for name in fields}) for row in self.refused if row["resolved_at"] is None]

@@ -1,4 +1,4 @@
-"""Truncate-and-restore of a topic: where it parted from its new source, what is set aside, and the file it is kept in."""
+"""Runs of truncate-and-restore: where a topic diverged from its new source, and the file with the exported records."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from linkengine.domain.restoring import CommonPart, RestorePoint
 
 
 class RestoreRun(models.Model):
-    """One restore of one topic; kept with the mirror, newest first.
+    """A restore of a topic; kept with the mirror, newest first.
 
-    ``points`` holds one object per partition: ``partition``, ``start`` (first offset the topic held), ``end`` (its log end),
-    ``common`` (first offset that is not common to both sides), ``other_start`` (first offset the other side held) and
+    ``points`` has an object per partition: ``partition``, ``start`` (first offset the topic had), ``end`` (its log end),
+    ``common`` (first offset that is not common to both sides), ``other_start`` (first offset the other side had) and
     ``records`` (exported; null until they are).
     """
 
@@ -22,17 +22,17 @@ class RestoreRun(models.Model):
     requested_by = models.CharField(max_length=150)
     requested_at = models.DateTimeField()
     points: Any = models.JSONField(default=list, blank=True)
-    agreed_at = models.DateTimeField(null=True)  # points are known and will not change: nobody may write any more
-    parts: Any = models.JSONField(default=list, blank=True)  # what proves the common part (``domain.restoring.CommonPart``)
-    in_place = models.BooleanField(default=False)  # nothing diverged: the topic itself goes on
+    agreed_at = models.DateTimeField(null=True)  # the points are known and final, since producers are kept out
+    parts: Any = models.JSONField(default=list, blank=True)  # evidence of the common part (``domain.restoring.CommonPart``)
+    in_place = models.BooleanField(default=False)  # nothing diverged: the topic itself is taken over
     diverged_topic_id = models.CharField(max_length=40, blank=True, default="")  # of the topic to be deleted
-    source_topic_id = models.CharField(max_length=40, blank=True, default="")  # of the one that is mirrored in its place
-    export_name = models.CharField(max_length=200, blank=True, default="")  # file in the export directory; "": nothing to keep
+    source_topic_id = models.CharField(max_length=40, blank=True, default="")  # of the topic that is mirrored in its place
+    export_name = models.CharField(max_length=200, blank=True, default="")  # in the export directory; "": nothing to export
     export_records = models.BigIntegerField(null=True)
     export_bytes = models.BigIntegerField(null=True)
     export_sha256 = models.CharField(max_length=64, blank=True, default="")
     exported_at = models.DateTimeField(null=True)  # the file is complete and on disk; only then the topic may be deleted
-    doomed_at = models.DateTimeField(null=True)  # from here on the diverged topic is deleted, whatever else happens
+    doomed_at = models.DateTimeField(null=True)  # from then on the diverged topic is deleted in any case
     finished_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -43,21 +43,21 @@ class RestoreRun(models.Model):
 
     @property
     def messages_truncated(self) -> int:
-        """Offsets that only this side held, over all partitions."""
-        return sum(one.diverged for one in self.restore_points)
+        """Number of offsets that only this side had, over all partitions."""
+        return sum(point.diverged for point in self.restore_points)
 
     @property
     def is_set_aside(self) -> bool:
-        """Tell whether all that was apart is in the file, as it was when the topic went."""
-        return all(one.get("records") is not None for one in self.points)
+        """Return whether the file has all diverged records as of the deletion of the topic."""
+        return all(point.get("records") is not None for point in self.points)
 
     @property
     def common_parts(self) -> tuple[CommonPart, ...]:
-        """What proves the common part; nothing of a run whose points an earlier version has agreed."""
-        return tuple(CommonPart.from_json(one) for one in self.parts)
+        """What proves the common part; empty for a run whose points an earlier version agreed on."""
+        return tuple(CommonPart.from_json(part) for part in self.parts)
 
     @property
     def restore_points(self) -> tuple[RestorePoint, ...]:
-        """The points without what became of them."""
+        """The points without the export counts."""
         names = ("partition", "start", "end", "common", "other_start")
-        return tuple(RestorePoint(**{name: one[name] for name in names if name in one}) for one in self.points)
+        return tuple(RestorePoint(**{name: point[name] for name in names if name in point}) for point in self.points)

@@ -1,4 +1,4 @@
-"""Figures of links and mirrors every half minute, for charts: bounded by age, forgotten by ``forget_old_rows``."""
+"""Figures of links and mirrors every half minute, for charts. ``forget_old_rows`` deletes old ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from console.models.mirrors import MirrorTopic
 
 
 class Sample(models.Model):
-    """What was known at a moment. Unknown is null, never 0."""
+    """Figures at a point of time. Unknown is null, never 0."""
 
     at = models.DateTimeField(db_index=True)
     lag = models.BigIntegerField(null=True)
@@ -26,7 +26,7 @@ class Sample(models.Model):
 
 
 class LinkSample(Sample):
-    """A link: ``lag`` is its worst partition's, rates are sums."""
+    """A link: ``lag`` is that of its worst partition, rates are sums."""
 
     link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="samples")
 
@@ -35,7 +35,7 @@ class LinkSample(Sample):
 
 
 class MirrorSample(Sample):
-    """A mirror: ``lag`` is of all its partitions."""
+    """A mirror: ``lag`` is the sum over its partitions."""
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="samples")
 

@@ -1,4 +1,4 @@
-"""Runs of the verify job, what they saw, and the ledger of what has been compared so far."""
+"""Verification runs, their results, and the ledger of verified ranges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from console.models.mirrors import MirrorTopic
 
 
 class VerifyRun(models.Model):
-    """One comparison of a mirror with its source, record by record."""
+    """A comparison of a mirror with its source, record by record."""
 
     class Status(models.TextChoices):
         QUEUED = "QUEUED"
@@ -28,22 +28,22 @@ class VerifyRun(models.Model):
     differences = models.BigIntegerField(null=True)
     bytes_compared = models.BigIntegerField(null=True)
     duration_ms = models.BigIntegerField(null=True)
-    not_copied = models.BigIntegerField(null=True)  # what the source held when it began, and the mirror did not; in offsets
+    not_copied = models.BigIntegerField(null=True)  # offsets that the source had when the run started and the mirror had not
     first_differences = models.JSONField(default=list)  # of RecordDifference as dicts
     ranges = models.JSONField(default=list)  # [[partition, first offset, end offset], …]
     error_message = models.TextField(blank=True, default="")
 
     class Meta:
-        ordering = ["-id"]  # as they were asked for, whatever a clock said
+        ordering = ["-id"]  # in the order of the requests, independent of clocks
 
     def __str__(self) -> str:
         return f"{self.mirror_id} {self.status}"
 
 
 class VerifiedRange(models.Model):
-    """Offsets ``[start, end)`` that were compared; equal neighbours are one row. Outlives the mirroring itself.
+    """Offsets ``[start, end)`` that were compared; equal neighbours are merged into a single row. Outlives the mirroring.
 
-    ``hash`` and ``records`` are of what the mirror held then (``linkengine.domain.coverage``); unknown where a later comparison
+    ``hash`` and ``records`` are of what the mirror had then (``linkengine.domain.coverage``); unknown if a later comparison
     replaced a part of the range.
     """
 
@@ -53,7 +53,7 @@ class VerifiedRange(models.Model):
     end = models.BigIntegerField()
     records = models.BigIntegerField(null=True)
     hash = models.CharField(max_length=32, blank=True)
-    differences = models.BigIntegerField(default=0)  # above 0: these offsets are not verified, they differ
+    differences = models.BigIntegerField(default=0)  # above 0: the range differs and is not verified
     first_difference = models.JSONField(null=True)  # a RecordDifference as dict
     first_verified_at = models.DateTimeField()
     verified_at = models.DateTimeField()
@@ -70,13 +70,13 @@ class VerifiedRange(models.Model):
 
 
 class VerifyWatch(models.Model):
-    """When the next range of a mirror is compared, and how the last attempt went."""
+    """When the next range of a mirror is compared, and how the last attempt ended."""
 
     mirror = models.OneToOneField(MirrorTopic, on_delete=models.CASCADE, related_name="verify_watch")
     next_at = models.DateTimeField(db_index=True)
     finished_at = models.DateTimeField(null=True)  # last attempt
     duration_ms = models.BigIntegerField(null=True)
-    error_message = models.TextField(blank=True, default="")  # of the last attempt; "" if it came about
+    error_message = models.TextField(blank=True, default="")  # of the last attempt; "" if it succeeded
 
     def __str__(self) -> str:
         return f"{self.mirror_id} at {self.next_at}"

@@ -1,4 +1,4 @@
-"""The copy workers that the pool has: one row per number, with the Spark job that has it now."""
+"""The pool of copy workers: a row per number, with its newest Spark job."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from django.db import models
 
 
 class CopyWorker(models.Model):
-    """A place in the pool of copy workers, and its newest Spark job."""
+    """A number in the pool of copy workers, and its newest Spark job."""
 
     number = models.PositiveIntegerField(unique=True)
     worker_id = models.CharField(max_length=64, blank=True, default="")  # of the newest job; earlier ones are drained
     submitted_at = models.DateTimeField(null=True)
-    left_at = models.DateTimeField(null=True)  # since when nobody waits for that job, though its worker lives
-    ended_at = models.DateTimeField(null=True)  # when that job came back; null: it has not
-    error = models.TextField(blank=True, default="")  # why it ended, or does not begin
-    trouble = models.TextField(blank=True, default="")  # why it is not heard now; "": it is, or is about to be
+    left_at = models.DateTimeField(null=True)  # since when no thread waits for that job, while its worker is alive
+    ended_at = models.DateTimeField(null=True)  # when that job returned; null: it has not
+    error = models.TextField(blank=True, default="")  # why it ended or did not start
+    trouble = models.TextField(blank=True, default="")  # why it sends no heartbeat now; "": it does, or will shortly
     failures = models.PositiveIntegerField(default=0)  # in a row
-    retry_at = models.DateTimeField(null=True)  # no job is submitted before
+    retry_at = models.DateTimeField(null=True)  # no job is submitted before this time
 
     class Meta:
         ordering = ["number"]

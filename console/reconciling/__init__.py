@@ -1,5 +1,5 @@
-"""Brings rows and the engine together: observations become rows and events, rows become plans, orders and slices.
+"""Connects rows and the engine: observations become rows and events, and rows become plans, orders and assignments.
 
-Called by ``console.tasks`` only, with what the engine reported passed in; nothing here touches Kafka, Spark or Redis. Every
-step may be repeated and may be lost: the next round, a second later, starts from the rows again.
+Called by ``console.tasks`` only, which passes in what the engine reported; nothing here connects to Kafka, Spark or Redis.
+Each step may be repeated or lost: the next reconcile pass, a second later, starts from the rows again.
 """

@@ -1,4 +1,4 @@
-"""The ledger of ACLs: rows as the facts of a decision, and decisions as rows."""
+"""The ledger of synced ACLs: reads its rows as facts for a decision, and stores decisions as rows."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Ledger = dict[Acl, AclStatus]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnRules:
-    """What this console has set by itself, or is about to: no rule of the source's that could follow."""
+    """ACLs that this console creates itself. They are not the source's, so they are not synced."""
 
-    seeding: frozenset[str]  # mirror topics of the destination that may be hidden
+    seeding: frozenset[str]  # mirror topics of the destination that may be hidden while their head is seeded
     guards: frozenset[Acl]  # on the source
 
     def __or__(self, other: OwnRules) -> OwnRules:
@@ -33,21 +33,21 @@ class OwnRules:
 
 
 def own_rules(link: ClusterLink) -> OwnRules:
-    """List our own rules on both sides; three queries. A set-up that failed may have left its rule."""
+    """Return the console's own ACLs on both sides; three queries. A set-up that failed may have left its ACL."""
     hidden = MirrorTopic.objects.exclude(state=MirrorState.STOPPED).filter(Q(num_partitions=0) | Q(holds_copy=False))
     there = hidden.filter(link__destination__cluster_id=link.source_cluster_id).values_list("name", flat=True)
     reserved = Namespace.objects.filter(cluster__cluster_id=link.source_cluster_id).exclude(reserved=False, guarded=False)
     prefixes = reserved.values_list("prefix", flat=True)
     return OwnRules(
         seeding=frozenset(hidden.filter(link__destination=link.destination_id).values_list("name", flat=True)),
-        guards=frozenset([*(topic_guard(one, operation="READ") for one in there), *map(namespace_guard, prefixes)]),
+        guards=frozenset([*(topic_guard(topic, operation="READ") for topic in there), *map(namespace_guard, prefixes)]),
     )
 
 
 def facts_of(link: ClusterLink, *, source: Collection[Acl], destination: Collection[Acl], before: OwnRules) -> AclFacts:
-    """Put together what decides; six queries. ``before``: our own rules as they were before the ACLs were read.
+    """Return the facts for a decision; six queries. ``before``: the console's own ACLs as they were before the ACLs were read.
 
-    They come and go while the ACLs are read, so what was ours before or is ours after counts.
+    They are created and deleted at any time, so an ACL counts as the console's if it was before or is after reading.
     """
     text = link.config("acl.filters")
     neighbours = SyncedAcl.objects.filter(link__destination=link.destination_id).select_related("link")
@@ -73,12 +73,12 @@ def facts_of(link: ClusterLink, *, source: Collection[Acl], destination: Collect
 
 
 def store_plan(*, link: ClusterLink, plan: AclPlan, now: datetime) -> bool:
-    """Write the ledger as it shall be, before anything is created; answer whether a page would show something new.
+    """Write the planned ledger before any ACL is created. Returns whether a page would show something new.
 
-    An ACL that a crash leaves uncreated is created by the next run; the other way round it would stay for ever.
+    If a crash prevents the creation of an ACL, the next run creates it. In the opposite order the ACL would stay permanently.
     """
     present = {_acl(row): row for row in SyncedAcl.objects.filter(link=link)}
-    changed = [_row(link, one, now=now) for one in plan.rows if _differs(present.get(one.acl), one)]
+    changed = [_row(link, planned, now=now) for planned in plan.rows if _differs(present.get(planned.acl), planned)]
     forgotten = [present[acl].pk for acl in plan.forget if acl in present]
     with transaction.atomic():
         SyncedAcl.objects.bulk_create(
@@ -94,16 +94,16 @@ def store_plan(*, link: ClusterLink, plan: AclPlan, now: datetime) -> bool:
 def store_changes(
     *, link: ClusterLink, created: Iterable[Acl], deleted: Iterable[Acl], failures: Mapping[Acl, LinkEngineError], now: datetime
 ) -> None:
-    """Keep what came of the changes: what was deleted leaves the ledger, what was refused is not ours."""
+    """Store the outcome of the changes. Deleted ACLs leave the ledger; refused ones are FAILED, since no link created them."""
     present = {_acl(row): row.pk for row in SyncedAcl.objects.filter(link=link)}
-    gone = [present[acl] for acl in deleted if acl in present and acl not in failures]
+    deleted_rows = [present[acl] for acl in deleted if acl in present and acl not in failures]
     with transaction.atomic():
-        for batch in _batches(gone):
+        for batch in _batches(deleted_rows):
             SyncedAcl.objects.filter(pk__in=batch).delete()
         refused = [acl for acl in created if acl in failures]
         rows = [AclRow(acl=acl, status=AclStatus.FAILED, message=failures[acl].message) for acl in refused]
         SyncedAcl.objects.bulk_create(
-            [_row(link, one, now=now) for one in rows],
+            [_row(link, row, now=now) for row in rows],
             update_conflicts=True,
             unique_fields=["link", *KEY],
             update_fields=_VALUES,
@@ -115,13 +115,15 @@ def _acl(row: SyncedAcl) -> Acl:
     return Acl(**{name: getattr(row, name) for name in KEY})
 
 
-def _row(link: ClusterLink, one: AclRow, *, now: datetime) -> SyncedAcl:
-    key = {name: getattr(one.acl, name) for name in KEY}
-    return SyncedAcl(link=link, **key, status=one.status, message=one.message, is_conflict=one.is_conflict, since=now)
+def _row(link: ClusterLink, planned: AclRow, *, now: datetime) -> SyncedAcl:
+    key = {name: getattr(planned.acl, name) for name in KEY}
+    return SyncedAcl(
+        link=link, **key, status=planned.status, message=planned.message, is_conflict=planned.is_conflict, since=now
+    )
 
 
-def _differs(row: SyncedAcl | None, one: AclRow) -> bool:
-    return row is None or (row.status, row.message, row.is_conflict) != (one.status, one.message, one.is_conflict)
+def _differs(row: SyncedAcl | None, planned: AclRow) -> bool:
+    return row is None or (row.status, row.message, row.is_conflict) != (planned.status, planned.message, planned.is_conflict)
 
 
 def _batches(keys: Sequence[int], *, size: int = 500) -> list[Sequence[int]]:

@@ -1,7 +1,7 @@
-"""What goes wrong for one mirror stays apart from the others, and one step of a link's round from the next ones.
+"""Isolates failures within the reconcile pass of a link: of single mirrors, and of the steps of the pass.
 
-Nobody foresaw what is caught here, so each is logged in full, and the round tells of all in the end. What concerns everything,
-as a database or a Redis that went away, is not caught for one mirror.
+Only unexpected exceptions get here, so each is logged with its traceback, and the pass reports all of them at its end. Errors
+that concern all mirrors, such as an unavailable database or Redis, are not caught for a single mirror.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from django.db import InterfaceError, OperationalError, connection
 from console.models import MirrorPartition, MirrorTopic
 from linkengine.domain.leases import CoordinationUnavailableError
 
-IN_FULL = 3  # tracebacks of mirrors in one round; a mistake in the code may fail for a thousand of them, each second
-_OF_ALL = (redis.RedisError, CoordinationUnavailableError)
+IN_FULL = 3  # tracebacks of mirrors per pass; a bug may fail for a thousand mirrors, each second
+_GLOBAL = (redis.RedisError, CoordinationUnavailableError)
 _log = structlog.get_logger(__name__)
 Chosen = TypeVar("Chosen", bound=MirrorPartition)
 
 
 class Failures:
-    """What failed in one round of a link: the mirrors by primary key, and the steps by name, with what they failed by.
+    """The failures in a reconcile pass of a link: mirrors by primary key and steps by name, with their exceptions.
 
-    ``strict``: for who looks after one thing only; everything is raised.
+    ``strict``: for callers with a single subject; everything is raised.
     """
 
     def __init__(self, *, link: str = "", strict: bool = False) -> None:
@@ -36,42 +36,42 @@ class Failures:
         self._link, self._strict = link, strict
 
     def are_of(self, mirror_id: int) -> bool:
-        """Tell whether something failed for the mirror, or it was deleted meanwhile: leave it to the next round."""
+        """Return whether the mirror has failed in this pass or was deleted since. The next pass handles it."""
         return mirror_id in self.mirrors or mirror_id in self._gone
 
     def sound(self, mirrors: Sequence[MirrorTopic]) -> list[MirrorTopic]:
-        """Answer the mirrors for which nothing has failed."""
-        return [one for one in mirrors if not self.are_of(one.pk)]
+        """Return the mirrors that have not failed."""
+        return [mirror for mirror in mirrors if not self.are_of(mirror.pk)]
 
     @contextmanager
     def of_mirror(self, mirror_id: int) -> Iterator[None]:
-        """Do something for one mirror inside; what it fails by goes no further, unless it concerns everything."""
+        """Do work for a mirror inside the block. An exception is stored for this mirror, unless it concerns all mirrors."""
         try:
             yield
         except Exception as error:
-            if self._strict or _is_of_all(error):
+            if self._strict or _is_global(error):
                 raise
             self._note(mirror_id, error)
 
     @contextmanager
     def of_step(self, name: str) -> Iterator[None]:
-        """Take a step of the round inside; one that fails keeps the next ones from nothing."""
+        """Run a step of the pass inside the block. An exception is stored, and the next steps run."""
         try:
             yield
         except CoordinationUnavailableError:
             raise
-        except Exception as error:  # noqa: BLE001 - logged in full, counted and told by /readyz
+        except Exception as error:  # noqa: BLE001 - logged with traceback, counted and reported by /readyz
             _log.exception("reconcile.link_step_failed", link=self._link, step=name)
             self.steps[name] = error
 
     def each_if_not_all(self, rows: Sequence[Chosen], write: Callable[[Sequence[Chosen]], None]) -> None:
-        """Write all rows at once; where that fails the halves, and so on, until it is known whose rows are refused."""
+        """Write all rows at once. If that fails, write each half the same way, until the refused rows are isolated."""
         mirrors = sorted({row.mirror_id for row in rows})
         if len(mirrors) > 1:
             try:
                 return write(rows)
             except Exception as error:
-                if self._strict or _is_of_all(error):
+                if self._strict or _is_global(error):
                     raise
             middle = mirrors[len(mirrors) // 2]
             self.each_if_not_all([row for row in rows if row.mirror_id < middle], write)
@@ -82,7 +82,7 @@ class Failures:
         return None
 
     def _note(self, mirror_id: int, error: BaseException) -> None:
-        if not MirrorTopic.objects.filter(pk=mirror_id).exists():  # deleted while it was looked at
+        if not MirrorTopic.objects.filter(pk=mirror_id).exists():  # deleted during the pass
             self._gone.add(mirror_id)
             return
         self.mirrors.setdefault(mirror_id, error)
@@ -90,7 +90,7 @@ class Failures:
         _log.error("reconcile.mirror_failed", link=self._link, mirror_id=mirror_id, error=repr(error), exc_info=traced)
 
 
-def _is_of_all(error: BaseException) -> bool:
-    if isinstance(error, OperationalError | InterfaceError):  # also a deadlock, which is one mirror's
+def _is_global(error: BaseException) -> bool:
+    if isinstance(error, OperationalError | InterfaceError):  # includes deadlocks, which concern a single mirror
         return not connection.is_usable()
-    return isinstance(error, _OF_ALL)
+    return isinstance(error, _GLOBAL)

@@ -1,4 +1,4 @@
-"""What still has to be done for a mirror or a link, as names of tasks; asked every second, so that nothing is forgotten."""
+"""The tasks that are due for mirrors and links, by task name. Computed each second, so a lost message is sent again."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _ADVANCED_BY = {
     MirrorState.PENDING_RESTORE_MIRROR: "advance_restore",
 }
 
-# Made or deleted by the hundred now and then, and nobody's recovery waits for them: a failover has to find a free thread and a
-# short queue meanwhile. What fails waits for its next try, so that the others get their turn.
+# Created or deleted by the hundred at times, without urgency: a failover must find a free thread and a short queue at the same
+# time. A failed task waits for its next attempt, so that the others get their turn.
 _IN_TURN = frozenset({"setup_mirror", "delete_mirror"})
-AT_A_TIME = 16  # of each, for one link; a worker has 64 threads
+AT_A_TIME = 16  # of each kind per link; a worker has 64 threads
 
-MANY = 20  # stops of one link; below this, one by one is as quick
+MANY = 20  # stops of a link; fewer are as fast singly
 Chore = tuple[str, int]  # name of the task, primary key of the mirror
 
 
 def chores_of(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[Chore]:
-    """List the tasks that are due, of those that can wait only the first ones."""
+    """Yield the tasks that are due; of those without urgency only the first ones."""
     found = Counter[str]()
     for mirror in mirrors:
         if mirror.deletion_requested_at is not None:
@@ -49,24 +49,24 @@ def chores_of(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[Chor
 
 
 def stopped_together(mirrors: Iterable[MirrorTopic]) -> frozenset[int]:
-    """Pick the mirrors that one task fails over together: many that nobody has begun to fence."""
+    """Return the mirrors (primary keys) that a single task fails over together: many whose fencing has not started."""
     fresh = [
-        one.pk
-        for one in mirrors
-        if one.state == MirrorState.PENDING_STOPPED
-        and one.stop_reason == StopReason.FAILOVER
-        and one.fencing_at is None
-        and one.deletion_requested_at is None
-        and one.num_partitions
-        and one.holds_copy
-        and one.link.gap_filler == GapFiller.MARKERS  # the fence of others is a transaction of their own
-        and one.prior_state not in BECOMING  # whoever is making it a mirror has to give way first
+        mirror.pk
+        for mirror in mirrors
+        if mirror.state == MirrorState.PENDING_STOPPED
+        and mirror.stop_reason == StopReason.FAILOVER
+        and mirror.fencing_at is None
+        and mirror.deletion_requested_at is None
+        and mirror.num_partitions
+        and mirror.holds_copy
+        and mirror.link.gap_filler == GapFiller.MARKERS  # other fences are transactions of each mirror
+        and mirror.prior_state not in BECOMING  # the task that makes it a mirror has to give way first
     ]
     return frozenset(fresh) if len(fresh) >= MANY else frozenset()
 
 
 def is_over(*, link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> bool:
-    """Tell whether a link that shall be deleted can go now."""
+    """Return whether a link that is to be deleted can be deleted now."""
     if link.deletion_requested_at is None:
         return False
-    return all(one.state == MirrorState.STOPPED and one.deletion_requested_at is None for one in mirrors)
+    return all(mirror.state == MirrorState.STOPPED and mirror.deletion_requested_at is None for mirror in mirrors)

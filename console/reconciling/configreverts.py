@@ -1,4 +1,4 @@
-"""Local edits of mirror topics that were set back: an audit row and a note on the mirror, so that their author learns why."""
+"""Reverted local edits of mirror topics: an audit event and a note on the mirror, so that their author learns why."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ KEPT = 20  # per mirror
 
 
 def note(*, mirror: MirrorTopic, edits: Sequence[LocalEdit], now: datetime) -> None:
-    """Keep what was set back; older notes than the last ones go."""
+    """Store reverted edits; only the newest notes are kept."""
     with transaction.atomic():
         ConfigRevert.objects.bulk_create(
-            ConfigRevert(mirror=mirror, name=one.name, found=one.found, restored=one.restored, at=now) for one in edits
+            ConfigRevert(mirror=mirror, name=edit.name, found=edit.found, restored=edit.restored, at=now) for edit in edits
         )
-        detail = {one.name: {"found": one.found, "restored": one.restored} for one in edits}
+        detail = {edit.name: {"found": edit.found, "restored": edit.restored} for edit in edits}
         audit.record(
             by=ENGINE, action="RevertTopicConfigs", resource=audit.path_of(mirror), now=now, detail={"configs": detail}
         )

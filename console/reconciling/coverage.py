@@ -1,4 +1,16 @@
-"""The ledger of compared ranges: as few rows as possible, what is still open, and the alarm where records differ."""
+"""The ledger of verified ranges: records what verification runs compared, and raises the alarm where records differ.
+
+Each ``VerifiedRange`` row is a range of offsets of a mirror partition with its hash and number of differences; neighbours
+that are equal on both sides are merged, so that there are as few rows as possible. Offsets without a row are still to be
+compared.
+
+A result counts only for the logs that were compared. It is removed, or not stored,
+
+* if either topic was created anew (``keep_for``),
+* for the offsets that the mirror or its source has lost since (``forget_lost``); a run that was in progress has compared the
+  lost records, so its equal ranges do not count (``doubted_at``),
+* if the source may have compacted keys away whose tombstones the mirror never received (``doubt``).
+"""
 
 from __future__ import annotations
 
@@ -24,13 +36,13 @@ from linkengine.domain.mirrorjobs import MirrorCreated
 from linkengine.domain.plans import PartitionProgress, VerifyReport
 from linkengine.domain.ranges import OffsetRange
 
-TOLD_MS = 3_600_000  # longer than any report is kept
+KNOWN_LOSS_MS = 3_600_000  # longer than any report is kept
 _log = structlog.get_logger(__name__)
 Covered = dict[int, list[OffsetRange]]
 
 
 def covered(mirror: MirrorTopic) -> Covered:
-    """Answer which offsets were compared, by partition; those that differ are among them."""
+    """Return the offsets that were compared, by partition, including those that differ."""
     found: Covered = defaultdict(list)
     for partition, start, end in mirror.verified_ranges.values_list("partition", "start", "end"):
         found[partition].append(OffsetRange(start, end))
@@ -38,21 +50,23 @@ def covered(mirror: MirrorTopic) -> Covered:
 
 
 def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run: VerifyRun | None = None) -> bool:
-    """Keep what a comparison saw; raise the alarm where records differ. Only a ``run`` that somebody asked for can end it.
+    """Store the result of a verification run and raise the alarm if records differ. Return whether its equal ranges count.
 
-    ``mirror`` is the row as it was when the comparison began: of topics that were created anew meanwhile it says nothing, and
-    where the ledger was doubted meanwhile only the differences count. Answer whether what it found equal counts.
+    ``mirror`` is the row as it was when the run started: if a topic was created anew since, the result is dropped, and if the
+    ledger was doubted since, only the differences count. Only a ``run`` that a user requested can end the alarm.
     """
     with transaction.atomic():
-        now_is = MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)  # one writer of the ledger at a time
-        if _topics(now_is) != _topics(mirror):
+        current = MirrorTopic.objects.select_for_update(of=("self",)).get(
+            pk=mirror.pk
+        )  # a single writer of the ledger at a time
+        if _topics(current) != _topics(mirror):
             return False
-        doubted = now_is.doubted_at != mirror.doubted_at
-        checked = [one for one in report.checked if one.differences or not doubted]
-        ordered = sorted(checked, key=lambda one: (one.partition, one.start))
+        doubted = current.doubted_at != mirror.doubted_at
+        checked = [part for part in report.checked if part.differences or not doubted]
+        ordered = sorted(checked, key=lambda part: (part.partition, part.start))
         before = verification.differing(mirror)
-        for partition, ranges in groupby(ordered, key=lambda one: one.partition):
-            fresh = [_row(mirror, one, report.first_differences, now=now) for one in ranges]
+        for partition, ranges in groupby(ordered, key=lambda part: part.partition):
+            fresh = [_row(mirror, part, report.first_differences, now=now) for part in ranges]
             _store(mirror, partition, fresh)
         if report.differences:
             _alarm(mirror, now=now)
@@ -64,13 +78,13 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run
 
 
 def keep_for(*, mirror: MirrorTopic, made: MirrorCreated, now: datetime) -> None:
-    """Drop the ledger where one of the two topics was created anew: what was compared is gone. Before the row says so."""
+    """Drop the ledger if either topic was created anew. Called before the row gets the new topic ids."""
     ids = {"source_topic_id": made.source_topic_id, "mirror_topic_id": made.mirror_topic_id}
     verification.keep_ledger(mirror=mirror, **ids, now=now)
 
 
 def doubt(*, mirror: MirrorTopic, partitions: Sequence[int], now: datetime) -> None:
-    """Have partitions compared anew: what was equal may hold keys by now that the source has deleted unseen."""
+    """Remove the equal ranges of partitions: the source may have deleted keys since without the mirror noticing."""
     with transaction.atomic():
         MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)
         mirror.verified_ranges.filter(partition__in=partitions, differences=0).delete()
@@ -85,15 +99,17 @@ def forget_lost(
     now: datetime,
     endings: Iterable[PartitionProgress] = (),
 ) -> bool:
-    """Take back what was compared of offsets that a mirror or its source has lost since, before the rows forget where it ended.
+    """Remove the verified ranges that the mirror or its source has lost; called before the rows get the new ends.
 
-    What a mirror lost is copied again, as others; a comparison that is under way has seen the lost ones. Answer whether there
-    were any. The ``endings`` of slices tell what no report told; where the mirror ended then says nothing of now.
+    Lost offsets are copied again, with other records. A verification run in progress has compared the lost ones. ``endings``
+    are the last reports of leases that have ended. They show losses that no other report showed, but their ends are out of
+    date. Returns whether anything was lost.
     """
-    living = _living(reports, rows)
-    told = [one for one in (*_living(endings, rows), *living) if _told_end(one) is not None and not _is_known(one)]
-    found = [(one.key, _told_end(one)) for one in told]
-    found += [(one.key, _lowest(one)) for one in living if _is_shorter(rows[one.key], one)]
+    running = _running(reports, rows)
+    reported = (*_running(endings, rows), *running)
+    losses = [report for report in reported if _loss_end(report) is not None and not _is_known(report)]
+    found = [(report.key, _loss_end(report)) for report in losses]
+    found += [(report.key, _lowest(report)) for report in running if _is_shorter(rows[report.key], report)]
     ends: dict[str, int | None] = {}
     for key, end in found:
         ends[key] = _least(ends.get(key), end)
@@ -101,25 +117,26 @@ def forget_lost(
         for number in range(mirror.num_partitions):
             if (end := ends.get(f"{mirror_key(mirror)}/{number}")) is not None:
                 _cut(mirror, number, end, now=now)
-    for one in told:  # it is told for the rest of the slice
-        store.claim(_name_of(one), ttl_ms=TOLD_MS)
+    for report in losses:  # each further report of the same lease repeats the loss
+        store.claim(_loss_name(report), ttl_ms=KNOWN_LOSS_MS)
     return bool(ends)
 
 
-def _living(reports: Iterable[PartitionProgress], rows: Mapping[str, MirrorPartition]) -> list[PartitionProgress]:
-    return [one for one in reports if one.key in rows and rows[one.key].stopped_end is None]  # a fence knows better
+def _running(reports: Iterable[PartitionProgress], rows: Mapping[str, MirrorPartition]) -> list[PartitionProgress]:
+    """Return the reports of partitions that are not stopped; the fence of a stopped partition marks its end exactly."""
+    return [report for report in reports if report.key in rows and rows[report.key].stopped_end is None]
 
 
 def _is_known(report: PartitionProgress) -> bool:
-    return store.is_claimed(_name_of(report))
+    return store.is_claimed(_loss_name(report))
 
 
-def _name_of(report: PartitionProgress) -> str:
+def _loss_name(report: PartitionProgress) -> str:
     return f"set-back:{report.key}:{report.hold_id}:{report.set_backs}:{report.source_kept}"
 
 
-def _told_end(report: PartitionProgress) -> int | None:
-    """Answer how far back the copier says that either side has fallen."""
+def _loss_end(report: PartitionProgress) -> int | None:
+    """Return the offset up to which both sides still have what was copied, None if the report shows no loss."""
     return _least(report.set_back_to, report.source_kept)
 
 
@@ -128,12 +145,12 @@ def _lowest(report: PartitionProgress) -> int | None:
 
 
 def _least(*ends: int | None) -> int | None:
-    """Answer the lowest end of those that are known."""
+    """Return the lowest of the known ends."""
     return min((end for end in ends if end is not None), default=None)
 
 
 def _is_shorter(row: MirrorPartition, report: PartitionProgress) -> bool:
-    """Tell whether the mirror ends before where it was last seen; what it lost and has got again shows in the report only."""
+    """Return whether the mirror ends before its last known end. Losses that were copied again show in the report only."""
     return row.mirror_end is not None and report.seen_end is not None and report.seen_end < row.mirror_end
 
 
@@ -149,18 +166,21 @@ def _cut(mirror: MirrorTopic, partition: int, end: int, *, now: datetime) -> Non
 
 
 def _end_doubt(mirror: MirrorTopic, *, run: VerifyRun, now: datetime) -> None:
-    """End the alarm of missed tombstones: nothing was copied late any more when this comparison of everything began."""
+    """End the alarm for missed tombstones if none was missed since this run of the whole mirror started."""
     if run.started_at is None:
         return
     missed = mirror.transition_errors.filter(code=TOMBSTONES_MISSED, last_seen_at__lt=run.started_at)
-    for one in missed:
-        detail = {"run": run.pk, "requested_by": run.requested_by, "message": one.message}
+    for error in missed:
+        detail = {"run": run.pk, "requested_by": run.requested_by, "message": error.message}
         audit.record(by=ENGINE, action="EndTombstoneAlarm", resource=audit.path_of(mirror), now=now, detail=detail)
     missed.delete()
 
 
 def _end_differences(mirror: MirrorTopic, before: Sequence[VerifiedRange], *, run: VerifyRun, now: datetime) -> None:
-    """End the alarm if every offset that differed was found equal, or is not on the mirror any more. No other one is equal."""
+    """End the alarm if each differing offset was found equal or is no longer on the mirror.
+
+    A run that found any offset different does not get here.
+    """
     for partition, start in mirror.partitions.exclude(mirror_start=None).values_list("partition", "mirror_start"):
         mirror.verified_ranges.filter(partition=partition, differences__gt=0, end__lte=start).delete()
     if not verification.differing(mirror):
@@ -173,16 +193,16 @@ def _topics(mirror: MirrorTopic) -> tuple[str, str]:
     return mirror.source_topic_id, mirror.mirror_topic_id
 
 
-def _row(mirror: MirrorTopic, one: CheckedRange, differences: Sequence[RecordDifference], *, now: datetime) -> VerifiedRange:
-    first = next((d for d in differences if d.partition == one.partition and one.start <= d.offset < one.end), None)
+def _row(mirror: MirrorTopic, part: CheckedRange, differences: Sequence[RecordDifference], *, now: datetime) -> VerifiedRange:
+    first = next((d for d in differences if d.partition == part.partition and part.start <= d.offset < part.end), None)
     return VerifiedRange(
         mirror=mirror,
-        partition=one.partition,
-        start=one.start,
-        end=one.end,
-        records=one.records,
-        hash=one.hash,
-        differences=one.differences,
+        partition=part.partition,
+        start=part.start,
+        end=part.end,
+        records=part.records,
+        hash=part.hash,
+        differences=part.differences,
         first_difference=None if first is None else asdict(first),
         first_verified_at=now,
         verified_at=now,
@@ -198,7 +218,7 @@ def _store(mirror: MirrorTopic, partition: int, fresh: list[VerifiedRange]) -> N
 
 
 def _outside(row: VerifiedRange, start: int, end: int) -> Iterable[VerifiedRange]:
-    """Answer what of an older row lies outside a comparison that replaces the rest of it."""
+    """Return the parts of an older row outside the range that a new result replaces."""
     if row.end <= start or row.start >= end:
         return [_part(row, row.start, row.end)]
     return [_part(row, *piece) for piece in ((row.start, start), (end, row.end)) if piece[0] < piece[1]]
@@ -222,9 +242,9 @@ def _part(row: VerifiedRange, start: int, end: int) -> VerifiedRange:
 
 def _merged(rows: Iterable[VerifiedRange]) -> list[VerifiedRange]:
     done: list[VerifiedRange] = []
-    for row in sorted(rows, key=lambda one: one.start):
+    for row in sorted(rows, key=lambda row: row.start):
         last = done[-1] if done else None
-        if last is None or not _are_one(last, row):
+        if last is None or not _can_merge(last, row):
             done.append(row)
             continue
         last.end, last.hash = row.end, combine(last.hash, row.hash)
@@ -234,8 +254,8 @@ def _merged(rows: Iterable[VerifiedRange]) -> list[VerifiedRange]:
     return done
 
 
-def _are_one(last: VerifiedRange, row: VerifiedRange) -> bool:
-    """Neighbours that are equal on both sides; a hash that is known is not given up for one that is not."""
+def _can_merge(last: VerifiedRange, row: VerifiedRange) -> bool:
+    """Return whether two rows are adjacent and equal on both sides. A known hash is not merged with an unknown hash."""
     return last.end == row.start and not last.differences and not row.differences and bool(last.hash) == bool(row.hash)
 
 
@@ -244,18 +264,18 @@ def _alarm(mirror: MirrorTopic, *, now: datetime) -> None:
     first = next((row.first_difference for row in rows if row.first_difference), None)
     count = sum(row.differences for row in rows)
     message = (
-        f"{count} records of '{mirror.name}' are not what the source holds.{_named(first)} Keep both topics as they are and "
-        "look at these offsets first."
+        f"{count} records of '{mirror.name}' differ from the source's.{_describe(first)} Do not change either topic; check "
+        "these offsets first."
     )
     troubles.note(mirror=mirror, code=RECORDS_DIFFER, message=message, now=now)
     _log.error("verify.records_differ", mirror=mirror.name, link=mirror.link.name, differences=count)
 
 
-def _named(first: dict[str, object] | None) -> str:
-    """Name the place; what the records hold is left to pages and REST, which know who may read them."""
+def _describe(first: dict[str, object] | None) -> str:
+    """Name the place of the first difference. Pages and REST show the contents, to users who may read records."""
     if first is None:
         return ""
-    place = f" The first: partition {first['partition']}, offset {first['offset']}: "
+    place = f" First difference: partition {first['partition']}, offset {first['offset']}: "
     if first["kind"] in {"missing", "extra"}:
         return f"{place}{'missing on the mirror' if first['kind'] == 'missing' else 'not on the source'}."
     return f"{place}{'other' if first['kind'] == 'headers' else 'another'} {first['kind']}."

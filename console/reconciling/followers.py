@@ -1,4 +1,4 @@
-"""Which topics are mirrors at this moment: whoever is about to change one as a mirror asks right before."""
+"""Which topics are mirrors at this moment; checked right before a topic is changed as a mirror."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ _NO_MIRRORS = Q(state__in=(MirrorState.STOPPED, MirrorState.FAILED)) | _FAILING_
 
 
 def still_mirrors(link: ClusterLink) -> Callable[[str], bool]:
-    """Answer what tells of a topic's name whether it is a mirror of this link that still follows its source."""
+    """Return a function that checks whether a topic name is a mirror of this link which still follows its source."""
     mirrors = link.mirrors.filter(deletion_requested_at=None).exclude(_NO_MIRRORS)
     return lambda name: mirrors.filter(name=name).exists()

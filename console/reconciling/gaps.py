@@ -1,8 +1,8 @@
-"""Runs of fills become the gap ledger: few rows however busy a topic is, and an alarm where records were lost.
+"""The gap ledger: stores the runs of filled offsets that copy workers report, and raises the alarm for lost records.
 
-A run keeps its start while it grows (``linkengine.copyjob.fills``), and no two runs of a reason overlap, since every offset is
-filled once. So a report that comes twice or late changes nothing. Reports and the answer of a slice come together: whoever
-writes reads the ledger under the lock of the mirror's row. What has not grown for SETTLED is joined with its neighbours and,
+A run keeps its start while it grows (``linkengine.copyjob.fills``), and runs do not overlap, since each offset is filled once.
+Therefore a report that arrives twice or late changes nothing. Several processes may store reports at the same time, so the
+ledger is read under the lock of the mirror's row. Runs that have not grown for SETTLED are joined with their neighbours and,
 beyond MOST_ROWS, made coarser (``docs/adr/0005-gap-ledger.md``); HEAD and LOST stay exact.
 """
 
@@ -23,31 +23,31 @@ from linkengine.domain.moments import utc_words
 from linkengine.domain.ranges import Gap, OffsetRange, fewer_gaps
 from linkengine.domain.states import GapReason
 
-SETTLED = timedelta(minutes=3)  # a slice's last report has come by then
-MOST_ROWS = 32  # settled ones per partition and reason; joined when there are twice as many
-NAMED_PARTITIONS = 500  # in one query
+SETTLED = timedelta(minutes=3)  # after which no report of the run is still to come
+MOST_ROWS = 32  # settled rows per partition and reason; joined when there are twice as many
+NAMED_PARTITIONS = 500  # per query
 log = structlog.get_logger(__name__)
 Place = tuple[int, str]  # partition, reason
 
 
 def store_gaps(*, mirror: MirrorTopic, gaps: Mapping[int, Iterable[Gap]], now: datetime) -> bool:
-    """Take reported runs (by partition) into the ledger of a mirror; answer whether there was anything new."""
-    reported = [(partition, gap) for partition, some in gaps.items() for gap in some]
+    """Store the reported runs (by partition) of a mirror. Returns whether any of them was new or has grown."""
+    reported = [(partition, gap) for partition, runs in gaps.items() for gap in runs]
     if not reported:
         return False
     with transaction.atomic():
-        fresh, grown = _taken_in(mirror, reported, now=now)
+        fresh, grown = _store_runs(mirror, reported, now=now)
     if any(row.reason == GapReason.LOST for row in (*fresh, *grown)):
         _alarm(mirror, now=now)
     return bool(fresh or grown)
 
 
-def _taken_in(
+def _store_runs(
     mirror: MirrorTopic, reported: Sequence[tuple[int, Gap]], *, now: datetime
 ) -> tuple[list[GapRange], list[GapRange]]:
-    """Write what is new; answer the rows that were added, and those that have grown. Within a transaction."""
+    """Write new and grown runs; returns the rows of each. Runs in a transaction."""
     if not MirrorTopic.objects.select_for_update(of=("self",)).filter(pk=mirror.pk).exists():
-        return [], []  # deleted meanwhile, its ledger with it
+        return [], []  # deleted since, with its ledger
     ledger = _known(mirror, reported)
     fresh, grown = [], []
     for partition, gap in reported:
@@ -65,13 +65,13 @@ def _taken_in(
 
 
 def note_head(*, mirror: MirrorTopic, seeded: Iterable[tuple[int, int]], now: datetime) -> None:
-    """Note what was filled below the offset the mirror began with."""
+    """Store what was filled below the first offset of the mirror."""
     heads = {partition: (Gap(OffsetRange(0, start), GapReason.HEAD),) for partition, start in seeded if start > 0}
     store_gaps(mirror=mirror, gaps=heads, now=now)
 
 
 def _known(mirror: MirrorTopic, reported: Iterable[tuple[int, Gap]]) -> dict[Place, list[GapRange]]:
-    """Read the rows that the reported runs may be part of, last first."""
+    """Return the rows that the reported runs may belong to, last first."""
     partitions = {partition for partition, _ in reported}
     first = min(gap.range.start for _, gap in reported)
     rows: dict[Place, list[GapRange]] = defaultdict(list)
@@ -84,7 +84,7 @@ def _known(mirror: MirrorTopic, reported: Iterable[tuple[int, Gap]]) -> dict[Pla
 
 
 def _row_of(gap: Gap, rows: Iterable[GapRange]) -> GapRange | None:
-    """Answer the row that is this run, or that it was joined into."""
+    """Return the row of this run, or the row that it was joined into."""
     return next((row for row in rows if row.start <= gap.range.start < row.end), None)
 
 
@@ -103,7 +103,11 @@ def _new_row(mirror: MirrorTopic, partition: int, gap: Gap, *, now: datetime) ->
 
 
 def _date_losses(mirror: MirrorTopic, rows: Iterable[GapRange]) -> None:
-    """A slice that begins with a loss has copied no record before it: the last one of the slices before tells the time."""
+    """Set the time before a loss, if the copy worker does not have it.
+
+    A worker that starts with a loss has copied no record before it, so the time of the last record of the previous worker is
+    used.
+    """
     undated = {row.partition: row for row in rows if row.reason == GapReason.LOST and row.before_ms is None}
     for partition in MirrorPartition.objects.filter(mirror=mirror, partition__in=undated) if undated else ():
         before_ms, after_ms = partition.last_timestamp_ms, undated[partition.partition].after_ms
@@ -112,9 +116,9 @@ def _date_losses(mirror: MirrorTopic, rows: Iterable[GapRange]) -> None:
 
 
 def _extend(row: GapRange, gap: Gap, *, now: datetime) -> bool:
-    """Let the row of a run grow; answer whether it did."""
-    told = gap.after_ms is not None and row.after_ms is None and row.end <= gap.range.end
-    if gap.range.end <= row.end and not told:
+    """Extend the row of a run. Returns whether it has changed."""
+    dated = gap.after_ms is not None and row.after_ms is None and row.end <= gap.range.end
+    if gap.range.end <= row.end and not dated:
         return False
     row.filled += max(0, gap.filled - row.filled) if row.start == gap.range.start else gap.range.end - row.end
     row.end = max(row.end, gap.range.end)
@@ -124,14 +128,14 @@ def _extend(row: GapRange, gap: Gap, *, now: datetime) -> bool:
 
 
 def _settle(mirror: MirrorTopic, partitions: set[int], *, now: datetime) -> None:
-    """Replace many old rows by fewer."""
+    """Replace many settled rows by fewer."""
     old = GapRange.objects.filter(mirror=mirror, partition__in=partitions, noted_at__lt=now - SETTLED)
     rows: dict[Place, list[GapRange]] = defaultdict(list)
     for row in old:
         rows[row.partition, row.reason].append(row)
-    for (partition, _), some in rows.items():
-        if len(some) > 2 * MOST_ROWS:
-            _join(mirror, partition, some)
+    for (partition, _), settled in rows.items():
+        if len(settled) > 2 * MOST_ROWS:
+            _join(mirror, partition, settled)
 
 
 def _join(mirror: MirrorTopic, partition: int, rows: list[GapRange]) -> None:
@@ -144,7 +148,7 @@ def _join(mirror: MirrorTopic, partition: int, rows: list[GapRange]) -> None:
 
 
 def gap_of(row: GapRange) -> Gap:
-    """Answer the row as the engine's value."""
+    """Return the row as the engine's value."""
     return Gap(OffsetRange(row.start, row.end), GapReason(row.reason), row.filled, row.before_ms, row.after_ms)
 
 
@@ -153,9 +157,9 @@ def _alarm(mirror: MirrorTopic, *, now: datetime) -> None:
         n=Sum("filled"), first=Min("before_ms"), last=Max("after_ms")
     )
     message = (
-        f"{lost['n'] or 0} offsets of '{mirror.source_topic}' were deleted by its retention before they could be copied"
-        f"{_between(lost['first'], lost['last'])}; the mirror holds fillers there (see the gap ledger). Lengthen the source's "
-        "retention, or look for what held the copy up."
+        f"Retention deleted {lost['n'] or 0} offsets of '{mirror.source_topic}' before they could be copied"
+        f"{_between(lost['first'], lost['last'])}; the mirror has fillers there (see the gap ledger). Increase the source's "
+        "retention, or find out what delayed the copy."
     )
     if troubles.note(mirror=mirror, code=RECORDS_LOST, message=message, now=now):
         log.warning("records_lost", mirror=mirror.name, link=mirror.link.name, offsets=lost["n"])

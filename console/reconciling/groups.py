@@ -1,4 +1,4 @@
-"""Consumer groups as rows: what a run shall do, what it may remember, and what it leaves behind."""
+"""Consumer groups as rows: what a sync run is to do, what earlier runs did, and the outcome of a run."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from linkengine.domain.groups import SETTLED, Group, GroupStatus, Memory, Rememb
 from linkengine.domain.states import MirrorState, StopReason
 
 RENEW_AFTER = timedelta(hours=1)  # Kafka forgets offsets of a group without members after offsets.retention.minutes
-FORGET_AFTER = timedelta(days=1)  # a group the source does not list any more
+FORGET_AFTER = timedelta(days=1)  # after the source last listed the group
 _FOLLOWING = (MirrorState.ACTIVE, MirrorState.SOURCE_UNAVAILABLE, MirrorState.PENDING_SYNCHRONIZE)
-_LOOKED_AT = (*_FOLLOWING, *GATED)  # a gate carries groups over in some states more
+_FOLLOWING_IN_GATE = (*_FOLLOWING, *GATED)  # a migration gate syncs groups in some more states
 _ACTED = ("acted_source", "acted_destination", "acted_at")
 _SEEN = ("source_offset", "destination_offset", "target", "outcome", "message")
 
 
 def mirrors_of(link: ClusterLink) -> list[MirrorTopic]:
-    """List the mirrors that groups follow all the time."""
+    """Return the mirrors whose groups are synced continuously."""
     return list(link.mirrors.filter(_unstopped(_FOLLOWING), drill=None, num_partitions__gt=0))
 
 
 def still_following(link: ClusterLink, mirrors: Iterable[MirrorTopic], *, strict: bool = False) -> set[str]:
-    """Answer the names of those that groups follow at this moment; ``strict`` as in ``sync_of``.
+    """Return the names of the mirrors whose groups are synced at this moment; ``strict`` as in ``sync_of``.
 
-    A stop marks its mirror (``fencing_at``) before it writes the fence. Asked for by row: one that was deleted and made anew
-    under the same name is another one.
+    A stop marks its mirror (``fencing_at``) before it writes the fence. Queried by primary key, since a mirror that was
+    deleted and created anew has the same name.
     """
-    states = _LOOKED_AT if strict else _FOLLOWING
-    rows = link.mirrors.filter(_unstopped(states), pk__in=[one.pk for one in mirrors])
+    states = _FOLLOWING_IN_GATE if strict else _FOLLOWING
+    rows = link.mirrors.filter(_unstopped(states), pk__in=[mirror.pk for mirror in mirrors])
     return set(rows.values_list("name", flat=True))
 
 
 def sync_of(link: ClusterLink, mirrors: Iterable[MirrorTopic], *, strict: bool = False, now: datetime) -> GroupSync:
-    """Answer what a run over these mirrors shall do: a batch of groups, or all, ``strict``, as a promotion needs it."""
+    """Return what a run over these mirrors is to do: sync a batch of groups, or (``strict``, for a promotion) all groups."""
     text = link.config("consumer.offset.group.filters")
     prefixed = link.config("consumer.group.prefix.enable") == "true"
     common = {
         "filters": parse_filters(text, key="groupFilters") if text else (),
-        "topics": tuple(_topic(one) for one in mirrors),
+        "topics": tuple(_topic(mirror) for mirror in mirrors),
         "group_prefix": link.prefix if prefixed else "",
         "known": tuple(Group(name=name, kind=kind) for name, kind in link.groups.values_list("name", "kind")),
     }
@@ -62,7 +62,7 @@ def sync_of(link: ClusterLink, mirrors: Iterable[MirrorTopic], *, strict: bool =
 
 
 def recall(link: ClusterLink, names: Sequence[str], *, now: datetime) -> dict[str, Memory]:
-    """Answer what earlier runs did with these groups."""
+    """Return what earlier runs did with these groups."""
     found: dict[str, dict[tuple[str, int], Remembered]] = {}
     for row in _offsets(link, names).exclude(acted_source=None):
         found.setdefault(row.group.name, {})[row.mirror.name, row.partition] = _remembered(row, now=now)
@@ -70,20 +70,20 @@ def recall(link: ClusterLink, names: Sequence[str], *, now: datetime) -> dict[st
 
 
 def store_report(*, link: ClusterLink, report: GroupReport, whole: bool, now: datetime) -> None:
-    """Keep what a run saw. ``whole``: it was over all mirrors, so that its word on a group is the group's."""
-    outcomes = [one for one in report.groups if whole or one.partitions]
+    """Store the outcome of a run. ``whole``: it covered all mirrors, so its status of a group is that of the group."""
+    outcomes = [outcome for outcome in report.groups if whole or outcome.partitions]
     with transaction.atomic():
         _store_groups(link, outcomes, whole=whole, now=now)
         if whole and not report.incomplete:
-            _note_missing(link, hidden=[one.name for one in outcomes if not one.is_listed], now=now)
-        _store_offsets(link, [one for one in outcomes if one.partitions], now=now)
+            _note_missing(link, hidden=[outcome.name for outcome in outcomes if not outcome.is_listed], now=now)
+        _store_offsets(link, [outcome for outcome in outcomes if outcome.partitions], now=now)
         if _was_switched_off(link):
-            let_wait(link)  # no other run would come to correct what this one says
+            let_wait(link)  # no later run would correct it
         show_change(link.pk)
 
 
 def known_offsets(mirror: MirrorTopic) -> tuple[KnownOffset, ...]:
-    """Answer what a stop must know of the groups that follow; nothing where the link carries no offsets over."""
+    """Return what a stop has to know of the synced groups; nothing if the link does not sync consumer offsets."""
     if not carries_offsets(mirror.link):
         return ()
     rows = GroupOffset.objects.filter(mirror=mirror).exclude(group__status=GroupStatus.EXCLUDED).select_related("group")
@@ -99,26 +99,26 @@ def known_offsets(mirror: MirrorTopic) -> tuple[KnownOffset, ...]:
 
 
 def store_clamped(*, mirror: MirrorTopic, clamped: Iterable[groupplans.ClampedOffset], now: datetime) -> None:
-    """Keep which groups a stop has set back; what a repeated attempt finds later does not overwrite it."""
+    """Store which groups a stop has reset. A repeated attempt does not overwrite it."""
     rows = [
         ClampedOffset(
             mirror=mirror,
             stopping_since=mirror.state_since,
-            group=one.group,
-            partition=one.partition,
-            source_offset=one.source,
-            before=one.before,
-            after=one.after,
-            message=one.message,
+            group=offset.group,
+            partition=offset.partition,
+            source_offset=offset.source,
+            before=offset.before,
+            after=offset.after,
+            message=offset.message,
             at=now,
         )
-        for one in clamped
+        for offset in clamped
     ]
     ClampedOffset.objects.bulk_create(rows, ignore_conflicts=True, batch_size=500)
 
 
 def _unstopped(states: Iterable[MirrorState]) -> Q:
-    """Choose what is in one of these states, or being promoted, as long as nobody has begun to fence or to delete it."""
+    """Select mirrors in these states, or being promoted, whose fencing or deletion has not started."""
     promoting = Q(state=MirrorState.PENDING_STOPPED, stop_reason=StopReason.PROMOTE)
     return (Q(state__in=states) | promoting) & Q(fencing_at=None, deletion_requested_at=None)
 
@@ -134,14 +134,14 @@ def _topic(mirror: MirrorTopic) -> MirroredTopic:
 
 
 def _last_looked_at(link: ClusterLink, *, now: datetime) -> str:
-    """Answer the name at which the latest batch ended; the next one begins behind it.
+    """Return the name of the last group of the latest batch; the next batch begins after it.
 
-    A look that lies ahead was noted before a clock was set back: it would stay the latest, and one batch come again and again.
+    Times in the future were stored before a clock was set back. They would stay the latest, and the same batch would repeat.
     """
     groups = SyncedGroup.objects.filter(link=link, looked_at__lte=now + AHEAD)
     latest = groups.aggregate(latest=Max("looked_at"))["latest"]
     names = groups.filter(looked_at=latest).values_list("name", flat=True) if latest else ()
-    return max(names, default="")  # in the order of ``next_batch``: a database may sort names in another one
+    return max(names, default="")  # in the order of ``next_batch``; the database may sort names differently
 
 
 def _remembered(row: GroupOffset, *, now: datetime | None = None) -> Remembered:
@@ -156,21 +156,21 @@ def _offsets(link: ClusterLink, names: Iterable[str]) -> QuerySet[GroupOffset]:
 
 
 def _was_switched_off(link: ClusterLink) -> bool:
-    """Tell whether somebody has switched it off since the run began, for which the link had been read."""
+    """Return whether the sync was disabled since the run started, for which the link had been read."""
     present = ClusterLink.objects.filter(pk=link.pk).first()
     return present is not None and not carries_offsets(present)
 
 
 def _store_groups(link: ClusterLink, outcomes: Iterable[GroupOutcome], *, whole: bool, now: datetime) -> None:
-    waiting = [one for one in outcomes if one.status is GroupStatus.WAITING]
-    told = [one for one in outcomes if one.is_listed and one.status is not GroupStatus.WAITING]
-    hidden = [one for one in outcomes if not one.is_listed]
+    waiting = [outcome for outcome in outcomes if outcome.status is GroupStatus.WAITING]
+    listed = [outcome for outcome in outcomes if outcome.is_listed and outcome.status is not GroupStatus.WAITING]
+    hidden = [outcome for outcome in outcomes if not outcome.is_listed]
     fields = ["destination_name", "kind", "status", "message"]
-    # looked_at is where the next batch begins: neither the look of a promotion nor a group without a turn may move that
+    # looked_at is where the next batch begins, so neither a promotion nor a group that waits for its turn may change it
     with_times = [*fields, "listed_at", *(["looked_at"] if whole else [])]
-    _upsert([_group(link, one, looked_at=now if whole else None, now=now) for one in told], fields=with_times)
-    _upsert([_group(link, one, looked_at=None, now=now) for one in hidden], fields=fields)
-    _upsert([_group(link, one, looked_at=None, now=now) for one in waiting], fields=["listed_at"])  # what was known of it stays
+    _upsert([_group(link, outcome, looked_at=now if whole else None, now=now) for outcome in listed], fields=with_times)
+    _upsert([_group(link, outcome, looked_at=None, now=now) for outcome in hidden], fields=fields)
+    _upsert([_group(link, outcome, looked_at=None, now=now) for outcome in waiting], fields=["listed_at"])  # the rest stays
 
 
 def _upsert(rows: Iterable[SyncedGroup], *, fields: Sequence[str]) -> None:
@@ -179,15 +179,15 @@ def _upsert(rows: Iterable[SyncedGroup], *, fields: Sequence[str]) -> None:
     )
 
 
-def _group(link: ClusterLink, one: GroupOutcome, *, looked_at: datetime | None, now: datetime) -> SyncedGroup:
-    skipped = one.status in {GroupStatus.EXCLUDED, GroupStatus.UNSUPPORTED_TYPE}
+def _group(link: ClusterLink, outcome: GroupOutcome, *, looked_at: datetime | None, now: datetime) -> SyncedGroup:
+    skipped = outcome.status in {GroupStatus.EXCLUDED, GroupStatus.UNSUPPORTED_TYPE}
     return SyncedGroup(
         link=link,
-        name=one.name,
-        destination_name=one.destination_name,
-        kind=one.kind,
-        status=one.status,
-        message=one.message,
+        name=outcome.name,
+        destination_name=outcome.destination_name,
+        kind=outcome.kind,
+        status=outcome.status,
+        message=outcome.message,
         looked_at=None if skipped else looked_at,
         listed_at=now,
     )
@@ -197,29 +197,31 @@ def _note_missing(link: ClusterLink, *, hidden: Sequence[str], now: datetime) ->
     missing = SyncedGroup.objects.filter(link=link, listed_at__lt=now).exclude(name_key__in=map(key_of, hidden))
     missing.filter(listed_at__lt=now - FORGET_AFTER).delete()
     message = (
-        "The source does not list this group any more: it was deleted, or its offsets have expired. Its offsets here stay as "
-        "they are."
+        "The source no longer lists this group: it was deleted, or its offsets have expired. Its offsets on the destination "
+        "are not changed."
     )
     missing.update(status=GroupStatus.NOT_LISTED, message=message)
 
 
 def _store_offsets(link: ClusterLink, outcomes: Sequence[GroupOutcome], *, now: datetime) -> None:
-    """Write the partitions that changed; most never do between two runs."""
-    names = [one.name for one in outcomes]
+    """Write the partitions that changed; most do not change between two runs."""
+    names = [outcome.name for outcome in outcomes]
     groups = {row.name: row for row in SyncedGroup.objects.filter(link=link, name_key__in=map(key_of, names))}
     mirrors = {row.name: row for row in link.mirrors.all()}
     present = {(row.group_id, row.mirror_id, row.partition): row for row in _offsets(link, names)}
     acted: list[GroupOffset] = []
     seen: list[GroupOffset] = []
-    for group in outcomes:
-        for one in group.partitions:
-            mirror = mirrors.get(one.mirror_topic)
-            if mirror is None:  # deleted in the meantime
+    for outcome in outcomes:
+        for partition in outcome.partitions:
+            mirror = mirrors.get(partition.mirror_topic)
+            if mirror is None:  # deleted since
                 continue
-            row = GroupOffset(group=groups[group.name], mirror=mirror, partition=one.partition, **_values(one, now=now))
+            row = GroupOffset(
+                group=groups[outcome.name], mirror=mirror, partition=partition.partition, **_values(partition, now=now)
+            )
             old = present.get((row.group_id, row.mirror_id, row.partition))
-            if old is None or _differs(old, row, written=one.written):
-                (acted if one.outcome in SETTLED else seen).append(row)
+            if old is None or _differs(old, row, written=partition.written):
+                (acted if partition.outcome in SETTLED else seen).append(row)
     _write(acted, fields=[*_SEEN, *_ACTED])
     _write(seen, fields=_SEEN)
 
@@ -229,16 +231,16 @@ def _write(rows: Iterable[GroupOffset], *, fields: Sequence[str]) -> None:
     GroupOffset.objects.bulk_create(rows, update_conflicts=True, unique_fields=unique, update_fields=fields, batch_size=200)
 
 
-def _values(one: PartitionOutcome, *, now: datetime) -> Mapping[str, Any]:
-    settled = one.outcome in SETTLED
+def _values(partition: PartitionOutcome, *, now: datetime) -> Mapping[str, Any]:
+    settled = partition.outcome in SETTLED
     return {
-        "source_offset": one.source,
-        "destination_offset": one.destination,
-        "target": one.target,
-        "outcome": one.outcome,
-        "message": one.message,
-        "acted_source": one.source if settled else None,
-        "acted_destination": one.target if settled else None,
+        "source_offset": partition.source,
+        "destination_offset": partition.destination,
+        "target": partition.target,
+        "outcome": partition.outcome,
+        "message": partition.message,
+        "acted_source": partition.source if settled else None,
+        "acted_destination": partition.target if settled else None,
         "acted_at": now if settled else None,
     }
 

@@ -1,4 +1,4 @@
-"""State and error of a link, from what its mirrors' copy tasks see or, where none copies, from a look at the source."""
+"""State and error of a link: from what its copy workers report or, if none copies, from a probe of the source."""
 
 from __future__ import annotations
 
@@ -25,28 +25,32 @@ _REFUSED = {ErrorCode.AUTHENTICATION_ERROR, ErrorCode.CLUSTER_ID_MISMATCH}
 
 
 def needs_probe(*, link: ClusterLink, verdicts: Collection[Verdict | None], now: datetime) -> bool:
-    """Tell whether somebody has to look at the source: the copy tasks do not tell, or tell of trouble."""
+    """Return whether the source has to be probed: no copy worker reports on it, or reports a problem."""
     if link.state == LinkState.PAUSED:
         return False
-    looked = link.probed_at is not None  # the first look chooses how gaps are filled, where the creation has not
-    if looked and link.state == LinkState.ACTIVE and any(one and one.phase is PartitionPhase.COPYING for one in verdicts):
+    probed = link.probed_at is not None  # the first probe chooses the gap filler, if the creation has not
+    if (
+        probed
+        and link.state == LinkState.ACTIVE
+        and any(verdict and verdict.phase is PartitionPhase.COPYING for verdict in verdicts)
+    ):
         return False
     return _is_old(link.looked_at, now=now)
 
 
 def note_verdicts(*, link: ClusterLink, verdicts: Collection[Verdict | None], now: datetime) -> bool:
-    """Take over what copy tasks see of the whole source: a refused sign-in, another cluster, or records that flow."""
-    known = [one for one in verdicts if one is not None]
-    if any(one.phase is PartitionPhase.COPYING for one in known):
+    """Apply what copy workers report on the whole source: failed authentication, another cluster, or successful copying."""
+    known = [verdict for verdict in verdicts if verdict is not None]
+    if any(verdict.phase is PartitionPhase.COPYING for verdict in known):
         return (note_success if link.probed_at else _note_active)(link=link, now=now)
-    refused = next((one for one in known if one.code in _REFUSED), None)
+    refused = next((verdict for verdict in known if verdict.code in _REFUSED), None)
     if refused is not None:
         return note_state(link=link, state=LinkState.FAILED, code=refused.code, message=refused.message, now=now)
     return False
 
 
 def note_success(*, link: ClusterLink, now: datetime) -> bool:
-    """Somebody has looked at the source, and it answers."""
+    """Set the link to ACTIVE: the source was reached."""
     if _is_old(link.probed_at, now=now):  # called every second while records flow
         ClusterLink.objects.filter(pk=link.pk).update(probed_at=now)
         link.probed_at = now
@@ -58,13 +62,13 @@ def _note_active(*, link: ClusterLink, now: datetime) -> bool:
 
 
 def note_failure(*, link: ClusterLink, error: LinkEngineError, now: datetime) -> bool:
-    """The source does not answer as it should: unreachable mends itself, everything else wants an edit of the link."""
+    """Set the link to UNAVAILABLE, which ends automatically, or to FAILED, which requires an edit of the link."""
     state = LinkState.UNAVAILABLE if error.code in _UNREACHABLE else LinkState.FAILED
     return note_state(link=link, state=state, code=error.code, message=error.message, now=now)
 
 
 def note_state(*, link: ClusterLink, state: LinkState, code: str, message: str, now: datetime) -> bool:
-    """Write the state unless the link is paused by a person; answer whether anything changed."""
+    """Set the state unless a user has paused the link. Returns whether anything changed."""
     if (link.state, link.error_code, link.error_message) == (state, code, message) or link.state == LinkState.PAUSED:
         return False
     values: dict[str, object] = {"state": state, "error_code": code, "error_message": message}
@@ -79,5 +83,5 @@ def note_state(*, link: ClusterLink, state: LinkState, code: str, message: str, 
     return bool(changed)
 
 
-def _is_old(look: datetime | None, *, now: datetime) -> bool:
-    return look is None or is_due(look + PROBE_EVERY, now=now, longest=PROBE_EVERY)
+def _is_old(probed_at: datetime | None, *, now: datetime) -> bool:
+    return probed_at is None or is_due(probed_at + PROBE_EVERY, now=now, longest=PROBE_EVERY)

@@ -1,8 +1,9 @@
-"""What copy tasks report about a mirror's partitions becomes events of the mirror.
+"""Turns the reports on a mirror's partitions into events of the mirror.
 
-The worst partition speaks for the mirror. A lost source must stay lost for a moment before the state changes, since a broker
-that restarts is no news; a refusal counts at once. Some troubles become permanent when they last for the link's retry timeout.
-A task that finds the fence of a stop has come late, unless it was planned after the mirror came into its present state.
+A mirror's status is that of its worst partition. A source must be unreachable for ``SOURCE_LOST_AFTER`` before the state
+changes, since a restarting broker is normal; a refusal counts at once. Some errors become permanent if they last for the
+link's retry timeout. A copy worker that finds a fence is late and proves nothing, unless its assignment is newer than the
+mirror's present state.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from linkengine.domain.errors import ErrorCode, IllegalTransitionError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import COPYING, MirrorEvent, MirrorState, StopReason, can
 
-FRESH = timedelta(seconds=10)  # older reports are of tasks that are gone
+FRESH = timedelta(seconds=10)  # older reports are of workers that are gone
 SOURCE_LOST_AFTER = timedelta(seconds=2)
 RETRY_TIMEOUT = timedelta(minutes=5)  # the default of cluster.link.retry.timeout.ms
-# Only where nothing else was seen meanwhile: a source that comes back after an hour must not find its mirrors FAILED.
+# Only if no other error was reported in between: a source that returns after an hour must not find its mirrors FAILED.
 _PERMANENT_IN_THE_END: frozenset[str] = frozenset(
     {ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.CORRUPT_RECORDS}
 )
-# Elsewhere the count is of what a promotion or a reversal tries.
+# In other states retry_count counts the attempts of a promotion or a reversal.
 _COUNTED = (MirrorState.ACTIVE, MirrorState.SOURCE_UNAVAILABLE, MirrorState.LINK_FAILED)
 _HEALING = (MirrorEvent.SOURCE_BACK, MirrorEvent.LINK_HEALED)
 _SEVERITY = (
@@ -39,7 +40,7 @@ _SEVERITY = (
     PartitionPhase.LINK_BROKEN,
     PartitionPhase.SOURCE_UNREACHABLE,
     PartitionPhase.DESTINATION_UNREACHABLE,
-    PartitionPhase.RELEASED,  # because a fence was found; else it says nothing
+    PartitionPhase.RELEASED,  # if a fence was found; otherwise it has no meaning
     PartitionPhase.COPYING,
 )
 
@@ -51,17 +52,17 @@ class Verdict:
     phase: PartitionPhase
     code: str = ""
     message: str = ""
-    again: bool = False  # another try has failed since the last verdict
-    since_ms: int = 0  # since when the mirror was in its state when that was planned
+    again: bool = False  # another attempt has failed since the last verdict
+    since_ms: int = 0  # start of the state that the mirror had when the assignment was written
 
 
 def verdict_on(rows: Iterable[MirrorPartition], *, now: datetime) -> Verdict | None:
-    """Answer the worst of the fresh reports, None where there are none; waiting for a lease says nothing."""
+    """Return the worst fresh report, None if there is none. Reports of waiting for a lease have no meaning here."""
     fresh = [row for row in rows if is_fresh(row.observed_at, now=now, within=FRESH)]
     for phase in _SEVERITY:
         for row in fresh:
             if row.phase == phase and (phase is not PartitionPhase.RELEASED or row.error_code == ErrorCode.MIRROR_WAS_STOPPED):
-                again = any(one.failed_again for one in fresh)
+                again = any(other.failed_again for other in fresh)
                 return Verdict(phase=phase, code=row.error_code, message=row.error_message, again=again, since_ms=row.since_ms)
     return None
 
@@ -69,11 +70,11 @@ def verdict_on(rows: Iterable[MirrorPartition], *, now: datetime) -> Verdict | N
 def apply_verdict(
     *, mirror: MirrorTopic, verdict: Verdict | None, now: datetime, retry_timeout: timedelta = RETRY_TIMEOUT
 ) -> bool:
-    """Move the mirror as its partitions demand and keep its errors; answer whether a page would show something new."""
+    """Move the mirror to the state that its partitions require, and store its errors. Returns whether a page would change."""
     if verdict is None or MirrorState(mirror.state) not in COPYING or mirror.deletion_requested_at is not None:
         return False
     if mirror.state == MirrorState.PENDING_STOPPED and mirror.stop_reason == StopReason.FAILOVER:
-        return False  # nothing that the copier could say holds it up
+        return False  # no report of a copy worker delays a failover
     if verdict.phase is PartitionPhase.RELEASED:
         return _found_stopped(mirror, verdict, now=now)
     if verdict.phase is PartitionPhase.COPYING:
@@ -82,15 +83,16 @@ def apply_verdict(
 
 
 def _is_as_read(mirror: MirrorTopic) -> bool:
-    """Ask the row again: nobody takes an error off a mirror that was stopped or paused since the round began."""
+    """Check the row again: errors of a mirror that was stopped or paused since the pass started would never be cleared."""
     as_read = {"state": mirror.state, "stop_reason": mirror.stop_reason, "deletion_requested_at": None}
     return MirrorTopic.objects.filter(pk=mirror.pk, **as_read).exists()
 
 
 def _found_stopped(mirror: MirrorTopic, verdict: Verdict, *, now: datetime) -> bool:
-    """Fail a mirror that was stopped without us. Late copiers of a stop that we know of, or of a life before, prove nothing.
+    """Fail a mirror that was stopped without this database knowing of it.
 
-    A mirror that stops or is reversed right now is fenced for that.
+    Late copy workers of a known stop, or of an earlier state, prove nothing, and a mirror that is stopping or being reversed
+    has a fence for that reason.
     """
     if mirror.state not in _COUNTED or verdict.since_ms < int(mirror.state_since.timestamp() * 1000):
         return False
@@ -100,14 +102,14 @@ def _found_stopped(mirror: MirrorTopic, verdict: Verdict, *, now: datetime) -> b
 
 def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
     if mirror.state in (MirrorState.PENDING_STOPPED, MirrorState.PENDING_SYNCHRONIZE):
-        # its errors say what the promotion or the reversal waits for; the clock of the retry timeout stops
+        # its errors show what the promotion or the reversal waits for; only the clock of the retry timeout stops
         if mirror.error_since is not None:
             MirrorTopic.objects.filter(pk=mirror.pk).update(error_since=None)
             mirror.error_since = None
         return False
-    # the errors were read with the mirrors: a healthy link of a thousand mirrors asks nothing here
-    troubled = any(one.code not in KEPT for one in mirror.transition_errors.all())
-    healing = next((one for one in _HEALING if can(MirrorState(mirror.state), one)), None)
+    # the errors were loaded with the mirrors, so a healthy link with a thousand mirrors causes no query here
+    troubled = any(error.code not in KEPT for error in mirror.transition_errors.all())
+    healing = next((event for event in _HEALING if can(MirrorState(mirror.state), event)), None)
     if not (troubled or healing or mirror.error_code or mirror.error_since) or not _is_as_read(mirror):
         return False
     changed = troubled and troubles.clear(mirror=mirror)
@@ -122,7 +124,7 @@ def _troubled(mirror: MirrorTopic, verdict: Verdict, *, now: datetime, retry_tim
     changed = troubles.note(mirror=mirror, code=verdict.code or verdict.phase, message=verdict.message, now=now)
     changed |= troubles.end(mirror=mirror, codes=_PERMANENT_IN_THE_END - {verdict.code})
     since = mirror.error_since or now
-    if verdict.code in _PERMANENT_IN_THE_END:  # an outage before it does not count
+    if verdict.code in _PERMANENT_IN_THE_END:  # an outage before this error does not count
         since = max(since, troubles.since(mirror=mirror, code=verdict.code) or now)
     if verdict.again and mirror.state in _COUNTED:
         MirrorTopic.objects.filter(pk=mirror.pk).update(retry_count=F("retry_count") + 1)
@@ -132,15 +134,15 @@ def _troubled(mirror: MirrorTopic, verdict: Verdict, *, now: datetime, retry_tim
         mirror.error_since = now
     event = _event(verdict, lasted=now - since, retry_timeout=retry_timeout)
     if mirror.state == MirrorState.PENDING_STOPPED:
-        return (verdict.phase is PartitionPhase.FAILED and _note_end_of_copier(mirror, verdict, now=now)) or changed
+        return (verdict.phase is PartitionPhase.FAILED and _record_copy_failure(mirror, verdict, now=now)) or changed
     if event is None or not can(MirrorState(mirror.state), event):
         return changed
     facts = {"error_code": verdict.code, "error_message": verdict.message} if event is MirrorEvent.FATAL else {}
     return _move(mirror, event, now=now, detail=verdict.message, **facts)
 
 
-def _note_end_of_copier(mirror: MirrorTopic, verdict: Verdict, *, now: datetime) -> bool:
-    """Write into the history of a waiting promotion, once, that the copier has given up: a failover wipes its errors."""
+def _record_copy_failure(mirror: MirrorTopic, verdict: Verdict, *, now: datetime) -> bool:
+    """Store in the history of a waiting promotion, once, that copying has failed: a failover clears its errors."""
     newest = mirror.transitions.first()
     if mirror.fencing_at is not None or (newest is not None and newest.event == MirrorEvent.FATAL):
         return False
@@ -148,7 +150,7 @@ def _note_end_of_copier(mirror: MirrorTopic, verdict: Verdict, *, now: datetime)
 
 
 def _move(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime, **facts: str) -> bool:
-    """Take the step unless a person was quicker; a page shows something new in either case."""
+    """Apply the event unless a user was faster; a page changes in either case."""
     with suppress(IllegalTransitionError, ConflictError, NotFoundError):
         transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, **facts)
     return True
@@ -157,7 +159,7 @@ def _move(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime, **facts: st
 def _event(verdict: Verdict, *, lasted: timedelta, retry_timeout: timedelta) -> MirrorEvent | None:
     if verdict.phase is PartitionPhase.FAILED:
         return MirrorEvent.FATAL
-    # "lasted" is above zero only from the second observation on
+    # lasted is above zero only from the second report on
     if verdict.code in _PERMANENT_IN_THE_END and lasted and lasted >= retry_timeout:
         return MirrorEvent.FATAL
     if verdict.phase is PartitionPhase.LINK_BROKEN:

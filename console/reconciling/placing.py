@@ -1,7 +1,7 @@
 """Which partitions are copied, and by which copy worker: rows in, decision of ``linkengine.domain.assignment``, rows out.
 
-Where a partition is placed is kept in the database, so that the loss of Redis moves nothing. Two may decide at the same time:
-each move is a compare-and-swap, and what a worker is told is written from the rows, again and again.
+Placements are stored in the database, so a loss of Redis's data moves nothing. Two processes may decide at the same time: each
+move is a compare-and-swap, and assignments are written from the rows again and again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
 
 
 def is_wanted(mirror: MirrorTopic, link: ClusterLink) -> bool:
-    """Tell whether the mirror shall be copied now. A stopping one only while its promotion drains."""
-    if link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR:  # whoever opens the connections is not there
+    """Return whether the mirror is to be copied now. A stopping mirror is only while its promotion waits for lag zero."""
+    if link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR:  # the side that opens the connections does not exist
         return False
     if link.state == LinkState.PAUSED or mirror.deletion_requested_at is not None or not mirror.num_partitions:
         return False
@@ -34,26 +34,26 @@ def is_wanted(mirror: MirrorTopic, link: ClusterLink) -> bool:
 
 
 def lives_of(mirrors: Collection[MirrorTopic]) -> dict[str, str]:
-    """Answer, by the engine's name of a mirror, which topics it joins now."""
-    return {mirror_key(one): life_of(one.source_topic_id, one.mirror_topic_id) for one in mirrors}
+    """Return, by the engine's key of a mirror, which two topics it connects now."""
+    return {mirror_key(mirror): life_of(mirror.source_topic_id, mirror.mirror_topic_id) for mirror in mirrors}
 
 
 def of_these_lives(mirrors: Collection[MirrorTopic], reports: Iterable[PartitionProgress]) -> list[PartitionProgress]:
-    """Leave reports out that tell of topics which a mirror does not join any more: a restore made one anew since."""
+    """Leave out reports on topics that a mirror no longer connects, since a restore has created a topic anew."""
     lives = lives_of(mirrors)
-    return [one for one in reports if one.life in {"", lives.get(one.key.rpartition("/")[0], "")}]
+    return [report for report in reports if report.life in {"", lives.get(report.key.rpartition("/")[0], "")}]
 
 
 def wanted_rows(
     link: ClusterLink, mirrors: Iterable[MirrorTopic], rows: Mapping[str, MirrorPartition]
 ) -> dict[str, MirrorPartition]:
-    """Answer the rows of the partitions that shall be copied now, by key."""
+    """Return the rows of the partitions that are to be copied now, by key."""
     keys = [key for mirror in mirrors if is_wanted(mirror, link) for key in partition_keys(mirror)]
     return {key: rows[key] for key in keys if key in rows}
 
 
 def take_from_workers(rows: Iterable[MirrorPartition]) -> None:
-    """Note that these are not copied any more: they count for no worker."""
+    """Store that these partitions are no longer copied, so that they count for no worker."""
     placed = [row for row in rows if row.worker_id]
     if placed:
         MirrorPartition.objects.filter(pk__in=[row.pk for row in placed]).update(worker_id="")
@@ -62,26 +62,26 @@ def take_from_workers(rows: Iterable[MirrorPartition]) -> None:
 
 
 def place(places: Collection[Place], newcomers: Collection[int] = ()) -> set[int]:
-    """Give every partition a worker, move what has to move, and answer the links (by primary key) of those that moved.
+    """Assign a worker to each partition, move those that have to move, and return their links (primary keys).
 
-    ``newcomers``: partitions, by primary key, that shall be copied and that nobody has. One query, and one for each way in
-    which partitions move.
+    ``newcomers``: partitions (primary keys) that are to be copied and have no worker. Takes a query, and another per pair of
+    old and new worker.
     """
     rows = MirrorPartition.objects.filter(~Q(worker_id="") | Q(pk__in=newcomers))
     found: list[Any] = list(rows.order_by().values_list("pk", "mirror__link_id", "worker_id", "bytes_per_s"))
     wanted = [Wanted(key=str(pk), link_id=str(link), worker_id=worker, bytes_per_s=rate) for pk, link, worker, rate in found]
     links = {str(pk): link for pk, link, _, _ in found}
-    before = {one.key: one.worker_id for one in wanted}
-    ways: dict[tuple[str, str], list[str]] = defaultdict(list)
+    before = {wish.key: wish.worker_id for wish in wanted}
+    moves: dict[tuple[str, str], list[str]] = defaultdict(list)
     for key, worker in assign(wanted, places).items():
-        ways[before[key], worker].append(key)
-    for (old, new), keys in ways.items():
+        moves[before[key], worker].append(key)
+    for (old, new), keys in moves.items():
         MirrorPartition.objects.filter(pk__in=[int(key) for key in keys], worker_id=old).update(worker_id=new)
-    return {links[key] for keys in ways.values() for key in keys}
+    return {links[key] for keys in moves.values() for key in keys}
 
 
 def read_places(rows: Collection[MirrorPartition]) -> None:
-    """Take over from the database where partitions are placed now."""
+    """Update the rows' placements from the database."""
     if rows:
         now: Any = dict(MirrorPartition.objects.filter(pk__in=[row.pk for row in rows]).values_list("pk", "worker_id"))
         for row in rows:
@@ -89,5 +89,5 @@ def read_places(rows: Collection[MirrorPartition]) -> None:
 
 
 def placed_on(worker_ids: Collection[str]) -> set[str]:
-    """Answer which of these workers have partitions."""
+    """Return which of these workers have partitions."""
     return set(MirrorPartition.objects.filter(worker_id__in=worker_ids).values_list("worker_id", flat=True).distinct())

@@ -1,7 +1,7 @@
-"""What a destination refused after a mirror was stopped: kept in the newest stop report, shown on the mirror until resolved.
+"""What a destination refused after a mirror was stopped: stored in the newest failover report, shown on the mirror.
 
-The report keeps every refused step; one that a retry resolves gets the time. The mirror shows CONFIGS_REFUSED as long as one
-is unresolved.
+The report keeps each refused step; a step that a retry resolves gets the time. The mirror shows CONFIGS_REFUSED as long as a
+step is unresolved.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAMED = 3  # in the message; the report lists all
 
 
 def note(*, mirror: MirrorTopic, refused: Sequence[RefusedStep], now: datetime) -> None:
-    """Show on the mirror what is refused; nothing refused ends what was shown before."""
+    """Show refused steps on the mirror. An empty list ends what was shown before."""
     if refused:
         troubles.note(mirror=mirror, code=CONFIGS_REFUSED, message=_message(refused), now=now)
     else:
@@ -31,7 +31,7 @@ def note(*, mirror: MirrorTopic, refused: Sequence[RefusedStep], now: datetime) 
 
 
 def note_many(refused: Mapping[MirrorTopic, Sequence[RefusedStep]], *, now: datetime) -> None:
-    """Do for many what ``note`` does for one; one statement where nothing is refused."""
+    """Do what ``note`` does for many mirrors; a single statement if nothing is refused."""
     sound = [mirror for mirror, steps in refused.items() if not steps]
     StateTransitionError.objects.filter(mirror__in=sound, code=CONFIGS_REFUSED).delete()
     for mirror, steps in refused.items():
@@ -40,7 +40,7 @@ def note_many(refused: Mapping[MirrorTopic, Sequence[RefusedStep]], *, now: date
 
 
 def add(*, mirror: MirrorTopic, refused: Sequence[RefusedStep], now: datetime) -> None:
-    """Add to the newest report what was refused later, and show it."""
+    """Add steps that were refused later to the newest report, and show them."""
     with transaction.atomic():
         report = StopReport.objects.select_for_update().filter(mirror=mirror).first()
         if report is not None:
@@ -52,7 +52,7 @@ def add(*, mirror: MirrorTopic, refused: Sequence[RefusedStep], now: datetime) -
 
 
 def settle(*, mirror: MirrorTopic, refused: Sequence[RefusedStep], now: datetime) -> None:
-    """Keep what came of a retry: steps that are refused again get the new reason, all others of configs are resolved."""
+    """Store the outcome of a retry: steps refused again get the new reason, all other configs are resolved."""
     again = {step.name: step for step in refused}
     with transaction.atomic():
         report = StopReport.objects.select_for_update().filter(mirror=mirror).first()
@@ -85,9 +85,9 @@ def _message(refused: Sequence[RefusedStep]) -> str:
         named = ", ".join(f"{step.name}={step.value or '(cluster default)'}" for step in configs[:_NAMED])
         more = f" and {len(configs) - _NAMED} more" if len(configs) > _NAMED else ""
         sentences.append(
-            f"The topic is writable, but the destination refused {named}{more}, so the mirror's values stay in force "
-            f"(unlimited retention, for example). Reason: {configs[0].message} Change the policy or the right, then retry; or "
-            "set the configs by hand."
+            f"The topic is writable, but the destination refused {named}{more}, so the mirror's values stay in effect "
+            f"(unlimited retention, for example). Reason: {configs[0].message} Change the policy or the permission and retry, "
+            "or set the configs with another tool."
         )
     sentences += [
         f"Empty records below the mirror's start could not be removed: {step.message} Remove them with kafka-delete-records."

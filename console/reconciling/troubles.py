@@ -1,4 +1,4 @@
-"""Why something does not get on: rows of StateTransitionError that come with a cause and go with it."""
+"""Current errors of mirrors: rows of StateTransitionError, which are removed with their cause."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from console.models.mirrors import KEPT
 
 
 def note(*, mirror: MirrorTopic, code: str, message: str, now: datetime) -> bool:
-    """Add or renew one error; answer whether a page would show something new."""
+    """Add or renew an error. Returns whether a page would show something new."""
     known = StateTransitionError.objects.filter(mirror=mirror, code=code).first()
     if known is None:
         StateTransitionError.objects.create(mirror=mirror, code=code, message=message, since=now, last_seen_at=now)
@@ -23,7 +23,7 @@ def note(*, mirror: MirrorTopic, code: str, message: str, now: datetime) -> bool
 
 
 def replace(*, mirror: MirrorTopic, errors: Mapping[str, str], now: datetime) -> bool:
-    """Keep exactly these errors (code to message); answer whether a page would show something new."""
+    """Set exactly these errors (code to message). Returns whether a page would show something new."""
     changed = clear(mirror=mirror, keep=errors)
     for code, message in errors.items():
         changed |= note(mirror=mirror, code=code, message=message, now=now)
@@ -31,22 +31,22 @@ def replace(*, mirror: MirrorTopic, errors: Mapping[str, str], now: datetime) ->
 
 
 def clear(*, mirror: MirrorTopic, keep: Iterable[str] = ()) -> bool:
-    """Remove errors whose cause is gone; lost records stay lost, different ones different."""
+    """Remove all errors except those that do not end with the state of the copy: lost records, differences (``KEPT``)."""
     gone, _ = mirror.transition_errors.exclude(code__in=[*keep, *KEPT]).delete()
     return bool(gone)
 
 
 def clear_many(*, mirrors: Sequence[MirrorTopic]) -> None:
-    """Do for many what ``clear`` does for one."""
+    """Do what ``clear`` does for many mirrors."""
     StateTransitionError.objects.filter(mirror__in=mirrors).exclude(code__in=KEPT).delete()
 
 
 def end(*, mirror: MirrorTopic, codes: Iterable[str]) -> bool:
-    """Remove these errors: they were not seen again at the last look; answer whether there were any."""
+    """Remove these errors, since the last check did not find them. Returns whether there were any."""
     gone, _ = mirror.transition_errors.filter(code__in=list(codes)).delete()
     return bool(gone)
 
 
 def since(*, mirror: MirrorTopic, code: str) -> datetime | None:
-    """Answer since when an error has been seen without a break."""
+    """Return since when an error has been reported without interruption."""
     return StateTransitionError.objects.filter(mirror=mirror, code=code).values_list("since", flat=True).first()

@@ -1,4 +1,4 @@
-"""When which mirror's next range is compared: rows of VerifyWatch, one comparison at a time on the whole installation."""
+"""Schedules continuous verification: rows of VerifyWatch, a single comparison at a time in the whole installation."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from console.reconciling.plans import config_of
 from console.sharing import with_links
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 
-REST = 4  # times a comparison's duration passes before the mirror's next one: the copy needs the machine more
-AT_ONCE = 50  # mirrors looked at per round
+REST = 4  # pause after a comparison, as a multiple of its duration: copying needs the machine more
+AT_ONCE = 50  # mirrors per pass
 
 
 def ensure_watches(*, now: datetime) -> None:
-    """Give every mirror that is copied its row; the first comparison comes after one interval."""
+    """Create the row of each mirror that is copied. The first comparison follows after an interval."""
     new = MirrorTopic.objects.filter(verify_watch=None, state__in=WATCHED, deletion_requested_at=None, drill=None)
-    rows = [VerifyWatch(mirror=one, next_at=now + interval(one.link)) for one in with_links(new)[:AT_ONCE]]
+    rows = [VerifyWatch(mirror=mirror, next_at=now + interval(mirror.link)) for mirror in with_links(new)[:AT_ONCE]]
     if rows:
         VerifyWatch.objects.bulk_create(rows, ignore_conflicts=True)
 
 
 def next_due(*, now: datetime) -> VerifyWatch | None:
-    """Answer whose turn it is; mirrors of links that do not want it are put off.
+    """Return the row whose turn it is. Mirrors of links without continuous verification are postponed.
 
-    What was compared ahead of now was so before a clock was set back, and its next time is as far ahead.
+    A finish time in the future was stored before a clock was set back, and its next time is as far in the future.
     """
     due = VerifyWatch.objects.filter(Q(next_at__lte=now) | Q(finished_at__gt=now + AHEAD), mirror__state__in=WATCHED)
     due = due.filter(mirror__deletion_requested_at=None).order_by("next_at", "pk")
@@ -41,7 +41,7 @@ def next_due(*, now: datetime) -> VerifyWatch | None:
 
 
 def note_attempt(*, mirror: MirrorTopic, started_at: datetime, now: datetime, error: str = "") -> None:
-    """Say when the next range is due, and what went wrong, if anything; it is tried again in any case."""
+    """Store when the next range is due and the error of this attempt, if any. It is retried in any case."""
     took = now - started_at
     VerifyWatch.objects.filter(mirror=mirror).update(
         next_at=now + max(interval(mirror.link), REST * took),
@@ -53,12 +53,12 @@ def note_attempt(*, mirror: MirrorTopic, started_at: datetime, now: datetime, er
 
 
 def interval(link: ClusterLink) -> timedelta:
-    """Answer ``verify.interval.ms``."""
+    """Return ``verify.interval.ms``."""
     return timedelta(milliseconds=int(_value(link, "verify.interval.ms")))
 
 
 def most_records(link: ClusterLink) -> int:
-    """Answer ``verify.max.records.per.run``."""
+    """Return ``verify.max.records.per.run``."""
     return int(_value(link, "verify.max.records.per.run"))
 
 

@@ -1,4 +1,4 @@
-"""AclSync: ACLs of the source that the filters choose are made here, and go when the source removes them."""
+"""The recurring task AclSync: creates the ACLs that the filters include, and deletes those that the source has deleted."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from linkengine.domain.acls import AclFacts, AclPlan, AclStatus, inequalities, p
 from linkengine.domain.linktasks import TaskError, TaskOutcome
 from linkengine.domain.moments import SECOND_LOOK_AFTER_S
 
-BATCH = 500  # changes of one run
+BATCH = 500  # changes per run
 
 
 def follow_acls(link: ClusterLink) -> TaskOutcome:
-    """Bring the destination's ACLs up to date, at most ``BATCH`` changes; one link per destination at a time."""
-    with store.hold(f"acls:{link.destination_id}") as ours:
-        if not ours:  # another link is deciding about the same ACLs
+    """Apply at most ``BATCH`` changes to the destination's ACLs. A lock excludes other links of the same destination."""
+    with store.hold(f"acls:{link.destination_id}") as acquired:
+        if not acquired:  # another link is changing the same ACLs
             return TaskOutcome(summary=_summary(link), more=True)
         here, facts = link.destination.address, _facts(link)
         plan, more = _bounded(_plan(link, facts))
         acls.store_plan(link=link, plan=plan, now=timezone.now())
-        gone = [acl for acl in plan.delete if acl in facts.destination]
-        failures = jobs.change_acls(here, create=plan.create, delete=gone)
+        delete = [acl for acl in plan.delete if acl in facts.destination]
+        failures = jobs.change_acls(here, create=plan.create, delete=delete)
         acls.store_changes(link=link, created=plan.create, deleted=plan.delete, failures=failures, now=timezone.now())
-        changes = len(plan.create) + len(gone) - len(failures)
-        errors = tuple(TaskError(code=one.code, message=one.message) for one in failures.values())
+        changes = len(plan.create) + len(delete) - len(failures)
+        errors = tuple(TaskError(code=error.code, message=error.message) for error in failures.values())
         return TaskOutcome(summary=_summary(link), errors=errors, changes=changes, more=more)
 
 
 def acl_inequalities(link: ClusterLink) -> list[str]:
-    """Look at both clusters and say which of the chosen ACLs are not equal; changes nothing."""
+    """Return which of the included ACLs differ between the clusters. Changes nothing."""
     return inequalities(_facts(link))
 
 
@@ -47,9 +47,9 @@ def _facts(link: ClusterLink) -> AclFacts:
 
 
 def _plan(link: ClusterLink, facts: AclFacts) -> AclPlan:
-    """Decide; what one look does not show is looked for once more before it is taken away.
+    """Return the changes to make. ACLs missing at the source are read once more before they are deleted here.
 
-    A broker that has just started answers from old metadata, and an application would be without its access until the next run.
+    A broker that has just started returns old metadata, and an application would have no access until the next run.
     """
     plan = plan_acls(facts)
     if not plan.delete:
@@ -59,7 +59,7 @@ def _plan(link: ClusterLink, facts: AclFacts) -> AclPlan:
 
 
 def _bounded(plan: AclPlan) -> tuple[AclPlan, bool]:
-    """Cut the plan to one batch; what is not created now must not be in the ledger as if it were."""
+    """Cut the plan to a batch. ACLs that are not created in this batch must not be in the ledger."""
     create, delete = plan.create[:BATCH], plan.delete[:BATCH]
     later = set(plan.create[BATCH:])
     rows = tuple(row for row in plan.rows if row.acl not in later)
@@ -73,4 +73,4 @@ def _summary(link: ClusterLink) -> str:
         others=Count("pk", filter=~Q(status=AclStatus.CREATED)),
         conflicts=Count("pk", filter=Q(is_conflict=True)),
     )
-    return f"ACLs carried over: {counts['made']}; left alone: {counts['others']}; conflicts: {counts['conflicts']}."
+    return f"ACLs synced: {counts['made']}; not changed: {counts['others']}; conflicts: {counts['conflicts']}."

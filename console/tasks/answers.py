@@ -1,4 +1,4 @@
-"""Tasks somebody waits for: their result, or the engine's error, goes back by the name the caller gave."""
+"""Tasks with a caller that waits: sends their result, or the engine's error, under the name that the caller gave."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _log = structlog.get_logger(__name__)
 
 
 def answering(work: Callable[..., Any]) -> Callable[..., None]:
-    """Send what ``work`` returns (JSON) or the LinkEngineError it raises to the caller; of a bug, that there was one."""
+    """Decorate a task so that it replies with the result of ``work`` (JSON), or with the LinkEngineError it raises.
+
+    Of any other exception the caller gets INTERNAL_ERROR without details.
+    """
 
     @wraps(work)
     def run(*, reply_to: str, **kwargs: Any) -> None:
@@ -37,7 +40,7 @@ def _outcome(work: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]
             return _bug(work)
         _log.warning("database.unavailable", outage=outage, task=work.__name__)
         return {"unavailable": f"For the worker: {outages.sentence(outage)}"}
-    except Exception:  # noqa: BLE001 - logged in full; the caller must hear of it
+    except Exception:  # noqa: BLE001 - logged with traceback; the caller gets an error in any case
         return _bug(work)
 
 

@@ -1,4 +1,7 @@
-"""AutoCreateMirror: mirrors the source topics that the link's filters choose, a bounded number per run."""
+"""The recurring task AutoCreateMirror: creates mirrors of the source topics that the link's filters include.
+
+A run tries a bounded number of topics.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,9 @@ from linkengine.domain.mirrorjobs import MirrorSetup
 from linkengine.domain.plans import TopicDescription
 from linkengine.domain.states import LinkState
 
-AT_ONCE = 16  # topics that the clusters are asked about at the same time; a look is six requests, each of a journey and back
-TRIES_PER_RUN = 100  # each asks both clusters; the next run follows at once where others wait for their turn
-# Nothing about one topic: the whole run ends and says so.
+AT_ONCE = 16  # topics checked in parallel; a check takes six requests, each with a round trip
+TRIES_PER_RUN = 100  # each sends requests to both clusters; the next run follows at once if topics are left
+# Errors that do not depend on the topic: the whole run ends with them.
 _FOR_ALL = {
     ErrorCode.AUTHENTICATION_ERROR,
     ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
@@ -46,18 +49,18 @@ _CODES = {
 
 
 def create_mirrors(link: ClusterLink) -> TaskOutcome:
-    """Look at both clusters afresh, judge every source topic and create what is missing."""
+    """List the topics of both clusters, check each source topic, and create the missing mirrors."""
     now = timezone.now()
-    parse_filters(link.config(AUTO_CREATE_FILTERS))  # raises where an older version let in what cannot be read
+    parse_filters(link.config(AUTO_CREATE_FILTERS))  # raises if an older version stored filters that cannot be parsed
     topics = jobs.list_topics(plans.source_address(link))
-    taken = [one.name for one in jobs.list_topics(link.destination.address, with_configs=False)]
+    taken = [topic.name for topic in jobs.list_topics(link.destination.address, with_configs=False)]
     store_topics(topics, now=now, link=link)
     ClusterLink.objects.filter(pk=link.pk).update(topics_at=now if topics else None)
-    verdicts = list(judge_all([_topic(one) for one in topics], surroundings_of(link, taken=taken)))
-    waiting = _in_order(link, [one for one in verdicts if one.standing is Standing.WAITING])
+    verdicts = list(judge_all([_topic(topic) for topic in topics], surroundings_of(link, taken=taken)))
+    waiting = _in_order(link, [verdict for verdict in verdicts if verdict.standing is Standing.WAITING])
     created, failures = _create(link, waiting[:TRIES_PER_RUN], now=now)
-    _forget_failures(link, waiting=waiting)
-    problems = [problem for one in verdicts for problem in _problems(one)]
+    _delete_failures(link, waiting=waiting)
+    problems = [problem for verdict in verdicts for problem in _problems(verdict)]
     return TaskOutcome(
         errors=(*failures, *problems),
         summary=_summary(verdicts, created=created),
@@ -66,26 +69,26 @@ def create_mirrors(link: ClusterLink) -> TaskOutcome:
     )
 
 
-def _topic(one: TopicDescription) -> Topic:
-    return Topic(name=one.name, internal=one.internal, is_mirror=looks_like_mirror(one.configs))
+def _topic(topic: TopicDescription) -> Topic:
+    return Topic(name=topic.name, internal=topic.internal, is_mirror=looks_like_mirror(topic.configs))
 
 
 def _in_order(link: ClusterLink, waiting: Sequence[Verdict]) -> list[Verdict]:
-    """Put topics nobody has tried first, then those whose last try is oldest, so that none keeps others from their turn."""
+    """Return topics that were never tried first, then those with the oldest attempt, so that each topic gets its turn."""
     tried = dict(AutoCreateFailure.objects.filter(link=link).values_list("source_topic", "tried_at"))
-    return sorted(waiting, key=lambda one: tried[one.topic].timestamp() if one.topic in tried else 0.0)
+    return sorted(waiting, key=lambda verdict: tried[verdict.topic].timestamp() if verdict.topic in tried else 0.0)
 
 
 def _any_untried(link: ClusterLink, rest: Sequence[Verdict], *, now: datetime) -> bool:
-    """Tell whether a topic had no turn in this interval yet; those that were tried in vain wait for the next one."""
+    """Return whether a topic was not tried in this interval yet. Topics that failed wait for the next interval."""
     interval = timedelta(milliseconds=int(link.config(TASKS[TaskName.AUTO_CREATE].interval_config)))
-    lately = AutoCreateFailure.objects.filter(link=link, tried_at__gt=now - interval)
-    return not {one.topic for one in rest} <= set(lately.values_list("source_topic", flat=True))
+    recent = AutoCreateFailure.objects.filter(link=link, tried_at__gt=now - interval)
+    return not {verdict.topic for verdict in rest} <= set(recent.values_list("source_topic", flat=True))
 
 
 def _create(link: ClusterLink, waiting: Sequence[Verdict], *, now: datetime) -> tuple[int, list[TaskError]]:
     created, failures = 0, []
-    for topic, refusal in _checked(link, [one.topic for one in waiting], now=now):
+    for topic, refusal in _checked(link, [verdict.topic for verdict in waiting], now=now):
         if refusal is not None:
             if refusal.code in _FOR_ALL:
                 raise refusal
@@ -95,25 +98,25 @@ def _create(link: ClusterLink, waiting: Sequence[Verdict], *, now: datetime) -> 
         try:
             auto_create(link=link, source_topic=topic, now=now)
             created += 1
-        except BadRequestError:  # a person was quicker
+        except BadRequestError:  # a user created it first
             continue
-        except ConflictError:  # meanwhile: the link paused or deleted, its filters changed, a namespace reserved
-            if not _goes_on(link):
+        except ConflictError:  # since then the link was paused or deleted, its filters changed, or a namespace reserved
+            if not _may_continue(link):
                 break
     return created, failures
 
 
 def _checked(link: ClusterLink, topics: Sequence[str], *, now: datetime) -> Iterator[tuple[str, LinkEngineError | None]]:
-    """Answer topic by topic, in their order, what the clusters refuse; some are asked about at once, then the next ones."""
+    """Yield each topic with the clusters' refusal, in order; ``AT_ONCE`` topics are checked in parallel."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="check-mirror") as pool:
         for first in range(0, len(topics), AT_ONCE):
-            some = topics[first : first + AT_ONCE]
-            setups = [plans.setup_of(draft(link=link, source_topic=one, by=ENGINE, now=now)) for one in some]
-            yield from zip(some, list(pool.map(_refusal, setups)), strict=True)
+            batch = topics[first : first + AT_ONCE]
+            setups = [plans.setup_of(draft(link=link, source_topic=topic, by=ENGINE, now=now)) for topic in batch]
+            yield from zip(batch, list(pool.map(_refusal, setups)), strict=True)
 
 
 def _refusal(setup: MirrorSetup) -> LinkEngineError | None:
-    """Ask both clusters whether the mirror can be made. In a thread without a connection to the database."""
+    """Check with both clusters whether the mirror can be created. Runs in a thread without a database connection."""
     try:
         jobs.check_mirror(setup)
     except LinkEngineError as error:
@@ -121,7 +124,7 @@ def _refusal(setup: MirrorSetup) -> LinkEngineError | None:
     return None
 
 
-def _goes_on(link: ClusterLink) -> bool:
+def _may_continue(link: ClusterLink) -> bool:
     rows = ClusterLink.objects.filter(pk=link.pk, deletion_requested_at=None).exclude(state=LinkState.PAUSED)
     return rows.filter(configs__name=AUTO_CREATE, configs__value="true").exists()
 
@@ -133,20 +136,21 @@ def _note_failure(link: ClusterLink, topic: str, error: LinkEngineError, *, now:
     )
 
 
-def _forget_failures(link: ClusterLink, *, waiting: Sequence[Verdict]) -> None:
-    """Keep failures only of topics that still wait for their mirror."""
+def _delete_failures(link: ClusterLink, *, waiting: Sequence[Verdict]) -> None:
+    """Delete failures of topics that no longer wait for their mirror."""
     mirrored = link.mirrors.values_list("source_topic", flat=True)
-    waited_for = {one.topic for one in waiting} - set(mirrored)
-    gone = [row.pk for row in AutoCreateFailure.objects.filter(link=link) if row.source_topic not in waited_for]
-    AutoCreateFailure.objects.filter(pk__in=gone).delete()
+    waited_for = {verdict.topic for verdict in waiting} - set(mirrored)
+    stale = [row.pk for row in AutoCreateFailure.objects.filter(link=link) if row.source_topic not in waited_for]
+    AutoCreateFailure.objects.filter(pk__in=stale).delete()
 
 
 def _problems(verdict: Verdict) -> list[TaskError]:
     return [
-        TaskError(code=_CODES[one.code], message=f"{verdict.topic}: {one.finding} {one.next_step}") for one in verdict.problems
+        TaskError(code=_CODES[check.code], message=f"{verdict.topic}: {check.finding} {check.next_step}")
+        for check in verdict.problems
     ]
 
 
 def _summary(verdicts: Sequence[Verdict], *, created: int) -> str:
-    mirrored = sum(1 for one in verdicts if one.standing is Standing.MIRRORED) + created
+    mirrored = sum(1 for verdict in verdicts if verdict.standing is Standing.MIRRORED) + created
     return f"{mirrored} of {plural(len(verdicts), 'source topic')} mirrored; {created} added by the last run."

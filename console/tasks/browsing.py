@@ -1,6 +1,8 @@
-"""Two tasks on registered clusters for a process that waits: one reads, one changes. They call ``linkengine.jobs.browsing``.
+"""Two tasks on registered clusters for a process that waits: a query and a change.
 
-A change writes its audit row itself, before it acts, and is made once however often its message is delivered.
+They call ``linkengine.jobs.browsing``.
+
+A change writes its audit row before it acts, and is made once, however often its message is delivered.
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="ask_cluster")
 @answering
 def ask_cluster(*, cluster_pk: int, question: str, asked: dict[str, Any]) -> Any:
-    """Answer a question of ``QUESTIONS`` about a cluster, with its registered principal."""
+    """Return the result of a query of ``QUESTIONS`` on a cluster, with its registered principal."""
     return _plain(QUESTIONS[question](_registered(cluster_pk).address, **asked))
 
 
 @shared_task(name="change_cluster")
 @answering
 def change_cluster(*, cluster_pk: int, question: str, asked: dict[str, Any], entry: dict[str, Any], change_id: str) -> Any:
-    """Make a change of ``CHANGES`` on a cluster, with its registered principal; ``entry`` is its audit row."""
+    """Make a change of ``CHANGES`` on a cluster, with its registered principal. ``entry`` is the audit row."""
     cluster = _registered(cluster_pk)
     try:
         with audit.carried_out(entry, change_id=change_id) as attempt:
@@ -43,7 +45,7 @@ def change_cluster(*, cluster_pk: int, question: str, asked: dict[str, Any], ent
     except audit.RepeatedChangeError:
         _log.error("change.repeated", action=entry["action"], change_id=change_id)
         store.count_refused("change")
-        raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, "The change was carried out before.") from None
+        raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, "The change was made before.") from None
     return attempt.found
 
 
@@ -118,7 +120,7 @@ CHANGES: Mapping[str, Callable[..., Any]] = MappingProxyType(
 
 def _plain(found: Any) -> Any:
     if isinstance(found, list):
-        return [_plain(one) for one in found]
+        return [_plain(item) for item in found]
     if isinstance(found, LagView):
         return {**asdict(found), "lag": found.lag}
     return asdict(found) if is_dataclass(found) and not isinstance(found, type) else found

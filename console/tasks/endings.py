@@ -1,7 +1,8 @@
-"""Reports that copy workers keep until they are taken in: the last one of each hold, and one a minute of gaps.
+"""Reports of copy workers that are kept until they are processed.
 
-Of all others only the newest one is there, whether it was read or not. What is kept stays in Redis until a round of its link
-has taken it in along with the reports, so that one writer at a time counts, and all are measured by the same lives.
+The last report of each lease is kept, and once a minute a report with gaps. Of all other reports only the newest exists, read
+or not. Kept reports stay in Redis until a reconcile pass of their link has processed them together with the current ones, so
+that a single writer counts them, and all are compared with the same topic ids.
 """
 
 from __future__ import annotations
@@ -22,26 +23,29 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is kept of a link: the names of all, and what counts of it, the earliest first."""
+    """The kept reports of a link: the names of all, and those that count, oldest first."""
 
-    names: dict[str, str]  # by name: the mirror it tells of, "" where it counts for none
+    names: dict[str, str]  # name of the report -> its mirror, or "" if it does not count
     told: tuple[PartitionProgress, ...]
 
 
 def read(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> Kept:
-    """Answer what is kept of a link's mirrors; it stays until it is forgotten."""
+    """Return the kept reports of a link's mirrors. They stay until ``forget`` is called."""
     found = jobs.read_kept(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link))
-    for name, one in found.items():
-        if one is None:  # kept by another version while a deployment rolls
+    for name, report in found.items():
+        if report is None:  # written by another version during a rolling deployment
             _log.warning("ending.unreadable", name=name)
-    told = tuple(placing.of_these_lives(mirrors, [one for one in found.values() if one is not None]))
-    counting = {id(one) for one in told}
-    names = {name: one.key.rpartition("/")[0] if one is not None and id(one) in counting else "" for name, one in found.items()}
+    told = tuple(placing.of_these_lives(mirrors, [report for report in found.values() if report is not None]))
+    counting = {id(report) for report in told}
+    names = {
+        name: report.key.rpartition("/")[0] if report is not None and id(report) in counting else ""
+        for name, report in found.items()
+    }
     return Kept(names=names, told=told)
 
 
 def forget(link: ClusterLink, kept: Kept, *, but_of: Collection[str]) -> None:
-    """Let go of what has been taken in, but for that of some mirrors (by the engine's name): the next round reads it again."""
+    """Delete the reports that were processed, except those of some mirrors (by the engine's key): they are read again."""
     jobs.forget_kept(
         settings.REDIS_URL, plans.link_key(link), [name for name, mirror in kept.names.items() if mirror not in but_of]
     )

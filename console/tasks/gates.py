@@ -1,4 +1,4 @@
-"""The migration gate at work: wait for the comparison, look at everything else, close the run."""
+"""Runs the migration gate: waits for its verification run, makes all other checks and stores the result."""
 
 from __future__ import annotations
 
@@ -44,75 +44,78 @@ RESEND_MS = 2_000
 _RUNNING = frozenset(TaskState) - LINK_TROUBLES - {TaskState.NOT_CONFIGURED}
 _OTHER_TOPICS = (ErrorCode.SOURCE_TOPIC_ID_CHANGED, ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED, ErrorCode.MIRROR_TOPIC_MISSING)
 _RELATED = ("mirror__link__destination__environment", "mirror__link__source", "verify_run")
-_LookAt = Callable[[MirrorTopic], Sequence[str]]  # what is unequal
+_Compare = Callable[[MirrorTopic], Sequence[str]]  # returns what is unequal
 _log = structlog.get_logger(__name__)
 
 
 @shared_task(name="advance_gate")
 def advance_gate(*, run_id: int, **_: Any) -> None:
-    """Close a run whose comparison has ended; never twice at once."""
-    with store.hold(f"gate:{run_id}") as ours:
+    """Finish a gate run whose verification run has ended; never twice at once."""
+    with store.hold(f"gate:{run_id}") as acquired:
         runs = GateRun.objects.select_related(*_RELATED).filter(pk=run_id, status=GateRun.Status.RUNNING)
-        run = runs.first() if ours else None
+        run = runs.first() if acquired else None
         if run is None or _is_waiting(run):
             return
         gates.record_checks(run=run, checks=_checks(run), now=timezone.now())
 
 
 def look_after_gates() -> None:
-    """Send again what has not come to its end."""
+    """Send the task again for runs that have not ended."""
     for run_id in GateRun.objects.filter(status=GateRun.Status.RUNNING).values_list("pk", flat=True):
         if store.claim(f"gate:{run_id}", ttl_ms=RESEND_MS):
             dispatch.send("advance_gate", run_id=run_id)
 
 
 def _is_waiting(run: GateRun) -> bool:
-    """A terabyte takes hours to be compared; a comparison whose worker has died is closed (``verifying.look_after_runs``)."""
+    """Return whether the verification run is unfinished. A terabyte takes hours.
+
+    If its worker has crashed, ``verifying.look_after_runs`` ends it.
+    """
     return run.verify_run is not None and run.verify_run.status in UNFINISHED
 
 
 def _checks(run: GateRun) -> list[GateCheck]:
-    """Look at both sides, as a promotion does, which also sets right what it can; never at a topic that has been stopped."""
+    """Check both sides as a promotion does, which also corrects configs; does nothing for a topic that was stopped."""
     if run.mirror.state not in gatepolicies.GATED:
-        return fail_all(f"The topic is {run.mirror.state} by now: nothing was looked at.")
+        return fail_all(f"The topic is {run.mirror.state} now, so nothing was checked.")
     if gatepolicies.is_outlived(run):
-        return fail_all("The topic became a mirror again, or moved to another source, after this run had begun. Run it again.")
-    return _look(run)
+        return fail_all("The topic became a mirror again, or moved to another source, since this run started. Run it again.")
+    return _run_checks(run)
 
 
-def _look(run: GateRun) -> list[GateCheck]:
+def _run_checks(run: GateRun) -> list[GateCheck]:
     mirror = run.mirror
-    tasks = {one.name: one for one in list_tasks(link=mirror.link)}
+    tasks = {task.name: task for task in list_tasks(link=mirror.link)}
     blockers = _blockers(mirror)
-    look_at_groups = partial(_unequal_groups, blockers=blockers)
-    looks: dict[TaskName, _LookAt] = {TaskName.CONSUMER_OFFSETS: look_at_groups, TaskName.ACLS: _unequal_acls}
+    compare_groups = partial(_unequal_groups, blockers=blockers)
+    comparisons: dict[TaskName, _Compare] = {TaskName.CONSUMER_OFFSETS: compare_groups, TaskName.ACLS: _unequal_acls}
     return [
         check_data(_with_the_rest(mirror, _comparison(run.verify_run), run=run.verify_run)),
         check_losses(_lost(mirror)),
         *check_blockers(blockers),
         *(
-            check_task(name, tasks[name].state, _unequal(look, mirror) if tasks[name].state in _RUNNING else ())
-            for name, look in looks.items()
+            check_task(name, tasks[name].state, _unequal(compare, mirror) if tasks[name].state in _RUNNING else ())
+            for name, compare in comparisons.items()
         ),
         check_canary(_canary(mirror)),
     ]
 
 
-def _unequal(look: _LookAt, mirror: MirrorTopic) -> Sequence[str]:
+def _unequal(compare: _Compare, mirror: MirrorTopic) -> Sequence[str]:
     try:
-        return look(mirror)
+        return compare(mirror)
     except LinkEngineError as error:
         return (error.message,)
 
 
 def _unequal_groups(mirror: MirrorTopic, *, blockers: Sequence[tuple[ErrorCode, str]]) -> Sequence[str]:
-    """Carry the mirror's groups over as a promotion does; never for one that has been stopped, or whose topics are others."""
+    """Sync the mirror's groups as a promotion does, unless the mirror was stopped or a topic was created anew."""
     others = [message for code, message in blockers if code in _OTHER_TOPICS]
     if others:
         return others
     state = MirrorTopic.objects.values_list("state", flat=True).get(pk=mirror.pk)
     if state not in gatepolicies.GATED:
-        return (f"The topic is {state} by now.",)
+        return (f"The topic is {state} now.",)
     return list(group_blockers(mirror).values())
 
 
@@ -123,33 +126,33 @@ def _unequal_acls(mirror: MirrorTopic) -> Sequence[str]:
 def _comparison(run: VerifyRun | None) -> VerifiedData:
     if run is None or run.status == VerifyRun.Status.ERROR:
         problem = run.error_message if run and run.error_message else "it has been deleted."
-        return _doubtful(f"The comparison did not come about: {problem}")
+        return _doubtful(f"The verification run failed: {problem}")
     alarms = {} if run.differences else dict(run.mirror.transition_errors.values_list("code", "message"))
     if RECORDS_DIFFER in alarms:
-        return _doubtful(f"This comparison did not see it again, but it stands: {alarms[RECORDS_DIFFER]}")
+        return _doubtful(f"This verification run found no difference, but an earlier alarm stands: {alarms[RECORDS_DIFFER]}")
     if TOMBSTONES_MISSED in alarms:
         return _doubtful(
-            "The comparison began before the mirror had everything again; tombstones may be missing. Run it again."
+            "The verification run started before the mirror was complete again; tombstones may be missing. Run it again."
         )
     if run.records_compared is None or run.differences is None:
-        return _doubtful("The comparison came to no result. Run it again.")
+        return _doubtful("The verification run has no result. Run it again.")
     return VerifiedData(records=run.records_compared, differences=run.differences, not_copied=run.not_copied)
 
 
 def _with_the_rest(mirror: MirrorTopic, seen: VerifiedData, *, run: VerifyRun | None) -> VerifiedData:
-    """Add what the comparison did not look at: what lies before the higher of both log starts, and behind where it ended."""
+    """Add what the run did not compare: records below the higher of both log starts, and records copied after its end."""
     if seen.differences is None or seen.differences:
         return seen
-    try:  # the mirror's first: its start follows the source's
+    try:  # the mirror's first, since its start follows the source's
         mirrored = jobs.log_ranges(mirror.link.destination.address, mirror.name, closed=False)
         source = jobs.log_ranges(plans.source_address(mirror.link), mirror.source_topic, closed=False)
     except LinkEngineError as error:
-        return _doubtful(f"Where both sides begin was not looked at: {error.message}")
+        return _doubtful(f"The log starts of both sides could not be read: {error.message}")
     starts = {
-        "source": {one.partition: one.start for one in source},
-        "mirrored": {one.partition: one.start for one in mirrored},
+        "source": {part.partition: part.start for part in source},
+        "mirrored": {part.partition: part.start for part in mirrored},
     }
-    since = not_reached(source={one.partition: one.end for one in mirrored}, compared=_compared_ends(run))
+    since = not_reached(source={part.partition: part.end for part in mirrored}, compared=_compared_ends(run))
     return replace(seen, missing=missing_words(missing_beginnings(mirror=mirror, **starts)), copied_since=since)
 
 

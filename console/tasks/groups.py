@@ -1,4 +1,4 @@
-"""ConsumerOffsetSync: committed offsets of consumer groups follow the source, and a promotion waits until they are equal."""
+"""The recurring task ConsumerOffsetSync, and the check of a promotion that all consumer offsets are equal."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ _log = structlog.get_logger(__name__)
 
 
 def follow_groups(link: ClusterLink) -> TaskOutcome:
-    """Carry one batch of groups over; the errors are those of all groups as they stand now."""
+    """Sync a batch of consumer groups. The errors returned are those of all groups, not only of the batch."""
     report = _run(link, groups.mirrors_of(link), strict=False)
     groups.store_report(link=link, report=report, whole=True, now=timezone.now())
-    changes = sum(one.written for group in report.groups for one in group.partitions)
+    changes = sum(partition.written for group in report.groups for partition in group.partitions)
     return TaskOutcome(errors=_errors(link, report), summary=_summary(link), changes=changes, more=bool(report.next_after))
 
 
 def group_blockers(mirror: MirrorTopic) -> dict[ErrorCode, str]:
-    """Carry the offsets of one mirror over for the last time and answer which groups are not equal yet."""
+    """Sync the offsets of the mirror for the last time, and return which groups are not equal yet."""
     if not carries_offsets(mirror.link):
         return {}
     report = _run(mirror.link, [mirror], strict=True)
     try:
         groups.store_report(link=mirror.link, report=report, whole=False, now=timezone.now())
-    except (DatabaseError, ValueError) as error:  # else whoever waits for the promotion would never hear of it
+    except (DatabaseError, ValueError) as error:  # otherwise the promotion would wait without a reason shown
         _log.exception("groups.not_kept", mirror=mirror.name)
-        return {ErrorCode.INTERNAL_ERROR: f"What was found of the consumer groups cannot be stored: {error}"}
-    if not groups.still_following(mirror.link, [mirror], strict=True):  # then the report does not tell of it
+        return {ErrorCode.INTERNAL_ERROR: f"The state of the consumer groups cannot be stored: {error}"}
+    if not groups.still_following(mirror.link, [mirror], strict=True):  # the report does not contain this
         message = (
-            f"Topic '{mirror.name}' was failed over, has failed or is being deleted since its consumer groups were looked at; "
-            "they stay where they are."
+            f"Topic '{mirror.name}' was failed over, has failed or is being deleted since its consumer groups were checked. "
+            "Their offsets are not changed."
         )
         return {ErrorCode.WAITING_FOR_GROUPS: message}
     return dict(jobs.group_blockers(report))
 
 
 def _run(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, strict: bool) -> GroupReport:
-    """Carry groups over: one batch over all mirrors of the link, or ``strict`` all groups of the one that is to be promoted."""
-    rows = {one.name: one for one in mirrors}
+    """Sync groups: a batch over all mirrors of the link, or (``strict``) all groups of the mirror that is to be promoted."""
+    rows = {mirror.name: mirror for mirror in mirrors}
 
     def recall(names: Sequence[str]) -> Mapping[str, Memory]:
         return groups.recall(link, names, now=timezone.now())
@@ -73,7 +73,7 @@ def _errors(link: ClusterLink, report: GroupReport) -> tuple[TaskError, ...]:
     rows = SyncedGroup.objects.filter(link=link, status__in=_CODES)
     errors = [TaskError(code=_CODES[GroupStatus(row.status)], message=f"{shown(row.name)}: {row.message}") for row in rows]
     if report.incomplete:
-        message = f"Not every consumer group of the source can be followed. {report.incomplete}"
+        message = f"Some consumer groups of the source cannot be synced. {report.incomplete}"
         errors.insert(0, TaskError(code=ErrorCode.TIMEOUT_ERROR, message=message))
     return tuple(errors)
 
@@ -85,4 +85,4 @@ def _summary(link: ClusterLink) -> str:
     waiting = by_status.get(GroupStatus.WAITING, 0)
     skipped = sum(by_status.values()) - followed - waiting
     later = f", {waiting} wait for the next run" if waiting else ""
-    return f"Groups that follow: {followed}; skipped: {skipped}{later}."
+    return f"Groups synced: {followed}; skipped: {skipped}{later}."

@@ -1,4 +1,7 @@
-"""What a topic holds, and which topic that is: a name alone says neither after a topic was deleted and created again."""
+"""Reads the log ranges of a topic, and finds the offsets at which two topics with a common history diverge.
+
+Topics are compared by id, because a topic that was deleted and created again has the same name but other records.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from linkengine.domain.restoring import CommonPart, RestorePoint, common_ends, r
 
 
 class Topic(NamedTuple):
-    """Where a topic is."""
+    """A topic name and the cluster that has the topic."""
 
     address: ClusterAddress
     name: str
 
 
 class Parting(NamedTuple):
-    """Which two topics were looked at, and where they part."""
+    """Two topics, by id, and the restore point of each partition: where the two diverge."""
 
     here_id: str
     there_id: str
@@ -28,9 +31,9 @@ class Parting(NamedTuple):
 
 
 def held_by(address: ClusterAddress, topic: str, *, closed: bool) -> tuple[str, Sequence[LogRange]]:
-    """Answer the topic's id and what each partition holds; ``closed``: nobody may write, so this is final.
+    """Return the topic's id and the log range of each partition. ``closed``: no producer may write, so the ends are final.
 
-    Raises UNKNOWN_TOPIC_OR_PARTITION_ERROR where there is no such topic, and whatever ``jobs.log_ranges`` does.
+    Raises UNKNOWN_TOPIC_OR_PARTITION_ERROR if the topic does not exist, and the errors of ``jobs.log_ranges``.
     """
     found = jobs.find_topic(address, topic)
     if found is None:
@@ -41,26 +44,30 @@ def held_by(address: ClusterAddress, topic: str, *, closed: bool) -> tuple[str, 
 def parting_of(
     here: Topic, there: Topic, *, parts: Iterable[CommonPart], held: tuple[str, Sequence[LogRange]] | None = None
 ) -> Parting:
-    """Look where two topics part, by what is known of their common part and what both hold now.
+    """Find where two topics diverge, from what is known of their common part and from their current log ranges.
 
-    ``held`` is what the topic here holds, if somebody has just looked. A source that lost records since they were copied from
-    it (an unclean election, a cluster that was set back) has its mirror's records up to there only (KIP-101); of a mirror that
-    lost its end after it was stopped nothing is known.
+    ``held`` is the current range of the topic here, if the caller has just read it. If a source has lost records since they
+    were copied (an unclean leader election, a cluster restored from a snapshot), the two have only the records before the loss
+    in common (KIP-101). If a mirror has lost its end after it was stopped, how much it lost is not known, and nothing is
+    common.
     """
-    here_id, ours = held or held_by(*here, closed=False)
-    there_id, theirs = held_by(*there, closed=False)
+    here_id, ranges_here = held or held_by(*here, closed=False)
+    there_id, ranges_there = held_by(*there, closed=False)
     common = common_now(here, there, parts=parts, ids=(here_id, there_id))
-    return Parting(here_id, there_id, restore_points(ours, common=common, other=theirs))
+    return Parting(here_id, there_id, restore_points(ranges_here, common=common, other=ranges_there))
 
 
 def common_now(here: Topic, there: Topic, *, parts: Iterable[CommonPart], ids: tuple[str, str]) -> dict[int, int]:
-    """Answer, by partition, up to where the two topics of these ids are known to be the same, as both prove it now."""
-    proven = [_proven(part, here, there) for part in parts if (part.here_id, part.there_id) == ids]
-    return common_ends(proven, here_id=ids[0], there_id=ids[1])
+    """Return, by partition, up to which offset the two topics of these ids are the same, as both clusters confirm now."""
+    confirmed = [_confirmed(part, here, there) for part in parts if (part.here_id, part.there_id) == ids]
+    return common_ends(confirmed, here_id=ids[0], there_id=ids[1])
 
 
-def _proven(part: CommonPart, here: Topic, there: Topic) -> CommonPart:
-    """Answer what both still have of it: the source up to where its history goes, the copy where it still has its fence."""
+def _confirmed(part: CommonPart, here: Topic, there: Topic) -> CommonPart:
+    """Return what both sides still have of a common part.
+
+    The source has it up to where its leader epoch history still matches, the copy wherever it still has its fence.
+    """
     source, copy = (here, there) if part.source_is_here else (there, here)
     kept = part.as_kept(jobs.kept_up_to(*source, epochs=part.epochs))
     lost = jobs.lost_fences(*copy, fences=part.fences, epochs=part.fence_epochs, by_markers=part.by_markers)

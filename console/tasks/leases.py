@@ -1,4 +1,9 @@
-"""Takes the leases of all partitions of mirrors, so that no copier is at work while they are fenced or deleted."""
+"""Takes the leases of all partitions of mirrors, so that no copy worker writes while they are fenced or deleted.
+
+The leases make a stop faster and cleaner, but they are not what makes it safe. The lease of a crashed or unreachable copy
+worker cannot be taken before it expires, and Redis may be down. Then the stop continues without it: the fence has a higher
+generation than every known owner, so the broker refuses whatever that owner still sends.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Taken:
-    """What was got: ``complete`` if every partition was released to us in time; ``generation`` is above every owner's."""
+    """The leases taken of a mirror.
+
+    ``complete``: those of all partitions, in time. ``generation`` is higher than that of every owner.
+    """
 
     complete: bool = False
     generation: int = 1
@@ -32,9 +40,11 @@ class Taken:
 
 @contextmanager
 def taken(mirror: MirrorTopic, *, wait_s: float) -> Iterator[Taken]:
-    """Order the copier to let go before. Waits until it has, at most ``wait_s``; gives everything back in the end.
+    """Hold a mirror's leases inside the block.
 
-    What was got is kept for as long as the block takes: fencing many partitions may take longer than a lease lasts.
+    Order the copy workers to release them before; waits at most ``wait_s`` for that.
+
+    The leases are renewed until the block ends, since fencing many partitions may take longer than a lease lasts.
     """
     with taken_from_many([mirror], wait_s=wait_s) as got:
         yield got[mirror.pk]
@@ -42,20 +52,19 @@ def taken(mirror: MirrorTopic, *, wait_s: float) -> Iterator[Taken]:
 
 @contextmanager
 def taken_from_many(mirrors: Sequence[MirrorTopic], *, wait_s: float) -> Iterator[dict[int, Taken]]:
-    """Do what ``taken`` does for many mirrors, waiting once for all, by few round trips; answer by primary key."""
+    """Hold the leases of many mirrors, with a common wait and few round trips. Yields them by the mirror's primary key."""
     lease = RedisLease(settings.REDIS_URL, ttl_ms=plans.TUNING.lease_ttl_ms)
-    got, over = {mirror.pk: Taken() for mirror in mirrors}, Event()
-    keeper = Thread(target=_keep, args=(lease, tuple(got.values()), over), name=f"keep-leases-{min(got)}", daemon=True)
+    got, done = {mirror.pk: Taken() for mirror in mirrors}, Event()
+    keeper = Thread(target=_keep, args=(lease, tuple(got.values()), done), name=f"keep-leases-{min(got)}", daemon=True)
     keeper.start()
     try:
-        _take(
-            lease, {one.key: got[mirror.pk] for mirror in mirrors for one in plans.assignments_of(mirror)}, got, wait_s=wait_s
-        )
+        wanted = {partition.key: got[mirror.pk] for mirror in mirrors for partition in plans.assignments_of(mirror)}
+        _take(lease, wanted, got, wait_s=wait_s)
         yield got
     finally:
-        over.set()
+        done.set()
         keeper.join()
-        _release(lease, [grant for one in got.values() for grant in one.grants])
+        _release(lease, [grant for held in got.values() for grant in held.grants])
 
 
 def _take(lease: RedisLease, wanted: Mapping[str, Taken], got: Mapping[int, Taken], *, wait_s: float) -> None:
@@ -70,30 +79,30 @@ def _take(lease: RedisLease, wanted: Mapping[str, Taken], got: Mapping[int, Take
         raised = lease.raise_generations(sorted(missing), 0) if missing else {}
         for key, known in raised.items():
             missing[key].generation = max(missing[key].generation, known + 1)
-    except CoordinationUnavailableError as error:  # the fence on the brokers decides without any lease
+    except CoordinationUnavailableError as error:  # the fence works without leases
         _log.warning("leases.unavailable", mirrors=len(got), missing=len(missing), error=str(error))
         return
-    lacking = {id(one) for one in missing.values()}
-    for one in got.values():
-        one.complete = id(one) not in lacking
+    incomplete = {id(held) for held in missing.values()}
+    for held in got.values():
+        held.complete = id(held) not in incomplete
 
 
-def _add(one: Taken, grant: Grant) -> None:
-    one.grants.append(grant)
-    one.generation = max(one.generation, grant.generation)
+def _add(held: Taken, grant: Grant) -> None:
+    held.grants.append(grant)
+    held.generation = max(held.generation, grant.generation)
 
 
-def _keep(lease: RedisLease, got: Sequence[Taken], over: Event) -> None:
-    while not over.wait(plans.TUNING.lease_ttl_ms / 1000 / RENEWALS_PER_TTL):
+def _keep(lease: RedisLease, got: Sequence[Taken], done: Event) -> None:
+    while not done.wait(plans.TUNING.lease_ttl_ms / 1000 / RENEWALS_PER_TTL):
         try:
-            lease.renew([grant for one in got for grant in list(one.grants)])
-        except CoordinationUnavailableError as error:  # the next one may come in time
+            lease.renew([grant for held in got for grant in list(held.grants)])
+        except CoordinationUnavailableError as error:  # the next renewal may be in time
             _log.warning("leases.not_renewed", error=str(error))
 
 
 def _release(lease: RedisLease, grants: Sequence[Grant]) -> None:
-    """Give back what was handed over to us cleanly; the rest runs out by itself, so that the next owner does not trust it."""
+    """Release the leases that were handed over cleanly. The others expire, so that the next owner runs a tail check."""
     try:
         lease.release_all([grant for grant in grants if grant.clean])
-    except CoordinationUnavailableError as error:  # it runs out by itself
+    except CoordinationUnavailableError as error:  # they expire
         _log.warning("leases.not_released", leases=len(grants), error=str(error))

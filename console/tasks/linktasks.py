@@ -1,8 +1,8 @@
-"""The recurring tasks of a link: one Celery task runs them, the table ``SYNCS`` says how.
+"""The recurring tasks of a link: a single Celery task runs all of them, by the table ``SYNCS``.
 
-A sync is a function that takes the link and answers a ``TaskOutcome``. It does a bounded part of its work, raises
-LinkEngineError where nothing could be done at all, and is safe to run twice. A new one is one entry here and one in
-``linkengine.domain.linktasks.TASKS``; when it runs, that it never runs twice at once, rows, REST, page and metrics are here.
+A sync is a function that takes the link and returns a ``TaskOutcome``. It does a bounded part of its work, raises
+LinkEngineError if nothing could be done at all, and is safe to repeat. A new sync needs an entry here and one in
+``linkengine.domain.linktasks.TASKS``; scheduling, mutual exclusion, rows, REST, pages and metrics are generic.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _log = structlog.get_logger(__name__)
 
 @shared_task(name="run_link_task")
 def run_link_task(*, link_id: int, task: str, **_: Any) -> None:
-    """Run a task of a link if it is due; never twice at once."""
+    """Run a recurring task of a link if it is due; never twice at once."""
     name = TaskName(task)
-    with store.hold(f"linktask:{link_id}:{name}") as ours:
-        link = plans.load_link(link_id) if ours and name in SYNCS else None
+    with store.hold(f"linktask:{link_id}:{name}") as acquired:
+        link = plans.load_link(link_id) if acquired and name in SYNCS else None
         if link is None:
             return
         mirrors = link.mirrors.exclude(state__in=WRITABLE).exists()
@@ -58,7 +58,7 @@ def _outcome(name: TaskName, link: ClusterLink) -> TaskOutcome:
     except LinkEngineError as error:
         _log.info("link_task.failed", task=name, link=link.name, code=error.code)
         return TaskOutcome(errors=(TaskError(code=error.code, message=error.message),))
-    except Exception:  # noqa: BLE001 - logged in full, shown on the link, tried again
+    except Exception:  # noqa: BLE001 - logged with traceback, shown on the link, retried
         _log.exception("link_task.failed", task=name, link=link.name)
-        message = f"{name} failed unexpectedly; the worker's log has the details. It is tried again by itself."
+        message = f"{name} failed unexpectedly; the worker's log has the details. It is retried automatically."
         return TaskOutcome(errors=(TaskError(code=ErrorCode.INTERNAL_ERROR, message=message),))

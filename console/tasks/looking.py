@@ -1,4 +1,4 @@
-"""Tasks that look at clusters: checks that people wait for, probes, lists of topics."""
+"""Tasks that read from clusters: checks with a waiting caller, probes, and lists of topics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="check_link")
 @answering
 def check_link(*, sealed: str, source_cluster_id: str, fills_gaps: bool = True, with_distances: bool = False) -> dict[str, Any]:
-    """Check a link that need not be stored."""
+    """Check a link, which need not be stored yet."""
     properties = unseal(sealed)
     probe = jobs.check_link(
         source=address_from_properties(properties["source"]),
@@ -67,9 +67,9 @@ def check_mirror(
 @shared_task(name="count_divergence")
 @answering
 def count_divergence(*, link_id: int, known: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, int]]]:
-    """Count what restores would drop: by topic of the link's own cluster, one row per partition."""
+    """Return what restores would truncate, by topic of the link's own cluster: a row per partition."""
     link = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id)
-    return {topic: [asdict(one) for one in _points(link, topic, **facts)] for topic, facts in known.items()}
+    return {topic: [asdict(point) for point in _points(link, topic, **facts)] for topic, facts in known.items()}
 
 
 @shared_task(name="find_reversal_risks")
@@ -84,14 +84,14 @@ def find_reversal_risks(*, link_id: int, topics: dict[str, str]) -> dict[str, di
     found: dict[str, dict[str, Any]] = {}
     for mirror, topic in topics.items():
         sides = ((source, there.get(topic)), (link.destination.name, here.get(mirror)))
-        named = tuple(name for name, is_on in sides if is_on)
-        known = named or all(is_on is not None for _, is_on in sides)
+        named = tuple(name for name, unclean in sides if unclean)
+        known = named or all(unclean is not None for _, unclean in sides)
         found[mirror] = asdict(ReversalRisks(unclean_on=named if known else None, writers=writers.get(topic)))
     return found
 
 
 def _points(link: ClusterLink, topic: str, *, source_topic: str, parts: list[dict[str, Any]]) -> tuple[RestorePoint, ...]:
-    known = [CommonPart.from_json(one) for one in parts]
+    known = [CommonPart.from_json(part) for part in parts]
     here, there = Topic(link.destination.address, topic), Topic(plans.source_address(link), source_topic)
     return parting_of(here, there, parts=known).points
 
@@ -99,14 +99,14 @@ def _points(link: ClusterLink, topic: str, *, source_topic: str, parts: list[dic
 @shared_task(name="probe_address")
 @answering
 def probe_address(*, sealed: str) -> dict[str, Any]:
-    """Look at a cluster that is not registered yet."""
+    """Probe a cluster that is not registered yet."""
     return _probe(address_from_properties(unseal(sealed)))
 
 
 @shared_task(name="probe_clusters")
 @watched("probe_clusters")
 def probe_clusters(**_: Any) -> None:
-    """Have every registered cluster looked at."""
+    """Send a probe task for each registered cluster."""
     for cluster_pk in Cluster.objects.values_list("pk", flat=True):
         dispatch.send("probe_cluster", cluster_pk=cluster_pk)
 
@@ -114,7 +114,7 @@ def probe_clusters(**_: Any) -> None:
 @shared_task(name="probe_cluster")
 @watched("probe_clusters")
 def probe_cluster(*, cluster_pk: int, **_: Any) -> None:
-    """Look at a registered cluster."""
+    """Probe a registered cluster and store the result."""
     cluster = Cluster.objects.filter(pk=cluster_pk).first()
     if cluster is None:
         return
@@ -133,9 +133,9 @@ def _probe(address: ClusterAddress) -> dict[str, Any]:
 @shared_task(name="probe_spark")
 @watched("probe_spark")
 def probe_spark(**_: Any) -> None:
-    """Store whether the Spark Connect server answers, for /readyz. A server that hangs blocks one thread at most."""
-    with store.hold("probe_spark") as ours:
-        if not ours:
+    """Store whether the Spark Connect server is available, for /readyz. A hanging server blocks at most a single thread."""
+    with store.hold("probe_spark") as acquired:
+        if not acquired:
             return
         try:
             sparkhealth.note(slots=count_slots(settings.SPARK_URL))
@@ -147,7 +147,7 @@ def probe_spark(**_: Any) -> None:
 
 @shared_task(name="probe_link")
 def probe_link(*, link_id: int, **_: Any) -> None:
-    """Look at the source of a link, as the link reaches it."""
+    """Probe the source of a link with the link's own properties."""
     link = ClusterLink.objects.select_related(*_LINKS).filter(pk=link_id).first()
     if link is None:
         return
@@ -165,7 +165,7 @@ def probe_link(*, link_id: int, **_: Any) -> None:
 @shared_task(name="refresh_topics")
 @watched("refresh_topics")
 def refresh_topics(*, cluster_pk: int | None = None, link_id: int | None = None, **_: Any) -> None:
-    """List the topics of a cluster, of a link's source, or (without either) have all of them listed."""
+    """List the topics of a cluster or of a link's source; without either, send a task for each of them."""
     if cluster_pk is not None:
         _refresh_cluster(cluster_pk)
     elif link_id is not None:
@@ -178,8 +178,8 @@ def refresh_topics(*, cluster_pk: int | None = None, link_id: int | None = None,
 
 
 def store_topics(topics: Sequence[TopicDescription], *, now: datetime, **owner: Any) -> None:
-    """Replace what was known of an owner's topics; a few statements whatever their number."""
-    rows = [_topic_row(one, now=now, **owner) for one in topics if one.partitions]
+    """Replace the stored topics of an owner, in a few statements whatever their number."""
+    rows = [_topic_row(topic, now=now, **owner) for topic in topics if topic.partitions]
     fields = [
         "topic_id",
         "partitions",
@@ -206,16 +206,16 @@ def _check_source(link: ClusterLink) -> None:
     probe = jobs.probe_cluster(plans.source_address(link))
     if probe.cluster_id != link.source_cluster_id:
         message = (
-            f"Behind bootstrap.servers is cluster {probe.cluster_id}, but the link's source is {link.source_cluster_id}. "
+            f"bootstrap.servers leads to cluster {probe.cluster_id}, but the link's source is {link.source_cluster_id}. "
             "Correct bootstrap.servers, or delete the link and create it for the other cluster."
         )
         raise LinkEngineError(ErrorCode.CLUSTER_ID_MISMATCH, message)
 
 
 def _choose_gap_filler(link: ClusterLink) -> None:
-    """At the first look that succeeds, choose what the creation has not: it may have asked nobody (``validate_link``).
+    """Choose the gap filler at the first successful probe, if the creation of the link did not (``validate_link=false``).
 
-    Once a mirror is set up the way stays: rules and producers were made for it.
+    It does not change once a mirror is set up, since ACLs and producers were created for it.
     """
     if link.probed_at is not None or link.mode == LinkMode.SOURCE:
         return
@@ -241,10 +241,10 @@ def _refresh_link(link_id: int) -> None:
         return
     now = timezone.now()
     try:
-        _check_side(link)  # without it the source's side does not allow its topics to be listed
+        _check_side(link)  # without it the source side does not allow its topics to be listed
         topics = jobs.list_topics(plans.source_address(link))
     except LinkEngineError as error:
-        if error.code in _NO_LIST:  # otherwise the last list is still worth something
+        if error.code in _NO_LIST:  # after other errors the last list is still useful
             ClusterLink.objects.filter(pk=link_id).update(topics_at=None)
         return
     store_topics(topics, now=now, link=link)

@@ -1,4 +1,4 @@
-"""Tasks that make, follow and delete mirror topics."""
+"""Tasks that set up and delete mirror topics, and what the sync of topic configs stores."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _FATAL_IN_SETUP = {
     ErrorCode.INVALID_TOPIC,
     ErrorCode.POLICY_VIOLATION_ERROR,
     ErrorCode.SOURCE_TOPIC_ID_CHANGED,
-    ErrorCode.SOURCE_PARTITIONS_DECREASED,  # an earlier attempt made the topic with more, and partitions never go
+    ErrorCode.SOURCE_PARTITIONS_DECREASED,  # an earlier attempt created more partitions, which cannot be removed
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
 }
-# one broker may not have heard yet of what another one tells of: told again and again before it is believed
-_TOLD_OFTEN = {ErrorCode.TOPIC_EXISTS_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR}
-# The cluster did not answer, so the topic may be deleted yet. Every other error is an answer: it was not deleted.
+# A broker may have older metadata than others, so these errors count only after several attempts.
+_COUNT_AFTER_RETRIES = {ErrorCode.TOPIC_EXISTS_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR}
+# Without a response from the cluster the topic may still be deleted. After any other error it was not.
 _MAY_BE_DELETED_YET = frozenset(
     {
         ErrorCode.TIMEOUT_ERROR,
@@ -60,16 +60,16 @@ REFUSED_DELETION = frozenset(
         ErrorCode.UNSUPPORTED_VERSION_ERROR,
     }
 )
-CREATED_MS = 1_000  # among many mirrors made one after the other, most begin with the next heart beat
-_OFTEN = 4  # 7.5 s with the pauses between
+CREATED_MS = 1_000  # when many mirrors are created in sequence, most start with the next reconcile pass
+_MIN_RETRIES = 4  # 7.5 s including the pauses
 _log = structlog.get_logger(__name__)
 
 
 @shared_task(name="setup_mirror")
 def setup_mirror(*, mirror_id: int, **_: Any) -> None:
-    """Create, guard and seed a mirror topic; the mirror is ACTIVE afterwards."""
-    with store.hold(hold_name(mirror_id)) as ours:
-        mirror = plans.load(mirror_id) if ours else None
+    """Create, guard and seed a mirror topic. The mirror is ACTIVE afterwards."""
+    with store.hold(hold_name(mirror_id)) as acquired:
+        mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or mirror.state != MirrorState.PENDING_SETUP or mirror.deletion_requested_at is not None:
             return
         with unless_overtaken(mirror, otherwise=partial(_note_refusal, mirror)):
@@ -79,7 +79,7 @@ def setup_mirror(*, mirror_id: int, **_: Any) -> None:
 
 
 def create_topic(mirror: MirrorTopic) -> MirrorCreated:
-    """Make the topic; raise OvertakenError where the row shows meanwhile that it is not wanted any more."""
+    """Create the topic. Raises OvertakenError if the row shows that the mirror is to be stopped or deleted."""
 
     def assignments(partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
         return plans.assignments_of(mirror, partitions=partitions, topic_id=topic_id)
@@ -92,14 +92,14 @@ def _note_refusal(mirror: MirrorTopic, error: LinkEngineError) -> None:
 
 
 def _ends_setup(mirror: MirrorTopic, error: LinkEngineError) -> bool:
-    return error.code in _FATAL_IN_SETUP and (error.code not in _TOLD_OFTEN or mirror.retry_count >= _OFTEN)
+    return error.code in _FATAL_IN_SETUP and (error.code not in _COUNT_AFTER_RETRIES or mirror.retry_count >= _MIN_RETRIES)
 
 
 @shared_task(name="delete_mirror")
 def delete_mirror(*, mirror_id: int, **_: Any) -> None:
-    """Delete the topic of a mirror that shall go, then its row."""
-    with store.hold(hold_name(mirror_id)) as ours:
-        mirror = plans.load(mirror_id) if ours else None
+    """Delete the topic of a mirror that is to be deleted, then its row."""
+    with store.hold(hold_name(mirror_id)) as acquired:
+        mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or mirror.deletion_requested_at is None:
             return
         with leases.taken(mirror, wait_s=RELEASE_WAIT_S):
@@ -121,7 +121,7 @@ def delete_mirror(*, mirror_id: int, **_: Any) -> None:
 
 
 def _is_gone(mirror: MirrorTopic, error: LinkEngineError) -> bool:
-    """Return whether the topic is gone and only its rules could not be removed: that keeps no row, and the audit has it."""
+    """Return whether the topic is gone and only its ACLs could not be deleted: that is audited, and the row is deleted."""
     if error.code != ErrorCode.AUTHORIZATION_ERROR:
         return False
     here, contested = mirror.link.destination.address, plans.is_contested(mirror)
@@ -135,15 +135,15 @@ def _is_gone(mirror: MirrorTopic, error: LinkEngineError) -> bool:
 
 
 def _note_undeleted(mirror: MirrorTopic, error: LinkEngineError, *, now: datetime) -> None:
-    """Keep why the topic is still there. Where the cluster refuses to delete it, the mirror continues as before the request.
+    """Store why the topic still exists. If the cluster refuses to delete it, the mirror continues as before the request.
 
-    Otherwise it would be a row that refuses every operation, failover too. Without an answer the deletion is tried again, and
-    a failover stays refused: the topic may vanish under its producers.
+    Otherwise its row would refuse all operations, failover too. Without a response from the cluster the deletion is retried
+    and a failover stays refused, since the topic may still be deleted while producers write to it.
     """
     if error.code in _MAY_BE_DELETED_YET:
         note_failure(mirror, error, fatal=False, now=now)
         return
-    message = f"The destination did not delete topic '{mirror.name}', so it continues as before. {error.message}"
+    message = f"The destination did not delete topic '{mirror.name}', so the mirror continues. {error.message}"
     with transaction.atomic():
         MirrorTopic.objects.filter(pk=mirror.pk).update(deletion_requested_at=None, retry_at=None, retry_count=0)
         troubles.note(mirror=mirror, code=DELETION_REFUSED, message=message, now=now)
@@ -160,7 +160,7 @@ def _note_refusal_of_cluster(mirror: MirrorTopic, action: str, error: LinkEngine
 
 
 def follow_source(mirror: MirrorTopic) -> MirrorSynced:
-    """Run one round of synchronisation for one mirror, keep what it saw and return it."""
+    """Sync partitions and configs of a mirror once, store the outcome and return it."""
     plan, asked_at = plans.sync_of(mirror, keyless=mirror.pk in plans.keyless([mirror])), timezone.now()
     synced = jobs.sync_mirror(plan, still_mirrors=followers.still_mirrors(mirror.link))
     note_synced(mirror, synced, now=timezone.now(), asked_at=asked_at)
@@ -168,9 +168,9 @@ def follow_source(mirror: MirrorTopic) -> MirrorSynced:
 
 
 def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, asked_at: datetime | None = None) -> None:
-    """Keep what a round of synchronisation saw and what it had to set back.
+    """Store the outcome of a sync of partitions and configs.
 
-    ``asked_at``: when it began, where something that came late is kept to be judged by what it saw.
+    ``asked_at``: when it started, if tombstones that were copied late are to be judged by the configs that it read.
     """
     grown = synced.partitions > mirror.num_partitions
     facts = {
@@ -196,7 +196,7 @@ def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, ask
 
 
 def _open_lineage(mirror: MirrorTopic, *, now: datetime) -> None:
-    """Note where the new partitions come from, unless the mirror was stopped meanwhile, which has closed all of it."""
+    """Store where new partitions come from, unless the mirror was stopped since, which has ended its lineage."""
     with transaction.atomic():
         known = MirrorTopic.objects.select_for_update(of=("self",)).select_related("link__destination")
         found = known.filter(pk=mirror.pk).exclude(state__in=WRITABLE).first()
@@ -205,7 +205,7 @@ def _open_lineage(mirror: MirrorTopic, *, now: datetime) -> None:
 
 
 def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, now: datetime) -> None:
-    """Keep why a step failed and when it is tried again; a fatal error ends the mirror where its state allows."""
+    """Store why a step failed and when it is retried. A fatal error sets the mirror to FAILED if its state allows that."""
     troubles.note(mirror=mirror, code=error.code, message=error.message, now=now)
     if fatal and can(MirrorState(mirror.state), MirrorEvent.FATAL):
         facts = {"error_code": error.code, "error_message": error.message, "error_since": now}
@@ -219,12 +219,12 @@ def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, no
 
 
 def note_delay(mirror: MirrorTopic, error: LinkEngineError) -> None:
-    """Keep why a step failed that is tried again for as long as it takes."""
+    """Store why a step failed that is retried without a limit."""
     note_failure(mirror, error, fatal=False, now=timezone.now())
 
 
 def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime) -> None:
-    """Let the copier have it; raise OvertakenError where it was stopped or is to be deleted."""
+    """Make the mirror ACTIVE, so that it is copied. Raises OvertakenError if it was stopped or is to be deleted."""
     facts = {
         "source_topic_id": created.source_topic_id,
         "mirror_topic_id": created.mirror_topic_id,
@@ -237,7 +237,7 @@ def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime)
         "retry_at": None,
         "synced_at": now,
     }
-    if not MirrorTopic.objects.filter(pk=mirror.pk).update(**facts):  # counts also where a failover came first
+    if not MirrorTopic.objects.filter(pk=mirror.pk).update(**facts):  # stored even if a failover came first
         raise OvertakenError
     for name, value in facts.items():
         setattr(mirror, name, value)
@@ -248,7 +248,7 @@ def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime)
     troubles.clear(mirror=mirror)
     try:
         transitions.apply_event(mirror=mirror, event=MirrorEvent.SETUP_DONE, by=ENGINE, now=now)
-    except IllegalTransitionError:  # failed over in this moment
+    except IllegalTransitionError:  # failed over just now
         raise OvertakenError from None
 
 

@@ -1,4 +1,4 @@
-"""Has the cluster itself keep others out of a reserved namespace: DENY CREATE on the prefix; super users pass."""
+"""Guards reserved namespaces on the cluster itself: a DENY CREATE ACL on the prefix. Super users are not affected."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _log = structlog.get_logger(__name__)
 
 @shared_task(name="guard_namespace")
 def guard_namespace(*, namespace_id: int, **_: Any) -> None:
-    """Set or remove the rule, as the row says; a cluster that refuses leaves its reason on the row.
+    """Create or delete the ACL, as the row says. If the cluster refuses, the reason is stored in the row.
 
-    Where nobody answers the rule is asked for again, and so is that it goes before its row does.
+    If the cluster is not available, the task is sent again. A row that is to be deleted stays until its ACL is deleted.
     """
     namespace = Namespace.objects.select_related("cluster").filter(pk=namespace_id).first()
     if namespace is None:
         return
     as_read = {"reserved": namespace.reserved, "deletion_requested_at": namespace.deletion_requested_at}
-    rows = Namespace.objects.filter(pk=namespace_id, **as_read)  # changed meanwhile: asked for again
+    rows = Namespace.objects.filter(pk=namespace_id, **as_read)  # if changed since, the task is sent again
     try:
         problem = _refusal(namespace)
     except LinkEngineError as error:
@@ -43,20 +43,20 @@ def guard_namespace(*, namespace_id: int, **_: Any) -> None:
 
 
 def look_after_namespaces() -> None:
-    """Try again where the rule is not as it should be."""
+    """Send the task again for namespaces whose ACL is not as it should be."""
     for namespace_id in Namespace.objects.filter(guarded=None).values_list("pk", flat=True):
         if store.claim(f"namespace:{namespace_id}", ttl_ms=RESEND_MS):
             dispatch.send("guard_namespace", namespace_id=namespace_id)
 
 
 def _refusal(namespace: Namespace) -> str:
-    """Ask the cluster, and answer why it refuses, "" where it does not; raise LinkEngineError where it does not answer."""
+    """Change the ACL. Return why the cluster refuses, or "". Raises LinkEngineError if the cluster is not available."""
     prefix, reserved = namespace.prefix, namespace.reserved
     if not prefix:
-        return "Kafka has no rule for all topics but internal ones; only this console keeps others out." if reserved else ""
+        return "Kafka has no ACL for all topics except internal ones, so only this console reserves it." if reserved else ""
     rule = namespace_guard(prefix)
     changes = {"create": [rule]} if reserved else {"delete": [rule]}
     refused = jobs.change_acls(namespace.cluster.address, **changes).get(rule)
-    if refused is None or (not reserved and refused.code == ErrorCode.SECURITY_DISABLED_ERROR):  # nothing to take away
+    if refused is None or (not reserved and refused.code == ErrorCode.SECURITY_DISABLED_ERROR):  # nothing to delete
         return ""
     return refused.message

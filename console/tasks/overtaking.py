@@ -1,7 +1,8 @@
-"""Set-ups, restores and take-overs that a failover or a deletion overtakes: they give way between two steps.
+"""Lets a failover or a deletion preempt a set-up, a restore or a takeover of the same topic.
 
-A stop waits until they have (``giving_way``). Holds are no fences, though: Redis may lose them, and a process may sleep. So
-each step asks the row again, and what came too late all the same is undone here.
+A stop waits until the preempted task has ended (``giving_way``), by its lock. A lock does not guarantee that: Redis may lose
+it, and a process may be suspended for longer than the lock lasts. So the task checks its row before each step
+(``check_wanted``), and reverts a step that came too late all the same (``settle``).
 """
 
 from __future__ import annotations
@@ -21,36 +22,36 @@ from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorState
 
-GIVE_WAY_S = store.HOLD_S + 3.0  # a worker that was killed holds for HOLD_S; a living one gives way within a second or so
+GIVE_WAY_S = store.HOLD_S + 3.0  # a crashed worker keeps its lock for HOLD_S; a live worker gives way within about a second
 LOOK_EVERY_S = 0.1
-CHECK_EVERY_S = 0.5  # while records are set aside
+CHECK_EVERY_S = 0.5  # while records are exported
 UNDO_ATTEMPTS = 20
 UNDO_PAUSE_S = 1.0
 _log = structlog.get_logger(__name__)
 
 
 class OvertakenError(Exception):
-    """The mirror is to be stopped or deleted, or has been: the topic is not this task's any more."""
+    """The mirror is to be stopped or deleted, or has been, so the task must not change its topic any further."""
 
 
 def hold_name(mirror_id: int) -> str:
-    """Name the hold of whoever makes a topic a mirror, or deletes it."""
+    """Return the name of the lock for making a topic a mirror or deleting it."""
     return f"mirror:{mirror_id}"
 
 
 def is_wanted(mirror: MirrorTopic) -> bool:
-    """Tell whether the row is still in the state it was read in, and shall stay."""
+    """Return whether the row is still in the state in which it was read, and is not to be deleted."""
     return MirrorTopic.objects.filter(pk=mirror.pk, state=mirror.state, deletion_requested_at=None).exists()
 
 
 def check_wanted(mirror: MirrorTopic) -> None:
-    """Raise OvertakenError where the row has moved on since it was read, or shall go."""
+    """Raise OvertakenError if the row has changed its state since it was read, or is to be deleted."""
     if not is_wanted(mirror):
         raise OvertakenError
 
 
 class Watch:
-    """``check_wanted`` for what is done many times a second."""
+    """``check_wanted`` for work that repeats many times a second: queries at most every ``CHECK_EVERY_S``."""
 
     def __init__(self, mirror: MirrorTopic) -> None:
         self._mirror = mirror
@@ -64,7 +65,7 @@ class Watch:
 
 @contextmanager
 def unless_overtaken(mirror: MirrorTopic, *, otherwise: Callable[[LinkEngineError], None]) -> Iterator[None]:
-    """Do a task's work on a mirror. What goes wrong is told by ``otherwise``, but for a row that has moved on it is settled."""
+    """Run a task's work on a mirror. Errors go to ``otherwise``, or to ``settle`` if the row has changed its state since."""
     try:
         yield
     except OvertakenError:
@@ -78,31 +79,33 @@ def unless_overtaken(mirror: MirrorTopic, *, otherwise: Callable[[LinkEngineErro
 
 @contextmanager
 def giving_way(mirror: MirrorTopic) -> Iterator[MirrorTopic | None]:
-    """Wait until nobody makes a stopping mirror's topic a mirror any more, and keep others from it; give the row as it is then.
+    """Wait until no task is making a stopping mirror's topic a mirror, and keep others from starting.
 
-    Gives None where it takes too long: then the reconciler asks again.
+    Yields the reloaded row.
+
+    Yields None if that takes too long; the reconciler tries again.
     """
     if mirror.prior_state not in BECOMING:
         yield mirror
         return
-    with patient_hold(hold_name(mirror.pk), wait_s=GIVE_WAY_S) as ours:
-        yield plans.load(mirror.pk) if ours else None
+    with patient_hold(hold_name(mirror.pk), wait_s=GIVE_WAY_S) as acquired:
+        yield plans.load(mirror.pk) if acquired else None
 
 
 @contextmanager
 def patient_hold(name: str, *, wait_s: float) -> Iterator[bool]:
-    """Wait for a hold that somebody else may have for a moment; tells whether we got it."""
+    """Wait for a lock that another process may hold briefly; yields whether it was acquired."""
     deadline = time.monotonic() + wait_s
     while True:
-        with store.hold(name) as ours:
-            if ours or time.monotonic() >= deadline:
-                yield ours
+        with store.hold(name) as acquired:
+            if acquired or time.monotonic() >= deadline:
+                yield acquired
                 return
         time.sleep(LOOK_EVERY_S)
 
 
 def settle(mirror: MirrorTopic) -> None:
-    """Leave a topic from which a task was driven away as its row says now; ``mirror`` is the row as the task had read it."""
+    """Bring the topic of a preempted task into line with its current row; ``mirror`` is the row as the task had read it."""
     fresh = plans.load(mirror.pk)
     _log.info("mirror.overtaken", mirror=mirror.name, was=mirror.state, state=fresh.state if fresh else "")
     if fresh is not None and fresh.state == MirrorState.PENDING_STOPPED:
@@ -114,7 +117,7 @@ def settle(mirror: MirrorTopic) -> None:
 
 
 def _undo(mirror: MirrorTopic, stopped: MirrorTopic | None) -> None:
-    """Nobody comes back to a mirror that is stopped or gone: try for long enough, and tell people where that does not help."""
+    """Open the topic of a mirror that is stopped or gone. No other task does, so retry, and raise an alarm if that fails."""
     was_closed = mirror.state in CLOSED_FIRST
     for left in reversed(range(UNDO_ATTEMPTS)):
         try:
@@ -124,7 +127,7 @@ def _undo(mirror: MirrorTopic, stopped: MirrorTopic | None) -> None:
                 jobs.open_topic(mirror.link.destination.address, mirror.name)
         except LinkEngineError as error:
             if not left:
-                _tell(mirror, stopped, error)
+                _report(mirror, stopped, error)
                 return
             time.sleep(UNDO_PAUSE_S)
         else:
@@ -140,11 +143,11 @@ def _reopen(stopped: MirrorTopic, *, was_closed: bool) -> None:
     dispatch.send("reconcile_link", link_id=stopped.link_id)
 
 
-def _tell(mirror: MirrorTopic, stopped: MirrorTopic | None, error: LinkEngineError) -> None:
+def _report(mirror: MirrorTopic, stopped: MirrorTopic | None, error: LinkEngineError) -> None:
     _log.error("mirror.not_reopened", mirror=mirror.name, code=error.code)
     if stopped is not None:
         message = (
-            f"A task that came late may have closed topic '{mirror.name}' after its mirror was stopped, and it could not be "
-            f"opened again: {error.message} If producers are refused, delete the rule DENY WRITE for User:* on the topic."
+            f"A preempted task may have closed topic '{mirror.name}' after its mirror was stopped, and opening it again "
+            f"failed: {error.message} If producers are refused, delete the ACL DENY WRITE for User:* on the topic."
         )
         troubles.note(mirror=stopped, code=error.code, message=message, now=timezone.now())

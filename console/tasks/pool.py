@@ -1,8 +1,14 @@
-"""The pool of copy workers: keeps so many Spark jobs running, places partitions on those that live, and ends the others.
+"""Keeps the configured number of copy workers running and places partitions on those that are alive.
 
-One thread of a Celery worker waits for each job. It is not needed by the job: when the Celery worker is gone the copy worker
-goes on (for as long as Spark lets it, ``spark.connect.execute.manager.detachedTimeout``), the next Celery worker submits
-another one for the same number, and the old one is drained: its partitions move to the others, then it is told to end.
+A copy worker is a Spark job with one task. A thread of a Celery worker submits the job and waits for it, but the job does not
+depend on that thread:
+
+    Celery worker exits ──► its copy worker runs on, for as long as Spark keeps a job without a client
+                            (``spark.connect.execute.manager.detachedTimeout``)
+    next Celery worker  ──► after ``REPLACE`` submits another copy worker with the same number
+    old copy worker     ──► is drained: its partitions move to the others, then it is ordered to end
+
+A copy worker counts as alive while its heartbeat is at most ``DEAD_MS`` old.
 """
 
 from __future__ import annotations
@@ -37,38 +43,38 @@ from linkengine.sparkclient import SparkUnavailableError, session
 
 _log = structlog.get_logger(__name__)
 
-HEARD_S = 0.2  # for so long what was heard is not asked for again
+HEARTBEAT_CACHE_S = 0.2  # how long this process reuses the heartbeats that it has read from Redis
 CLAIM_MS = 2_000  # how often a job is sent to the queue, at most
-BALANCE_MS = 2_000  # between two looks at the balance; each moves a tenth of the partitions at most
-BEGIN = timedelta(seconds=30)  # a job that has not begun by then lacks a slot; a cold Spark server takes 20 s
-REPLACE = timedelta(seconds=60)  # a job that nobody waits for; Spark lets it go on for five minutes at least
-SILENT = timedelta(seconds=60)  # of a worker whose job still runs, as Spark says: it hangs
-NEVER_HEARD = timedelta(minutes=10)  # a job that waits for a slot is submitted anew: nobody knows whether Spark still has it
+BALANCE_MS = 2_000  # between two checks of the balance; each moves a tenth of the partitions at most
+BEGIN = timedelta(seconds=30)  # a job that has not started by then lacks a task slot; a cold Spark server takes 20 s
+REPLACE = timedelta(seconds=60)  # a job without a waiting thread is replaced after this time; Spark keeps it for 5 minutes
+SILENT = timedelta(seconds=60)  # without a heartbeat, while Spark reports the job as running: the worker hangs
+NEVER_HEARD = timedelta(minutes=10)  # without any heartbeat: submitted again, since Spark may have dropped the waiting job
 BACKOFF_S = 1.0  # after the first failure; doubles
 LONGEST_BACKOFF_S = 10.0
-LONGEST_BACKOFF = timedelta(seconds=1.25 * LONGEST_BACKOFF_S)  # with what is added by chance
-SHORT = timedelta(seconds=10)  # a job that is over sooner did not copy; without a pause the next would follow at once
+LONGEST_BACKOFF = timedelta(seconds=1.25 * LONGEST_BACKOFF_S)  # including the random part
+SHORT = timedelta(seconds=10)  # a job that ends sooner did not copy; without a pause the next would be submitted at once
 WATCH_S = 1.0
-_TRIES, _TRY_S = 40, 0.02  # to place partitions, while others do
+_TRIES, _TRY_S = 40, 0.02  # to get the lock for placing partitions
 _SLOTS, _SINCE = "console:spark-slots", "console:copy-workers-since"
-_MEMORY_MS = DEAD_MS + 1_000  # after which Redis knows all workers that live
+_MEMORY_MS = DEAD_MS + 1_000  # after a loss of its data, Redis has the heartbeats of all live workers again
 _shutting_down = Event()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """The copy workers at one moment."""
+    """The copy workers at a point of time."""
 
     rows: dict[int, CopyWorker]
-    beats: dict[str, Heartbeat]  # of those that live, by name
+    beats: dict[str, Heartbeat]  # of live workers, by worker id
     places: tuple[Place, ...]
-    size: int  # how many there shall be
+    size: int  # target number of workers
 
     @property
     def trouble(self) -> str:
-        """Why a worker of the pool does not run; "" where all of them do."""
-        lacking = [row for number, row in sorted(self.rows.items()) if number < self.size and row.worker_id not in self.beats]
-        return next((why for row in lacking if (why := _why_not(row))), "")
+        """Why a worker of the pool does not run; "" where all of them run."""
+        missing = [row for number, row in sorted(self.rows.items()) if number < self.size and row.worker_id not in self.beats]
+        return next((why for row in missing if (why := _why_not(row))), "")
 
 
 # --- what Spark runs --------------------------------------------------------------------------------------------------
@@ -76,64 +82,64 @@ class Pool:
 
 @worker_ready.connect
 def _warm_up(**_: Any) -> None:
-    """Load PySpark and open the session while nobody waits: it takes seconds, which the first mirror would have to wait."""
+    """Load PySpark and open the session at startup. It takes seconds, which would delay the first mirror otherwise."""
     Thread(target=_open_session, name="warm-up", daemon=True).start()
 
 
 @worker_shutting_down.connect
 def _free_threads(**_: Any) -> None:
-    """Let an orderly shutdown not wait for copy workers. They copy on, and the next Celery worker replaces them."""
+    """Stop waiting for copy workers on a clean shutdown. They copy on, and the next Celery worker replaces them."""
     _shutting_down.set()
 
 
 @shared_task(name="run_copy_worker", acks_late=False)
 def run_copy_worker(*, number: int, **_: Any) -> None:
-    """Submit a copy worker to Spark and wait until it has ended; nobody else does for the same number."""
-    with threads.for_long() as room, store.hold(hold_of(number)) as ours:
-        if room and ours and not _shutting_down.is_set():
+    """Submit a copy worker to Spark and wait until it has ended. A lock excludes other threads for the same number."""
+    with threads.for_long() as has_thread, store.hold(lock_name(number)) as acquired:
+        if has_thread and acquired and not _shutting_down.is_set():
             _run(number)
 
 
-def hold_of(number: int) -> str:
-    """Name what a Celery worker holds for as long as one of its threads waits for a copy worker."""
+def lock_name(number: int) -> str:
+    """Return the name of the lock that a Celery worker holds while a thread waits for a copy worker."""
     return f"copy-worker:{number}"
 
 
 def _run(number: int) -> None:
     worker_id, now = worker_id_for(number, uuid.uuid4().hex[:12]), timezone.now()
-    _end_unheard(number)
+    _end_previous(number)
     CopyWorker.objects.filter(number=number).update(worker_id=worker_id, submitted_at=now, left_at=None, ended_at=None)
-    connection.close()  # hours are too long to keep one for nothing
+    connection.close()  # the thread waits for hours and needs no database connection
     job = _Job(worker_id)
     while not job.ended.wait(WATCH_S):
         if _shutting_down.is_set():
             return
         if _hangs(worker_id, since=now):
-            job.give_up()
+            job.abandon()
             break
     _note_ended(number, worker_id, error=job.error, submitted_at=now)
 
 
-def _end_unheard(number: int) -> None:
-    """End the last job of this number, unless its worker lives: it may still wait for a task slot of Spark.
+def _end_previous(number: int) -> None:
+    """End the previous job of this number unless its worker is alive: it may still wait for a task slot of Spark.
 
-    When it began later, nobody would use it and it would keep its slot. A worker that lives is drained before it ends.
+    If it started later, it would occupy a slot without getting partitions. A live worker is drained before it ends.
     """
     last = CopyWorker.objects.filter(number=number).exclude(worker_id="").first()
-    if last is not None and last.worker_id not in {one.worker_id for one in heard() if one.alive}:
+    if last is not None and last.worker_id not in {beat.worker_id for beat in recent_heartbeats() if beat.alive}:
         jobs.end_workers(settings.REDIS_URL, [last.worker_id], secrets=keys.worker_secrets())
 
 
 class _Job:
-    """A Spark job that a thread waits for, which may be left behind."""
+    """A Spark job that runs in a thread of its own, so that waiting for it can be stopped."""
 
     def __init__(self, worker_id: str) -> None:
         self.worker_id, self.error, self.ended = worker_id, "", Event()
         Thread(target=self._run, name=worker_id, daemon=True).start()
 
-    def give_up(self) -> None:
-        """End the job if Spark still can, and wait for it no more."""
-        self.error = "The copy worker was not heard for a minute, though Spark did not say that it had ended."
+    def abandon(self) -> None:
+        """Interrupt the job if Spark can still do that, and stop waiting for it."""
+        self.error = "The copy worker has sent no heartbeat for a minute, but Spark has not reported its end."
         Thread(target=self._interrupt, name=f"interrupt-{self.worker_id}", daemon=True).start()
 
     def _run(self) -> None:
@@ -145,35 +151,35 @@ class _Job:
     def _interrupt(self) -> None:
         try:
             jobs.interrupt_worker(self.worker_id, spark_url=settings.SPARK_URL)
-        except SparkUnavailableError as error:  # then it has ended, too
+        except SparkUnavailableError as error:  # then the job has ended, too
             _log.info("copy_worker.not_interrupted", worker=self.worker_id, error=str(error))
 
 
 def _outcome(worker_id: str) -> str:
-    """Run a worker; answer why it ended, "" where it was told to."""
+    """Run a worker until it ends. Return the error, or "" if it was ordered to end."""
     try:
-        _look_at_slots()
+        _note_slots()
         setup = jobs.setup_worker(
             worker_id, redis_url=settings.REDIS_URL, secrets=keys.worker_secrets(), lease_ttl_ms=plans.TUNING.lease_ttl_ms
         )
         jobs.run_copy_worker(setup, spark_url=settings.SPARK_URL)
     except (SparkUnavailableError, LinkEngineError) as error:
         return str(error)
-    except Exception as error:  # noqa: BLE001 - nobody foresaw it: logged in full, shown, tried again
+    except Exception as error:  # noqa: BLE001 - unexpected: logged with traceback, shown on the page, retried
         _log.exception("copy_worker.failed", worker=worker_id)
         return f"The copy worker's Spark job failed ({type(error).__name__}); the Celery worker's log has the details."
     return ""
 
 
-def _look_at_slots() -> None:
+def _note_slots() -> None:
     store.client().set(_SLOTS, jobs.count_slots(spark_url=settings.SPARK_URL))
 
 
 def _hangs(worker_id: str, *, since: datetime) -> bool:
-    """Tell whether a worker was heard once and is not any more, or was never heard though its job was submitted long ago."""
+    """Return whether a worker has stopped sending heartbeats, or has sent none although its job was submitted long ago."""
     try:
-        beat = {one.worker_id: one for one in heard()}.get(worker_id)
-    except CoordinationUnavailableError:  # nobody is heard, and nothing follows from that
+        beat = {beat.worker_id: beat for beat in recent_heartbeats()}.get(worker_id)
+    except CoordinationUnavailableError:  # without Redis no heartbeat can be read, which says nothing about the worker
         return False
     age = timezone.now() - since
     return age > NEVER_HEARD if beat is None else age > SILENT and beat.silent_ms > SILENT.total_seconds() * 1000
@@ -195,34 +201,34 @@ def _note_ended(number: int, worker_id: str, *, error: str, submitted_at: dateti
 def _open_session() -> None:
     try:
         session(settings.SPARK_URL)
-    except SparkUnavailableError as error:  # the first job says so where people see it
+    except SparkUnavailableError as error:  # the first job reports the error where people see it
         _log.warning("spark.not_there_yet", error=str(error))
 
 
-# --- who lives --------------------------------------------------------------------------------------------------------
+# --- live workers -----------------------------------------------------------------------------------------------------
 
 
-class _Heard:
-    """What this process heard last; many links ask within a second."""
+class _HeartbeatCache:
+    """The heartbeats that this process read last; many links need them within a second."""
 
     lock, at_s, beats = Lock(), 0.0, list[Heartbeat]()
 
 
-def heard() -> list[Heartbeat]:
-    """Answer the heartbeats of the last ten minutes; raise CoordinationUnavailableError."""
-    with _Heard.lock:
-        if time.monotonic() - _Heard.at_s > HEARD_S:
-            _Heard.beats = jobs.read_workers(settings.REDIS_URL, secrets=keys.worker_secrets())
-            _Heard.at_s = time.monotonic()
-        return _Heard.beats
+def recent_heartbeats() -> list[Heartbeat]:
+    """Return the heartbeats of the last ten minutes. Raises CoordinationUnavailableError."""
+    with _HeartbeatCache.lock:
+        if time.monotonic() - _HeartbeatCache.at_s > HEARTBEAT_CACHE_S:
+            _HeartbeatCache.beats = jobs.read_workers(settings.REDIS_URL, secrets=keys.worker_secrets())
+            _HeartbeatCache.at_s = time.monotonic()
+        return _HeartbeatCache.beats
 
 
 def standing() -> Pool:
-    """Answer the pool as it stands; raise CoordinationUnavailableError."""
+    """Return the current pool. Raises CoordinationUnavailableError."""
     rows = {row.number: row for row in CopyWorker.objects.all()}
-    beats = {one.worker_id: one for one in heard() if one.alive}
+    beats = {beat.worker_id: beat for beat in recent_heartbeats() if beat.alive}
     size = pool_size()
-    names = set(beats) | (set() if _redis_remembers() else {row.worker_id for row in rows.values() if row.ended_at is None})
+    names = set(beats) | (set() if _heartbeats_complete() else {row.worker_id for row in rows.values() if row.ended_at is None})
     places = [
         Place(
             worker_id=name,
@@ -235,7 +241,7 @@ def standing() -> Pool:
 
 
 def pool_size() -> int:
-    """Answer how many copy workers there shall be: as many as the settings say, else half of Spark's slots."""
+    """Return the target number of copy workers: CLUSTERLINK_COPY_WORKERS, else half of Spark's task slots."""
     if settings.COPY_WORKERS:
         return int(settings.COPY_WORKERS)
     slots: Any = store.client().get(_SLOTS)
@@ -243,14 +249,14 @@ def pool_size() -> int:
 
 
 def _drains(name: str, *, rows: dict[int, CopyWorker], living: Collection[str], size: int) -> bool:
-    """Tell whether a worker is one too many: of a smaller pool, or replaced by another one that lives."""
+    """Return whether a worker is surplus: the pool has become smaller, or another live worker has replaced it."""
     number = number_of(name)
     row = rows.get(number)
     return number >= size or row is None or (row.worker_id != name and row.worker_id in living)
 
 
-def _redis_remembers() -> bool:
-    """Tell whether Redis has known for long enough who lives; it may have lost its memory a moment ago."""
+def _heartbeats_complete() -> bool:
+    """Return whether Redis has the heartbeats of all live workers. It has not right after it lost its data."""
     now_ms = int(time.time() * 1000)
     client: Any = store.client()
     client.set(_SINCE, now_ms, nx=True)
@@ -262,37 +268,41 @@ def _why_not(row: CopyWorker) -> str:
         return row.error
     if row.submitted_at is not None and row.ended_at is None and timezone.now() - row.submitted_at > BEGIN:
         return (
-            f"Copy worker {row.number} was submitted to Spark and does not begin. Spark has no free task slot for it, or "
-            "hangs: look at its server; lower CLUSTERLINK_COPY_WORKERS or give Spark more cores."
+            f"Copy worker {row.number} was submitted to Spark but has not started. Spark has no free task slot for it, or "
+            "hangs. Check the Spark server; lower CLUSTERLINK_COPY_WORKERS or give Spark more cores."
         )
     return ""
 
 
-# --- looking after them -------------------------------------------------------------------------------------------------
+# --- maintenance ------------------------------------------------------------------------------------------------------
 
 
 def look_after_workers() -> None:
-    """Have as many workers as there shall be, end those that are not needed, and keep partitions on those that live."""
-    with store.hold("copy-workers") as ours:
-        if not ours:
+    """Start missing workers, end surplus workers, and place partitions on the live workers."""
+    with store.hold("copy-workers") as acquired:
+        if not acquired:
             return
         pool = standing()
-        links = {one.hex for one in ClusterLink.objects.values_list("link_uuid", flat=True)}
+        links = {link_uuid.hex for link_uuid in ClusterLink.objects.values_list("link_uuid", flat=True)}
         if links:
             _submit(pool)
-        _note_troubles(pool)
+        _store_troubles(pool)
         _end(pool, all_of_them=not links)
-        _let_go_of_links(pool, links)
-        if _is_out_of_place(pool) or store.claim("copy-balance", ttl_ms=BALANCE_MS):
+        _release_deleted_links(pool, links)
+        if _has_stranded_partitions(pool) or store.claim("copy-balance", ttl_ms=BALANCE_MS):
             for link_id in place(pool):
                 dispatch.send("reconcile_link", link_id=link_id)
 
 
 def place(pool: Pool, newcomers: Collection[int] = ()) -> set[int]:
-    """Place partitions; one at a time, others wait for their turn or come again. Answers the links that are concerned."""
+    """Place partitions on live workers and return the ids of the links whose assignments changed.
+
+    A lock lets a single process place at a time. The others wait up to 0.8 s, then return nothing; the next reconcile pass
+    tries again.
+    """
     for _try in range(_TRIES):
-        with store.hold("copy-placing") as ours:
-            if ours:
+        with store.hold("copy-placing") as acquired:
+            if acquired:
                 return placing.place(pool.places, newcomers)
         time.sleep(_TRY_S)
     return set()
@@ -302,24 +312,24 @@ def _submit(pool: Pool) -> None:
     now = timezone.now()
     for number in range(pool.size):
         row = pool.rows.get(number) or CopyWorker.objects.get_or_create(number=number)[0]
-        if store.is_held(hold_of(number)):
-            _note_left(row, None)
+        if store.is_held(lock_name(number)):
+            _store_left_at(row, None)
         elif row.worker_id in pool.beats and not is_due(row.left_at and row.left_at + REPLACE, now=now, longest=REPLACE):
             continue
         elif row.worker_id in pool.beats and row.left_at is None:
-            _note_left(row, now)
-        elif is_due(row.retry_at, now=now, longest=LONGEST_BACKOFF) and store.claim(hold_of(number), ttl_ms=CLAIM_MS):
+            _store_left_at(row, now)
+        elif is_due(row.retry_at, now=now, longest=LONGEST_BACKOFF) and store.claim(lock_name(number), ttl_ms=CLAIM_MS):
             dispatch.send("run_copy_worker", number=number)
 
 
-def _note_left(row: CopyWorker, at: datetime | None) -> None:
-    """Note since when a worker lives that nobody waits for: Spark ends its job some minutes later."""
+def _store_left_at(row: CopyWorker, at: datetime | None) -> None:
+    """Store since when a live worker has no waiting thread: Spark ends its job some minutes later."""
     if row.left_at != at:
         CopyWorker.objects.filter(pk=row.pk).update(left_at=at)
 
 
-def _note_troubles(pool: Pool) -> None:
-    """Keep what people are to know of workers that do not run."""
+def _store_troubles(pool: Pool) -> None:
+    """Store why workers do not run, for the pages."""
     for row in pool.rows.values():
         trouble = "" if row.worker_id in pool.beats else _why_not(row)
         if row.trouble != trouble:
@@ -327,23 +337,23 @@ def _note_troubles(pool: Pool) -> None:
 
 
 def _end(pool: Pool, *, all_of_them: bool) -> None:
-    """End workers that have nothing left and shall get nothing."""
-    over = [one.worker_id for one in pool.places if (all_of_them or one.draining) and one.worker_id in pool.beats]
-    busy = placing.placed_on(over) if over else set()
-    jobs.end_workers(settings.REDIS_URL, [name for name in over if name not in busy], secrets=keys.worker_secrets())
+    """End surplus workers that have no partitions left."""
+    surplus = [place.worker_id for place in pool.places if (all_of_them or place.draining) and place.worker_id in pool.beats]
+    busy = placing.placed_on(surplus) if surplus else set()
+    jobs.end_workers(settings.REDIS_URL, [name for name in surplus if name not in busy], secrets=keys.worker_secrets())
     CopyWorker.objects.filter(number__gte=pool.size).exclude(worker_id__in=pool.beats).delete()
 
 
-def _let_go_of_links(pool: Pool, links: Collection[str]) -> None:
-    """Have workers let go of links that are not there any more."""
+def _release_deleted_links(pool: Pool, links: Collection[str]) -> None:
+    """Make workers release links that have been deleted, by writing empty assignments."""
     for name, beat in pool.beats.items():
         for link_id in beat.links.keys() - links:
-            told = {name: plans.empty_plan(link_id)}
-            jobs.write_assignments(settings.REDIS_URL, link_id, told, secrets=keys.worker_secrets())
+            assignments = {name: plans.empty_plan(link_id)}
+            jobs.write_assignments(settings.REDIS_URL, link_id, assignments, secrets=keys.worker_secrets())
 
 
-def _is_out_of_place(pool: Pool) -> bool:
-    """Tell whether a partition is with a worker that is gone, while there are others."""
-    names = [one.worker_id for one in pool.places]
+def _has_stranded_partitions(pool: Pool) -> bool:
+    """Return whether a partition is placed on a worker that is gone while others are alive."""
+    names = [place.worker_id for place in pool.places]
     placed = MirrorPartition.objects.exclude(worker_id="")
     return bool(names) and placed.exclude(worker_id__in=names).exists()

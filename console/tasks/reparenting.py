@@ -1,4 +1,4 @@
-"""Measures whether a mirror could go on behind another copy of its source, with its copier out of the way."""
+"""Measures whether a mirror could continue from another copy of its source, while no copy worker writes to it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import FIRST_GENERATION
 from linkengine.domain.states import MirrorState
 
-RELEASE_S = 6.0  # a dead copier's lease runs out after four
+RELEASE_S = 6.0  # the lease of a crashed copy worker expires after four
 
 
 @shared_task(name="measure_reparenting")
 @answering
 def measure_reparenting(*, mirror_id: int, link_id: int, parent_topic: str) -> dict[str, Any]:
-    """Answer what both topics hold and their ids. Of a paused mirror whose copier gave every partition back, this is final."""
+    """Return the ids and log ranges of both topics. They are final: the mirror is paused and all its leases are released."""
     mirror = plans.load(mirror_id)
     link = ClusterLink.objects.select_related("destination", "source").filter(pk=link_id).first()
     if mirror is None or link is None or mirror.state != MirrorState.PAUSED:
-        raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is not paused any more. Look again, then retry.")
+        raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is no longer paused. Refresh its state, then retry.")
     give_orders(mirror.link_id)
     with leases.taken(mirror, wait_s=RELEASE_S) as taken:
         check_released(mirror, taken)
@@ -35,26 +35,27 @@ def measure_reparenting(*, mirror_id: int, link_id: int, parent_topic: str) -> d
         topic_id, held = held_by(mirror.link.destination.address, mirror.name, closed=True)
     return {
         "topic_id": topic_id,
-        "held": [asdict(one) for one in held],
+        "held": [asdict(part) for part in held],
         "parent_id": parent_id,
-        "parent": [asdict(one) for one in parent],
+        "parent": [asdict(part) for part in parent],
     }
 
 
 def check_released(mirror: MirrorTopic, taken: leases.Taken) -> None:
-    """Raise unless every partition was given back by its last owner; a lease that only ran out is left to run out again."""
-    # a first generation: the leases' memory was lost, so nobody can tell who had the partition before
-    unclean = [one for one in taken.grants if not one.clean or one.generation <= FIRST_GENERATION]
-    for one in unclean:  # not ours to give back: the next owner has to hear that the last one never did
-        taken.grants.remove(one)
+    """Raise unless the last owner released every partition. Leases that only expired are left to expire again."""
+    # the first generation: Redis has lost the leases, so the previous owner is unknown
+    unclean = [grant for grant in taken.grants if not grant.clean or grant.generation <= FIRST_GENERATION]
+    for grant in unclean:  # not to be released: the next owner must see that the previous one did not release it
+        taken.grants.remove(grant)
     if not taken.complete:
         raise LinkEngineError(
-            ErrorCode.TIMEOUT_ERROR, f"The copier of {mirror.name!r} has not let go of every partition yet. Try again shortly."
+            ErrorCode.TIMEOUT_ERROR,
+            f"The copy workers have not released every partition of {mirror.name!r} yet. Try again in a few seconds.",
         )
     if unclean:
         raise LinkEngineError(
             ErrorCode.ILLEGAL_STATE,
-            f"The last copier of {mirror.name!r} may have died, and what it sent may still arrive. Resume the mirror topic, "
-            "wait until its partitions are reported again, pause it and retry. If that does not help, the copier died while it "
-            "filled a gap: do the same again half an hour after that.",
+            f"The last copy worker of {mirror.name!r} may have crashed, and its requests may still arrive. Resume the mirror "
+            "topic, wait until its partitions are reported again, pause it and retry. If that does not help, it crashed while "
+            "filling a gap: repeat this half an hour later.",
         )

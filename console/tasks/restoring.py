@@ -1,8 +1,14 @@
-"""Truncate-and-restore on real clusters: close the topic, agree on where the sides part, set the rest aside, mirror again.
+"""Truncates and restores: makes a stopped topic a mirror again.
 
-PENDING_SETUP_FOR_RESTORE until the points are agreed: producers are kept out and open transactions have ended, so nothing can
-be added any more. PENDING_RESTORE_MIRROR then exports, deletes and creates the topic again, in this order; or takes it over
-where it stands if nothing diverged. Every step may be repeated: the run's row tells which are behind us.
+    PENDING_SETUP_FOR_RESTORE  close the topic to producers and wait for open transactions to end; find, per partition, the
+                               first offset that the two sides do not have in common (the restore point), and store it
+    PENDING_RESTORE_MIRROR     if the topics diverged: export the diverged records (``settingaside``), delete the topic,
+                               create it anew and seed its head
+                               if not (``in_place``): take the topic over as it is (``reversing.take_over``)
+
+No record can be added after the topic is closed, so the points are final but for retention and super users. ``RestoreRun``
+says which steps are done; each step may be repeated. ``doomed_at`` is the point of no return: a failover before it keeps the
+topic, a failover after it first finishes the deletion, since a delayed DeleteTopics request may still be in flight.
 """
 
 from __future__ import annotations
@@ -42,9 +48,9 @@ from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState
 
 @shared_task(name="advance_restore")
 def advance_restore(*, mirror_id: int, **_: Any) -> None:
-    """Take a restore as far as it gets."""
-    with store.hold(hold_name(mirror_id)) as ours:
-        mirror = plans.load(mirror_id) if ours else None
+    """Take a restore as far as possible."""
+    with store.hold(hold_name(mirror_id)) as acquired:
+        mirror = plans.load(mirror_id) if acquired else None
         run = mirror.restores.filter(finished_at=None).first() if mirror else None
         if mirror is None or run is None:
             return
@@ -57,27 +63,27 @@ def advance_restore(*, mirror_id: int, **_: Any) -> None:
 
 
 def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopic:
-    """Find, per partition, the first offset that is not common; write it down before anything is done about it."""
+    """Find the first offset of each partition that is not common, and store it before anything is changed because of it."""
     held = _close(mirror)
     other = pairs.counterpart(mirror)
     if other is not None and other.state != MirrorState.STOPPED:
         raise LinkEngineError(
             ErrorCode.WAITING_FOR_OTHER_SIDE,
-            f"Topic '{other.name}' on the other side is {other.state} itself; one of both has to stay what it is. Fail over "
+            f"Topic '{other.name}' on the other side is {other.state}, and one of the two has to stay as it is. Fail over "
             "either of them to keep its records.",
         )
     if not pairs.have_parted(mirror, other):
         raise LinkEngineError(
             ErrorCode.REMOTE_MIRROR_NOT_FOUND_ERROR,
-            f"The other side has no stopped mirror of '{mirror.name}' any more, so nobody knows up to where both are equal. "
-            "Fail over to make this topic writable again.",
+            f"The other side has no stopped mirror of '{mirror.name}' any more, so it is unknown up to which offset both are "
+            "equal. Fail over to make this topic writable again.",
         )
     here = Topic(mirror.link.destination.address, mirror.name)
     there = Topic(plans.source_address(mirror.link), mirror.source_topic)
     parts = list(pairs.common_parts(mirror, other))
     found = parting_of(here, there, parts=parts, held=held)
     run.diverged_topic_id, run.source_topic_id, equal_until = found.here_id, found.there_id, None
-    run.parts = [one.to_json() for one in parts]
+    run.parts = [part.to_json() for part in parts]
     if other is not None and (other.source_topic_id, other.mirror_topic_id) == (found.here_id, found.there_id):
         equal_until = _equal_until(other, found.points)
     if equal_until is None:
@@ -86,7 +92,7 @@ def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopi
 
 
 def _check_deletable(mirror: MirrorTopic) -> None:
-    """Raise where the topic would have to be deleted and the cluster deletes none; up to here nothing was changed."""
+    """Raise TOPIC_DELETION_DISABLED if the cluster deletes no topics. Nothing has been changed so far."""
     if jobs.deletes_topics(mirror.link.destination.address) is False:
         raise LinkEngineError(
             ErrorCode.TOPIC_DELETION_DISABLED,
@@ -97,32 +103,32 @@ def _check_deletable(mirror: MirrorTopic) -> None:
 
 
 def _close(mirror: MirrorTopic) -> tuple[str, Sequence[LogRange]]:
-    """Keep producers out; answer the topic's id and what it holds, which nobody can add to any more."""
+    """Close the topic to producers. Returns its id and its log ranges, which are final. Raises WAITING_FOR_TRANSACTIONS."""
     here = mirror.link.destination.address
     check_wanted(mirror)
     jobs.close_topic(here, mirror.name)
     keep_compression(mirror)
     time.sleep(SETTLE_S)
     topic_id, held = held_by(here, mirror.name, closed=True)
-    waiting = open_transactions(held)
-    if waiting:
+    open_in = open_transactions(held)
+    if open_in:
         raise LinkEngineError(
             ErrorCode.WAITING_FOR_TRANSACTIONS,
-            f"A transaction is still open on '{mirror.name}', partition {waiting[0]}. It ends by itself at its producer's "
-            "transaction timeout; until then nobody can say which records were written.",
+            f"A transaction is still open on '{mirror.name}', partition {open_in[0]}. It ends at its producer's transaction "
+            "timeout at the latest; until then it is unknown which records are committed.",
         )
     return topic_id, held
 
 
 def _equal_until(other: MirrorTopic, points: tuple[RestorePoint, ...]) -> datetime | None:
-    """Answer when both sides were equal last if the other one was fenced exactly where this one ends, so that it can go on.
+    """Return when both sides were last equal, if the other side's fence is exactly at this topic's end; None otherwise.
 
-    A restore of the other one that was cut short afterwards has moved its ``state_since``.
+    A restore of the other side that was interrupted afterwards has changed its ``state_since``.
     """
     if not pairs.was_stopped_as_copy(other):
         return None
     fenced = dict(fenced_ends(other))
-    if any(not one.end == one.common == fenced.get(one.partition, 0) for one in points):
+    if any(not point.end == point.common == fenced.get(point.partition, 0) for point in points):
         return None
     stops = other.transitions.filter(to_state=MirrorState.PENDING_STOPPED)
     step = stops.exclude(from_state__in=[*BECOMING, MirrorState.PENDING_STOPPED]).first()
@@ -134,7 +140,7 @@ def _note_agreed(
 ) -> MirrorTopic:
     with transaction.atomic():
         RestoreRun.objects.filter(pk=run.pk).update(
-            points=[{**asdict(one), "records": None} for one in points],
+            points=[{**asdict(point), "records": None} for point in points],
             agreed_at=now,
             in_place=equal_until is not None,
             diverged_topic_id=run.diverged_topic_id,
@@ -152,10 +158,10 @@ def _restore(mirror: MirrorTopic, run: RestoreRun) -> None:
     check_wanted(mirror)
     if run.in_place:
         mirror.mirror_topic_id, mirror.source_topic_id = run.diverged_topic_id, run.source_topic_id
-        if follows_start(mirror.link.sync_include):  # what the new source does not have goes from here, too
+        if follows_start(mirror.link.sync_include):  # records that the new source does not have are deleted here, too
             set_aside(mirror, run, check_ours=Watch(mirror))
         check_common(mirror, run)
-        made = take_over(mirror, ends={one["partition"]: one["common"] for one in run.points})
+        made = take_over(mirror, ends={point["partition"]: point["common"] for point in run.points})
     else:
         set_aside(mirror, run, check_ours=Watch(mirror))
         if not _doom(mirror, run, now=timezone.now()):
@@ -166,10 +172,10 @@ def _restore(mirror: MirrorTopic, run: RestoreRun) -> None:
 
 
 def _doom(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> bool:
-    """Decide that the diverged topic goes; False where a failover was quicker, which keeps it.
+    """Decide that the diverged topic is deleted. False if a failover came first, which keeps the topic.
 
-    A failover after this finds a topic that must not be opened again: a late delete request may still be on its way. The row
-    forgets its id, so that the topic which takes its place is known as the mirror's by its configs until its id is noted.
+    A failover after this must not open this topic again: a delayed delete request may still arrive. The row's topic id is
+    cleared, so that the topic created next is recognized by its mirror configs until its id is stored.
     """
     facts = {"retry_at": None, "mirror_topic_id": ""}
     with transaction.atomic():
@@ -183,12 +189,12 @@ def _note_restored(mirror: MirrorTopic, run: RestoreRun, made: MirrorCreated, *,
     if not run.in_place:
         jobs.clear_mirror(settings.REDIS_URL, plans.link_key(mirror.link), mirror_id=plans.mirror_key(mirror))
         with transaction.atomic():
-            mirror.gaps.all().delete()  # of a log that is gone
+            mirror.gaps.all().delete()  # of the deleted log
             if run.is_set_aside:
-                troubles.end(mirror=mirror, codes=[RECORDS_LOST])  # nothing else would, and the ledger tells of no loss
+                troubles.end(mirror=mirror, codes=[RECORDS_LOST])  # no other code does, and the new ledger contains no loss
             MirrorPartition.objects.filter(mirror=mirror, partition__gte=made.partitions).delete()
         gaps.note_head(mirror=mirror, seeded=made.seeded, now=now)
-    starts = {one["partition"]: one["common"] for one in run.points} if run.in_place else dict(made.seeded)
-    with transaction.atomic():  # nobody goes on with a run that is finished
+    starts = {point["partition"]: point["common"] for point in run.points} if run.in_place else dict(made.seeded)
+    with transaction.atomic():  # a finished run is not continued, so both are stored together
         note_mirroring(mirror, made, event=MirrorEvent.MIRROR_READY, starts=starts, now=now)
         RestoreRun.objects.filter(pk=run.pk).update(finished_at=now)

@@ -1,8 +1,15 @@
-"""Reversals on real clusters: close the source, drain, swap; then the former source becomes the mirror.
+"""Reverses a mirror and its source topic, in a task for each side.
 
-The mirror's side: PENDING_SYNCHRONIZE until nothing is left to copy, then a promotion (``stopping``). The other side:
-PENDING_MIRROR until that promotion has fenced, then it is taken over where it stands. Every step may be repeated; a worker that
-dies leaves rows from which the reconciler goes on.
+    step  mirror (``advance_reversal``)                          source topic (``turn_into_mirror``)
+    1     PENDING_SYNCHRONIZE: close the source to producers     PENDING_MIRROR: waits until the other side is STOPPED
+    2     wait until the lag is zero
+    3     PENDING_STOPPED: promote, which fences (``stopping``)
+    4     STOPPED, writable                                      take over: append a marker at the fence's offset
+    5                                                            ACTIVE or PAUSED: mirrors the other topic from there on
+
+Step 4 deletes nothing. Both topics hold the same records below the fence, which takes offset E in the former mirror. The
+takeover appends a marker of its own at E in the former source, so that the offsets stay equal; it fails if another producer
+wrote since. Each step may be repeated: if a worker crashes, the reconciler continues from the rows.
 """
 
 from __future__ import annotations
@@ -37,19 +44,19 @@ from linkengine.domain.plans import GapFiller
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, MirrorEvent, MirrorState
 
-DRAIN_S = 20.0  # of watching in one task; the next one goes on
+DRAIN_S = 20.0  # how long a task waits for lag zero; the next task continues
 LOOK_EVERY_S = 0.4
-SETTLE_S = 1.0  # a Produce that a broker let in before the rule came is over by then
+SETTLE_S = 1.0  # Produce requests that a broker authorized before the new ACL are done by then
 RELEASE_S = 2.0
-HOLD_WAIT_S = 2.0  # the other side's task looks for a moment every two seconds whether its turn has come
+HOLD_WAIT_S = 2.0  # the other side's task holds its lock briefly, every two seconds
 _log = structlog.get_logger(__name__)
 
 
 @shared_task(name="advance_reversal")
 def advance_reversal(*, mirror_id: int, **_: Any) -> None:
-    """Close the source to producers and wait until the mirror holds all of it."""
-    with store.hold(f"reverse:{mirror_id}") as ours:
-        mirror = plans.load(mirror_id) if ours else None
+    """Close the source to producers and wait until the mirror has all of its records."""
+    with store.hold(f"reverse:{mirror_id}") as acquired:
+        mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or not _is_draining(mirror):
             return
         other = pairs.counterpart(mirror)
@@ -62,13 +69,13 @@ def advance_reversal(*, mirror_id: int, **_: Any) -> None:
 
 @shared_task(name="turn_into_mirror")
 def turn_into_mirror(*, mirror_id: int, **_: Any) -> None:
-    """Take the former source over as a mirror, once its former mirror was fenced."""
-    with store.hold(hold_name(mirror_id)) as ours:
-        mirror = plans.load(mirror_id) if ours else None
+    """Take the former source over as a mirror once its former mirror is fenced."""
+    with store.hold(hold_name(mirror_id)) as acquired:
+        mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or mirror.state != MirrorState.PENDING_MIRROR:
             return
         other = pairs.counterpart(mirror)
-        reason = _not_yet(mirror, other)
+        reason = _waits_for(mirror, other)
         if reason:
             if troubles.replace(mirror=mirror, errors=reason, now=timezone.now()):
                 dispatch.send("reconcile_link", link_id=mirror.link_id)
@@ -83,16 +90,17 @@ def _turn(mirror: MirrorTopic, other: MirrorTopic) -> None:
     ends = dict(fenced_ends(other))
     _check_copy(mirror, other, ends)
     check_wanted(mirror)
-    turned = take_over(mirror, ends=ends, begins=pairs.begins_of(other))
+    created = take_over(mirror, ends=ends, begins=pairs.begins_of(other))
     paused = mirror.reversal == MirrorEvent.REVERSE_AND_PAUSE
     event = MirrorEvent.MIRROR_READY_PAUSED if paused else MirrorEvent.MIRROR_READY
-    note_mirroring(mirror, turned, event=event, starts=ends, now=timezone.now())
+    note_mirroring(mirror, created, event=event, starts=ends, now=timezone.now())
 
 
 def _check_copy(mirror: MirrorTopic, other: MirrorTopic, fences: Mapping[int, int]) -> None:
-    """Somebody may have failed the other side over, because its copier had given up or in spite of what it holds.
+    """Raise SIDES_DIVERGED unless the other topic has exactly this topic's records up to its fence.
 
-    And its cluster may have lost the end of the copy since: then this topic has the last one.
+    It has not if it was failed over after its mirror had failed or in spite of different records, or if its cluster has lost
+    the end of the copy since: then only this topic has those records.
     """
     if pairs.was_sound(other) and mirrored_ends(other) == fenced_ends(other):
         _check_fences(mirror, other, fences)
@@ -100,8 +108,8 @@ def _check_copy(mirror: MirrorTopic, other: MirrorTopic, fences: Mapping[int, in
     raise LinkEngineError(
         ErrorCode.SIDES_DIVERGED,
         f"The other side's copy of '{mirror.name}' was stopped with records that are not this topic's, or may not be, so this "
-        "topic cannot become its mirror as it is. Fail over here to make it writable again; truncate-and-restore then sets "
-        "aside what differs.",
+        "topic cannot become its mirror without losing records. Fail over here to make it writable again; truncate-and-restore "
+        "then exports the diverged records.",
     )
 
 
@@ -113,28 +121,28 @@ def _check_fences(mirror: MirrorTopic, other: MirrorTopic, fences: Mapping[int, 
         raise LinkEngineError(
             ErrorCode.SIDES_DIVERGED,
             f"The other side's copy of '{mirror.name}' lost records of partition {lost[0]} since it was stopped, or may have. "
-            "This topic holds them still, so it does not become that one's mirror. Fail over here to make it writable again; "
-            "truncate-and-restore on the other side then lets that one follow this one.",
+            "This topic still has them, so it does not become that topic's mirror. Fail over here to make it writable again; "
+            "truncate-and-restore on the other side then makes that topic a mirror of this one.",
         )
 
 
 def take_over(mirror: MirrorTopic, *, ends: Mapping[int, int], begins: Mapping[int, int] | None = None) -> MirrorCreated:
-    """Claim the topic up to the offsets at which the other side was fenced, and note the markers that did it.
+    """Take the topic over at the offsets of the other side's fences, and store the markers that this appends as gaps.
 
-    ``begins``: where the other side begins, unless what is older here was set aside.
+    ``begins``: the other side's first offsets, unless the older records here were exported.
     """
     keep_compression(mirror)
     with leases.taken(mirror, wait_s=RELEASE_S) as taken:
-        turned = jobs.turn_mirror(plans.turn_of(mirror, ends=ends, begins=begins, generation=taken.generation))
+        created = jobs.turn_mirror(plans.turn_of(mirror, ends=ends, begins=begins, generation=taken.generation))
     marks = {number: (Gap(OffsetRange(end, end + 1), GapReason.TRANSACTION_MARKER),) for number, end in ends.items()}
     gaps.store_gaps(mirror=mirror, gaps=marks, now=timezone.now())
-    return turned
+    return created
 
 
 def keep_compression(mirror: MirrorTopic) -> None:
-    """Remember the compression a topic has of its own: a mirror keeps batches as they are; a stopped one gets it back.
+    """Store the topic's own compression.type. Mirrors use ``producer``, and a stopped mirror gets its own value back.
 
-    Safe to repeat: what the copy itself needs is never taken for the topic's own.
+    Safe to repeat: the value that copying needs is never stored as the topic's own.
     """
     topic = jobs.find_topic(mirror.link.destination.address, mirror.name)
     own = topic.configs.get(COMPRESSION) if topic else PHYSICAL[COMPRESSION]
@@ -148,9 +156,9 @@ def keep_compression(mirror: MirrorTopic) -> None:
 def note_mirroring(
     mirror: MirrorTopic, made: MirrorCreated, *, event: MirrorEvent, starts: Mapping[int, int], now: datetime
 ) -> None:
-    """Let the copier have it: the topic is a mirror now, of the other side's records from ``starts`` on.
+    """Make the row a mirror whose copying starts: of the other side's records from ``starts`` on.
 
-    Raises OvertakenError where it was failed over meanwhile.
+    Raises OvertakenError if it was failed over since.
     """
     facts: dict[str, Any] = {
         **reversing.fresh_life(),
@@ -170,18 +178,18 @@ def note_mirroring(
         with transaction.atomic():
             ends = dict.fromkeys(("stopped_end", "fenced_end", "fence_epoch", "source_epoch", "source_epoch_end"))
             MirrorPartition.objects.filter(mirror=mirror).update(**ends, **reversing.no_source_seen())
-            GroupOffset.objects.filter(mirror=mirror).delete()  # of an earlier life, from which nothing follows for this one
+            GroupOffset.objects.filter(mirror=mirror).delete()  # of an earlier mirror, so without meaning now
             coverage.keep_for(mirror=mirror, made=made, now=now)
             troubles.clear(mirror=mirror)
-            troubles.end(mirror=mirror, codes=[CONFIGS_REFUSED])  # they are a mirror's now
+            troubles.end(mirror=mirror, codes=[CONFIGS_REFUSED])  # the configs are a mirror's now
             moved = transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, **facts)
             lineage.open_lineage(mirror=moved, starts=starts, now=now)
-    except IllegalTransitionError:  # failed over in the meantime
+    except IllegalTransitionError:  # failed over since
         raise OvertakenError from None
 
 
 def _cleaning(mirror: MirrorTopic, made: MirrorCreated, *, now: datetime) -> dict[str, Any]:
-    """Answer what the row says of compaction from now on."""
+    """Return the row's facts about compaction from now on."""
     was_compacted = plans.is_compacting(mirror, made.source_configs) or _was_compacted(mirror, made)
     nothing = {"cleaned_until": None, "cleaned_kept_ms": None}
     stays = mirror.mirror_topic_id == made.mirror_topic_id
@@ -190,7 +198,7 @@ def _cleaning(mirror: MirrorTopic, made: MirrorCreated, *, now: datetime) -> dic
 
 
 def _was_compacted(mirror: MirrorTopic, made: MirrorCreated) -> bool:
-    """Tell whether either side was compacted before; a topic that was made anew is a copy of all that the other one has."""
+    """Return whether either side was compacted before. A topic that was created anew has all that the other side has."""
     if mirror.mirror_topic_id != made.mirror_topic_id:
         return False
     other = pairs.counterpart(mirror)
@@ -198,13 +206,14 @@ def _was_compacted(mirror: MirrorTopic, made: MirrorCreated) -> bool:
 
 
 def _close(mirror: MirrorTopic, other: MirrorTopic) -> bool:
-    """Keep producers out of the source; False where that failed. One that was failed over meanwhile is opened again.
+    """Close the source to producers. Returns False on failure; opens the source again if it was failed over since.
 
-    Its stop gives way to us: it opens the topic behind us, also where we die before we see that it was failed over.
+    A stop of the source waits for the lock (``giving_way``), so it opens the topic afterwards even if this worker crashes
+    here.
     """
     closed = False
-    with patient_hold(hold_name(other.pk), wait_s=HOLD_WAIT_S) as ours:
-        if not ours:
+    with patient_hold(hold_name(other.pk), wait_s=HOLD_WAIT_S) as acquired:
+        if not acquired:
             return False
         with unless_overtaken(other, otherwise=lambda error: note_failure(mirror, error, fatal=False, now=timezone.now())):
             check_wanted(other)
@@ -215,7 +224,7 @@ def _close(mirror: MirrorTopic, other: MirrorTopic) -> bool:
 
 
 def _drain(mirror: MirrorTopic) -> bool:
-    """Tell whether nothing was left to copy at two looks with a pause between them."""
+    """Return whether nothing was left to copy at two checks with a pause between them."""
     deadline, empty_since = time.monotonic() + DRAIN_S, None
     while time.monotonic() < deadline:
         blockers = blockers_of(mirror)
@@ -234,12 +243,12 @@ def _drain(mirror: MirrorTopic) -> bool:
     return False
 
 
-def _not_yet(mirror: MirrorTopic, other: MirrorTopic | None) -> dict[str, str]:
-    """Say what the topic waits for before it can become a mirror."""
+def _waits_for(mirror: MirrorTopic, other: MirrorTopic | None) -> dict[str, str]:
+    """Return what the topic waits for before it can become a mirror, by error code."""
     if other is None:
         message = (
-            f"The mirror of '{mirror.name}' is not there any more, so there is nothing to mirror from. Fail over to make "
-            "this topic writable again."
+            f"The mirror of '{mirror.name}' does not exist any more, so there is nothing to mirror. Fail over to make this "
+            "topic writable again."
         )
         return {ErrorCode.REMOTE_MIRROR_NOT_FOUND_ERROR: message}
     if other.state != MirrorState.STOPPED:
@@ -249,7 +258,7 @@ def _not_yet(mirror: MirrorTopic, other: MirrorTopic | None) -> dict[str, str]:
 
 
 def _end_reversal(mirror: MirrorTopic, *, now: datetime) -> None:
-    """Mirror on. A source that has no row any more is opened first, since no stop will do it; a row's own stop does."""
+    """Resume mirroring. A source without a row is opened here; otherwise its own stop opens it."""
     if not pairs.mirrors_of_name(mirror.link.source_cluster_id, mirror.source_topic).exists():
         try:
             jobs.open_if_closed(plans.source_address(mirror.link), mirror.source_topic)

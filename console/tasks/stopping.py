@@ -1,8 +1,19 @@
-"""Promote and failover: from PENDING_STOPPED to STOPPED.
+"""Promote and failover: takes a mirror from PENDING_STOPPED to STOPPED.
 
-A promotion waits until both sides are equal (how often it looks: ``waits``), orders the copier to let go, looks once more and
-fences. A failover orders, waits for a moment and fences, whatever the source does. Both may be cut short anywhere: the
-reconciler sends them again.
+    step  promote                                               failover
+    1     wait until nothing blocks it: lag, configs, groups    (the source may be unreachable)
+    2     set ``drained_at``; order the copy workers to release the partitions
+    3     take the leases within 10 s, check step 1 again       take the leases; after 1 s continue without the missing ones
+    4     set ``fencing_at``, the mark
+    5     per partition: store the mirrored end, then append the fence (a marker with higher epochs)
+    6     make the topic writable, give the source's configs back, become STOPPED
+
+Up to step 4 a promotion can return to copying (``drained_at`` is removed). From the mark on it cannot: the fence is a batch in
+the mirror that the source does not have.
+
+The task may end anywhere; the reconciler sends it again, and each step can be repeated. Two workers may be at the same stop,
+since a suspended process loses its lock. The mark is therefore also a token: setting it is a compare-and-swap, and a worker
+continues only while the row has its own mark (``check_marks``). ``waits`` decides how often a promotion checks step 1.
 """
 
 from __future__ import annotations
@@ -40,8 +51,8 @@ from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.mirrorjobs import MirrorStopped
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 
-DRAIN_S = 3.0  # of looking again within one task; later looks are further apart, and tasks of their own
-PROMOTE_RELEASE_S = 10.0  # a copier lets go within a second; a dead one's lease runs out after four
+DRAIN_S = 3.0  # how long a task repeats the check; later checks are further apart and in tasks of their own
+PROMOTE_RELEASE_S = 10.0  # a copy worker releases within a second; that of a crashed worker expires after four
 FAILOVER_RELEASE_S = 1.0
 _WAITING = {
     ErrorCode.WAITING_FOR_LAG,
@@ -50,7 +61,7 @@ _WAITING = {
     ErrorCode.WAITING_FOR_GROUPS,
     ErrorCode.CONSUMER_GROUP_IN_USE_ERROR,
 }
-_UNTROUBLED: Mapping[str, Any] = MappingProxyType(
+_NO_TROUBLE: Mapping[str, Any] = MappingProxyType(
     {
         "error_code": "",
         "error_message": "",
@@ -64,17 +75,17 @@ _log = structlog.get_logger(__name__)
 
 
 class StopTakenOverError(Exception):
-    """Another worker has gone on with this stop; whatever the topic is now, it is not ours to open."""
+    """Another worker has continued this stop, so this process must not change the topic any further."""
 
 
 @shared_task(name="advance_stop")
 def advance_stop(*, mirror_id: int, **_: Any) -> None:
-    """Take a stopping mirror as far as it gets. A failover never waits for the promotion it overrules."""
+    """Take a stopping mirror as far as possible. A failover does not wait for the promotion that it replaces."""
     mirror = plans.load(mirror_id)
     if mirror is None or not _is_stopping(mirror) or (mirror.fencing_at and store.is_held(batch_name(mirror.link_id))):
         return
-    with store.hold(f"stop:{mirror.stop_reason}:{mirror_id}") as ours:
-        if not ours:
+    with store.hold(f"stop:{mirror.stop_reason}:{mirror_id}") as acquired:
+        if not acquired:
             return
         if mirror.stop_reason == StopReason.FAILOVER or mirror.fencing_at is not None:
             _stop_now(mirror)
@@ -83,27 +94,27 @@ def advance_stop(*, mirror_id: int, **_: Any) -> None:
 
 
 def batch_name(link_id: int) -> str:
-    """Name the hold of whoever stops many mirrors of a link together."""
+    """Return the name of the lock for stopping many mirrors of a link together."""
     return f"stop-many:{link_id}"
 
 
 def _promote(mirror: MirrorTopic) -> None:
-    deadline, looks = time.monotonic() + DRAIN_S, mirror.retry_count
-    # behind its own fence the mirror is longer than its source, and what keeps it from being opened is told already
+    deadline, checks = time.monotonic() + DRAIN_S, mirror.retry_count
+    # Not behind its own fence: there the mirror is longer than its source, and the reason it is not open yet is shown already.
     while _is_stopping(mirror) and mirror.stop_reason == StopReason.PROMOTE and mirror.fencing_at is None:
         blockers = blockers_of(mirror)
         note_blockers(mirror, blockers, now=timezone.now())
         if blockers and mirror.drained_at is not None:
-            _set_drained(mirror, at=None)  # by a worker that died before it could look once more: copy on
+            _set_drained(mirror, at=None)  # of a worker that crashed before its second check: resume copying
         if not blockers:
-            _let_go_and_stop(mirror)
+            _release_and_stop(mirror)
         elif not blockers.keys() <= _WAITING:
             code, message = next((c, m) for c, m in blockers.items() if c not in _WAITING)
             note_failure(mirror, LinkEngineError(code, message), fatal=False, now=timezone.now())
             return
-        wait_s, looks = waits.pause_s(looks), looks + 1
+        wait_s, checks = waits.pause_s(checks), checks + 1
         if time.monotonic() + wait_s >= deadline:
-            waits.postpone(mirror=mirror, looks=looks, wait_s=wait_s, now=timezone.now())
+            waits.postpone(mirror=mirror, checks=checks, wait_s=wait_s, now=timezone.now())
             return
         time.sleep(wait_s)
         fresh = plans.load(mirror.pk)
@@ -112,28 +123,28 @@ def _promote(mirror: MirrorTopic) -> None:
         mirror = fresh
 
 
-def _let_go_and_stop(mirror: MirrorTopic) -> None:
-    """Both sides were equal a moment ago: stop the copier, look again, and fence only if they still are."""
+def _release_and_stop(mirror: MirrorTopic) -> None:
+    """Stop copying at equal ends, check again, and fence only if both sides are still equal."""
     drained_at = timezone.now()
     _set_drained(mirror, at=drained_at)
     give_orders(mirror.link_id)
     with leases.taken(mirror, wait_s=PROMOTE_RELEASE_S) as taken:
-        blockers = _last_look(mirror, taken)
+        blockers = _last_check(mirror, taken)
         note_blockers(mirror, blockers, now=timezone.now())
         if blockers:
-            _set_drained(mirror, at=None)  # copy on
+            _set_drained(mirror, at=None)  # resume copying
         else:
             _fence(mirror, taken, drained_at=drained_at)
 
 
-def _last_look(mirror: MirrorTopic, taken: leases.Taken) -> dict[ErrorCode, str]:
+def _last_check(mirror: MirrorTopic, taken: leases.Taken) -> dict[ErrorCode, str]:
     if not taken.complete:
-        return {ErrorCode.WAITING_FOR_LAG: "The copier has not let go yet."}
+        return {ErrorCode.WAITING_FOR_LAG: "The copy workers have not released all partitions yet."}
     return blockers_of(mirror) or vouching.doubts(mirror, taken.grants)
 
 
 def _stop_now(mirror: MirrorTopic) -> None:
-    """Fence, whatever the source does: a failover, or a stop that had begun to fence before."""
+    """Fence whatever the state of the source: for a failover, or for a stop that has been marked before."""
     give_orders(mirror.link_id)
     with giving_way(mirror) as found:
         if found is None or not _is_stopping(found) or not _remove_doomed(found):
@@ -143,7 +154,10 @@ def _stop_now(mirror: MirrorTopic) -> None:
 
 
 def _remove_doomed(mirror: MirrorTopic) -> bool:
-    """Finish the deletion a restore had begun before it was cut short: nobody may write to a topic that is about to go."""
+    """Finish the deletion that an interrupted restore has started.
+
+    Otherwise producers would write to a topic about to be deleted.
+    """
     run = mirror.restores.filter(finished_at=None).exclude(doomed_at=None).first()
     if run is None:
         return True
@@ -162,7 +176,7 @@ def _remove_doomed(mirror: MirrorTopic) -> bool:
 
 
 def _delete_doomed(mirror: MirrorTopic, run: RestoreRun) -> bool:
-    """Delete the topic that a restore has doomed; False where the cluster refuses: then it is kept, with all its records."""
+    """Delete the topic of an interrupted restore. False if the cluster refuses: then it is kept with all its records."""
     here = mirror.link.destination.address
     try:
         jobs.delete_diverged(destination=here, topic=mirror.name, topic_id=run.diverged_topic_id)
@@ -180,17 +194,18 @@ def _delete_doomed(mirror: MirrorTopic, run: RestoreRun) -> bool:
 
 
 def _fence(mirror: MirrorTopic, taken: leases.Taken, **unchanged: datetime) -> None:
-    """From the mark on there is no way back to copying: the fence is a batch of our own in the mirror.
+    """Mark the stop, fence all partitions and open the topic. There is no way back to copying after the mark.
 
-    Nothing is fenced where the row is not ``unchanged``: this process slept, and another one let the copier go on.
+    Nothing is fenced unless the row still has the values of ``unchanged``: if this process was suspended, another worker may
+    have resumed copying.
     """
     stopping = {"state": MirrorState.PENDING_STOPPED, "stop_reason": mirror.stop_reason, "fencing_at": mirror.fencing_at}
     marked = MirrorTopic.objects.filter(pk=mirror.pk, **stopping, **unchanged)
     now = timezone.now()
     if not marked.update(fencing_at=now):
-        return  # somebody else is at it
+        return  # another worker has marked it
     mirror.fencing_at = now
-    check_ours, gone, opened = partial(check_marks, [mirror.pk], marked_at=now), "", Opening()
+    check_ours, missing, opened = partial(check_marks, [mirror.pk], marked_at=now), "", Opening()
     stopped = None
     try:
         stop = plans.stop_of(mirror, generation=taken.generation, partitions=_note_topic(mirror))
@@ -200,21 +215,21 @@ def _fence(mirror: MirrorTopic, taken: leases.Taken, **unchanged: datetime) -> N
         )
         groups.store_clamped(mirror=mirror, clamped=stopped.clamped, now=timezone.now())
     except LinkEngineError as error:
-        if error.code != ErrorCode.MIRROR_TOPIC_MISSING:  # where nothing is left, nothing needs a fence
+        if error.code != ErrorCode.MIRROR_TOPIC_MISSING:  # a topic that does not exist needs no fence
             note_failure(mirror, error, fatal=False, now=timezone.now())
             return
-        gone = error.message
+        missing = error.message
     except StopTakenOverError:
         _log.warning("stop.taken_over", mirror=mirror.name)
         return
     writable_at = opened.at or timezone.now()
-    ends_there = _source_ends(mirror)
-    note_stopped(mirror, now=writable_at, source_ends=ends_there, detail=gone, marked_at=now, stopped=stopped)
+    source_ends = _source_ends(mirror)
+    note_stopped(mirror, now=writable_at, source_ends=source_ends, detail=missing, marked_at=now, stopped=stopped)
     dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
 class Opening:
-    """The time at which producers were let in; what comes after it does not count in the RTO."""
+    """The time at which producers were let in. Later steps do not count in the RTO."""
 
     def __init__(self) -> None:
         self.at: datetime | None = None
@@ -224,9 +239,9 @@ class Opening:
 
 
 def _note_topic(mirror: MirrorTopic) -> int | None:
-    """Where a set-up was cut short: note which topic it has made, and answer its partitions; None where the row knows.
+    """Store which topic an interrupted set-up has created, and return its partition count; None if the row has both.
 
-    It is known by a mirror's configs, which it loses next.
+    The topic is recognized by its mirror configs, which the stop removes next.
     """
     if mirror.mirror_topic_id and mirror.num_partitions and mirror.holds_copy:
         return None
@@ -240,7 +255,7 @@ def _note_topic(mirror: MirrorTopic) -> int | None:
 
 
 def _source_ends(mirror: MirrorTopic) -> dict[int, int] | None:
-    """Look once more after the fence of a promotion: it may have begun long ago, and somebody may write on at the source."""
+    """Return the source's log ends after the fence of a promotion; producers may have written to it since the last check."""
     if mirror.stop_reason != StopReason.PROMOTE:
         return None
     try:
@@ -252,28 +267,29 @@ def _source_ends(mirror: MirrorTopic) -> dict[int, int] | None:
 
 
 def check_marks(mirror_ids: Sequence[int], *, marked_at: datetime) -> None:
-    """Raise where a stop is not ours any more: this process slept, and another one went on with it."""
-    ours = MirrorTopic.objects.filter(pk__in=mirror_ids, state=MirrorState.PENDING_STOPPED, fencing_at=marked_at)
-    if ours.count() < len(mirror_ids):
+    """Raise StopTakenOverError if a stop has another mark: this process was suspended and another worker continued."""
+    marked = MirrorTopic.objects.filter(pk__in=mirror_ids, state=MirrorState.PENDING_STOPPED, fencing_at=marked_at)
+    if marked.count() < len(mirror_ids):
         raise StopTakenOverError
 
 
 def give_orders(link_id: int) -> None:
-    """Tell copy workers of a link as its rows are now, without waiting for the reconciler."""
+    """Write the assignments of a link as its rows are now, without waiting for the reconciler."""
     link = plans.load_link(link_id)
     if link is None:
         return
     mirrors = list(link.mirrors.all())
     try:
         assign_link(link, mirrors)
-    except CoordinationUnavailableError as error:  # the fence does not need them
+    except CoordinationUnavailableError as error:  # the fence works without
         _log.warning("orders.not_written", link=link.name, error=str(error))
 
 
 def blockers_of(mirror: MirrorTopic) -> dict[ErrorCode, str]:
-    given_up = vouching.verdict(mirror)
-    if given_up:
-        return given_up
+    """Return what keeps a promotion waiting, by error code."""
+    failure = vouching.verdict(mirror)
+    if failure:
+        return failure
     try:
         refused = follow_source(mirror).refused
     except LinkEngineError as error:
@@ -293,7 +309,7 @@ def blockers_of(mirror: MirrorTopic) -> dict[ErrorCode, str]:
 
 
 def _unequal_groups(mirror: MirrorTopic) -> dict[ErrorCode, str]:
-    """Look at consumer groups last: their offsets can be equal only once the records are."""
+    """Check consumer groups last: their offsets can be equal only once the records are."""
     try:
         return group_blockers(mirror)
     except LinkEngineError as error:
@@ -301,7 +317,7 @@ def _unequal_groups(mirror: MirrorTopic) -> dict[ErrorCode, str]:
 
 
 def note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: datetime) -> None:
-    """Show what a mirror waits for. Nothing of one that a failover has taken over meanwhile: nobody would clear it."""
+    """Show what a mirror waits for, unless a failover has replaced the promotion: the reasons would never be cleared."""
     if not MirrorTopic.objects.filter(pk=mirror.pk, state=mirror.state, stop_reason=mirror.stop_reason).exists():
         return
     errors = {str(code): message for code, message in blockers.items()}
@@ -318,11 +334,13 @@ def note_stopped(
     marked_at: datetime | None = None,
     stopped: MirrorStopped | None = None,
 ) -> None:
-    """Write down that the topic is stopped; nothing where the stop that was marked then is not under way any more.
+    """Set a mirror to STOPPED and write its failover report.
 
-    ``now`` is when producers were let in, ``stopped`` what the engine returned, None where the topic is gone.
+    Does nothing if another worker has continued the stop (``marked_at``).
+
+    ``now`` is when producers were let in; ``stopped`` is the engine's result, None if the topic does not exist.
     """
-    facts = {"by": ENGINE, "now": now, "detail": detail, **_UNTROUBLED}
+    facts = {"by": ENGINE, "now": now, "detail": detail, **_NO_TROUBLE}
     try:
         with transaction.atomic():
             if marked_at is not None:
@@ -334,36 +352,36 @@ def note_stopped(
             if stopped is None or stopped.gives_back:
                 refusals.note(mirror=moved, refused=refused, now=now)
             lineage.close_lineage(mirror=moved, now=now)
-    except (IllegalTransitionError, StopTakenOverError):  # another run of this task was quicker
+    except (IllegalTransitionError, StopTakenOverError):  # another run of this task was faster
         _log.info("stop.done_already", mirror=mirror.name)
 
 
 def note_many_stopped(stops: Sequence[tuple[MirrorTopic, MirrorStopped]], *, now: datetime) -> None:
-    """Write for many mirrors, all still stopping when they were read, what ``note_stopped`` does for one; few statements."""
+    """Do what ``note_stopped`` does for many mirrors, all still stopping when they were read, in few statements."""
     mirrors, stopped = [mirror for mirror, _ in stops], {mirror.pk: found for mirror, found in stops}
     with transaction.atomic():
-        moved = transitions.apply_to_many(mirrors=mirrors, event=MirrorEvent.FENCED, by=ENGINE, now=now, **_UNTROUBLED)
+        moved = transitions.apply_to_many(mirrors=mirrors, event=MirrorEvent.FENCED, by=ENGINE, now=now, **_NO_TROUBLE)
         troubles.clear_many(mirrors=moved)
         write_stop_reports(mirrors=moved, now=now, refused={key: found.refused for key, found in stopped.items()})
         refusals.note_many({mirror: stopped[mirror.pk].refused for mirror in moved}, now=now)
         lineage.close_many(moved, now=now)
-    for mirror in set(mirrors) - set(moved):  # it finds out why
+    for mirror in set(mirrors) - set(moved):  # changed since they were read: handled singly
         note_stopped(mirror, now=now, stopped=stopped[mirror.pk])
 
 
 @shared_task(name="give_configs_back")
 @answering
 def give_configs_back(*, mirror_id: int) -> list[dict[str, Any]]:
-    """Retry what the destination refused when the mirror was stopped; return what it refuses now."""
-    with store.hold(hold_name(mirror_id)) as ours:
-        mirror = plans.load(mirror_id) if ours else None
+    """Retry the configs that the destination refused when the mirror was stopped. Returns what it refuses now."""
+    with store.hold(hold_name(mirror_id)) as acquired:
+        mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or mirror.state != MirrorState.STOPPED or mirror.deletion_requested_at is not None:
-            raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is changing just now. Look at its state first.")
+            raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is changing. Refresh its state and try again.")
         stop, check_ours = plans.stop_of(mirror, generation=0), partial(check_wanted, mirror)
         try:
             refused = jobs.give_configs_back(stop, check_ours=check_ours)
         except OvertakenError:
-            message = f"Mirror topic '{mirror.name}' is not STOPPED any more, so its configs are the mirror's."
+            message = f"Mirror topic '{mirror.name}' is no longer STOPPED, so its configs belong to the mirror."
             raise LinkEngineError(ErrorCode.ILLEGAL_STATE, message) from None
         refusals.settle(mirror=mirror, refused=refused, now=timezone.now())
     return [asdict(step) for step in refused]

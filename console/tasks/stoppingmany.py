@@ -1,7 +1,7 @@
-"""Fail many mirrors of a link over at once: what ``stopping`` does one by one, each step for all of them.
+"""Fails many mirrors of a link over at once: the steps of ``stopping``, each for all mirrors together.
 
-Takes only mirrors nobody has begun to fence, and marks them first; whatever is left over has the mark, and the task for one
-mirror goes on with it.
+Takes only mirrors without a mark, and marks them first. Mirrors that are not finished keep the mark, so the task for a single
+mirror continues with them.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from linkengine.domain.mirrorjobs import MirrorStopped
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import BECOMING, MirrorState, StopReason
 
-PER_COMMIT = 100  # other writers get their turn between
+PER_COMMIT = 100  # so that other writers are not blocked for long
 _log = structlog.get_logger(__name__)
 
 
 @shared_task(name="stop_many")
 def stop_many(*, link_id: int, **_: Any) -> None:
-    """Fence all mirrors of the link that are failing over and let producers in."""
-    with store.hold(batch_name(link_id)) as ours:
-        if not ours:
+    """Fence all mirrors of the link that are failing over, and make their topics writable."""
+    with store.hold(batch_name(link_id)) as acquired:
+        if not acquired:
             return
         give_orders(link_id)
         mirrors = _claim(link_id)
         if mirrors:
-            _stop({one.name: one for one in mirrors})
+            _stop({mirror.name: mirror for mirror in mirrors})
     dispatch.send("reconcile_link", link_id=link_id)
 
 
 def _claim(link_id: int) -> list[MirrorTopic]:
-    """Mark the mirrors that can be stopped together as being fenced, and answer them."""
-    fit = MirrorTopic.objects.filter(
+    """Mark the mirrors that can be stopped together, and return them."""
+    eligible = MirrorTopic.objects.filter(
         link=link_id,
         state=MirrorState.PENDING_STOPPED,
         stop_reason=StopReason.FAILOVER,
@@ -66,23 +66,23 @@ def _claim(link_id: int) -> list[MirrorTopic]:
         holds_copy=True,
         link__gap_filler=GapFiller.MARKERS,
     ).exclude(Q(partitions__stopped_end__isnull=False) | Q(prior_state__in=BECOMING))
-    keys = list(fit.values_list("pk", flat=True))
+    keys = list(eligible.values_list("pk", flat=True))
     if len(keys) < MANY:
         return []
     now = timezone.now()
-    fit.filter(pk__in=keys).update(fencing_at=now)
+    eligible.filter(pk__in=keys).update(fencing_at=now)
     return list(with_links(MirrorTopic.objects.filter(pk__in=keys, fencing_at=now)).prefetch_related("partitions"))
 
 
 def _stop(mirrors: Mapping[str, MirrorTopic]) -> None:
     with leases.taken_from_many(list(mirrors.values()), wait_s=FAILOVER_RELEASE_S) as taken:
-        stops = plans.stops_of(mirrors.values(), generations={key: one.generation for key, one in taken.items()})
-        grants = [grant for one in taken.values() for grant in one.grants]
+        stops = plans.stops_of(mirrors.values(), generations={key: lease.generation for key, lease in taken.items()})
+        grants = [grant for lease in taken.values() for grant in lease.grants]
         opened = Opening()
         known = ends.many_with_known_ends(list(zip(mirrors.values(), stops, strict=True)), grants=grants)
         try:
             stopped = jobs.stop_many(
-                [one for _, one in known],
+                [stop for _, stop in known],
                 on_fenced=lambda found: _record(mirrors, found.items()),
                 on_open=opened.note,
                 check_ours=partial(_check_ours, mirrors),
@@ -90,25 +90,25 @@ def _stop(mirrors: Mapping[str, MirrorTopic]) -> None:
         except StopTakenOverError:
             _log.warning("stop_many.taken_over", mirrors=len(mirrors))
             return
-        except LinkEngineError as error:  # those that were fenced are recognised one by one
+        except LinkEngineError as error:  # the task for a single mirror recognizes those that were fenced
             _log.warning("stop_many.failed", code=error.code, mirrors=len(mirrors))
             return
     done = list(stopped.items())
     for first in range(0, len(done), PER_COMMIT):
         with transaction.atomic():
-            some = done[first : first + PER_COMMIT]
-            for name, one in some:
-                if one.clamped:
-                    groups.store_clamped(mirror=mirrors[name], clamped=one.clamped, now=timezone.now())
-            note_many_stopped([(mirrors[name], one) for name, one in some], now=opened.at or timezone.now())
+            batch = done[first : first + PER_COMMIT]
+            for name, result in batch:
+                if result.clamped:
+                    groups.store_clamped(mirror=mirrors[name], clamped=result.clamped, now=timezone.now())
+            note_many_stopped([(mirrors[name], result) for name, result in batch], now=opened.at or timezone.now())
 
 
 def _check_ours(mirrors: Mapping[str, MirrorTopic]) -> None:
-    marks = {one.fencing_at for one in mirrors.values()}
+    marks = {mirror.fencing_at for mirror in mirrors.values()}
     for marked_at in marks - {None}:
         assert marked_at is not None
-        check_marks([one.pk for one in mirrors.values() if one.fencing_at == marked_at], marked_at=marked_at)
+        check_marks([mirror.pk for mirror in mirrors.values() if mirror.fencing_at == marked_at], marked_at=marked_at)
 
 
 def _record(mirrors: Mapping[str, MirrorTopic], found: Iterable[tuple[str, MirrorStopped]]) -> None:
-    ends.record_many_ends((mirrors[name], one) for name, one in found)
+    ends.record_many_ends((mirrors[name], stopped) for name, stopped in found)

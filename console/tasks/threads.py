@@ -1,7 +1,7 @@
-"""How many threads of a worker copy workers and comparisons may take: each keeps one for hours.
+"""Limits how many threads of a Celery worker copy workers and verification runs may occupy: each occupies a thread for hours.
 
-A failover must find one, so some are kept for everything else. A message that finds none left for its kind is done with at once
-and nothing is taken: it is sent again, perhaps to another worker, as if it had been lost on the way.
+Some threads stay free for all other tasks, since a failover must not wait. If no thread is left for long work, the message is
+acknowledged and nothing is done: it is sent again later, perhaps to another worker, as if it had been lost.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from typing import Any
 
 from celery.signals import celeryd_after_setup
 
-MOST_KEPT = 16  # for everything else
-_room: BoundedSemaphore | None = None  # None: no worker, so nobody else needs a thread
+MOST_KEPT = 16  # for all other tasks
+_free: BoundedSemaphore | None = None  # None: this process is not a Celery worker
 
 
 def threads_for_long(threads: int) -> int:
-    """Answer how many of a worker's threads what takes long may have, out of those it has."""
+    """Return how many of a worker's threads may do long work."""
     return threads - min(MOST_KEPT, threads // 4)
 
 
 @contextmanager
 def for_long() -> Iterator[bool]:
-    """Take long inside; tells whether there is a thread for that. If not, leave everything as it is."""
-    room = _room
-    free = room is None or room.acquire(blocking=False)
+    """Take a thread for long work inside the block; yields whether a thread was free. Do nothing if not."""
+    free = _free
+    acquired = free is None or free.acquire(blocking=False)
     try:
-        yield free
+        yield acquired
     finally:
-        if room is not None and free:
-            room.release()
+        if free is not None and acquired:
+            free.release()
 
 
 @celeryd_after_setup.connect
 def _measure(instance: Any, **_: Any) -> None:
-    """Look how many threads the worker has; one that takes nothing else needs none for it."""
-    global _room  # noqa: PLW0603 - a process is one worker
+    """Count the worker's threads. A worker that consumes only the queue of long work needs to keep none free."""
+    global _free  # noqa: PLW0603 - a process is one worker
     others = set(instance.app.amqp.queues.consume_from) - {"spark"}
-    _room = BoundedSemaphore(threads_for_long(instance.concurrency) if others else instance.concurrency)
+    _free = BoundedSemaphore(threads_for_long(instance.concurrency) if others else instance.concurrency)

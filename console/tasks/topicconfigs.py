@@ -1,4 +1,4 @@
-"""TopicConfigsSync: partitions and configs of mirror topics follow their sources."""
+"""The recurring task TopicConfigsSync: applies partition counts and configs of source topics to their mirrors."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import MirrorState
 
 SYNCED = (MirrorState.ACTIVE, MirrorState.PENDING_SYNCHRONIZE)
-MIRRORS_AT_ONCE = 500  # one request per cluster and kind
-RUN_S = 60.0  # a run that takes longer stops between two batches: other links' tasks want the thread too
+MIRRORS_AT_ONCE = 500  # in a single request per cluster and kind
+RUN_S = 60.0  # a longer run stops between two batches, since tasks of other links need the thread too
 _FATAL = {
     ErrorCode.SOURCE_TOPIC_ID_CHANGED,
     ErrorCode.SOURCE_PARTITIONS_DECREASED,
@@ -33,9 +33,9 @@ _log = structlog.get_logger(__name__)
 
 
 def follow_topics(link: ClusterLink) -> TaskOutcome:
-    """Let partitions and configs of all mirrors follow the source once, those that waited longest first.
+    """Sync partitions and configs of all mirrors once, starting with those whose last sync is oldest.
 
-    Where the time is over before the end, the run says so and the next one follows at once.
+    If the time is over before the end, the outcome says so and the next run follows at once.
     """
     waiting, deadline = _waiting(link), time.monotonic() + RUN_S
     batches = [waiting[start : start + MIRRORS_AT_ONCE] for start in range(0, len(waiting), MIRRORS_AT_ONCE)]
@@ -44,9 +44,9 @@ def follow_topics(link: ClusterLink) -> TaskOutcome:
         parts.append(_follow(link, batches[len(parts)]))
     left = sum(len(batch) for batch in batches[len(parts) :])
     errors = [_unfinished(left)] if left else []
-    changes = sum(one.changes for one in parts)
+    changes = sum(part.changes for part in parts)
     return TaskOutcome(
-        errors=tuple(chain(errors, *(one.errors for one in parts))),
+        errors=tuple(chain(errors, *(part.errors for part in parts))),
         summary=_summary(len(waiting) - left, changes),
         changes=changes,
         more=left > 0,
@@ -85,13 +85,13 @@ def _note_error(mirror: MirrorTopic, error: LinkEngineError) -> TaskError:
 
 
 def _refused(mirror: MirrorTopic, step: RefusedStep) -> TaskError:
-    """Return what the destination refuses; it is tried again with every run, and a stop tries and reports it."""
+    """Return what the destination refuses. It is retried with each run; a stop retries it too and reports it."""
     return TaskError(code=step.code, message=f"{mirror.name}: {step.name}={step.value or '(cluster default)'}: {step.message}")
 
 
 def _unfinished(left: int) -> TaskError:
     message = (
-        f"{plural(left, 'mirror topic')} had no turn within {RUN_S:.0f} seconds. The next run follows at once, with them first."
+        f"{plural(left, 'mirror topic')} not synced within {RUN_S:.0f} seconds. The next run follows at once, with them first."
     )
     return TaskError(code=ErrorCode.TIMEOUT_ERROR, message=message)
 

@@ -1,4 +1,4 @@
-"""The verify job: the independent witness compares a mirror with its source."""
+"""Runs verification runs: the verify job compares a mirror with its source in Spark SQL, without code of the copy."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from linkengine.sparkclient import SparkUnavailableError
 
 RESEND_AFTER = timedelta(seconds=5)
 CLAIM_MS = 10_000
-# of comparisons that somebody asked for, beside a continuous one: Spark's slots and memory are shared with the copy
+# Locks for runs that users requested, beside continuous verification: they share Spark with the copy workers.
 TURNS = ("verify-turn-1", "verify-turn-2")
-ABANDONED_AFTER = timedelta(seconds=20)  # a worker that lives holds it by then
+ABANDONED_AFTER = timedelta(seconds=20)  # a live worker has the lock by then
 OVERTAKEN = (
-    "While it was compared, the mirror lost offsets, missed tombstones, was made anew or moved to another source. Start the "
-    "comparison again."
+    "The mirror lost offsets, missed tombstones, was created anew or moved to another source while it was compared. Start the "
+    "verification again."
 )
 _log = structlog.get_logger(__name__)
 
 
 @shared_task(name="verify_mirror")
 def verify_mirror(*, run_id: int, **_: Any) -> None:
-    """Do a queued comparison, if it has the turn; one that is taken already is somebody else's."""
+    """Run a queued verification if a turn is free. Does nothing if another worker has taken the run."""
     runs = VerifyRun.objects.select_related("mirror__link__destination", "mirror__link__source")
     run = runs.filter(pk=run_id, status=VerifyRun.Status.QUEUED).first()
     if run is None:
         return
-    with taken_turn(*TURNS) as turn, store.hold(f"verify:{run_id}") as ours:
-        if turn and ours and verification.mark_started(run=run, now=timezone.now()):
+    with taken_turn(*TURNS) as turn, store.hold(f"verify:{run_id}") as acquired:
+        if turn and acquired and verification.mark_started(run=run, now=timezone.now()):
             run.refresh_from_db(fields=["status", "started_at"])
             _compare(run)
     for next_id in _waiting()[: len(TURNS)] if turn else ():
@@ -54,19 +54,19 @@ def verify_mirror(*, run_id: int, **_: Any) -> None:
 
 @contextmanager
 def taken_turn(*turns: str) -> Iterator[bool]:
-    """Compare inside, as nobody else does in that turn; tells whether one was free, and a thread for what takes long."""
-    with threads.for_long() as room, ExitStack() as stack:
-        yield room and any(stack.enter_context(store.hold(turn)) for turn in turns)
+    """Hold a free turn of ``turns`` and a thread for long work; yields whether both were free."""
+    with threads.for_long() as has_thread, ExitStack() as stack:
+        yield has_thread and any(stack.enter_context(store.hold(turn)) for turn in turns)
 
 
 def _waiting(*conditions: Q) -> QuerySet[VerifyRun, int]:
-    """Choose the comparisons that nobody has begun, by primary key, the one that has waited longest first."""
+    """Return the primary keys of the queued runs, oldest first."""
     waiting = VerifyRun.objects.filter(*conditions, status=VerifyRun.Status.QUEUED)
     return waiting.order_by("pk").values_list("pk", flat=True)
 
 
 def look_after_runs(*, now: datetime) -> None:
-    """Send again what no worker took while a turn is free, and give up what its worker has left behind."""
+    """Send the task again for queued runs while a turn is free, and end runs whose worker has crashed."""
     free = len(TURNS) - sum(store.is_held(turn) for turn in TURNS)
     for run_id in _waiting(_long_ago("requested_at", now - RESEND_AFTER, now))[:free]:
         if store.claim(f"verify:{run_id}", ttl_ms=CLAIM_MS):
@@ -74,12 +74,12 @@ def look_after_runs(*, now: datetime) -> None:
     running = VerifyRun.objects.filter(_long_ago("started_at", now - ABANDONED_AFTER, now), status=VerifyRun.Status.RUNNING)
     for run in running.select_related("mirror"):
         if store.is_abandoned(f"verify:{run.pk}"):
-            message = "The worker that made the comparison went away. Start the comparison again."
+            message = "The worker of the verification stopped unexpectedly. Start the verification again."
             verification.record_failure(run=run, message=message, now=now)
 
 
 def _long_ago(name: str, before: datetime, now: datetime) -> Q:
-    """Choose rows of before that time; also what lies ahead of now, since a clock was set back."""
+    """Select rows from before that time, and rows from the future, since a clock was set back."""
     return Q(**{f"{name}__lt": before}) | Q(**{f"{name}__gt": now + AHEAD})
 
 
@@ -90,7 +90,7 @@ def _compare(run: VerifyRun) -> None:
         verification.record_failure(run=run, message=getattr(error, "message", str(error)), now=timezone.now())
     except Exception:
         _log.exception("verify.failed", run=run.pk)
-        message = "The comparison failed unexpectedly; the worker's log has the details."
+        message = "The verification failed unexpectedly; the worker's log has the details."
         verification.record_failure(run=run, message=message, now=timezone.now())
         raise
     else:
@@ -98,7 +98,7 @@ def _compare(run: VerifyRun) -> None:
 
 
 def _keep(run: VerifyRun, report: VerifyReport, *, now: datetime) -> None:
-    """Write result and ledger together: a run that says DIFFERENT without an alarm, or EQUAL without its ranges, misleads."""
+    """Store result and ledger in the same transaction: DIFFERENT without an alarm, or EQUAL without ranges, would mislead."""
     with transaction.atomic():
         counts = coverage.note_report(mirror=run.mirror, report=report, run=run, now=now)
         if counts or report.differences:

@@ -1,4 +1,4 @@
-"""What a promotion asks about the copier: has it given up, and does it vouch for what the mirror ends with."""
+"""Checks a promotion against the copy: whether it has failed, and whether the mirror ends with the source's records."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from linkengine.domain.plans import PartitionPhase
 
 
 def verdict(mirror: MirrorTopic) -> dict[ErrorCode, str]:
-    """Answer why the copier has given a partition up for good, if it has; equal ends do not overrule it."""
+    """Return the error of a partition that has failed permanently, if any has. Equal log ends do not override it."""
     row = mirror.partitions.filter(phase=PartitionPhase.FAILED).first()
     return {} if row is None else {ErrorCode(row.error_code): row.error_message}
 
 
 def doubts(mirror: MirrorTopic, grants: Iterable[Grant]) -> dict[ErrorCode, str]:
-    """Answer what nobody vouches for, by the leases that the copier gave back; call it while it is not at work.
+    """Return why the mirror's last records are not confirmed to be the source's. Call it while no copy worker runs.
 
-    The next copier compares such an end with the source before it goes on, so the promotion has to wait for it. Markers of a
-    dead owner that may be under way are no reason to wait: the promotion's own fence shuts them out.
+    ``grants`` are the released leases; they contain how each owner left its partition. If a mirror's end is not confirmed, the
+    next copy worker runs a tail check before it resumes, so the promotion has to wait for it. Markers that a crashed owner may
+    have in flight are no reason to wait: the fence of the promotion makes the broker refuse them.
     """
-    left = {one.key: one.left for one in grants}
+    left = {grant.key: grant.left for grant in grants}
     try:
         found = jobs.unvouched(
             source=plans.source_address(mirror.link),
             destination=mirror.link.destination.address,
             source_topic=mirror.source_topic,
             mirror_topic=mirror.name,
-            left={one.partition: left.get(one.key) for one in plans.assignments_of(mirror)},
+            left={partition.partition: left.get(partition.key) for partition in plans.assignments_of(mirror)},
         )
     except LinkEngineError as error:
         return {error.code: error.message}
     if not found:
         return {}
     return {
-        ErrorCode.WAITING_FOR_LAG: f"Both sides end at the same offset, but no copier has told yet that the mirror's last "
-        f"records are the source's (partition {found[0]}). They are compared as soon as mirroring goes on."
+        ErrorCode.WAITING_FOR_LAG: "Both sides end at the same offset, but the mirror's last records were not compared with "
+        f"the source's yet (partition {found[0]}). The tail check runs as soon as copying resumes."
     }

@@ -1,7 +1,7 @@
-"""The small cast of the console's tests: places, a link, mirrors; an owner, a colleague and a stranger; a queue that remembers.
+"""Fixtures of the console's tests: clusters, a link and mirrors; an owner, a colleague and a stranger; engine and queue.
 
-No worker runs here: ``engine`` answers what the worker would (the end-to-end tests ask the real one), ``sent`` keeps what would
-have been queued after the commit.
+No worker runs here: ``engine`` returns what a worker would (the end-to-end tests use a real worker), and ``sent`` records what
+would be queued after the commit.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ MakeMirror = Callable[..., MirrorTopic]
 
 @pytest.fixture(autouse=True)
 def no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody remembers that Redis was away in another test."""
+    """Forget that Redis was not available in another test."""
     monkeypatch.setattr(turns.Outage, "until_s", 0.0)
 
 
 @dataclass
 class Engine:
-    """Stands where the worker is: ``answers`` by task name; an exception is raised."""
+    """Stands in for the worker: returns ``answers`` by task name; an exception is raised."""
 
     answers: dict[str, Any] = field(default_factory=dict)
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Engine:
 
 @pytest.fixture(autouse=True)
 def connection_kept() -> Iterator[None]:
-    """A request made within a test's transaction must not close its connection; Django's own test client does the same."""
+    """Leave the connection open after requests made within a test's transaction, as Django's own test client does."""
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
     yield
@@ -82,7 +82,7 @@ def connection_kept() -> Iterator[None]:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """A worker that is content with everything."""
+    """A worker whose checks all succeed."""
     probe = {"cluster_id": "source-id", "brokers": 1, "kafka_version": "4.3", "authorizer": True}
     content = Engine(answers={"check_link": probe, "check_mirror": {}, "probe_address": probe, "find_reversal_risks": {}})
     monkeypatch.setattr(dispatch, "call", content.call)
@@ -91,7 +91,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    """What was queued, in order; tests look at names and keywords. Queued within a transaction or not makes no difference."""
+    """The tasks that were queued, in order, with their keywords; the same within and outside of a transaction."""
     queued: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setattr(dispatch, "send", lambda task_name, **kwargs: queued.append((task_name, kwargs)))
     return queued
@@ -133,7 +133,7 @@ def link(destination: Cluster, source: Cluster) -> ClusterLink:
 
 @pytest.fixture
 def back(link: ClusterLink, destination: Cluster, source: Cluster) -> ClusterLink:
-    """Make the link bidirectional; the row of its other side."""
+    """Make the link bidirectional and return the row of its other side."""
     link.mode = "BIDIRECTIONAL"
     link.save()
     return ClusterLink.objects.create(
@@ -151,7 +151,7 @@ def back(link: ClusterLink, destination: Cluster, source: Cluster) -> ClusterLin
 
 @pytest.fixture
 def make_mirror(link: ClusterLink) -> MakeMirror:
-    """Make a mirror of the link with ``partitions`` partitions, all caught up at offset 10."""
+    """Create a mirror of the link with ``partitions`` partitions, all caught up at offset 10."""
 
     def make(
         name: str = "orders", state: MirrorState = MirrorState.ACTIVE, *, partitions: int = 2, **fields: Any
@@ -176,7 +176,7 @@ def mirror(make_mirror: MakeMirror) -> MirrorTopic:
 
 @pytest.fixture
 def make_actor(db: None) -> MakeActor:
-    """Make a person; ``role`` is granted at the places named by keyword."""
+    """Create a user; ``role`` is granted at the places named by keyword."""
 
     def make(name: str, role: str = "", **place: Any) -> Actor:
         user, _ = User.objects.get_or_create(username=name)
@@ -206,7 +206,7 @@ def stranger(make_actor: MakeActor) -> Actor:
 
 
 def choose_all(link: ClusterLink) -> None:
-    """Switch auto-create on for every topic."""
+    """Enable auto-create for all topics."""
     filters = '{"topicFilters": [{"name": "*", "patternType": "LITERAL", "filterType": "INCLUDE"}]}'
     for name, value in (("enable", "true"), ("filters", filters)):
         LinkConfig.objects.create(link=link, name=f"auto.create.mirror.topics.{name}", value=value)

@@ -1,4 +1,4 @@
-"""The product's beat on a real Redis: it goes on when its clock is set back, and does not fill a queue that nobody empties."""
+"""Beat's scheduler on a real Redis: it continues when its clock is set back, and does not fill a queue without a worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
 
 class Clock:
-    """A system clock that a test sets. Of the class, since the beat keeps copies of its schedule in a file."""
+    """A system clock that a test sets. A class attribute, since beat stores copies of its schedule in a file."""
 
     now = START
 
@@ -35,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
 
 @pytest.fixture
 def beat(settings: Any, redis_url: str, clock: type[Clock], tmp_path: Path) -> Iterator[SteadyScheduler]:
-    """A beat with a task due every second and one due every hour."""
+    """A scheduler with a task due every second and another due every hour."""
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/10"
     store.client().flushdb()
     app = Celery(broker=settings.REDIS_URL)
@@ -44,16 +44,16 @@ def beat(settings: Any, redis_url: str, clock: type[Clock], tmp_path: Path) -> I
     app.conf.beat_schedule = {
         name: {"task": name, "schedule": schedule(every, nowfun=Clock(), app=app)} for name, every in due.items()
     }
-    one = SteadyScheduler(app, schedule_filename=str(tmp_path / "schedule"))
-    for entry in one.schedule.values():
+    scheduler = SteadyScheduler(app, schedule_filename=str(tmp_path / "schedule"))
+    for entry in scheduler.schedule.values():
         entry.last_run_at = clock.now
-    yield one
-    one.close()
+    yield scheduler
+    scheduler.close()
     app.close()
 
 
 def run(beat: SteadyScheduler, clock: type[Clock], *, seconds: int) -> int:
-    """Let time pass; answer how many tasks were sent."""
+    """Advance the clock. Returns how many tasks were sent."""
     before = store.client().llen("control")
     for _ in range(seconds):
         clock.now += timedelta(seconds=1)
@@ -62,7 +62,7 @@ def run(beat: SteadyScheduler, clock: type[Clock], *, seconds: int) -> int:
     return int(store.client().llen("control")) - int(before)  # type: ignore[arg-type]
 
 
-def test_it_goes_on_when_the_clock_is_set_back(beat: SteadyScheduler, clock: type[Clock]) -> None:
+def test_scheduler_continues_after_the_clock_was_set_back(beat: SteadyScheduler, clock: type[Clock]) -> None:
     assert run(beat, clock, seconds=10) >= 8
 
     clock.now -= timedelta(hours=2)
@@ -72,8 +72,8 @@ def test_it_goes_on_when_the_clock_is_set_back(beat: SteadyScheduler, clock: typ
     assert store.client().llen("control") <= MOST_WAITING + 1
 
 
-def test_so_it_does_after_a_restart(beat: SteadyScheduler, clock: type[Clock]) -> None:
-    """The file remembers when each task was sent last."""
+def test_scheduler_continues_after_a_restart_with_the_clock_set_back(beat: SteadyScheduler, clock: type[Clock]) -> None:
+    """The schedule file has the time when each task was last sent."""
     run(beat, clock, seconds=3)
     clock.now -= timedelta(hours=2)
     beat.close()
@@ -83,7 +83,7 @@ def test_so_it_does_after_a_restart(beat: SteadyScheduler, clock: type[Clock]) -
     assert run(beat, clock, seconds=10) >= 8
 
 
-def test_a_queue_that_nobody_empties_stays_short(beat: SteadyScheduler, clock: type[Clock]) -> None:
+def test_queue_without_a_worker_stays_short(beat: SteadyScheduler, clock: type[Clock]) -> None:
     store.client().rpush("control", *(["message"] * MOST_WAITING))
 
     assert run(beat, clock, seconds=10) == 1
@@ -91,11 +91,11 @@ def test_a_queue_that_nobody_empties_stays_short(beat: SteadyScheduler, clock: t
     assert run(beat, clock, seconds=10) >= 8
 
 
-def test_it_tells_since_when_it_sends_and_goes_on_telling(beat: SteadyScheduler, clock: type[Clock]) -> None:
+def test_scheduler_reports_repeatedly_since_when_it_sends(beat: SteadyScheduler, clock: type[Clock]) -> None:
     run(beat, clock, seconds=1)
     first = scheduled.sent_for_ms()
     time.sleep(0.05)
-    beat._told_s -= 60
+    beat._reported_s -= 60
     run(beat, clock, seconds=1)
 
     assert all(after > before for before, after in zip(first.values(), scheduled.sent_for_ms().values(), strict=True))

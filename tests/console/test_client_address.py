@@ -24,7 +24,7 @@ PROXIES = ("10.0.0.0/24", "2001:db8:1::/64", "192.0.2.5")
 
 
 def seen(*, peer: str, **headers: str) -> tuple[str, bool, str | None]:
-    """Return address, security and X-Forwarded-For as the code behind the middleware gets them."""
+    """Return address, security and X-Forwarded-For as later code gets them."""
     found: list[HttpRequest] = []
 
     def view(request: HttpRequest) -> HttpResponse:
@@ -40,7 +40,7 @@ def seen(*, peer: str, **headers: str) -> tuple[str, bool, str | None]:
     ("forwarded_for", "client"),
     [
         ("203.0.113.9", "203.0.113.9"),
-        ("198.51.100.1, 203.0.113.9", "203.0.113.9"),  # the client wrote the first one itself
+        ("198.51.100.1, 203.0.113.9", "203.0.113.9"),  # the client sent the first address
         ("203.0.113.9, 10.0.0.7", "203.0.113.9"),
         ("198.51.100.1,203.0.113.9,10.0.0.7, 192.0.2.5", "203.0.113.9"),
         ("203.0.113.9:4711", "203.0.113.9"),
@@ -51,7 +51,7 @@ def seen(*, peer: str, **headers: str) -> tuple[str, bool, str | None]:
         ("203.0.113.9, unknown", "10.0.0.1"),
         ("203.0.113.9, nonsense, 10.0.0.7", "10.0.0.7"),
         ("203.0.113.9,", "10.0.0.1"),
-        ("2002:a00:1::1", "2002:a00:1::1"),  # carries a trusted IPv4 address, and is none
+        ("2002:a00:1::1", "2002:a00:1::1"),  # contains a trusted IPv4 address but is not trusted
         ("", "10.0.0.1"),
     ],
 )
@@ -93,9 +93,9 @@ def test_throttle_and_audit_use_the_address_behind_a_trusted_proxy(settings: Any
 
 @pytest.fixture
 def web(transactional_db: None, redis_url: str, tmp_path: Path) -> Iterator[httpx.Client]:
-    """The web process, started as the demo starts it."""
+    """The web process, started as by the demo."""
     if connection.vendor != "sqlite":
-        pytest.skip("the process is started on the file of the tests")
+        pytest.skip("the process uses the SQLite file of the tests")
     console, database = Console(directory=tmp_path, port=free_port(), environment={}), connection.settings_dict["NAME"]
     environment = {**os.environ, "CLUSTERLINK_DATABASE_URL": f"sqlite:///{database}", "FORWARDED_ALLOW_IPS": "*"}
     with (tmp_path / "web.log").open("wb") as log:
@@ -122,8 +122,8 @@ def test_a_rotating_forwarded_address_does_not_defeat_the_throttle(web: httpx.Cl
         headers = {"X-Forwarded-For": f"203.0.113.{number}"}
         return web.get("/kafka/v3/clusters", auth=("no-such-key", "guess"), headers=headers).status_code
 
-    answers = [guess(number) for number in range(14)]
+    statuses = [guess(number) for number in range(14)]
 
-    assert answers[:10] == [401] * 10
-    assert 429 in answers[10:]
+    assert statuses[:10] == [401] * 10
+    assert 429 in statuses[10:]
     assert set(AuditEvent.objects.values_list("client_address", flat=True)) == {LOOPBACK}

@@ -1,4 +1,4 @@
-"""The door to the work queue, with the real Redis and without."""
+"""Sending tasks to the work queue, with a real Redis and without."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 @pytest.fixture
 def own_redis(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A queue of this test only: no worker takes tasks from it."""
+    """A queue of this test only, without a worker."""
     _use(settings, redis_url.rsplit("/", 1)[0] + "/5", monkeypatch)
     store.client().flushdb()
     yield
@@ -47,11 +47,11 @@ def _use(settings: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def queued() -> list[dict[str, Any]]:
     found: Any = store.client().lrange("control", 0, -1)
-    return [json.loads(one) for one in found]
+    return [json.loads(text) for text in found]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_task_is_queued_after_the_commit_only(own_redis: None) -> None:
+def test_task_is_sent_only_after_the_commit(own_redis: None) -> None:
     with transaction.atomic():
         dispatch.send("reconcile_link", link_id=1)
         assert queued() == []
@@ -62,27 +62,25 @@ def test_a_task_is_queued_after_the_commit_only(own_redis: None) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_outage_does_not_undo_what_was_stored(no_redis: None) -> None:
+def test_outage_of_redis_does_not_roll_back_the_transaction(no_redis: None) -> None:
     with transaction.atomic():
         dispatch.send("reconcile_link", link_id=1)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_silent_redis_holds_a_request_up_once_however_much_there_is_to_send(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # as a frozen Redis: it takes connections, and no more
+def test_hanging_redis_delays_a_request_only_once(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # like a frozen Redis: it only accepts connections
         _use(settings, f"redis://127.0.0.1:{silent.getsockname()[1]}/0", monkeypatch)
         began = time.monotonic()
         with transaction.atomic():
             for number in range(40):
                 dispatch.send("reconcile_link", link_id=number)
 
-    assert time.monotonic() - began < 10  # two hundred otherwise
+    assert time.monotonic() - began < 10  # otherwise two hundred seconds
 
 
 @pytest.mark.django_db(transaction=True)
-def test_it_is_sent_again_a_moment_later(own_redis: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sending_resumes_a_moment_after_an_outage(own_redis: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch._Queue, "unsent_until_s", time.monotonic() + 0.2)
     dispatch.send("reconcile_link", link_id=1)
     assert queued() == []
@@ -93,37 +91,35 @@ def test_it_is_sent_again_a_moment_later(own_redis: None, monkeypatch: pytest.Mo
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_stored_is_never_answered_as_if_it_had_failed(own_redis: None) -> None:
+def test_error_while_sending_does_not_fail_a_committed_request(own_redis: None) -> None:
     with structlog.testing.capture_logs() as logs, transaction.atomic():
-        dispatch.send("reconcile_link", link_id=object())  # whatever goes wrong behind the commit
+        dispatch.send("reconcile_link", link_id=object())  # any error after the commit
 
-    assert [one["event"] for one in logs if one["log_level"] == "error"] == ["dispatch.failed"]
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["dispatch.failed"]
 
 
-def test_an_answer_that_redis_lost_is_told_apart_from_what_was_never_asked(
-    own_redis: None, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    send, whole = dispatch.app.send_task, settings.REDIS_URL
+def test_lost_reply_is_reported_as_an_unknown_outcome(own_redis: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    send, url = dispatch.app.send_task, settings.REDIS_URL
 
     def send_and_lose_redis(*args: Any, **kwargs: Any) -> None:
         send(*args, **kwargs)
         settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"
 
     monkeypatch.setattr(dispatch.app, "send_task", send_and_lose_redis)
-    with pytest.raises(UnavailableError, match="it may have done, and its answer is lost") as caught:
+    with pytest.raises(UnavailableError, match="the outcome of the request is unknown") as caught:
         dispatch.call("check_link", timeout_s=1)
-    settings.REDIS_URL = whole
+    settings.REDIS_URL = url
     assert caught.value.code == "QUEUE_UNAVAILABLE"
-    assert len(queued()) == 1  # a worker may do it until it expires
+    assert len(queued()) == 1  # a worker may run it until it expires
 
 
-def test_an_outage_is_told_to_who_waits(no_redis: None) -> None:
+def test_call_reports_an_outage_of_redis(no_redis: None) -> None:
     with pytest.raises(UnavailableError, match="Redis does not answer") as caught:
         dispatch.call("check_link", timeout_s=1)
     assert caught.value.code == "QUEUE_UNAVAILABLE"
 
 
-def test_a_missing_worker_is_told_apart_from_a_slow_one(own_redis: None) -> None:
+def test_missing_worker_and_slow_worker_have_different_errors(own_redis: None) -> None:
     with pytest.raises(UnavailableError, match="Start the Celery worker"):
         dispatch.call("check_link", timeout_s=0.1)
 
@@ -136,7 +132,7 @@ def test_a_missing_worker_is_told_apart_from_a_slow_one(own_redis: None) -> None
     ("outcome", "code"),
     [(LinkEngineError(ErrorCode.TIMEOUT_ERROR, "Why."), ErrorCode.TIMEOUT_ERROR), (ValueError("x"), ErrorCode.INTERNAL_ERROR)],
 )
-def test_an_error_of_the_engine_comes_back_as_it_was(outcome: Exception, code: ErrorCode, own_redis: None) -> None:
+def test_error_of_the_engine_is_returned_to_the_caller(outcome: Exception, code: ErrorCode, own_redis: None) -> None:
     def work(**_: Any) -> None:
         raise outcome
 
@@ -149,7 +145,7 @@ def test_an_error_of_the_engine_comes_back_as_it_was(outcome: Exception, code: E
     assert "x" not in caught.value.message.split()
 
 
-def test_a_result_comes_back(own_redis: None) -> None:
+def test_result_is_returned_to_the_caller(own_redis: None) -> None:
     thread = Thread(target=_serve, args=(lambda *, number: number + 1,))
     thread.start()
     assert dispatch.call("some_task", timeout_s=10, number=1) == 2
@@ -157,7 +153,7 @@ def test_a_result_comes_back(own_redis: None) -> None:
 
 
 def _serve(work: Any) -> None:
-    """Be a worker for one message."""
+    """Act as a worker for a single message."""
     _, text = store.client().blpop(["control"], timeout=0.9) or (None, "")  # type: ignore[misc]
     _, kwargs, _ = json.loads(base64.b64decode(json.loads(text)["body"]))
     answering(work)(**kwargs)

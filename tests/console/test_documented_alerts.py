@@ -1,4 +1,4 @@
-"""Alerts as documented can fire: every metric, label and value they name is one that /metrics exposes."""
+"""Documented alerts can fire: /metrics exposes every metric, label and value in their expressions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from linkengine.domain.linktasks import TaskName
 from tests.console.conftest import NOW
 
 DOCS = Path(__file__).parents[2] / "docs"
-WORDS = re.compile("absent|increase|rate|sum|max|min|time|by|on|and|or|unless|without|ignoring")  # of the language
+WORDS = re.compile("absent|increase|rate|sum|max|min|time|by|on|and|or|unless|without|ignoring")  # keywords of PromQL
 TOKEN = re.compile(r'(?P<text>"[^"]*")|(?P<name>[a-zA-Z_:]\w*)|(?P<span>\[\w+\])|(?P<number>\d[\d.e]*)|(?P<sign>=~|!~|!=|\S)')
 Exposed = Mapping[str, Mapping[str, set[str]]]  # metric -> label -> values
 
@@ -30,16 +30,16 @@ def documented() -> list[str]:
 
 
 def mistakes(expression: str, exposed: Exposed) -> list[str]:
-    """List what the expression names and nobody exposes."""
+    """Return the names in the expression that are not exposed."""
     found, metric, within = [], "", ""
-    tokens = [(one.lastgroup, one[0]) for one in TOKEN.finditer(expression)]
+    tokens = [(match.lastgroup, match[0]) for match in TOKEN.finditer(expression)]
     for place, (kind, word) in enumerate(tokens):
         if word in "{}":
             within = metric if word == "{" else ""
         elif kind == "name" and within:
             value = tokens[place + 2][1].strip('"')
             values = exposed.get(within, {}).get(word, set())
-            found += [f"{within}{{{word}={one}}}" for one in value.split("|") if one not in values]
+            found += [f"{within}{{{word}={part}}}" for part in value.split("|") if part not in values]
         elif kind == "name" and not WORDS.fullmatch(word):
             metric = word
             found += [word] if word not in exposed else []
@@ -48,7 +48,7 @@ def mistakes(expression: str, exposed: Exposed) -> list[str]:
 
 @pytest.fixture
 def exposed(client: Client, mirror: MirrorTopic) -> Exposed:
-    """All that is there once every kind of row is."""
+    """All metrics when rows of every kind exist."""
     link = mirror.link
     mirror.partitions.update(last_source_seen_at=NOW, caught_up_at=NOW, observed_at=NOW, bytes_per_s=1)
     LinkTask.objects.create(link=link, name=TaskName.TOPIC_CONFIGS, succeeded_at=NOW)
@@ -88,12 +88,12 @@ def test_every_metric_named_in_the_documents_is_exposed(exposed: Exposed) -> Non
         ("increase(clusterlink_lost_records_total[5m]) > 0", []),
     ],
 )
-def test_what_nobody_exposes_is_found(expression: str, mistake: list[str], exposed: Exposed) -> None:
+def test_names_that_are_not_exposed_are_found(expression: str, mistake: list[str], exposed: Exposed) -> None:
     assert mistakes(expression, exposed) == mistake
 
 
-def test_no_alert_is_silent_where_nothing_is_known(client: Client, mirror: MirrorTopic) -> None:
-    """A mirror that nobody has ever heard of: who watches the rules must hear of it."""
+def test_alerts_fire_for_a_mirror_without_any_report(client: Client, mirror: MirrorTopic) -> None:
+    """Unknown must not look healthy."""
     mirror.partitions.update(last_high_watermark=None)
     values: dict[str, float] = {}
     for line in client.get("/metrics").content.decode().splitlines():

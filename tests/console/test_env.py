@@ -1,4 +1,4 @@
-"""Settings come from named variables; what is missing or wrong is named, values are not repeated."""
+"""Settings come from environment variables; errors name the variable and never repeat its value."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from console.env import Environment, spark_address
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_a_missing_variable_is_named_with_the_file_that_explains_it() -> None:
+def test_missing_variable_is_named_with_the_file_that_explains_it() -> None:
     with pytest.raises(ImproperlyConfigured, match=r"CLUSTERLINK_X is not set.*\.env\.example"):
         Environment({}).text("CLUSTERLINK_X")
 
 
-def test_a_default_stands_in_for_what_is_empty() -> None:
+def test_default_is_used_for_an_empty_variable() -> None:
     assert Environment({"X": ""}).text("X", "default") == "default"
     assert Environment({"X": "given"}).text("X", "default") == "given"
 
@@ -38,11 +38,11 @@ def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("off", False), ("", False), ("No", False)])
-def test_flags_have_the_usual_words(text: str, value: bool) -> None:
+def test_flag_accepts_the_usual_words(text: str, value: bool) -> None:
     assert Environment({"X": text}).flag("X") is value
 
 
-def test_what_cannot_be_read_is_refused() -> None:
+def test_malformed_values_are_refused() -> None:
     environment = Environment({"FLAG": "perhaps", "NUMBER": "many", "URL": "mysql://u:secret@h/d"})
 
     with pytest.raises(ImproperlyConfigured, match="FLAG must be true or false"):
@@ -54,7 +54,7 @@ def test_what_cannot_be_read_is_refused() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_key_that_is_none_stops_the_start_and_is_not_repeated() -> None:
+def test_invalid_key_is_refused_and_not_repeated() -> None:
     good, bad = "MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDA=", "my-secret-password"
 
     assert Environment({"X": f"{good}, {good}"}).cipher_keys("X") == [good, good]
@@ -106,13 +106,13 @@ def test_several_postgres_hosts_are_passed_to_libpq() -> None:
 
 
 @pytest.mark.parametrize("hosts", ["db1,", ",db2", "db1:port", "db1:70000,db2", ":5432"])
-def test_hosts_that_cannot_be_read_stop_the_start(hosts: str) -> None:
+def test_malformed_hosts_are_refused(hosts: str) -> None:
     with pytest.raises(ImproperlyConfigured, match=r"X cannot be read: .*\.env\.example") as caught:
         Environment({"X": f"postgres://u:secret@{hosts}/links"}).database("X")
     assert "secret" not in str(caught.value)
 
 
-def test_passwords_of_their_own_are_used_unless_the_address_has_one(tmp_path: Path) -> None:
+def test_password_variable_is_used_unless_the_address_has_a_password(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("p@ss/word:1\n")
     variables = {"P_FILE": str(tmp_path / "file")}
 
@@ -126,7 +126,7 @@ def test_passwords_of_their_own_are_used_unless_the_address_has_one(tmp_path: Pa
 
 
 @pytest.mark.parametrize("rest", ["h:1", "h:1/", "h:1/main/x", "h:port/main", ",h/main", "h/main?socket_timeout=soon"])
-def test_a_sentinel_address_that_cannot_be_read_stops_the_start(rest: str) -> None:
+def test_malformed_sentinel_address_is_refused(rest: str) -> None:
     with pytest.raises(ImproperlyConfigured, match=r"X cannot be read: .*\.env\.example") as caught:
         Environment({"X": f"redis+sentinel://:secret@{rest}"}).redis("X")
     assert "secret" not in str(caught.value)
@@ -139,7 +139,7 @@ def test_every_variable_that_is_read_is_explained() -> None:
     assert read == explained
 
 
-def test_networks_are_read_and_an_entry_that_is_none_is_counted() -> None:
+def test_networks_are_parsed_and_the_invalid_entry_is_named() -> None:
     assert Environment({"X": "10.0.0.0/8, ::1,192.0.2.5"}).networks("X") == ("10.0.0.0/8", "::1", "192.0.2.5")
     assert Environment({}).networks("X", "") == ()
     for entry in ("proxy.example.com", "10.0.0.1/8", "*"):
@@ -174,7 +174,7 @@ def test_tls_of_a_proxy_needs_the_proxy_to_be_trusted(proxies: str, starts: bool
         ("sc://spark:443/;use_ssl=true", "a-token", "sc://spark:443/;use_ssl=true;token=a-token"),
     ],
 )
-def test_the_token_of_spark_is_sent_as_pyspark_sends_it(url: str, token: str, address: str) -> None:
+def test_spark_token_is_added_as_pyspark_sends_it(url: str, token: str, address: str) -> None:
     assert spark_address(url, token) == address
     assert dict(DefaultChannelBuilder(address).metadata()).get("authorization") == (
         f"Bearer {token}" if "authorization" in address else None

@@ -1,4 +1,4 @@
-"""Files of set-aside records: whole or not there, and never two writers of one."""
+"""Export files: complete or absent, and never written by two workers at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def directory(settings: Any, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_second_writer_is_sent_away_while_the_first_is_at_it(directory: Path) -> None:
+def test_second_writer_is_refused_while_the_first_is_writing(directory: Path) -> None:
     with exports.writing("one.jsonl.gz") as sink:
         sink(b"first\n")
         with pytest.raises(LinkEngineError, match="Another worker"), exports.writing("one.jsonl.gz"):
@@ -31,11 +31,11 @@ def test_a_second_writer_is_sent_away_while_the_first_is_at_it(directory: Path) 
     with exports.writing("one.jsonl.gz") as sink:
         sink(b"again\n")
 
-    assert [one.name for one in directory.iterdir()] == ["one.jsonl.gz"]
+    assert [file.name for file in directory.iterdir()] == ["one.jsonl.gz"]
     assert gzip.decompress((directory / "one.jsonl.gz").read_bytes()) == b"again\n"
 
 
-def test_a_complete_file_was_measured_while_it_was_written(directory: Path) -> None:
+def test_size_and_checksum_are_computed_while_writing(directory: Path) -> None:
     with exports.writing("one.jsonl.gz") as sink:
         for number in range(10_000):
             sink(b"%d\n" % number)
@@ -44,7 +44,7 @@ def test_a_complete_file_was_measured_while_it_was_written(directory: Path) -> N
     assert (sink.written.size_bytes, sink.written.sha256) == (len(kept), hashlib.sha256(kept).hexdigest())
 
 
-def test_a_file_that_could_not_be_completed_is_not_there(directory: Path) -> None:
+def test_incomplete_file_is_removed(directory: Path) -> None:
     def write_half() -> None:
         with exports.writing("one.jsonl.gz") as sink:
             sink(b"half")
@@ -56,19 +56,19 @@ def test_a_file_that_could_not_be_completed_is_not_there(directory: Path) -> Non
     assert list(directory.iterdir()) == []
 
 
-def test_a_directory_that_cannot_be_made_is_told_and_how_to_mend_it(directory: Path, settings: Any) -> None:
+def test_unusable_directory_is_reported_with_the_setting(directory: Path, settings: Any) -> None:
     (directory / "file").write_text("")
     settings.EXPORT_DIR = str(directory / "file" / "exports")
     with pytest.raises(LinkEngineError, match="CLUSTERLINK_EXPORT_DIR"), exports.writing("one.jsonl.gz"):
         pass
 
 
-def test_a_disk_that_is_full_is_told_and_leaves_nothing_behind(directory: Path) -> None:
-    """Staged with the largest size of a file; the system refuses a write just so."""
+def test_full_disk_is_reported_and_leaves_no_file(directory: Path) -> None:
+    """Simulated by the limit for the size of a file, which fails a write in the same way."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, before[1]))
     try:
-        with pytest.raises(LinkEngineError, match="with room for them"), exports.writing("one.jsonl.gz") as sink:
+        with pytest.raises(LinkEngineError, match="with enough space"), exports.writing("one.jsonl.gz") as sink:
             sink(os.urandom(1 << 20))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -76,18 +76,18 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing_behind(directory: Path) 
     assert list(directory.iterdir()) == []
 
 
-def test_a_file_that_the_row_does_not_know_is_never_written_over(directory: Path) -> None:
-    """The database was put back to a backup from before the export."""
+def test_file_that_the_row_does_not_know_is_never_overwritten(directory: Path) -> None:
+    """The database was restored from a backup from before the export."""
     run = RestoreRun(pk=7, requested_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     first = exports.name_for(run, "orders")
-    (directory / first).write_text("records of a former life")
+    (directory / first).write_text("records of an earlier restore")
 
     assert exports.name_for(run, "orders") == "orders-7-20260102T030405Z-2.jsonl.gz"
     run.export_name = first
     assert exports.name_for(run, "orders") == first == "orders-7-20260102T030405Z.jsonl.gz"
 
 
-def test_the_longest_name_of_a_topic_fits(directory: Path) -> None:
+def test_longest_topic_name_fits_into_the_file_name(directory: Path) -> None:
     run = RestoreRun(pk=2**31, requested_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     with exports.writing(exports.name_for(run, "x" * 249)) as sink:
         sink(b"kept\n")

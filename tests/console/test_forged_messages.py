@@ -1,4 +1,4 @@
-"""Write access to Redis makes a real worker do nothing: forged, altered, copied and old messages and forged replies."""
+"""Write access to Redis cannot make a real worker do anything: forged, altered, copied and old messages, and forged replies."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ EVERYTHING = {
 
 @pytest.fixture
 def queue(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
-    """The work queue of this test only, as the console's processes send to it."""
+    """The work queue of this test, as the console's processes use it."""
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/11"
     store.client().flushdb()
     with Celery("own", set_as_current=False) as app:
@@ -66,7 +66,7 @@ def queue(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @pytest.fixture
 def attacker(queue: Celery, settings: Any) -> redis.Redis:
-    """Somebody with write access to Redis."""
+    """A client with write access to Redis."""
     return redis.Redis.from_url(settings.REDIS_URL, decode_responses=True)
 
 
@@ -98,7 +98,7 @@ def topic(admin: AdminClient, topic_name: str) -> str:
 
 @pytest.fixture
 def cluster(worker: Process, destination: Cluster, destination_cluster: KafkaCluster, admin: AdminClient) -> Cluster:
-    """The registered cluster; the worker answers."""
+    """The registered cluster, once the worker replies."""
     destination.cluster_id = admin.list_topics(timeout=30).cluster_id
     destination.properties = destination_cluster.client_properties("link")
     destination.save()
@@ -106,9 +106,9 @@ def cluster(worker: Process, destination: Cluster, destination_cluster: KafkaClu
     return destination
 
 
-def wait(worker: Process, look: Callable[[], Any], *, timeout_s: float = TIMEOUT_S) -> None:
+def wait(worker: Process, check: Callable[[], Any], *, timeout_s: float = TIMEOUT_S) -> None:
     deadline = time.monotonic() + timeout_s
-    while not look():
+    while not check():
         assert time.monotonic() < deadline, worker.log_tail()
         time.sleep(0.1)
 
@@ -121,14 +121,14 @@ def ask(cluster: Cluster, question: str, *, timeout_s: float = TIMEOUT_S, **aske
 
 
 def deletion(cluster: Cluster, topic: str) -> dict[str, Any]:
-    """What a task needs to delete the topic."""
+    """Return what a task needs to delete the topic."""
     entry = audit.entry(by=SYSTEM, action="DeleteTopic", resource=topic, detail={})
     about = {"question": "delete_topic", "asked": {"topic": topic}, "entry": entry, "change_id": uuid4().hex}
     return {"cluster_pk": cluster.pk, "reply_to": f"console:answer:{uuid4().hex}", **about}
 
 
 def unsigned(task: str, kwargs: dict[str, Any], *, queue: str = "control", **headers: Any) -> dict[str, Any]:
-    """A message as Celery writes it, by hand."""
+    """Return a message in Celery's format, without a signature."""
     number = uuid4().hex
     body = json.dumps([[], kwargs, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}])
     return {
@@ -149,7 +149,7 @@ def unsigned(task: str, kwargs: dict[str, Any], *, queue: str = "control", **hea
 
 
 def signed(queue: Celery, attacker: redis.Redis, task: str, kwargs: dict[str, Any], *, to: str = "nobody") -> dict[str, Any]:
-    """A message that was caught on its way to a queue without a worker."""
+    """Return a message that was taken from a queue without a worker."""
     queue.send_task(task, kwargs=kwargs, queue=to, expires=600)
     found: dict[str, Any] = json.loads(str(attacker.lpop(to)))
     return found
@@ -178,7 +178,7 @@ def may_all(admin: AdminClient) -> list[AclBinding]:
 
 @pytest.mark.kafka
 @pytest.mark.timeout(400)
-def test_no_forged_message_changes_a_cluster_and_the_worker_goes_on(
+def test_forged_messages_change_no_cluster_and_the_worker_continues(
     cluster: Cluster, topic: str, admin: AdminClient, queue: Celery, attacker: redis.Redis, worker: Process
 ) -> None:
     before = refused()
@@ -190,7 +190,7 @@ def test_no_forged_message_changes_a_cluster_and_the_worker_goes_on(
     prolonged["headers"]["expires"] = "2099-01-01T00:00:00+00:00"
     acls = {**deletion(cluster, topic), "question": "create_acls", "asked": {"rules": [EVERYTHING]}}
     forged = [
-        unsigned("change_cluster", wanted),  # the attack of the issue
+        unsigned("change_cluster", wanted),  # the plain attack
         unsigned("change_cluster", acls),
         unsigned("ask_cluster", {key: wanted[key] for key in ("cluster_pk", "question", "asked", "reply_to")}),
         unsigned("change_cluster", wanted, signature={"to": "queue:control", "at": time.time(), "mac": "0" * 64}),
@@ -200,7 +200,7 @@ def test_no_forged_message_changes_a_cluster_and_the_worker_goes_on(
         altered,
         renamed,
         prolonged,
-        signed(queue, attacker, "change_cluster", deletion(cluster, topic)),  # valid, and copied into another queue
+        signed(queue, attacker, "change_cluster", deletion(cluster, topic)),  # valid, but copied into another queue
         "no JSON",
         "7",
         "[]",
@@ -221,15 +221,17 @@ def test_no_forged_message_changes_a_cluster_and_the_worker_goes_on(
     assert not AuditEvent.objects.exclude(change_id=None).exists()
     assert worker.running()
     events = log_of(worker, "queue.message_refused")
-    assert {"is not signed", "has a signature that is not valid", "was sent to queue:nobody"} <= {one["why"] for one in events}
-    # nothing is delivered again; kombu looks every ten seconds, and in every tenth look at what was not acknowledged
+    assert {"is not signed", "has a signature that is not valid", "was sent to queue:nobody"} <= {
+        event["why"] for event in events
+    }
+    # nothing is redelivered; kombu polls every ten seconds, and every tenth poll checks unacknowledged messages
     wait(worker, lambda: not attacker.hlen("unacked"), timeout_s=150)
     assert attacker.llen("control") == 0
 
 
 @pytest.mark.kafka
 @pytest.mark.timeout(240)
-def test_a_change_has_its_audit_row_from_the_task_and_is_made_once(
+def test_change_is_audited_by_its_task_and_made_once(
     cluster: Cluster, topic: str, admin: AdminClient, queue: Celery, attacker: redis.Redis, worker: Process
 ) -> None:
     wanted = deletion(cluster, topic)
@@ -251,7 +253,7 @@ def test_a_change_has_its_audit_row_from_the_task_and_is_made_once(
     assert AuditEvent.objects.filter(action="DeleteTopic").count() == 1
 
 
-def test_a_forged_reply_is_dropped_and_the_true_one_is_waited_for(queue: Celery, attacker: redis.Redis) -> None:
+def test_forged_reply_is_dropped_and_the_real_one_returned(queue: Celery, attacker: redis.Redis) -> None:
     name, other, before = "console:answer:1", "console:answer:2", refused("reply")
     store.give_answer(other, {"result": "of another question"})
     copied = str(attacker.lpop(other))
@@ -266,10 +268,10 @@ def test_a_forged_reply_is_dropped_and_the_true_one_is_waited_for(queue: Celery,
     assert store.wait_for_answer(name, timeout_s=0.5) is None
 
 
-def test_a_message_without_an_expiry_is_refused_once_it_is_old(queue: Celery) -> None:
+def test_old_message_without_an_expiry_is_refused(queue: Celery) -> None:
     channel = queue.connection_for_write().default_channel
     ages = {"young": LONGEST_S - 60, "old": LONGEST_S + 60}
-    told = {
+    accepted = {
         name: channel.accepts(
             redisqueue.sign(
                 unsigned("reconcile", {}), to="queue:control", at=datetime.fromtimestamp(time.time() - age_s, tz=UTC)
@@ -280,19 +282,19 @@ def test_a_message_without_an_expiry_is_refused_once_it_is_old(queue: Celery) ->
         for name, age_s in ages.items()
     }
 
-    assert told == {"young": True, "old": False}
+    assert accepted == {"young": True, "old": False}
 
 
-def test_a_message_may_not_expire_later_than_any_of_ours_does(queue: Celery) -> None:
+def test_message_with_too_late_an_expiry_is_refused(queue: Celery) -> None:
     late = unsigned("reconcile", {}, expires=datetime.fromtimestamp(time.time() + LONGEST_S + 60, tz=UTC).isoformat())
 
     with pytest.raises(redisqueue.RefusedError, match="expires too late"):
         redisqueue.check(redisqueue.sign(late, to="queue:control", at=datetime.now(tz=UTC)), destinations={"queue:control"})
-    longest = max(one["options"]["expires"] for one in beat_schedule.values())
-    assert longest + broker_transport_options["visibility_timeout"] < LONGEST_S  # what is delivered again is not refused
+    longest = max(entry["options"]["expires"] for entry in beat_schedule.values())
+    assert longest + broker_transport_options["visibility_timeout"] < LONGEST_S  # a redelivered message is not refused
 
 
-def test_messages_are_accepted_while_the_credentials_key_is_rotated(queue: Celery, settings: Any) -> None:
+def test_messages_are_accepted_during_a_rotation_of_the_credentials_key(queue: Celery, settings: Any) -> None:
     old, new = settings.CREDENTIALS_KEYS[0], base64.urlsafe_b64encode(b"n" * 32).decode()
     message = redisqueue.sign(unsigned("reconcile", {}), to="queue:control", at=datetime.now(tz=UTC))
 
@@ -308,21 +310,21 @@ def test_messages_are_accepted_while_the_credentials_key_is_rotated(queue: Celer
 def test_keys_of_different_purposes_differ(settings: Any) -> None:
     signers = [keys.queue_signer(), keys.reply_signer(), keys.link_signer("a"), keys.link_signer("b")]
 
-    assert len({one.keys for one in signers}) == len(signers)
-    assert not any(settings.CREDENTIALS_KEYS[0] in repr(one) for one in signers)
+    assert len({signer.keys for signer in signers}) == len(signers)
+    assert not any(settings.CREDENTIALS_KEYS[0] in repr(signer) for signer in signers)
 
 
-def test_remote_control_is_signed_as_well(queue: Celery) -> None:
-    """What Celery's own commands send; an unsigned command is refused as every other message."""
+def test_remote_control_commands_are_signed_too(queue: Celery) -> None:
+    """Celery's own commands; an unsigned command is refused like any other message."""
     channel = queue.connection_for_write().default_channel
     command = unsigned("shutdown", {})
 
     assert not channel.accepts(command, "worker.celery.pidbox", destinations={"fanout:celery.pidbox"})
-    by_us = redisqueue.sign(command, to="fanout:celery.pidbox", at=datetime.now(tz=UTC))
-    assert channel.accepts(by_us, "worker.celery.pidbox", destinations={"fanout:celery.pidbox"})
+    from_console = redisqueue.sign(command, to="fanout:celery.pidbox", at=datetime.now(tz=UTC))
+    assert channel.accepts(from_console, "worker.celery.pidbox", destinations={"fanout:celery.pidbox"})
 
 
-def test_an_error_of_a_change_is_in_its_row(destination: Cluster) -> None:
+def test_error_of_a_change_is_in_its_audit_row(destination: Cluster) -> None:
     entry = audit.entry(by=SYSTEM, action="GrowTopic", resource="topic", detail={"partitions": 3})
     error = LinkEngineError(dispatch.ErrorCode.INVALID_REQUEST_ERROR, "It has more.")
 
@@ -340,9 +342,7 @@ def test_an_error_of_a_change_is_in_its_row(destination: Cluster) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_a_tasks_log_lines_have_the_id_of_the_request_that_asked_for_it(
-    worker: Process, destination: Cluster, queue: Celery
-) -> None:
+def test_log_lines_of_a_task_have_the_id_of_its_request(worker: Process, destination: Cluster, queue: Celery) -> None:
     with structlog.contextvars.bound_contextvars(request_id="request-of-a-page"):
         wait(worker, lambda: fails(destination))
 
@@ -351,7 +351,7 @@ def test_a_tasks_log_lines_have_the_id_of_the_request_that_asked_for_it(
 
 
 def fails(cluster: Cluster) -> bool:
-    """Whether the worker has come upon a bug: a question that there is not."""
+    """Return whether the worker has hit a bug: a query that does not exist."""
     try:
         return ask(cluster, "no such question", timeout_s=2) is not None
     except LinkEngineError as error:

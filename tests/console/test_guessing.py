@@ -1,4 +1,4 @@
-"""What counts as one guesser, and that no limit is no limit."""
+"""Throttling: which attempts are counted together, and the absence of a limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def attempts(address: str, name: str = "amelia") -> str:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("first", "other", "same"),
     [
         ("192.0.2.1", "192.0.2.1", True),
         ("192.0.2.1", "192.0.2.2", False),
@@ -26,17 +26,17 @@ def attempts(address: str, name: str = "amelia") -> str:
         ("a socket", "another socket", False),
     ],
 )
-def test_whoever_has_an_ipv6_address_has_all_with_its_beginning(one: str, other: str, *, same: bool) -> None:
-    assert (attempts(one) == attempts(other)) is same
+def test_ipv6_addresses_of_the_same_network_count_together(first: str, other: str, *, same: bool) -> None:
+    assert (attempts(first) == attempts(other)) is same
 
 
-def test_nobody_waits_where_there_is_no_limit(redis_url: str, settings: Any) -> None:
+def test_attempts_are_not_throttled_without_a_limit(redis_url: str, settings: Any) -> None:
     settings.ATTEMPTS_AT_ONCE = 0
 
     assert {guessing.count("unlimited") for _ in range(30)} == {0}
 
 
-def test_redis_is_not_asked_again_at_once_after_it_failed(settings: Any, redis_url: str) -> None:
+def test_redis_is_not_tried_again_at_once_after_an_error(settings: Any, redis_url: str) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     assert guessing.count("during-an-outage") == 0
     assert turns.Outage.until_s > 0

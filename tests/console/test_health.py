@@ -36,18 +36,18 @@ def own_redis(settings: Any, redis_url: str) -> None:
     store.client().flushdb()
 
 
-def test_the_process_is_up_without_anything_else(client: Client, no_redis: None) -> None:
+def test_healthz_needs_nothing_but_the_process(client: Client, no_redis: None) -> None:
     assert client.get("/healthz").json() == {"status": "up"}
 
 
 @pytest.mark.django_db
-def test_ready_means_database_redis_and_a_worker(client: Client, own_redis: None) -> None:
+def test_readyz_needs_database_redis_and_a_worker(client: Client, own_redis: None) -> None:
     answer = client.get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["parts"] == {
         "database": "ok",
         "redis": "ok",
-        "worker": "no worker is known to have shown life in the last hour",
+        "worker": "no worker heartbeat in the last hour",
         "rounds": answer.json()["parts"]["rounds"],
         "links": "unknown",
         "copy workers": "unknown",
@@ -60,7 +60,7 @@ def test_ready_means_database_redis_and_a_worker(client: Client, own_redis: None
     assert answer.json()["spark_slots"] is None
 
     store.note_worker()
-    assert client.get("/readyz").status_code == 503  # it lives, and nothing gets through
+    assert client.get("/readyz").status_code == 503  # it is alive, but no pass has succeeded
     for step in rounds.STEPS:
         rounds.note_success(step)
 
@@ -69,7 +69,7 @@ def test_ready_means_database_redis_and_a_worker(client: Client, own_redis: None
 
 
 @pytest.mark.django_db
-def test_copy_workers_that_do_not_run_are_told_of_and_why(client: Client, own_redis: None) -> None:
+def test_copy_workers_that_do_not_run_are_reported_with_the_reason(client: Client, own_redis: None) -> None:
     store.note_worker()
     for step in rounds.STEPS:
         rounds.note_success(step)
@@ -86,7 +86,7 @@ def test_copy_workers_that_do_not_run_are_told_of_and_why(client: Client, own_re
 
 
 @pytest.mark.django_db
-def test_a_worker_seen_in_the_future_is_not_known_to_live(client: Client, own_redis: None) -> None:
+def test_worker_heartbeat_in_the_future_counts_as_unknown(client: Client, own_redis: None) -> None:
     ahead = timezone.now() + timedelta(hours=1)  # the clock was set back since
     store.client().set("console:worker-seen", int(ahead.timestamp() * 1000))
 
@@ -102,9 +102,7 @@ def test_without_redis_nothing_is_ready(client: Client, no_redis: None) -> None:
     assert answer.json()["parts"]["worker"].startswith("unknown")
 
 
-def test_what_a_drill_lost_and_set_back_is_no_alarm_of_the_link(
-    client: Client, link: ClusterLink, make_mirror: MakeMirror
-) -> None:
+def test_losses_of_a_drill_are_no_alarm_of_the_link(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
     drill = Drill.objects.create(link=link, status="PREPARING", status_since=NOW, requested_by="owner", requested_at=NOW)
     copy = make_mirror("orders.clusterlink-drill-1", drill=drill, error_code="INTERNAL_ERROR", error_message="no")
     GapRange.objects.create(mirror=copy, partition=0, start=1, end=5, reason="LOST", filled=4, noted_at=NOW)
@@ -118,9 +116,7 @@ def test_what_a_drill_lost_and_set_back_is_no_alarm_of_the_link(
     assert list_tasks(link=link)[0].errors == ()
 
 
-def test_what_comparisons_found_on_scratch_copies_is_not_counted_for_their_link(
-    link: ClusterLink, make_mirror: MakeMirror
-) -> None:
+def test_verification_of_scratch_copies_is_not_counted_for_the_link(link: ClusterLink, make_mirror: MakeMirror) -> None:
     drill = Drill.objects.create(link=link, status="CHECKING", status_since=NOW, requested_by="owner", requested_at=NOW)
     assert figures() == {"clusterlink_differing_records": 0, "clusterlink_verified_offsets": 0}
     for name, of in (("orders", None), ("orders.clusterlink-drill-1", drill)):
@@ -133,7 +129,7 @@ def test_what_comparisons_found_on_scratch_copies_is_not_counted_for_their_link(
 
 
 def figures() -> dict[str, float]:
-    """What is measured of the one link there is."""
+    """Return the verification metrics of the only link."""
     return {name: value for name, _, _, samples in verify_samples() for _, value in samples}
 
 
@@ -169,7 +165,7 @@ def samples(client: Client) -> dict[str, float]:
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
 
 
-def test_the_age_of_a_lag_is_measured_grows_unseen_and_is_never_made_up(
+def test_time_lag_is_measured_grows_without_reports_and_is_never_invented(
     client: Client, link: ClusterLink, make_mirror: MakeMirror
 ) -> None:
     of_link = '{cluster="destination-id",link="west-to-east"}'
@@ -196,7 +192,7 @@ def test_the_age_of_a_lag_is_measured_grows_unseen_and_is_never_made_up(
     assert shown[f"clusterlink_unknown_age_partitions{of_link}"] == 2
 
 
-def test_a_first_copy_hides_neither_lag_nor_age_of_the_other_partitions(
+def test_first_copy_does_not_hide_the_lag_of_other_partitions(
     client: Client, link: ClusterLink, make_mirror: MakeMirror
 ) -> None:
     of_link = '{cluster="destination-id",link="west-to-east"}'
@@ -215,7 +211,7 @@ def test_a_first_copy_hides_neither_lag_nor_age_of_the_other_partitions(
     assert shown[f"clusterlink_unknown_lag_partitions{of_link}"] == 2
 
 
-def test_each_task_of_a_link_has_its_figures(client: Client, link: ClusterLink, mirror: MirrorTopic) -> None:
+def test_each_recurring_task_has_its_metrics(client: Client, link: ClusterLink, mirror: MirrorTopic) -> None:
     LinkTask.objects.create(
         link=link, name=TaskName.TOPIC_CONFIGS, runs=9, failures=2, changes=4, error_count=3, succeeded_at=NOW
     )
@@ -232,14 +228,14 @@ def test_each_task_of_a_link_has_its_figures(client: Client, link: ClusterLink, 
     assert f"clusterlink_task_last_success_timestamp_seconds{groups}" not in shown  # it never succeeded
 
 
-def test_counters_do_not_fall_when_a_mirror_goes(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
+def test_counters_do_not_fall_when_a_mirror_is_deleted(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
     gone, stays = make_mirror("gone"), make_mirror("stays")
     MirrorPartition.objects.update(bytes_copied=500, records_copied=5)
     GapRange.objects.create(mirror=gone, partition=0, start=1, end=5, reason="LOST", filled=4, noted_at=NOW)
     GapRange.objects.create(mirror=stays, partition=0, start=1, end=9, reason="HEAD", filled=8, noted_at=NOW)
     before = counters(client)
     lost = 'clusterlink_lost_records_total{cluster="destination-id",link="west-to-east",topic="%s"}'
-    assert (before[lost % "gone"], before[lost % "stays"]) == (4, 0)  # an increase is seen from the 0 on only
+    assert (before[lost % "gone"], before[lost % "stays"]) == (4, 0)  # increase() needs the 0 before
 
     gone.delete()
 
@@ -252,7 +248,7 @@ def counters(client: Client) -> dict[str, float]:
     return {name: value for name, value in samples(client).items() if "_total{" in name}
 
 
-def test_what_a_task_left_undone_ends_with_what_it_was_for(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
+def test_errors_of_a_task_end_with_its_last_mirror(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
     errors = f'clusterlink_task_errors{{cluster="destination-id",link="west-to-east",task="{TaskName.TOPIC_CONFIGS}"}}'
     LinkTask.objects.create(link=link, name=TaskName.TOPIC_CONFIGS, error_count=3)
     mirror = make_mirror()
@@ -263,20 +259,18 @@ def test_what_a_task_left_undone_ends_with_what_it_was_for(client: Client, link:
     assert samples(client)[errors] == 0
 
 
-def test_a_copy_that_falls_silent_or_never_begins_is_heard_of(
-    client: Client, link: ClusterLink, make_mirror: MakeMirror
-) -> None:
+def test_copy_without_reports_raises_the_silence_metric(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
     silence = 'clusterlink_copy_silence_seconds{cluster="destination-id",link="west-to-east"}'
     now = timezone.now()
     mirror = make_mirror()
     mirrors = type(mirror).objects
     mirrors.update(state_since=now - timedelta(seconds=50))
-    assert 50 <= samples(client)[silence] < 70  # never heard of
+    assert 50 <= samples(client)[silence] < 70  # no report yet
 
     mirror.partitions.update(observed_at=now)
     assert samples(client)[silence] < 20
     mirror.partitions.filter(partition=1).update(observed_at=now - timedelta(seconds=40))
-    assert 40 <= samples(client)[silence] < 60  # one is enough
+    assert 40 <= samples(client)[silence] < 60  # a single partition is enough
     mirror.partitions.filter(partition=1).update(observed_at=now + timedelta(hours=1))  # a clock was set back
     assert 50 <= samples(client)[silence] < 70
 
@@ -284,7 +278,7 @@ def test_a_copy_that_falls_silent_or_never_begins_is_heard_of(
     assert silence not in samples(client)
 
 
-def test_alarms_that_stand_are_counted_from_0_on(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
+def test_alarms_are_counted_starting_with_0(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
     name = 'clusterlink_alarms{cluster="destination-id",code="%s",link="west-to-east"}'
     for topic in ("a", "b"):
         trouble = {"message": "Keys may be left over.", "since": NOW, "last_seen_at": NOW}
@@ -298,7 +292,7 @@ def test_alarms_that_stand_are_counted_from_0_on(client: Client, link: ClusterLi
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
 @pytest.mark.parametrize("host", ["10.1.2.3:8000", "clusterlink-web.prod.svc", "not a host", "[", ""])
 @pytest.mark.django_db
-def test_probes_answer_whatever_the_host_header_says(client: Client, path: str, host: str, own_redis: None) -> None:
+def test_probe_paths_accept_any_host_header(client: Client, path: str, host: str, own_redis: None) -> None:
     assert client.get(path, headers={"Host": host}).status_code == (503 if path == "/readyz" else 200)  # no worker runs
 
 
@@ -306,12 +300,12 @@ def test_probes_answer_whatever_the_host_header_says(client: Client, path: str, 
     "path", ["/", "/healthz/", "/metrics/x", "/links/", "/api/v1/x", "/kafka/v3/clusters", "/sign-in/", "/admin/"]
 )
 @pytest.mark.django_db
-def test_every_other_path_refuses_an_unknown_host(client: Client, path: str) -> None:
+def test_other_paths_refuse_an_unknown_host(client: Client, path: str) -> None:
     assert client.get(path, headers={"Host": "10.1.2.3:8000"}).status_code == 400
 
 
 @pytest.mark.django_db
-def test_ready_reports_spark_slots_and_problems(client: Client, own_redis: None) -> None:
+def test_readyz_reports_spark_slots_and_problems(client: Client, own_redis: None) -> None:
     sparkhealth.note(slots=18)
     answer = client.get("/readyz").json()
     assert (answer["parts"]["spark"], answer["spark_slots"]) == ("ok", 18)
@@ -330,7 +324,7 @@ def test_ready_reports_spark_slots_and_problems(client: Client, own_redis: None)
 
 @pytest.mark.spark
 @pytest.mark.django_db
-def test_a_probe_finds_the_slots_of_a_server_and_that_there_is_none(
+def test_spark_probe_finds_the_slots_or_the_outage(
     client: Client, own_redis: None, settings: Any, spark_connect_url: str
 ) -> None:
     settings.SPARK_URL = spark_connect_url
@@ -343,7 +337,7 @@ def test_a_probe_finds_the_slots_of_a_server_and_that_there_is_none(
     assert (answer["parts"]["spark"][:15], answer["spark_slots"]) == ("does not answer", None)
 
 
-def test_ready_names_links_that_copy_nothing(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
+def test_readyz_names_links_that_copy_nothing(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
     mirror = make_mirror()
     mirror.partitions.update(observed_at=timezone.now())
     assert client.get("/readyz").json()["parts"]["copy"] == "ok"
@@ -358,7 +352,7 @@ def test_ready_names_links_that_copy_nothing(client: Client, link: ClusterLink, 
     )
 
 
-def test_each_mirror_topic_has_its_lag_unless_it_is_unknown(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
+def test_each_mirror_topic_has_its_lag_unless_unknown(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
     of_topic = '{cluster="destination-id",link="west-to-east",topic="%s"}'
     now, old = timezone.now(), timezone.now() - timedelta(minutes=10)
     for name in ("behind", "half seen", "unseen age"):
@@ -405,7 +399,7 @@ def test_request_times_are_counted_by_area_method_and_status(client: Client) -> 
 
 
 @pytest.mark.django_db
-def test_the_build_is_described(client: Client) -> None:
+def test_build_info_is_exposed(client: Client) -> None:
     (line,) = [name for name in samples(client) if name.startswith("clusterlink_build_info{")]
 
     assert f'version="{__version__}"' in line
@@ -413,7 +407,7 @@ def test_the_build_is_described(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_every_answer_has_an_id_and_strict_headers(client: Client) -> None:
+def test_every_response_has_a_request_id_and_strict_headers(client: Client) -> None:
     answer = client.get("/metrics", headers={"X-Request-ID": "my-request-1"})
 
     assert answer["X-Request-ID"] == "my-request-1"
@@ -423,15 +417,17 @@ def test_every_answer_has_an_id_and_strict_headers(client: Client) -> None:
     assert client.get("/healthz", headers={"X-Request-ID": "bad id\n"})["X-Request-ID"].isalnum()
 
 
-def test_metrics_cost_the_same_for_many_rows(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
+def test_metrics_take_the_same_number_of_queries_for_many_rows(
+    client: Client, link: ClusterLink, make_mirror: MakeMirror
+) -> None:
     def cost() -> int:
         with CaptureQueriesContext(connection) as queries:
             client.get("/metrics")
         return len(queries)
 
     make_mirror("first")
-    cost_of_one = cost()
+    cost_of_single = cost()
     for number in range(20):
         make_mirror(f"m{number}")
 
-    assert cost() == cost_of_one
+    assert cost() == cost_of_single

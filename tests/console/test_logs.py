@@ -1,4 +1,4 @@
-"""One request id from the HTTP request to the last log line; in JSON mode every line of a process is JSON."""
+"""One request id from the HTTP request to the last log line; with JSON logging every line of a process is JSON."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def queue(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.mark.timeout(120)
-def test_every_line_of_the_web_process_is_json_and_its_access_line_has_the_requests_id(tmp_path: Path) -> None:
+def test_web_process_logs_json_with_the_request_id_in_the_access_log(tmp_path: Path) -> None:
     port = free_port()
     env = {"CLUSTERLINK_LOG_JSON": "true", "CLUSTERLINK_DATABASE_URL": f"sqlite:///{tmp_path}/web.sqlite3"}
     command = [sys.executable, "-m", "uvicorn", "console.asgi:application", "--host", LOOPBACK, "--port", str(port)]
@@ -56,7 +56,7 @@ def test_every_line_of_the_web_process_is_json_and_its_access_line_has_the_reque
         with httpx.Client(base_url=f"http://{LOOPBACK}:{port}") as client:
             web.wait_until(lambda: is_up(client), timeout_s=90)
             answer = client.get("/healthz", headers={"X-Request-ID": REQUEST_ID})
-            replaced = client.get("/healthz", headers={"X-Request-ID": "not one\tof ours"})
+            replaced = client.get("/healthz", headers={"X-Request-ID": "not a\tvalid id"})
     finally:
         web.stop()
 
@@ -77,7 +77,7 @@ def is_up(client: httpx.Client) -> bool:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_sent_carries_the_id_of_the_request_it_is_sent_for(queue: None) -> None:
+def test_sent_tasks_carry_the_id_of_their_request(queue: None) -> None:
     structlog.contextvars.bind_contextvars(request_id=REQUEST_ID)
     dispatch.send("reconcile_link", link_id=1)
     with pytest.raises(dispatch.UnavailableError):
@@ -86,11 +86,11 @@ def test_what_is_sent_carries_the_id_of_the_request_it_is_sent_for(queue: None) 
     dispatch.send("reconcile_link", link_id=1)
 
     found: Any = store.client().lrange("control", 0, -1)
-    assert [json.loads(one)["headers"].get("request_id") for one in found] == [None, REQUEST_ID, REQUEST_ID]
+    assert [json.loads(text)["headers"].get("request_id") for text in found] == [None, REQUEST_ID, REQUEST_ID]
 
 
-def test_a_task_without_a_request_begins_a_chain_of_its_own() -> None:
-    _bind_ids(task=reconcile, task_id="the-task")  # its request has no header here
+def test_task_without_a_request_uses_its_own_id() -> None:
+    _bind_ids(task=reconcile, task_id="the-task")  # without a header of a request
     assert current_request_id() == "the-task"
 
     _forget_ids()
@@ -105,4 +105,4 @@ def test_expired_sessions_are_cleared(queue: None) -> None:
 
     forget_old_rows()
 
-    assert [one.session_key for one in Session.objects.all()] == ["young"]
+    assert [session.session_key for session in Session.objects.all()] == ["young"]

@@ -1,4 +1,4 @@
-"""What is stored by browsers, and how files are streamed under ASGI: never read whole, never with a warning."""
+"""Cache headers of responses, and streaming of files under ASGI: never read into memory completely."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 def run(made: Coroutine[Any, Any, _T]) -> _T:
-    """Run it in a thread of its own: a browser test of the same process leaves a loop running in ours."""
+    """Run a coroutine in a thread of its own, since a browser test may have left an event loop here."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, made).result(60)
 
@@ -29,7 +29,7 @@ async def _content(response: StreamingHttpResponse) -> bytes:
     return b"".join([part async for part in response])
 
 
-def test_a_static_file_is_streamed_whole() -> None:
+def test_static_file_is_streamed_completely() -> None:
     found = finders.find("css/theme.css")
     assert isinstance(found, str)
 
@@ -43,7 +43,7 @@ def test_a_static_file_is_streamed_whole() -> None:
     assert (is_async, content) == (True, Path(found).read_bytes())
 
 
-def test_a_large_file_is_read_as_it_is_sent() -> None:
+def test_large_file_is_read_while_it_is_sent() -> None:
     read = []
 
     def chunks() -> Iterator[bytes]:
@@ -62,13 +62,13 @@ def test_a_large_file_is_read_as_it_is_sent() -> None:
     assert len(read) == CHUNKS_AT_ONCE
 
 
-def test_other_answers_pass_untouched() -> None:
+def test_other_responses_are_not_changed() -> None:
     answer = HttpResponse("as it is")
     stream_without_blocking(answer)
     assert answer.content == b"as it is"
 
 
-def test_a_middleware_of_steps_works_sync_and_async() -> None:
+def test_request_middleware_works_sync_and_async() -> None:
     seen: list[str] = []
 
     @request_middleware

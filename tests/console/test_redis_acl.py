@@ -1,4 +1,4 @@
-"""The documented user of Redis may do all that the product does there, and nothing else."""
+"""The documented Redis user may run all commands that the product uses, and no others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LINK, MIRROR = "link", "7"
 
 
 def documented() -> list[str]:
-    """The rules of the documented user, as ACL SETUSER takes them."""
+    """Return the rules of the documented user, as for ACL SETUSER."""
     (block,) = re.findall(r"```redis-acl\n(.*?)```", (ROOT / "docs/operations/configure.md").read_text(), re.DOTALL)
     (line,) = [line for line in block.splitlines() if line.startswith("user clusterlink ")]
     return line.removeprefix("user clusterlink ").split()
@@ -40,7 +40,7 @@ def documented() -> list[str]:
 
 @pytest.fixture
 def address(tmp_path: Path, settings: Any) -> Iterator[str]:
-    """The address of a Redis with the documented user, and the settings with it."""
+    """The address of a Redis with the documented user, also in the settings."""
     with RedisServer(directory=tmp_path / "redis") as server:
         with redis.Redis.from_url(server.url) as admin:
             admin.execute_command("ACL", "SETUSER", "clusterlink", *documented())
@@ -49,31 +49,31 @@ def address(tmp_path: Path, settings: Any) -> Iterator[str]:
         yield settings.REDIS_URL
 
 
-def _tell_a_worker(address: str) -> None:
-    """Tell a copy worker something, let it show life, and forget it."""
+def _assign_to_a_worker(address: str) -> None:
+    """Write an assignment for a copy worker, send its heartbeat, and forget it."""
     setup = jobs.setup_worker("0000-w", redis_url=address, secrets=SECRETS, lease_ttl_ms=4_000)
-    nobody = ClusterAddress(bootstrap_servers="")
-    plan = CopyPlan(link_id=LINK, revision=1, source=nobody, destination=nobody, signing_keys=SIGNER.texts())
+    no_cluster = ClusterAddress(bootstrap_servers="")
+    plan = CopyPlan(link_id=LINK, revision=1, source=no_cluster, destination=no_cluster, signing_keys=SIGNER.texts())
     assignments = RedisAssignments(setup)
     assignments.beat(Heartbeat(worker_id="0000-w"))
-    assert [one.worker_id for one in jobs.read_workers(address, secrets=SECRETS)] == ["0000-w"]
+    assert [beat.worker_id for beat in jobs.read_workers(address, secrets=SECRETS)] == ["0000-w"]
     assert jobs.write_assignments(address, LINK, {"0000-w": plan}, secrets=SECRETS, applied={"0000-w": 1}) == {"0000-w"}
     assert assignments.read().plans == {LINK: plan}
     jobs.end_workers(address, ["0000-w"], secrets=SECRETS)
     forget_workers(address, ["0000-w"])
 
 
-def test_copy_workers_and_web_processes_may_do_what_they_do(address: str) -> None:
+def test_copy_workers_and_web_processes_may_run_their_commands(address: str) -> None:
     lease = RedisLease(address, ttl_ms=4_000)
     (grant,) = lease.acquire_all([f"{MIRROR}/0"], "owner")
     assert lease.renew([grant]) == {grant.key} == lease.arm([grant])
     lease.raise_generation(grant.key, 7)
     lease.release(grant)
-    _tell_a_worker(address)
+    _assign_to_a_worker(address)
     progress = RedisProgress(address, lambda _: SIGNER)
-    one = PartitionProgress(key=grant.key, hold_id="s", phase=PartitionPhase.COPYING, observed_at_ms=1)
-    progress.report(LINK, [one])
-    progress.keep(LINK, one)
+    report = PartitionProgress(key=grant.key, hold_id="s", phase=PartitionPhase.COPYING, observed_at_ms=1)
+    progress.report(LINK, [report])
+    progress.keep(LINK, report)
     progress.lose(LINK, (grant.key, OffsetRange(0, 5)))
     kept = jobs.read_kept(address, LINK, SIGNER)
     assert len(kept) == 1
@@ -94,8 +94,8 @@ def test_copy_workers_and_web_processes_may_do_what_they_do(address: str) -> Non
     assert store.take_turn("one", per_s=1, burst=1) == 0
     assert not store.is_abandoned("one")
     store.ask_again("one")
-    with store.hold("one") as ours:
-        assert ours
+    with store.hold("one") as acquired:
+        assert acquired
     store.give_answer("console:answer:1", {"result": 1})
     assert store.wait_for_answer("console:answer:1", timeout_s=5) == {"result": 1}
     store.count_refused("task")
@@ -103,7 +103,7 @@ def test_copy_workers_and_web_processes_may_do_what_they_do(address: str) -> Non
 
 
 @pytest.mark.timeout(120)
-def test_a_worker_may_take_tasks_and_answer_remote_control(
+def test_worker_may_take_tasks_and_reply_to_remote_control(
     address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, transactional_db: None
 ) -> None:
     env = {"CLUSTERLINK_REDIS_URL": address, "CLUSTERLINK_SPARK_URL": "sc://127.0.0.1:1", "CLUSTERLINK_WORKER_THREADS": "4"}
@@ -117,7 +117,7 @@ def test_a_worker_may_take_tasks_and_answer_remote_control(
             app.conf.broker_url = address
             monkeypatch.setattr(dispatch, "app", app)
             worker.wait_until(lambda: bool(app.control.ping(timeout=2)), timeout_s=90)
-            with pytest.raises(dispatch.LinkEngineError):  # there is no table, but there is an answer
+            with pytest.raises(dispatch.LinkEngineError):  # the table does not exist, but there is a reply
                 dispatch.call("ask_cluster", timeout_s=60, cluster_pk=1, question="topics", asked={})
     finally:
         worker.stop()
@@ -127,6 +127,6 @@ def test_a_worker_may_take_tasks_and_answer_remote_control(
 @pytest.mark.parametrize(
     "command", [["CONFIG", "GET", "*"], ["FLUSHALL"], ["KEYS", "*"], ["SET", "another:product", "1"], ["ACL", "LIST"]]
 )
-def test_nothing_else_is_allowed(address: str, command: list[str]) -> None:
+def test_other_commands_are_denied(address: str, command: list[str]) -> None:
     with redis.Redis.from_url(address) as client, pytest.raises(redis.exceptions.NoPermissionError):
         client.execute_command(*command)

@@ -1,4 +1,4 @@
-"""Redis behind TLS: who answers with a certificate that nobody vouches for gets neither password nor tasks."""
+"""Redis with TLS: a server with an untrusted certificate gets neither the password nor tasks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from devcluster.processes import Process
 ROOT = Path(__file__).parents[2]
 CELERY = "from console.celery import app; app.connection().ensure_connection(max_retries=1, interval_start=0)"
 PAGES = "import django; django.setup(); from console import store; store.client().ping()"
-COPIERS = "import os; from linkengine.coordination.client import clock_ms; clock_ms(os.environ['CLUSTERLINK_REDIS_URL'])"
-EVERYBODY = pytest.mark.parametrize("program", [CELERY, PAGES, COPIERS], ids=["Celery", "pages", "copiers"])
+COPY_WORKERS = "import os; from linkengine.coordination.client import clock_ms; clock_ms(os.environ['CLUSTERLINK_REDIS_URL'])"
+ALL_CLIENTS = pytest.mark.parametrize("program", [CELERY, PAGES, COPY_WORKERS], ids=["Celery", "pages", "copy workers"])
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority of our own, and what it has signed for the server at 127.0.0.1."""
+    """A certificate authority, and a certificate that it has signed for the server at 127.0.0.1."""
     path = tmp_path_factory.mktemp("tls")
     authority, server = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     names = {name: x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in ("authority", "server")}
@@ -56,7 +56,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def port(directory: Path) -> Iterator[int]:
-    """Where a Redis server listens, with TLS only."""
+    """The port of a Redis server that accepts TLS only."""
     found = free_port()
     command = [parts.program("redis-server", package="redis-server"), "--bind", LOOPBACK, "--port", "0", "--save", ""]
     command += ["--tls-port", str(found), "--tls-auth-clients", "no", "--dir", str(directory)]
@@ -64,7 +64,7 @@ def port(directory: Path) -> Iterator[int]:
     command += ["--tls-ca-cert-file", str(directory / "authority.pem")]
     server = Process(command, name="redis", log=directory / "redis.log")
 
-    def answers() -> bool:
+    def is_up() -> bool:
         with redis.Redis(host=LOOPBACK, port=found, ssl=True, ssl_ca_certs=str(directory / "authority.pem")) as client:
             try:
                 return bool(client.ping())
@@ -72,7 +72,7 @@ def port(directory: Path) -> Iterator[int]:
                 return False
 
     try:
-        server.wait_until(answers, timeout_s=30)
+        server.wait_until(is_up, timeout_s=30)
         yield found
     finally:
         server.stop()
@@ -84,22 +84,22 @@ def connect(program: str, url: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=60, check=False)
 
 
-@EVERYBODY
-def test_a_certificate_that_nobody_vouches_for_is_refused(program: str, port: int) -> None:
+@ALL_CLIENTS
+def test_certificate_of_an_unknown_authority_is_refused(program: str, port: int) -> None:
     done = connect(program, f"rediss://{LOOPBACK}:{port}/0")
 
     assert done.returncode != 0
     assert "CERTIFICATE_VERIFY_FAILED" in done.stderr
 
 
-@EVERYBODY
-def test_an_authority_that_is_named_is_trusted(program: str, port: int, directory: Path) -> None:
+@ALL_CLIENTS
+def test_configured_authority_is_trusted(program: str, port: int, directory: Path) -> None:
     done = connect(program, f"rediss://{LOOPBACK}:{port}/0?ssl_ca_certs={directory / 'authority.pem'}")
 
     assert done.returncode == 0, done.stderr
 
 
-@EVERYBODY
+@ALL_CLIENTS
 def test_a_certificate_for_another_host_is_refused(program: str, port: int, directory: Path) -> None:
     done = connect(program, f"rediss://localhost:{port}/0?ssl_ca_certs={directory / 'authority.pem'}")
 
@@ -107,8 +107,8 @@ def test_a_certificate_for_another_host_is_refused(program: str, port: int, dire
     assert "CERTIFICATE_VERIFY_FAILED" in done.stderr
 
 
-@EVERYBODY
-def test_who_asks_for_it_gets_any_certificate_taken(program: str, port: int) -> None:
+@ALL_CLIENTS
+def test_certificate_check_can_be_disabled(program: str, port: int) -> None:
     done = connect(program, f"rediss://{LOOPBACK}:{port}/0?ssl_cert_reqs=none")
 
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""A worker outlives its queue: what Celery does with a connection whose Redis has gone must not end it."""
+"""A worker survives an outage of its queue, and messages expire by Redis's clock."""
 
 import logging
 import time
@@ -18,7 +18,7 @@ from console.redisqueue import Message, Transport
 from devcluster.redis import RedisServer
 
 
-def test_closing_a_connection_whose_redis_has_gone_with_tasks_unacknowledged_raises_nothing(tmp_path: Path) -> None:
+def test_closing_a_connection_after_redis_was_killed_raises_nothing(tmp_path: Path) -> None:
     server = RedisServer(directory=tmp_path).start()
     try:
         connection = Connection(server.url)
@@ -29,25 +29,25 @@ def test_closing_a_connection_whose_redis_has_gone_with_tasks_unacknowledged_rai
         message = queue.get()
         server.kill()
 
-        connection._do_close_transport()  # as Celery's clean-up leaves it
+        connection._do_close_transport()  # as Celery does to clean up
         ignore_errors(connection, message.channel.close)
         message.ack_log_error(logging.getLogger(__name__), connection.connection_errors)
     finally:
         server.stop()
 
 
-def test_the_console_uses_that_transport() -> None:
+def test_console_uses_this_transport() -> None:
     assert isinstance(app.connection_for_write().transport, Transport)
 
 
-def test_a_worker_waits_for_its_queue_for_as_long_as_it_takes() -> None:
+def test_worker_reconnects_to_its_queue_without_a_limit() -> None:
     assert app.conf.broker_connection_max_retries is None
 
 
 @pytest.mark.parametrize("ahead_s", [-3600, -5, 0, 5, 3600])
-def test_a_message_expires_by_redis_clock_whatever_those_of_beat_and_worker_say(ahead_s: int, queue: Celery) -> None:
+def test_message_expires_by_redis_clock_whatever_the_other_clocks_say(ahead_s: int, queue: Celery) -> None:
     started = time.time()
-    with time_machine.travel(started - 30):  # the beat's
+    with time_machine.travel(started - 30):  # beat's clock
         queue.send_task("nothing", expires=2)
 
     with time_machine.travel(started + ahead_s):
@@ -55,7 +55,7 @@ def test_a_message_expires_by_redis_clock_whatever_those_of_beat_and_worker_say(
 
 
 @pytest.mark.parametrize("ahead_s", [-3600, 0, 3600])
-def test_a_message_that_waited_for_too_long_has_expired(ahead_s: int, queue: Celery) -> None:
+def test_message_that_waited_too_long_has_expired(ahead_s: int, queue: Celery) -> None:
     queue.send_task("nothing", expires=1)
     time.sleep(1.1)
 
@@ -63,7 +63,7 @@ def test_a_message_that_waited_for_too_long_has_expired(ahead_s: int, queue: Cel
         assert is_expired(queue)
 
 
-def test_what_a_lost_worker_gives_back_expires_by_the_same_clock(queue: Celery) -> None:
+def test_redelivered_message_expires_by_the_same_clock(queue: Celery) -> None:
     queue.send_task("nothing", expires=20)
     with time_machine.travel(time.time() + 3600):
         message = take(queue)
@@ -74,13 +74,13 @@ def test_what_a_lost_worker_gives_back_expires_by_the_same_clock(queue: Celery) 
 
 @pytest.fixture
 def queue(redis_url: str) -> Iterator[Celery]:
-    """A queue of this test only, as beat and worker see it."""
+    """A queue of this test, as beat and worker use it."""
     url = redis_url.rsplit("/", 1)[0] + "/12"
     redis.Redis.from_url(url).flushdb()
-    with Celery(broker=url, set_as_current=False) as one:
-        one.conf.task_default_queue = "control"
-        one.task(name="nothing")(_nothing)
-        yield one
+    with Celery(broker=url, set_as_current=False) as celery:
+        celery.conf.task_default_queue = "control"
+        celery.task(name="nothing")(_nothing)
+        yield celery
 
 
 def _nothing() -> None: ...
@@ -92,7 +92,7 @@ def take(queue: Celery) -> Message:
 
 
 def is_expired(queue: Celery) -> bool:
-    """Tell whether a worker would throw the message away."""
+    """Return whether a worker would discard the message."""
     message = take(queue)
     request = Request(message, app=queue, task=queue.tasks["nothing"])
     return bool(request.maybe_expire())

@@ -1,4 +1,4 @@
-"""Rounds of the reconciler: each step stands for itself, and what does not get through is told by /readyz and /metrics."""
+"""Health of the reconcile passes: steps are independent, and failures are reported by /readyz and /metrics."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ LABELS = '{cluster="destination-id",link="west-to-east"}'
 def own_redis(settings: Any, redis_url: str) -> None:
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/9"
     store.client().flushdb()
-    scheduled.note_sending()  # beat lives
+    scheduled.note_sending()  # beat is alive
 
 
 @pytest.fixture
 def no_gates(db: None) -> Iterator[None]:
-    """As after an upgrade whose migrations were not run: a step finds no table."""
+    """Remove a table, as after an upgrade without migrations, so that a step fails."""
     rename = "ALTER TABLE {} RENAME TO {}"
     with connection.cursor() as cursor:
         cursor.execute(rename.format("console_gaterun", "console_elsewhere"))
@@ -50,7 +50,7 @@ def figures() -> dict[str, float]:
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
 
 
-def test_rounds_that_get_through_are_ready(client: Client, link: ClusterLink, sent: Sent) -> None:
+def test_successful_passes_are_ready(client: Client, link: ClusterLink, sent: Sent) -> None:
     reconcile()
     reconcile_link(link_id=link.pk)
 
@@ -65,8 +65,8 @@ def test_rounds_that_get_through_are_ready(client: Client, link: ClusterLink, se
     assert (shown[f"clusterlink_link_late{LABELS}"], shown[f"clusterlink_link_round_failures_total{LABELS}"]) == (0, 0)
 
 
-@pytest.mark.django_db(transaction=True)  # as in a worker: one step's failure must not end the others' transaction
-def test_a_step_that_fails_keeps_no_other_from_being_taken_and_is_told_of(
+@pytest.mark.django_db(transaction=True)  # as in a worker: a failed step must not end the others' transaction
+def test_failed_step_is_reported_and_does_not_prevent_the_others(
     client: Client, link: ClusterLink, no_gates: None, sent: Sent
 ) -> None:
     Namespace.objects.create(
@@ -77,20 +77,20 @@ def test_a_step_that_fails_keeps_no_other_from_being_taken_and_is_told_of(
     reconcile()
     reconcile_link(link_id=link.pk)
 
-    assert {"guard_namespace", "reconcile_link"} <= {name for name, _ in sent}  # steps behind the one that failed
+    assert {"guard_namespace", "reconcile_link"} <= {name for name, _ in sent}  # of steps after the failed step
     answer = client.get("/readyz")
-    told = answer.json()["parts"]
-    assert (answer.status_code, told["worker"]) == (503, "ok")
-    assert re.search(r"gates \(not seen to succeed, fails with \w+Error\)", told["rounds"])
-    assert "worker's log" in told["rounds"]
-    assert not [step for step in rounds.STEPS if step != "gates" and f"{step} (" in told["rounds"]]
+    parts = answer.json()["parts"]
+    assert (answer.status_code, parts["worker"]) == (503, "ok")
+    assert re.search(r"gates \(not seen to succeed, fails with \w+Error\)", parts["rounds"])
+    assert "worker's log" in parts["rounds"]
+    assert not [step for step in rounds.STEPS if step != "gates" and f"{step} (" in parts["rounds"]]
     shown = figures()
     assert shown['clusterlink_round_late{step="gates"}'] == 1
     assert shown['clusterlink_round_failures_total{step="gates"}'] == 2
     assert shown['clusterlink_round_late{step="namespaces"}'] == 0
 
 
-def test_a_success_of_long_ago_is_none(client: Client, link: ClusterLink, sent: Sent) -> None:
+def test_old_success_counts_as_late(client: Client, link: ClusterLink, sent: Sent) -> None:
     reconcile()
     reconcile_link(link_id=link.pk)
     forget_success("links", for_s=40)
@@ -101,21 +101,21 @@ def test_a_success_of_long_ago_is_none(client: Client, link: ClusterLink, sent: 
     assert "links (last succeeded 40 s ago)" in answer.json()["parts"]["rounds"]
 
 
-def test_one_link_that_fails_is_named_while_the_others_keep_the_console_ready(
+def test_failed_link_is_named_while_the_console_stays_ready(
     client: Client, link: ClusterLink, back: ClusterLink, sent: Sent
 ) -> None:
     reconcile()
     reconcile_link(link_id=link.pk)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE console_clusterlink SET properties = 'damaged' WHERE id = %s", [back.pk])
-    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it fails with
+    with pytest.raises(Exception):  # noqa: B017, PT011 - any error
         reconcile_link(link_id=back.pk)
 
     answer = client.get("/readyz")
 
     assert answer.status_code == 200
     assert answer.json()["parts"]["links"].startswith(
-        "1 of 2 links are not looked after: west-to-east (not seen to succeed, fails"
+        "1 of 2 links are not reconciled: west-to-east (not seen to succeed, fails"
     )
     assert figures()[f"clusterlink_link_late{LABELS}"] == 0
     of_back = LABELS.replace("destination-id", "source-id")
@@ -123,7 +123,7 @@ def test_one_link_that_fails_is_named_while_the_others_keep_the_console_ready(
     assert figures()[f"clusterlink_link_round_failures_total{of_back}"] == 1
 
 
-def test_where_no_link_is_looked_after_nothing_is_ready(client: Client, link: ClusterLink, sent: Sent) -> None:
+def test_console_is_not_ready_if_no_link_is_reconciled(client: Client, link: ClusterLink, sent: Sent) -> None:
     reconcile()
 
     assert client.get("/readyz").status_code == 503
@@ -133,7 +133,7 @@ def test_where_no_link_is_looked_after_nothing_is_ready(client: Client, link: Cl
     assert client.get("/readyz").status_code == 503
 
 
-def test_without_redis_all_is_late_and_no_counter_is_made_up(link: ClusterLink, settings: Any) -> None:
+def test_without_redis_all_steps_are_late_and_counters_are_missing(link: ClusterLink, settings: Any) -> None:
     settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"
 
     shown = figures()
@@ -143,14 +143,16 @@ def test_without_redis_all_is_late_and_no_counter_is_made_up(link: ClusterLink, 
     assert not [name for name in shown if name.startswith(("clusterlink_round_failures", "clusterlink_link_round_failures"))]
 
 
-def test_a_clock_that_differs_from_redis_is_named(client: Client, link: ClusterLink, sent: Sent) -> None:
+def test_clock_that_differs_from_redis_is_named(client: Client, link: ClusterLink, sent: Sent) -> None:
     with time_machine.travel(time.time() + 10):  # the worker's machine
         clocks.note_worker()
     reconcile_link(link_id=link.pk)
 
     with time_machine.travel(time.time() - 5):
-        told = client.get("/readyz").json()["parts"]["clocks"]
+        clocks_part = client.get("/readyz").json()["parts"]["clocks"]
 
-    assert re.search(r"this process, on \S+: 5\.\d s behind; the worker on \S+: 10\.\d s ahead\. Have all machines", told)
+    assert re.search(
+        r"this process, on \S+: 5\.\d s behind; the worker on \S+: 10\.\d s ahead\. Synchronize all machines", clocks_part
+    )
     clocks.note_worker()
     assert client.get("/readyz").json()["parts"]["clocks"] == "ok"

@@ -1,4 +1,4 @@
-"""What beat sends beside the rounds: a task, or a part of one, that does not end well is named by /readyz and /metrics."""
+"""Health of beat tasks: a task, or a part of it, without success is reported by /readyz and /metrics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def own_redis(settings: Any, redis_url: str, sent: Sent) -> None:
 
 @pytest.fixture
 def known(link: ClusterLink) -> ClusterLink:
-    """Two clusters and a link of long ago; rounds get through, and beat has sent everything for a day."""
+    """Two clusters and a link that exist since yesterday; passes succeed, and beat has sent all tasks for a day."""
     old = timezone.now() - timedelta(days=1)
     Cluster.objects.update(created_at=old)
     reconcile()
@@ -53,26 +53,26 @@ def all_fine(link: ClusterLink) -> None:
     rounds.note_success(scheduled.step_of("refresh_topics", link=link.pk))
 
 
-def told(client: Client) -> tuple[int, str]:
+def readiness(client: Client) -> tuple[int, str]:
     answer = client.get("/readyz")
     return answer.status_code, answer.json()["parts"]["schedule"]
 
 
 def figure(name: str, task: str) -> float | None:
     start = f'clusterlink_schedule_{name}{{task="{task}"}} '
-    return next((float(one.removeprefix(start)) for one in prometheus_text().splitlines() if one.startswith(start)), None)
+    return next((float(line.removeprefix(start)) for line in prometheus_text().splitlines() if line.startswith(start)), None)
 
 
-def test_tasks_that_end_well_are_nothing_to_tell_of(client: Client, known: ClusterLink) -> None:
+def test_successful_tasks_are_not_reported(client: Client, known: ClusterLink) -> None:
     all_fine(known)
     store.client().delete(*(f"console:round:done:beat:{task}" for task in scheduled.EVERY_S))
-    assert told(client)[1] != "ok"
+    assert readiness(client)[1] != "ok"
     forget_old_rows()
     refresh_topics()
     probe_clusters()
     probe_spark()
 
-    assert told(client) == (200, "ok")
+    assert readiness(client) == (200, "ok")
     assert (
         {figure("late", task) for task in scheduled.EVERY_S}
         == {figure("failures_total", task) for task in scheduled.EVERY_S}
@@ -81,55 +81,53 @@ def test_tasks_that_end_well_are_nothing_to_tell_of(client: Client, known: Clust
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_task_that_fails_again_and_again_is_named(client: Client, known: ClusterLink) -> None:
+def test_failing_task_is_named(client: Client, known: ClusterLink) -> None:
     all_fine(known)
     store.client().delete("console:round:done:beat:forget_old_rows")
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE console_verifyrun RENAME TO console_elsewhere")
     try:
-        with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it fails with
+        with pytest.raises(Exception):  # noqa: B017, PT011 - any error
             forget_old_rows()
     finally:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE console_elsewhere RENAME TO console_verifyrun")
 
-    status, words = told(client)
-    assert status == 200  # nobody is kept from failing over
-    assert words.startswith("1 task of beat did not end well for 4 periods: forget_old_rows (not seen to succeed, fails with ")
+    status, words = readiness(client)
+    assert status == 200  # failovers remain possible
+    assert words.startswith("1 beat task without success for 4 periods: forget_old_rows (not seen to succeed, fails with ")
     assert (figure("late", "forget_old_rows"), figure("failures_total", "forget_old_rows")) == (1, 1)
     assert figure("late", "refresh_topics") == 0
 
 
-def test_a_part_about_one_cluster_is_named_while_all_others_end_well(
-    client: Client, known: ClusterLink, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_part_of_a_single_cluster_is_named(client: Client, known: ClusterLink, monkeypatch: pytest.MonkeyPatch) -> None:
     all_fine(known)
     step = scheduled.step_of("refresh_topics", cluster=known.destination_id)
     store.client().set(f"console:round:done:{step}", int((time.time() - 121) * 1000))
     with pytest.raises(KeyError):
         scheduled.watched("refresh_topics")(lambda **_: {}["a mistake"])(cluster_pk=known.destination_id)
 
-    assert "refresh_topics of cluster Destination (last succeeded 121 s ago, fails with KeyError)" in told(client)[1]
+    assert "refresh_topics of cluster Destination (last succeeded 121 s ago, fails with KeyError)" in readiness(client)[1]
     assert figure("late", "refresh_topics") == figure("failures_total", "refresh_topics") == 1
 
 
-def test_after_a_new_start_several_periods_are_given(client: Client, known: ClusterLink) -> None:
+def test_tasks_without_success_are_late_only_after_several_periods(client: Client, known: ClusterLink) -> None:
     sending_for(100)
-    assert told(client) == (200, "ok")
+    assert readiness(client) == (200, "ok")
 
-    sending_for(200)  # four times thirty seconds have gone by
-    assert "refresh_topics (not seen to succeed)" in told(client)[1]
-    assert "probe_clusters" not in told(client)[1]
+    sending_for(200)  # more than four periods of thirty seconds
+    assert "refresh_topics (not seen to succeed)" in readiness(client)[1]
+    assert "probe_clusters" not in readiness(client)[1]
 
 
-def test_where_nobody_sends_all_is_late(client: Client, known: ClusterLink, settings: Any) -> None:
+def test_all_tasks_are_late_if_beat_is_not_running(client: Client, known: ClusterLink, settings: Any) -> None:
     store.client().delete(*(f"console:scheduled:since:{task}" for task in scheduled.EVERY_S))
-    assert told(client)[1].startswith("9 tasks of beat")
+    assert readiness(client)[1].startswith("9 beat tasks")
 
     settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"
     assert [figure("late", task) for task in scheduled.EVERY_S] == [1, 1, 1, 1]
     assert figure("failures_total", "refresh_topics") is None
 
 
-def test_everything_that_beat_sends_is_watched() -> None:
-    assert {one["task"] for one in app.conf.beat_schedule.values()} == {"reconcile", *scheduled.EVERY_S}
+def test_all_beat_tasks_are_watched() -> None:
+    assert {entry["task"] for entry in app.conf.beat_schedule.values()} == {"reconcile", *scheduled.EVERY_S}

@@ -1,4 +1,4 @@
-"""Redis through Sentinel: store, leases and Celery follow a real failover."""
+"""Redis with Sentinel: store, leases and Celery follow a real failover."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def celery(url: str) -> Celery:
     return app
 
 
-def test_everything_follows_a_failover(servers: SentinelRedis, settings: Any) -> None:
+def test_store_leases_and_celery_follow_a_failover(servers: SentinelRedis, settings: Any) -> None:
     settings.REDIS_URL = servers.url
     lease = RedisLease(servers.url, ttl_ms=60_000)
     grant = lease.acquire("a mirror/0", "a copier")
@@ -78,8 +78,8 @@ def test_everything_follows_a_failover(servers: SentinelRedis, settings: Any) ->
         assert _take_all(app.connection()) == ["before", "after"]
 
 
-def test_a_demoted_primary_is_left(servers: SentinelRedis, settings: Any) -> None:
-    """A primary that only hung comes back as a replica; open connections to it must not keep failing with READONLY."""
+def test_connections_to_a_demoted_primary_are_replaced(servers: SentinelRedis, settings: Any) -> None:
+    """A primary that only hung returns as a replica; open connections to it must not keep failing with READONLY."""
     settings.REDIS_URL = servers.url
     client = connect(servers.url, socket_timeout=1.0)
     client.set("a", "1")
@@ -104,7 +104,7 @@ def test_one_sentinel_is_enough_to_find_the_primary(servers: SentinelRedis) -> N
     assert connect(servers.url, socket_timeout=1.0).ping()
 
 
-def test_without_any_sentinel_the_answer_comes_soon() -> None:
+def test_connecting_without_any_sentinel_fails_quickly() -> None:
     client = connect("redis+sentinel://127.0.0.1:1,127.0.0.1:2/main", socket_timeout=1.0)
     began = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""Holds, claims and answers in the real Redis."""
+"""Locks, claims, rate limits and replies in a real Redis."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ def own_redis(settings: Any, redis_url: str) -> None:
     store.client().flushdb()
 
 
-def test_a_thing_is_held_by_one_at_a_time() -> None:
-    with store.hold("thing") as ours, store.hold("thing") as theirs, store.hold("other") as another:
-        assert (ours, theirs, another) == (True, False, True)
+def test_lock_is_exclusive() -> None:
+    with store.hold("thing") as first, store.hold("thing") as second, store.hold("other") as other:
+        assert (first, second, other) == (True, False, True)
     with store.hold("thing") as again:
         assert again
 
 
-def test_a_hold_lasts_as_long_as_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_is_renewed_until_the_block_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "HOLD_S", 0.3)
     with store.hold("thing"):
         deadline = time.monotonic() + 1.0
         while time.monotonic() < deadline:
-            with store.hold("thing") as theirs:
-                assert not theirs
+            with store.hold("thing") as acquired:
+                assert not acquired
             time.sleep(0.05)
 
 
-def test_a_dead_holder_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_of_a_crashed_owner_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     store.client().set("console:hold:thing", "dead", px=50)
     time.sleep(0.1)
-    with store.hold("thing") as ours:
-        assert ours
+    with store.hold("thing") as acquired:
+        assert acquired
 
 
-def test_somebody_elses_hold_is_not_released() -> None:
+def test_lock_of_another_owner_is_not_released() -> None:
     with store.hold("thing"):
         store.client().set("console:hold:thing", "taken over")
     assert store.client().get("console:hold:thing") == "taken over"
 
 
-def until(look: Callable[[], Any]) -> None:
+def until(check: Callable[[], Any]) -> None:
     deadline = time.monotonic() + 5
-    while not look():
+    while not check():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def test_a_hold_that_redis_has_lost_is_held_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_that_redis_has_lost_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "HOLD_S", 0.3)
     with store.hold("thing"):
         store.client().flushdb()
@@ -63,7 +63,7 @@ def test_a_hold_that_redis_has_lost_is_held_again(monkeypatch: pytest.MonkeyPatc
     assert not store.is_held("thing")
 
 
-def test_what_somebody_else_holds_by_then_stays_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_that_another_owner_has_taken_is_not_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "HOLD_S", 0.3)
     with store.hold("thing"):
         store.client().set("console:hold:thing", "theirs")
@@ -71,8 +71,8 @@ def test_what_somebody_else_holds_by_then_stays_theirs(monkeypatch: pytest.Monke
         assert store.client().get("console:hold:thing") == "theirs"
 
 
-def test_what_was_released_is_not_renewed_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    under_way, real = Event(), store._tell
+def test_released_lock_is_not_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way, real = Event(), store._eval_quietly
 
     def slow(script: str, *values: Any) -> None:
         if script == store._RENEW:
@@ -81,7 +81,7 @@ def test_what_was_released_is_not_renewed_any_more(monkeypatch: pytest.MonkeyPat
         real(script, *values)
 
     monkeypatch.setattr(store, "HOLD_S", 0.3)
-    monkeypatch.setattr(store, "_tell", slow)
+    monkeypatch.setattr(store, "_eval_quietly", slow)
     with store.hold("thing"):
         assert under_way.wait(5)
     time.sleep(0.3)
@@ -89,7 +89,7 @@ def test_what_was_released_is_not_renewed_any_more(monkeypatch: pytest.MonkeyPat
     assert not store.is_held("thing")
 
 
-def test_what_was_lost_a_moment_ago_is_not_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_is_not_abandoned_right_after_redis_lost_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "HOLD_S", 0.3)
     with store.hold("thing"):
         store.client().flushdb()
@@ -100,7 +100,7 @@ def test_what_was_lost_a_moment_ago_is_not_abandoned(monkeypatch: pytest.MonkeyP
     until(lambda: store.is_abandoned("thing"))
 
 
-def test_a_clock_that_was_set_back_abandons_nothing_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_is_not_abandoned_at_once_after_a_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "HOLD_S", 0.2)
     store.client().set("console:unheld:thing", int(time.time() * 1000) + HOUR_MS)
 
@@ -108,17 +108,17 @@ def test_a_clock_that_was_set_back_abandons_nothing_at_once(monkeypatch: pytest.
     until(lambda: store.is_abandoned("thing"))
 
 
-def test_a_claim_is_made_once_per_while() -> None:
+def test_claim_succeeds_once_per_ttl() -> None:
     assert store.claim("chore", ttl_ms=80)
     assert not store.claim("chore", ttl_ms=80)
     time.sleep(0.12)
     assert store.claim("chore", ttl_ms=80)
 
 
-HOUR_MS = 3_600_000  # as left behind by a clock that was set back so far
+HOUR_MS = 3_600_000  # a time to live after a clock was set back by that much
 
 
-def test_a_claim_lasts_no_longer_because_the_clock_was_set_back() -> None:
+def test_claim_lasts_no_longer_after_a_clock_was_set_back() -> None:
     store.client().set("console:claim:chore", "1", px=HOUR_MS)
 
     assert not store.claim("chore", ttl_ms=80)
@@ -127,22 +127,24 @@ def test_a_claim_lasts_no_longer_because_the_clock_was_set_back() -> None:
 
 
 @pytest.mark.parametrize("asking", [True, False])
-def test_nor_does_the_hold_of_a_dead_holder(monkeypatch: pytest.MonkeyPatch, asking: bool) -> None:
+def test_lock_of_a_crashed_owner_lasts_no_longer_after_a_clock_was_set_back(
+    monkeypatch: pytest.MonkeyPatch, asking: bool
+) -> None:
     monkeypatch.setattr(store, "HOLD_S", 0.08)
     store.client().set("console:hold:thing", "dead", px=HOUR_MS)
 
     if asking:
         assert store.is_held("thing")
     else:
-        with store.hold("thing") as ours:
-            assert not ours
+        with store.hold("thing") as acquired:
+            assert not acquired
     time.sleep(0.12)
     assert not store.is_held("thing")
-    with store.hold("thing") as ours:
-        assert ours
+    with store.hold("thing") as acquired:
+        assert acquired
 
 
-def test_nor_does_anybody_wait_longer_for_a_turn() -> None:
+def test_rate_limit_waits_no_longer_after_a_clock_was_set_back() -> None:
     seconds, micros = cast("tuple[int, int]", store.client().time())
     store.client().set("console:turn:person", str((seconds * 1000 + HOUR_MS) * 1000 + micros), px=HOUR_MS)
 
@@ -150,21 +152,21 @@ def test_nor_does_anybody_wait_longer_for_a_turn() -> None:
     assert 9 < store.take_turn("person", per_s=0.1, burst=2) <= 10
 
 
-def test_a_note_is_read_once() -> None:
+def test_request_for_another_check_is_read_once() -> None:
     assert not store.was_asked_again("link")
     store.ask_again("link")
     assert store.was_asked_again("link")
     assert not store.was_asked_again("link")
 
 
-def test_an_answer_reaches_who_waits_for_it() -> None:
+def test_reply_reaches_the_waiting_caller() -> None:
     Thread(target=store.give_answer, args=("reply", {"result": 1})).start()
 
     assert store.wait_for_answer("reply", timeout_s=5) == {"result": 1}
     assert store.wait_for_answer("reply", timeout_s=0.05) is None
 
 
-def test_the_silence_of_workers_is_measured() -> None:
+def test_age_of_the_worker_heartbeat_is_measured() -> None:
     assert store.worker_silence_ms() is None
     store.note_worker()
     silence = store.worker_silence_ms()

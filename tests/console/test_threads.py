@@ -1,4 +1,4 @@
-"""A real worker with few threads, and a Spark that answers nothing: copy workers leave threads to everything else."""
+"""A real worker with few threads, and a Spark that does not respond: copy workers leave threads to all other tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ THREADS, WORKERS = 4, 6
 
 
 @pytest.mark.parametrize(("threads", "for_long"), [(1, 1), (3, 3), (4, 3), (64, 48), (200, 184)])
-def test_a_quarter_of_the_threads_is_kept_but_no_more_than_sixteen(threads: int, for_long: int) -> None:
+def test_quarter_of_the_threads_is_kept_free_but_at_most_sixteen(threads: int, for_long: int) -> None:
     assert threads_for_long(threads) == for_long
 
 
@@ -55,9 +55,9 @@ def worker(transactional_db: None, queue: Celery, hanging_spark: str, settings: 
     process.kill()
 
 
-def wait(worker: Process, look: Callable[[], Any], *, timeout_s: float) -> None:
+def wait(worker: Process, check: Callable[[], Any], *, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
-    while not look():
+    while not check():
         assert time.monotonic() < deadline, worker.log_tail()
         time.sleep(0.1)
 
@@ -67,7 +67,7 @@ def taken() -> int:
 
 
 @pytest.mark.timeout(180)
-def test_copy_workers_leave_threads_to_everything_else(transactional_db: None, queue: Celery, worker: Process) -> None:
+def test_copy_workers_leave_threads_to_other_tasks(transactional_db: None, queue: Celery, worker: Process) -> None:
     for number in range(WORKERS):
         CopyWorker.objects.create(number=number)
         queue.send_task("run_copy_worker", kwargs={"number": number}, queue="spark")

@@ -179,7 +179,7 @@ def test_a_comparison_of_what_changed_under_it_is_not_equal(
     run.refresh_from_db()
     assert (run.status, run.finished_at) == ("ERROR", NOW)
     check = check_data(_comparison(run))
-    assert (check.state, "Start the comparison again" in check.detail) == ("FAILED", True)
+    assert (check.state, "Start the verification again" in check.detail) == ("FAILED", True)
 
 
 def test_differences_count_although_the_mirror_became_shorter_meanwhile(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
@@ -246,7 +246,7 @@ def test_where_nobody_could_see_the_beginnings_the_data_is_not_equal(
 
     check = check_data(_with_the_rest(mirror, VerifiedData(records=5, differences=0), run=None))
 
-    assert (check.state, check.detail) == ("FAILED", "Where both sides begin was not looked at: no answer")
+    assert (check.state, check.detail) == ("FAILED", "The log starts of both sides could not be read: no answer")
 
 
 def test_a_failover_never_asks_the_gate(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:

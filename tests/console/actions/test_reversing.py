@@ -70,7 +70,7 @@ OLDER = "holds older records than 'orders' ever had"
 
 
 @pytest.mark.parametrize(
-    ("source_start", "refusal"), [(0, OLDER), (99, OLDER), (100, ""), (None, "not known yet .* Ask again once")]
+    ("source_start", "refusal"), [(0, OLDER), (99, OLDER), (100, ""), (None, "not known yet .* Try again once")]
 )
 def test_a_source_keeps_what_its_mirror_never_had(
     mirror: MirrorTopic, owner: Actor, source_start: int | None, refusal: str
@@ -90,7 +90,7 @@ def test_a_mirror_that_is_known_to_differ_from_its_source_is_not_reversed(mirror
     """The source would keep its own records where its new source has others."""
     mirror.transition_errors.create(code=RECORDS_DIFFER, message="Offset 7 differs.", since=NOW, last_seen_at=NOW)
 
-    with pytest.raises(ConflictError, match="Verify all of it first"):
+    with pytest.raises(ConflictError, match="Verify the whole mirror first"):
         do(mirror, E.REVERSE_AND_START, owner)
 
     assert states() == [S.ACTIVE]

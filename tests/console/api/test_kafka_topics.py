@@ -295,6 +295,6 @@ def test_a_change_that_nobody_has_told_of_is_neither_called_done_nor_not_done(
     answer = owner.post(topics, {"topic_name": "plain"})
 
     assert (answer.status_code, answer.json()["error_code"]) == (503, 50302)
-    assert answer.json()["message"].startswith("The worker did not finish. Nobody knows whether the change was made")
+    assert answer.json()["message"].startswith("The worker did not finish. It is unknown whether the change was made")
     checked = owner.post(topics, {"topic_name": "plain", "validate_only": True})
     assert checked.json()["message"] == "The worker did not finish."

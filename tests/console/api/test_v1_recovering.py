@@ -43,7 +43,7 @@ def test_a_mirror_topic_that_is_gone_cannot_be_recovered_and_the_reason_is_true(
     refused = owner.post(PATH)
 
     assert refused.status_code == 400
-    assert refused.json()["message"].startswith("Somebody deleted the mirror topic 'orders'")
+    assert refused.json()["message"].startswith("The mirror topic 'orders' was deleted")
 
 
 @pytest.mark.parametrize("state", sorted(set(S) - {S.FAILED, S.STOPPED}))

@@ -68,10 +68,10 @@ def test_who_may_only_look_gets_no_records(reader: Rest, run: RestoreRun) -> Non
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"export_name": ""}, "had no records to set aside"),
-        ({"exported_at": None}, "not set its records aside yet"),
-        ({"export_name": "gone.jsonl.gz"}, "2 records aside in gone.jsonl.gz, but that file is not in"),
-        ({"export_bytes": 7}, "or not whole"),
+        ({"export_name": ""}, "had no diverged records to export"),
+        ({"exported_at": None}, "not exported its diverged records yet"),
+        ({"export_name": "gone.jsonl.gz"}, "2 records to gone.jsonl.gz, but that file is missing"),
+        ({"export_bytes": 7}, "or incomplete"),
     ],
 )
 def test_none_not_yet_and_lost_are_three_things(owner: Rest, run: RestoreRun, change: dict[str, Any], words: str) -> None:

@@ -1,4 +1,4 @@
-"""Commands for people at a terminal."""
+"""Management commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(*words: str) -> Any:
 
 
 @pytest.mark.django_db
-def test_an_api_key_is_made_and_works() -> None:
+def test_created_api_key_works() -> None:
     user = User.objects.create_user("root")
 
     made = run("create_api_key", "root")
@@ -65,7 +65,7 @@ def test_unsupported_security_in_a_properties_file_is_refused_by_name(tmp_path: 
     assert not engine.calls
 
 
-def test_a_mirror_is_verified_and_the_result_decides(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mirror_is_verified_and_unknown_mirrors_are_refused(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     def finish(self: VerifyRun, **_: Any) -> None:
         self.status, self.records_compared, self.differences = "EQUAL", 10, 0
 
@@ -76,11 +76,11 @@ def test_a_mirror_is_verified_and_the_result_decides(mirror: MirrorTopic, monkey
         run("verify_mirror", "destination-id", "west-to-east", "none")
 
 
-def test_the_document_of_states_is_up_to_date() -> None:
+def test_states_document_is_up_to_date() -> None:
     call_command("render_states", "--check")
 
 
-def test_the_table_of_error_codes_is_up_to_date_and_has_them_all() -> None:
+def test_table_of_error_codes_is_up_to_date_and_complete() -> None:
     call_command("render_errors", "--check")
 
     text = with_table(BEGIN + "not ours\n" + END)
@@ -91,7 +91,7 @@ def test_the_table_of_error_codes_is_up_to_date_and_has_them_all() -> None:
         with_table("no table")
 
 
-def test_what_is_written_by_hand_on_the_page_of_an_error_code_is_kept(settings: Any, tmp_path: Path) -> None:
+def test_manual_text_on_the_page_of_an_error_code_is_kept(settings: Any, tmp_path: Path) -> None:
     settings.BASE_DIR = tmp_path
     folder = tmp_path / PLACE
     folder.mkdir(parents=True)
@@ -112,7 +112,7 @@ def test_what_is_written_by_hand_on_the_page_of_an_error_code_is_kept(settings: 
         call_command("render_errors", "--check")
 
 
-def test_every_edge_is_in_the_document() -> None:
+def test_states_document_has_every_transition() -> None:
     text = render()
     for state, row in TRANSITIONS.items():
         assert all(f"{event}" in text for event in row)

@@ -1,4 +1,4 @@
-"""The key of stored credentials is rotated to its end: everything gets the newest key, and the former one is not needed."""
+"""Rotation of the credentials key: all stored credentials get the newest key, and the previous key is no longer needed."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def reencrypt(*words: str) -> str:
     return output.getvalue()
 
 
-def test_everything_gets_the_newest_key_while_a_second_run_finds_nothing_to_do(
+def test_all_credentials_get_the_newest_key_and_a_second_run_changes_nothing(
     link: ClusterLink, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reencrypt_credentials, "BATCH", 1)  # more rows than one batch
+    monkeypatch.setattr(reencrypt_credentials, "BATCH", 1)  # more rows than a batch
     settings.CREDENTIALS_KEYS = [NEW, OLD]
     with pytest.raises(CommandError, match="3 stored credentials still need another key"):
         reencrypt("--check")
 
-    told = reencrypt()
+    output = reencrypt()
 
-    assert "Cluster.properties: 2 rewritten, 0 had the newest key, 0 unreadable\n" in told
-    assert "ClusterLink.properties: 1 rewritten, 0 had the newest key, 0 unreadable\n" in told
+    assert "Cluster.properties: 2 rewritten, 0 had the newest key, 0 unreadable\n" in output
+    assert "ClusterLink.properties: 1 rewritten, 0 had the newest key, 0 unreadable\n" in output
     settings.CREDENTIALS_KEYS = [NEW]
     assert ClusterLink.objects.get().properties == SOURCE_PROPERTIES
-    assert {one.name: one.properties["bootstrap.servers"] for one in Cluster.objects.all()} == {
+    assert {cluster.name: cluster.properties["bootstrap.servers"] for cluster in Cluster.objects.all()} == {
         "Source": "source.test:9092",
         "Destination": "destination.test:9092",
     }
@@ -54,7 +54,7 @@ def test_everything_gets_the_newest_key_while_a_second_run_finds_nothing_to_do(
         ClusterLink.objects.get()
 
 
-def test_what_somebody_saves_meanwhile_is_kept_and_gets_the_newest_key_too(link: ClusterLink, settings: Any) -> None:
+def test_credentials_saved_during_the_run_are_kept_and_get_the_newest_key(link: ClusterLink, settings: Any) -> None:
     saved: list[bool] = []
 
     def save_meanwhile(execute: Any, sql: str, *rest: Any) -> Any:
@@ -67,14 +67,14 @@ def test_what_somebody_saves_meanwhile_is_kept_and_gets_the_newest_key_too(link:
 
     settings.CREDENTIALS_KEYS = [NEW, OLD]
     with connection.execute_wrapper(save_meanwhile):
-        told = reencrypt()
+        output = reencrypt()
 
-    assert "ClusterLink.properties: 1 rewritten, 0 had the newest key, 0 unreadable\n" in told
+    assert "ClusterLink.properties: 1 rewritten, 0 had the newest key, 0 unreadable\n" in output
     settings.CREDENTIALS_KEYS = [NEW]
     assert ClusterLink.objects.get().properties == {"bootstrap.servers": "changed:9092"}
 
 
-def test_what_no_key_reads_is_counted_left_alone_and_no_success(link: ClusterLink, settings: Any) -> None:
+def test_unreadable_credentials_are_counted_and_not_changed(link: ClusterLink, settings: Any) -> None:
     before = stored(link)
     settings.CREDENTIALS_KEYS = [NEW]
 

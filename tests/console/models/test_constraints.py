@@ -1,4 +1,4 @@
-"""The database itself refuses rows that must not exist."""
+"""Database constraints refuse invalid rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def refused(model: Any, **values: Any) -> None:
         model.objects.create(**values)
 
 
-def test_a_link_cannot_join_a_cluster_with_itself(destination: Cluster) -> None:
+def test_link_cannot_connect_a_cluster_with_itself(destination: Cluster) -> None:
     dated = {"state_since": NOW, "created_at": NOW}
     refused(ClusterLink, name="loop", destination=destination, source=destination, properties={}, **dated)
 
@@ -49,7 +49,7 @@ def test_a_partition_does_not_start_after_its_end(mirror: MirrorTopic) -> None:
     refused(MirrorPartition, mirror=mirror, partition=9, mirror_start=5, mirror_end=4)
 
 
-def test_a_gap_is_not_empty_and_noted_once(mirror: MirrorTopic) -> None:
+def test_gap_is_not_empty_and_stored_once(mirror: MirrorTopic) -> None:
     gap = {"mirror": mirror, "partition": 0, "start": 3, "reason": "ABORTED", "noted_at": NOW}
     refused(GapRange, end=3, filled=0, **gap)
     refused(GapRange, end=4, filled=2, **gap)
@@ -57,7 +57,7 @@ def test_a_gap_is_not_empty_and_noted_once(mirror: MirrorTopic) -> None:
     refused(GapRange, end=5, filled=1, **gap)
 
 
-def test_a_role_is_granted_at_one_place(mirror: MirrorTopic, owner: Any) -> None:
+def test_role_is_granted_at_exactly_one_level(mirror: MirrorTopic, owner: Any) -> None:
     cluster = mirror.link.destination
     binding = {"user": owner.user, "role": "DeveloperRead", "granted_at": NOW, "granted_by": "test"}
     refused(RoleBinding, **binding)
@@ -75,13 +75,13 @@ def test_a_role_is_granted_once_at_each_place(mirror: MirrorTopic, stranger: Any
         refused(RoleBinding, **binding)
 
 
-def test_a_source_topic_was_seen_one_way(link: ClusterLink) -> None:
+def test_source_topic_belongs_to_a_cluster_or_a_link(link: ClusterLink) -> None:
     refused(SourceTopic, name="orders", partitions=1, seen_at=NOW)
     refused(SourceTopic, name="orders", partitions=1, seen_at=NOW, link=link, cluster=link.destination)
     refused(SourceTopic, name="orders", partitions=0, seen_at=NOW, link=link)
 
 
-def test_a_place_in_the_pool_of_copy_workers_is_there_once(db: None) -> None:
+def test_number_of_a_copy_worker_is_unique(db: None) -> None:
     CopyWorker.objects.create(number=0)
 
     refused(CopyWorker, number=0)

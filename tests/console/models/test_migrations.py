@@ -1,4 +1,4 @@
-"""Rows of former versions survive their migration."""
+"""Migrations preserve the rows of earlier versions."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def migrate(to: list[tuple[str, str]]) -> None:
 
 @pytest.fixture
 def tables(transactional_db: None) -> Iterator[None]:
-    """Restore the tables of the newest version after a test, whatever happened."""
+    """Restore the tables of the newest version after each test."""
     yield
     executor = MigrationExecutor(connection)
     executor.migrate(executor.loader.graph.leaf_nodes())
 
 
 @pytest.mark.usefixtures("tables")
-def test_of_doubled_role_bindings_the_oldest_stays() -> None:
+def test_oldest_of_duplicate_role_bindings_stays() -> None:
     before, after = BINDINGS
     migrate(before)
     apps = MigrationExecutor(connection).loader.project_state(before).apps
     binding = apps.get_model("console", "RoleBinding")
-    user = apps.get_model("auth", "User").objects.create(username="somebody")
+    user = apps.get_model("auth", "User").objects.create(username="a-user")
     place = apps.get_model("console", "Organization").objects.create(name="Acme", created_at=NOW)
-    for who, role in (("first", "DeveloperRead"), ("second", "DeveloperRead"), ("third", "DeveloperManage")):
-        binding.objects.create(user=user, role=role, organization=place, granted_at=NOW, granted_by=who)
+    for granted_by, role in (("first", "DeveloperRead"), ("second", "DeveloperRead"), ("third", "DeveloperManage")):
+        binding.objects.create(user=user, role=role, organization=place, granted_at=NOW, granted_by=granted_by)
 
     migrate(after)
 
@@ -44,7 +44,7 @@ def test_of_doubled_role_bindings_the_oldest_stays() -> None:
 
 @pytest.mark.usefixtures("tables")
 def test_links_that_use_registered_credentials_are_marked() -> None:
-    """Until then it was derived from the configs whenever a copy began."""
+    """Earlier versions derived this from the configs whenever copying started."""
     before, after = CREDENTIALS
     migrate(before)
     apps = MigrationExecutor(connection).loader.project_state(before).apps

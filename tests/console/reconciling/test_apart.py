@@ -1,4 +1,4 @@
-"""One mirror that fails for a reason nobody foresaw, and steps of a link that fail: the others are taken all the same."""
+"""A mirror that fails unexpectedly and steps of a link that fail do not keep the others from being reconciled."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, MirrorState
 from tests.console.conftest import MakeMirror
 
-pytestmark = pytest.mark.django_db(transaction=True)  # as in a worker: what fails must not end the others' transaction
+pytestmark = pytest.mark.django_db(transaction=True)  # as in a worker: a failure must not end the others' transaction
 Sent = list[tuple[str, dict[str, Any]]]
 LABELS = '{cluster="destination-id",link="west-to-east"}'
-BEYOND = 2**70  # no database keeps it
+BEYOND = 2**70  # no database can store it
 GAP = Gap(OffsetRange(3, 5), GapReason.ABORTED)
 BAD_GAP = Gap(OffsetRange(7, 9), GapReason.ABORTED, before_ms=BEYOND)
 
@@ -41,12 +41,12 @@ def own_redis(settings: Any, redis_url: str, sent: Sent, client: Client) -> None
 
 @pytest.fixture
 def mirrors(make_mirror: MakeMirror) -> list[MirrorTopic]:
-    """Three that are copied, the one that will fail in their middle."""
+    """Three mirrors that are copied; the second will fail."""
     return [make_mirror(name, partitions=1, source_topic_id="there", mirror_topic_id="here") for name in ("a", "bad", "c")]
 
 
-def said(mirror: MirrorTopic, **told: Any) -> PartitionProgress:
-    values = {"hold_id": "one", "phase": PartitionPhase.COPYING, "observed_at_ms": now_ms(), "generation": 1, **told}
+def progress_of(mirror: MirrorTopic, **changes: Any) -> PartitionProgress:
+    values = {"hold_id": "one", "phase": PartitionPhase.COPYING, "observed_at_ms": now_ms(), "generation": 1, **changes}
     return PartitionProgress(key=f"{plans.mirror_key(mirror)}/0", life=life_of("there", "here"), **values)
 
 
@@ -55,8 +55,8 @@ def now_ms() -> int:
     return int(seconds * 1000 + micros // 1000)
 
 
-def report(link: ClusterLink, *told: PartitionProgress) -> None:
-    RedisProgress(django_settings.REDIS_URL, keys.link_signer).report(plans.link_key(link), list(told))
+def report(link: ClusterLink, *progress: PartitionProgress) -> None:
+    RedisProgress(django_settings.REDIS_URL, keys.link_signer).report(plans.link_key(link), list(progress))
 
 
 def figures() -> dict[str, float]:
@@ -69,32 +69,32 @@ def ends() -> dict[str, int | None]:
 
 
 def fail_ledger(mirror: MirrorTopic) -> PartitionProgress:
-    return said(mirror, mirror_end=20, source_end=20, gaps=(BAD_GAP,))
+    return progress_of(mirror, mirror_end=20, source_end=20, gaps=(BAD_GAP,))
 
 
 def fail_row(mirror: MirrorTopic) -> PartitionProgress:
-    return said(mirror, mirror_end=20, last_timestamp_ms=BEYOND)
+    return progress_of(mirror, mirror_end=20, last_timestamp_ms=BEYOND)
 
 
 @pytest.mark.parametrize("fail", [fail_ledger, fail_row], ids=["its ledger", "its row"])
-def test_what_one_mirror_fails_by_keeps_the_others_from_nothing_and_is_told(
+def test_failure_of_a_mirror_is_reported_and_does_not_affect_the_others(
     client: Client, link: ClusterLink, mirrors: list[MirrorTopic], sent: Sent, fail: Callable[[MirrorTopic], PartitionProgress]
 ) -> None:
     first, bad, last = mirrors
     reconcile()
-    report(link, said(first, mirror_end=20, gaps=(GAP,)), fail(bad), said(last, mirror_end=20, gaps=(GAP,)))
+    report(link, progress_of(first, mirror_end=20, gaps=(GAP,)), fail(bad), progress_of(last, mirror_end=20, gaps=(GAP,)))
 
     with structlog.testing.capture_logs() as logs:
         reconcile_link(link_id=link.pk)
 
     assert ends() == {"a": 20, "bad": 10, "c": 20}
-    assert [one.gaps.count() for one in (first, last)] == [1, 1]
-    (logged,) = [one for one in logs if one["event"] == "reconcile.mirror_failed"]
+    assert [mirror.gaps.count() for mirror in (first, last)] == [1, 1]
+    (logged,) = [line for line in logs if line["event"] == "reconcile.mirror_failed"]
     assert (logged["mirror_id"], logged["exc_info"].__traceback__ is not None) == (bad.pk, True)
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["parts"]["links"]) == (200, "ok")
     assert re.match(
-        r"1 mirror topic not looked after, while others are: west-to-east/bad \(fails with \w+Error\)",
+        r"1 mirror topic not reconciled, while others are: west-to-east/bad \(fails with \w+Error\)",
         answer.json()["parts"]["mirrors"],
     )
     shown = figures()
@@ -103,7 +103,7 @@ def test_what_one_mirror_fails_by_keeps_the_others_from_nothing_and_is_told(
     assert shown[f"clusterlink_link_round_failures_total{LABELS}"] == 0
 
 
-def test_a_mirror_that_gets_through_again_is_told_of_no_more(
+def test_mirror_that_succeeds_again_is_no_longer_reported(
     client: Client, link: ClusterLink, mirrors: list[MirrorTopic]
 ) -> None:
     reconcile()
@@ -111,7 +111,7 @@ def test_a_mirror_that_gets_through_again_is_told_of_no_more(
     reconcile_link(link_id=link.pk)
     assert client.get("/readyz").json()["parts"]["mirrors"] != "ok"
 
-    report(link, said(mirrors[1], mirror_end=20, source_end=20, gaps=(GAP,)))
+    report(link, progress_of(mirrors[1], mirror_end=20, source_end=20, gaps=(GAP,)))
     reconcile_link(link_id=link.pk)
 
     assert client.get("/readyz").json()["parts"]["mirrors"] == "ok"
@@ -119,28 +119,26 @@ def test_a_mirror_that_gets_through_again_is_told_of_no_more(
     assert figures()[f"clusterlink_mirror_round_failures_total{LABELS}"] == 1
 
 
-def test_what_was_told_of_a_mirror_that_failed_is_told_again_and_nothing_else(
-    link: ClusterLink, mirrors: list[MirrorTopic]
-) -> None:
+def test_only_reports_of_a_failed_mirror_are_processed_again(link: ClusterLink, mirrors: list[MirrorTopic]) -> None:
     _, bad, last = mirrors
-    report(link, said(bad), said(last))
+    report(link, progress_of(bad), progress_of(last))
     reconcile_link(link_id=link.pk)
     sink, key = RedisProgress(django_settings.REDIS_URL, keys.link_signer), plans.link_key(link)
-    for one in (bad, last):
-        sink.keep(key, said(one, bytes_copied=5, gaps=(GAP,)))
-    lost = [(plans.partition_keys(one)[0], OffsetRange(30, 40)) for one in (bad, last)]
-    for one in lost:
-        sink.lose(key, one)
+    for mirror in (bad, last):
+        sink.keep(key, progress_of(mirror, bytes_copied=5, gaps=(GAP,)))
+    lost = [(plans.partition_keys(mirror)[0], OffsetRange(30, 40)) for mirror in (bad, last)]
+    for loss in lost:
+        sink.lose(key, loss)
     report(link, fail_ledger(bad))
 
     reconcile_link(link_id=link.pk)
 
-    assert [one.key for one in endings.read(link, mirrors).told] == [plans.partition_keys(bad)[0]]
+    assert [kept.key for kept in endings.read(link, mirrors).told] == [plans.partition_keys(bad)[0]]
     assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == lost[:1]
     assert last.gaps.count() == 2
     assert MirrorPartition.objects.get(mirror=last).bytes_copied == 5
 
-    report(link, said(bad, mirror_end=20))
+    report(link, progress_of(bad, mirror_end=20))
     reconcile_link(link_id=link.pk)
 
     assert endings.read(link, mirrors).names == {}
@@ -149,7 +147,7 @@ def test_what_was_told_of_a_mirror_that_failed_is_told_again_and_nothing_else(
     assert MirrorPartition.objects.get(mirror=bad).bytes_copied == 5
 
 
-def test_the_links_figures_are_unknown_while_a_mirrors_are(link: ClusterLink, mirrors: list[MirrorTopic]) -> None:
+def test_figures_of_a_link_are_unknown_while_those_of_a_mirror_are(link: ClusterLink, mirrors: list[MirrorTopic]) -> None:
     report(link, fail_ledger(mirrors[1]))
     reconcile_link(link_id=link.pk)
 
@@ -157,18 +155,18 @@ def test_the_links_figures_are_unknown_while_a_mirrors_are(link: ClusterLink, mi
     assert not LinkSample.objects.exists()
 
 
-def test_a_mirror_whose_chores_nobody_knows_keeps_no_failover_back(
+def test_mirror_whose_due_tasks_fail_does_not_delay_a_failover(
     link: ClusterLink, make_mirror: MakeMirror, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, other = (
         make_mirror(name, MirrorState.PENDING_STOPPED, stop_reason="failover") for name in ("a", "b")
     )  # fmt: skip
-    whole = waits.is_postponed
+    real = waits.is_postponed
 
     def fails(mirror: MirrorTopic, **moment: Any) -> bool:
         if mirror.pk == bad.pk:
             raise KeyError("a mistake")
-        return whole(mirror, **moment)
+        return real(mirror, **moment)
 
     monkeypatch.setattr(waits, "is_postponed", fails)
 
@@ -178,7 +176,7 @@ def test_a_mirror_whose_chores_nobody_knows_keeps_no_failover_back(
     assert rounds.read_mirrors([link.pk])[link.pk].now == {"a": "KeyError"}
 
 
-def test_a_step_of_the_link_that_fails_keeps_the_next_ones_from_nothing(
+def test_failed_step_of_a_link_does_not_prevent_the_next_ones(
     link: ClusterLink, make_mirror: MakeMirror, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_mirror("stops", MirrorState.PENDING_STOPPED, stop_reason="failover")
@@ -191,17 +189,17 @@ def test_a_step_of_the_link_that_fails_keeps_the_next_ones_from_nothing(
     assert (round_of_link.silence_ms, round_of_link.error, round_of_link.failures) == (None, "ZeroDivisionError", 1)
 
 
-def test_a_mirror_that_was_deleted_while_it_was_looked_at_is_no_failure(
+def test_mirror_deleted_during_the_pass_is_not_a_failure(
     link: ClusterLink, mirrors: list[MirrorTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = endings.read
+    real = endings.read
 
     def deletes(*args: Any) -> Any:
         MirrorTopic.objects.filter(pk=mirrors[1].pk).delete()
-        return whole(*args)
+        return real(*args)
 
     monkeypatch.setattr(endings, "read", deletes)
-    report(link, fail_row(mirrors[1]), said(mirrors[2], mirror_end=20))
+    report(link, fail_row(mirrors[1]), progress_of(mirrors[2], mirror_end=20))
 
     reconcile_link(link_id=link.pk)
 

@@ -1,4 +1,4 @@
-"""What is still to be done for mirrors."""
+"""The tasks that are due for mirrors and links."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tasks(*mirrors: MirrorTopic) -> list[str]:
         (S.PENDING_STOPPED, {"retry_at": NOW + timedelta(hours=1), "stop_reason": "promote"}, ["advance_stop"]),
     ],
 )
-def test_a_mirror_gets_the_task_it_needs(state: S, changes: dict[str, Any], task: list[str], make_mirror: MakeMirror) -> None:
+def test_mirror_gets_the_task_of_its_state(state: S, changes: dict[str, Any], task: list[str], make_mirror: MakeMirror) -> None:
     assert tasks(make_mirror("orders", state, **changes)) == task
 
 
@@ -51,22 +51,24 @@ def test_a_mirror_gets_the_task_it_needs(state: S, changes: dict[str, Any], task
     [
         (S.PENDING_SETUP, {}, AT_A_TIME),
         (S.STOPPED, {"deletion_requested_at": NOW}, AT_A_TIME),
-        (S.PENDING_STOPPED, {}, AT_A_TIME + 2),  # nobody waits longer than needed for a failover
+        (S.PENDING_STOPPED, {}, AT_A_TIME + 2),  # stops are not limited
         (S.PENDING_STOPPED, {"stop_reason": "failover", "retry_count": FEW_FAILURES}, AT_A_TIME + 2),
         (S.PENDING_STOPPED, {"stop_reason": "failover", "retry_count": FEW_FAILURES + 1}, AT_A_TIME),  # an outage
-        (S.PENDING_STOPPED, {"retry_count": FEW_FAILURES + 1}, AT_A_TIME + 2),  # looks of a promotion
+        (S.PENDING_STOPPED, {"retry_count": FEW_FAILURES + 1}, AT_A_TIME + 2),  # checks of a promotion
     ],
 )
-def test_what_can_wait_is_done_in_turn(state: S, changes: dict[str, Any], sent: int, make_mirror: MakeMirror) -> None:
+def test_tasks_without_urgency_are_limited_per_link(
+    state: S, changes: dict[str, Any], sent: int, make_mirror: MakeMirror
+) -> None:
     several = [make_mirror(f"orders-{number:02}", state, **changes) for number in range(AT_A_TIME + 2)]
     assert len(tasks(*several)) == sent
 
-    several[0].retry_at = NOW + timedelta(seconds=1)  # failed: the next one has its turn
+    several[0].retry_at = NOW + timedelta(seconds=1)  # failed: the next mirror gets its turn
     due = [key for _, key in chores_of(mirrors=several, now=NOW)]
-    assert due == [one.pk for one in several[1:]][:sent]
+    assert due == [mirror.pk for mirror in several[1:]][:sent]
 
 
-def test_a_link_goes_when_its_last_mirror_is_stopped(make_mirror: MakeMirror, link: ClusterLink) -> None:
+def test_link_can_be_deleted_once_its_last_mirror_is_stopped(make_mirror: MakeMirror, link: ClusterLink) -> None:
     mirrors = [make_mirror("a", S.STOPPED), make_mirror("b", S.PENDING_STOPPED)]
     assert not is_over(link=link, mirrors=[])
     link.deletion_requested_at = NOW

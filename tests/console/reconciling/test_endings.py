@@ -1,4 +1,4 @@
-"""What was kept of holds, taken in by the next round of its link: totals, gaps and set-backs, of the mirror's present life."""
+"""Kept reports of released leases are processed by the next pass of their link: totals, gaps and losses."""
 
 from __future__ import annotations
 
@@ -34,25 +34,27 @@ def mirror(make_mirror: MakeMirror) -> MirrorTopic:
     return make_mirror(partitions=1, source_topic_id="there", mirror_topic_id="here")
 
 
-def said(mirror: MirrorTopic, hold_id: str, *, life: str = life_of("there", "here"), **told: Any) -> PartitionProgress:
-    values = {"phase": PartitionPhase.COPYING, "observed_at_ms": int(timezone.now().timestamp() * 1000), **told}
+def progress_of(
+    mirror: MirrorTopic, hold_id: str, *, life: str = life_of("there", "here"), **changes: Any
+) -> PartitionProgress:
+    values = {"phase": PartitionPhase.COPYING, "observed_at_ms": int(timezone.now().timestamp() * 1000), **changes}
     return PartitionProgress(key=f"{plans.mirror_key(mirror)}/0", hold_id=hold_id, life=life, **values)
 
 
 def ended(link: ClusterLink, *outcomes: PartitionProgress) -> None:
-    """A copy worker has let go of partitions."""
-    for one in outcomes:
-        RedisProgress(reconcile.settings.REDIS_URL, keys.link_signer).keep(plans.link_key(link), one)
+    """Store reports of a copy worker that has released partitions."""
+    for outcome in outcomes:
+        RedisProgress(reconcile.settings.REDIS_URL, keys.link_signer).keep(plans.link_key(link), outcome)
 
 
 def kept(link: ClusterLink) -> list[str]:
     return list(jobs.read_kept(reconcile.settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)))
 
 
-def reported(mirror: MirrorTopic, hold_id: str, **told: Any) -> None:
-    """A worker reports, and a round reads it."""
+def reported(mirror: MirrorTopic, hold_id: str, **changes: Any) -> None:
+    """Report as a worker, and run a pass that reads it."""
     sink = RedisProgress(reconcile.settings.REDIS_URL, keys.link_signer)
-    sink.report(plans.link_key(mirror.link), [said(mirror, hold_id, **told)])
+    sink.report(plans.link_key(mirror.link), [progress_of(mirror, hold_id, **changes)])
     reconcile.reconcile_link(link_id=mirror.link_id)
 
 
@@ -61,11 +63,11 @@ def totals() -> tuple[int, int]:
     return row.bytes_copied, row.records_copied
 
 
-def test_what_a_hold_copied_after_the_last_report_that_was_read_is_counted(mirror: MirrorTopic, link: ClusterLink) -> None:
+def test_records_copied_after_the_last_report_are_counted(mirror: MirrorTopic, link: ClusterLink) -> None:
     reported(mirror, "one", generation=1, bytes_copied=100, records_copied=10)
     reported(mirror, "two", generation=2, bytes_copied=5, records_copied=1)
-    ended(link, said(mirror, "one", bytes_copied=130, records_copied=13))
-    time.sleep(0.25)  # else it is taken for the same report
+    ended(link, progress_of(mirror, "one", bytes_copied=130, records_copied=13))
+    time.sleep(0.25)  # otherwise it counts as the same report
     reported(mirror, "two", generation=2, bytes_copied=7, records_copied=2)
 
     assert totals() == (137, 15)
@@ -75,34 +77,34 @@ def test_what_a_hold_copied_after_the_last_report_that_was_read_is_counted(mirro
 
 
 @pytest.mark.parametrize(("life", "known"), [(life_of("there", "here"), 1), (life_of("there", "before"), 0)])
-def test_only_what_is_told_of_the_present_topics_gets_into_the_ledger(
+def test_only_reports_on_the_current_topics_get_into_the_ledger(
     mirror: MirrorTopic, link: ClusterLink, life: str, known: int
 ) -> None:
-    ended(link, said(mirror, "one", life=life, gaps=FILLED, bytes_copied=1))
+    ended(link, progress_of(mirror, "one", life=life, gaps=FILLED, bytes_copied=1))
 
     reconcile.reconcile_link(link_id=link.pk)
 
     assert mirror.gaps.count() == known
 
 
-def test_a_set_back_in_the_last_second_of_a_hold_is_seen(mirror: MirrorTopic, link: ClusterLink) -> None:
+def test_loss_in_the_last_report_of_a_lease_is_found(mirror: MirrorTopic, link: ClusterLink) -> None:
     checked = CheckedRange(partition=0, start=0, end=100, records=100, hash=hash_of(0, 100), differences=0)
     seen = VerifyReport(
         records_compared=1, differences=0, first_differences=(), bytes_compared=1, duration_ms=1, checked=(checked,)
     )
     coverage.note_report(mirror=mirror, report=seen, now=NOW)
     reported(mirror, "two", generation=2, mirror_end=120)
-    ended(link, said(mirror, "one", mirror_end=60, set_back_to=60, set_backs=1))
+    ended(link, progress_of(mirror, "one", mirror_end=60, set_back_to=60, set_backs=1))
 
     reconcile.reconcile_link(link_id=link.pk)
 
-    assert [(one.start, one.end) for one in mirror.verified_ranges.all()] == [(0, 60)]
+    assert [(row.start, row.end) for row in mirror.verified_ranges.all()] == [(0, 60)]
     assert MirrorPartition.objects.get().mirror_end == 120
 
 
-def test_an_end_that_lies_behind_is_no_set_back(mirror: MirrorTopic, link: ClusterLink) -> None:
+def test_lower_end_in_an_old_report_is_not_a_loss(mirror: MirrorTopic, link: ClusterLink) -> None:
     reported(mirror, "two", generation=2, mirror_end=120)
-    ended(link, said(mirror, "one", mirror_end=60, bytes_copied=5))
+    ended(link, progress_of(mirror, "one", mirror_end=60, bytes_copied=5))
 
     reconcile.reconcile_link(link_id=link.pk)
 
@@ -110,19 +112,19 @@ def test_an_end_that_lies_behind_is_no_set_back(mirror: MirrorTopic, link: Clust
     assert mirror.doubted_at is None
 
 
-def test_what_was_kept_of_a_hold_that_goes_on_is_counted_once(mirror: MirrorTopic, link: ClusterLink) -> None:
+def test_kept_report_of_a_lease_that_continues_is_counted_once(mirror: MirrorTopic, link: ClusterLink) -> None:
     reported(mirror, "one", generation=1, bytes_copied=100, records_copied=10)
-    ended(link, said(mirror, "one", bytes_copied=60, records_copied=6, gaps=FILLED))
+    ended(link, progress_of(mirror, "one", bytes_copied=60, records_copied=6, gaps=FILLED))
     reconcile.reconcile_link(link_id=link.pk)
-    time.sleep(0.25)  # else it is taken for the same report
+    time.sleep(0.25)  # otherwise it counts as the same report
     reported(mirror, "one", generation=1, bytes_copied=120, records_copied=12)
 
     assert totals() == (120, 12)
     assert mirror.gaps.count() == 1
 
 
-def test_what_another_version_kept_is_let_go_of(mirror: MirrorTopic, link: ClusterLink) -> None:
-    ended(link, said(mirror, "one", gaps=FILLED))
+def test_kept_report_of_another_version_is_deleted(mirror: MirrorTopic, link: ClusterLink) -> None:
+    ended(link, progress_of(mirror, "one", gaps=FILLED))
     client_for(reconcile.settings.REDIS_URL).hset(f"kept:{plans.link_key(link)}", "m/0 s 1", "unreadable")
 
     reconcile.reconcile_link(link_id=link.pk)

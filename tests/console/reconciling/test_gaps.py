@@ -1,4 +1,4 @@
-"""The gap ledger: few rows however busy a topic is, each offset counted once, and an alarm where records were lost."""
+"""The gap ledger: few rows however busy a topic is, each offset counted once, and an alarm for lost records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ledger(mirror: MirrorTopic) -> list[tuple[int, int, int, int, str]]:
     return list(GapRange.objects.filter(mirror=mirror).values_list("partition", "start", "end", "filled", "reason"))
 
 
-def test_a_run_that_grows_stays_one_row(mirror: MirrorTopic) -> None:
+def test_growing_run_stays_a_single_row(mirror: MirrorTopic) -> None:
     assert store_gaps(mirror=mirror, gaps={0: [gap(5, 6)], 1: [gap(5, 6)]}, now=NOW)
     assert store_gaps(mirror=mirror, gaps={0: [gap(5, 9), gap(20, 21)]}, now=NOW)
     assert store_gaps(mirror=mirror, gaps={0: [gap(20, 40, filled=3), gap(9, 10, R.ABORTED)]}, now=NOW)
@@ -42,7 +42,7 @@ def test_a_run_that_grows_stays_one_row(mirror: MirrorTopic) -> None:
     ]
 
 
-def test_what_is_known_is_not_written_again(mirror: MirrorTopic) -> None:
+def test_known_run_is_not_written_again(mirror: MirrorTopic) -> None:
     store_gaps(mirror=mirror, gaps={0: [gap(5, 9)]}, now=NOW)
     pk = GapRange.objects.get().pk
 
@@ -53,9 +53,7 @@ def test_what_is_known_is_not_written_again(mirror: MirrorTopic) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_short_report_and_the_whole_answer_of_a_slice_at_once_lose_nothing(
-    mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_reports_of_a_run_lose_nothing(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     store_gaps(mirror=mirror, gaps={0: [gap(5, 6)]}, now=NOW)
     real, others = gaps._known, []
 
@@ -78,8 +76,8 @@ def test_a_short_report_and_the_whole_answer_of_a_slice_at_once_lose_nothing(
     assert ledger(mirror) == [(0, 5, 20, 15, "TRANSACTION_MARKER")]
 
 
-def test_an_hour_of_transactions_leaves_few_rows_and_counts_every_marker(mirror: MirrorTopic) -> None:
-    runs = [gap(100 * n, 100 * n + 90, filled=9) for n in range(360)]  # one every ten seconds
+def test_hour_of_transactions_leaves_few_rows_and_counts_every_marker(mirror: MirrorTopic) -> None:
+    runs = [gap(100 * n, 100 * n + 90, filled=9) for n in range(360)]  # every ten seconds
     for number, run in enumerate(runs):
         now = NOW + timedelta(seconds=10 * number)
         store_gaps(mirror=mirror, gaps={0: [*runs[max(0, number - 1) : number], run]}, now=now)
@@ -91,7 +89,7 @@ def test_an_hour_of_transactions_leaves_few_rows_and_counts_every_marker(mirror:
     assert not store_gaps(mirror=mirror, gaps={0: runs}, now=NOW + timedelta(hours=1))
 
 
-def test_lost_ranges_are_joined_with_neighbours_only(mirror: MirrorTopic) -> None:
+def test_lost_ranges_are_merged_with_adjacent_ones_only(mirror: MirrorTopic) -> None:
     lost = [gap(10 * n, 10 * n + 5 + 5 * (n % 2), R.LOST) for n in range(4 * MOST_ROWS)]
     for run in lost:
         store_gaps(mirror=mirror, gaps={0: [run]}, now=NOW)
@@ -110,17 +108,17 @@ def test_lost_records_raise_an_alarm_that_stays(mirror: MirrorTopic) -> None:
 
     error = StateTransitionError.objects.get()
     assert error.code == RECORDS_LOST
-    assert error.message.startswith("6 offsets of 'orders' were deleted by its retention")
+    assert error.message.startswith("Retention deleted 6 offsets of 'orders'")
     clear(mirror=mirror)
     assert StateTransitionError.objects.exists()
 
 
-def test_the_alarm_says_when_the_lost_records_were_written(mirror: MirrorTopic) -> None:
+def test_alarm_says_when_the_lost_records_were_written(mirror: MirrorTopic) -> None:
     store_gaps(mirror=mirror, gaps={0: [Gap(OffsetRange(5, 9), R.LOST, before_ms=86_400_000)]}, now=NOW)
-    told = Gap(OffsetRange(5, 9), R.LOST, before_ms=86_400_000, after_ms=90_000_000)
+    dated = Gap(OffsetRange(5, 9), R.LOST, before_ms=86_400_000, after_ms=90_000_000)
 
-    assert store_gaps(mirror=mirror, gaps={0: [told]}, now=NOW)
-    assert not store_gaps(mirror=mirror, gaps={0: [told]}, now=NOW)
+    assert store_gaps(mirror=mirror, gaps={0: [dated]}, now=NOW)
+    assert not store_gaps(mirror=mirror, gaps={0: [dated]}, now=NOW)
 
     words = "written after 1970-01-02 00:00:00 UTC and before 1970-01-02 01:00:00 UTC"
     assert words in StateTransitionError.objects.get().message
@@ -128,7 +126,7 @@ def test_the_alarm_says_when_the_lost_records_were_written(mirror: MirrorTopic) 
     assert (row.filled, row.before_ms, row.after_ms) == (4, 86_400_000, 90_000_000)
 
 
-def test_a_slice_that_begins_with_a_loss_takes_the_time_from_the_slice_before(mirror: MirrorTopic) -> None:
+def test_loss_at_the_start_of_a_copy_gets_its_time_from_the_previous_one(mirror: MirrorTopic) -> None:
     MirrorPartition.objects.filter(mirror=mirror, partition=0).update(last_timestamp_ms=70)
 
     store_gaps(mirror=mirror, gaps={0: [Gap(OffsetRange(10, 15), R.LOST, after_ms=90)]}, now=NOW)
@@ -137,7 +135,7 @@ def test_a_slice_that_begins_with_a_loss_takes_the_time_from_the_slice_before(mi
     assert (row.before_ms, row.after_ms) == (70, 90)
 
 
-def test_the_head_below_the_first_record_is_noted(mirror: MirrorTopic) -> None:
+def test_head_below_the_first_record_is_stored(mirror: MirrorTopic) -> None:
     note_head(mirror=mirror, seeded=[(0, 1_000_000), (1, 0)], now=NOW)
 
     assert ledger(mirror) == [(0, 0, 1_000_000, 1_000_000, "HEAD")]

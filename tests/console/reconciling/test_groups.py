@@ -1,4 +1,4 @@
-"""What a link's configs make of a run of its consumer groups."""
+"""Consumer groups as rows, and the runs that a link's configs lead to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.parametrize(("switch", "prefix"), [("true", "west."), ("false", ""), (None, "")])
-def test_groups_have_the_links_prefix_only_where_it_is_switched_on(link: ClusterLink, switch: str | None, prefix: str) -> None:
+def test_groups_have_the_links_prefix_only_if_it_is_enabled(link: ClusterLink, switch: str | None, prefix: str) -> None:
     link.prefix = "west."
     link.save(update_fields=["prefix"])
     if switch is not None:
@@ -40,7 +40,7 @@ def test_groups_have_the_links_prefix_only_where_it_is_switched_on(link: Cluster
     [
         (MirrorState.ACTIVE, {}, True, True),
         (MirrorState.SOURCE_UNAVAILABLE, {}, True, True),
-        (MirrorState.PAUSED, {}, False, True),  # a gate may look at it
+        (MirrorState.PAUSED, {}, False, True),  # a gate may check it
         (MirrorState.PENDING_STOPPED, {"stop_reason": StopReason.PROMOTE}, True, True),
         (MirrorState.PENDING_STOPPED, {"stop_reason": StopReason.PROMOTE, "fencing_at": NOW}, False, False),
         (MirrorState.PENDING_STOPPED, {"stop_reason": StopReason.FAILOVER}, False, False),
@@ -49,7 +49,7 @@ def test_groups_have_the_links_prefix_only_where_it_is_switched_on(link: Cluster
         (MirrorState.ACTIVE, {"deletion_requested_at": NOW}, False, False),
     ],
 )
-def test_groups_follow_until_a_stop_or_a_deletion_has_taken_hold(
+def test_groups_are_synced_until_a_stop_or_a_deletion_starts(
     link: ClusterLink, make_mirror: MakeMirror, state: MirrorState, changes: dict[str, Any], *, chosen: bool, strictly: bool
 ) -> None:
     mirror = make_mirror("orders", state, num_partitions=2, **changes)
@@ -60,9 +60,7 @@ def test_groups_follow_until_a_stop_or_a_deletion_has_taken_hold(
 
 
 @pytest.mark.parametrize(("switch", "status"), [("true", "SYNCED"), ("false", "WAITING")])
-def test_a_run_that_ends_after_the_switch_was_turned_off_leaves_no_group_following(
-    link: ClusterLink, switch: str, status: str
-) -> None:
+def test_run_that_ends_after_the_sync_was_disabled_leaves_no_group_synced(link: ClusterLink, switch: str, status: str) -> None:
     link.configs.create(name="consumer.offset.sync.enable", value=switch)
     outcome = GroupOutcome(name="app", destination_name="app", status=GroupStatus.SYNCED)
 
@@ -71,8 +69,8 @@ def test_a_run_that_ends_after_the_switch_was_turned_off_leaves_no_group_followi
     assert SyncedGroup.objects.get().status == status
 
 
-def test_batches_go_on_where_the_last_one_ended_even_if_looks_lie_ahead_since_a_clock_was_set_back(link: ClusterLink) -> None:
-    def look(*names: str, at: datetime) -> str:
+def test_batches_continue_where_the_last_one_ended_after_a_clock_was_set_back(link: ClusterLink) -> None:
+    def run_at(*names: str, at: datetime) -> str:
         for name in names:
             SyncedGroup.objects.update_or_create(
                 link=link, name=name, defaults={"destination_name": name, "looked_at": at, "listed_at": at}
@@ -80,15 +78,15 @@ def test_batches_go_on_where_the_last_one_ended_even_if_looks_lie_ahead_since_a_
         return sync_of(link, [], now=NOW).after
 
     ahead = NOW + timedelta(hours=1)
-    assert look("a", "b", "c", "d", at=NOW - timedelta(minutes=1)) == "d"
-    assert look("a", "b", at=NOW) == "b"
-    look("a", "b", at=ahead - timedelta(seconds=30))
-    assert look("c", "d", at=ahead) == ""  # from the beginning: nothing tells which batch was the last
-    assert look("a", "b", at=NOW) == "b"
-    assert look("c", "d", at=NOW + timedelta(seconds=1)) == "d"
+    assert run_at("a", "b", "c", "d", at=NOW - timedelta(minutes=1)) == "d"
+    assert run_at("a", "b", at=NOW) == "b"
+    run_at("a", "b", at=ahead - timedelta(seconds=30))
+    assert run_at("c", "d", at=ahead) == ""  # from the beginning: the last batch is unknown
+    assert run_at("a", "b", at=NOW) == "b"
+    assert run_at("c", "d", at=NOW + timedelta(seconds=1)) == "d"
 
 
-def test_all_groups_that_cannot_follow_are_counted(link: ClusterLink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_groups_that_cannot_be_synced_are_counted(link: ClusterLink, monkeypatch: pytest.MonkeyPatch) -> None:
     LinkConfig.objects.create(link=link, name="consumer.offset.sync.enable", value="true")
     SyncedGroup.objects.bulk_create(
         SyncedGroup(link=link, name=f"group-{number}", status=GroupStatus.IN_USE, listed_at=timezone.now())
@@ -100,7 +98,7 @@ def test_all_groups_that_cannot_follow_are_counted(link: ClusterLink, monkeypatc
     assert len(follow_groups(link).errors) == 61
 
 
-def test_a_report_that_cannot_be_stored_keeps_a_promotion_waiting_with_its_reason(
+def test_promotion_shows_that_a_report_cannot_be_stored(
     link: ClusterLink, mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(**_: object) -> None:
@@ -114,7 +112,7 @@ def test_a_report_that_cannot_be_stored_keeps_a_promotion_waiting_with_its_reaso
 
     assert found == (
         ErrorCode.INTERNAL_ERROR,
-        "What was found of the consumer groups cannot be stored: cannot contain NUL bytes",
+        "The state of the consumer groups cannot be stored: cannot contain NUL bytes",
     )
 
 
@@ -125,12 +123,12 @@ def outcome_of(name: str, *, topic: str) -> GroupOutcome:
     return GroupOutcome(name=name, destination_name=f"west.{name}", status=GroupStatus.SYNCED, partitions=(offset,))
 
 
-def test_groups_of_any_name_are_kept_recalled_and_clamped(link: ClusterLink, mirror: MirrorTopic) -> None:
+def test_groups_with_any_name_are_stored_recalled_and_clamped(link: ClusterLink, mirror: MirrorTopic) -> None:
     names = [*NAMES, "\x1a", "\x1a0", "\x1a\x1a0\0"]
     report = GroupReport(groups=[outcome_of(name, topic=mirror.name) for name in names])
     LinkConfig.objects.create(link=link, name="consumer.offset.sync.enable", value="true")
 
-    for _ in range(2):  # the second finds every row again
+    for _ in range(2):  # the second time with existing rows
         store_report(link=link, report=report, whole=True, now=NOW)
     clamped = [groupplans.ClampedOffset(group=name, partition=0, source=9, before=None, after=5) for name in names]
     for _ in range(2):
@@ -143,8 +141,8 @@ def test_groups_of_any_name_are_kept_recalled_and_clamped(link: ClusterLink, mir
     assert sync_of(link, [mirror], now=NOW).after == max(names)
 
 
-def test_an_error_with_the_name_of_a_group_can_be_stored(link: ClusterLink) -> None:
-    """A database keeps no NUL in JSON, and a name may have 32,767 bytes."""
+def test_error_with_any_group_name_can_be_stored(link: ClusterLink) -> None:
+    """PostgreSQL stores no NUL in JSON, and a name may have 32,767 bytes."""
     LinkConfig.objects.create(link=link, name="consumer.offset.sync.enable", value="true")
     SyncedGroup.objects.create(link=link, name="a\0b" + "x" * 9999, status=GroupStatus.FAILED, listed_at=NOW)
 

@@ -1,4 +1,4 @@
-"""State of a link from its copies and from looks at the source."""
+"""The state of a link, from copy workers and from probes of the source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stored() -> tuple[str, str, str]:
         (ErrorCode.CLUSTER_ID_MISMATCH, "FAILED"),
     ],
 )
-def test_a_failed_look_tells_what_must_be_mended(code: ErrorCode, state: str, link: ClusterLink) -> None:
+def test_failed_probe_sets_state_and_error(code: ErrorCode, state: str, link: ClusterLink) -> None:
     assert linkhealth.note_failure(link=link, error=LinkEngineError(code, "Why."), now=NOW)
     assert stored() == (state, code, "Why.")
     assert not linkhealth.note_failure(link=link, error=LinkEngineError(code, "Why."), now=NOW)
@@ -42,7 +42,7 @@ def test_a_failed_look_tells_what_must_be_mended(code: ErrorCode, state: str, li
     assert ClusterLink.objects.get().probed_at == NOW + timedelta(seconds=5)
 
 
-def test_copies_tell_of_the_whole_source(link: ClusterLink) -> None:
+def test_reports_of_copy_workers_set_the_state_of_the_link(link: ClusterLink) -> None:
     linkhealth.note_verdicts(link=link, verdicts=[None, REFUSED], now=NOW)
     assert stored() == ("FAILED", "AUTHENTICATION_ERROR", "Wrong password.")
 
@@ -50,8 +50,8 @@ def test_copies_tell_of_the_whole_source(link: ClusterLink) -> None:
     assert stored() == ("ACTIVE", "", "")
 
 
-def test_a_link_that_nobody_has_looked_at_is_looked_at_also_while_records_flow(link: ClusterLink) -> None:
-    """The look chooses how gaps are filled; copies know nothing of that before the first one."""
+def test_link_that_was_never_probed_is_probed_even_while_copying(link: ClusterLink) -> None:
+    """The probe chooses the gap filler; reports of copy workers do not contain it before the first gap."""
     link.state = LinkState.UNAVAILABLE
     link.save()
 
@@ -62,20 +62,20 @@ def test_a_link_that_nobody_has_looked_at_is_looked_at_also_while_records_flow(l
     assert linkhealth.needs_probe(link=link, verdicts=[COPYING], now=NOW)
 
 
-def test_rights_on_one_topic_are_no_matter_of_the_link(link: ClusterLink) -> None:
+def test_missing_permission_on_a_topic_does_not_fail_the_link(link: ClusterLink) -> None:
     assert not linkhealth.note_verdicts(link=link, verdicts=[NO_RIGHTS], now=NOW)
     assert stored()[0] == "ACTIVE"
 
 
-def test_a_paused_link_stays_paused(link: ClusterLink) -> None:
-    ClusterLink.objects.update(state=LinkState.PAUSED)  # behind the back of the row in hand
+def test_paused_link_stays_paused(link: ClusterLink) -> None:
+    ClusterLink.objects.update(state=LinkState.PAUSED)  # not in the instance that was read before
 
     linkhealth.note_failure(link=link, error=LinkEngineError(ErrorCode.TIMEOUT_ERROR, "Why."), now=NOW)
 
     assert stored()[0] == "PAUSED"
 
 
-def test_the_source_is_looked_at_where_copies_do_not_tell(link: ClusterLink) -> None:
+def test_source_is_probed_if_no_copy_worker_reports_on_it(link: ClusterLink) -> None:
     assert linkhealth.needs_probe(link=link, verdicts=[], now=NOW)
     assert linkhealth.needs_probe(link=link, verdicts=[REFUSED], now=NOW)
     link.probed_at = NOW

@@ -1,4 +1,4 @@
-"""What copy tasks report moves mirrors."""
+"""Reports of copy workers change the states of mirrors."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ BROKEN = Verdict(phase=P.LINK_BROKEN, code="AUTHENTICATION_ERROR", message="Wron
 DAMAGED = Verdict(phase=P.SOURCE_UNREACHABLE, code="CORRUPT_RECORDS", message="Damaged at the source.")
 DAMAGED_ON_ARRIVAL = Verdict(phase=P.DESTINATION_UNREACHABLE, code="CORRUPT_RECORDS", message="Damaged on arrival.")
 NO_RIGHTS = Verdict(phase=P.LINK_BROKEN, code="AUTHORIZATION_ERROR", message="May not READ.")
-DELETED = Verdict(phase=P.SOURCE_UNREACHABLE, code="SOURCE_TOPIC_MAY_BE_DELETED", message="It is not there.")
-FOREIGN = Verdict(phase=P.FAILED, code="FOREIGN_WRITE", message="Somebody wrote.")
+DELETED = Verdict(phase=P.SOURCE_UNREACHABLE, code="SOURCE_TOPIC_MAY_BE_DELETED", message="The topic does not exist.")
+FOREIGN = Verdict(phase=P.FAILED, code="FOREIGN_WRITE", message="Another producer wrote.")
 
 
 def see(mirror: MirrorTopic, verdict: Verdict | None, *, after_s: float = 0) -> MirrorTopic:
@@ -35,7 +35,7 @@ def codes() -> list[str]:
     return list(StateTransitionError.objects.values_list("code", flat=True))
 
 
-def test_the_worst_fresh_partition_speaks(mirror: MirrorTopic) -> None:
+def test_status_is_that_of_the_worst_fresh_partition(mirror: MirrorTopic) -> None:
     rows = [
         MirrorPartition(phase=phase, observed_at=NOW - timedelta(seconds=age), error_code=phase)
         for phase, age in [(P.COPYING, 0), (P.SOURCE_UNREACHABLE, 1), (P.FAILED, 60), (P.WAITING, 0)]
@@ -50,7 +50,7 @@ def test_the_worst_fresh_partition_speaks(mirror: MirrorTopic) -> None:
 
 
 @pytest.mark.parametrize("state", list(S))
-def test_a_mirror_that_was_stopped_unknown_to_us_fails(state: S, make_mirror: MakeMirror) -> None:
+def test_mirror_that_was_stopped_without_a_record_of_it_fails(state: S, make_mirror: MakeMirror) -> None:
     mirror = make_mirror("orders", state)
     row = found_fence(after_s=1)
     verdict = verdict_on([MirrorPartition(phase=P.RELEASED, observed_at=NOW), row], now=NOW)
@@ -63,14 +63,14 @@ def test_a_mirror_that_was_stopped_unknown_to_us_fails(state: S, make_mirror: Ma
     assert (seen.error_code, seen.error_message) == (("MIRROR_WAS_STOPPED", "Stopped.") if fails else ("", ""))
 
 
-def test_a_copier_of_an_earlier_life_that_finds_its_fence_says_nothing(mirror: MirrorTopic) -> None:
+def test_fence_found_by_an_old_assignment_changes_nothing(mirror: MirrorTopic) -> None:
     before = verdict_on([found_fence(after_s=-1)], now=NOW)
 
     assert see(mirror, before, after_s=2).state == S.ACTIVE
     assert see(mirror, replace(COPYING, phase=P.RELEASED, code="MIRROR_WAS_STOPPED"), after_s=2).state == S.ACTIVE
 
 
-def test_who_finds_a_stop_that_was_quicker_gives_way(mirror: MirrorTopic) -> None:
+def test_found_fence_does_not_change_a_mirror_that_was_stopped_since(mirror: MirrorTopic) -> None:
     verdict = verdict_on([found_fence(after_s=1)], now=NOW)
     MirrorTopic.objects.update(state=S.STOPPED)
 
@@ -78,13 +78,13 @@ def test_who_finds_a_stop_that_was_quicker_gives_way(mirror: MirrorTopic) -> Non
 
 
 def found_fence(*, after_s: float) -> MirrorPartition:
-    """The report of a partition in which a fence was found, planned so long after the mirror came into its state."""
+    """Return the report of a fence, with an assignment written ``after_s`` after the mirror came into its state."""
     row = MirrorPartition(phase=P.RELEASED, error_code="MIRROR_WAS_STOPPED", error_message="Stopped.", observed_at=NOW)
     row.since_ms = int((NOW + timedelta(seconds=after_s)).timestamp() * 1000)
     return row
 
 
-def test_a_lost_source_must_stay_lost_for_a_moment_and_comes_back(mirror: MirrorTopic) -> None:
+def test_source_counts_as_lost_after_a_moment_until_it_returns(mirror: MirrorTopic) -> None:
     mirror = see(mirror, LOST)
     assert (mirror.state, codes()) == (S.ACTIVE, ["TIMEOUT_ERROR"])
     mirror = see(mirror, LOST, after_s=3)
@@ -96,7 +96,7 @@ def test_a_lost_source_must_stay_lost_for_a_moment_and_comes_back(mirror: Mirror
     assert list(StateTransition.objects.values_list("event", flat=True)) == ["source-back", "source-lost"]
 
 
-def test_refused_credentials_break_the_link_at_once_and_heal(mirror: MirrorTopic) -> None:
+def test_refused_credentials_fail_the_link_at_once_until_they_are_accepted(mirror: MirrorTopic) -> None:
     mirror = see(mirror, BROKEN)
     assert (mirror.state, codes()) == (S.LINK_FAILED, ["AUTHENTICATION_ERROR"])
     assert StateTransitionError.objects.get().message == "Wrong password."
@@ -106,7 +106,7 @@ def test_refused_credentials_break_the_link_at_once_and_heal(mirror: MirrorTopic
 
 
 @pytest.mark.parametrize(("verdict", "state"), [(LOST, S.SOURCE_UNAVAILABLE), (BROKEN, S.LINK_FAILED)])
-def test_tries_that_fail_are_counted_until_one_gets_on(verdict: Verdict, state: S, mirror: MirrorTopic) -> None:
+def test_failed_attempts_are_counted_until_copying_resumes(verdict: Verdict, state: S, mirror: MirrorTopic) -> None:
     for second in range(5):
         mirror = see(mirror, replace(verdict, again=second % 2 == 0), after_s=second)
     assert (mirror.state, mirror.retry_count) == (state, 3)
@@ -114,19 +114,19 @@ def test_tries_that_fail_are_counted_until_one_gets_on(verdict: Verdict, state: 
     assert see(mirror, COPYING, after_s=6).retry_count == 0
 
 
-def test_the_count_of_a_promotion_is_of_its_own_looks(make_mirror: MakeMirror) -> None:
+def test_retry_count_of_a_promotion_counts_its_own_checks(make_mirror: MakeMirror) -> None:
     mirror = make_mirror("orders", S.PENDING_STOPPED, retry_count=2)
 
     assert see(mirror, replace(LOST, again=True)).retry_count == 2
 
 
-def test_wrong_credentials_never_fail_a_mirror_for_good(mirror: MirrorTopic) -> None:
+def test_wrong_credentials_never_fail_a_mirror_permanently(mirror: MirrorTopic) -> None:
     mirror = see(mirror, BROKEN)
     assert see(mirror, BROKEN, after_s=RETRY_TIMEOUT.total_seconds() * 3).state == S.LINK_FAILED
 
 
 @pytest.mark.parametrize("verdict", [NO_RIGHTS, DELETED, DAMAGED, DAMAGED_ON_ARRIVAL])
-def test_some_troubles_become_permanent_when_they_last(verdict: Verdict, mirror: MirrorTopic) -> None:
+def test_some_errors_become_permanent_after_the_retry_timeout(verdict: Verdict, mirror: MirrorTopic) -> None:
     mirror = see(mirror, verdict)
     mirror = see(mirror, verdict, after_s=RETRY_TIMEOUT.total_seconds() - 1)
     assert mirror.state in (S.ACTIVE, S.LINK_FAILED, S.SOURCE_UNAVAILABLE)
@@ -137,9 +137,9 @@ def test_some_troubles_become_permanent_when_they_last(verdict: Verdict, mirror:
 
 
 @pytest.mark.parametrize("state", [S.ACTIVE, S.PENDING_SYNCHRONIZE])
-@pytest.mark.parametrize("between", [COPYING, LOST], ids=["healthy", "away"])
-def test_only_an_unbroken_trouble_becomes_permanent(state: S, between: Verdict, make_mirror: MakeMirror) -> None:
-    """A blip after five minutes of copying, or at the end of an outage, is a blip, also while a reversal drains."""
+@pytest.mark.parametrize("between", [COPYING, LOST], ids=["healthy", "unavailable"])
+def test_only_an_uninterrupted_error_becomes_permanent(state: S, between: Verdict, make_mirror: MakeMirror) -> None:
+    """A short error after five minutes of copying, or at the end of an outage, does not count, also while a reversal drains."""
     timeout_s, mirror = RETRY_TIMEOUT.total_seconds(), make_mirror("orders", state)
     StateTransitionError.objects.create(mirror=mirror, code="WAITING_FOR_LAG", message="", since=NOW, last_seen_at=NOW)
     for verdict, at_s in ((DELETED, 0), (between, 1), (between, timeout_s), (DELETED, timeout_s + 1)):
@@ -150,27 +150,27 @@ def test_only_an_unbroken_trouble_becomes_permanent(state: S, between: Verdict, 
     assert see(mirror, DELETED, after_s=2 * timeout_s + 1).state == S.FAILED
 
 
-def test_a_foreign_write_fails_the_mirror_at_once(mirror: MirrorTopic) -> None:
+def test_foreign_write_fails_the_mirror_at_once(mirror: MirrorTopic) -> None:
     mirror = see(mirror, FOREIGN)
 
     assert (mirror.state, mirror.error_code) == (S.FAILED, "FOREIGN_WRITE")
     assert see(mirror, COPYING).state == S.FAILED
 
 
-def test_a_destination_that_is_away_is_shown_but_moves_nothing(mirror: MirrorTopic) -> None:
-    away = Verdict(phase=P.DESTINATION_UNREACHABLE, code="DESTINATION_UNAVAILABLE", message="Away.")
+def test_unavailable_destination_is_shown_but_changes_no_state(mirror: MirrorTopic) -> None:
+    unavailable = Verdict(phase=P.DESTINATION_UNREACHABLE, code="DESTINATION_UNAVAILABLE", message="Unavailable.")
 
-    assert see(mirror, away, after_s=60).state == S.ACTIVE
+    assert see(mirror, unavailable, after_s=60).state == S.ACTIVE
     assert codes() == ["DESTINATION_UNAVAILABLE"]
 
 
 @pytest.mark.parametrize("state", [S.PAUSED, S.STOPPED, S.PENDING_SETUP, S.FAILED])
-def test_mirrors_that_are_not_copied_are_left_alone(state: S, make_mirror: MakeMirror) -> None:
+def test_mirrors_that_are_not_copied_are_not_changed(state: S, make_mirror: MakeMirror) -> None:
     assert see(make_mirror("orders", state), FOREIGN).state == state
     assert codes() == []
 
 
-def test_a_promotion_keeps_its_own_errors(make_mirror: MakeMirror) -> None:
+def test_promotion_keeps_its_own_errors(make_mirror: MakeMirror) -> None:
     mirror = make_mirror("orders", S.PENDING_STOPPED)
     StateTransitionError.objects.create(mirror=mirror, code="WAITING_FOR_LAG", message="", since=NOW, last_seen_at=NOW)
 
@@ -179,18 +179,18 @@ def test_a_promotion_keeps_its_own_errors(make_mirror: MakeMirror) -> None:
     assert see(mirror, BROKEN).state == S.PENDING_STOPPED
 
 
-def test_a_promotion_whose_copier_has_given_up_waits_on_and_its_history_tells_once(make_mirror: MakeMirror) -> None:
+def test_promotion_waits_on_after_copying_failed_and_records_it_once(make_mirror: MakeMirror) -> None:
     mirror = make_mirror("orders", S.PENDING_STOPPED)
 
     for second in range(3):
         mirror = see(mirror, FOREIGN, after_s=second)
 
     assert (mirror.state, mirror.error_code) == (S.PENDING_STOPPED, "")
-    assert list(mirror.transitions.values_list("event", "detail")) == [("fatal", "Somebody wrote.")]
+    assert list(mirror.transitions.values_list("event", "detail")) == [("fatal", "Another producer wrote.")]
 
 
-@pytest.mark.parametrize(("verdict", "marks"), [(DELETED, {}), (FOREIGN, {"fencing_at": NOW})], ids=["may heal", "fenced"])
-def test_what_is_no_end_of_the_copier_is_not_told_as_one(
+@pytest.mark.parametrize(("verdict", "marks"), [(DELETED, {}), (FOREIGN, {"fencing_at": NOW})], ids=["may recover", "fenced"])
+def test_history_of_a_promotion_has_only_permanent_failures_before_the_fence(
     verdict: Verdict, marks: dict[str, datetime], make_mirror: MakeMirror
 ) -> None:
     mirror = make_mirror("orders", S.PENDING_STOPPED, **marks)
@@ -205,10 +205,10 @@ def test_what_is_no_end_of_the_copier_is_not_told_as_one(
 @pytest.mark.parametrize(
     "moved", [{"state": S.STOPPED, "stop_reason": "failover"}, {"stop_reason": "failover"}, {"deletion_requested_at": NOW}]
 )
-def test_a_mirror_that_was_stopped_since_the_round_began_is_left_alone(
+def test_mirror_that_was_stopped_since_the_pass_started_is_not_changed(
     verdict: Verdict, moved: dict[str, Any], make_mirror: MakeMirror
 ) -> None:
-    """Nobody would take the errors off it again; and what a failure has left in its row is still read."""
+    """New errors would never be cleared, and the error that a failure left in the row is still shown."""
     as_read = make_mirror("orders", S.PENDING_STOPPED if len(moved) == 1 else S.ACTIVE, error_since=NOW)
     MirrorTopic.objects.filter(pk=as_read.pk).update(error_code="LEFT", **moved)
 
@@ -218,17 +218,17 @@ def test_a_mirror_that_was_stopped_since_the_round_began_is_left_alone(
 
 
 @pytest.mark.parametrize("verdict", [LOST, FOREIGN])
-def test_a_mirror_that_fails_over_hears_nothing_from_its_copier(verdict: Verdict, make_mirror: MakeMirror) -> None:
+def test_mirror_that_is_failing_over_ignores_reports(verdict: Verdict, make_mirror: MakeMirror) -> None:
     mirror = see(make_mirror("orders", S.PENDING_STOPPED, stop_reason="failover"), verdict, after_s=60)
 
     assert (mirror.error_since, codes(), mirror.transitions.exists()) == (None, [], False)
 
 
 @pytest.mark.parametrize("state", [S.STOPPED, None], ids=["stopped", "deleted"])
-def test_a_step_for_which_somebody_was_quicker_is_not_taken(
+def test_event_is_not_applied_if_the_mirror_was_stopped_first(
     state: S | None, mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other mirrors of the link have to be looked at all the same."""
+    """The other mirrors of the link have to be handled in any case."""
     rows, note = MirrorTopic.objects.filter(pk=mirror.pk), troubles.note
 
     def overtake(**facts: Any) -> bool:
@@ -242,11 +242,11 @@ def test_a_step_for_which_somebody_was_quicker_is_not_taken(
     assert list(rows.values_list("state", flat=True)) == ([state] if state else [])
 
 
-def test_nothing_heard_says_nothing(mirror: MirrorTopic) -> None:
+def test_no_report_changes_nothing(mirror: MirrorTopic) -> None:
     assert see(mirror, None).state == S.ACTIVE
 
 
-def test_the_retry_timeout_is_the_links(mirror: MirrorTopic) -> None:
+def test_retry_timeout_is_that_of_the_link(mirror: MirrorTopic) -> None:
     assert plans.retry_timeout(mirror.link) == RETRY_TIMEOUT
     LinkConfig.objects.create(link=mirror.link, name="cluster.link.retry.timeout.ms", value="60000")
     short = plans.retry_timeout(mirror.link)

@@ -1,4 +1,4 @@
-"""Promotions look again ever more rarely, and at once when what they wait for has come."""
+"""Promotions check ever more rarely, and at once when their obstacle is gone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def waiting(make_mirror: MakeMirror, code: ErrorCode) -> MirrorTopic:
 
 
 def test_pauses_double_from_a_tenth_of_a_second_to_five_minutes() -> None:
-    pauses = [waits.pause_s(looks) for looks in range(40)]
+    pauses = [waits.pause_s(checks) for checks in range(40)]
 
     assert 0.07 < pauses[0] < 0.13
     assert all(0.75 * 0.1 * 2**n <= pauses[n] <= 1.25 * 0.1 * 2**n for n in range(11))
@@ -51,33 +51,33 @@ def test_pauses_double_from_a_tenth_of_a_second_to_five_minutes() -> None:
         (S.PENDING_SETUP, {}, 375),
     ],
 )
-def test_where_producers_are_kept_out_a_step_that_failed_is_tried_again_soon(
+def test_failed_step_is_retried_soon_while_producers_are_kept_out(
     make_mirror: MakeMirror, state: S, facts: dict[str, Any], longest_s: float
 ) -> None:
     mirror = make_mirror("orders", state, retry_count=40, **facts)
 
-    note_delay(mirror, LinkEngineError(ErrorCode.TIMEOUT_ERROR, "away"))
+    note_delay(mirror, LinkEngineError(ErrorCode.TIMEOUT_ERROR, "unavailable"))
 
     mirror.refresh_from_db()
     assert mirror.retry_at is not None
     assert 0.59 * longest_s < (mirror.retry_at - timezone.now()).total_seconds() <= longest_s
 
 
-def test_an_empty_lag_wakes_the_promotion_that_waits_for_it(make_mirror: MakeMirror) -> None:
+def test_lag_zero_triggers_the_promotion_that_waits_for_it(make_mirror: MakeMirror) -> None:
     mirror = waiting(make_mirror, ErrorCode.WAITING_FOR_LAG)
 
     assert list(waits.caught_up(mirrors=[mirror], rows=rows_of(mirror), now=NOW)) == [mirror]
 
 
 @pytest.mark.parametrize("source_end", [11, None], ids=["behind", "unknown"])
-def test_a_lag_or_an_unknown_one_wakes_nobody(make_mirror: MakeMirror, source_end: int | None) -> None:
+def test_positive_or_unknown_lag_triggers_no_promotion(make_mirror: MakeMirror, source_end: int | None) -> None:
     mirror = waiting(make_mirror, ErrorCode.WAITING_FOR_LAG)
     mirror.partitions.filter(partition=1).update(source_end=source_end)
 
     assert not list(waits.caught_up(mirrors=[mirror], rows=rows_of(mirror), now=NOW))
 
 
-def test_who_waits_for_something_else_is_not_woken_by_an_empty_lag(make_mirror: MakeMirror) -> None:
+def test_lag_zero_does_not_trigger_a_promotion_that_waits_for_groups(make_mirror: MakeMirror) -> None:
     mirror = waiting(make_mirror, ErrorCode.WAITING_FOR_GROUPS)
 
     assert not list(waits.caught_up(mirrors=[mirror], rows=rows_of(mirror), now=NOW))
@@ -94,7 +94,7 @@ def test_who_waits_for_something_else_is_not_woken_by_an_empty_lag(make_mirror: 
         (ErrorCode.WAITING_FOR_GROUPS, TaskName.ACLS, 1, False),
     ],
 )
-def test_a_run_of_a_task_wakes_who_waited_for_it(
+def test_run_of_a_task_triggers_promotions_that_wait_for_it(
     make_mirror: MakeMirror, link: ClusterLink, code: ErrorCode, task: TaskName, changes: int, *, woken: bool
 ) -> None:
     mirror = waiting(make_mirror, code)
@@ -105,10 +105,10 @@ def test_a_run_of_a_task_wakes_who_waited_for_it(
     assert (mirror.retry_at is None) is woken
 
 
-def test_a_failover_ordered_meanwhile_is_not_held_up(make_mirror: MakeMirror) -> None:
+def test_failover_ordered_since_is_not_postponed(make_mirror: MakeMirror) -> None:
     mirror = make_mirror("orders", MirrorState.PENDING_STOPPED, stop_reason="failover")
 
-    waits.postpone(mirror=mirror, looks=6, wait_s=6.4, now=NOW)
+    waits.postpone(mirror=mirror, checks=6, wait_s=6.4, now=NOW)
 
     mirror.refresh_from_db()
     assert mirror.retry_at is None

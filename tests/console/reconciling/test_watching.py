@@ -15,7 +15,7 @@ def configure(link: ClusterLink, **configs: str) -> None:
         LinkConfig.objects.create(link=link, name=name.replace("_", "."), value=value)
 
 
-def test_a_mirrors_first_comparison_comes_after_one_interval(mirror: MirrorTopic) -> None:
+def test_first_comparison_follows_after_one_interval(mirror: MirrorTopic) -> None:
     watching.ensure_watches(now=NOW)
     watching.ensure_watches(now=NOW + MINUTE)
 
@@ -26,7 +26,7 @@ def test_a_mirrors_first_comparison_comes_after_one_interval(mirror: MirrorTopic
     assert due.mirror == mirror
 
 
-def test_who_has_waited_longest_comes_first(make_mirror: MakeMirror) -> None:
+def test_mirror_that_has_waited_longest_is_next(make_mirror: MakeMirror) -> None:
     late, early = make_mirror("late"), make_mirror("early")
     VerifyWatch.objects.create(mirror=late, next_at=NOW)
     VerifyWatch.objects.create(mirror=early, next_at=NOW - MINUTE)
@@ -37,7 +37,7 @@ def test_who_has_waited_longest_comes_first(make_mirror: MakeMirror) -> None:
     assert due.mirror == early
 
 
-def test_a_clock_that_was_set_back_does_not_put_the_next_comparison_off(mirror: MirrorTopic) -> None:
+def test_next_comparison_is_not_delayed_after_a_clock_was_set_back(mirror: MirrorTopic) -> None:
     watching.ensure_watches(now=NOW)
     watching.note_attempt(mirror=mirror, started_at=NOW, now=NOW + MINUTE)
     assert watching.next_due(now=NOW + MINUTE) is None
@@ -48,19 +48,19 @@ def test_a_clock_that_was_set_back_does_not_put_the_next_comparison_off(mirror: 
     assert watching.next_due(now=NOW) is None
 
 
-def test_mirrors_that_are_stopped_or_not_to_be_compared_have_no_turn(
+def test_stopped_mirrors_and_disabled_links_are_not_compared(
     link: ClusterLink, make_mirror: MakeMirror, mirror: MirrorTopic
 ) -> None:
     stopped = make_mirror("stopped", MirrorState.STOPPED)
-    for one in (mirror, stopped):
-        VerifyWatch.objects.create(mirror=one, next_at=NOW)
+    for watched in (mirror, stopped):
+        VerifyWatch.objects.create(mirror=watched, next_at=NOW)
     configure(link, verify_continuous_enable="false", verify_interval_ms="5000")
 
     assert watching.next_due(now=NOW) is None
     assert VerifyWatch.objects.get(mirror=mirror).next_at == NOW + timedelta(seconds=5)
 
 
-def test_a_slow_comparison_is_followed_by_a_long_rest_and_a_failure_is_kept(mirror: MirrorTopic) -> None:
+def test_slow_comparison_is_followed_by_a_long_pause_and_an_error_is_stored(mirror: MirrorTopic) -> None:
     watching.ensure_watches(now=NOW)
 
     watching.note_attempt(mirror=mirror, started_at=NOW, now=NOW + MINUTE, error="No Spark.")

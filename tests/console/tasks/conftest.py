@@ -1,4 +1,4 @@
-"""Real clusters behind the rows: both are registered, a link joins them, topics have records. Tasks are called directly."""
+"""Fixtures with real clusters: both are registered, a link connects them, topics have records. Tasks are called directly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.console.tasks.reversal import Drive, beat, do, records, side_of, stat
 
 MakeTopic = Callable[..., str]
 Until = Callable[[Callable[[], Any]], Any]
-LOOK_EVERY_S = 0.15  # a look may read a whole topic
+LOOK_EVERY_S = 0.15  # a check may read a whole topic
 BEAT_S = 0.4
 
 
@@ -94,7 +94,7 @@ def make_topic(source_cluster: KafkaCluster, source_admin: AdminClient, topic_na
 
 @pytest.fixture
 def new_mirror(link: ClusterLink, make_topic: MakeTopic) -> MirrorTopic:
-    """A mirror whose topic is not there yet."""
+    """A mirror whose topic does not exist yet."""
     topic = make_topic()
     dated = {"state_since": NOW, "created_at": NOW}
     return MirrorTopic.objects.create(link=link, name=topic, source_topic=topic, state=MirrorState.PENDING_SETUP, **dated)
@@ -102,12 +102,12 @@ def new_mirror(link: ClusterLink, make_topic: MakeTopic) -> MirrorTopic:
 
 @pytest.fixture
 def until() -> Until:
-    """Look until the answer is true."""
+    """Repeat a check until it is true, and return its result."""
 
     def wait(look: Callable[[], Any], *, timeout_s: float = 180.0) -> Any:
         deadline = time.monotonic() + timeout_s
         while not (seen := look()):
-            assert time.monotonic() < deadline, f"It did not come true. {_situation()}"
+            assert time.monotonic() < deadline, f"The condition did not become true. {_situation()}"
             time.sleep(LOOK_EVERY_S)
         return seen
 
@@ -116,13 +116,13 @@ def until() -> Until:
 
 @pytest.fixture
 def worker(sent: list[tuple[str, dict[str, Any]]]) -> Iterator[Callable[[], None]]:
-    """Run what was sent, each task in a thread of its own, until the test is over; call it to do so once more."""
+    """Run the tasks that were sent, each in a thread, until the test ends. Call it to run what was sent since."""
     from console.celery import app  # noqa: PLC0415 - the tasks are registered by their import
-    from console.tasks import __all__ as rooms  # noqa: PLC0415
+    from console.tasks import __all__ as modules  # noqa: PLC0415
 
-    assert rooms
+    assert modules
     threads: list[Thread] = []
-    looked_at = 0.0
+    last_pass_at = 0.0
 
     def run(task: str, kwargs: dict[str, Any]) -> None:
         try:
@@ -133,9 +133,9 @@ def worker(sent: list[tuple[str, dict[str, Any]]]) -> Iterator[Callable[[], None
             connection.close()
 
     def work() -> None:
-        nonlocal looked_at
-        if time.monotonic() - looked_at > BEAT_S:
-            looked_at = time.monotonic()
+        nonlocal last_pass_at
+        if time.monotonic() - last_pass_at > BEAT_S:
+            last_pass_at = time.monotonic()
             pool.look_after_workers()
         while sent:
             task, kwargs = sent.pop(0)
@@ -150,8 +150,10 @@ def worker(sent: list[tuple[str, dict[str, Any]]]) -> Iterator[Callable[[], None
 
 
 def end_copy_workers() -> None:
-    """Tell all that live, or are about to."""
-    names = {one.worker_id for one in pool.heard()} | set(CopyWorker.objects.values_list("worker_id", flat=True))
+    """Order all copy workers to end, running or about to start."""
+    names = {known.worker_id for known in pool.recent_heartbeats()} | set(
+        CopyWorker.objects.values_list("worker_id", flat=True)
+    )
     jobs.end_workers(django_settings.REDIS_URL, names - {""}, secrets=keys.worker_secrets())
 
 
@@ -159,11 +161,11 @@ def _situation() -> str:
     partitions = list(MirrorPartition.objects.values_list("partition", "phase", "source_end", "mirror_end", "error_message"))
     links = list(ClusterLink.objects.values_list("state", "error_message", "engine_error"))
     workers = list(CopyWorker.objects.values_list("worker_id", "submitted_at", "ended_at", "error"))
-    return f"Partitions: {partitions}. Links: {links}. Workers: {workers}, heard {pool.heard()}."
+    return f"Partitions: {partitions}. Links: {links}. Workers: {workers}, heartbeats {pool.recent_heartbeats()}."
 
 
 def register(environment: Environment, name: str, cluster: KafkaCluster) -> Cluster:
-    """Make the row of a running cluster."""
+    """Create the row of a running cluster."""
     return Cluster.objects.create(
         environment=environment,
         name=name,
@@ -176,7 +178,7 @@ def register(environment: Environment, name: str, cluster: KafkaCluster) -> Clus
 
 @pytest.fixture
 def copier(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copy in a thread of this process: the copy worker itself, with all that it uses in Redis, only without Spark."""
+    """Run the copy worker in a thread of this process: the real code, with everything in Redis, only without Spark."""
 
     def copy(setup: WorkerSetup, *, spark_url: str) -> None:
         assert spark_url
@@ -184,14 +186,14 @@ def copier(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(jobs, "run_copy_worker", copy)
     monkeypatch.setattr(jobs, "count_slots", lambda **_: 2)
-    _answer_questions(monkeypatch)
+    _reply_in_process(monkeypatch)
 
 
-def _answer_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run what somebody waits for (``dispatch.call``) at once; without a worker they would wait in vain, for long."""
-    from console.tasks import __all__ as rooms  # noqa: PLC0415 - the tasks are registered by their import
+def _reply_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run tasks that a caller waits for (``dispatch.call``) at once; without a worker the caller would time out."""
+    from console.tasks import __all__ as modules  # noqa: PLC0415 - the tasks are registered by their import
 
-    assert rooms
+    assert modules
     app, queue = dispatch.app, dispatch.app.send_task
 
     def send_task(name: str, *, kwargs: dict[str, Any], **options: Any) -> None:
@@ -205,7 +207,7 @@ def _answer_questions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def drive(worker: Callable[[], None], until: Until) -> Drive:
-    """Let the product work until something is true."""
+    """Run reconcile passes and their tasks until a check is true."""
 
     def work(look: Callable[[], bool]) -> None:
         next_beat = 0.0
@@ -232,7 +234,7 @@ def pair(destination: Cluster, source: Cluster) -> tuple[ClusterLink, ClusterLin
 
 @pytest.fixture
 def twin(pair: tuple[ClusterLink, ClusterLink], make_topic: MakeTopic) -> MirrorTopic:
-    """A mirror on the destination's side, set up and not yet copied: 100 records in each of two partitions."""
+    """A mirror on the destination's side, set up and not copied yet: 100 records in each of two partitions."""
     topic, dated = make_topic(), {"state_since": NOW, "created_at": NOW}
     row = MirrorTopic.objects.create(link=pair[0], name=topic, source_topic=topic, state=MirrorState.PENDING_SETUP, **dated)
     mirrors.setup_mirror(mirror_id=row.pk)
@@ -250,17 +252,17 @@ def stopped(twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive) 
 
 @pytest.fixture
 def export_directory(settings: Any, tmp_path: Path) -> None:
-    """Let every restore of the test keep its file here."""
+    """Store the export files of restores in the test's directory."""
     settings.EXPORT_DIR = str(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def parent_of_workers() -> Iterator[list[Lives]]:
-    """Room for the parent of all workers: it needs a database and Redis, which only tests have."""
-    room: list[Lives] = []
-    yield room
-    for one in room:
-        one.stop()
+    """Holds the parent process of all workers, which needs a database and Redis, so only a test can start it."""
+    holder: list[Lives] = []
+    yield holder
+    for parent in holder:
+        parent.stop()
 
 
 @pytest.fixture
@@ -271,8 +273,8 @@ def lives(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Lives]:
-    """Real workers for one test, which dies where it says. Questions are answered here: their queue is another one."""
-    _answer_questions(monkeypatch)
+    """Real workers for a test, which crash where it says. Replies are produced here, since their queue is different."""
+    _reply_in_process(monkeypatch)
     if not parent_of_workers:
         parent_of_workers.append(Lives(tmp_path_factory.mktemp("lives")))
     with parent_of_workers[0].living() as lives:

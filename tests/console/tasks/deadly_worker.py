@@ -1,10 +1,10 @@
-"""A real Celery worker that dies by SIGKILL at every step of the tasks it is told, once per step, and is started again.
+"""A real Celery worker that crashes (SIGKILL) at every step of the given tasks, once per step, and is started again.
 
-A step is the moment before or after a call of the engine, a move of a mirror's state, an answer written down in the middle of
-a call, or a whole task. The parent has everything imported and forks a worker per life: settings, queue, threads and tasks are
-the product's own. Only its pauses are shorter. In the directory it is given, ``run`` means that a worker shall live and
-``idle`` that none does, ``armed`` lists the tasks, ``steps`` gets a file per step at which a worker died, ``lives`` a line per
-worker.
+A step is the moment before or after a call of the engine, a change of a mirror's state, a callback of the engine that stores a
+result, or a whole task. The parent process has everything imported and forks a worker each time: settings, queue, threads and
+tasks are the product's own. Only its pauses are shorter. In the directory it is given, ``run`` means that a worker is to run
+and ``idle`` that none does, ``armed`` lists the tasks, ``steps`` gets a file per step at which a worker crashed, ``lives`` a
+line per worker.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import django
 os.environ["DJANGO_SETTINGS_MODULE"] = "console.settings"
 django.setup()
 
-from celery import current_task  # noqa: E402 - the settings come first
+from celery import current_task  # noqa: E402 - after the settings
 from celery.signals import worker_ready  # noqa: E402
 
 from console.reconciling import plans  # noqa: E402
 
-plans.TUNING = replace(plans.TUNING, lease_ttl_ms=1_500)  # before others take it from there
+plans.TUNING = replace(plans.TUNING, lease_ttl_ms=1_500)  # before other modules import it
 
-# what takes a second to import, once instead of per life
+# imports that take a second, once instead of once per worker
 import celery.bin.celery  # noqa: E402, F401
 import pyspark.sql.connect.session  # noqa: E402, F401
 
@@ -45,7 +45,7 @@ from console.tasks import drills, pool, reconcile, restoring, reversing, stoppin
 from linkengine import jobs  # noqa: E402
 
 BEAT_S = 0.4
-# What only reads leaves the world before it as the step before left it: a death after it is enough.
+# A call that only reads changes nothing, so crashing before it equals crashing after the previous step.
 READING = frozenset(
     {
         "find_mirror",
@@ -65,14 +65,14 @@ WORKER = ["worker", "--loglevel=INFO", "--without-mingle", "--without-gossip", "
 
 
 class Deaths:
-    """Where workers die, kept in files because memory does not survive."""
+    """Where workers crash, stored in files because memory does not survive."""
 
     def __init__(self, directory: Path) -> None:
-        """Look into ``directory``, which the test has made."""
+        """Use ``directory``, which the test has created."""
         self._armed, self._steps = directory / "armed", directory / "steps"
 
     def wrap(self, name: str, real: Callable[..., Any], task: str = "") -> Callable[..., Any]:
-        """Answer ``real`` with a step before, unless it only reads, and one after it."""
+        """Return ``real`` with a step after it, and before it unless it only reads."""
 
         @wraps(real)
         def deadly(*args: Any, **kwargs: Any) -> Any:
@@ -96,7 +96,7 @@ class Deaths:
 
 
 def arm(deaths: Deaths) -> None:
-    """Put a step before and after everything that leaves a trace outside of the worker's memory."""
+    """Add a step before and after everything that has an effect outside of the worker's memory."""
     for name in jobs.__all__:
         setattr(jobs, name, deaths.wrap(name, getattr(jobs, name)))
     transitions.apply_event = deaths.wrap("move", transitions.apply_event)
@@ -108,7 +108,7 @@ def arm(deaths: Deaths) -> None:
 
 
 def hurry() -> None:
-    """Shorten the pauses between attempts; what is done in which order stays."""
+    """Shorten the pauses between attempts. The order of operations stays the same."""
     store.HOLD_S = 0.5
     reconcile.CLAIM_MS = reconcile.WAITING_MS = 200
     drills.RESEND_MS = 200
@@ -130,13 +130,13 @@ def _beat(**_: Any) -> None:
 
 
 def live() -> None:
-    """Be a worker until something kills it."""
+    """Run a worker until it is killed."""
     app.worker_main([*WORKER, "-n", f"deadly-{os.getpid()}@%h"])
     os._exit(1)
 
 
 def main(directory: Path) -> None:
-    """Start workers one after the other, for as long as some shall live."""
+    """Start workers in sequence, as long as the test wants them."""
     run, idle, lives = directory / "run", directory / "idle", directory / "lives"
     app.finalize()
     hurry()

@@ -1,4 +1,4 @@
-"""A worker that dies once, at a place that is named; the next one that comes there goes on."""
+"""A worker that crashes once at a given call; the next worker that gets there continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 
 def gone() -> LinkEngineError:
-    """Answer the end of a worker as its task tells it, so that the mirror waits for another one."""
+    """Return the error that stands for a crashed worker, after which the mirror waits for another worker."""
     return LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The worker is gone.")
 
 
@@ -23,7 +23,7 @@ def die_once(
     error: Callable[[], BaseException] = gone,
     doing: Callable[[dict[str, Any]], object] = lambda _options: None,
 ) -> None:
-    """Let the first call of ``place`` die in its stead, ``doing`` something before, given what the call was given by name."""
+    """Raise ``error`` in place of the first call of ``place``, after calling ``doing`` with the call's keywords."""
     real, left = getattr(*place), [True]
 
     def die_first(*arguments: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What tests of consumer groups share: records, committed offsets, runs of the sync and of the gate."""
+"""Helpers for the tests of consumer groups: records, committed offsets, runs of the sync and of the migration gate."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def fill(cluster: KafkaCluster, topic: str, *, records: range) -> None:
 
 
 def copy_in(cluster: KafkaCluster, mirror: MirrorTopic, *, records: range) -> None:
-    """Bring records to the mirror's partitions as a copier does, which tells of them."""
+    """Write records to the mirror's partitions and store their ends, as if copied and reported."""
     fill(cluster, mirror.name, records=records)
     MirrorPartition.objects.filter(mirror=mirror).update(mirror_end=records.stop)
 
 
-def vouch(mirror: MirrorTopic, *, end: int) -> None:
-    """Leave in the leases what a copier does that has brought every partition to ``end`` and lets go."""
+def release_cleanly(mirror: MirrorTopic, *, end: int) -> None:
+    """Leave the leases as a copy worker does that has copied every partition up to ``end`` and releases them."""
     lease = RedisLease(settings.REDIS_URL, ttl_ms=4_000)
-    grants = lease.acquire_all([one.key for one in plans.assignments_of(mirror)], "a copier")
+    grants = lease.acquire_all([partition.key for partition in plans.assignments_of(mirror)], "a copier")
     assert len(grants) == mirror.num_partitions
     for grant in grants:
         lease.release(grant, seen=(0, end))
@@ -53,16 +53,16 @@ def commit(admin: ClusterAdmin, group: str, topic: str, offsets: dict[int, int])
 
 def offsets_of(admin: ClusterAdmin, group: str, topic: str) -> dict[int, int]:
     found, _ = admin.committed([group])
-    return {partition: one.offset for (name, partition), one in found[group].items() if name == topic}
+    return {partition: offset.offset for (name, partition), offset in found[group].items() if name == topic}
 
 
 def checks_of(mirror: MirrorTopic) -> list[tuple[str, str]]:
-    """Run the gate once; answer how it judged groups and ACLs."""
+    """Run the migration gate once. Returns state and detail of its checks of groups and ACLs."""
     row = GateRun.objects.create(mirror=mirror, status="RUNNING", requested_by="test", requested_at=NOW)
     gates.advance_gate(run_id=row.pk)
     row.refresh_from_db()
-    assert row.status == "RED"  # nothing was compared
-    return [(one["state"], one["detail"]) for one in row.checks if one["name"] in ("GROUPS_SYNCED", "ACLS_SYNCED")]
+    assert row.status == "RED"  # no record was compared
+    return [(check["state"], check["detail"]) for check in row.checks if check["name"] in ("GROUPS_SYNCED", "ACLS_SYNCED")]
 
 
 def run(mirror: MirrorTopic) -> TaskOutcome:

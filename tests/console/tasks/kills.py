@@ -1,4 +1,4 @@
-"""The test's side of the deadly worker: let it live, say at which tasks it dies, see where it died."""
+"""The test's side of the crashing worker: starts it, sets the tasks at which it crashes, and reads where it did."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from devcluster.processes import Process
 
 ROOT = Path(__file__).resolve().parents[3]
 START_TIMEOUT_S = 180.0
-LOOK_EVERY_S = 0.25  # a look may read a whole topic
+LOOK_EVERY_S = 0.25  # a check may read a whole topic
 
 
 class DeadError(BaseException):
-    """The Celery worker was killed: nothing of the task runs any more, and nobody reports it."""
+    """The Celery worker was killed: its task ends without a report."""
 
 
 class Lives:
-    """Workers, one after the other; each dies at the next step nobody has died at yet."""
+    """Workers in sequence; each crashes at the next step at which none has crashed yet."""
 
     def __init__(self, directory: Path) -> None:
-        """Start the parent of all workers; none lives yet."""
+        """Start the parent process of the workers; no worker runs yet."""
         self._home = directory
         (directory / "steps").mkdir()
         (directory / "armed").touch()
@@ -46,12 +46,12 @@ class Lives:
 
     @property
     def exports(self) -> Path:
-        """Where the workers set records aside."""
+        """The export directory of the workers."""
         return self._home / "exports"
 
     @contextlib.contextmanager
     def living(self) -> Iterator[Lives]:
-        """Have workers for the length of a block."""
+        """Run workers for the length of a block."""
         self.dying_at()
         (self._home / "run").touch()
         try:
@@ -65,29 +65,29 @@ class Lives:
                 time.sleep(0.05)
 
     def dying_at(self, *tasks: str) -> None:
-        """Die at every step of these tasks from now on; steps at which a worker died before count no more."""
+        """Crash at every step of these tasks from now on; earlier steps are forgotten."""
         (self._home / "armed").write_text("")
         shutil.rmtree(self._home / "steps")
         (self._home / "steps").mkdir()
         (self._home / "armed").write_text(" ".join(tasks))
 
     def kill(self) -> None:
-        """Kill the worker that lives now, wherever it is."""
+        """Kill the worker that is running now."""
         lives = self._lives()
         with contextlib.suppress(ProcessLookupError):
             if lives:
                 os.kill(int(lives[-1]), signal.SIGKILL)
 
     def steps(self) -> set[str]:
-        """Answer the steps at which workers died."""
-        return {one.name for one in (self._home / "steps").iterdir()}
+        """Return the steps at which workers crashed."""
+        return {step.name for step in (self._home / "steps").iterdir()}
 
     def count(self) -> int:
-        """Answer how many workers have lived."""
+        """Return how many workers were started."""
         return len(self._lives())
 
     def wait_for(self, look: Callable[[], bool], *, timeout_s: float = 300.0) -> None:
-        """Look until it is true."""
+        """Repeat a check until it is true."""
         deadline = time.monotonic() + timeout_s
         while not look():
             assert time.monotonic() < deadline, f"Died at {sorted(self.steps())}.\n{self._parent.log_tail(lines=60)}"
@@ -95,7 +95,7 @@ class Lives:
             time.sleep(LOOK_EVERY_S)
 
     def stop(self) -> None:
-        """End the parent and whoever lives."""
+        """Kill the parent process and the running worker."""
         self._parent.kill()
 
     def _lives(self) -> list[str]:
@@ -104,15 +104,15 @@ class Lives:
 
 
 def around(*names: str, task: str) -> set[str]:
-    """Name the steps before and after calls within a task, and its beginning; its end may come early."""
+    """Return the steps before and after calls within a task, and its beginning; a crash may prevent its end."""
     return {f"{task}.{moment}-{name}" for name in names for moment in ("before", "after")} | {f"{task}.before-task"}
 
 
 def after(*names: str, task: str) -> set[str]:
-    """Name the steps after calls that only read."""
+    """Return the steps after calls that only read."""
     return {f"{task}.after-{name}" for name in names}
 
 
 def phases(mirror: MirrorTopic) -> set[str]:
-    """Answer what the partitions of a mirror report."""
+    """Return the phases that the partitions of a mirror report."""
     return set(MirrorPartition.objects.filter(mirror=mirror).values_list("phase", flat=True))

@@ -1,4 +1,4 @@
-"""What the tests of reversals and restores share: both sides of a link, writers and readers of an application."""
+"""Helpers for the tests of reversals and restores: both sides of a link, and an application's producers and consumers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOT_WRITTEN = {KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
 
 def side_of(here: Cluster, there: Cluster) -> ClusterLink:
-    """Make the row of a bidirectional link at one of its clusters."""
+    """Create the row of a bidirectional link at either of its clusters."""
     return ClusterLink.objects.create(
         name="pair",
         mode="BIDIRECTIONAL",
@@ -47,12 +47,12 @@ def fresh(mirror: MirrorTopic) -> MirrorTopic:
 
 
 def do(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
-    """Operate as a person does."""
+    """Request an operation as a user does."""
     return operate(mirror=fresh(mirror), operation=operation, by=SYSTEM, now=NOW)
 
 
 def set_up(mirror: MirrorTopic) -> MirrorTopic:
-    """Let a worker make the topic of a new mirror; answer the row of then."""
+    """Run the set-up of a new mirror and return its row."""
     mirrors.setup_mirror(mirror_id=mirror.pk)
     return fresh(mirror)
 
@@ -62,28 +62,28 @@ def state_of(mirror: MirrorTopic) -> str:
 
 
 def states(*rows: MirrorTopic) -> list[str]:
-    """Answer the states of rows, as they are now."""
+    """Return the current states of rows."""
     return [state_of(row) for row in rows]
 
 
 def restore(back: ClusterLink, name: str) -> MirrorTopic:
-    """Ask for the restore of an ordinary topic."""
+    """Request the restore of an ordinary topic."""
     rows = operate_many(link=back, names=[name], operation=MirrorEvent.RESTORE, by=SYSTEM, now=NOW)
     assert [row.error_code for row in rows] == [None], rows
-    assert rows[0].truncation is not None  # counted beforehand
+    assert rows[0].truncation is not None  # counted before the restore
     return MirrorTopic.objects.get(link=back, name=name)
 
 
 def lines(run: RestoreRun) -> list[dict[str, Any]]:
-    """Read what a restore has set aside."""
+    """Return the records in a restore's export file."""
     with gzip.open(exports.path_of(run.export_name)) as file:
         return [json.loads(line) for line in file]
 
 
 def lose_the_fence() -> None:
-    """Let the restore look for partition 0's fence where an application's record stands, as after an unclean election."""
+    """Make the restore find a record in place of partition 0's fence, as after an unclean leader election."""
     run = RestoreRun.objects.get()
-    RestoreRun.objects.update(parts=[{**one, "fences": [[0, 101], *one["fences"][1:]]} for one in run.parts])
+    RestoreRun.objects.update(parts=[{**part, "fences": [[0, 101], *part["fences"][1:]]} for part in run.parts])
 
 
 def beat(worker: Worker) -> None:
@@ -93,11 +93,11 @@ def beat(worker: Worker) -> None:
 
 
 def write(cluster: KafkaCluster, topic: str, *values: str, partition: int = 0, user: str = "app") -> list[int | None]:
-    """Write as an application, or somebody else; answer the error code of each record, None where it was acknowledged."""
+    """Produce records as an application or another user. Returns the error code of each, None if it was acknowledged."""
     errors: list[int | None] = []
 
     def note(error: KafkaError | None, _: object) -> None:
-        errors.append(None if error is None else error.code())  # an error cannot be compared with None
+        errors.append(None if error is None else error.code())  # comparing a KafkaError with None raises
 
     producer = Producer({**cluster.client(user), "message.timeout.ms": 20_000})
     for value in values:
@@ -107,7 +107,7 @@ def write(cluster: KafkaCluster, topic: str, *values: str, partition: int = 0, u
 
 
 def write_one(cluster: KafkaCluster, topic: str, value: str) -> int | None:
-    """Write one record to partition 0 as an application; answer its offset, None where it was not acknowledged."""
+    """Produce a record to partition 0 as an application. Returns its offset, None if it was not acknowledged."""
     offsets: list[int | None] = []
 
     def note(error: KafkaError | None, message: Message) -> None:
@@ -121,30 +121,30 @@ def write_one(cluster: KafkaCluster, topic: str, value: str) -> int | None:
 
 
 class Application:
-    """Writes numbered values to a topic on whichever of two clusters takes them, again and again until it is acknowledged.
+    """Produces numbered values to a topic on whichever of two clusters accepts them, and retries until they are acknowledged.
 
-    It is as careful as an application can be: one record at a time per partition, and a new one only once the last was taken.
-    A record whose acknowledgement was lost may have been written, so it is retried by the same idempotent producer alone, or
-    given up as unknown.
+    It is as careful as an application can be: a record at a time per partition, and the next after the acknowledgement.
+    A record whose acknowledgement was lost may have been written, so it is retried by the same idempotent producer only, or
+    counted as unknown.
     """
 
     def __init__(self, topic: str, clusters: Sequence[KafkaCluster], *, partition: int) -> None:
-        """Begin on the first cluster, once entered."""
+        """Start with the first cluster, once entered."""
         self._clusters, self._topic, self._partition = clusters, topic, partition
         self._producer = self._connect(0)
         self.acknowledged: dict[bytes, int] = {}  # value -> offset, in the order of the acknowledgements
-        self.sides: list[int] = []  # which side took it
+        self.sides: list[int] = []  # which cluster accepted it
         self.unknown: set[bytes] = set()
         self._over = Event()
         self._thread = Thread(target=self._run, name=f"application-{partition}", daemon=True)
 
     def __enter__(self) -> Application:
-        """Begin to write."""
+        """Start producing."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Write no more, and wait for the last acknowledgement."""
+        """Stop producing and wait for the last acknowledgement."""
         self._over.set()
         self._thread.join(90)
         assert not self._thread.is_alive()
@@ -160,7 +160,7 @@ class Application:
                 number += 1
             elif error in _NOT_WRITTEN:
                 side = 1 - side
-                self._producer = self._connect(side)  # one that was refused remembers it for minutes
+                self._producer = self._connect(side)  # a producer remembers a refusal for minutes
             else:
                 self.unknown.add(value)
                 number += 1
@@ -170,34 +170,34 @@ class Application:
         return Producer({**self._clusters[side].client("app"), **settings})
 
     def _write(self, value: bytes) -> tuple[int | None, int]:
-        answers: list[tuple[int | None, int]] = []
+        results: list[tuple[int | None, int]] = []
 
         def note(error: KafkaError | None, message: Message) -> None:
-            answers.append((None if error is None else error.code(), message.offset() or 0))
+            results.append((None if error is None else error.code(), message.offset() or 0))
 
         try:
             self._producer.produce(self._topic, value, partition=self._partition, on_delivery=note)
             self._producer.flush(90)
         except KafkaException as refused:
             return refused.args[0].code(), 0
-        return answers[0] if answers else (KafkaError._MSG_TIMED_OUT, 0)
+        return results[0] if results else (KafkaError._MSG_TIMED_OUT, 0)
 
 
 def records(cluster: KafkaCluster, topic: str, *, partitions: int = 2) -> Records:
-    """Read everything, as a committed reader sees it, by partition and offset; also where a beginning is deleted meanwhile."""
+    """Read a topic with read_committed, by partition and offset; works while its beginning is deleted."""
     anew = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
     consumer = Consumer({**cluster.client("app"), "group.id": "reader", **anew})
-    places = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
-    bounds = {place.partition: watermarks(consumer, place) for place in places}
-    consumer.assign(places)
+    partitions_read = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
+    bounds = {assigned.partition: watermarks(consumer, assigned) for assigned in partitions_read}
+    consumer.assign(partitions_read)
     found: Records = {}
     while any(
         consumer.position([TopicPartition(topic, number)])[0].offset < high
         for number, (low, high) in bounds.items()
         if high > low
     ):
-        for one in consumer.consume(1000, timeout=0.1):
-            assert not one.error()
-            found[one.partition() or 0, one.offset() or 0] = one.value() or b""
+        for record in consumer.consume(1000, timeout=0.1):
+            assert not record.error()
+            found[record.partition() or 0, record.offset() or 0] = record.value() or b""
     consumer.close()
     return found

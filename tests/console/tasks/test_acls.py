@@ -1,4 +1,4 @@
-"""ACLs on real clusters: they come, go, and leave alone what is not the link's."""
+"""ACL sync on real clusters: ACLs are created and deleted, and those that the link did not create are not changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def rule(topic_name: str, there: ClusterAdmin, here: ClusterAdmin) -> Iterator[Acl]:
-    """A rule for a principal of this test; every rule of that principal is removed afterwards."""
+    """An ACL for a principal of this test. All ACLs of that principal are deleted afterwards."""
     principal = f"User:{topic_name}"
     yield Acl(
         resource_type="TOPIC",
@@ -39,7 +39,7 @@ def rule(topic_name: str, there: ClusterAdmin, here: ClusterAdmin) -> Iterator[A
         permission="ALLOW",
     )
     for admin in (there, here):
-        admin.delete_acls([one for one in admin.acls() if one.principal == principal])
+        admin.delete_acls([acl for acl in admin.acls() if acl.principal == principal])
 
 
 def switch_on(link: ClusterLink, rule: Acl) -> ClusterLink:
@@ -57,12 +57,12 @@ def choose(link: ClusterLink, *rows: dict[str, Any]) -> ClusterLink:
 
 
 def of(admin: ClusterAdmin, rule: Acl) -> set[Acl]:
-    return {one for one in admin.acls() if one.principal == rule.principal}
+    return {acl for acl in admin.acls() if acl.principal == rule.principal}
 
 
 def put(admin: ClusterAdmin, rules: list[Acl], until: Until) -> None:
     assert admin.create_acls(rules) == {}
-    until(lambda: set(rules) <= admin.acls())  # the broker that answers follows the controller
+    until(lambda: set(rules) <= admin.acls())  # the broker follows the controller
 
 
 def remove(admin: ClusterAdmin, rules: list[Acl], until: Until) -> None:
@@ -88,15 +88,15 @@ def test_additions_and_removals_follow_and_a_second_run_changes_nothing(
 
     assert (first.changes, second.changes, third.changes) == (2, 0, 1)
     assert first.errors == ()
-    assert first.summary == "ACLs carried over: 2; left alone: 0; conflicts: 0."
+    assert first.summary == "ACLs synced: 2; not changed: 0; conflicts: 0."
     until(lambda: of(here, rule) == {prefixed})
     assert statuses(link) == {"WRITE": "CREATED"}
 
 
-def test_a_source_that_hides_its_acls_has_not_removed_them(
+def test_acls_that_the_source_does_not_show_are_not_deleted(
     link: ClusterLink, rule: Acl, source_cluster: KafkaCluster, there: ClusterAdmin, here: ClusterAdmin, until: Until
 ) -> None:
-    """Without DESCRIBE on the cluster nobody is shown any; what was carried over stays, and the gate is not deceived."""
+    """Without DESCRIBE on the cluster no ACL is listed. Synced ACLs stay, and the gate reports an error."""
     link = switch_on(link, rule)
     put(there, [rule], until)
     acls.follow_acls(link)
@@ -104,18 +104,18 @@ def test_a_source_that_hides_its_acls_has_not_removed_them(
     ClusterLink.objects.update(properties=source_cluster.client_properties("app"))
     link = ClusterLink.objects.get(pk=link.pk)
 
-    for look in (acls.follow_acls, acls.acl_inequalities):
+    for task in (acls.follow_acls, acls.acl_inequalities):
         with pytest.raises(LinkEngineError, match="Cluster authorization failed") as refused:
-            look(link)
+            task(link)
         assert refused.value.code is ErrorCode.AUTHORIZATION_ERROR
     assert of(here, rule) == {rule}
     assert statuses(link) == {"READ": "CREATED"}
 
 
-def test_the_gate_sees_what_is_missing_too_much_or_contradicted(
+def test_gate_finds_missing_surplus_and_contradicted_acls(
     link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, until: Until
 ) -> None:
-    """No run tells of these: one waits for its turn, one was never tried, one is nobody's error."""
+    """None of these is an error of a run: they wait for their turn, were never tried, or are local."""
     link = switch_on(link, rule)
     put(there, [rule], until)
     assert "1 ACLs of the source are missing on the destination, for example ALLOW READ" in acls.acl_inequalities(link)[0]
@@ -127,10 +127,10 @@ def test_the_gate_sees_what_is_missing_too_much_or_contradicted(
     remove(here, [rule.opposite], until)
     remove(there, [rule], until)
     assert "of the destination have been removed at the source" in acls.acl_inequalities(link)[0]
-    until(lambda: of(here, rule) == {rule})  # a look changes nothing
+    until(lambda: of(here, rule) == {rule})  # a check changes nothing
 
 
-def test_a_local_acl_outlives_the_sources(
+def test_local_acl_stays_when_the_source_deletes_the_same_acl(
     link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, until: Until
 ) -> None:
     link = switch_on(link, rule)
@@ -147,7 +147,7 @@ def test_a_local_acl_outlives_the_sources(
     assert not SyncedAcl.objects.exists()
 
 
-def test_what_two_links_want_stays_until_both_sources_have_removed_it(
+def test_acl_of_two_links_stays_until_both_sources_have_deleted_it(
     link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, until: Until
 ) -> None:
     link = switch_on(link, rule)
@@ -166,7 +166,7 @@ def test_what_two_links_want_stays_until_both_sources_have_removed_it(
     until(lambda: of(here, rule) == set())
 
 
-def test_the_guard_of_a_mirror_topic_is_not_touched(
+def test_guard_acl_of_a_mirror_topic_is_not_changed(
     link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, topic_name: str, until: Until
 ) -> None:
     everybody = replace(rule, principal="User:*", operation="WRITE", permission="DENY")
@@ -200,7 +200,7 @@ def back(source: Cluster, destination: Cluster, destination_cluster: KafkaCluste
     )
 
 
-def test_what_a_link_made_does_not_come_back_over_a_link_in_the_other_direction(
+def test_acl_that_a_link_created_is_not_synced_back_by_a_link_in_the_other_direction(
     link: ClusterLink, back: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, until: Until
 ) -> None:
     link, back = switch_on(link, rule), switch_on(back, rule)
@@ -224,10 +224,10 @@ def test_what_a_link_made_does_not_come_back_over_a_link_in_the_other_direction(
     ],
     ids=["set-up", "restore", "failed set-up"],
 )
-def test_what_hides_a_head_that_is_seeded_is_not_carried_back(
+def test_acl_that_hides_a_head_during_seeding_is_not_synced_back(
     link: ClusterLink, back: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, facts: dict[str, Any]
 ) -> None:
-    """It would keep every consumer out of the topic in production."""
+    """It would deny consumers the production topic."""
     topic, dated = rule.resource_name, {"state_since": NOW, "created_at": NOW}
     MirrorTopic.objects.create(link=link, name=topic, source_topic=topic, **dated, **facts)
     back = choose_topic(back, topic)
@@ -245,7 +245,7 @@ def test_what_hides_a_head_that_is_seeded_is_not_carried_back(
 
 
 @pytest.mark.parametrize("facts", [{"reserved": True}, {"reserved": False, "guarded": None}], ids=["reserved", "given up"])
-def test_what_keeps_others_out_of_a_namespace_is_not_carried_back(
+def test_guard_acl_of_a_namespace_is_not_synced_back(
     back: ClusterLink,
     destination: Cluster,
     rule: Acl,
@@ -270,28 +270,28 @@ def test_what_keeps_others_out_of_a_namespace_is_not_carried_back(
     assert SyncedAcl.objects.get(resource_name=rule.resource_name).status == "GUARD"
 
 
-def test_an_acl_that_one_look_does_not_show_is_not_removed(
+def test_acl_missing_in_one_answer_is_not_deleted(
     link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that has just started, or was cut off, tells of the ACLs that it had heard of by then."""
-    link, look, forgetful = switch_on(link, rule), jobs.read_acls, [True]
+    """A broker that has just started, or was disconnected, has old metadata."""
+    link, read_all, omit_once = switch_on(link, rule), jobs.read_acls, [True]
     put(there, [rule], until)
     acls.follow_acls(link)
     until(lambda: of(here, rule) == {rule})
 
     def read(address: ClusterAddress) -> set[Acl]:
-        lacks = address == plans.source_address(link) and forgetful and forgetful.pop()
-        return look(address) - {rule} if lacks else look(address)
+        omits = address == plans.source_address(link) and omit_once and omit_once.pop()
+        return read_all(address) - {rule} if omits else read_all(address)
 
     monkeypatch.setattr(jobs, "read_acls", read)
     outcome = acls.follow_acls(link)
 
-    assert (outcome.changes, outcome.errors, forgetful) == (0, (), [])
+    assert (outcome.changes, outcome.errors, omit_once) == (0, (), [])
     assert of(here, rule) == {rule}
     assert statuses(link) == {"READ": "CREATED"}
 
 
-def test_a_cluster_that_enforces_no_acls_is_no_empty_list(
+def test_cluster_without_authorizer_is_an_error_not_an_empty_list(
     link: ClusterLink, rule: Acl, here: ClusterAdmin, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = switch_on(link, rule)

@@ -1,4 +1,4 @@
-"""Auto-create on real clusters: what the filters choose is created, once, and everything else is told."""
+"""Auto-create on real clusters: topics that the filters include are mirrored once; every problem is reported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Filter = Callable[..., None]
 
 @pytest.fixture
 def topics(source_admin: AdminClient, topic_name: str) -> list[str]:
-    """Three topics of the source with one beginning."""
+    """Three topics of the source with a common prefix."""
     names = [f"{topic_name}.{part}" for part in ("a", "b", "secret")]
     create_topics(source_admin, *(NewTopic(name, 1, 1) for name in names))
     return names
@@ -52,11 +52,11 @@ def topics(source_admin: AdminClient, topic_name: str) -> list[str]:
 
 @pytest.fixture
 def filters(link: ClusterLink, topic_name: str) -> Filter:
-    """Switch auto-create on for everything with the test's beginning but ``.secret``."""
+    """Enable auto-create for all topics with the test's prefix except ``.secret``."""
 
     def write(*excluded: str) -> None:
         rows = [{"name": topic_name, "patternType": "PREFIXED", "filterType": "INCLUDE"}]
-        rows += [{"name": f"{topic_name}.{one}", "patternType": "LITERAL", "filterType": "EXCLUDE"} for one in excluded]
+        rows += [{"name": f"{topic_name}.{name}", "patternType": "LITERAL", "filterType": "EXCLUDE"} for name in excluded]
         values = {"enable": "true", "filters": json.dumps({"topicFilters": rows})}
         for name, value in values.items():
             LinkConfig.objects.update_or_create(link=link, name=f"auto.create.mirror.topics.{name}", defaults={"value": value})
@@ -73,10 +73,10 @@ def mirrored() -> list[str]:
     return list(MirrorTopic.objects.values_list("name", flat=True))
 
 
-def test_what_the_filters_choose_is_created_once(link: ClusterLink, topics: list[str], filters: Filter) -> None:
+def test_included_topics_are_mirrored_once(link: ClusterLink, topics: list[str], filters: Filter) -> None:
     outcomes = [run(link), run(link)]
 
-    assert [one.changes for one in outcomes] == [2, 0]
+    assert [outcome.changes for outcome in outcomes] == [2, 0]
     assert outcomes[1].errors == ()
     assert mirrored() == topics[:2]
     assert set(MirrorTopic.objects.values_list("state", "auto_created", "created_by")) == {("PENDING_SETUP", True, "engine")}
@@ -84,7 +84,7 @@ def test_what_the_filters_choose_is_created_once(link: ClusterLink, topics: list
     assert SourceTopic.objects.filter(link=link, name__in=topics).count() == 3
 
 
-def test_an_exclude_added_later_deletes_nothing(link: ClusterLink, topics: list[str], filters: Filter) -> None:
+def test_exclude_filter_added_later_deletes_no_mirror(link: ClusterLink, topics: list[str], filters: Filter) -> None:
     run(link)
     filters("a", "b", "secret")
 
@@ -100,20 +100,20 @@ def test_a_stopped_mirror_is_not_created_again(link: ClusterLink, topics: list[s
     assert MirrorTopic.objects.count() == 2
 
 
-def test_a_taken_name_is_reported_and_not_touched(
+def test_existing_topic_is_reported_and_not_changed(
     link: ClusterLink, topics: list[str], filters: Filter, destination_admin: AdminClient
 ) -> None:
     create_topics(destination_admin, NewTopic(topics[0], 3, 1))
 
     outcome = run(link)
 
-    assert [one.code for one in outcome.errors] == ["TOPIC_EXISTS_ERROR"]
+    assert [error.code for error in outcome.errors] == ["TOPIC_EXISTS_ERROR"]
     assert topics[0] in outcome.errors[0].message
     assert mirrored() == topics[1:2]
     assert len(destination_admin.list_topics(topics[0], timeout=30).topics[topics[0]].partitions) == 3
 
 
-def test_what_the_links_user_may_not_read_is_reported_until_it_may(
+def test_topic_without_read_permission_is_reported_until_it_is_granted(
     link: ClusterLink, topics: list[str], filters: Filter, source_cluster: KafkaCluster, source_admin: AdminClient
 ) -> None:
     denial = AclBinding(
@@ -133,7 +133,7 @@ def test_what_the_links_user_may_not_read_is_reported_until_it_may(
 
     outcome = run(link)
 
-    assert [(one.code, topics[0] in one.message) for one in outcome.errors] == [("AUTHORIZATION_ERROR", True)]
+    assert [(error.code, topics[0] in error.message) for error in outcome.errors] == [("AUTHORIZATION_ERROR", True)]
     assert (outcome.changes, mirrored()) == (1, topics[1:2])
     assert "Grant it READ" in AutoCreateFailure.objects.get(source_topic=topics[0]).message
     assert "Grant it READ" in judge_topic(link=link, name=topics[0]).failed[0].finding
@@ -145,7 +145,7 @@ def test_what_the_links_user_may_not_read_is_reported_until_it_may(
     assert not AutoCreateFailure.objects.exists()
 
 
-def test_a_run_has_a_bound_and_is_followed_by_the_rest(
+def test_run_is_bounded_and_the_next_one_continues(
     link: ClusterLink, topics: list[str], filters: Filter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(autocreate, "TRIES_PER_RUN", 1)
@@ -157,22 +157,22 @@ def test_a_run_has_a_bound_and_is_followed_by_the_rest(
     assert mirrored() == topics[:2]
 
 
-def test_the_clusters_are_asked_about_several_topics_at_once_and_all_of_one_that_is_away(
+def test_topics_are_checked_in_parallel_and_an_unavailable_cluster_ends_the_run(
     link: ClusterLink, topics: list[str], filters: Filter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check, both = jobs.check_mirror, Barrier(2, timeout=30)
 
     def check_together(setup: MirrorSetup) -> TopicDescription:
-        both.wait()  # breaks where one topic is asked about after the other
+        both.wait()  # breaks if topics are checked in sequence
         return check(setup)
 
     monkeypatch.setattr(jobs, "check_mirror", check_together)
     assert run(link).changes == 2
 
     MirrorTopic.objects.all().delete()
-    away = LinkEngineError(ErrorCode.TIMEOUT_ERROR, "It does not answer.")
-    monkeypatch.setattr(jobs, "check_mirror", Mock(side_effect=away))
-    with pytest.raises(LinkEngineError, match="It does not answer"):
+    unavailable = LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The cluster does not respond.")
+    monkeypatch.setattr(jobs, "check_mirror", Mock(side_effect=unavailable))
+    with pytest.raises(LinkEngineError, match="does not respond"):
         run(link)
     assert not AutoCreateFailure.objects.exists()
 
@@ -189,18 +189,18 @@ def test_topics_that_cannot_be_mirrored_wait_for_the_next_interval(
     AutoCreateFailure.objects.update(tried_at=NOW)
     later = run(link)
 
-    assert [len(one.errors) for one in (first, second, third, later)] == [1, 1, 1, 1]
-    assert [one.more for one in (first, second, third, later)] == [True, False, False, True]
+    assert [len(outcome.errors) for outcome in (first, second, third, later)] == [1, 1, 1, 1]
+    assert [outcome.more for outcome in (first, second, third, later)] == [True, False, False, True]
 
 
 @pytest.mark.parametrize("switched_off", [False, True], ids=["narrowed", "off"])
-def test_filters_that_change_while_a_run_is_at_work_count_at_once(
+def test_filters_changed_during_a_run_take_effect_at_once(
     link: ClusterLink, topics: list[str], filters: Filter, monkeypatch: pytest.MonkeyPatch, *, switched_off: bool
 ) -> None:
-    prepare, asked = plans.setup_of, []
+    prepare, checked = plans.setup_of, []
 
     def change_meanwhile(mirror: MirrorTopic) -> MirrorSetup:
-        asked.append(mirror.source_topic)
+        checked.append(mirror.source_topic)
         filters("a", "secret")
         if switched_off:
             LinkConfig.objects.filter(link=link, name="auto.create.mirror.topics.enable").update(value="false")
@@ -211,10 +211,12 @@ def test_filters_that_change_while_a_run_is_at_work_count_at_once(
     outcome = run(link)
 
     assert outcome.errors == ()
-    assert (asked, mirrored()) == ((topics[:1], []) if switched_off else (topics[:2], topics[1:2]))
+    assert (checked, mirrored()) == ((topics[:1], []) if switched_off else (topics[:2], topics[1:2]))
 
 
-def test_a_mirror_that_would_come_back_is_not_deleted(link: ClusterLink, topics: list[str], filters: Filter) -> None:
+def test_mirror_that_auto_create_would_create_again_cannot_be_deleted(
+    link: ClusterLink, topics: list[str], filters: Filter
+) -> None:
     run(link)
     mirror = MirrorTopic.objects.select_related("link").get(name=topics[0])
     with pytest.raises(ConflictError, match=r"Delete the source topic first, or add an EXCLUDE filter .* or set auto\.create"):
@@ -226,7 +228,7 @@ def test_a_mirror_that_would_come_back_is_not_deleted(link: ClusterLink, topics:
     assert MirrorTopic.objects.get(pk=mirror.pk).deletion_requested_at is not None
 
 
-def test_a_mirror_whose_source_topic_is_gone_may_be_deleted(
+def test_mirror_whose_source_topic_is_gone_can_be_deleted(
     link: ClusterLink, topics: list[str], filters: Filter, source_admin: AdminClient
 ) -> None:
     run(link)
@@ -238,7 +240,7 @@ def test_a_mirror_whose_source_topic_is_gone_may_be_deleted(
     assert MirrorTopic.objects.get(name=topics[0]).deletion_requested_at is not None
 
 
-def test_the_answer_to_why_is_the_one_that_the_run_gives(link: ClusterLink, topics: list[str], filters: Filter) -> None:
+def test_explanation_of_a_topic_matches_the_run(link: ClusterLink, topics: list[str], filters: Filter) -> None:
     AutoCreateFailure.objects.create(link=link, source_topic=topics[0], code="X", message="y", since=NOW, tried_at=NOW)
     run(link)
 

@@ -1,4 +1,4 @@
-"""The task that asks clusters, on a real one: answers travel as JSON and have the fields that REST writes."""
+"""The tasks for live queries, on a real cluster: results are JSON and have the fields that REST returns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def same_fields(found: Mapping[str, Any], example: Mapping[str, Any]) -> None:
     assert set(found) == set(example)
 
 
-def test_every_question_of_rest_has_the_fields_that_rest_writes(
+def test_every_query_returns_the_fields_that_rest_writes(
     destination: Cluster, destination_cluster: KafkaCluster, topic_name: str
 ) -> None:
     size = {"partitions": 2, "replication_factor": 1}
@@ -47,13 +47,13 @@ def test_every_question_of_rest_has_the_fields_that_rest_writes(
     commit(destination_cluster, topic_name)
 
     same_fields(made["result"], topic("any"))
-    assert topic_name in [one["name"] for one in ask(destination, "topics")["result"]]
+    assert topic_name in [listed["name"] for listed in ask(destination, "topics")["result"]]
     same_fields(ask(destination, "topic", topic=topic_name)["result"], topic("any"))
     assert {"READ", "WRITE", "DESCRIBE", "ALTER_CONFIGS"} < set(ask(destination, "topic_rights", topic=topic_name)["result"])
     partitions = ask(destination, "partitions", topic=topic_name)["result"]
     same_fields(partitions[0], partition(0))
     same_fields(partitions[0]["replicas"][0], partition(0)["replicas"][0])
-    config = next(one for one in ask(destination, "topic_configs", topic=topic_name)["result"] if one["name"] == "segment.ms")
+    config = next(row for row in ask(destination, "topic_configs", topic=topic_name)["result"] if row["name"] == "segment.ms")
     same_fields(config, CONFIG)
     same_fields(config["synonyms"][0], CONFIG["synonyms"][0])
     group = ask(destination, "group", group_id=topic_name)["result"]
@@ -75,7 +75,7 @@ def test_every_question_of_rest_has_the_fields_that_rest_writes(
     assert ask(destination, "topic", topic=topic_name)["error"]["code"] == "UNKNOWN_TOPIC_OR_PARTITION_ERROR"
 
 
-def test_acls_travel_both_ways(destination: Cluster, topic_name: str) -> None:
+def test_acls_are_created_listed_and_deleted(destination: Cluster, topic_name: str) -> None:
     rule = {**ACL, "resource_name": topic_name}
 
     assert ask(destination, "create_acls", rules=[rule]) == {"result": None}
@@ -83,14 +83,14 @@ def test_acls_travel_both_ways(destination: Cluster, topic_name: str) -> None:
     assert ask(destination, "delete_acls", wanted=rule, guarded=[topic_name]) == {"result": [rule]}
 
 
-def test_a_cluster_that_is_gone_is_told(destination: Cluster) -> None:
+def test_query_on_an_unregistered_cluster_is_refused(destination: Cluster) -> None:
     gone = Cluster(pk=destination.pk + 1000)
 
     assert ask(gone, "topics")["error"]["code"] == "INVALID_REQUEST_ERROR"
 
 
 def commit(cluster: KafkaCluster, name: str) -> None:
-    """Write ten records into partition 0 and commit offset 4 as the group of the topic's name."""
+    """Write ten records to partition 0 and commit offset 4 for the group with the topic's name."""
     producer = Producer(cluster.client("admin"))
     for number in range(10):
         producer.produce(name, str(number), partition=0)

@@ -1,4 +1,4 @@
-"""Each sync while its source changes under its hands: nothing false on the way, and equal once the source holds still."""
+"""Each sync while its source is changing: nothing wrong in between, and equal once the source stops changing."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.console.tasks.reversal import Drive, records, write
 from tests.topics import create_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
-RUNS = 4  # of the sync, while the source changes
+RUNS = 4  # of the sync during the changes
 RETENTION, COMPACTION = "retention.ms", "delete.retention.ms"
 
 
 @contextmanager
 def changing(change: Callable[[int], object]) -> Iterator[Callable[[], int]]:
-    """Change the source again and again from another thread; answers how often it has."""
+    """Change the source repeatedly in another thread. Yields a function that returns the number of changes."""
     over, done, failures = Event(), [0], list[BaseException]()
 
     def work() -> None:
@@ -40,7 +40,7 @@ def changing(change: Callable[[int], object]) -> Iterator[Callable[[], int]]:
                     return
                 change(number)
                 done[0] = number + 1
-        except BaseException as error:  # noqa: BLE001 - raised where the test sees it
+        except BaseException as error:  # noqa: BLE001 - raised in the test's thread below
             failures.append(error)
 
     thread = Thread(target=work, daemon=True)
@@ -66,7 +66,7 @@ def filters_for(prefix: str, *more: dict[str, str]) -> list[dict[str, str]]:
     return [{"name": prefix, "patternType": "PREFIXED", "filterType": "INCLUDE"}, *more]
 
 
-def test_groups_that_go_on_are_never_set_back_nor_beyond_what_is_here(
+def test_moving_groups_are_never_moved_back_or_past_the_mirror(
     new_mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin, destination_cluster: KafkaCluster
 ) -> None:
     link, topic = new_mirror.link, new_mirror.name
@@ -100,7 +100,7 @@ def test_groups_that_go_on_are_never_set_back_nor_beyond_what_is_here(
     assert groups.follow_groups(fresh(link)).errors == ()
 
 
-def test_acls_that_come_and_go_leave_no_trace_and_touch_no_local_one(
+def test_acls_that_come_and_go_leave_no_trace_and_no_local_acl_changes(
     link: ClusterLink, topic_name: str, there: ClusterAdmin, here: ClusterAdmin, until: Until
 ) -> None:
     principal = f"User:{topic_name}"
@@ -117,7 +117,7 @@ def test_acls_that_come_and_go_leave_no_trace_and_touch_no_local_one(
         )
 
     def of(admin: ClusterAdmin) -> set[Acl]:
-        return {one for one in admin.acls() if one.principal == principal}
+        return {acl for acl in admin.acls() if acl.principal == principal}
 
     def come_and_go(number: int) -> None:
         change = there.create_acls if number % 2 == 0 else there.delete_acls
@@ -146,7 +146,7 @@ def test_acls_that_come_and_go_leave_no_trace_and_touch_no_local_one(
 
 
 @pytest.mark.usefixtures("copier")
-def test_configs_and_partitions_that_change_are_no_local_edits_and_new_partitions_are_copied(
+def test_changing_configs_are_no_local_edits_and_new_partitions_are_copied(
     new_mirror: MirrorTopic,
     source_admin: AdminClient,
     there: ClusterAdmin,
@@ -178,9 +178,9 @@ def test_configs_and_partitions_that_change_are_no_local_edits_and_new_partition
 
     def equal() -> bool:
         follow()
-        mine, theirs = here.describe(topic), there.describe(topic)
-        same = mine.configs[COMPACTION] == theirs.configs[COMPACTION]
-        return same and mine.partitions == theirs.partitions == 4
+        mirrored, original_topic = here.describe(topic), there.describe(topic)
+        same = mirrored.configs[COMPACTION] == original_topic.configs[COMPACTION]
+        return same and mirrored.partitions == original_topic.partitions == 4
 
     until(equal)
     row = MirrorTopic.objects.get()
@@ -195,7 +195,7 @@ def test_configs_and_partitions_that_change_are_no_local_edits_and_new_partition
     drive(lambda: records(destination_cluster, topic, partitions=4) == original)
 
 
-def test_topics_that_come_while_auto_create_looks_are_all_mirrored_once(
+def test_topics_created_during_auto_create_are_all_mirrored_once(
     link: ClusterLink, topic_name: str, source_admin: AdminClient, until: Until
 ) -> None:
     excluded = {"name": f"{topic_name}.x", "patternType": "PREFIXED", "filterType": "EXCLUDE"}

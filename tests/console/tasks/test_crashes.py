@@ -1,6 +1,6 @@
-"""A worker dies right after many mirrors were fenced together, before it could note it; the rows lead to the right end.
+"""A worker crashes right after many mirrors were fenced together, before it stores that; the rows lead to the right end.
 
-The death is an exception nobody catches, at the door to the engine. Real workers that are really killed are in ``test_kills``.
+The crash is an exception that nothing catches, in place of a call of the engine. In ``test_kills`` real workers are killed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def quick(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.fixture
 def die(monkeypatch: pytest.MonkeyPatch, worker: Callable[[], None]) -> Die:
-    """Let the worker die once, "before" or "after" a call of the engine."""
+    """Crash the worker once, "before" or "after" a call of the engine."""
 
     def arm(name: str, moment: str) -> None:
         real, armed = getattr(jobs, name), [True]
@@ -48,23 +48,23 @@ def die(monkeypatch: pytest.MonkeyPatch, worker: Callable[[], None]) -> Die:
         def deadly(*args: Any, **kwargs: Any) -> Any:
             if moment == "before" and armed and armed.pop():
                 raise DeadError
-            answer = real(*args, **kwargs)
+            result = real(*args, **kwargs)
             if moment == "after" and armed and armed.pop():
                 raise DeadError
-            return answer
+            return result
 
         monkeypatch.setattr(jobs, name, deadly)
 
     return arm
 
 
-def test_many_mirrors_survive_a_death_after_their_fences(
+def test_bulk_failover_survives_a_crash_after_the_fences(
     twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive, die: Die, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for room in (bulk,):
-        monkeypatch.setattr(room, "FEW", 1)
-    for room in (chores, stoppingmany):
-        monkeypatch.setattr(room, "MANY", 1)
+    for module in (bulk,):
+        monkeypatch.setattr(module, "FEW", 1)
+    for module in (chores, stoppingmany):
+        monkeypatch.setattr(module, "MANY", 1)
     drive(lambda: len(records(destination_cluster, twin.name)) == 200)
     die("stop_many", "after")
 
@@ -75,7 +75,7 @@ def test_many_mirrors_survive_a_death_after_their_fences(
     assert write(destination_cluster, twin.name, "mine now") == [None]
 
 
-def test_many_mirrors_are_stopped_together(
+def test_many_mirrors_are_stopped_in_one_task(
     twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stoppingmany, "MANY", 1)

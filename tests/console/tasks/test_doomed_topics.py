@@ -1,4 +1,4 @@
-"""A topic that a restore has doomed, and whose worker dies before it is gone, on real clusters: nothing is in neither place."""
+"""Topics that a restore has doomed and whose worker crashes before they are deleted, on real clusters: no record is lost."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ S = MirrorState
 Pair = tuple[ClusterLink, ClusterLink]
 
 
-def test_a_file_that_is_lost_before_the_topic_goes_is_written_anew(
+def test_export_file_that_is_lost_before_the_deletion_is_written_again(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker dies once the file is complete and the topic doomed; before another one goes on, the file is deleted."""
+    """The worker crashes after it has completed the file and doomed the topic; then the file is deleted."""
     topic, lost = stopped.name, list[str]()
 
     def lose(_options: dict[str, Any]) -> None:
@@ -44,11 +44,11 @@ def test_a_file_that_is_lost_before_the_topic_goes_is_written_anew(
 
     run = RestoreRun.objects.get()
     assert lost == [run.export_name]
-    assert [base64.b64decode(one["value"]) for one in lines(run)] == [b"only here"]
+    assert [base64.b64decode(line["value"]) for line in lines(run)] == [b"only here"]
 
 
 @pytest.mark.parametrize("how", ["created again", "lost its end"])
-def test_what_the_other_side_loses_before_a_doomed_topic_is_deleted_is_set_aside_first(
+def test_records_that_the_other_side_loses_before_the_deletion_of_a_doomed_topic_are_exported(
     stopped: MirrorTopic,
     pair: Pair,
     source_cluster: KafkaCluster,
@@ -57,7 +57,7 @@ def test_what_the_other_side_loses_before_a_doomed_topic_is_deleted_is_set_aside
     monkeypatch: pytest.MonkeyPatch,
     how: str,
 ) -> None:
-    """The worker dies once the topic is doomed, and comes back when the other side does not hold all of it any more."""
+    """The worker crashes once the topic is doomed; when the next worker continues, the other side has lost common records."""
     topic, there = stopped.name, ClusterAdmin(pair[0].destination.address)
     before = records(source_cluster, topic)
 
@@ -76,14 +76,14 @@ def test_what_the_other_side_loses_before_a_doomed_topic_is_deleted_is_set_aside
 
     gone = [(0, offset) for offset in range(100)] + [(0, 100)]
     gone += [(1, offset) for offset in range(100)] if how == "created again" else []
-    kept = {(one["partition"], one["offset"]): base64.b64decode(one["value"]) for one in lines(RestoreRun.objects.get())}
+    kept = {(line["partition"], line["offset"]): base64.b64decode(line["value"]) for line in lines(RestoreRun.objects.get())}
     assert kept == {place: before.get(place, b"only here") for place in gone}
 
 
-def test_a_database_that_went_back_writes_no_file_over(
+def test_restored_database_does_not_overwrite_an_export_file(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive
 ) -> None:
-    """To before the file was complete: the topic of that name is the new mirror, and holds other records there."""
+    """It is from before the file was complete: the topic of that name is the new mirror and has other records."""
     topic = stopped.name
     assert write(source_cluster, topic, "only here") == [None]
     row = restore(pair[1], topic)
@@ -103,15 +103,15 @@ def test_a_database_that_went_back_writes_no_file_over(
     assert there.describe(topic).topic_id == topic_id
 
 
-def test_a_late_deletion_of_a_doomed_topic_does_not_hold_up_the_restore(
+def test_delayed_deletion_of_a_doomed_topic_does_not_block_the_restore(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A super user wrote, the file was to be made anew, and then the request of a dead worker arrived."""
+    """A super user wrote, the file was to be written again, and then the delete request of the crashed worker arrived."""
     topic, delete = stopped.name, jobs.delete_diverged
-    asked: list[dict[str, Any]] = []
+    requests: list[dict[str, Any]] = []
 
     def write_late(options: dict[str, Any]) -> None:
-        asked.append(options)
+        requests.append(options)
         assert write(source_cluster, topic, "late", user="admin") == [None]
 
     die_once(monkeypatch, BEFORE_DELETION, doing=write_late)
@@ -120,20 +120,20 @@ def test_a_late_deletion_of_a_doomed_topic_does_not_hold_up_the_restore(
     for _ in range(2):
         restoring.advance_restore(mirror_id=row.pk)
     assert RestoreRun.objects.get().exported_at is None
-    delete(**asked[0])
+    delete(**requests[0])
     restoring.advance_restore(mirror_id=row.pk)
 
     run = RestoreRun.objects.get()
     assert states(row) == [S.ACTIVE]
-    assert (run.exported_at is not None, [base64.b64decode(one["value"]) for one in lines(run)]) == (True, [b"only here"])
+    assert (run.exported_at is not None, [base64.b64decode(line["value"]) for line in lines(run)]) == (True, [b"only here"])
     (alarm,) = row.transition_errors.all()
-    assert (alarm.code, "was deleted by a request that came late" in alarm.message) == (RECORDS_LOST, True)
+    assert (alarm.code, "was deleted by a delayed request" in alarm.message) == (RECORDS_LOST, True)
 
 
-def test_a_failover_keeps_a_doomed_topic_that_the_cluster_does_not_delete(
+def test_failover_keeps_a_doomed_topic_if_the_cluster_refuses_the_deletion(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The setting was changed after the restore had begun. The topic is opened with all its records."""
+    """The setting was changed after the restore had started. The topic is opened with all its records."""
     topic = stopped.name
     assert write(source_cluster, topic, "only here") == [None]
 
@@ -152,7 +152,7 @@ def test_a_failover_keeps_a_doomed_topic_that_the_cluster_does_not_delete(
     assert RestoreRun.objects.get().doomed_at is None
 
 
-def test_a_restore_that_has_to_delete_says_that_the_cluster_does_not_before_it_begins(
+def test_restore_is_refused_if_the_cluster_deletes_no_topics(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster
 ) -> None:
     topic = stopped.name

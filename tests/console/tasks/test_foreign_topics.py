@@ -1,4 +1,4 @@
-"""Somebody else's topic under a mirror's name: whatever becomes of the mirror, it keeps its records and configs."""
+"""Another user's topic under a mirror's name keeps its records and configs, whatever happens to the mirror."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def here_of(mirror: MirrorTopic) -> ClusterAdmin:
 
 @pytest.fixture
 def mirror(new_mirror: MirrorTopic) -> MirrorTopic:
-    """A mirror that is set up."""
+    """A mirror that has been set up."""
     mirrors.setup_mirror(mirror_id=new_mirror.pk)
     assert states(new_mirror) == [S.ACTIVE]
     return new_mirror
@@ -42,7 +42,7 @@ def mirror(new_mirror: MirrorTopic) -> MirrorTopic:
 
 @pytest.fixture
 def intrude(destination_cluster: KafkaCluster) -> Intrude:
-    """Let somebody put a topic of their own, with a record, in the place of a mirror's."""
+    """Replace a mirror's topic by a topic of another user with a record in it."""
 
     def put(mirror: MirrorTopic) -> TopicDescription:
         here = here_of(mirror)
@@ -55,7 +55,7 @@ def intrude(destination_cluster: KafkaCluster) -> Intrude:
 
 
 def assert_untouched(theirs: TopicDescription, mirror: MirrorTopic, cluster: KafkaCluster) -> None:
-    """The topic is the very same, with its record, nothing of ours in it, and open to everybody."""
+    """The topic is the same, has its record, nothing of the console's, and is open to producers."""
     here = here_of(mirror)
     assert here.find(mirror.name) == theirs
     assert records(cluster, mirror.name) == {(0, 0): b"theirs"}
@@ -65,7 +65,7 @@ def assert_untouched(theirs: TopicDescription, mirror: MirrorTopic, cluster: Kaf
 
 
 def fail_set_up(mirror: MirrorTopic) -> None:
-    """Set up until the topic that is there is believed; a worker died before and left its rules."""
+    """Repeat the set-up until the existing topic fails it; a crashed worker has left its ACL."""
     for _ in range(5):
         mirrors.setup_mirror(mirror_id=mirror.pk)
     assert states(mirror) == [S.FAILED]
@@ -73,12 +73,12 @@ def fail_set_up(mirror: MirrorTopic) -> None:
 
 
 def miss(mirror: MirrorTopic) -> None:
-    """Fail as a mirror does whose copier has found its topic missing."""
+    """Fail the mirror as if its topic was missing."""
     row = MirrorTopic.objects.get(pk=mirror.pk)
     apply_event(mirror=row, event=E.FATAL, by=ENGINE, now=NOW, error_code="MIRROR_TOPIC_MISSING", error_since=NOW)
 
 
-def test_a_deletion_keeps_a_topic_that_was_there_before_the_mirror(
+def test_delete_keeps_a_topic_that_existed_before_the_mirror(
     new_mirror: MirrorTopic, intrude: Intrude, destination_cluster: KafkaCluster
 ) -> None:
     theirs = intrude(new_mirror)
@@ -91,7 +91,7 @@ def test_a_deletion_keeps_a_topic_that_was_there_before_the_mirror(
     assert_untouched(theirs, new_mirror, destination_cluster)
 
 
-def test_a_deletion_keeps_a_topic_that_took_the_mirrors_place(
+def test_delete_keeps_a_topic_that_replaced_the_mirrors(
     mirror: MirrorTopic, intrude: Intrude, destination_cluster: KafkaCluster
 ) -> None:
     theirs = intrude(mirror)
@@ -104,12 +104,12 @@ def test_a_deletion_keeps_a_topic_that_took_the_mirrors_place(
     assert_untouched(theirs, mirror, destination_cluster)
 
 
-def test_a_failover_keeps_a_topic_that_was_there_before_the_mirror(
+def test_failover_keeps_a_topic_that_existed_before_the_mirror(
     new_mirror: MirrorTopic, intrude: Intrude, destination_cluster: KafkaCluster
 ) -> None:
     theirs = intrude(new_mirror)
     fail_set_up(new_mirror)
-    here_of(new_mirror).deny_reads(new_mirror.name)  # of a set-up that had a head to seed
+    here_of(new_mirror).deny_reads(new_mirror.name)  # as a set-up does that seeds a head
 
     do(new_mirror, E.FAILOVER)
     stopping.advance_stop(mirror_id=new_mirror.pk)
@@ -118,22 +118,22 @@ def test_a_failover_keeps_a_topic_that_was_there_before_the_mirror(
     assert_untouched(theirs, new_mirror, destination_cluster)
 
 
-@pytest.mark.parametrize("together", [False, True], ids=["by itself", "with others"])
-def test_a_failover_keeps_a_topic_that_took_the_mirrors_place(
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "with others"])
+def test_failover_keeps_a_topic_that_replaced_the_mirrors(
     mirror: MirrorTopic,
     intrude: Intrude,
     destination_cluster: KafkaCluster,
     monkeypatch: pytest.MonkeyPatch,
     together: bool,
 ) -> None:
-    for room in (chores, stoppingmany):
-        monkeypatch.setattr(room, "MANY", 1)
+    for module in (chores, stoppingmany):
+        monkeypatch.setattr(module, "MANY", 1)
     theirs = intrude(mirror)
     miss(mirror)
 
     do(mirror, E.FAILOVER)
     if together:
-        stoppingmany.stop_many(link_id=mirror.link_id)  # leaves it to the task for one
+        stoppingmany.stop_many(link_id=mirror.link_id)  # leaves it to the task for a single mirror
     stopping.advance_stop(mirror_id=mirror.pk)
 
     assert states(mirror) == [S.STOPPED]
@@ -141,7 +141,7 @@ def test_a_failover_keeps_a_topic_that_took_the_mirrors_place(
     assert_untouched(theirs, mirror, destination_cluster)
 
 
-def test_a_stopped_mirrors_topic_is_still_the_mirrors(mirror: MirrorTopic) -> None:
+def test_delete_removes_the_topic_of_a_stopped_mirror(mirror: MirrorTopic) -> None:
     here = here_of(mirror)
     do(mirror, E.FAILOVER)
     stopping.advance_stop(mirror_id=mirror.pk)
@@ -153,7 +153,7 @@ def test_a_stopped_mirrors_topic_is_still_the_mirrors(mirror: MirrorTopic) -> No
     assert here.find(mirror.name) is None
 
 
-def test_rules_that_guard_another_mirror_of_the_name_stay(
+def test_delete_keeps_the_acls_of_another_mirror_with_the_same_name(
     mirror: MirrorTopic, make_topic: MakeTopic, destination_admin: AdminClient
 ) -> None:
     """The topic was deleted at the broker and mirrored anew by another link; then the first mirror is deleted."""

@@ -1,7 +1,8 @@
-"""Workers are killed at every step of every operation, and the next one takes the mirror to the right end.
+"""Workers are killed at every step of every operation, and the next worker completes the operation.
 
-Nothing is replaced: workers, queue, Spark and clusters are real, and the death is SIGKILL. Each test is the story of one
-mirror, so that one copy serves many operations. The expected steps are named, so that one that is no longer reached is noticed.
+Nothing is replaced: workers, queue, Spark and clusters are real, and the crash is a SIGKILL. Each test takes a mirror through
+many operations, so that a single copy serves all of them. The expected steps are listed, so that a step that is no longer
+reached is noticed.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def events(mirror: MirrorTopic) -> list[str]:
     return list(StateTransition.objects.filter(mirror=mirror).order_by("pk").values_list("event", flat=True))
 
 
-def test_a_mirror_is_made_paused_resumed_recovered_promoted_and_deleted(
+def test_mirror_survives_worker_crashes_from_setup_through_pause_recover_and_promote_to_deletion(
     new_mirror: MirrorTopic,
     lives: Lives,
     source_cluster: KafkaCluster,
@@ -92,7 +93,7 @@ def test_a_mirror_is_made_paused_resumed_recovered_promoted_and_deleted(
     assert list(ends) == [102, 100]
     assert write(destination_cluster, topic, "mine now") == [None]
     assert events(new_mirror) == ["setup-done", "pause", "resume", "fatal", "recover", "promote", "fenced"]
-    assert [one.records_not_copied for one in StopReport.objects.all()] == [0]
+    assert [report.records_not_copied for report in StopReport.objects.all()] == [0]
 
     lives.dying_at("delete_mirror")
     do(new_mirror, E.DELETE)
@@ -101,7 +102,7 @@ def test_a_mirror_is_made_paused_resumed_recovered_promoted_and_deleted(
     assert topic not in destination_admin.list_topics(timeout=10).topics
 
 
-def test_a_pair_is_reversed_there_and_back_failed_over_and_restored(
+def test_pair_survives_worker_crashes_while_it_is_reversed_twice_failed_over_and_restored(
     twin: MirrorTopic, pair: Pair, lives: Lives, source_cluster: KafkaCluster, destination_cluster: KafkaCluster
 ) -> None:
     topic = twin.name
@@ -143,4 +144,4 @@ def test_a_pair_is_reversed_there_and_back_failed_over_and_restored(
     assert records(source_cluster, topic) == records(destination_cluster, topic)
     run = RestoreRun.objects.get()
     assert (run.export_records, run.messages_truncated, run.in_place) == (1, 1, False)
-    assert [one.name for one in lives.exports.iterdir()] == [run.export_name]
+    assert [file.name for file in lives.exports.iterdir()] == [run.export_name]

@@ -1,4 +1,4 @@
-"""Workers are killed at every step of what takes several mirrors: a bulk failover, a drill, a move to another source."""
+"""Workers are killed at every step of operations on several mirrors: a bulk failover, a drill, a move to another source."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ pytestmark = [
     pytest.mark.usefixtures("sent", "spark_connect_url", "transactional_db"),
 ]
 S, E = MirrorState, MirrorEvent
-# a worker that dies in the batch leaves marked mirrors behind, which are then stopped one by one
+# a worker that crashes within the batch leaves marked mirrors behind, which are then stopped singly
 TOGETHER = around("write_assignments", task="stop_many") | {"stop_many.before-stop_many"}
 DRILL = around("move", "try_writing", task="advance_drill")
 
 
 @pytest.fixture
 def answered(own_redis: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let the actions of this process ask the real workers."""
-    with Celery("asking", broker=settings.REDIS_URL) as asking:
-        asking.conf.task_default_queue = "control"
-        monkeypatch.setattr(dispatch, "app", asking)
+    """Send the actions of this process to the real workers."""
+    with Celery("asking", broker=settings.REDIS_URL) as client:
+        client.conf.task_default_queue = "control"
+        monkeypatch.setattr(dispatch, "app", client)
         yield
 
 
-def test_many_mirrors_are_failed_over_and_one_is_rehearsed_first(
+def test_drill_and_bulk_failover_survive_worker_crashes(
     link: ClusterLink, make_topic: MakeTopic, lives: Lives, destination_cluster: KafkaCluster, destination_admin: AdminClient
 ) -> None:
     topic = make_topic()
@@ -79,7 +79,7 @@ def test_many_mirrors_are_failed_over_and_one_is_rehearsed_first(
         assert write(destination_cluster, name, "mine now") == [None]
 
 
-def test_a_move_to_another_source_is_measured_again_when_the_worker_dies(
+def test_reparenting_is_measured_again_after_a_worker_crash(
     source: Cluster,
     destination: Cluster,
     environment: Environment,
@@ -90,7 +90,7 @@ def test_a_move_to_another_source_is_measured_again_when_the_worker_dies(
     destination_cluster: KafkaCluster,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A is mirrored to B, which is failed over, and to C, whose mirror moves behind B."""
+    """A is mirrored to B, which is failed over, and to C, whose mirror moves to B as its source."""
     topic, third_cluster = make_topic(), make_cluster("third")
     third = register(environment, "Third", third_cluster)
     heir = mirror_on(link_to(destination, source, "to-heir"), topic)
@@ -103,26 +103,26 @@ def test_a_move_to_another_source_is_measured_again_when_the_worker_dies(
 
     lives.dying_at("measure_reparenting")
     refusals: list[str] = []
-    for attempt in range(20):  # more and more patiently: a slow answer is no death
+    for attempt in range(20):  # with growing timeouts, since a slow reply is not a crash
         monkeypatch.setattr(reparenting, "MEASURE_TIMEOUT_S", 4.0 + 2 * attempt)
         try:
             reparent(mirror=fresh(child), link_name=onward.name, by=SYSTEM, now=timezone.now(), validate_only=False)
             break
-        except UnavailableError:  # nobody answered: the worker died
+        except UnavailableError:  # no reply: the worker crashed
             continue
-        except ConflictError as error:  # it held the partitions, and the next one cannot tell it from a copier
+        except ConflictError as error:  # it held the leases; the next worker cannot distinguish it from a copy worker
             refusals.append(error.message)
             do(child, E.RESUME)
             lives.wait_for(lambda: phases(child) == {PartitionPhase.COPYING})
             do(child, E.PAUSE)
             lives.wait_for(lambda: phases(child) == {PartitionPhase.RELEASED})
     assert fresh(child).link == onward
-    assert all("may have died" in one for one in refusals)
+    assert all("may have crashed" in refusal for refusal in refusals)
     assert lives.steps() >= around("write_assignments", task="measure_reparenting") | after(
         "find_topic", "log_ranges", task="measure_reparenting"
     )
 
-    assert write(destination_cluster, topic, "written at the heir") == [None]
+    assert write(destination_cluster, topic, "written at the new source") == [None]
     do(child, E.RESUME)
     lives.wait_for(lambda: len(records(third_cluster, topic)) == 201)
     assert records(third_cluster, topic) == records(destination_cluster, topic)

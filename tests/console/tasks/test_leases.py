@@ -1,4 +1,4 @@
-"""Leases that a stop or a deletion takes: kept while it works, given back in the end."""
+"""Leases that a stop or a deletion takes: renewed while it runs, released at its end."""
 
 import time
 from dataclasses import replace
@@ -17,12 +17,12 @@ from tests.console.conftest import NOW
 pytestmark = pytest.mark.kafka
 
 
-def test_leases_are_kept_for_longer_than_they_last_and_given_back_clean(link: ClusterLink, monkeypatch: Any) -> None:
+def test_leases_are_renewed_and_released_clean(link: ClusterLink, monkeypatch: Any) -> None:
     monkeypatch.setattr(plans, "TUNING", replace(plans.TUNING, lease_ttl_ms=300))
     mirror = MirrorTopic.objects.create(
         link=link, name="kept", source_topic="kept", state=MirrorState.ACTIVE, num_partitions=2, state_since=NOW, created_at=NOW
     )
-    keys = [one.key for one in plans.assignments_of(mirror)]
+    keys = [partition.key for partition in plans.assignments_of(mirror)]
     other = RedisLease(settings.REDIS_URL, ttl_ms=300)
 
     with leases.taken(mirror, wait_s=10) as taken:
@@ -34,16 +34,16 @@ def test_leases_are_kept_for_longer_than_they_last_and_given_back_clean(link: Cl
     assert all(grant is not None and grant.clean and grant.generation > taken.generation for grant in grants)
 
 
-def test_what_a_dead_copier_left_is_not_handed_on_as_clean(link: ClusterLink, monkeypatch: Any) -> None:
+def test_expired_lease_is_not_released_as_clean(link: ClusterLink, monkeypatch: Any) -> None:
     monkeypatch.setattr(plans, "TUNING", replace(plans.TUNING, lease_ttl_ms=300))
     mirror = MirrorTopic.objects.create(
         link=link, name="left", source_topic="left", state=MirrorState.ACTIVE, num_partitions=1, state_since=NOW, created_at=NOW
     )
-    (key,) = [one.key for one in plans.assignments_of(mirror)]
-    assert RedisLease(settings.REDIS_URL, ttl_ms=300).acquire(key, "a copier that dies") is not None
+    (key,) = [partition.key for partition in plans.assignments_of(mirror)]
+    assert RedisLease(settings.REDIS_URL, ttl_ms=300).acquire(key, "a copier that crashes") is not None
 
     with leases.taken(mirror, wait_s=10) as taken:
-        assert taken.complete  # the dead one's lease ran out
+        assert taken.complete  # the previous owner's lease has expired
 
     other, grant, deadline = RedisLease(settings.REDIS_URL, ttl_ms=300), None, time.monotonic() + 30
     while grant is None and time.monotonic() < deadline:

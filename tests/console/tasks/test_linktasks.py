@@ -1,4 +1,4 @@
-"""The task that runs tasks: outcomes become rows, trouble stays within its row, nothing runs twice at once."""
+"""The Celery task of all recurring tasks: outcomes become rows, failures are isolated, nothing runs twice at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Install = Callable[[Callable[[ClusterLink], TaskOutcome]], None]
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Put another sync in the place of the real one."""
+    """Replace the real sync."""
 
     def put(sync: Callable[[ClusterLink], TaskOutcome]) -> None:
         monkeypatch.setattr(linktasks, "SYNCS", MappingProxyType({CONFIGS: sync}))
@@ -33,7 +33,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
 
 @pytest.fixture
 def mirrored(link: ClusterLink) -> MirrorTopic:
-    """Something to work on."""
+    """A mirror for the task to work on."""
     dated = {"state_since": NOW, "created_at": NOW}
     return MirrorTopic.objects.create(link=link, name="a", source_topic="a", state=MirrorState.ACTIVE, **dated)
 
@@ -43,17 +43,17 @@ def run(link: ClusterLink) -> LinkTask | None:
     return LinkTask.objects.first()
 
 
-def test_a_run_leaves_its_outcome(link: ClusterLink, mirrored: MirrorTopic, install: Install) -> None:
+def test_run_stores_its_outcome(link: ClusterLink, mirrored: MirrorTopic, install: Install) -> None:
     install(lambda _link: TaskOutcome(summary="Two set.", changes=2))
 
     row = run(link)
 
     assert row is not None
     assert (row.summary, row.changes, row.runs, row.errors) == ("Two set.", 2, 1, [])
-    assert run(link).runs == 1  # type: ignore[union-attr]  # its time has not come
+    assert run(link).runs == 1  # type: ignore[union-attr]  # not due yet
 
 
-def test_what_the_engine_says_is_kept(link: ClusterLink, mirrored: MirrorTopic, install: Install) -> None:
+def test_error_of_the_engine_is_stored(link: ClusterLink, mirrored: MirrorTopic, install: Install) -> None:
     def refused(_link: ClusterLink) -> TaskOutcome:
         raise LinkEngineError(ErrorCode.AUTHORIZATION_ERROR, "Grant DESCRIBE.")
 
@@ -65,7 +65,7 @@ def test_what_the_engine_says_is_kept(link: ClusterLink, mirrored: MirrorTopic, 
     assert row.errors == [{"code": "AUTHORIZATION_ERROR", "message": "Grant DESCRIBE."}]
 
 
-def test_a_bug_is_shown_without_its_inside(link: ClusterLink, mirrored: MirrorTopic, install: Install) -> None:
+def test_unexpected_exception_is_shown_without_its_message(link: ClusterLink, mirrored: MirrorTopic, install: Install) -> None:
     def buggy(_link: ClusterLink) -> TaskOutcome:
         raise ZeroDivisionError("password=secret")
 
@@ -78,7 +78,7 @@ def test_a_bug_is_shown_without_its_inside(link: ClusterLink, mirrored: MirrorTo
     assert "secret" not in str(row.errors)
 
 
-def test_a_second_worker_lets_the_first_one_work(link: ClusterLink, mirrored: MirrorTopic, install: Install) -> None:
+def test_task_does_not_run_twice_at_once(link: ClusterLink, mirrored: MirrorTopic, install: Install) -> None:
     install(lambda _link: TaskOutcome())
 
     with store.hold(f"linktask:{link.pk}:{CONFIGS}"):
@@ -86,9 +86,9 @@ def test_a_second_worker_lets_the_first_one_work(link: ClusterLink, mirrored: Mi
     assert run(link) is not None
 
 
-def test_the_heart_beat_sends_the_tasks_that_are_due(
+def test_reconcile_pass_sends_the_tasks_that_are_due(
     link: ClusterLink, mirrored: MirrorTopic, sent: list[tuple[str, dict[str, Any]]]
 ) -> None:
     reconcile.reconcile_link(link_id=link.pk)
 
-    assert [one for one in sent if one[0] == "run_link_task"] == [("run_link_task", {"link_id": link.pk, "task": CONFIGS})]
+    assert [task for task in sent if task[0] == "run_link_task"] == [("run_link_task", {"link_id": link.pk, "task": CONFIGS})]

@@ -1,4 +1,4 @@
-"""Tasks that look at real clusters."""
+"""Tasks that read from real clusters: checks, probes, lists of topics."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def test_a_link_is_checked_before_it_is_stored(source: Cluster, destination: Clu
 
 def test_a_mirror_is_checked_before_it_is_stored(link: ClusterLink, make_topic: MakeTopic) -> None:
     topic = make_topic()
-    asked = {"link_id": link.pk, "replication_factor": None, "configs": {}}
+    options = {"link_id": link.pk, "replication_factor": None, "configs": {}}
 
-    fine = answer_of(looking.check_mirror, source_topic=topic, mirror_topic=topic, **asked)
-    unknown = answer_of(looking.check_mirror, source_topic="no-such-topic", mirror_topic="no-such-topic", **asked)
+    fine = answer_of(looking.check_mirror, source_topic=topic, mirror_topic=topic, **options)
+    unknown = answer_of(looking.check_mirror, source_topic="no-such-topic", mirror_topic="no-such-topic", **options)
 
     assert fine["result"]["partitions"] == 2
     assert unknown["error"]["code"] == "UNKNOWN_TOPIC_OR_PARTITION_ERROR"
 
 
 @pytest.mark.parametrize("mode", ["DESTINATION", "SOURCE"])
-def test_the_first_look_chooses_how_gaps_are_filled_where_the_link_has_mirrors(
+def test_first_probe_chooses_the_gap_filler_on_the_side_with_mirrors(
     link: ClusterLink, destination: Cluster, destination_cluster: KafkaCluster, mode: str
 ) -> None:
     """A link that was created with validate_link=false; its principal at the destination may use transactions only."""
@@ -58,7 +58,7 @@ def test_the_first_look_chooses_how_gaps_are_filled_where_the_link_has_mirrors(
     destination.save()
     ClusterLink.objects.update(mode=mode)
     if mode == "SOURCE":
-        inbound_half(link)
+        inbound_side(link)
 
     looking.probe_link(link_id=link.pk)
 
@@ -67,7 +67,7 @@ def test_the_first_look_chooses_how_gaps_are_filled_where_the_link_has_mirrors(
     assert link.gap_filler == ("transactions" if mode == "DESTINATION" else "markers")
 
 
-def test_a_way_to_fill_gaps_stays_once_a_mirror_is_set_up_or_the_link_was_looked_at(
+def test_gap_filler_stays_once_a_mirror_is_set_up_or_the_link_was_probed(
     link: ClusterLink, destination: Cluster, destination_cluster: KafkaCluster
 ) -> None:
     destination.properties = destination_cluster.client_properties("app")
@@ -83,7 +83,7 @@ def test_a_way_to_fill_gaps_stays_once_a_mirror_is_set_up_or_the_link_was_looked
     assert (link.state, link.gap_filler) == (LinkState.ACTIVE, "markers")
 
 
-def test_a_destination_that_is_away_at_the_first_look_is_looked_at_again(link: ClusterLink, destination: Cluster) -> None:
+def test_destination_that_is_unavailable_at_the_first_probe_is_probed_again(link: ClusterLink, destination: Cluster) -> None:
     reached = dict(destination.properties)
     destination.properties = {"bootstrap.servers": f"127.0.0.1:{free_port()}", "security.protocol": "PLAINTEXT"}
     destination.save()
@@ -100,8 +100,8 @@ def test_a_destination_that_is_away_at_the_first_look_is_looked_at_again(link: C
     assert link.probed_at is not None
 
 
-def inbound_half(link: ClusterLink) -> ClusterLink:
-    """Make the destination's half of a link of mode SOURCE."""
+def inbound_side(link: ClusterLink) -> ClusterLink:
+    """Create the destination side of a link of mode SOURCE."""
     assert link.source is not None
     return ClusterLink.objects.create(
         name=link.name,
@@ -122,7 +122,7 @@ def test_an_address_is_probed(source: Cluster) -> None:
     assert answer["result"]["authorizer"] is True
 
 
-def test_registered_clusters_are_looked_at(source: Cluster, sent: list[tuple[str, dict[str, Any]]]) -> None:
+def test_registered_clusters_are_probed(source: Cluster, sent: list[tuple[str, dict[str, Any]]]) -> None:
     looking.probe_clusters()
     assert sent == [("probe_cluster", {"cluster_pk": source.pk})]
 
@@ -135,7 +135,7 @@ def test_registered_clusters_are_looked_at(source: Cluster, sent: list[tuple[str
     assert source.probed_at is not None
 
 
-def test_a_link_with_a_wrong_password_is_noticed_and_heals(link: ClusterLink, source_cluster: KafkaCluster) -> None:
+def test_wrong_password_fails_the_link_until_it_is_corrected(link: ClusterLink, source_cluster: KafkaCluster) -> None:
     good = link.properties
     wrong = good["sasl.jaas.config"].replace(source_cluster.users["admin"], "wrong")
     ClusterLink.objects.filter(pk=link.pk).update(properties={**good, "sasl.jaas.config": wrong})
@@ -152,7 +152,7 @@ def test_a_link_with_a_wrong_password_is_noticed_and_heals(link: ClusterLink, so
 
 @pytest.fixture
 def mute_port() -> Iterator[int]:
-    """A port that takes connections and never says a word."""
+    """A port that accepts connections and never sends anything."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
@@ -165,7 +165,7 @@ def mute_port() -> Iterator[int]:
         ("127.0.0.1:mute", LinkState.UNAVAILABLE, "TIMEOUT_ERROR"),
     ],
 )
-def test_what_keeps_the_link_from_its_source_has_a_code_of_its_own(
+def test_each_reason_for_an_unreachable_source_has_its_own_code(
     link: ClusterLink, mute_port: int, server: str, state: LinkState, code: str
 ) -> None:
     properties = {**link.properties, "bootstrap.servers": server.replace("mute", str(mute_port))}
@@ -178,7 +178,7 @@ def test_what_keeps_the_link_from_its_source_has_a_code_of_its_own(
     assert row.error_message
 
 
-def test_another_cluster_behind_the_address_is_noticed(link: ClusterLink) -> None:
+def test_address_of_another_cluster_is_an_error(link: ClusterLink) -> None:
     ClusterLink.objects.update(source_cluster_id="another")
 
     looking.probe_link(link_id=link.pk)
@@ -186,7 +186,7 @@ def test_another_cluster_behind_the_address_is_noticed(link: ClusterLink) -> Non
     assert ClusterLink.objects.get().error_code == "CLUSTER_ID_MISMATCH"
 
 
-def test_topics_are_listed_and_those_gone_forgotten(link: ClusterLink, make_topic: MakeTopic) -> None:
+def test_topics_are_listed_and_deleted_ones_removed(link: ClusterLink, make_topic: MakeTopic) -> None:
     topic = make_topic()
     SourceTopic.objects.create(link=link, name="gone", partitions=1, seen_at=link.created_at)
 
@@ -201,7 +201,7 @@ def test_topics_are_listed_and_those_gone_forgotten(link: ClusterLink, make_topi
     assert ClusterLink.objects.get().topics_at is not None
 
 
-def test_without_a_name_everything_is_listed(link: ClusterLink, sent: list[tuple[str, dict[str, Any]]]) -> None:
+def test_refresh_without_an_id_lists_everything(link: ClusterLink, sent: list[tuple[str, dict[str, Any]]]) -> None:
     looking.refresh_topics()
 
     assert {tuple(kwargs) for _, kwargs in sent} == {("cluster_pk",), ("link_id",)}

@@ -1,4 +1,4 @@
-"""A loss that no report tells of any more: its copier died after it had written fillers, or before."""
+"""Losses that are no longer in any report: the copy worker crashed after it had written fillers, or before."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ledger(mirror: MirrorTopic) -> list[tuple[int, int, str, int | None, int | N
     return list(GapRange.objects.filter(mirror=mirror).values_list("start", "end", "reason", "before_ms", "after_ms"))
 
 
-def test_what_a_dead_copier_lost_comes_into_the_ledger_and_is_shown(link: ClusterLink) -> None:
+def test_loss_of_a_crashed_copy_worker_is_stored_and_shown(link: ClusterLink) -> None:
     mirror = mirror_of(link)
     lose(mirror)
     before = link.sequence
@@ -58,11 +58,11 @@ def test_what_a_dead_copier_lost_comes_into_the_ledger_and_is_shown(link: Cluste
     assert link.sequence > before
 
 
-def test_who_goes_on_after_it_reports_the_same_loss(link: ClusterLink) -> None:
+def test_loss_that_the_next_copy_worker_reports_is_stored_once(link: ClusterLink) -> None:
     mirror = mirror_of(link)
     key = lose(mirror)
-    rest = Gap(OffsetRange(700, 1_400), GapReason.LOST, after_ms=900)  # the one before it had written fillers up to here
-    told = PartitionProgress(
+    rest = Gap(OffsetRange(700, 1_400), GapReason.LOST, after_ms=900)  # the previous worker had written fillers up to 700
+    progress = PartitionProgress(
         key=key,
         hold_id="next",
         phase=PartitionPhase.COPYING,
@@ -72,14 +72,14 @@ def test_who_goes_on_after_it_reports_the_same_loss(link: ClusterLink) -> None:
         last_timestamp_ms=950,
         gaps=(rest,),
     )
-    RedisProgress(settings.REDIS_URL, keys.link_signer).report(plans.link_key(link), [told])
+    RedisProgress(settings.REDIS_URL, keys.link_signer).report(plans.link_key(link), [progress])
 
     reconcile.reconcile_link(link_id=link.pk)
 
     assert ledger(mirror) == [(10, 1_400, GapReason.LOST, 500, 900)]
 
 
-def test_a_loss_of_another_mirror_is_left_to_it(link: ClusterLink) -> None:
+def test_loss_of_another_mirror_is_left_for_it(link: ClusterLink) -> None:
     mirror = mirror_of(link)
     other = (f"{plans.mirror_key(mirror)}0/0", LOST)
     RedisProgress(settings.REDIS_URL, keys.link_signer).lose(plans.link_key(link), other)
@@ -90,11 +90,11 @@ def test_a_loss_of_another_mirror_is_left_to_it(link: ClusterLink) -> None:
     assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == [other]
 
 
-def test_who_can_write_to_redis_can_neither_report_nor_invent_a_loss(link: ClusterLink) -> None:
+def test_forged_reports_and_losses_in_redis_are_refused(link: ClusterLink) -> None:
     mirror = mirror_of(link)
     (key,) = plans.partition_keys(mirror)
     before = store.refused_counts()
-    one = PartitionProgress(
+    forged = PartitionProgress(
         key=key,
         hold_id="forged",
         phase=PartitionPhase.COPYING,
@@ -105,8 +105,8 @@ def test_who_can_write_to_redis_can_neither_report_nor_invent_a_loss(link: Clust
         life=life_of(mirror.source_topic_id, mirror.mirror_topic_id),
     )
     stranger = RedisProgress(settings.REDIS_URL, lambda _: OTHER)
-    stranger.report(plans.link_key(link), [one])
-    stranger.keep(plans.link_key(link), one)
+    stranger.report(plans.link_key(link), [forged])
+    stranger.keep(plans.link_key(link), forged)
     stranger.lose(plans.link_key(link), (key, LOST))
 
     reconcile.reconcile_link(link_id=link.pk)
@@ -118,7 +118,7 @@ def test_who_can_write_to_redis_can_neither_report_nor_invent_a_loss(link: Clust
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["made anew", "in place"])
-def test_what_was_lost_is_over_with_the_log_that_lacks_it(link: ClusterLink, in_place: bool) -> None:
+def test_loss_ends_with_the_log_that_has_it(link: ClusterLink, in_place: bool) -> None:
     mirror = mirror_of(link)
     lose(mirror)
     reconcile.reconcile_link(link_id=link.pk)
@@ -129,12 +129,12 @@ def test_what_was_lost_is_over_with_the_log_that_lacks_it(link: ClusterLink, in_
     assert bool(ledger(mirror)) == mirror.transition_errors.filter(code=RECORDS_LOST).exists() == in_place
 
 
-def test_a_copier_of_the_log_that_is_gone_tells_nothing_of_the_new_one(link: ClusterLink) -> None:
+def test_reports_on_a_deleted_log_do_not_count_for_the_new_one(link: ClusterLink) -> None:
     mirror = mirror_of(link)
-    key = lose(mirror)  # and nobody has taken it into the ledger yet
+    key = lose(mirror)  # not in the ledger yet
     report(mirror, key, life=life_of("source", "old"))
     restore(mirror)
-    report(mirror, key, life=life_of("source", "old"))  # it hears last that it is over
+    report(mirror, key, life=life_of("source", "old"))  # from a worker that does not have the new assignment yet
 
     reconcile.reconcile_link(link_id=link.pk)
     assert ledger(mirror) == []
@@ -145,7 +145,7 @@ def test_a_copier_of_the_log_that_is_gone_tells_nothing_of_the_new_one(link: Clu
 
 
 def report(mirror: MirrorTopic, key: str, *, life: str) -> None:
-    told = PartitionProgress(
+    progress = PartitionProgress(
         key=key,
         hold_id="old",
         phase=PartitionPhase.RELEASED,
@@ -153,11 +153,11 @@ def report(mirror: MirrorTopic, key: str, *, life: str) -> None:
         gaps=(Gap(OffsetRange(700, 1_400), GapReason.HEAD),),
         life=life,
     )
-    RedisProgress(settings.REDIS_URL, keys.link_signer).report(plans.link_key(mirror.link), [told])
+    RedisProgress(settings.REDIS_URL, keys.link_signer).report(plans.link_key(mirror.link), [progress])
 
 
 def restore(mirror: MirrorTopic, *, in_place: bool = False) -> None:
-    """Note that a restore is over."""
+    """Store that a restore has finished."""
     MirrorTopic.objects.filter(pk=mirror.pk).update(state=MirrorState.PENDING_RESTORE_MIRROR, source_topic_id="source")
     run = RestoreRun.objects.create(mirror=mirror, requested_by="owner", requested_at=NOW, in_place=in_place)
     made = MirrorCreated(source_topic_id="source", mirror_topic_id="anew", partitions=1, read_only=True)

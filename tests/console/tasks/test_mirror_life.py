@@ -1,4 +1,4 @@
-"""The tasks of a mirror's life on real clusters, each run twice: set up, copy, follow, verify, promote, fail over, delete."""
+"""The tasks of a mirror on real clusters, each run twice: set up, copy, sync, verify, promote, fail over, delete."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def events() -> list[str]:
 
 @pytest.fixture
 def mirror(new_mirror: MirrorTopic) -> MirrorTopic:
-    """A mirror that is set up."""
+    """A mirror that has been set up."""
     return set_up(new_mirror)
 
 
@@ -64,7 +64,7 @@ def test_a_mirror_is_set_up_once(new_mirror: MirrorTopic, destination_admin: Adm
     assert len(destination_admin.list_topics(row.name).topics[row.name].partitions) == 2
 
 
-def test_a_source_that_is_away_is_tried_again(new_mirror: MirrorTopic, link: ClusterLink) -> None:
+def test_setup_is_retried_while_the_source_is_unavailable(new_mirror: MirrorTopic, link: ClusterLink) -> None:
     link.properties = {"bootstrap.servers": "127.0.0.1:9", "security.protocol": "PLAINTEXT"}
     link.save()
 
@@ -76,13 +76,15 @@ def test_a_source_that_is_away_is_tried_again(new_mirror: MirrorTopic, link: Clu
     assert row.transition_errors.get().code == "BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR"
 
 
-def test_a_topic_that_somebody_made_meanwhile_fails_the_mirror(new_mirror: MirrorTopic, destination_admin: AdminClient) -> None:
+def test_setup_fails_if_the_topic_exists_at_several_attempts(new_mirror: MirrorTopic, destination_admin: AdminClient) -> None:
     from confluent_kafka.admin import NewTopic  # noqa: PLC0415
 
     create_topics(destination_admin, NewTopic(new_mirror.name, 1, 1))
 
     mirrors.setup_mirror(mirror_id=new_mirror.pk)
-    assert MirrorTopic.objects.get().state == S.PENDING_SETUP  # one broker may be behind the others: not believed at once
+    assert (
+        MirrorTopic.objects.get().state == S.PENDING_SETUP
+    )  # a broker may have old metadata, so a single error does not count
     for _ in range(4):
         mirrors.setup_mirror(mirror_id=new_mirror.pk)
 
@@ -90,10 +92,10 @@ def test_a_topic_that_somebody_made_meanwhile_fails_the_mirror(new_mirror: Mirro
     assert (row.state, row.error_code) == (S.FAILED, "TOPIC_EXISTS_ERROR")
 
 
-def test_a_source_that_was_made_anew_with_fewer_partitions_fails_the_set_up(
+def test_setup_fails_if_the_source_was_created_anew_with_fewer_partitions(
     new_mirror: MirrorTopic, destination_admin: AdminClient
 ) -> None:
-    """The topic is what an earlier attempt has left; with as many partitions as it has, nothing could go on in it."""
+    """An earlier attempt has created the mirror topic; with more partitions than the source it cannot be used."""
     from confluent_kafka.admin import NewTopic  # noqa: PLC0415
 
     create_topics(destination_admin, NewTopic(new_mirror.name, 3, 1, config=mirror_configs({})))
@@ -126,7 +128,7 @@ def test_a_failover_needs_no_source(mirror: MirrorTopic, link: ClusterLink, dest
     assert list(MirrorPartition.objects.values_list("stopped_end", flat=True)) == [0, 0]
 
 
-def test_a_promotion_waits_for_the_lag_and_says_so(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_promotion_waits_for_lag_zero_and_shows_the_lag(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopping, "DRAIN_S", 0.5)
     operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
 
@@ -138,7 +140,7 @@ def test_a_promotion_waits_for_the_lag_and_says_so(mirror: MirrorTopic, monkeypa
     assert "200 offsets" in error.message
 
 
-def test_a_failover_overrules_a_promotion_that_is_under_way(mirror: MirrorTopic) -> None:
+def test_failover_replaces_a_promotion_in_progress(mirror: MirrorTopic) -> None:
     operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
     with store.hold(f"stop:promote:{mirror.pk}"):  # as the task of the promotion does
         operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
@@ -147,7 +149,7 @@ def test_a_failover_overrules_a_promotion_that_is_under_way(mirror: MirrorTopic)
     assert state_of(mirror) == S.STOPPED
 
 
-def test_a_topic_that_is_gone_can_still_be_failed_over(mirror: MirrorTopic, destination_admin: AdminClient) -> None:
+def test_mirror_whose_topic_was_deleted_can_be_failed_over(mirror: MirrorTopic, destination_admin: AdminClient) -> None:
     destination_admin.delete_topics([mirror.name])[mirror.name].result(30)
     operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
 
@@ -156,7 +158,7 @@ def test_a_topic_that_is_gone_can_still_be_failed_over(mirror: MirrorTopic, dest
     assert state_of(mirror) == S.STOPPED
 
 
-def test_a_deletion_takes_the_topic_and_the_row(mirror: MirrorTopic, destination_admin: AdminClient, settings: Any) -> None:
+def test_delete_removes_topic_and_row(mirror: MirrorTopic, destination_admin: AdminClient, settings: Any) -> None:
     generations = [f"generation:{{{key}}}" for key in plans.partition_keys(mirror)]
     mirrors.delete_mirror(mirror_id=mirror.pk)
     assert MirrorTopic.objects.exists()
@@ -167,12 +169,12 @@ def test_a_deletion_takes_the_topic_and_the_row(mirror: MirrorTopic, destination
     for _ in range(2):
         mirrors.delete_mirror(mirror_id=mirror.pk)
 
-    assert all(store.client().pttl(one) > 0 for one in generations)  # gone a day later, whoever comes late
+    assert all(store.client().pttl(key) > 0 for key in generations)  # kept for a day because of stale writers
     assert not MirrorTopic.objects.exists()
     assert mirror.name not in destination_admin.list_topics(timeout=10).topics
 
 
-def test_one_link_is_reconciled_by_one_at_a_time(link: ClusterLink, sent: list[tuple[str, dict[str, Any]]]) -> None:
+def test_link_is_reconciled_by_one_worker_at_a_time(link: ClusterLink, sent: list[tuple[str, dict[str, Any]]]) -> None:
     with store.hold(f"link:{link.pk}"):
         reconcile.reconcile_link(link_id=link.pk)
         assert sent == []
@@ -182,9 +184,7 @@ def test_one_link_is_reconciled_by_one_at_a_time(link: ClusterLink, sent: list[t
     reconcile.reconcile_link(link_id=0)
 
 
-def test_a_mirror_that_goes_while_its_link_is_looked_at_disturbs_nobody(
-    link: ClusterLink, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mirror_that_is_deleted_during_a_reconcile_pass_is_skipped(link: ClusterLink, monkeypatch: pytest.MonkeyPatch) -> None:
     dated = {"state_since": NOW, "created_at": NOW}
     MirrorTopic.objects.create(link=link, name="gone", source_topic="gone", state=S.ACTIVE, num_partitions=2, **dated)
     real = sampling.ensure_rows
@@ -199,7 +199,7 @@ def test_a_mirror_that_goes_while_its_link_is_looked_at_disturbs_nobody(
     assert not MirrorPartition.objects.exists()
 
 
-def test_a_spark_that_is_away_is_shown_on_the_link(mirror: MirrorTopic, link: ClusterLink, settings: Any) -> None:
+def test_unavailable_spark_server_is_shown_on_the_link(mirror: MirrorTopic, link: ClusterLink, settings: Any) -> None:
     settings.SPARK_URL = "sc://127.0.0.1:9"
     pool.look_after_workers()
 
@@ -214,7 +214,7 @@ def test_a_spark_that_is_away_is_shown_on_the_link(mirror: MirrorTopic, link: Cl
     assert row.retry_at is not None
 
 
-def test_comparisons_are_neither_forgotten_nor_left_behind(
+def test_queued_verification_is_sent_again_and_an_abandoned_one_is_ended(
     mirror: MirrorTopic, sent: list[tuple[str, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "HOLD_S", 0.3)
@@ -243,11 +243,11 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
     source_cluster: KafkaCluster,
     destination_admin: AdminClient,
 ) -> None:
-    def beat(look: Callable[[], Any]) -> Callable[[], Any]:
+    def beat(check: Callable[[], Any]) -> Callable[[], Any]:
         def once() -> Any:
             reconcile.reconcile_link(link_id=link.pk)
             worker()
-            return look()
+            return check()
 
         return once
 
@@ -258,7 +258,7 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
     rows = MirrorPartition.objects.filter(mirror=mirror)
     assert [(row.lag, row.records_copied, row.phase) for row in rows] == [(0, 100, "COPYING")] * 2
 
-    # Another user, another mechanism: the running copy ends and one with the new credentials goes on, nothing restarts.
+    # Another user and mechanism: copying ends and resumes with the new credentials; no Spark job is started.
     other = source_cluster.client_properties("app", mechanism="SCRAM-SHA-256")
     changes = [ConfigChange(name=name, value=value) for name, value in other.items() if link.properties[name] != value]
     alter_configs(link=link, changes=changes, by=SYSTEM, now=timezone.now())
@@ -279,7 +279,7 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
     for _ in range(2):
         gates.advance_gate(run_id=gate.pk)
     gate.refresh_from_db()
-    assert (gate.status, {one["name"]: one["state"] for one in gate.checks if one["state"] != "PASSED"}) == (
+    assert (gate.status, {check["name"]: check["state"] for check in gate.checks if check["state"] != "PASSED"}) == (
         "GREEN",
         {"GROUPS_SYNCED": "NOT_APPLICABLE", "ACLS_SYNCED": "NOT_APPLICABLE"},
     )
@@ -288,7 +288,7 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
     GateRun.objects.filter(pk=gate.pk).update(status="RUNNING")
     gates.advance_gate(run_id=gate.pk)
     gate.refresh_from_db()
-    assert [one["detail"] for one in gate.checks if one["state"] == "FAILED"] == [
+    assert [check["detail"] for check in gate.checks if check["state"] == "FAILED"] == [
         "30 offsets that the source still holds are no longer on the mirror (partition 1: [0, 30))."
     ]
 

@@ -1,4 +1,4 @@
-"""A reserved namespace on a real cluster: an ordinary client cannot create topics in it, and can again afterwards."""
+"""A reserved namespace on a real cluster: an ordinary client cannot create topics in it until it is released."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def create(admin: AdminClient, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
 
 
-def test_the_cluster_itself_keeps_others_out(destination: Cluster, destination_cluster: KafkaCluster) -> None:
+def test_cluster_denies_topics_in_a_reserved_namespace(destination: Cluster, destination_cluster: KafkaCluster) -> None:
     prefix = f"reserved-{secrets.token_hex(4)}."
     client, admin = AdminClient(destination_cluster.client("app")), AdminClient(destination_cluster.client("admin"))
     row = Namespace.objects.create(cluster=destination, prefix=prefix, reserved=True, created_at=NOW, created_by="test")
@@ -40,13 +40,13 @@ def test_the_cluster_itself_keeps_others_out(destination: Cluster, destination_c
     delete_namespace(namespace=row, by=SYSTEM, now=NOW)
     guard_namespace(namespace_id=row.pk)
     assert not Namespace.objects.exists()
-    wait_for(lambda: _may_create(client, f"{prefix}after"))  # brokers hear of a rule that is gone a moment later
+    wait_for(lambda: _may_create(client, f"{prefix}after"))  # brokers apply the deletion of an ACL after a moment
 
 
 def _may_create(admin: AdminClient, topic: str) -> bool:
     try:
         create(admin, topic)
     except KafkaException as error:
-        assert error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED  # noqa: PT017 - anything else is a mistake
+        assert error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED  # noqa: PT017 - any other error is a failure
         return False
     return True

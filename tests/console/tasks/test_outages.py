@@ -1,4 +1,4 @@
-"""The whole product while the source is away, refuses, or has lost its topic: what a mirror says, and how it goes on."""
+"""The whole product while the source is unavailable, refuses requests, or has lost its topic: states, errors and recovery."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ RETRY_TIMEOUT = "cluster.link.retry.timeout.ms"
 
 @pytest.fixture
 def source_cluster(make_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
-    """A source of this test's own, which it may stop."""
+    """A source cluster of this test, which it may stop."""
     return make_cluster("source")
 
 
 @pytest.fixture
 def source_admin(source_cluster: KafkaCluster) -> AdminClient:
-    """An administrator of it."""
+    """An administrator of the source cluster."""
     return AdminClient(source_cluster.client("admin"))
 
 
-def test_a_mirror_waits_for_its_source_and_fails_where_a_refusal_or_a_deletion_lasts_and_is_recovered(
+def test_mirror_waits_for_its_source_and_fails_if_a_refusal_or_deletion_lasts_and_recovers(
     new_mirror: MirrorTopic,
     source_cluster: KafkaCluster,
     source_admin: AdminClient,
@@ -83,7 +83,7 @@ def test_a_mirror_waits_for_its_source_and_fails_where_a_refusal_or_a_deletion_l
     assert records(destination_cluster, topic) == mirrored
 
     events = list(StateTransition.objects.order_by("pk").values_list("event", flat=True))
-    assert [one for one in events if one not in ("link-broken", "link-healed")] == [
+    assert [event for event in events if event not in ("link-broken", "link-healed")] == [
         "setup-done",
         "source-lost",
         "source-back",

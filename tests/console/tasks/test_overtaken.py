@@ -1,4 +1,4 @@
-"""Failovers that come while a topic becomes a mirror: an ordinary, writable topic is left, or none, and nobody's records go."""
+"""Failovers while a topic is becoming a mirror: a writable topic is left, or none, and no application's record is deleted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def mirror(new_mirror: MirrorTopic, source_cluster: KafkaCluster) -> MirrorTopic:
-    """A mirror to be set up; its source begins at 60 in both of its partitions."""
+    """A mirror to be set up; its source's log starts at 60 in both partitions."""
     there = ClusterAdmin(address_from_properties(source_cluster.client_properties("admin")))
     there.trim(new_mirror.source_topic, {0: START, 1: START})
     return new_mirror
@@ -45,20 +45,20 @@ def mirror(new_mirror: MirrorTopic, source_cluster: KafkaCluster) -> MirrorTopic
 
 @pytest.fixture
 def interleave(monkeypatch: pytest.MonkeyPatch) -> Interleave:
-    """Do something once, before or after a step of the set-up."""
+    """Run something once, before or after a step of the set-up."""
 
-    def put(room: Any, name: str, act: Callable[[], None], *, after: bool = False) -> None:
-        real, left = getattr(room, name), [act]
+    def put(module: Any, name: str, act: Callable[[], None], *, after: bool = False) -> None:
+        real, left = getattr(module, name), [act]
 
         def step(*arguments: Any, **options: Any) -> Any:
             if left and not after:
                 left.pop()()
-            answer = real(*arguments, **options)
+            result = real(*arguments, **options)
             if left and after:
                 left.pop()()
-            return answer
+            return result
 
-        monkeypatch.setattr(room, name, step)
+        monkeypatch.setattr(module, name, step)
 
     return put
 
@@ -68,8 +68,8 @@ def fail_over(mirror: MirrorTopic) -> None:
     stopping.advance_stop(mirror_id=mirror.pk)
 
 
-def fail_over_without_holds(mirror: MirrorTopic) -> None:
-    """Redis has lost what it held, or the set-up slept for longer than its hold: nothing keeps the stop from going on."""
+def fail_over_without_locks(mirror: MirrorTopic) -> None:
+    """Redis has lost the lock, or the set-up was suspended for longer than its lock lasts: the stop does not wait."""
     store.client().delete(f"console:hold:{overtaking.hold_name(mirror.pk)}")
     fail_over(mirror)
     assert states(mirror) == [S.STOPPED]
@@ -96,11 +96,11 @@ def assert_ordinary_and_empty(mirror: MirrorTopic, cluster: KafkaCluster) -> Non
     assert list(records(cluster, mirror.name).values()) == [b"mine now"]
 
 
-def test_a_failover_before_the_creation_leaves_no_topic_and_no_rule(mirror: MirrorTopic, interleave: Interleave) -> None:
+def test_failover_before_the_topic_is_created_leaves_no_topic_and_no_acl(mirror: MirrorTopic, interleave: Interleave) -> None:
     interleave(engine, "_guard", lambda: fail_over(mirror), after=True)
 
     mirrors.setup_mirror(mirror_id=mirror.pk)
-    assert states(mirror) == [S.PENDING_STOPPED]  # the set-up was in its way, and has given way
+    assert states(mirror) == [S.PENDING_STOPPED]  # the set-up had the lock, and has given way
     stopping.advance_stop(mirror_id=mirror.pk)
 
     assert_open(mirror)
@@ -108,31 +108,31 @@ def test_a_failover_before_the_creation_leaves_no_topic_and_no_rule(mirror: Mirr
 
 
 @pytest.mark.parametrize("step", ["_guard", "_create"])
-def test_a_set_up_that_slept_through_a_failover_leaves_the_topic_open(
+def test_setup_that_was_suspended_during_a_failover_leaves_the_topic_open(
     mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, step: str
 ) -> None:
-    interleave(engine, step, lambda: fail_over_without_holds(mirror))
+    interleave(engine, step, lambda: fail_over_without_locks(mirror))
 
     mirrors.setup_mirror(mirror_id=mirror.pk)
 
     assert_open(mirror)
     found = here_of(mirror).find(mirror.name)
     assert (found.topic_id if found else "") == fresh(mirror).mirror_topic_id
-    if step == "_create":  # slept right before it
+    if step == "_create":  # suspended right before it
         assert_ordinary_and_empty(mirror, destination_cluster)
     else:
         assert found is None
 
 
 def fail() -> None:
-    raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "A broker is away.")
+    raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "A broker is not available.")
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["at once", "at the second attempt"])
-def test_a_failover_in_the_middle_of_seeding_leaves_an_empty_writable_topic(
+def test_failover_during_seeding_leaves_an_empty_writable_topic(
     mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, refused: bool
 ) -> None:
-    interleave(engine, "seed_head", lambda: fail_over(mirror), after=True)  # one of two partitions
+    interleave(engine, "seed_head", lambda: fail_over(mirror), after=True)  # the first of two partitions
 
     mirrors.setup_mirror(mirror_id=mirror.pk)
     if refused:
@@ -145,10 +145,10 @@ def test_a_failover_in_the_middle_of_seeding_leaves_an_empty_writable_topic(
     assert_ordinary_and_empty(mirror, destination_cluster)
     do(mirror, E.DELETE)
     mirrors.delete_mirror(mirror_id=mirror.pk)
-    assert here_of(mirror).find(mirror.name) is None  # it was noted as the mirror's before it lost a mirror's configs
+    assert here_of(mirror).find(mirror.name) is None  # its id was stored before it lost its mirror configs
 
 
-def test_fillers_between_which_a_failover_comes_are_not_gone_on_with(
+def test_failover_between_fillers_ends_the_seeding(
     mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(seed, "FILLER_MAX", 10)
@@ -161,18 +161,18 @@ def test_fillers_between_which_a_failover_comes_are_not_gone_on_with(
     assert_ordinary_and_empty(mirror, destination_cluster)
 
 
-@pytest.mark.parametrize(("room", "step"), [(seed, "_tail"), (seed._Lifter, "_send")])
-def test_what_producers_wrote_behind_a_set_up_that_slept_is_neither_deleted_nor_mixed_with_fillers(
-    mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, room: Any, step: str
+@pytest.mark.parametrize(("module", "step"), [(seed, "_tail"), (seed._Lifter, "_send")])
+def test_records_written_after_a_failover_survive_a_suspended_setup(
+    mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, module: Any, step: str
 ) -> None:
-    """It wakes with the next request already decided on; the fence in the partition refuses it."""
+    """It resumes with its next request already decided; the fence in the partition makes the broker refuse it."""
     values = [f"mine {number}" for number in range(START + 10)]
 
     def stop_and_write() -> None:
-        fail_over_without_holds(mirror)
+        fail_over_without_locks(mirror)
         assert write(destination_cluster, mirror.name, *values) == [None] * len(values)
 
-    interleave(room, step, stop_and_write)
+    interleave(module, step, stop_and_write)
 
     mirrors.setup_mirror(mirror_id=mirror.pk)
 
@@ -180,15 +180,15 @@ def test_what_producers_wrote_behind_a_set_up_that_slept_is_neither_deleted_nor_
     assert list(records(destination_cluster, mirror.name).values()) == [value.encode() for value in values]
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before it", "behind it"])
+@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
 @pytest.mark.usefixtures("copier")
-def test_a_take_over_in_a_reversal_that_slept_through_a_failover_leaves_the_topic_open(
+def test_takeover_that_was_suspended_during_a_failover_leaves_the_topic_open(
     twin: MirrorTopic, interleave: Interleave, drive: Drive, source_cluster: KafkaCluster, after: bool
 ) -> None:
     do(twin, E.REVERSE_AND_START)
     other = MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic)
     undone: list[str] = []
-    interleave(jobs, "turn_mirror", lambda: fail_over_without_holds(other), after=after)
+    interleave(jobs, "turn_mirror", lambda: fail_over_without_locks(other), after=after)
     interleave(overtaking, "_undo", lambda: undone.append(other.name), after=True)
 
     drive(lambda: undone == [other.name])
@@ -200,20 +200,20 @@ def test_a_take_over_in_a_reversal_that_slept_through_a_failover_leaves_the_topi
     assert len(records(source_cluster, other.name)) == 201
 
 
-@pytest.mark.parametrize("refused", [False, True], ids=["closed", "and an answer that was lost"])
-def test_a_reversal_that_slept_through_a_failover_before_it_closes_the_source_leaves_it_open(
+@pytest.mark.parametrize("refused", [False, True], ids=["closed", "and the response was lost"])
+def test_reversal_that_was_suspended_before_closing_the_source_leaves_it_open_after_a_failover(
     twin: MirrorTopic, monkeypatch: pytest.MonkeyPatch, source_cluster: KafkaCluster, refused: bool
 ) -> None:
     do(twin, E.REVERSE_AND_START)
     other, close = MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic), jobs.close_topic
 
-    def sleep_first(*arguments: Any) -> None:
-        fail_over_without_holds(other)
+    def fail_over_first(*arguments: Any) -> None:
+        fail_over_without_locks(other)
         close(*arguments)
         if refused:
             fail()
 
-    monkeypatch.setattr(jobs, "close_topic", sleep_first)
+    monkeypatch.setattr(jobs, "close_topic", fail_over_first)
     reversing.advance_reversal(mirror_id=twin.pk)
 
     assert states(twin, other) == [S.ACTIVE, S.STOPPED]
@@ -221,10 +221,10 @@ def test_a_reversal_that_slept_through_a_failover_before_it_closes_the_source_le
     assert write(source_cluster, other.name, "mine still") == [None]
 
 
-def test_a_reversal_that_dies_once_it_has_closed_the_source_leaves_it_to_the_failover_that_came_meanwhile(
+def test_failover_opens_a_source_that_a_crashed_reversal_has_closed(
     twin: MirrorTopic, monkeypatch: pytest.MonkeyPatch, source_cluster: KafkaCluster
 ) -> None:
-    """The worker is killed between the rule and the look whether anybody wants it still; nobody comes back for it."""
+    """The worker is killed between creating the ACL and checking whether it is still wanted; no task resumes it."""
     do(twin, E.REVERSE_AND_START)
     other, close = MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic), jobs.close_topic
 
@@ -243,7 +243,7 @@ def test_a_reversal_that_dies_once_it_has_closed_the_source_leaves_it_to_the_fai
     assert write(source_cluster, other.name, "mine still") == [None]
 
 
-def test_a_reversal_whose_other_side_is_gone_opens_its_source(twin: MirrorTopic, source_cluster: KafkaCluster) -> None:
+def test_reversal_opens_the_source_if_its_other_side_is_deleted(twin: MirrorTopic, source_cluster: KafkaCluster) -> None:
     do(twin, E.REVERSE_AND_START)
     other = fresh(MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic))
     jobs.close_topic(other.link.destination.address, other.name)
@@ -255,8 +255,8 @@ def test_a_reversal_whose_other_side_is_gone_opens_its_source(twin: MirrorTopic,
     assert write(source_cluster, twin.source_topic, "mine still") == [None]
 
 
-def test_a_topic_whose_other_row_is_still_to_be_a_mirror_stays_closed(twin: MirrorTopic, pair: Pair) -> None:
-    """Its link is being deleted, which fails it over: that opens it, once nothing of ours can write to it any more."""
+def test_topic_stays_closed_until_its_row_is_stopped(twin: MirrorTopic, pair: Pair) -> None:
+    """Its link is being deleted, which fails it over: that opens it, once stale writers can no longer write to it."""
     do(twin, E.REVERSE_AND_START)
     other = fresh(MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic))
     jobs.close_topic(other.link.destination.address, other.name)
@@ -270,8 +270,8 @@ def test_a_topic_whose_other_row_is_still_to_be_a_mirror_stays_closed(twin: Mirr
 
 
 @pytest.mark.parametrize("state", sorted(CLOSED_FIRST))
-def test_a_topic_that_was_closed_is_opened_also_where_no_mirror_is_guarded(twin: MirrorTopic, state: MirrorState) -> None:
-    """Where transactions fill gaps nobody is kept out of mirrors, but of a topic that is to become one."""
+def test_closed_topic_is_opened_even_if_mirrors_have_no_guard_acl(twin: MirrorTopic, state: MirrorState) -> None:
+    """With transactions as gap filler, mirrors have no ACL that keeps producers out, but a topic that becomes a mirror has."""
     here = here_of(twin)
     jobs.close_topic(twin.link.destination.address, twin.name)
     ClusterLink.objects.filter(pk=twin.link_id).update(gap_filler=GapFiller.TRANSACTIONS)

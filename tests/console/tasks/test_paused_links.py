@@ -1,4 +1,4 @@
-"""A link is paused and resumed by its setting, on real clusters: it rests with all its syncs, while its twin goes on."""
+"""A link is paused and resumed by its config, on real clusters: copying and all its syncs pause, and another link continues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RETENTION = "delete.retention.ms"
 
 
 def following(here: Cluster, there: Cluster, *, prefix: str, groups: str) -> ClusterLink:
-    """Make a link whose groups get its prefix, too, and whose syncs run every second."""
+    """Create a link whose groups get its prefix too, and whose syncs run every second."""
     link = link_to(here, there, prefix.rstrip("."), prefix=prefix)
     LinkConfig.objects.create(link=link, name="cluster.link.prefix", value=prefix)
     chosen = {"name": groups, "patternType": "PREFIXED", "filterType": "INCLUDE"}
@@ -50,19 +50,19 @@ def alter(link: ClusterLink, **configs: str) -> None:
     alter_configs(link=ClusterLink.objects.get(pk=link.pk), changes=changes, by=SYSTEM, now=NOW)
 
 
-def looking_at(here: ClusterAdmin, cluster: KafkaCluster, mirror: MirrorTopic, *, group: str) -> Callable[[], Seen]:
-    """Answer how many records, which offset of the group and which retention the mirror has, whenever it is called."""
+def reader_of(here: ClusterAdmin, cluster: KafkaCluster, mirror: MirrorTopic, *, group: str) -> Callable[[], Seen]:
+    """Return a function that reads the mirror's record count, the group's offset and the mirror's retention."""
 
-    def look() -> Seen:
+    def read() -> Seen:
         committed = here.committed([group])[0][group].get((mirror.name, 0))
         retention = here.describe(mirror.name).configs.get(RETENTION)
         return len(records(cluster, mirror.name)), committed.offset if committed else None, retention
 
-    return look
+    return read
 
 
 def is_at_rest(link: ClusterLink) -> bool:
-    """Tell whether the copier gave everything back and no sync is under way."""
+    """Return whether all leases are released and no sync is running."""
     running = LinkTask.objects.filter(link=link).filter(Q(finished_at=None) | Q(finished_at__lt=F("started_at")))
     phases = MirrorPartition.objects.filter(mirror__link=link).values_list("phase", flat=True)
     return set(phases) == {PartitionPhase.RELEASED} and not running.exists()
@@ -72,7 +72,7 @@ def runs_of(link: ClusterLink) -> dict[str, int]:
     return dict(LinkTask.objects.filter(link=link).values_list("name", "runs"))
 
 
-def test_a_paused_link_rests_with_its_syncs_and_catches_up_once_it_is_resumed(
+def test_paused_link_pauses_its_syncs_and_catches_up_once_it_is_resumed(
     source: Cluster,
     destination: Cluster,
     make_topic: MakeTopic,
@@ -85,7 +85,7 @@ def test_a_paused_link_rests_with_its_syncs_and_catches_up_once_it_is_resumed(
     links = [following(destination, source, prefix=prefix, groups=topic) for prefix in ("east.", "west.")]
     east, west = [mirror_on(link, topic) for link in links]
     seen_east, seen_west = [
-        looking_at(here, destination_cluster, one, group=f"{one.link.prefix}{topic}-app") for one in (east, west)
+        reader_of(here, destination_cluster, mirror, group=f"{mirror.link.prefix}{topic}-app") for mirror in (east, west)
     ]
 
     def use(offset: int, retention: str) -> None:
@@ -97,14 +97,14 @@ def test_a_paused_link_rests_with_its_syncs_and_catches_up_once_it_is_resumed(
 
     alter(west.link, **{"cluster.link.paused": "true"})
     drive(lambda: is_at_rest(west.link))
-    rested = runs_of(west.link)
+    runs_at_pause = runs_of(west.link)
     assert write(source_cluster, topic, "while west is paused") == [None]
     use(50, "43200000")
     drive(lambda: seen_east() == (201, 50, "43200000"))
 
     assert seen_west() == (200, 10, "86400000")
-    assert runs_of(west.link) == rested
-    assert set(rested) == {"ConsumerOffsetSync", "TopicConfigsSync"}
+    assert runs_of(west.link) == runs_at_pause
+    assert set(runs_at_pause) == {"ConsumerOffsetSync", "TopicConfigsSync"}
     row = fresh(west)
     assert (row.state, row.link.state, mirror_status(row.state, link_state=row.link.state)) == (
         MirrorState.ACTIVE,
@@ -116,4 +116,4 @@ def test_a_paused_link_rests_with_its_syncs_and_catches_up_once_it_is_resumed(
     drive(lambda: seen_west() == (201, 50, "43200000"))
     assert states(east, west) == [MirrorState.ACTIVE] * 2
     assert records(destination_cluster, west.name) == records(source_cluster, topic)
-    assert here.committed([f"{topic}-app"])[0][f"{topic}-app"] == {}  # groups have the prefixes, nothing else
+    assert here.committed([f"{topic}-app"])[0][f"{topic}-app"] == {}  # only groups with a prefix exist

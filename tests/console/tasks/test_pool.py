@@ -1,4 +1,4 @@
-"""The pool of copy workers, on a real Redis and without Spark: who is submitted, who copies what, who is told to end."""
+"""The pool of copy workers, on a real Redis and without Spark: which workers are submitted, what they copy, which end."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def own_redis(settings: Any, redis_url: str, sent: Any, monkeypatch: pytest.Monk
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/6"
     settings.COPY_WORKERS = 2
     store.client().flushdb()
-    store.client().set("console:copy-workers-since", 1)  # Redis has been there for long
-    monkeypatch.setattr(pool, "HEARD_S", 0.0)
+    store.client().set("console:copy-workers-since", 1)  # Redis has run for long
+    monkeypatch.setattr(pool, "HEARTBEAT_CACHE_S", 0.0)
 
 
 class Worker:
-    """A copy worker as the product sees it: it shows life and follows its assignments."""
+    """A copy worker as the console sees it: it sends heartbeats and reads its assignments."""
 
     def __init__(self, number: int, name: str = "a", *, known: bool = True) -> None:
         self.worker_id = worker_id_for(number, name)
@@ -48,13 +48,13 @@ class Worker:
         self.beat()
 
     def beat(self, **shown: Any) -> None:
-        told = self._assignments.read()
-        links = {name: LinkShare(applied=number, **shown) for name, number in told.numbers.items()}
+        assignments = self._assignments.read()
+        links = {name: LinkShare(applied=number, **shown) for name, number in assignments.numbers.items()}
         self._assignments.beat(Heartbeat(worker_id=self.worker_id, host="h", links=links))
 
     def keys(self, link: ClusterLink) -> set[str]:
         plan = self._assignments.read().plans.get(plans.link_key(link))
-        return set() if plan is None else {one.key for one in plan.assignments}
+        return set() if plan is None else {partition.key for partition in plan.assignments}
 
     @property
     def ends(self) -> bool:
@@ -62,11 +62,11 @@ class Worker:
 
 
 def silence(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Let these not have been heard for long."""
+    """Hide the heartbeats of these workers."""
     real = jobs.read_workers
 
     def read(*args: Any, **kwargs: Any) -> list[Heartbeat]:
-        return [one for one in real(*args, **kwargs) if one.worker_id not in names]
+        return [beat for beat in real(*args, **kwargs) if beat.worker_id not in names]
 
     monkeypatch.setattr(jobs, "read_workers", read)
 
@@ -80,14 +80,14 @@ def submitted(sent: Sent) -> list[int]:
     return [kwargs["number"] for name, kwargs in sent if name == "run_copy_worker"]
 
 
-def test_as_many_workers_are_submitted_as_there_shall_be(mirror: MirrorTopic, sent: Sent) -> None:
+def test_configured_number_of_workers_is_submitted(mirror: MirrorTopic, sent: Sent) -> None:
     for _ in range(2):
         pool.look_after_workers()
 
     assert submitted(sent) == [0, 1]
 
 
-def test_without_links_nothing_is_submitted_and_those_that_live_end(db: None, sent: Sent) -> None:
+def test_without_links_no_worker_is_submitted_and_running_ones_end(db: None, sent: Sent) -> None:
     worker = Worker(0)
 
     pool.look_after_workers()
@@ -96,14 +96,14 @@ def test_without_links_nothing_is_submitted_and_those_that_live_end(db: None, se
     assert worker.ends
 
 
-def test_a_number_that_somebody_waits_for_is_left_alone(mirror: MirrorTopic, sent: Sent) -> None:
-    with store.hold(pool.hold_of(0)), store.hold(pool.hold_of(1)):
+def test_number_with_a_waiting_thread_is_not_submitted(mirror: MirrorTopic, sent: Sent) -> None:
+    with store.hold(pool.lock_name(0)), store.hold(pool.lock_name(1)):
         pool.look_after_workers()
 
     assert submitted(sent) == []
 
 
-def test_a_job_that_failed_waits_before_it_is_submitted_again(mirror: MirrorTopic, sent: Sent) -> None:
+def test_failed_job_is_submitted_again_after_its_backoff(mirror: MirrorTopic, sent: Sent) -> None:
     for number, wait_s in ((0, 20), (1, -1)):
         CopyWorker.objects.create(number=number, failures=3, retry_at=timezone.now() + timedelta(seconds=wait_s / 4))
 
@@ -112,7 +112,7 @@ def test_a_job_that_failed_waits_before_it_is_submitted_again(mirror: MirrorTopi
     assert submitted(sent) == [1]
 
 
-def test_a_worker_that_lives_and_that_nobody_waits_for_is_replaced_after_a_while(mirror: MirrorTopic, sent: Sent) -> None:
+def test_live_worker_without_a_waiting_thread_is_replaced_after_a_while(mirror: MirrorTopic, sent: Sent) -> None:
     Worker(0), Worker(1)
 
     pool.look_after_workers()
@@ -123,9 +123,7 @@ def test_a_worker_that_lives_and_that_nobody_waits_for_is_replaced_after_a_while
     assert submitted(sent) == [1]
 
 
-def test_partitions_of_a_replaced_worker_move_a_few_at_a_time_and_it_ends_then(
-    link: ClusterLink, make_mirror: MakeMirror, sent: Sent
-) -> None:
+def test_replaced_worker_is_drained_gradually_and_then_ends(link: ClusterLink, make_mirror: MakeMirror, sent: Sent) -> None:
     make_mirror(partitions=20)
     old = Worker(0)
     reconcile.reconcile_link(link_id=link.pk)
@@ -138,8 +136,8 @@ def test_partitions_of_a_replaced_worker_move_a_few_at_a_time_and_it_ends_then(
         pool.look_after_workers()
         reconcile.reconcile_link(link_id=link.pk)
         left.append(len(old.keys(link)))
-        for one in (old, new):
-            one.beat()
+        for worker in (old, new):
+            worker.beat()
 
     assert left == [18, 16, 14, 12, 10, 8, 6, 4, 2, 0, 0, 0]
     assert len(new.keys(link)) == 20
@@ -147,7 +145,7 @@ def test_partitions_of_a_replaced_worker_move_a_few_at_a_time_and_it_ends_then(
     assert not new.ends
 
 
-def test_a_smaller_pool_ends_the_workers_of_the_highest_numbers(
+def test_smaller_pool_ends_the_workers_with_the_highest_numbers(
     link: ClusterLink, make_mirror: MakeMirror, settings: Any
 ) -> None:
     make_mirror(partitions=2)
@@ -164,13 +162,13 @@ def test_a_smaller_pool_ends_the_workers_of_the_highest_numbers(
     assert second.ends
 
 
-def test_a_new_partition_is_placed_and_told_in_the_same_round(link: ClusterLink, make_mirror: MakeMirror) -> None:
+def test_new_partition_is_placed_and_assigned_in_the_same_pass(link: ClusterLink, make_mirror: MakeMirror) -> None:
     workers = [Worker(0), Worker(1)]
     mirror = make_mirror(partitions=4)
 
     reconcile.reconcile_link(link_id=link.pk)
 
-    assert sorted(len(one.keys(link)) for one in workers) == [2, 2]
+    assert sorted(len(worker.keys(link)) for worker in workers) == [2, 2]
     assert workers[0].keys(link) | workers[1].keys(link) == set(plans.partition_keys(mirror))
 
 
@@ -184,7 +182,7 @@ def test_a_new_partition_is_placed_and_told_in_the_same_round(link: ClusterLink,
     ],
     ids=["paused", "stopped", "being deleted", "link paused"],
 )
-def test_what_is_not_wanted_any_more_is_let_go_of(
+def test_partitions_that_are_no_longer_copied_are_released(
     link: ClusterLink, make_mirror: MakeMirror, change: Callable[[MirrorTopic], Any]
 ) -> None:
     worker, mirror = Worker(0), make_mirror(partitions=2)
@@ -198,7 +196,7 @@ def test_what_is_not_wanted_any_more_is_let_go_of(
     assert placed() == {"": 2}
 
 
-def test_a_link_that_is_gone_is_let_go_of(link: ClusterLink, mirror: MirrorTopic) -> None:
+def test_deleted_link_is_released(link: ClusterLink, mirror: MirrorTopic) -> None:
     worker = Worker(0)
     reconcile.reconcile_link(link_id=link.pk)
     worker.beat()
@@ -210,25 +208,25 @@ def test_a_link_that_is_gone_is_let_go_of(link: ClusterLink, mirror: MirrorTopic
     assert worker.keys(link) == set()
 
 
-def test_the_partitions_of_a_worker_that_is_silent_go_to_others_at_once(
+def test_partitions_of_a_silent_worker_move_to_others_at_once(
     link: ClusterLink, make_mirror: MakeMirror, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_mirror(partitions=30)
-    dead, alive = Worker(0), Worker(1)
+    silent, live = Worker(0), Worker(1)
     reconcile.reconcile_link(link_id=link.pk)
     store.claim("copy-balance", ttl_ms=60_000)
-    silence(monkeypatch, dead.worker_id)
+    silence(monkeypatch, silent.worker_id)
 
     pool.look_after_workers()
 
-    assert placed() == {alive.worker_id: 30}
+    assert placed() == {live.worker_id: 30}
     assert ("reconcile_link", {"link_id": link.pk}) in sent
 
 
-def test_a_redis_that_lost_its_memory_moves_nothing(
+def test_loss_of_redis_data_moves_no_partition(
     link: ClusterLink, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some workers show life a second later than others."""
+    """Some workers send their next heartbeat a second later than others."""
     make_mirror(partitions=30)
     first, second = Worker(0), Worker(1)
     reconcile.reconcile_link(link_id=link.pk)
@@ -243,10 +241,10 @@ def test_a_redis_that_lost_its_memory_moves_nothing(
     assert len(second.keys(link)) == 15
 
 
-def test_two_who_place_at_the_same_time_leave_every_partition_with_one_worker(
+def test_concurrent_placements_leave_every_partition_with_one_worker(
     make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one decides by what it read before the first one wrote."""
+    """The second process decides by what it read before the first wrote."""
     make_mirror(partitions=6)
     rows = list(MirrorPartition.objects.values_list("pk", flat=True))
     places = [Place(worker_id="0000-a"), Place(worker_id="0001-b")]
@@ -263,7 +261,7 @@ def test_two_who_place_at_the_same_time_leave_every_partition_with_one_worker(
     assert placed() == {"0001-b": 6}
 
 
-def test_a_job_that_has_not_begun_ends_as_soon_as_it_begins_once_another_was_submitted(
+def test_waiting_job_ends_as_soon_as_it_starts_once_another_was_submitted(
     mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool, "_outcome", lambda _worker_id: "")
@@ -278,7 +276,7 @@ def test_a_job_that_has_not_begun_ends_as_soon_as_it_begins_once_another_was_sub
     assert waiting not in set(CopyWorker.objects.values_list("worker_id", flat=True))
 
 
-def test_why_nothing_is_copied_is_shown_on_the_link_until_it_is(link: ClusterLink, mirror: MirrorTopic) -> None:
+def test_failure_of_a_copy_worker_is_shown_on_the_link_until_it_runs(link: ClusterLink, mirror: MirrorTopic) -> None:
     CopyWorker.objects.create(number=0, error="No Spark.", ended_at=NOW)
     reconcile.reconcile_link(link_id=link.pk)
     link.refresh_from_db()
@@ -291,7 +289,7 @@ def test_why_nothing_is_copied_is_shown_on_the_link_until_it_is(link: ClusterLin
     assert link.engine_error == ""
 
 
-def test_what_a_worker_cannot_do_for_a_link_is_shown_on_it(link: ClusterLink, mirror: MirrorTopic) -> None:
+def test_error_of_a_worker_for_a_link_is_shown_on_the_link(link: ClusterLink, mirror: MirrorTopic) -> None:
     worker = Worker(0)
     reconcile.reconcile_link(link_id=link.pk)
 
@@ -302,11 +300,11 @@ def test_what_a_worker_cannot_do_for_a_link_is_shown_on_it(link: ClusterLink, mi
     assert link.engine_error == "Copy engine unavailable: It failed unexpectedly."
 
 
-def test_a_job_that_does_not_begin_is_told_of(link: ClusterLink, mirror: MirrorTopic) -> None:
+def test_job_that_does_not_start_is_reported(link: ClusterLink, mirror: MirrorTopic) -> None:
     long_ago = timezone.now() - 2 * pool.BEGIN
     CopyWorker.objects.create(number=0, worker_id="0000-a", submitted_at=long_ago)
 
-    with store.hold(pool.hold_of(0)):
+    with store.hold(pool.lock_name(0)):
         pool.look_after_workers()
         reconcile.reconcile_link(link_id=link.pk)
 
@@ -316,7 +314,7 @@ def test_a_job_that_does_not_begin_is_told_of(link: ClusterLink, mirror: MirrorT
 
 
 @pytest.mark.parametrize(("slots", "size"), [(None, 1), (1, 1), (4, 2), (17, 8)])
-def test_half_of_the_slots_copy_where_nobody_says_otherwise(settings: Any, slots: int | None, size: int) -> None:
+def test_half_of_the_task_slots_copy_by_default(settings: Any, slots: int | None, size: int) -> None:
     settings.COPY_WORKERS = 0
     if slots is not None:
         store.client().set("console:spark-slots", slots)
@@ -324,7 +322,7 @@ def test_half_of_the_slots_copy_where_nobody_says_otherwise(settings: Any, slots
     assert pool.pool_size() == size
 
 
-def test_a_worker_that_is_heard_no_more_is_given_up_though_spark_says_nothing(
+def test_worker_without_heartbeats_is_abandoned_although_spark_reports_no_end(
     mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted: list[str] = []
@@ -334,18 +332,18 @@ def test_a_worker_that_is_heard_no_more_is_given_up_though_spark_says_nothing(
     monkeypatch.setattr(jobs, "run_copy_worker", lambda *_, **__: time.sleep(20))
     monkeypatch.setattr(jobs, "interrupt_worker", lambda name, **_: interrupted.append(name))
     CopyWorker.objects.create(number=0)
-    real = pool.heard
+    real = pool.recent_heartbeats
 
-    def heard() -> list[Heartbeat]:
+    def heartbeats() -> list[Heartbeat]:
         name = CopyWorker.objects.get(number=0).worker_id
         return [Heartbeat(worker_id=name, silent_ms=500)] if name else real()
 
-    monkeypatch.setattr(pool, "heard", heard)
+    monkeypatch.setattr(pool, "recent_heartbeats", heartbeats)
 
     pool.run_copy_worker(number=0)
 
     row = CopyWorker.objects.get(number=0)
-    assert "not heard for a minute" in row.error
+    assert "no heartbeat for a minute" in row.error
     assert row.ended_at is not None
     for _ in range(100):
         if interrupted:

@@ -1,4 +1,4 @@
-"""The pool of copy workers on real clusters: moves during a promotion, a Connect server that is killed, a new mirror."""
+"""The pool of copy workers on real clusters: rebalances during a promotion, a killed Spark Connect server, a new mirror."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.console.tasks.reversal import Drive, do, records, set_up, states, wri
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 S = MirrorState
-TURN_S = 0.5
+REBALANCE_S = 0.5
 
 
-def turn_round() -> None:
-    """Give every partition to another worker, as a rebalance would."""
+def rebalance() -> None:
+    """Move every partition to another worker, as a rebalance may do."""
     names = sorted(CopyWorker.objects.values_list("worker_id", flat=True))
     for row in MirrorPartition.objects.filter(worker_id__in=names):
         following = names[(names.index(row.worker_id) + 1) % len(names)]
@@ -34,7 +34,7 @@ def turn_round() -> None:
 
 
 @pytest.mark.usefixtures("copier")
-def test_partitions_may_change_places_while_their_mirror_is_promoted(
+def test_partitions_may_be_rebalanced_during_a_promotion(
     new_mirror: MirrorTopic,
     drive: Drive,
     settings: Any,
@@ -42,21 +42,21 @@ def test_partitions_may_change_places_while_their_mirror_is_promoted(
     destination_cluster: KafkaCluster,
 ) -> None:
     settings.COPY_WORKERS = 2
-    mirror, turned_at, turns = set_up(new_mirror), time.monotonic(), 0
+    mirror, moved_at, moves = set_up(new_mirror), time.monotonic(), 0
     drive(lambda: len(pool.standing().beats) == 2 and len(records(destination_cluster, mirror.name)) == 200)
 
-    def turned() -> bool:
-        nonlocal turned_at, turns
-        if time.monotonic() - turned_at > TURN_S:
-            turned_at, turns = time.monotonic(), turns + 1
-            write(source_cluster, mirror.source_topic, f"{turns}", partition=turns % 2)
-            turn_round()
-        return turns >= 6
+    def move_often() -> bool:
+        nonlocal moved_at, moves
+        if time.monotonic() - moved_at > REBALANCE_S:
+            moved_at, moves = time.monotonic(), moves + 1
+            write(source_cluster, mirror.source_topic, f"{moves}", partition=moves % 2)
+            rebalance()
+        return moves >= 6
 
-    drive(turned)
+    drive(move_often)
     do(mirror, MirrorEvent.PROMOTE)
-    turns = 0
-    drive(lambda: states(mirror) == [S.STOPPED] or (turned() and False))
+    moves = 0
+    drive(lambda: states(mirror) == [S.STOPPED] or (move_often() and False))
 
     mirrored = records(destination_cluster, mirror.name)
     assert mirrored.items() <= records(source_cluster, mirror.source_topic).items()
@@ -72,7 +72,7 @@ def own_spark(tmp_path: Path, settings: Any) -> Iterator[SparkConnectServer]:
 
 
 @pytest.mark.spark
-def test_copying_goes_on_by_itself_after_the_connect_server_was_killed(
+def test_copying_resumes_automatically_after_the_spark_connect_server_was_killed(
     new_mirror: MirrorTopic,
     own_spark: SparkConnectServer,
     drive: Drive,
@@ -98,7 +98,7 @@ def test_copying_goes_on_by_itself_after_the_connect_server_was_killed(
 
 
 @pytest.mark.usefixtures("copier")
-def test_a_new_mirror_is_copied_within_a_second_of_its_topic_without_another_worker(
+def test_new_mirror_is_copied_within_seconds_by_a_running_copy_worker(
     link: ClusterLink, make_topic: MakeTopic, drive: Drive, settings: Any
 ) -> None:
     drive(lambda: CopyWorker.objects.filter(worker_id__in=pool.standing().beats).exists())  # not of an earlier test
@@ -107,12 +107,12 @@ def test_a_new_mirror_is_copied_within_a_second_of_its_topic_without_another_wor
 
     mirrors.setup_mirror(mirror_id=row.pk)
     made_at = time.monotonic()
-    reconcile.reconcile_link(link_id=link.pk)  # which the end of the set-up sends
+    reconcile.reconcile_link(link_id=link.pk)  # sent at the end of the set-up
     key, signer = plans.link_key(link), plans.signer_of(link)
-    while [one.mirror_end for one in jobs.read_progress(settings.REDIS_URL, key, signer)] != [100, 100]:
+    while [progress.mirror_end for progress in jobs.read_progress(settings.REDIS_URL, key, signer)] != [100, 100]:
         assert time.monotonic() - made_at < 20, (pool.standing(), list(MirrorPartition.objects.values()), states(row))
         time.sleep(0.02)
     took_s = time.monotonic() - made_at
 
     assert CopyWorker.objects.get().worker_id == before
-    assert took_s < 2.0  # on a busy machine; the report comes half a second later
+    assert took_s < 2.0  # on a busy machine; the report follows half a second later

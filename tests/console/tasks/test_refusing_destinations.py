@@ -39,7 +39,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
 
 @pytest.fixture(scope="module")
 def destination_cluster(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """The destination of this file."""
+    """A destination for this module."""
     settings = {**policy.settings, "delete.topic.enable": "false"}
     directory = tmp_path_factory.mktemp("refusing")
     with KafkaCluster("refusing", directory=directory, extra=settings).with_classes(policy.classes) as cluster:
@@ -61,7 +61,7 @@ def active(new_mirror: MirrorTopic, there: ClusterAdmin, sent: list[Any]) -> Mir
 
 
 def put_into(mirror: MirrorTopic, state: MirrorState) -> MirrorTopic:
-    """Put the row of an active mirror into another state."""
+    """Set the row of an active mirror to another state."""
     facts = {"stop_reason": "promote"} if state is S.PENDING_STOPPED else {}
     MirrorTopic.objects.filter(pk=mirror.pk).update(state=state, prior_state=S.ACTIVE, **facts)
     return fresh(mirror)
@@ -73,12 +73,12 @@ def stop(mirror: MirrorTopic) -> None:
 
 
 @pytest.mark.parametrize("state", [state for state in S if state is not S.STOPPED])
-def test_a_mirror_in_any_state_whose_deletion_is_refused_keeps_it_and_fails_over(
+def test_mirror_whose_deletion_is_refused_keeps_its_state_and_can_fail_over(
     active: MirrorTopic, destination_cluster: KafkaCluster, state: MirrorState
 ) -> None:
     mirror = put_into(active, state)
     if can(state, E.DELETE):
-        delete_mirror(mirror=mirror, by=SYSTEM, now=NOW)  # the setting of the brokers was not read yet
+        delete_mirror(mirror=mirror, by=SYSTEM, now=NOW)  # the brokers' setting was not read yet
         mirrors.delete_mirror(mirror_id=mirror.pk)
         mirror = fresh(mirror)
         (error,) = mirror.transition_errors.all()
@@ -94,7 +94,7 @@ def test_a_mirror_in_any_state_whose_deletion_is_refused_keeps_it_and_fails_over
     assert write(destination_cluster, mirror.name, "written after the failover") == [None]
 
 
-def test_a_deletion_is_refused_before_anything_changes_once_the_setting_is_known(
+def test_deletion_is_refused_in_advance_once_the_setting_is_known(
     active: MirrorTopic, destination: Cluster, link: ClusterLink
 ) -> None:
     looking.probe_cluster(cluster_pk=destination.pk)
@@ -111,7 +111,7 @@ def test_a_deletion_is_refused_before_anything_changes_once_the_setting_is_known
     assert why_not(mirror, E.FAILOVER) == ""
 
 
-def test_a_link_whose_mirror_cannot_be_deleted_goes_with_force_and_keeps_the_topic(
+def test_forced_deletion_of_a_link_keeps_a_topic_that_cannot_be_deleted(
     active: MirrorTopic, link: ClusterLink, here: ClusterAdmin
 ) -> None:
     delete_mirror(mirror=active, by=SYSTEM, now=NOW)
@@ -127,7 +127,7 @@ def test_a_link_whose_mirror_cannot_be_deleted_goes_with_force_and_keeps_the_top
 
 @pytest.mark.usefixtures("copier")
 @pytest.mark.parametrize("event", [E.FAILOVER, E.PROMOTE])
-def test_a_config_that_a_policy_refuses_is_reported_and_retried(
+def test_config_that_a_policy_refuses_is_reported_and_can_be_retried(
     new_mirror: MirrorTopic,
     there: ClusterAdmin,
     here: ClusterAdmin,
@@ -136,7 +136,7 @@ def test_a_config_that_a_policy_refuses_is_reported_and_retried(
     drive: Drive,
     event: MirrorEvent,
 ) -> None:
-    """The policy was set after the mirror was made; the source keeps records for 30 days."""
+    """The policy was set after the mirror was created; the source keeps records for 30 days."""
     there.set_configs(new_mirror.source_topic, {"retention.ms": MONTH_MS})
     mirror = set_up(new_mirror)
     drive(lambda: len(records(destination_cluster, mirror.name)) == 200)
@@ -164,6 +164,6 @@ def test_a_config_that_a_policy_refuses_is_reported_and_retried(
     assert here.describe(mirror.name).configs["retention.ms"] == MONTH_MS
 
 
-def test_the_setting_of_the_brokers_is_read(destination: Cluster, source: Cluster) -> None:
+def test_delete_topic_enable_is_read_from_the_brokers(destination: Cluster, source: Cluster) -> None:
     assert jobs.deletes_topics(destination.address) is False
     assert jobs.deletes_topics(source.address) is True

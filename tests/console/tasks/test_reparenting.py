@@ -1,4 +1,4 @@
-"""A is mirrored to B and C, A dies, B is failed over: the mirror on C goes on behind B, or says why it cannot."""
+"""A is mirrored to B and C, A is lost, B is failed over: the mirror on C continues from B, or the reason is shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ S, E = MirrorState, MirrorEvent
 
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a thread be the worker that answers."""
+    """Run the tasks of waiting callers in a thread."""
 
     def run(name: str, *, kwargs: dict[str, Any], **_: object) -> None:
         def work() -> None:
@@ -48,7 +48,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def lost(make_cluster: MakeCluster) -> KafkaCluster:
-    """The cluster that will die: two topics of two partitions."""
+    """The cluster that will be lost: two topics of two partitions."""
     cluster = make_cluster("lost")
     admin = AdminClient(cluster.client("admin"))
     for name, made in admin.create_topics([NewTopic("orders", 2, 1), NewTopic("ahead", 2, 1)]).items():
@@ -63,7 +63,7 @@ def move(mirror: MirrorTopic, link: ClusterLink, *, validate_only: bool = False)
 
 
 def released(*rows: MirrorTopic) -> bool:
-    """Tell whether the copier has given back every partition."""
+    """Return whether every partition is released."""
     return not MirrorPartition.objects.filter(mirror__in=rows).exclude(phase=PartitionPhase.RELEASED).exists()
 
 
@@ -71,24 +71,24 @@ def released(*rows: MirrorTopic) -> bool:
     ("grant", "complete", "code"),
     [
         ({"generation": 2, "clean": True}, False, ErrorCode.TIMEOUT_ERROR),
-        ({"generation": 2, "clean": False}, True, ErrorCode.ILLEGAL_STATE),  # the last owner's lease ran out
-        ({"generation": 1, "clean": True}, True, ErrorCode.ILLEGAL_STATE),  # nobody remembers the last owner
+        ({"generation": 2, "clean": False}, True, ErrorCode.ILLEGAL_STATE),  # the previous owner's lease expired
+        ({"generation": 1, "clean": True}, True, ErrorCode.ILLEGAL_STATE),  # the previous owner is unknown
     ],
 )
-def test_offsets_are_compared_only_when_the_last_copier_gave_everything_back(
+def test_offsets_are_compared_only_if_the_previous_owner_released_every_partition(
     grant: dict[str, Any], complete: bool, code: ErrorCode
 ) -> None:
-    one = Grant(key="mirror/0", valid_until=0.0, **grant)
-    taken = Taken(complete=complete, grants=[one])
+    lease = Grant(key="mirror/0", valid_until=0.0, **grant)
+    taken = Taken(complete=complete, grants=[lease])
 
     with pytest.raises(LinkEngineError) as refused:
         check_released(MirrorTopic(name="orders"), taken)
 
     assert refused.value.code == code
-    assert taken.grants == ([] if code is ErrorCode.ILLEGAL_STATE else [one])  # the next owner has to hear of it too
+    assert taken.grants == ([] if code is ErrorCode.ILLEGAL_STATE else [lease])  # the next owner must not get it as clean
 
 
-def test_the_mirrors_of_a_lost_cluster_go_on_behind_its_heir(
+def test_mirrors_of_a_lost_cluster_continue_from_a_failed_over_copy(
     lost: KafkaCluster,
     environment: Environment,
     source: Cluster,
@@ -103,25 +103,27 @@ def test_the_mirrors_of_a_lost_cluster_go_on_behind_its_heir(
     parents = [mirror_on(heir, name) for name in ("orders", "ahead")]
     children = [mirror_on(rest, name) for name in ("orders", "ahead")]
 
-    drive(lambda: all(len(records(source_cluster, one.name)) == 200 for one in parents))
-    drive(lambda: all(len(records(destination_cluster, one.name)) == 200 for one in children))
+    drive(lambda: all(len(records(source_cluster, parent.name)) == 200 for parent in parents))
+    drive(lambda: all(len(records(destination_cluster, child.name)) == 200 for child in children))
     do(children[0], E.PAUSE)
     do(parents[1], E.PAUSE)
     drive(lambda: released(children[0], parents[1]))
-    write(lost, "orders", "the heir has it")
-    write(lost, "ahead", "the heir lacks it")
-    drive(lambda: [len(records(*one)) for one in ((source_cluster, "orders"), (destination_cluster, "ahead"))] == [201, 201])
+    write(lost, "orders", "copied to the new source")
+    write(lost, "ahead", "not copied to the new source")
+    drive(
+        lambda: [len(records(*place)) for place in ((source_cluster, "orders"), (destination_cluster, "ahead"))] == [201, 201]
+    )
     lost.kill_all()
     do(children[1], E.PAUSE)
-    for one in parents:
-        do(one, E.FAILOVER)
+    for parent in parents:
+        do(parent, E.FAILOVER)
     drive(lambda: states(*parents) == [S.STOPPED] * 2)
-    assert write(source_cluster, "orders", "written at the heir") == [None]
+    assert write(source_cluster, "orders", "written at the new source") == [None]
 
-    producers = [one.producer_id for one in plans.assignments_of(fresh(children[0]))]
+    producers = [partition.producer_id for partition in plans.assignments_of(fresh(children[0]))]
     assert possible_links(fresh(children[0]), SYSTEM) == [onward]
     preview = move(children[0], onward, validate_only=True)
-    assert [(one.end, one.fence, one.to_copy) for one in preview.points] == [(100, 101, 3), (100, 100, 1)]
+    assert [(point.end, point.fence, point.to_copy) for point in preview.points] == [(100, 101, 3), (100, 100, 1)]
     assert fresh(children[0]).link == rest
     with pytest.raises(ConflictError, match="partition 0 ends at offset 101, 1 beyond offset 100"):
         move(children[1], onward)
@@ -131,7 +133,7 @@ def test_the_mirrors_of_a_lost_cluster_go_on_behind_its_heir(
     drive(lambda: len(records(destination_cluster, "orders")) == 202)
 
     assert records(destination_cluster, "orders") == records(source_cluster, "orders")
-    assert [one.producer_id for one in plans.assignments_of(fresh(children[0]))] == producers
+    assert [partition.producer_id for partition in plans.assignments_of(fresh(children[0]))] == producers
     assert (fresh(children[0]).link, fresh(children[1]).link) == (onward, rest)
     drive(lambda: states(children[0]) == [S.ACTIVE])
     origins = LineageRange.objects.filter(mirror=children[0], partition=0).values_list("start", "origin_cluster_id")

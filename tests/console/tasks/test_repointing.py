@@ -1,4 +1,4 @@
-"""A running link is pointed elsewhere: to another address of its source, and to a cluster that is another one."""
+"""A running link is changed to another address of its source, and to another cluster."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ S = MirrorState
 
 
 def point(link: ClusterLink, properties: dict[str, str]) -> None:
-    """Change how the link reaches its source, as a person does."""
+    """Change how the link reaches its source, as a user does."""
     changes = [ConfigChange(name=name, value=value) for name, value in properties.items()]
     alter_configs(link=ClusterLink.objects.get(pk=link.pk), changes=changes, by=SYSTEM, now=NOW)
 
 
-def test_a_running_link_follows_its_source_and_reads_from_no_other_cluster(
+def test_link_follows_a_new_address_and_refuses_another_cluster(
     new_mirror: MirrorTopic,
     destination: Cluster,
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
     drive: Drive,
 ) -> None:
-    """The other cluster is the destination: it has a topic of the same name and lets us in, so nothing but its id is wrong."""
+    """The other cluster is the destination: it has a topic of this name and accepts the credentials; only its id differs."""
     link, topic = new_mirror.link, new_mirror.name
     right = dict(link.properties)
     mirrors.setup_mirror(mirror_id=new_mirror.pk)

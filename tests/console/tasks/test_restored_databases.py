@@ -1,4 +1,4 @@
-"""The console's database was put back to a backup: what it does not remember of its mirrors, on real clusters."""
+"""The console's database was restored from a backup that lacks changes of its mirrors, on real clusters."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ Worker = Callable[[], None]
 
 @pytest.fixture
 def mirror(new_mirror: MirrorTopic) -> MirrorTopic:
-    """A mirror that is set up."""
+    """A mirror that has been set up."""
     return set_up(new_mirror)
 
 
-def test_a_database_that_went_back_is_followed_at_once(
+def test_assignments_from_before_a_database_restore_are_replaced_at_once(
     mirror: MirrorTopic, link: ClusterLink, settings: Any, sent: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    """What workers were told after the backup was made does not count more than what they are told now."""
+    """An assignment written after the backup has a higher revision, but does not count more than the current assignment."""
     setup = jobs.setup_worker("0000-w", redis_url=settings.REDIS_URL, secrets=keys.worker_secrets(), lease_ttl_ms=4_000)
     worker, key = RedisAssignments(setup), plans.link_key(link)
     worker.beat(Heartbeat(worker_id="0000-w"))
@@ -58,14 +58,15 @@ def test_a_database_that_went_back_is_followed_at_once(
 
     reconcile.reconcile_link(link_id=link.pk)
 
-    told = worker.read().plans[key]
-    assert (told.revision, [one.key for one in told.assignments]) == (link.revision, plans.partition_keys(mirror))
+    assigned = worker.read().plans[key]
+    assert assigned.revision == link.revision
+    assert [partition.key for partition in assigned.assignments] == plans.partition_keys(mirror)
     assert "run_link_task" in dict(sent)
 
 
 @pytest.mark.usefixtures("copier")
-@pytest.mark.parametrize("found_by", ["copier", "TopicConfigsSync", "nobody"])
-def test_a_mirror_that_was_stopped_after_the_backup_of_the_database_fails_and_is_left_to_its_applications(
+@pytest.mark.parametrize("found_by", ["copy worker", "TopicConfigsSync", "none"])
+def test_mirror_that_was_stopped_after_the_backup_fails_and_stays_as_it_is(
     mirror: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive, found_by: str
 ) -> None:
     operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
@@ -76,11 +77,11 @@ def test_a_mirror_that_was_stopped_after_the_backup_of_the_database_fails_and_is
     here.set_configs(mirror.name, {"retention.ms": "99000000"})
     configs = here.describe(mirror.name).configs
     commit(here, group, mirror.name, {0: 4})
-    _put_back(mirror, group)
+    _restore_database(mirror, group)
 
     if found_by == "TopicConfigsSync":
-        assert [one.code for one in topicconfigs.follow_topics(mirror.link).errors] == ["MIRROR_WAS_STOPPED"]
-    if found_by != "nobody":
+        assert [error.code for error in topicconfigs.follow_topics(mirror.link).errors] == ["MIRROR_WAS_STOPPED"]
+    if found_by != "none":
         drive(lambda: state_of(mirror) == S.FAILED)
         assert MirrorTopic.objects.get().error_code == "MIRROR_WAS_STOPPED"
     operate(mirror=fresh(mirror), operation=MirrorEvent.FAILOVER, by=SYSTEM, now=timezone.now())
@@ -92,8 +93,8 @@ def test_a_mirror_that_was_stopped_after_the_backup_of_the_database_fails_and_is
     assert not here.denies_writes(mirror.name)
 
 
-def _put_back(mirror: MirrorTopic, group: str) -> None:
-    """Leave the rows as a backup from before the stop has them: active, and an offset of the group carried over."""
+def _restore_database(mirror: MirrorTopic, group: str) -> None:
+    """Set the rows as in a backup from before the stop: an active mirror, and a synced offset of the group."""
     MirrorPartition.objects.update(stopped_end=None, fenced_end=None)
     MirrorTopic.objects.update(state=S.ACTIVE, stop_reason="", fencing_at=None, state_since=NOW)
     LineageRange.objects.update(closed_at=None)

@@ -1,4 +1,4 @@
-"""Truncate-and-restore on real clusters: what diverged is in a file, everything else is mirrored from the other side."""
+"""Truncate-and-restore on real clusters: diverged records are exported, all others are mirrored from the other side."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ S, E = MirrorState, MirrorEvent
 Pair = tuple[ClusterLink, ClusterLink]
 
 
-def test_where_nothing_diverged_the_topic_itself_goes_on(
+def test_topic_is_taken_over_in_place_if_nothing_diverged(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:
     topic = stopped.name
@@ -40,12 +40,12 @@ def test_where_nothing_diverged_the_topic_itself_goes_on(
     assert (run.in_place, run.messages_truncated, run.export_name) == (True, 0, "")
 
 
-def test_the_topic_is_kept_where_the_one_to_be_mirrored_is_gone_before_the_deletion(
+def test_topic_is_kept_if_the_other_side_was_deleted_before_it(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, export = stopped.name, jobs.export_records
     assert write(source_cluster, topic, "only here") == [None]
-    there, here = (ClusterAdmin(one.destination.address) for one in pair)
+    there, here = (ClusterAdmin(side.destination.address) for side in pair)
     before = here.describe(topic).topic_id
 
     def delete_behind(*arguments: Any, **options: Any) -> Any:
@@ -64,16 +64,16 @@ def test_the_topic_is_kept_where_the_one_to_be_mirrored_is_gone_before_the_delet
     drive(lambda: states(row) == [S.STOPPED])
 
     assert here.describe(topic).topic_id == before
-    assert write(source_cluster, topic, "goes on") == [None]
+    assert write(source_cluster, topic, "after the failover") == [None]
     assert len(records(source_cluster, topic)) == 202
 
 
-def test_a_rehearsed_failover_is_taken_back_by_restoring_the_mirror_itself(
+def test_failover_is_reverted_by_restoring_the_mirror_itself(
     stopped: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:
-    """The source went on meanwhile; what was written to the mirror is set aside."""
+    """The source was written to in the meantime; records written to the mirror are exported."""
     topic = stopped.name
-    assert write(source_cluster, topic, "production went on") == [None]
+    assert write(source_cluster, topic, "written during the failover") == [None]
     assert write(destination_cluster, topic, "rehearsal") == [None]
 
     do(stopped, E.RESTORE)
@@ -81,7 +81,7 @@ def test_a_rehearsed_failover_is_taken_back_by_restoring_the_mirror_itself(
     drive(lambda: len(records(destination_cluster, topic)) == 201)
 
     assert records(source_cluster, topic) == records(destination_cluster, topic)
-    assert [base64.b64decode(one["value"]) for one in lines(RestoreRun.objects.get())] == [b"rehearsal"]
+    assert [base64.b64decode(line["value"]) for line in lines(RestoreRun.objects.get())] == [b"rehearsal"]
 
 
 def test_a_restore_waits_for_an_open_transaction_and_its_records_are_in_the_file(
@@ -100,11 +100,11 @@ def test_a_restore_waits_for_an_open_transaction_and_its_records_are_in_the_file
     producer.commit_transaction(60)
     drive(lambda: states(row) == [S.ACTIVE])
 
-    assert [base64.b64decode(one["value"]) for one in lines(RestoreRun.objects.get())] == [b"in doubt"]
+    assert [base64.b64decode(line["value"]) for line in lines(RestoreRun.objects.get())] == [b"in doubt"]
     assert not row.transition_errors.exists()
 
 
-def test_a_worker_that_dies_before_the_topic_is_noted_as_a_mirror_leaves_the_restore_to_the_next_one(
+def test_next_worker_completes_a_restore_after_a_crash_before_the_mirror_is_stored(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert write(source_cluster, stopped.name, "only here") == [None]
@@ -118,7 +118,7 @@ def test_a_worker_that_dies_before_the_topic_is_noted_as_a_mirror_leaves_the_res
     assert RestoreRun.objects.get().finished_at is not None
 
 
-def test_a_take_over_in_place_that_was_cut_short_is_nobodys_write(
+def test_markers_of_an_interrupted_takeover_do_not_count_as_writes(
     stopped: MirrorTopic, pair: Pair, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     die_once(monkeypatch, (restoring, "note_mirroring"), error=KeyboardInterrupt)
@@ -133,19 +133,19 @@ def test_a_take_over_in_place_that_was_cut_short_is_nobodys_write(
     assert not row.transition_errors.exists()
 
 
-def test_a_restore_that_is_cut_short_leaves_a_writable_topic(
+def test_failover_during_a_restore_leaves_a_writable_topic(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the sides have agreed on offsets; and after that, while the records that differ are being exported."""
+    """Before the sides have agreed on offsets; and after that, while diverged records are exported."""
     topic, group = stopped.name, f"{stopped.name}-readers"
     assert write(source_cluster, topic, "only here") == [None]
-    own = make_its_own(pair[1], topic, group)
+    own = set_own_configs_and_group(pair[1], topic, group)
 
     row = restore(pair[1], topic)
     do(row, E.FAILOVER)
     drive(lambda: states(row) == [S.STOPPED])
 
-    assert write(source_cluster, topic, "goes on") == [None]
+    assert write(source_cluster, topic, "after the first failover") == [None]
     assert len(records(source_cluster, topic)) == 202
 
     there, export = ClusterAdmin(row.link.destination.address), jobs.export_records
@@ -162,13 +162,13 @@ def test_a_restore_that_is_cut_short_leaves_a_writable_topic(
 
     assert row.transitions.filter(from_state=S.PENDING_RESTORE_MIRROR, event=E.FAILOVER).exists()
     assert there.describe(topic).topic_id == before
-    assert write(source_cluster, topic, "and on") == [None]
+    assert write(source_cluster, topic, "after the second failover") == [None]
     assert len(records(source_cluster, topic)) == 203
     assert (there.describe(topic).configs, there.committed([group])[0][group]) == own
 
 
-def make_its_own(back: ClusterLink, topic: str, group: str) -> Any:
-    """Give a source topic configs that its mirror does not have, and a group; answer both as they are then."""
+def set_own_configs_and_group(back: ClusterLink, topic: str, group: str) -> Any:
+    """Set configs that the mirror does not have on a source topic, and commit a group's offset; return both."""
     here, there = ClusterAdmin(back.destination.address), ClusterAdmin(back.source.address)
     here.change_configs(topic, ConfigChange(values={"retention.ms": "604800000", "compression.type": "zstd"}))
     there.change_configs(topic, ConfigChange(values={"retention.ms": "3600000"}))
@@ -176,12 +176,12 @@ def make_its_own(back: ClusterLink, topic: str, group: str) -> Any:
     return here.describe(topic).configs, here.committed([group])[0][group]
 
 
-def test_a_source_that_was_to_become_a_mirror_keeps_its_configs_and_groups_when_it_is_failed_over(
+def test_source_that_fails_over_during_a_reversal_keeps_its_configs_and_groups(
     twin: MirrorTopic, pair: Pair, drive: Drive
 ) -> None:
     do(twin, E.REVERSE_AND_PAUSE)
     row, there = MirrorTopic.objects.get(link=pair[1]), ClusterAdmin(pair[1].destination.address)
-    own = make_its_own(pair[1], twin.name, group := f"{twin.name}-readers")
+    own = set_own_configs_and_group(pair[1], twin.name, group := f"{twin.name}-readers")
     assert states(row) == [S.PENDING_MIRROR]
 
     do(row, E.FAILOVER)
@@ -191,10 +191,10 @@ def test_a_source_that_was_to_become_a_mirror_keeps_its_configs_and_groups_when_
 
 
 @pytest.mark.parametrize("step", ["delete_diverged", "setup_mirror"])
-def test_a_failover_behind_the_deletion_leaves_an_open_topic_or_none(
+def test_failover_after_the_deletion_leaves_a_writable_topic_or_none(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Right after the topic was deleted; and right after it was made anew, before anybody noted which one that is."""
+    """Right after the topic was deleted; and right after it was created anew, before its id was stored."""
     topic, real, left = stopped.name, getattr(jobs, step), [True]
     monkeypatch.setattr(overtaking, "GIVE_WAY_S", 0.5)
     assert write(source_cluster, topic, "only here") == [None]
@@ -224,4 +224,4 @@ def test_a_failover_behind_the_deletion_leaves_an_open_topic_or_none(
         assert found is not None
         assert found.topic_id == fresh(row).mirror_topic_id != before
         assert not looks_like_mirror(found.configs)
-        assert write(source_cluster, topic, "goes on") == [None]
+        assert write(source_cluster, topic, "after the failover") == [None]

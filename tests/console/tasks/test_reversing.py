@@ -1,4 +1,4 @@
-"""Reversals on real clusters: writers are switched, and every record is on both sides at the same offset."""
+"""Reversals on real clusters: producers move to the other side, and every record is on both sides at the same offset."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def other_of(mirror: MirrorTopic) -> MirrorTopic:
     return MirrorTopic.objects.exclude(link=mirror.link_id).get(name=mirror.source_topic)
 
 
-def test_a_topic_is_reversed_and_back_again_without_a_lost_record(
+def test_topic_is_reversed_twice_without_a_lost_record(
     twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:
     topic, origin = twin.name, ClusterAdmin(twin.link.source.address)
@@ -41,42 +41,42 @@ def test_a_topic_is_reversed_and_back_again_without_a_lost_record(
     do(other, E.REVERSE_AND_PAUSE)
     drive(lambda: states(twin, other) == [S.PAUSED, S.STOPPED])
     assert origin.describe(topic).configs["compression.type"] == "zstd"
-    assert write(source_cluster, topic, "home again") == [None]
+    assert write(source_cluster, topic, "after the second swap") == [None]
     do(twin, E.RESUME)
     drive(lambda: len(records(destination_cluster, topic)) == 202)
     assert records(source_cluster, topic) == records(destination_cluster, topic)
 
 
-def test_writers_that_never_stop_are_switched_without_a_lost_moved_or_doubled_record(
+def test_continuous_producers_are_switched_without_lost_moved_or_duplicate_records(
     twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:
-    """Applications of both partitions write wherever they are let, through a reversal there and back."""
+    """Applications write to both partitions wherever they are allowed to, through two reversals."""
     topic, both = twin.name, (source_cluster, destination_cluster)
     drive(lambda: len(records(destination_cluster, topic)) == 200)
     with Application(topic, both, partition=0) as first, Application(topic, both, partition=1) as second:
         writers = (first, second)
-        drive(lambda: all(len(one.acknowledged) >= 20 for one in writers))
+        drive(lambda: all(len(writer.acknowledged) >= 20 for writer in writers))
         do(twin, E.REVERSE_AND_START)
         other = other_of(twin)
-        drive(lambda: states(twin, other) == [S.STOPPED, S.ACTIVE] and all(one.sides[-1:] == [1] for one in writers))
+        drive(lambda: states(twin, other) == [S.STOPPED, S.ACTIVE] and all(writer.sides[-1:] == [1] for writer in writers))
         do(other, E.REVERSE_AND_START)
-        drive(lambda: states(twin, other) == [S.ACTIVE, S.STOPPED] and all(one.sides[-1] == 0 for one in writers))
+        drive(lambda: states(twin, other) == [S.ACTIVE, S.STOPPED] and all(writer.sides[-1] == 0 for writer in writers))
     drive(lambda: records(source_cluster, topic) == records(destination_cluster, topic))
 
-    held = records(source_cluster, topic)
-    assert len(set(held.values())) == len(held), "a record is there twice"
-    for partition, one in enumerate(writers):
-        assert one.acknowledged, one.unknown
-        assert [held.get((partition, offset)) for offset in one.acknowledged.values()] == list(one.acknowledged)
-        assert list(one.acknowledged.values()) == sorted(one.acknowledged.values())
-        switches = sum(1 for before, after in zip(one.sides, one.sides[1:], strict=False) if before != after)
-        assert switches == 2, "both sides took records at once"  # there and back, and never to and fro
+    found = records(source_cluster, topic)
+    assert len(set(found.values())) == len(found), "a record exists twice"
+    for partition, writer in enumerate(writers):
+        assert writer.acknowledged, writer.unknown
+        assert [found.get((partition, offset)) for offset in writer.acknowledged.values()] == list(writer.acknowledged)
+        assert list(writer.acknowledged.values()) == sorted(writer.acknowledged.values())
+        switches = sum(1 for before, after in zip(writer.sides, writer.sides[1:], strict=False) if before != after)
+        assert switches == 2, "both sides accepted records at once"  # a switch per reversal
 
 
-def test_failing_the_mirror_over_ends_the_reversal_with_the_source_closed(
+def test_failover_of_the_mirror_ends_the_reversal_with_the_source_closed(
     twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:
-    """Records that were not copied stay where they are, and the closed source says what can be done."""
+    """Records that were not copied are kept, and the closed source shows what can be done."""
     do(twin, E.PAUSE)
     do(twin, E.RESUME)
     do(twin, E.REVERSE_AND_START)
@@ -86,14 +86,14 @@ def test_failing_the_mirror_over_ends_the_reversal_with_the_source_closed(
     drive(lambda: states(twin) == [S.STOPPED])
     drive(lambda: other.transition_errors.filter(code="SIDES_DIVERGED").exists())
 
-    assert write(destination_cluster, twin.name, "goes on here") == [None]
-    assert write(source_cluster, twin.name, "not there") != [None]
+    assert write(destination_cluster, twin.name, "after the failover") == [None]
+    assert write(source_cluster, twin.name, "refused") != [None]
     do(other, E.FAILOVER)
     drive(lambda: states(other) == [S.STOPPED])
-    assert write(source_cluster, twin.name, "there too, because somebody wanted it") == [None]
+    assert write(source_cluster, twin.name, "after the failover of the source") == [None]
 
 
-def test_what_an_application_aborted_stays_unseen_and_a_reversal_is_paused_and_resumed_while_it_drains(
+def test_reversal_with_aborted_records_is_paused_and_resumed_while_it_drains(
     twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:
     topic = twin.name
@@ -104,7 +104,7 @@ def test_what_an_application_aborted_stays_unseen_and_a_reversal_is_paused_and_r
     producer.produce(topic, b"never seen", partition=0)
     assert producer.flush(60) == 0
     producer.abort_transaction(60)
-    producer.begin_transaction()  # as long as it is open, the reversal cannot come to its end
+    producer.begin_transaction()  # while it is open, the reversal cannot complete
     producer.produce(topic, b"in doubt", partition=0)
     assert producer.flush(60) == 0
 

@@ -1,4 +1,4 @@
-"""Credentials are rotated while records are copied: the running copy takes the new ones over, and nothing is lost."""
+"""Credentials are rotated during copying: the running copy worker uses the new ones, and no record is lost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def login(user: str, password: str) -> str:
 
 
 class User:
-    """Somebody who may read the source, with passwords that change."""
+    """A user that may read the source, with changing passwords."""
 
     def __init__(self, admin: AdminClient) -> None:
         self.admin, self.name = admin, f"rotated-{secrets.token_hex(4)}"
@@ -55,13 +55,13 @@ class User:
             created.result(30)
 
     def change_password(self) -> str:
-        """Answer the new one; the old one is refused from now on."""
+        """Set a new password and return the JAAS config for it; the old password is refused from then on."""
         password = secrets.token_hex(8)
         change = UserScramCredentialUpsertion(self.name, ScramCredentialInfo(_SHA512, 4096), password.encode())
         self._apply(change)
         return login(self.name, password)
 
-    def leave(self) -> None:
+    def delete(self) -> None:
         self._apply(UserScramCredentialDeletion(self.name, _SHA512))
 
     def _apply(self, change: Any) -> None:
@@ -102,28 +102,28 @@ def test_credentials_change_while_records_are_copied(
         worker()
         return list(rows.values_list("mirror_end", flat=True)) == written
 
-    def beat(look: Callable[[], Any]) -> Callable[[], Any]:
-        """Write, copy and look; a writer that goes on all the time."""
+    def while_writing(check: Callable[[], Any]) -> Callable[[], Any]:
+        """Write and copy, then check: a producer that never stops."""
 
-        def once() -> Any:
+        def step() -> Any:
             write_more()
             copied()
-            return look()
+            return check()
 
-        return once
+        return step
 
     def taken_over() -> bool:
-        """Tell whether all partitions were let go of and taken again."""
+        """Return whether all leases were released and acquired again."""
         return not before & set(rows.values_list("hold_id", flat=True))
 
     until(copied)
     before = set(rows.values_list("hold_id", flat=True))
-    rotate(first.change_password())  # the same user, another password: the old one is refused at once
-    until(beat(taken_over))
+    rotate(first.change_password())  # the same user, another password: the old password is refused at once
+    until(while_writing(taken_over))
     before = set(rows.values_list("hold_id", flat=True))
     rotate(second.change_password())  # another user
-    until(beat(taken_over))
-    first.leave()
+    until(while_writing(taken_over))
+    first.delete()
     write_more()
     until(copied)
 

@@ -1,4 +1,4 @@
-"""What a restore sets aside, on real clusters: nothing is deleted that is neither in the file nor on the other side."""
+"""Exports of restores, on real clusters: no record is deleted that is neither in the file nor on the other side."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_diverged_records_are_exported_and_the_rest_is_mirrored_again(
     assert (run.messages_truncated, run.export_records, run.in_place) == (2, 2, False)
     assert run.finished_at is not None
     kept = lines(run)
-    assert [(one["partition"], one["offset"]) for one in kept] == [(0, 100), (0, 101)]
+    assert [(line["partition"], line["offset"]) for line in kept] == [(0, 100), (0, 101)]
     assert not row.transition_errors.exists()
-    assert [base64.b64decode(one["value"]) for one in kept] == [b"only here 1", b"only here 2"]
+    assert [base64.b64decode(line["value"]) for line in kept] == [b"only here 1", b"only here 2"]
     assert hashlib.sha256(exports.path_of(run.export_name).read_bytes()).hexdigest() == run.export_sha256
 
 
 @pytest.mark.parametrize("written", [[], ["only here"]], ids=["in place", "made anew"])
-def test_what_the_other_side_does_not_hold_from_its_beginning_on_is_set_aside_too(
+def test_records_below_the_other_sides_log_start_are_exported(
     stopped: MirrorTopic,
     pair: Pair,
     source_cluster: KafkaCluster,
@@ -65,15 +65,15 @@ def test_what_the_other_side_does_not_hold_from_its_beginning_on_is_set_aside_to
     drive(lambda: states(row) == [S.ACTIVE])
     drive(lambda: records(source_cluster, topic) == records(destination_cluster, topic))
 
-    run, gone = RestoreRun.objects.get(), [*(before[0, offset] for offset in range(40)), *(one.encode() for one in written)]
+    run, gone = RestoreRun.objects.get(), [*(before[0, offset] for offset in range(40)), *(value.encode() for value in written)]
     assert (run.in_place, run.messages_truncated, run.export_records) == (not written, len(gone), len(gone))
-    assert [base64.b64decode(one["value"]) for one in lines(run)] == gone
+    assert [base64.b64decode(line["value"]) for line in lines(run)] == gone
     assert len(records(source_cluster, topic)) == 160
 
 
 @pytest.mark.parametrize("written", [[], ["only here"]], ids=["in place", "made anew"])
 @pytest.mark.parametrize("step", ["during the export", "behind it"])
-def test_what_retention_takes_from_the_other_side_while_records_are_set_aside_is_set_aside_too(
+def test_records_that_retention_deletes_on_the_other_side_during_the_export_are_exported(
     stopped: MirrorTopic,
     pair: Pair,
     source_cluster: KafkaCluster,
@@ -83,7 +83,7 @@ def test_what_retention_takes_from_the_other_side_while_records_are_set_aside_is
     written: list[str],
     step: str,
 ) -> None:
-    """While the file is written; and when its worker had seen that it is complete, and died."""
+    """While the file is written; and after its worker has completed it and crashed."""
     topic, there = stopped.name, ClusterAdmin(pair[0].destination.address)
     before = records(source_cluster, topic)
     there.trim(topic, {0: 40})
@@ -106,16 +106,16 @@ def test_what_retention_takes_from_the_other_side_while_records_are_set_aside_is
     drive(lambda: states(row) == [S.ACTIVE])
     drive(lambda: records(source_cluster, topic) == records(destination_cluster, topic))
 
-    run, gone = RestoreRun.objects.get(), [*(before[0, offset] for offset in range(60)), *(one.encode() for one in written)]
+    run, gone = RestoreRun.objects.get(), [*(before[0, offset] for offset in range(60)), *(value.encode() for value in written)]
     assert not left
-    assert sorted(base64.b64decode(one["value"]) for one in lines(run)) == sorted(gone)
+    assert sorted(base64.b64decode(line["value"]) for line in lines(run)) == sorted(gone)
     assert (run.in_place, run.messages_truncated, run.export_records) == (not written, len(gone), len(gone))
-    assert [one["other_start"] for one in run.points] == [60, 0]
-    assert [one["offset"] for one in lines(run)] == [*range(60), *range(100, 100 + len(written))]
+    assert [point["other_start"] for point in run.points] == [60, 0]
+    assert [line["offset"] for line in lines(run)] == [*range(60), *range(100, 100 + len(written))]
     assert len(records(source_cluster, topic)) == 140
 
 
-def test_a_source_that_lost_records_after_they_were_copied_has_the_rest_set_aside(
+def test_records_that_the_source_lost_after_they_were_copied_are_exported(
     stopped: MirrorTopic,
     pair: Pair,
     source_cluster: KafkaCluster,
@@ -123,7 +123,7 @@ def test_a_source_that_lost_records_after_they_were_copied_has_the_rest_set_asid
     drive: Drive,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An unclean election dropped its last forty, and producers wrote others in their place."""
+    """An unclean leader election dropped the source's last forty records, and producers wrote others in their place."""
     topic, before = stopped.name, records(source_cluster, stopped.name)
     monkeypatch.setattr(jobs, "kept_up_to", lambda *_, epochs: {**dict.fromkeys(epochs, 1_000), 0: 60})
 
@@ -133,11 +133,11 @@ def test_a_source_that_lost_records_after_they_were_copied_has_the_rest_set_asid
 
     run = RestoreRun.objects.get()
     assert (run.in_place, run.messages_truncated) == (False, 40)
-    assert [base64.b64decode(one["value"]) for one in lines(run)] == [before[0, offset] for offset in range(60, 100)]
+    assert [base64.b64decode(line["value"]) for line in lines(run)] == [before[0, offset] for offset in range(60, 100)]
     assert records(source_cluster, topic) == records(destination_cluster, topic)
 
 
-def test_records_of_a_super_user_during_the_restore_are_in_the_file_too(
+def test_records_that_a_super_user_writes_during_the_restore_are_exported(
     stopped: MirrorTopic,
     pair: Pair,
     source_cluster: KafkaCluster,
@@ -145,7 +145,7 @@ def test_records_of_a_super_user_during_the_restore_are_in_the_file_too(
     drive: Drive,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One while the file is written, one when its worker had already decided that the topic goes, and died."""
+    """While the file is written, and after the deletion was decided and the worker crashed."""
     topic, export, delete = stopped.name, jobs.export_records, jobs.delete_diverged
     behind = {export: "during the export", delete: "before the deletion"}
 
@@ -167,7 +167,7 @@ def test_records_of_a_super_user_during_the_restore_are_in_the_file_too(
 
     assert records(source_cluster, topic) == records(destination_cluster, topic)
     run = RestoreRun.objects.get()
-    assert [base64.b64decode(one["value"]) for one in lines(run)] == [
+    assert [base64.b64decode(line["value"]) for line in lines(run)] == [
         b"only here",
         b"during the export",
         b"before the deletion",
@@ -176,7 +176,7 @@ def test_records_of_a_super_user_during_the_restore_are_in_the_file_too(
 
 
 @pytest.mark.parametrize("written", [5, 100])
-def test_a_topic_that_was_created_again_is_set_aside_as_a_whole(
+def test_topic_that_was_created_anew_is_exported_completely(
     stopped: MirrorTopic,
     pair: Pair,
     source_cluster: KafkaCluster,
@@ -184,7 +184,7 @@ def test_a_topic_that_was_created_again_is_set_aside_as_a_whole(
     drive: Drive,
     written: int,
 ) -> None:
-    """Its name alone was ever copied; also where each partition ends exactly where the other side was fenced."""
+    """It has only the name in common with the copy, even if each partition ends exactly at the other side's fence."""
     topic, admin = stopped.name, ClusterAdmin(pair[1].destination.address)
     admin.delete_topic(topic)
     admin.create_topic(topic, partitions=2)
@@ -198,18 +198,18 @@ def test_a_topic_that_was_created_again_is_set_aside_as_a_whole(
 
     run = RestoreRun.objects.get()
     assert (run.messages_truncated, run.export_records, run.in_place) == (2 * written, 2 * written, False)
-    assert [base64.b64decode(one["value"]).decode() for one in lines(run)] == values * 2
+    assert [base64.b64decode(line["value"]).decode() for line in lines(run)] == values * 2
     assert records(source_cluster, topic) == records(destination_cluster, topic)
 
 
-def test_a_copy_that_lost_its_end_after_it_was_stopped_leaves_everything_to_the_file(
+def test_all_records_are_exported_if_the_other_side_lost_its_fence(
     stopped: MirrorTopic,
     pair: Pair,
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
     drive: Drive,
 ) -> None:
-    """An unclean election dropped its fence, and what was copied before that; an application's records are there now."""
+    """An unclean leader election dropped the fence and copied records before it; an application wrote others since."""
     topic, before = stopped.name, records(source_cluster, stopped.name)
     assert write(destination_cluster, topic, "where the fence was") == [None]
     MirrorPartition.objects.filter(mirror=stopped, partition=0).update(fenced_end=101)
@@ -220,11 +220,11 @@ def test_a_copy_that_lost_its_end_after_it_was_stopped_leaves_everything_to_the_
 
     run = RestoreRun.objects.get()
     assert (run.in_place, run.export_records) == (False, 100)
-    assert [base64.b64decode(one["value"]) for one in lines(run)] == [before[0, offset] for offset in range(100)]
+    assert [base64.b64decode(line["value"]) for line in lines(run)] == [before[0, offset] for offset in range(100)]
 
 
 @pytest.mark.parametrize("written", [[], ["only here"]], ids=["in place", "made anew"])
-def test_a_copy_that_loses_its_end_behind_the_agreement_takes_no_topic_with_it(
+def test_topic_is_kept_if_the_other_side_loses_its_fence_after_the_agreement(
     stopped: MirrorTopic,
     pair: Pair,
     source_cluster: KafkaCluster,
@@ -232,7 +232,7 @@ def test_a_copy_that_loses_its_end_behind_the_agreement_takes_no_topic_with_it(
     monkeypatch: pytest.MonkeyPatch,
     written: list[str],
 ) -> None:
-    """Its leader went away with the fence, and an application's record is there now: the topic here has the last copy."""
+    """Its leader was lost with the fence, and an application has written since: the topic here is the last copy."""
     topic, agree = stopped.name, restoring._note_agreed
 
     def lose_behind(*arguments: Any, **options: Any) -> MirrorTopic:
@@ -254,7 +254,7 @@ def test_a_copy_that_loses_its_end_behind_the_agreement_takes_no_topic_with_it(
     assert (here.describe(topic).topic_id, records(source_cluster, topic)) == (topic_id, before)
 
 
-def test_records_in_a_partition_that_was_added_meanwhile_are_set_aside_too(
+def test_records_in_a_partition_added_during_the_restore_are_exported(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, export, left = stopped.name, jobs.export_records, [True]
@@ -272,10 +272,10 @@ def test_records_in_a_partition_that_was_added_meanwhile_are_set_aside_too(
     row = restore(pair[1], topic)
     drive(lambda: states(row) == [S.ACTIVE])
 
-    assert [base64.b64decode(one["value"]) for one in lines(RestoreRun.objects.get())] == [b"only here", b"added"]
+    assert [base64.b64decode(line["value"]) for line in lines(RestoreRun.objects.get())] == [b"only here", b"added"]
 
 
-def test_two_sides_that_were_asked_to_follow_each_other_both_stay(stopped: MirrorTopic, pair: Pair) -> None:
+def test_restore_waits_while_the_other_side_is_being_restored_too(stopped: MirrorTopic, pair: Pair) -> None:
     row = restore(pair[1], stopped.name)
     MirrorTopic.objects.filter(pk=stopped.pk).update(state=S.PENDING_SETUP_FOR_RESTORE)
 

@@ -1,4 +1,4 @@
-"""Shapes that links make: chains, a fan-out, an aggregation with prefixes, and a link that its source began."""
+"""Topologies of links: chains, a fan-out, an aggregation with prefixes, and source-initiated links."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ S = MirrorState
 
 
 def link_to(here: Cluster, there: Cluster, name: str, **fields: object) -> ClusterLink:
-    """Make a link from one cluster to another."""
+    """Create a link between two clusters."""
     values = {"properties": there.properties, **fields}
     dated = {"state_since": NOW, "created_at": NOW}
     return ClusterLink.objects.create(
@@ -28,14 +28,14 @@ def link_to(here: Cluster, there: Cluster, name: str, **fields: object) -> Clust
 
 
 def mirror_on(link: ClusterLink, source_topic: str) -> MirrorTopic:
-    """Make a mirror and set it up."""
+    """Create a mirror and set it up."""
     dated = {"state_since": NOW, "created_at": NOW}
     row = MirrorTopic.objects.create(link=link, name=link.prefix + source_topic, source_topic=source_topic, **dated)
     mirrors.setup_mirror(mirror_id=row.pk)
     return row
 
 
-def test_a_chain_and_a_fan_out_hold_the_same_records_at_the_same_offsets(
+def test_chain_and_fan_out_have_the_same_records_at_the_same_offsets(
     source: Cluster,
     destination: Cluster,
     make_topic: MakeTopic,
@@ -50,7 +50,7 @@ def test_a_chain_and_a_fan_out_hold_the_same_records_at_the_same_offsets(
     third = mirror_on(link_to(source, destination, "third", prefix="east."), topic)
     assert write(source_cluster, topic, "one more") == [None]
 
-    drive(lambda: all(len(records(source_cluster, one.name)) == 201 for one in (second, third)))
+    drive(lambda: all(len(records(source_cluster, mirror.name)) == 201 for mirror in (second, third)))
 
     assert states(first, second, third) == [S.ACTIVE] * 3
     original = records(source_cluster, topic)
@@ -58,7 +58,7 @@ def test_a_chain_and_a_fan_out_hold_the_same_records_at_the_same_offsets(
     assert records(source_cluster, second.name) == records(source_cluster, third.name) == original
 
 
-def test_a_link_begun_at_the_source_works_when_both_sides_exist(
+def test_source_initiated_link_works_once_both_sides_exist(
     source: Cluster, destination: Cluster, make_topic: MakeTopic, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:
     topic = make_topic()
@@ -68,38 +68,41 @@ def test_a_link_begun_at_the_source_works_when_both_sides_exist(
     assert (inbound.state, inbound.error_code) == (LinkState.FAILED, "REMOTE_LINK_NOT_FOUND_ERROR")
     assert "link.mode=SOURCE" in inbound.error_message
 
-    begun = link_to(source, destination, "pushed", mode="SOURCE")
-    for one in (inbound, begun):
-        looking.probe_link(link_id=one.pk)
+    outbound = link_to(source, destination, "pushed", mode="SOURCE")
+    for side in (inbound, outbound):
+        looking.probe_link(link_id=side.pk)
     mirror_on(inbound, topic)
     drive(lambda: len(records(destination_cluster, topic)) == 200)
 
     assert set(ClusterLink.objects.values_list("state", flat=True)) == {LinkState.ACTIVE}
 
 
-def test_a_link_begun_at_the_source_signs_in_with_what_the_source_side_says(
+def test_source_initiated_link_uses_the_credentials_of_the_source_side(
     source: Cluster, destination: Cluster, make_topic: MakeTopic, source_cluster: KafkaCluster, drive: Drive
 ) -> None:
-    """``local.*`` of the source's side is how the copier signs in at the source, not what is registered for that cluster."""
+    """``local.*`` configs of the source side are used at the source, not the registered credentials of that cluster."""
     topic = make_topic()
-    mine = source_cluster.client_properties("link")
+    credentials = source_cluster.client_properties("link")
     security = ("security.protocol", "sasl.mechanism", "sasl.jaas.config")
-    local = {f"local.{name}": mine[name] for name in security}
+    local = {f"local.{name}": credentials[name] for name in security}
     inbound = link_to(destination, source, "pushed", connection_mode="INBOUND", properties={})
-    begun = link_to(source, destination, "pushed", mode="SOURCE", properties={**destination.properties, **local})
+    outbound = link_to(source, destination, "pushed", mode="SOURCE", properties={**destination.properties, **local})
     mirror = mirror_on(inbound, topic)
     drive(lambda: states(mirror) == [S.ACTIVE])
     assert plans.source_address(ClusterLink.objects.get(pk=inbound.pk)).sasl_username == "link"
 
-    wrong = {**begun.properties, "local.sasl.jaas.config": mine["sasl.jaas.config"].replace('password="', 'password="not-')}
-    ClusterLink.objects.filter(pk=begun.pk).update(properties=wrong)
+    wrong = {
+        **outbound.properties,
+        "local.sasl.jaas.config": credentials["sasl.jaas.config"].replace('password="', 'password="not-'),
+    }
+    ClusterLink.objects.filter(pk=outbound.pk).update(properties=wrong)
     looking.probe_link(link_id=inbound.pk)
 
     row = ClusterLink.objects.get(pk=inbound.pk)
     assert (row.state, row.error_code) == (LinkState.FAILED, "AUTHENTICATION_ERROR")
 
 
-def test_three_clusters_are_a_chain_and_an_aggregation_at_once(
+def test_three_clusters_form_a_chain_and_an_aggregation(
     source: Cluster,
     destination: Cluster,
     environment: Environment,
@@ -109,7 +112,7 @@ def test_three_clusters_are_a_chain_and_an_aggregation_at_once(
     destination_cluster: KafkaCluster,
     drive: Drive,
 ) -> None:
-    """A to B to C; and C gathers the topic of one name from A and from B, told apart by the links' prefixes."""
+    """A to B to C; and C has the same topic from A and from B, with the links' prefixes."""
     topic, third_cluster = make_topic(), make_cluster("third")
     third = register(environment, "Third", third_cluster)
     middle = mirror_on(link_to(destination, source, "a-to-b"), topic)
@@ -118,10 +121,10 @@ def test_three_clusters_are_a_chain_and_an_aggregation_at_once(
     east = mirror_on(link_to(third, destination, "b-east", prefix="east."), topic)
     assert write(source_cluster, topic, "one more") == [None]
 
-    drive(lambda: all(len(records(third_cluster, one.name)) == 201 for one in (end, west, east)))
+    drive(lambda: all(len(records(third_cluster, mirror.name)) == 201 for mirror in (end, west, east)))
 
     assert states(middle, end, west, east) == [S.ACTIVE] * 4
     original = records(source_cluster, topic)
     assert records(destination_cluster, topic) == original
-    assert all(records(third_cluster, one.name) == original for one in (end, west, east))
-    assert {one.name for one in (end, west, east)} == {topic, f"west.{topic}", f"east.{topic}"}
+    assert all(records(third_cluster, mirror.name) == original for mirror in (end, west, east))
+    assert {mirror.name for mirror in (end, west, east)} == {topic, f"west.{topic}", f"east.{topic}"}

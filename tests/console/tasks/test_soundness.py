@@ -1,4 +1,4 @@
-"""A stop whose end says nothing about the source: what a restore finds out afterwards on real clusters."""
+"""Stops after which a mirror's end says nothing about its source: what a later restore finds, on real clusters."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ Pair = tuple[ClusterLink, ClusterLink]
 
 @pytest.fixture
 def contested(twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive) -> MirrorTopic:
-    """A paused mirror: its source has two records more than were copied, and a stranger has one in place of the first."""
+    """A paused mirror: its source has two records that were not copied, and another producer wrote in place of the first."""
     drive(lambda: len(records(destination_cluster, twin.name)) == 200)
     do(twin, E.PAUSE)
     drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
     assert write(source_cluster, twin.name, "the source's 101st", "and 102nd") == [None, None]
-    assert write(destination_cluster, twin.name, "a stranger's", user="admin") == [None]
+    assert write(destination_cluster, twin.name, "a foreign record", user="admin") == [None]
     return twin
 
 
 @pytest.fixture
-def assert_set_aside(
+def assert_exported(
     contested: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
 ) -> Callable[[], None]:
-    """Restore the former source: all that it holds is in the file, with the records that were acknowledged and never copied."""
+    """Restore the former source: all its records are in the file, including those that were never copied."""
     topic = contested.name
 
     def restored() -> None:
@@ -44,7 +44,7 @@ def assert_set_aside(
         drive(lambda: states(row) == [S.ACTIVE])
         drive(lambda: len(records(source_cluster, topic)) == 201)
 
-        values = set_aside(RestoreRun.objects.get())
+        values = exported_values(RestoreRun.objects.get())
         assert {b"the source's 101st", b"and 102nd"} <= set(values)
         assert len(values) == 202
         assert records(source_cluster, topic) == records(destination_cluster, topic)
@@ -52,36 +52,36 @@ def assert_set_aside(
     return restored
 
 
-def set_aside(run: RestoreRun) -> list[bytes]:
-    """Answer the values of the records that the restore has put into its file."""
-    return [base64.b64decode(one["value"]) for one in lines(run)]
+def exported_values(run: RestoreRun) -> list[bytes]:
+    """Return the values of the records in the restore's export file."""
+    return [base64.b64decode(line["value"]) for line in lines(run)]
 
 
-def test_what_a_stranger_has_kept_from_a_mirror_that_failed_is_set_aside(
-    contested: MirrorTopic, drive: Drive, assert_set_aside: Callable[[], None]
+def test_records_that_a_foreign_write_kept_from_being_copied_are_exported(
+    contested: MirrorTopic, drive: Drive, assert_exported: Callable[[], None]
 ) -> None:
     do(contested, E.RESUME)
     drive(lambda: states(contested) == [S.FAILED])
     do(contested, E.FAILOVER)
     drive(lambda: states(contested) == [S.STOPPED])
 
-    assert_set_aside()
+    assert_exported()
 
 
-def test_a_promotion_whose_copier_gave_up_and_that_was_overruled_says_nothing_of_its_source(
-    contested: MirrorTopic, drive: Drive, assert_set_aside: Callable[[], None]
+def test_records_of_a_failed_promotion_replaced_by_a_failover_are_exported(
+    contested: MirrorTopic, drive: Drive, assert_exported: Callable[[], None]
 ) -> None:
-    """The promotion waits, for the copier has found a stranger's record; a failover overrules it."""
+    """The promotion waits because of a foreign write; then the mirror is failed over."""
     do(contested, E.PROMOTE)
     drive(lambda: contested.transition_errors.filter(code="FOREIGN_WRITE").exists())
     do(contested, E.FAILOVER)
     drive(lambda: states(contested) == [S.STOPPED])
 
-    assert_set_aside()
+    assert_exported()
 
 
 @pytest.mark.parametrize("more", [["the source's 101st", "and 102nd"], ["the source's 101st"], []])
-def test_what_a_stranger_wrote_unnoticed_is_not_taken_for_the_sources(
+def test_unnoticed_foreign_write_does_not_count_as_the_sources_record(
     twin: MirrorTopic,
     pair: Pair,
     source_cluster: KafkaCluster,
@@ -89,13 +89,13 @@ def test_what_a_stranger_wrote_unnoticed_is_not_taken_for_the_sources(
     drive: Drive,
     more: list[str],
 ) -> None:
-    """Failed over right from the pause; then the source ends behind the stranger's record, where it does, or before it."""
+    """Failed over while paused; the source ends after the foreign record, at the same offset, or before it."""
     topic = twin.name
     drive(lambda: len(records(destination_cluster, topic)) == 200)
     do(twin, E.PAUSE)
     drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
     assert write(source_cluster, topic, *more) == [None] * len(more)
-    assert write(destination_cluster, topic, "a stranger's", user="admin") == [None]
+    assert write(destination_cluster, topic, "a foreign record", user="admin") == [None]
     do(twin, E.FAILOVER)
     drive(lambda: states(twin) == [S.STOPPED])
 
@@ -104,18 +104,18 @@ def test_what_a_stranger_wrote_unnoticed_is_not_taken_for_the_sources(
     drive(lambda: len(records(source_cluster, topic)) == 201)
 
     run = RestoreRun.objects.get()
-    assert (set_aside(run) if more else run.export_name) == ([one.encode() for one in more] or "")
+    assert (exported_values(run) if more else run.export_name) == ([value.encode() for value in more] or "")
     assert records(source_cluster, topic) == records(destination_cluster, topic)
 
 
-def test_a_reversal_is_not_completed_behind_a_copy_that_had_failed(
+def test_reversal_is_not_completed_if_the_copy_had_failed(
     twin: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:
-    """Its source would keep its own record where its new source has a stranger's."""
+    """The source would keep its own record where its new source has a foreign record."""
     topic = twin.name
     drive(lambda: len(records(destination_cluster, topic)) == 200)
     do(twin, E.REVERSE_AND_START)
-    assert write(destination_cluster, topic, "a stranger's", user="admin") == [None]
+    assert write(destination_cluster, topic, "a foreign record", user="admin") == [None]
     assert write(source_cluster, topic, "the source's 101st") == [None]
     drive(lambda: states(twin) == [S.FAILED])
     do(twin, E.FAILOVER)
@@ -129,10 +129,10 @@ def test_a_reversal_is_not_completed_behind_a_copy_that_had_failed(
     drive(lambda: states(row) == [S.ACTIVE])
     drive(lambda: records(source_cluster, topic) == records(destination_cluster, topic))
 
-    assert b"the source's 101st" in set_aside(RestoreRun.objects.get())
+    assert b"the source's 101st" in exported_values(RestoreRun.objects.get())
 
 
-def test_a_reversal_is_not_completed_behind_a_copy_that_lost_its_end(
+def test_reversal_is_not_completed_if_the_copy_lost_its_end(
     twin: MirrorTopic,
     pair: Pair,
     source_cluster: KafkaCluster,
@@ -140,14 +140,14 @@ def test_a_reversal_is_not_completed_behind_a_copy_that_lost_its_end(
     drive: Drive,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its new source's leader went away with the fence right after the stop, and an application's record is there now."""
+    """The leader of the new source was lost with the fence right after the stop, and an application has written since."""
     topic, stop = twin.name, jobs.stop_mirror
 
     def lose_behind(*arguments: Any, **options: Any) -> Any:
-        answer = stop(*arguments, **options)
+        result = stop(*arguments, **options)
         assert write(destination_cluster, topic, "where the fence was") == [None]
         MirrorPartition.objects.filter(mirror=twin, partition=0).update(stopped_end=101, fenced_end=101)
-        return answer
+        return result
 
     drive(lambda: len(records(destination_cluster, topic)) == 200)
     before = records(source_cluster, topic)
@@ -160,4 +160,4 @@ def test_a_reversal_is_not_completed_behind_a_copy_that_lost_its_end(
     do(row, E.FAILOVER)
     drive(lambda: states(row) == [S.STOPPED])
     assert records(source_cluster, topic) == before
-    assert write(source_cluster, topic, "it goes on here") == [None]
+    assert write(source_cluster, topic, "after the failover") == [None]

@@ -1,4 +1,4 @@
-"""What is written of many mirrors that were stopped together is, row by row, what is written of each stopped by itself."""
+"""Rows of many mirrors that are stopped together equal, row by row, the rows of mirrors that are stopped singly."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("sent")
 
 @pytest.fixture
 def pairs(make_mirror: MakeMirror) -> list[tuple[MirrorTopic, MirrorTopic]]:
-    """Of each kind two that differ by their name only."""
+    """Pairs of mirrors that differ by their name only, a pair of each kind."""
     return [
         (_stopping(make_mirror, f"one-{kind}", kind), _stopping(make_mirror, f"many-{kind}", kind)) for kind in range(KINDS)
     ]
@@ -54,7 +54,7 @@ def pairs(make_mirror: MakeMirror) -> list[tuple[MirrorTopic, MirrorTopic]]:
 
 def _stopping(make_mirror: MakeMirror, name: str, kind: int) -> MirrorTopic:
     mirror = make_mirror(name, S.PENDING_STOPPED, stop_reason="failover", drained_at=NOW, error_code="X", error_since=NOW)
-    open_lineage(mirror=mirror, starts={0: kind * 5}, now=NOW)  # kind 2: nothing came; 3 and 4: begins behind its end
+    open_lineage(mirror=mirror, starts={0: kind * 5}, now=NOW)  # kind 2: nothing copied; 3 and 4: starts after its end
     MirrorPartition.objects.filter(mirror=mirror, partition=1).update(
         last_source_end=25,
         last_high_watermark=25,
@@ -72,7 +72,7 @@ def _stopping(make_mirror: MakeMirror, name: str, kind: int) -> MirrorTopic:
 
 
 def _written(mirror: MirrorTopic) -> dict[str, Any]:
-    """All that tells of a mirror, without its numbers and its name."""
+    """Return all rows of a mirror, without ids and names."""
     hidden = {"id", "mirror", "name", "topic", "source_topic", "origin_topic"}
 
     def shown(rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -82,30 +82,30 @@ def _written(mirror: MirrorTopic) -> dict[str, Any]:
     return {**known, "itself": shown([MirrorTopic.objects.get(pk=mirror.pk)])}
 
 
-def test_rows_are_those_of_one_by_one(pairs: list[tuple[MirrorTopic, MirrorTopic]]) -> None:
+def test_rows_equal_those_of_single_stops(pairs: list[tuple[MirrorTopic, MirrorTopic]]) -> None:
     ends = {0: MirrorStopped(ends=((0, 10), (1, 12)), epochs=((0, 3), (1, 4))), 1: MirrorStopped(ends=((0, 10),))}
-    for number, (one, _) in enumerate(pairs):
-        record_ends(one, ends[number % 2])
+    for number, (single, _) in enumerate(pairs):
+        record_ends(single, ends[number % 2])
     record_many_ends((many, ends[number % 2]) for number, (_, many) in enumerate(pairs))
 
     stopped = [REFUSED if number == 4 else NOTHING_REFUSED for number in range(KINDS)]
-    for number, (one, _) in enumerate(pairs):
-        note_stopped(one, now=LATER, stopped=stopped[number])
+    for number, (single, _) in enumerate(pairs):
+        note_stopped(single, now=LATER, stopped=stopped[number])
     note_many_stopped([(many, stopped[number]) for number, (_, many) in enumerate(pairs)], now=LATER)
 
     assert set(MirrorTopic.objects.values_list("state", flat=True)) == {S.STOPPED}
-    for one, many in pairs:
-        assert _written(many) == _written(one)
+    for single, many in pairs:
+        assert _written(many) == _written(single)
     assert set(MirrorPartition.objects.filter(partition=0).values_list("stopped_end", flat=True)) == {10}
     assert set(MirrorPartition.objects.filter(partition=1).values_list("fence_epoch", flat=True)) == {4, None}
     assert StopReport.objects.count() == 2 * KINDS
 
 
-def test_what_a_stranger_wrote_below_the_fence_is_no_part_of_the_copy(make_mirror: MakeMirror) -> None:
+def test_foreign_record_below_the_fence_is_not_part_of_the_copy(make_mirror: MakeMirror) -> None:
     mirror = _stopping(make_mirror, "orders", 0)
 
     record_ends(mirror, MirrorStopped(ends=((0, 12), (1, 10)), foreign=((0, 11),), epochs=((0, 3),)))
-    record_ends(mirror, MirrorStopped(ends=((0, 12), (1, 10)), foreign=((0, 11),)))  # an attempt that finds the fences recorded
+    record_ends(mirror, MirrorStopped(ends=((0, 12), (1, 10)), foreign=((0, 11),)))  # a retry that finds the fences recorded
 
     assert (mirrored_ends(mirror), fenced_ends(mirror)) == (((0, 11), (1, 10)), ((0, 12), (1, 10)))
     assert plans.verify_of(mirror).ends == ((0, 11), (1, 10))
@@ -114,17 +114,17 @@ def test_what_a_stranger_wrote_below_the_fence_is_no_part_of_the_copy(make_mirro
     assert (again.fenced_ends, again.copied) == (((0, 12), (1, 10)), ((0, 11), (1, 10)))
 
 
-def test_the_number_of_statements_does_not_grow(make_mirror: MakeMirror) -> None:
+def test_number_of_statements_does_not_grow_with_the_mirrors(make_mirror: MakeMirror) -> None:
     mirrors = [_stopping(make_mirror, f"many-{number}", 1) for number in range(40)]
 
     with CaptureQueriesContext(connection) as queries:
-        record_many_ends((one, MirrorStopped(ends=((0, 10), (1, 10)))) for one in mirrors)
+        record_many_ends((mirror, MirrorStopped(ends=((0, 10), (1, 10)))) for mirror in mirrors)
         note_many_stopped([(mirror, NOTHING_REFUSED) for mirror in mirrors], now=LATER)
 
     assert len(queries) < len(mirrors)
 
 
-def test_what_was_moved_meanwhile_is_left_as_it_is(make_mirror: MakeMirror, link: ClusterLink) -> None:
+def test_mirror_that_was_stopped_in_between_is_not_changed(make_mirror: MakeMirror, link: ClusterLink) -> None:
     mirrors = [_stopping(make_mirror, f"many-{number}", 0) for number in range(3)]
     note_stopped(MirrorTopic.objects.get(pk=mirrors[1].pk), now=NOW)
     before = _written(mirrors[1])
@@ -136,7 +136,7 @@ def test_what_was_moved_meanwhile_is_left_as_it_is(make_mirror: MakeMirror, link
     assert StopReport.objects.filter(writable_at=LATER).count() == 2
 
 
-def test_who_is_still_made_a_mirror_is_stopped_alone(make_mirror: MakeMirror, link: ClusterLink) -> None:
+def test_mirror_that_is_still_being_set_up_is_stopped_singly(make_mirror: MakeMirror, link: ClusterLink) -> None:
     """Its set-up has to give way first."""
     mirrors = [_stopping(make_mirror, f"many-{number}", 0) for number in range(MANY)]
     MirrorPartition.objects.update(stopped_end=None)
@@ -147,8 +147,8 @@ def test_who_is_still_made_a_mirror_is_stopped_alone(make_mirror: MakeMirror, li
     assert _claim(link.pk) == []
 
 
-def test_mirrors_whose_gaps_transactions_fill_are_stopped_one_by_one(make_mirror: MakeMirror, link: ClusterLink) -> None:
-    """Their fences are transactions of their own; a marker would be refused, or of a producer that never wrote them."""
+def test_mirrors_with_transactions_as_gap_filler_are_stopped_singly(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    """Each of their fences is a transaction; a marker would be refused, or belong to a producer that never wrote them."""
     for number in range(MANY):
         _stopping(make_mirror, f"many-{number}", 0)
     MirrorPartition.objects.update(stopped_end=None)
@@ -159,9 +159,9 @@ def test_mirrors_whose_gaps_transactions_fill_are_stopped_one_by_one(make_mirror
     assert not MirrorTopic.objects.exclude(fencing_at=None).exists()
 
 
-@pytest.mark.parametrize("marked_at", [None, LATER], ids=["of a later life", "by another worker"])
-def test_a_stop_that_somebody_slept_through_is_not_written_down(make_mirror: MakeMirror, marked_at: datetime | None) -> None:
-    """It is stopping again, after a restore, and nobody has fenced it yet; or somebody else is about to."""
+@pytest.mark.parametrize("marked_at", [None, LATER], ids=["of a later stop", "by another worker"])
+def test_stop_that_another_worker_continued_is_not_stored(make_mirror: MakeMirror, marked_at: datetime | None) -> None:
+    """The mirror is stopping again, after a restore, and is not fenced yet; or another worker is about to fence it."""
     mirror = _stopping(make_mirror, "orders", 0)
     MirrorTopic.objects.filter(pk=mirror.pk).update(fencing_at=marked_at)
 

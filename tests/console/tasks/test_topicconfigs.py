@@ -1,4 +1,4 @@
-"""TopicConfigsSync on real clusters: what follows, what is set back and told, what fails for good."""
+"""TopicConfigsSync on real clusters: what is synced, what is reverted and reported, and what fails permanently."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def mirror(new_mirror: MirrorTopic) -> MirrorTopic:
-    """A mirror that was just set up."""
+    """A mirror that has just been set up."""
     mirrors.setup_mirror(mirror_id=new_mirror.pk)
     return MirrorTopic.objects.select_related("link__destination", "link__source").get()
 
@@ -39,7 +39,7 @@ def run(link: ClusterLink) -> TaskOutcome:
     return topicconfigs.follow_topics(ClusterLink.objects.select_related("destination", "source").get(pk=link.pk))
 
 
-def test_a_local_edit_is_set_back_and_told_where_people_look(mirror: MirrorTopic) -> None:
+def test_local_edit_is_reverted_and_shown(mirror: MirrorTopic) -> None:
     here = ClusterAdmin(mirror.link.destination.address)
     here.set_configs(mirror.name, {"retention.ms": "60000"})
 
@@ -54,7 +54,7 @@ def test_a_local_edit_is_set_back_and_told_where_people_look(mirror: MirrorTopic
     assert run(mirror.link).changes == 0
 
 
-def test_a_link_that_leaves_retention_out_gives_its_mirrors_their_own(
+def test_mirror_gets_its_own_retention_if_the_link_does_not_sync_it(
     mirror: MirrorTopic, destination_admin: AdminClient
 ) -> None:
     assert plans.assignments_of(mirror)[0].follows_start
@@ -64,16 +64,14 @@ def test_a_link_that_leaves_retention_out_gives_its_mirrors_their_own(
 
     assert outcome.errors == ()
     fresh = MirrorTopic.objects.select_related("link").get()
-    assert not any(one.follows_start for one in plans.assignments_of(fresh))
+    assert not any(partition.follows_start for partition in plans.assignments_of(fresh))
     resource = ConfigResource(ConfigResource.Type.TOPIC, mirror.name)
     entries = destination_admin.describe_configs([resource])[resource].result(30)
     assert entries["retention.ms"].is_default
     assert not ConfigRevert.objects.exists()
 
 
-def test_what_a_mirror_that_cannot_grow_lacks_is_unknown_and_says_why(
-    mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lag_is_unknown_if_a_partition_cannot_be_created(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     before, now = mirror.num_partitions, timezone.now()
     ClusterAdmin(plans.source_address(mirror.link)).add_partitions(mirror.source_topic, total=before + 1)
     level = {"source_end": 5, "mirror_end": 5, "last_high_watermark": 5, "last_source_seen_at": now, "caught_up_at": now}
@@ -84,11 +82,11 @@ def test_what_a_mirror_that_cannot_grow_lacks_is_unknown_and_says_why(
     with monkeypatch.context() as patch:
         patch.setattr(syncing, "grow_mirror", Mock(side_effect=refusal))
         outcome = run(mirror.link)
-    lacking = MirrorPartition.objects.get(mirror=mirror, partition=before)
+    missing = MirrorPartition.objects.get(mirror=mirror, partition=before)
     summary = list_mirrors(by=ENGINE)[0]
 
-    assert [one.code for one in outcome.errors] == [ErrorCode.AUTHORIZATION_ERROR]
-    assert (lacking.error_code, lacking.error_message) == (refusal.code, refusal.message)
+    assert [error.code for error in outcome.errors] == [ErrorCode.AUTHORIZATION_ERROR]
+    assert (missing.error_code, missing.error_message) == (refusal.code, refusal.message)
     assert (summary.max_lag, summary.total_lag, summary.lag_ms) == (None, None, None)
     assert re.search(r"clusterlink_unknown_lag_partitions{.*} 1.0\n", prometheus_text())
     assert run(mirror.link).errors == ()
@@ -104,15 +102,15 @@ def test_what_a_mirror_that_cannot_grow_lacks_is_unknown_and_says_why(
         {"deletion_requested_at": NOW},
     ],
 )
-def test_a_mirror_that_is_stopped_while_its_source_is_looked_at_keeps_its_configs(
+def test_mirror_that_is_stopped_during_a_sync_keeps_its_configs(
     mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch, facts: dict[str, object]
 ) -> None:
-    here, look = ClusterAdmin(mirror.link.destination.address), syncing.observe_sources
+    here, observe = ClusterAdmin(mirror.link.destination.address), syncing.observe_sources
 
     def stop_meanwhile(*arguments: Any, **options: Any) -> Any:
         MirrorTopic.objects.update(**facts)
         here.set_configs(mirror.name, {"retention.ms": "60000"})
-        return look(*arguments, **options)
+        return observe(*arguments, **options)
 
     monkeypatch.setattr(syncing, "observe_sources", stop_meanwhile)
     outcome = run(mirror.link)
@@ -122,7 +120,7 @@ def test_a_mirror_that_is_stopped_while_its_source_is_looked_at_keeps_its_config
     assert not ConfigRevert.objects.exists()
 
 
-def test_a_gate_whose_topic_was_stopped_meanwhile_leaves_it_alone_and_is_red(mirror: MirrorTopic) -> None:
+def test_gate_of_a_stopped_topic_changes_nothing_and_is_red(mirror: MirrorTopic) -> None:
     here = ClusterAdmin(mirror.link.destination.address)
     MirrorTopic.objects.update(state=MirrorState.STOPPED)
     here.set_configs(mirror.name, {"retention.ms": "60000"})
@@ -132,16 +130,16 @@ def test_a_gate_whose_topic_was_stopped_meanwhile_leaves_it_alone_and_is_red(mir
 
     gate.refresh_from_db()
     assert gate.status == "RED"
-    assert {one["state"] for one in gate.checks} == {"FAILED"}
+    assert {check["state"] for check in gate.checks} == {"FAILED"}
     assert here.describe(mirror.name).configs["retention.ms"] == "60000"
 
 
-def test_a_mirror_that_somebody_deleted_fails_and_stops_no_other(mirror: MirrorTopic) -> None:
+def test_mirror_whose_topic_was_deleted_fails(mirror: MirrorTopic) -> None:
     ClusterAdmin(mirror.link.destination.address).delete_topic(mirror.name)
 
     outcome = run(mirror.link)
 
-    assert [one.code for one in outcome.errors] == ["MIRROR_TOPIC_MISSING"]
+    assert [error.code for error in outcome.errors] == ["MIRROR_TOPIC_MISSING"]
     assert MirrorTopic.objects.get().state == MirrorState.FAILED
     assert run(mirror.link).errors == ()  # nothing is left to compare
 
@@ -156,17 +154,17 @@ def second(mirror: MirrorTopic, source_admin: AdminClient) -> MirrorTopic:
     return MirrorTopic.objects.get(pk=row.pk)
 
 
-def test_what_a_run_could_not_do_the_next_one_looks_at_again(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who runs it now does so at any time: a run that looked at nothing would take the error away."""
+def test_failed_change_is_retried_by_the_next_run(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user may request a run at any time: a run that checked nothing would remove the error."""
     refusal = LinkEngineError(ErrorCode.AUTHORIZATION_ERROR, "User 'link' may not alter the topic. Grant it ALTER.")
     monkeypatch.setattr(syncing, "grow_mirror", Mock(side_effect=refusal))
 
     outcomes = [run(mirror.link), run(mirror.link)]
 
-    assert [[one.code for one in outcome.errors] for outcome in outcomes] == [[refusal.code]] * 2
+    assert [[error.code for error in outcome.errors] for outcome in outcomes] == [[refusal.code]] * 2
 
 
-def test_a_run_follows_all_mirrors_and_tells_of_all_errors(
+def test_run_syncs_all_mirrors_and_reports_all_errors(
     mirror: MirrorTopic, second: MirrorTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topicconfigs, "MIRRORS_AT_ONCE", 1)
@@ -174,17 +172,19 @@ def test_a_run_follows_all_mirrors_and_tells_of_all_errors(
     ClusterAdmin(mirror.link.destination.address).set_configs(second.name, {"retention.ms": "60000"})
     readable = ClusterAdmin.effective_configs_of
     monkeypatch.setattr(
-        ClusterAdmin, "effective_configs_of", lambda admin, names: readable(admin, [one for one in names if one == second.name])
+        ClusterAdmin,
+        "effective_configs_of",
+        lambda admin, names: readable(admin, [name for name in names if name == second.name]),
     )
 
     outcome = run(mirror.link)
 
-    assert [(one.code, mirror.name in one.message) for one in outcome.errors] == [("AUTHORIZATION_ERROR", True)]
+    assert [(error.code, mirror.name in error.message) for error in outcome.errors] == [("AUTHORIZATION_ERROR", True)]
     assert (outcome.changes, outcome.more) == (1, False)
     assert outcome.summary.startswith("2 mirror topics compared")
 
 
-def test_a_run_whose_time_is_over_says_so_and_the_next_begins_with_the_rest(
+def test_run_out_of_time_reports_the_rest_and_the_next_run_starts_with_it(
     mirror: MirrorTopic, second: MirrorTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topicconfigs, "MIRRORS_AT_ONCE", 1)
@@ -194,14 +194,14 @@ def test_a_run_whose_time_is_over_says_so_and_the_next_begins_with_the_rest(
     outcome = run(mirror.link)
     waited_longest = MirrorTopic.objects.order_by("synced_at").values_list("name", flat=True)[0]
 
-    assert [(one.code, one.message.startswith("1 mirror topic had no turn")) for one in outcome.errors] == [
+    assert [(error.code, error.message.startswith("1 mirror topic not synced")) for error in outcome.errors] == [
         ("TIMEOUT_ERROR", True)
     ]
     assert outcome.more
     assert waited_longest == second.name
 
 
-def test_a_clock_that_was_set_back_keeps_no_mirror_from_its_source(mirror: MirrorTopic) -> None:
+def test_mirror_is_synced_after_a_clock_was_set_back(mirror: MirrorTopic) -> None:
     here = ClusterAdmin(mirror.link.destination.address)
     here.set_configs(mirror.name, {"retention.ms": "60000"})
     MirrorTopic.objects.update(synced_at=timezone.now() + timedelta(hours=1))

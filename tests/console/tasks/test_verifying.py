@@ -1,4 +1,4 @@
-"""Comparisons that nobody takes, or whose worker has died, whatever the clock has done since."""
+"""Verification runs that no worker takes, or whose worker has crashed, also after a clock was changed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def queue(mirror: MirrorTopic) -> VerifyRun:
     return VerifyRun.objects.create(mirror=mirror, requested_by="test", requested_at=NOW)
 
 
-def test_two_are_compared_at_a_time_and_who_waits_longest_is_next(mirror: MirrorTopic, sent: Sent) -> None:
+def test_two_runs_are_compared_at_a_time_and_the_oldest_is_next(mirror: MirrorTopic, sent: Sent) -> None:
     first, second, third = (queue(mirror) for _ in range(3))
 
     with store.hold(verifying.TURNS[0]), store.hold(verifying.TURNS[1]):
@@ -41,16 +41,16 @@ def test_two_are_compared_at_a_time_and_who_waits_longest_is_next(mirror: Mirror
         verifying.verify_mirror(run_id=second.pk)
         verifying.look_after_runs(now=NOW + timedelta(minutes=1))
 
-    assert [one.status for one in VerifyRun.objects.order_by("pk")] == ["QUEUED", "ERROR", "QUEUED"]  # there is no such topic
-    waiting = [("verify_mirror", {"run_id": one.pk}) for one in (first, third)]
-    assert sent == [*waiting, waiting[0]]  # when one has ended as many as there are turns, then as many as are free
+    assert [run.status for run in VerifyRun.objects.order_by("pk")] == ["QUEUED", "ERROR", "QUEUED"]  # the topic does not exist
+    waiting = [("verify_mirror", {"run_id": run.pk}) for run in (first, third)]
+    assert sent == [*waiting, waiting[0]]  # at the end of a run as many as there are turns, later as many as are free
 
 
-def test_a_comparison_waits_for_a_thread_that_others_do_not_need(
+def test_verification_waits_for_a_thread_for_long_work(
     mirror: MirrorTopic, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = queue(mirror)
-    monkeypatch.setattr(threads, "_room", BoundedSemaphore(1))
+    monkeypatch.setattr(threads, "_free", BoundedSemaphore(1))
 
     with threads.for_long():
         verifying.verify_mirror(run_id=run.pk)
@@ -64,7 +64,7 @@ def test_a_comparison_waits_for_a_thread_that_others_do_not_need(
 @pytest.mark.parametrize(
     "dated", [NOW - timedelta(hours=1), NOW + timedelta(hours=1)], ids=["long ago", "before a clock was set back"]
 )
-def test_what_nobody_takes_is_sent_again_and_what_was_left_behind_is_closed(
+def test_queued_run_is_sent_again_and_an_abandoned_run_is_ended(
     mirror: MirrorTopic, sent: Sent, dated: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "HOLD_S", 0.05)
@@ -74,7 +74,7 @@ def test_what_nobody_takes_is_sent_again_and_what_was_left_behind_is_closed(
 
     verifying.look_after_runs(now=NOW)
     left.refresh_from_db()
-    assert left.status == VerifyRun.Status.RUNNING  # Redis may have lost the hold just now
+    assert left.status == VerifyRun.Status.RUNNING  # Redis may just have lost the lock
     time.sleep(0.1)
     verifying.look_after_runs(now=NOW)
 

@@ -1,8 +1,8 @@
 """A random walk over the operations of a bidirectional pair: never both sides writable, never an acknowledged record lost.
 
-Two people operate on either side in any order while an application keeps writing to both. A failover is a person's word that
-both sides may be written to; from then on what one side acknowledged is on that side or in the file of a restore. Once with
-threads in place of workers, and once with real workers, of which any may be killed at any moment.
+Users operate on either side in any order while an application keeps writing to both. A failover allows both sides to be
+written to; from then on, records that either side acknowledged are on that side or in the export file of a restore. Once with
+threads in place of workers, and once with real workers, any of which may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ S, E = MirrorState, MirrorEvent
 RESTING = {S.ACTIVE, S.PAUSED, S.STOPPED}
 MOVES = (E.REVERSE_AND_START, E.REVERSE_AND_PAUSE, E.PAUSE, E.RESUME, E.FAILOVER, E.RESTORE, E.PROMOTE)
 STEP = st.tuples(st.sampled_from(MOVES), st.sampled_from((0, 1)), st.booleans())
-CLOSED = {S.ACTIVE, S.PAUSED, S.SOURCE_UNAVAILABLE, S.PENDING_SYNCHRONIZE}  # of a mirror: nobody else writes to it
-SEED = os.environ.get("WALK_SEED", "")  # another walk than the usual one
+CLOSED = {S.ACTIVE, S.PAUSED, S.SOURCE_UNAVAILABLE, S.PENDING_SYNCHRONIZE}  # of a mirror: no application writes to it
+SEED = os.environ.get("WALK_SEED", "")  # for another walk than the default
 Pair = tuple[ClusterLink, ClusterLink]
 
 
 class Walk:
-    """The pair, what was written to it, and what people have allowed; examples go on where the last ended."""
+    """The pair, what was written to it, and what users have allowed. Each example continues where the last ended."""
 
     def __init__(self, topic: str, sides: tuple[ClusterLink, ClusterLink], clusters: Any, drive: Drive) -> None:
         self.topic, self.sides, self.clusters, self.drive = topic, sides, clusters, drive
         self.acknowledged: dict[bytes, int] = {}  # value -> offset
-        self.forked = False  # somebody failed over: both sides may be writable until one is restored
+        self.forked = False  # after a failover both sides may be writable until either is restored
         self._number = 0
 
     def operate(self, move: MirrorEvent, side: int) -> bool:
@@ -67,53 +67,53 @@ class Walk:
         return True
 
     def write(self) -> None:
-        """Write to both sides: a mirror takes nothing, and without a failover at most one side takes it."""
-        taken = 0
+        """Write to both sides: a mirror refuses, and without a failover at most one side accepts."""
+        accepted = 0
         for side, cluster in enumerate(self.clusters):
             self._number += 1
             value, before = f"{self._number:05}", self.state(side)
             offset = write_one(cluster, self.topic, value)
             if offset is not None:
-                taken += 1
+                accepted += 1
                 self.acknowledged[value.encode()] = offset
-                assert not {before, self.state(side)} <= CLOSED, f"a mirror that was {before} took a record"
-        assert taken <= 1 or self.forked, "both sides took a record"
+                assert not {before, self.state(side)} <= CLOSED, f"a mirror that was {before} accepted a record"
+        assert accepted <= 1 or self.forked, "both sides accepted a record"
 
     def state(self, side: int) -> str:
         row = MirrorTopic.objects.filter(link=self.sides[side], name=self.topic).first()
         return row.state if row else ""
 
     def settle(self) -> None:
-        """Let everything come to rest, unless a person has to decide."""
+        """Wait until no operation is in progress, unless a user has to decide."""
         self.drive(lambda: all(row.state in RESTING or row.transition_errors.exists() for row in MirrorTopic.objects.all()))
-        self.forked &= not any(self.state(side) in CLOSED for side in (0, 1))  # one was restored: the fork is over
+        self.forked &= not any(self.state(side) in CLOSED for side in (0, 1))  # ended by a restore
 
     def check(self) -> None:
-        """Every acknowledged record is on a side or in a file, at its offset and once; both sides of a mirror are equal."""
+        """Check that each acknowledged record exists once, at its offset, on a side or in a file, and mirrors are equal."""
         if S.ACTIVE in (self.state(0), self.state(1)):
             self.drive(lambda: records(self.clusters[0], self.topic) == records(self.clusters[1], self.topic))
         kept = [
             *(records(cluster, self.topic) for cluster in self.clusters),
-            *map(set_aside, RestoreRun.objects.exclude(export_name="")),
+            *map(exported, RestoreRun.objects.exclude(export_name="")),
         ]
         places: dict[bytes, set[int]] = {}
-        for held in kept:
-            assert len(set(held.values())) == len(held), "a record is there twice"
-            for (_, offset), value in held.items():
+        for found in kept:
+            assert len(set(found.values())) == len(found), "a record exists twice"
+            for (_, offset), value in found.items():
                 places.setdefault(value, set()).add(offset)
         assert {value: places.get(value) for value in self.acknowledged} == {
             value: {offset} for value, offset in self.acknowledged.items()
         }
 
 
-def set_aside(run: RestoreRun) -> Records:
+def exported(run: RestoreRun) -> Records:
     with gzip.open(exports.path_of(run.export_name)) as file:
         lines = [json.loads(line) for line in file]
-    return {(one["partition"], one["offset"]): base64.b64decode(one["value"]) for one in lines}
+    return {(line["partition"], line["offset"]): base64.b64decode(line["value"]) for line in lines}
 
 
 def walk_along(walk: Walk, *, disturb: Callable[[], object], examples: int, moves: int) -> None:
-    """Take random steps; whatever ``disturb`` does to the workers after each must not matter."""
+    """Take random steps; what ``disturb`` does to the workers after each must not matter."""
 
     @settings(
         max_examples=examples,
@@ -139,7 +139,7 @@ def walk_along(walk: Walk, *, disturb: Callable[[], object], examples: int, move
 
 
 @pytest.mark.usefixtures("copier")
-def test_a_random_walk_loses_nothing(
+def test_random_walk_loses_no_record(
     twin: MirrorTopic,
     pair: Pair,
     source_cluster: KafkaCluster,
@@ -158,7 +158,7 @@ def test_a_random_walk_loses_nothing(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("sent", "spark_connect_url")
-def test_a_random_walk_of_dying_workers_loses_nothing(
+def test_random_walk_with_killed_workers_loses_no_record(
     twin: MirrorTopic,
     pair: Pair,
     source_cluster: KafkaCluster,
@@ -169,4 +169,4 @@ def test_a_random_walk_of_dying_workers_loses_nothing(
     monkeypatch.setattr("django.conf.settings.EXPORT_DIR", str(lives.exports))
     walk = Walk(twin.name, pair, (destination_cluster, source_cluster), lives.wait_for)
 
-    walk_along(walk, disturb=lives.kill, examples=3, moves=9)  # the first is always the simplest one
+    walk_along(walk, disturb=lives.kill, examples=3, moves=9)  # the first example is always the simplest

@@ -1,4 +1,4 @@
-"""From every trouble there is a way out, on real clusters and without the source: a failover, and a deletion."""
+"""A mirror in any error state can be failed over and deleted, on real clusters and without the source."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ NOWHERE = {"bootstrap.servers": "127.0.0.1:9", "security.protocol": "PLAINTEXT"}
         (E.SOURCE_LOST, S.SOURCE_UNAVAILABLE),
         (E.LINK_BROKEN, S.LINK_FAILED),
         (E.FATAL, S.FAILED),
-        (E.PROMOTE, S.PENDING_STOPPED),  # for ever: the lag cannot drain
+        (E.PROMOTE, S.PENDING_STOPPED),  # permanently: the lag cannot drain
     ],
 )
-def test_a_mirror_in_trouble_is_failed_over_and_another_one_deleted(
+def test_mirror_in_an_error_state_can_be_failed_over_or_deleted(
     event: E, state: S, new_mirror: MirrorTopic, destination_cluster: KafkaCluster, destination_admin: AdminClient, drive: Drive
 ) -> None:
     dated = {"state": S.PENDING_SETUP, "state_since": NOW, "created_at": NOW}
     topic = new_mirror.name
     other = MirrorTopic.objects.create(link=new_mirror.link, name=f"{topic}-other", source_topic=topic, **dated)
-    for one in (new_mirror, other):
-        mirrors.setup_mirror(mirror_id=one.pk)
+    for mirror in (new_mirror, other):
+        mirrors.setup_mirror(mirror_id=mirror.pk)
         facts = {"stop_reason": "promote"} if event is E.PROMOTE else {}
-        transitions.apply_event(mirror=fresh(one), event=event, by=ENGINE, now=NOW, **facts)
+        transitions.apply_event(mirror=fresh(mirror), event=event, by=ENGINE, now=NOW, **facts)
     ClusterLink.objects.update(properties=NOWHERE)
     assert states(new_mirror, other) == [state, state]
     assert write(destination_cluster, topic, "too early") != [None]

@@ -1,4 +1,4 @@
-"""A mirror whose groups follow, on real clusters, filled by hand; and what happens while somebody looks at them."""
+"""A mirror whose groups are synced, on real clusters, with records written by the test; and changes in the middle of a sync."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Interleave = Callable[[Callable[[], None]], None]
 
 @pytest.fixture
 def mirror(new_mirror: MirrorTopic, destination_cluster: KafkaCluster) -> MirrorTopic:
-    """A mirror of 100 records in each of two partitions, of which 60 are here; groups named like the topic follow."""
+    """A mirror of 100 records in each of two partitions, of which 60 are copied; groups named like the topic are synced."""
     filters = f'{{"groupFilters": [{{"name": "{new_mirror.name}", "patternType": "PREFIXED", "filterType": "INCLUDE"}}]}}'
     for name, value in (("consumer.offset.sync.enable", "true"), ("consumer.offset.group.filters", filters)):
         LinkConfig.objects.create(link=new_mirror.link, name=name, value=value)
@@ -33,14 +33,14 @@ def mirror(new_mirror: MirrorTopic, destination_cluster: KafkaCluster) -> Mirror
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Interleave:
-    """Let something happen once: when a look has read the groups' offsets at the source, and nothing of the mirror yet."""
+    """Run something once in the middle of a sync: after it has read the source's offsets, before it reads the mirror."""
     read = ClusterAdmin.committed
 
-    def interleave(happen: Callable[[], None]) -> None:
+    def interleave(action: Callable[[], None]) -> None:
         def committed(admin: ClusterAdmin, *arguments: Any, **options: Any) -> Any:
             monkeypatch.setattr(ClusterAdmin, "committed", read)
             found = read(admin, *arguments, **options)
-            happen()
+            action()
             return found
 
         monkeypatch.setattr(ClusterAdmin, "committed", committed)
@@ -50,7 +50,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Interleave:
 
 @pytest.fixture
 def fail_over(mirror: MirrorTopic, destination_cluster: KafkaCluster) -> Callable[[], None]:
-    """Fail the mirror over to the end, with new producers: 50 records in each partition behind the fence."""
+    """Fail the mirror over completely, with new producers: 50 records in each partition behind the fence."""
 
     def run() -> None:
         operate(mirror=MirrorTopic.objects.get(pk=mirror.pk), operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)

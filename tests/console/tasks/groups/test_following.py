@@ -1,4 +1,4 @@
-"""Consumer groups on real clusters: they follow, hold a promotion up, are set back by a stop."""
+"""Consumer groups on real clusters: they are synced, delay a promotion, and are reset by a stop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.codes import BrokerError
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
-from tests.console.tasks.grouping import checks_of, commit, copy_in, fill, offsets_of, run, vouch
+from tests.console.tasks.grouping import checks_of, commit, copy_in, fill, offsets_of, release_cleanly, run
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 WAIT_S = 60
@@ -39,7 +39,7 @@ A_RULE = Acl(
 )
 
 
-def test_a_run_leaves_how_every_group_stands(mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin) -> None:
+def test_run_stores_the_status_of_every_group(mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin) -> None:
     commit(there, f"{mirror.name}-app", mirror.name, {0: 40, 1: 95})
     commit(there, f"other-{mirror.name}", mirror.name, {0: 1})
 
@@ -48,7 +48,7 @@ def test_a_run_leaves_how_every_group_stands(mirror: MirrorTopic, there: Cluster
     assert offsets_of(here, f"{mirror.name}-app", mirror.name) == {0: 40, 1: 60}
     assert (first.changes, second.changes) == (2, 0)
     assert first.errors == ()
-    assert first.summary.startswith("Groups that follow: 1;")
+    assert first.summary.startswith("Groups synced: 1;")
     other, app = SyncedGroup.objects.filter(name__contains=mirror.name).order_by("name")
     assert (app.status, other.status) == (GroupStatus.SYNCED, GroupStatus.EXCLUDED)
     assert "consumer.offset.group.filters" in other.message
@@ -56,7 +56,7 @@ def test_a_run_leaves_how_every_group_stands(mirror: MirrorTopic, there: Cluster
     assert rows == [(0, 40, 40, 40), (1, 95, 60, 95)]
 
 
-def test_a_reset_of_the_source_is_recognised_by_what_was_remembered(
+def test_offset_reset_at_the_source_is_recognised_by_the_stored_offset(
     mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin
 ) -> None:
     commit(there, f"{mirror.name}-app", mirror.name, {0: 40})
@@ -69,7 +69,7 @@ def test_a_reset_of_the_source_is_recognised_by_what_was_remembered(
     assert GroupOffset.objects.get().outcome == "REWOUND"
 
 
-def test_a_group_that_the_source_lists_no_more_is_kept_and_marked(mirror: MirrorTopic, there: ClusterAdmin) -> None:
+def test_group_that_the_source_no_longer_lists_is_kept_and_marked(mirror: MirrorTopic, there: ClusterAdmin) -> None:
     SyncedGroup.objects.create(link=mirror.link, name="gone", status="SYNCED", listed_at=NOW, destination_name="gone")
     commit(there, f"{mirror.name}-app", mirror.name, {0: 40})
     recent = SyncedGroup.objects.create(link=mirror.link, name="gone-now", status="SYNCED", listed_at=NOW)
@@ -81,11 +81,11 @@ def test_a_group_that_the_source_lists_no_more_is_kept_and_marked(mirror: Mirror
     marked.save()
     run(mirror)
 
-    assert not SyncedGroup.objects.filter(name="gone").exists()  # for longer than a day
+    assert not SyncedGroup.objects.filter(name="gone").exists()  # not listed for more than a day
     assert SyncedGroup.objects.get(name="renamed").status == GroupStatus.NOT_LISTED
 
 
-def test_a_promotion_waits_for_a_group_in_use_and_goes_on_when_it_is_free(
+def test_promotion_waits_until_a_group_is_no_longer_in_use(
     mirror: MirrorTopic,
     there: ClusterAdmin,
     here: ClusterAdmin,
@@ -95,7 +95,7 @@ def test_a_promotion_waits_for_a_group_in_use_and_goes_on_when_it_is_free(
     monkeypatch.setattr(stopping, "DRAIN_S", 0.5)
     group = f"{mirror.name}-app"
     fill(destination_cluster, mirror.name, records=range(60, 100))
-    vouch(mirror, end=100)
+    release_cleanly(mirror, end=100)
     commit(there, group, mirror.name, {0: 70, 1: 80})
     consumer = Consumer({**destination_cluster.client("admin"), "group.id": group, "enable.auto.commit": False})
     consumer.subscribe([mirror.name])
@@ -122,7 +122,7 @@ def test_a_promotion_waits_for_a_group_in_use_and_goes_on_when_it_is_free(
     assert not ClampedOffset.objects.exists()
 
 
-def test_a_failover_sets_groups_to_the_end_of_the_mirror_without_asking_the_source(
+def test_failover_clamps_groups_to_the_mirrored_end_without_the_source(
     mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin, destination_cluster: KafkaCluster
 ) -> None:
     group = f"{mirror.name}-app"
@@ -143,12 +143,12 @@ def test_a_failover_sets_groups_to_the_end_of_the_mirror_without_asking_the_sour
     assert (row.group, row.partition, row.source_offset, row.before, row.after) == (group, 1, 95, 60, 80)
 
 
-def test_the_gate_is_red_where_groups_or_acls_are_unequal_although_the_last_runs_left_no_error(
+def test_gate_is_red_if_groups_or_acls_differ_although_the_last_runs_had_no_error(
     mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin, until: Until
 ) -> None:
     group = f"{mirror.name}-app"
     commit(there, group, mirror.name, {0: 20})
-    commit(here, group, mirror.name, {0: 50})  # ahead: left alone, and no error of the run
+    commit(here, group, mirror.name, {0: 50})  # ahead: not changed, and no error of the run
     assert run(mirror).errors == ()
     missing = replace(A_RULE, resource_name=mirror.name, principal=f"User:{mirror.name}")
     chosen = {"resourceFilter": {"resourceType": "any"}, "accessFilter": {"principal": missing.principal}}
@@ -157,7 +157,7 @@ def test_the_gate_is_red_where_groups_or_acls_are_unequal_although_the_last_runs
     for task in ("ConsumerOffsetSync", "AclSync"):
         LinkTask.objects.create(link=mirror.link, name=task, finished_at=NOW)
     assert there.create_acls([missing]) == {}
-    until(lambda: missing in there.acls())  # the broker that answers follows the controller
+    until(lambda: missing in there.acls())  # the broker follows the controller
 
     before = checks_of(mirror)
     commit(here, group, mirror.name, {0: 20})
@@ -175,11 +175,11 @@ def test_the_gate_is_red_where_groups_or_acls_are_unequal_although_the_last_runs
     assert [state for state, _ in after] == ["PASSED", "PASSED"], after
     assert stopped[0] == (
         "FAILED",
-        "The topic is STOPPED by now: nothing was looked at.",
-    )  # its groups are its consumers' own again
+        "The topic is STOPPED now, so nothing was checked.",
+    )  # its groups belong to its consumers again
 
 
-def test_the_look_of_a_promotion_does_not_move_the_batches(mirror: MirrorTopic, there: ClusterAdmin) -> None:
+def test_check_of_a_promotion_does_not_change_the_batches(mirror: MirrorTopic, there: ClusterAdmin) -> None:
     for name in ("a", "b"):
         commit(there, f"{mirror.name}-{name}", mirror.name, {0: 1})
     run(mirror)
@@ -190,10 +190,10 @@ def test_the_look_of_a_promotion_does_not_move_the_batches(mirror: MirrorTopic, 
     assert dict(SyncedGroup.objects.values_list("name", "looked_at")) == before
 
 
-def test_a_group_that_the_source_hides_is_not_taken_for_one_that_was_deleted(
+def test_group_without_describe_permission_does_not_count_as_deleted(
     mirror: MirrorTopic, there: ClusterAdmin, source_cluster: KafkaCluster, source_admin: AdminClient, until: Until
 ) -> None:
-    """Where the principal may not DESCRIBE a group, the list of groups is shorter and no error is told."""
+    """Without DESCRIBE on a group the list of groups lacks it, and no error is returned."""
     hidden, deleted = f"{mirror.name}-app", f"{mirror.name}-gone"
     ClusterLink.objects.update(properties=source_cluster.client_properties("app"))
     for group in (hidden, deleted):
@@ -203,13 +203,13 @@ def test_a_group_that_the_source_hides_is_not_taken_for_one_that_was_deleted(
     assert there.create_acls([replace(rule, permission="DENY")]) == {}
     source_admin.delete_consumer_groups([deleted])[deleted].result(WAIT_S)
     until(lambda: run(mirror).errors)
-    SyncedGroup.objects.filter(name=hidden).update(listed_at=NOW)  # for longer than a day
+    SyncedGroup.objects.filter(name=hidden).update(listed_at=NOW)  # more than a day ago
 
     again, blockers = run(mirror), groups.group_blockers(MirrorTopic.objects.get(pk=mirror.pk))
     there.delete_acls([replace(rule, permission="DENY")])
     until(lambda: not run(mirror).errors)
 
-    assert [hidden in one.message for one in again.errors] == [True]
+    assert [hidden in error.message for error in again.errors] == [True]
     assert list(blockers) == ["WAITING_FOR_GROUPS"]
     assert "GROUP_AUTHORIZATION_FAILED" in blockers[ErrorCode.WAITING_FOR_GROUPS]
     assert "consumer.offset.group.filters" in blockers[ErrorCode.WAITING_FOR_GROUPS]
@@ -217,16 +217,16 @@ def test_a_group_that_the_source_hides_is_not_taken_for_one_that_was_deleted(
     assert dict(rows.values_list("name", "status")) == {hidden: "SYNCED", deleted: "NOT_LISTED"}
 
 
-def test_one_partition_that_cannot_be_committed_is_an_error_of_the_run(
+def test_partition_that_cannot_be_committed_is_an_error_of_the_run(
     mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group, commit_all = f"{mirror.name}-app", ClusterAdmin.commit
     commit(there, group, mirror.name, {0: 20, 1: 95})
-    commit(here, group, mirror.name, {0: 50})  # ahead: says something, too, and first
+    commit(here, group, mirror.name, {0: 50})  # ahead: has a message too, and comes first
 
     def refuse_one(admin: ClusterAdmin, offsets: Any, **options: Any) -> Any:
-        answers = commit_all(admin, offsets, **options)
-        return {name: one | {(mirror.name, 1): BrokerError(29, "No")} for name, one in answers.items()}
+        results = commit_all(admin, offsets, **options)
+        return {name: result | {(mirror.name, 1): BrokerError(29, "No")} for name, result in results.items()}
 
     monkeypatch.setattr(ClusterAdmin, "commit", refuse_one)
     (error,) = run(mirror).errors

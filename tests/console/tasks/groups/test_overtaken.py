@@ -1,4 +1,4 @@
-"""Consumer groups on real clusters: what a look at them finds is overtaken before anything is written."""
+"""Consumer groups on real clusters: a sync that has read offsets is overtaken by a change before it writes any."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
-from tests.console.tasks.grouping import checks_of, commit, copy_in, fill, offsets_of, run, vouch
+from tests.console.tasks.grouping import checks_of, commit, copy_in, fill, offsets_of, release_cleanly, run
 from tests.console.tasks.groups.conftest import Interleave
 from tests.exactlyonce import open_transaction
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 
-def test_a_run_under_way_does_not_lead_groups_past_the_fence_of_a_failover(
+def test_sync_in_progress_does_not_move_groups_past_the_fence_of_a_failover(
     mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin, meanwhile: Interleave, fail_over: Callable[[], None]
 ) -> None:
     group = f"{mirror.name}-app"
@@ -39,7 +39,7 @@ def test_a_run_under_way_does_not_lead_groups_past_the_fence_of_a_failover(
     assert SyncedGroup.objects.get(name=group).status == GroupStatus.NO_MIRROR_TOPIC
 
 
-def test_the_look_of_a_promotion_that_a_failover_overrules_moves_no_group_and_leaves_no_trouble(
+def test_promotion_check_that_a_failover_overtakes_moves_no_group_and_leaves_no_error(
     mirror: MirrorTopic,
     there: ClusterAdmin,
     here: ClusterAdmin,
@@ -51,7 +51,7 @@ def test_the_look_of_a_promotion_that_a_failover_overrules_moves_no_group_and_le
     copy_in(destination_cluster, mirror, records=range(60, 100))
     commit(there, group, mirror.name, {0: 20, 1: 95})
     run(mirror)
-    commit(there, group, mirror.name, {0: 50, 1: 130})  # written and read there after the look at the lag
+    commit(there, group, mirror.name, {0: 50, 1: 130})  # written and read there after the lag was checked
     operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
     meanwhile(fail_over)
 
@@ -62,7 +62,7 @@ def test_the_look_of_a_promotion_that_a_failover_overrules_moves_no_group_and_le
     assert mirror.stop_reports.get().reason == "failover"
 
 
-def test_a_gate_whose_mirror_is_failed_over_meanwhile_moves_no_group_and_is_red(
+def test_gate_that_a_failover_overtakes_moves_no_group_and_is_red(
     mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin, meanwhile: Interleave, fail_over: Callable[[], None]
 ) -> None:
     group = f"{mirror.name}-app"
@@ -79,7 +79,7 @@ def test_a_gate_whose_mirror_is_failed_over_meanwhile_moves_no_group_and_is_red(
     assert offsets_of(here, group, mirror.name) == {0: 20, 1: 60}
 
 
-def test_gate_and_promotion_wait_for_an_offset_that_a_transaction_has_yet_to_decide(
+def test_gate_and_promotion_wait_for_an_offset_in_an_open_transaction(
     mirror: MirrorTopic,
     there: ClusterAdmin,
     here: ClusterAdmin,
@@ -88,11 +88,11 @@ def test_gate_and_promotion_wait_for_an_offset_that_a_transaction_has_yet_to_dec
     until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An application that processes exactly once was stopped so quickly that the end of its last transaction is on its way."""
+    """An exactly-once application was stopped so quickly that its last transaction has not ended yet."""
     monkeypatch.setattr(stopping, "DRAIN_S", 0.5)
     group = f"{mirror.name}-app"
     fill(destination_cluster, mirror.name, records=range(60, 100))
-    vouch(mirror, end=100)
+    release_cleanly(mirror, end=100)
     commit(there, group, mirror.name, {0: 70, 1: 80})
     LinkTask.objects.create(link=mirror.link, name="ConsumerOffsetSync", finished_at=NOW)
 
@@ -116,7 +116,7 @@ def test_gate_and_promotion_wait_for_an_offset_that_a_transaction_has_yet_to_dec
 
 @pytest.fixture
 def replaced_source(mirror: MirrorTopic, there: ClusterAdmin) -> str:
-    """A group that follows at 40 in a PAUSED mirror, until its source topic is made anew and it commits 3 there; its name."""
+    """The name of a group at offset 40 of a PAUSED mirror; then the source topic was created anew and the group committed 3."""
     group = f"{mirror.name}-app"
     commit(there, group, mirror.name, {0: 40})
     run(mirror)
@@ -129,7 +129,7 @@ def replaced_source(mirror: MirrorTopic, there: ClusterAdmin) -> str:
     return group
 
 
-def test_offsets_of_a_source_made_anew_are_not_carried_over_while_a_promotion_waits(
+def test_offsets_of_a_source_created_anew_are_not_synced_while_a_promotion_waits(
     mirror: MirrorTopic, replaced_source: str, here: ClusterAdmin
 ) -> None:
     operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
@@ -139,10 +139,10 @@ def test_offsets_of_a_source_made_anew_are_not_carried_over_while_a_promotion_wa
 
     assert mirror.transition_errors.get().code == "SOURCE_TOPIC_ID_CHANGED"
     assert offsets_of(here, replaced_source, mirror.name) == {0: 40}
-    assert list(GroupOffset.objects.values_list("acted_source", "acted_destination")) == [(40, 40)]  # a failover goes by that
+    assert list(GroupOffset.objects.values_list("acted_source", "acted_destination")) == [(40, 40)]  # used by a failover
 
 
-def test_a_gate_moves_no_group_to_the_offsets_of_a_source_made_anew(
+def test_gate_does_not_sync_offsets_of_a_source_created_anew(
     mirror: MirrorTopic, replaced_source: str, here: ClusterAdmin
 ) -> None:
     (state, detail), _ = checks_of(mirror)
