@@ -171,7 +171,7 @@ def test_a_link_created_at_the_source_names_its_destination(owner: Rest, base: s
     assert (shown["source_cluster_id"], shown["destination_cluster_id"]) == (None, DESTINATION)
     refused = owner.post(f"{there}/links/pushed/mirrors", {"source_topic_name": "orders"})
     assert refused.status_code == 400
-    assert "begins here" in refused.json()["message"]
+    assert "This cluster is the source of cluster link" in refused.json()["message"]
 
 
 def test_clusters_that_contradict_each_other_are_refused(owner: Rest, base: str) -> None:
