@@ -8,7 +8,7 @@ from django.http import Http404
 from rest_framework import exceptions
 
 from console import errors
-from console.api.errors import CONSOLE_KINDS, Failure, TooLargeError, UnreadableError, answer_failure, failure_of
+from console.api.errors import CONSOLE_KINDS, Failure, TooLargeError, UnreadableError, failure_of, failure_response
 from console.models import ClusterLink
 from console.queries import clusters
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -61,7 +61,7 @@ def test_every_kind_of_ours_has_a_code() -> None:
 
 @pytest.mark.django_db
 def test_throttled_answers_say_when_to_come_back() -> None:
-    answer = answer_failure(exceptions.Throttled(wait=7), {})
+    answer = failure_response(exceptions.Throttled(wait=7), {})
 
     assert (answer.status_code, answer["Retry-After"]) == (429, "7")
 
