@@ -1,7 +1,6 @@
 """The form field for a user name, used by the forms that grant roles or create API keys.
 
-It is a text field and not a list, since a list would show all users of the installation to a person who manages access to one
-topic.
+It is a text field and not a list: a list would show all users of the installation to anyone that manages access to a topic.
 """
 
 from __future__ import annotations

@@ -143,8 +143,8 @@ def _store(cluster: Cluster, *, by: Actor, now: datetime) -> Cluster:
             )
     except IntegrityError:
         message = (
-            f"Cluster {cluster.cluster_id}, or another cluster with the name '{cluster.name}', is already registered in this "
-            "environment. Use the registered cluster, or choose another name."
+            f"Cluster {cluster.cluster_id} is already registered, or its environment has another cluster named "
+            f"'{cluster.name}'. Use the registered cluster, or choose another name."
         )
         raise BadRequestError(message, code="CLUSTER_EXISTS", field="name") from None
     dispatch.send("refresh_topics", cluster_pk=cluster.pk)

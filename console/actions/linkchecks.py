@@ -218,7 +218,7 @@ def registered_source(source_cluster_id: str, *, by: Actor) -> Cluster | None:
 
 
 def is_repeat(existing: ClusterLink, draft: LinkDraft, *, by: Actor, now: datetime) -> bool:
-    """Return whether a request repeats the one that created ``existing``: same actor and values, within ``REPEAT_WINDOW``."""
+    """Return whether a request repeats the creation of ``existing``: same actor and values, within ``REPEAT_WINDOW``."""
     others = dict(LinkConfig.objects.filter(link=existing).values_list("name", "value"))
     same_source = draft.link.source_cluster_id in ("", existing.source_cluster_id)
     same = same_source and existing.properties == draft.link.properties and others == draft.others

@@ -36,9 +36,10 @@ _OWN_LOCAL = "Or set local.security.protocol and, with SASL, local.sasl.mechanis
 def choose(link: ClusterLink, *, by: Actor, before: ClusterLink | None = None) -> None:
     """Set ``uses_cluster_credentials`` of a link that is being created or, if ``before`` is given, changed.
 
-    A link without complete security properties needs the registered cluster's credentials; raises DeniedError if the actor may
-    not use them. If the actor may not use them and the link's own properties are complete, the link uses its own. A change that
-    leaves properties as they are leaves the decision as it is.
+    A link uses the registered cluster's credentials if its own security properties are incomplete or cannot work at the
+    registered listeners (``uses_registered_security``). If the actor may not use these credentials, a link with complete
+    properties uses its own; otherwise DeniedError is raised. A change that leaves address and security as they are keeps the
+    decision.
     """
     if before is not None and before.properties == link.properties:
         return
@@ -52,10 +53,10 @@ def choose(link: ClusterLink, *, by: Actor, before: ClusterLink | None = None) -
 
 
 def check_secrets(stored: Mapping[str, str], changes: Mapping[str, str | None]) -> None:
-    """Raise InvalidInputError if a change would send a stored secret to another server and does not contain the secret."""
+    """Raise InvalidInputError if a change could send a stored secret to another server and does not contain the secret."""
     for secret, config in secrets_to_repeat(stored, changes):
         raise InvalidInputError(
-            f"Changing {config} would send the stored {secret} to another server, so the request must contain {secret} too. "
+            f"Changing {config} could send the stored {secret} to another server, so the request must contain {secret} too. "
             "Send both in one request (configs:alter takes several configs), or delete the secret in the same request.",
             code="SECRET_NEEDED",
             field=secret,

@@ -219,7 +219,7 @@ def _find(link: ClusterLink, name: str) -> MirrorTopic | None:
 
 
 def _check_repeat(existing: MirrorTopic, wanted: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
-    """Return the existing mirror if this request repeats the one that created it; otherwise raise MIRROR_EXISTS_ERROR.
+    """Return the existing mirror if this request repeats its creation; otherwise raise MIRROR_EXISTS_ERROR.
 
     Clients retry a create whose response was lost. A request is such a retry if actor and values are the same and the mirror
     was created within ``linkchecks.REPEAT_WINDOW``.

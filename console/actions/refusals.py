@@ -14,7 +14,7 @@ from console.policies import why_not_retry
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import RefusedStep
 
-RETRY_TIMEOUT_S = 30.0  # one request, and one per config where the cluster refuses some
+RETRY_TIMEOUT_S = 30.0  # a single request, then a request per config if the cluster refuses some
 
 
 def retry_refused_configs(*, mirror: MirrorTopic, by: Actor, now: datetime) -> Sequence[RefusedStep]:

@@ -26,7 +26,7 @@ COUNT_TIMEOUT_S = 20.0
 
 
 def candidates(link: ClusterLink, by: Actor) -> Iterator[MirrorTopic]:
-    """Yield unsaved mirrors for the ordinary topics of the link's cluster whose mirrors on the other side are stopped."""
+    """Yield unsaved mirrors for visible ordinary topics of the link's cluster whose mirrors on the other side are stopped."""
     other = pairs.other_side(link)
     if other is None:
         return

@@ -74,7 +74,7 @@ def record_failure(*, run: VerifyRun, message: str, now: datetime) -> None:
 
 
 def keep_ledger(*, mirror: MirrorTopic, source_topic_id: str, mirror_topic_id: str, now: datetime) -> None:
-    """Keep the verified ranges if the topic ids are still those of the row; otherwise delete them and their alarm.
+    """Delete the verified ranges and their alarm if a topic id differs from the stored row's; otherwise keep them.
 
     Call it before the new ids are stored in the row: a topic with another id was created anew and has not been verified.
     """

@@ -38,7 +38,8 @@ def _text() -> bytes:
     return bytes(OpenApiJsonRenderer().render(document()))
 
 
-# Swagger UI sets style attributes. Only this directive is relaxed, and only on this page.
+# Swagger UI sets style attributes and embeds its images as data: URLs, which the default policy allows. Only style-src is
+# relaxed, and only on this page.
 viewer = csp_update({"style-src": ["'unsafe-inline'"]})(
     SpectacularSwaggerSplitView.as_view(url_name="rest-schema", title=SETTINGS["TITLE"])
 )

@@ -1,6 +1,6 @@
 """Rate limit of REST requests per API key: a steady rate with a burst, counted in Redis for all web processes.
 
-The algorithm is GCRA (a leaky bucket that stores one timestamp per key). The limit protects the service from a client in a
+The algorithm is GCRA (a leaky bucket that stores a timestamp per key). The limit protects the service from a client in a
 loop; it does not protect the Kafka clusters. If Redis is unavailable, requests are allowed, because a failover must not depend
 on it.
 """

@@ -1,4 +1,4 @@
-"""Bearer tokens, for clients that send ``Authorization: Bearer``. Creating one needs an API key with its secret."""
+"""Bearer tokens, for clients that send ``Authorization: Bearer``. Creating a token needs an API key with its secret."""
 
 from __future__ import annotations
 

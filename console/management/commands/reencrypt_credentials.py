@@ -1,6 +1,6 @@
 """``reencrypt_credentials``: encrypt stored credentials with the newest key, so that former keys can be removed.
 
-Each row is replaced only if its ciphertext is still the one that was read, so concurrent changes are never overwritten.
+A row is updated only if its ciphertext has not changed since it was read, so concurrent changes are never overwritten.
 """
 
 from __future__ import annotations

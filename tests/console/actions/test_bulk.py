@@ -20,7 +20,7 @@ Sent = list[tuple[str, dict[str, Any]]]
 
 @pytest.fixture
 def many(make_mirror: MakeMirror) -> list[MirrorTopic]:
-    """Thirty mirrors; one is stopped, one is being promoted."""
+    """Thirty mirrors: 28 active, a stopped mirror, and a mirror that is being promoted."""
     states = {28: S.STOPPED, 29: S.PENDING_STOPPED}
     return [make_mirror(f"topic-{number:02}", states.get(number, S.ACTIVE), partitions=1) for number in range(30)]
 
