@@ -1,4 +1,4 @@
-"""``linkctl link drill …``: rehearse the failover of a link on scratch copies."""
+"""``linkctl link drill …``: failover drills of a link on scratch copies."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _OVER = ("PASSED", "FAILED")
 
 @click.group("drill")
 def group() -> None:
-    """Rehearsed failovers; the mirror topics themselves are not touched."""
+    """Failover drills on scratch copies; the mirror topics are not touched."""
 
 
 @group.command("start")
 @_NAME
 @click.option(
-    "--topic", "topics", multiple=True, help="Only this mirror topic; may be repeated.", shell_complete=complete_mirrors
+    "--topic", "topics", multiple=True, help="Only this mirror topic. Can be repeated.", shell_complete=complete_mirrors
 )
-@click.option("--from", "start", help="What the copies hold: latest (default), earliest or a moment.")
+@click.option("--from", "start", help="Where the copies start: latest (default), earliest or a time.")
 @waiting
 @as_json
 @click.pass_context
 def begin(context: click.Context, /, **given: Any) -> None:
-    """Rehearse a failover of the cluster link NAME; with --wait, code 1 unless it passed."""
+    """Start a failover drill of the cluster link NAME. With --wait the exit code is 1 unless it passes."""
     body = {"mirror_topic_names": list(given["topics"])} if given["topics"] else {}
     body |= {"start": given["start"]} if given["start"] else {}
     client, path = client_of(context), ("links", given["name"], "drills")
@@ -40,7 +40,7 @@ def begin(context: click.Context, /, **given: Any) -> None:
         drill = wait_for(lambda: client.get_own(*path, number), is_over=_is_over, timeout_s=given["timeout_s"])
     _write(drill, as_json=given["as_json"])
     if given["wait"] and drill["status"] != "PASSED":
-        raise LinkctlError(drill["problem"] or "The drill failed; the table says where.", code=Exit.REFUSED)
+        raise LinkctlError(drill["problem"] or "The drill failed. See the problems in the table above.", code=Exit.REFUSED)
 
 
 @group.command("list")
@@ -49,14 +49,14 @@ def begin(context: click.Context, /, **given: Any) -> None:
 @as_json
 @click.pass_context
 def show_all(context: click.Context, name: str, *, limit: int, as_json: bool) -> None:
-    """List the drills of the cluster link NAME."""
+    """List the failover drills of the cluster link NAME."""
     found = client_of(context).get_own("links", name, "drills", limit=limit)
     if as_json:
         output.write_json(found)
         return
     rows = (
-        (one["id"], one["status"], one["requested_by"], one["requested_at"], output.duration(one["rto_ms"]), one["problem"])
-        for one in found["data"]
+        (row["id"], row["status"], row["requested_by"], row["requested_at"], output.duration(row["rto_ms"]), row["problem"])
+        for row in found["data"]
     )
     output.write_table(("ID", "STATUS", "BY", "AT", "RTO", "PROBLEM"), rows)
 
@@ -67,7 +67,7 @@ def show_all(context: click.Context, name: str, *, limit: int, as_json: bool) ->
 @as_json
 @click.pass_context
 def describe(context: click.Context, name: str, number: int, *, as_json: bool) -> None:
-    """Show the drill NUMBER of the cluster link NAME, topic by topic."""
+    """Show the report of drill NUMBER of the cluster link NAME."""
     _write(client_of(context).get_own("links", name, "drills", str(number)), as_json=as_json)
 
 
@@ -83,18 +83,18 @@ def _write(drill: Json, *, as_json: bool) -> None:
     summary = [("Drill", drill["id"]), ("Status", drill["status"]), ("Topics", done), ("RTO", output.duration(drill["rto_ms"]))]
     output.write_pairs(summary)
     columns = ("MIRROR TOPIC", "RTO", "RPO", "NOT COPIED", "COMPARED", "DIFFERENT", "WRITABLE", "PROBLEM")
-    output.write_table(columns, (_row(one) for one in drill["report"]))
+    output.write_table(columns, (_row(topic) for topic in drill["report"]))
     if drill["groups"]:
-        of_groups = ("GROUP", "MIRROR TOPIC", "PARTITIONS", "CLAMPED", "SET BACK BY", "UNKNOWN")
-        output.write_table(of_groups, (_group_row(one) for one in drill["groups"]))
+        group_columns = ("GROUP", "MIRROR TOPIC", "PARTITIONS", "CLAMPED", "SET BACK BY", "UNKNOWN")
+        output.write_table(group_columns, (_group_row(group) for group in drill["groups"]))
 
 
-def _group_row(one: Json) -> tuple[object, ...]:
-    counts = (output.count(one[name]) for name in ("partitions", "clamped", "offsets_set_back", "unknown"))
-    return (one["group"], one["mirror_topic_name"], *counts)
+def _group_row(group: Json) -> tuple[object, ...]:
+    counts = (output.count(group[name]) for name in ("partitions", "clamped", "offsets_set_back", "unknown"))
+    return (group["group"], group["mirror_topic_name"], *counts)
 
 
-def _row(one: Json) -> tuple[object, ...]:
-    times = (output.duration(one["rto_ms"]), output.duration(one["rpo_ms"]))
-    counts = (output.count(one[name]) for name in ("records_not_copied", "records_compared", "differences"))
-    return (one["mirror_topic_name"], *times, *counts, one["writable"], one["problem"] or one["note"])
+def _row(topic: Json) -> tuple[object, ...]:
+    times = (output.duration(topic["rto_ms"]), output.duration(topic["rpo_ms"]))
+    counts = (output.count(topic[name]) for name in ("records_not_copied", "records_compared", "differences"))
+    return (topic["mirror_topic_name"], *times, *counts, topic["writable"], topic["problem"] or topic["note"])

@@ -1,4 +1,4 @@
-"""Looking closer: gaps, lineage, what stops cost, what an operation would do; and moving a mirror to another link."""
+"""Commands for a closer look at mirrors: gaps, lineage, failover reports, previews; and ``reparent``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from linkctl import output
 from linkctl.client import Json
 from linkctl.commands import as_json, client_of, complete_links, complete_mirrors, done, dry_run, limit
 
-YEAR_10000_MS = 253_402_300_800_000  # a record's timestamp may be anything, also beyond the calendar
+YEAR_10000_MS = 253_402_300_800_000  # a record's timestamp may be any int64, including times that datetime cannot represent
 TOPIC = click.argument("topic", shell_complete=complete_mirrors)
 LINK = click.option("--link", required=True, help="The cluster link.", shell_complete=complete_links)
 OPERATIONS = (
@@ -33,26 +33,26 @@ OPERATIONS = (
 @as_json
 @click.pass_context
 def gaps(context: click.Context, topic: str, *, link: str, limit: int, as_json: bool) -> None:
-    """List the offsets of TOPIC that hold a filler instead of a record, and why."""
+    """List the gaps of TOPIC: offsets that hold a filler instead of a record, and the reasons."""
     found = client_of(context).get_own("links", link, "mirrors", topic, "gaps", limit=limit)
     if as_json:
         output.write_json(found)
         return
     output.write_table(
-        ("REASON", "RANGES", "OFFSETS"), ((one["reason"], one["ranges"], one["offsets"]) for one in found["totals"])
+        ("REASON", "RANGES", "OFFSETS"), ((total["reason"], total["ranges"], total["offsets"]) for total in found["totals"])
     )
     output.write_line("")
     rows = (
         (
-            one["partition"],
-            one["start"],
-            one["end"],
-            one["offsets"],
-            one["reason"],
-            _time(one["before_ms"]),
-            _time(one["after_ms"]),
+            gap["partition"],
+            gap["start"],
+            gap["end"],
+            gap["offsets"],
+            gap["reason"],
+            _time(gap["before_ms"]),
+            _time(gap["after_ms"]),
         )
-        for one in found["data"]
+        for gap in found["data"]
     )
     output.write_table(("PARTITION", "START", "END", "OFFSETS", "REASON", "LOST AFTER", "LOST BEFORE"), rows)
 
@@ -64,12 +64,12 @@ def gaps(context: click.Context, topic: str, *, link: str, limit: int, as_json: 
 @as_json
 @click.pass_context
 def lineage(context: click.Context, topic: str, *, link: str, limit: int, as_json: bool) -> None:
-    """List which offsets of TOPIC came from which cluster, over which link; what lies behind is indented."""
+    """List which offsets of TOPIC came from which cluster over which link; origins of origins are indented."""
     found = client_of(context).get_own("links", link, "mirrors", topic, "lineage", limit=limit)
     if as_json:
         output.write_json(found)
         return
-    rows = [row for one in found["data"] for row in _origins(one)]
+    rows = [row for origin in found["data"] for row in _origins(origin)]
     output.write_table(("PARTITION", "START", "END", "CLUSTER", "TOPIC", "LINK", "SINCE", "UNTIL"), rows)
 
 
@@ -80,7 +80,7 @@ def lineage(context: click.Context, topic: str, *, link: str, limit: int, as_jso
 @as_json
 @click.pass_context
 def mirror_stops(context: click.Context, topic: str, *, link: str, limit: int, as_json: bool) -> None:
-    """List what promotions and failovers of TOPIC cost."""
+    """List the failover reports of TOPIC."""
     found = client_of(context).get_own("links", link, "mirrors", topic, "stop-reports", limit=limit)
     _write_stops(found, as_json=as_json)
 
@@ -91,26 +91,26 @@ def mirror_stops(context: click.Context, topic: str, *, link: str, limit: int, a
 @as_json
 @click.pass_context
 def link_stops(context: click.Context, name: str, *, limit: int, as_json: bool) -> None:
-    """List what promotions and failovers on the cluster link NAME cost."""
+    """List the failover reports of the mirror topics of the cluster link NAME."""
     _write_stops(client_of(context).get_own("links", name, "stop-reports", limit=limit), as_json=as_json)
 
 
 @click.command("preview")
 @click.argument("operation", type=click.Choice(OPERATIONS))
 @LINK
-@click.option("--pattern", help="A regular expression for whole names; default: all mirror topics of the link.")
+@click.option("--pattern", help="A regular expression that matches whole names. Default: all mirror topics of the link.")
 @limit
 @as_json
 @click.pass_context
 def preview(context: click.Context, operation: str, *, link: str, pattern: str | None, limit: int, as_json: bool) -> None:
-    """Tell what OPERATION would do to the mirror topics of a link, and change nothing."""
+    """Show what OPERATION would do to the mirror topics of a link, without changing anything."""
     query = {"operation": operation, "mirror_topic_name_pattern": pattern, "limit": limit}
     found = client_of(context).get_own("links", link, "previews", **query)
     if as_json:
         output.write_json(found)
         return
     columns = ("MIRROR TOPIC", "RESULT", "AT RISK", "TO COPY", "GROUPS SET BACK", "CONFIGS TO CHANGE")
-    output.write_table(columns, (_foreseen(one) for one in found["data"]))
+    output.write_table(columns, (_preview_row(topic) for topic in found["data"]))
 
 
 @click.command("reparent")
@@ -123,14 +123,14 @@ def preview(context: click.Context, operation: str, *, link: str, pattern: str |
 @as_json
 @click.pass_context
 def reparent(context: click.Context, topic: str, *, link: str, target: str, dry_run: bool, as_json: bool) -> None:
-    """Move the paused mirror TOPIC to a link from another copy of its source; nothing is copied again."""
+    """Move the paused mirror TOPIC to a link from another copy of its source. No records are copied again."""
     path = ("links", link, "mirrors", topic, "reparent")
     found: Json = client_of(context).send_own("POST", *path, body={"link_name": target}, validate_only=dry_run)
     if as_json:
         output.write_json(found)
         return
-    rows = ((one["partition"], one["end"], one["fence"], one["to_copy"]) for one in found["partitions"])
-    output.write_table(("PARTITION", "MIRROR ENDS", "COMMON UP TO", "TO COPY"), rows)
+    rows = ((row["partition"], row["end"], row["fence"], row["to_copy"]) for row in found["partitions"])
+    output.write_table(("PARTITION", "MIRROR END", "COMMON UP TO", "TO COPY"), rows)
     done(f"Mirror topic {topic} moved to cluster link {target}; it is paused", dry=dry_run)
 
 
@@ -138,40 +138,42 @@ def _write_stops(found: Json, *, as_json: bool) -> None:
     if as_json:
         output.write_json(found)
         return
-    columns = ("MIRROR TOPIC", "WHAT", "BY", "WRITABLE AT", "NOT COPIED", "RPO", "RTO", "GROUPS SET BACK")
-    output.write_table(columns, (_stop(one) for one in found["data"]))
+    columns = ("MIRROR TOPIC", "OPERATION", "BY", "WRITABLE AT", "NOT COPIED", "RPO", "RTO", "GROUPS SET BACK")
+    output.write_table(columns, (_stop_row(report) for report in found["data"]))
 
 
-def _stop(one: Json) -> tuple[object, ...]:
+def _stop_row(report: Json) -> tuple[object, ...]:
     return (
-        one["mirror_topic_name"],
-        one["reason"],
-        one["requested_by"],
-        one["writable_at"],
-        output.count(one["records_not_copied"]),
-        output.duration(one["rpo_ms"]),
-        output.duration(one["rto_ms"]),
-        _groups(one["groups_clamped"]),
+        report["mirror_topic_name"],
+        report["reason"],
+        report["requested_by"],
+        report["writable_at"],
+        output.count(report["records_not_copied"]),
+        output.duration(report["rpo_ms"]),
+        output.duration(report["rto_ms"]),
+        _groups(report["groups_clamped"]),
     )
 
 
-def _foreseen(one: Json) -> tuple[object, ...]:
-    result = one["reason"] or f"accepted, then {one['state_after']}"
-    risk, first = output.count(one["records_at_risk"]), output.count(one["records_to_copy"])
-    return one["mirror_topic_name"], result, risk, first, _groups(one["groups_clamped"]), ", ".join(one["configs_to_change"])
+def _preview_row(topic: Json) -> tuple[object, ...]:
+    result = topic["reason"] or f"accepted, then {topic['state_after']}"
+    risk, first = output.count(topic["records_at_risk"]), output.count(topic["records_to_copy"])
+    configs = ", ".join(topic["configs_to_change"])
+    return topic["mirror_topic_name"], result, risk, first, _groups(topic["groups_clamped"]), configs
 
 
 def _groups(clamped: list[Json]) -> str:
-    return ", ".join(sorted({one["group"] for one in clamped}))
+    return ", ".join(sorted({offset["group"] for offset in clamped}))
 
 
-def _origins(one: Json) -> list[tuple[object, ...]]:
-    return [_origin(one, one["partition"], ""), *(_origin(up, "", "  " * (up["links_away"] - 1)) for up in one["upstream"])]
+def _origins(origin: Json) -> list[tuple[object, ...]]:
+    chain = (_origin_row(up, "", "  " * (up["links_away"] - 1)) for up in origin["upstream"])
+    return [_origin_row(origin, origin["partition"], ""), *chain]
 
 
-def _origin(one: Json, partition: object, indent: str) -> tuple[object, ...]:
-    place = (f"{indent}{one['cluster_id']}", one["topic"], one["link_name"])
-    return (partition, one["start"], one["end"], *place, one["since"], one["until"])
+def _origin_row(origin: Json, partition: object, indent: str) -> tuple[object, ...]:
+    place = (f"{indent}{origin['cluster_id']}", origin["topic"], origin["link_name"])
+    return (partition, origin["start"], origin["end"], *place, origin["since"], origin["until"])
 
 
 def _time(unix_ms: int | None) -> str | None:

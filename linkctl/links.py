@@ -1,4 +1,4 @@
-"""``linkctl link …``: create, list, describe, update and delete cluster links; look at their tasks and configs."""
+"""``linkctl link …``: create, list, describe, update and delete cluster links; list their tasks and configs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from linkctl.errors import Exit, LinkctlError
 _NAME = click.argument("name", shell_complete=complete_links)
 _CREATE_FIELDS = {
     "source_cluster": ("source_cluster_id", "The cluster to mirror from."),
-    "destination_cluster": ("destination_cluster_id", "The cluster to mirror to, for a link that begins at its source."),
+    "destination_cluster": ("destination_cluster_id", "The cluster to mirror to, for a link created on its source cluster."),
     "remote_cluster": ("remote_cluster_id", "The other cluster of a bidirectional link."),
     "link_id": ("cluster_link_id", "The expected id, for the second side of a bidirectional link."),
 }
@@ -21,7 +21,7 @@ _CREATE_FIELDS = {
 
 @click.group("link")
 def group() -> None:
-    """Cluster links of a destination cluster."""
+    """Manage the cluster links of a destination cluster."""
 
 
 def _cluster_options(command: Any) -> Any:
@@ -33,8 +33,8 @@ def _cluster_options(command: Any) -> Any:
 @group.command("create")
 @click.argument("name")
 @_cluster_options
-@click.option("--bootstrap-server", help="First brokers of the other cluster; the same as --config bootstrap.servers=….")
-@click.option("--no-validate-link", is_flag=True, help="Do not ask the source cluster first.")
+@click.option("--bootstrap-server", help="Bootstrap servers of the other cluster; the same as --config bootstrap.servers=….")
+@click.option("--no-validate-link", is_flag=True, help="Do not connect to the source cluster first.")
 @configs
 @dry_run
 @click.pass_context
@@ -80,7 +80,7 @@ def show_all(context: click.Context, *, as_json: bool) -> None:
         output.write_json(found)
         return
     columns = ("NAME", "STATE", "SOURCE CLUSTER", "MIRROR TOPICS", "ERROR")
-    output.write_table(columns, (_row(one) for one in found["data"]))
+    output.write_table(columns, (_row(link) for link in found["data"]))
 
 
 @group.command("describe")
@@ -88,7 +88,7 @@ def show_all(context: click.Context, *, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def describe(context: click.Context, name: str, *, as_json: bool) -> None:
-    """Show the cluster link NAME with its configs that were set."""
+    """Show the cluster link NAME with the configs that are not default."""
     client = client_of(context)
     link, listed = client.get("links", name), client.get("links", name, "configs")
     if as_json:
@@ -96,21 +96,22 @@ def describe(context: click.Context, name: str, *, as_json: bool) -> None:
         return
     output.write_pairs(_facts(link))
     output.write_line("")
-    output.write_table(("CONFIG", "VALUE"), ((one["name"], _value(one)) for one in listed["data"] if not one["is_default"]))
+    rows = ((config["name"], _value(config)) for config in listed["data"] if not config["is_default"])
+    output.write_table(("CONFIG", "VALUE"), rows)
 
 
 @group.command("update")
 @_NAME
 @configs
-@click.option("--unset", multiple=True, metavar="NAME", help="Give a config its default back; may be repeated.")
+@click.option("--unset", multiple=True, metavar="NAME", help="Reset a config to its default. Can be repeated.")
 @dry_run
 @click.pass_context
 def update(context: click.Context, /, **given: Any) -> None:
-    """Change configs of the cluster link NAME; all of them, or none."""
-    changes = [{**one, "operation": "SET"} for one in config_list(given["configs"], given["config_file"])]
-    changes += [{"name": one, "operation": "DELETE"} for one in given["unset"]]
+    """Change configs of the cluster link NAME. Either all changes are applied or none."""
+    changes = [{**config, "operation": "SET"} for config in config_list(given["configs"], given["config_file"])]
+    changes += [{"name": name, "operation": "DELETE"} for name in given["unset"]]
     if not changes:
-        raise LinkctlError("Say what to change: --config NAME=VALUE, --config-file or --unset NAME.", code=Exit.USAGE)
+        raise LinkctlError("No change is given. Use --config NAME=VALUE, --config-file or --unset NAME.", code=Exit.USAGE)
     client_of(context).send(
         "PUT", "links", given["name"], "configs:alter", body={"data": changes, "validate_only": given["dry_run"]}
     )
@@ -119,12 +120,12 @@ def update(context: click.Context, /, **given: Any) -> None:
 
 @group.command("delete")
 @_NAME
-@click.option("--force", is_flag=True, help="Fail attached mirror topics over first.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Fail over mirror topics that are not stopped first.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @dry_run
 @click.pass_context
 def delete(context: click.Context, name: str, *, force: bool, yes: bool, dry_run: bool) -> None:
-    """Delete the cluster link NAME; the history of its mirror topics goes with it."""
+    """Delete the cluster link NAME and the history of its mirror topics."""
     if not yes and not dry_run:
         click.confirm(f"Delete cluster link {name} and the history of its mirror topics?", abort=True, err=True)
     client_of(context).send("DELETE", "links", name, force=force, validate_only=dry_run)
@@ -133,7 +134,7 @@ def delete(context: click.Context, name: str, *, force: bool, yes: bool, dry_run
 
 @group.group("task")
 def task() -> None:
-    """Jobs of a cluster link."""
+    """Tasks of a cluster link."""
 
 
 @task.command("list")
@@ -141,12 +142,13 @@ def task() -> None:
 @as_json
 @click.pass_context
 def tasks(context: click.Context, name: str, *, as_json: bool) -> None:
-    """List what the jobs of the cluster link NAME are doing."""
+    """List the tasks of the cluster link NAME with their states."""
     found = client_of(context).get("links", name, include_tasks=True)["tasks"] or []
     if as_json:
         output.write_json(found)
         return
-    output.write_table(("TASK", "STATE", "ERRORS"), ((one["task_name"], one["state"], _errors(one["errors"])) for one in found))
+    rows = ((task["task_name"], task["state"], _errors(task["errors"])) for task in found)
+    output.write_table(("TASK", "STATE", "ERRORS"), rows)
 
 
 @group.group("configuration")
@@ -159,16 +161,16 @@ def configuration() -> None:
 @as_json
 @click.pass_context
 def configuration_list(context: click.Context, name: str, *, as_json: bool) -> None:
-    """List all configs of the cluster link NAME, set or not."""
+    """List all configs of the cluster link NAME, including defaults."""
     found = client_of(context).get("links", name, "configs")
     if as_json:
         output.write_json(found)
         return
-    rows = ((one["name"], _value(one), not one["is_default"], one["is_read_only"]) for one in found["data"])
+    rows = ((row["name"], _value(row), not row["is_default"], row["is_read_only"]) for row in found["data"])
     output.write_table(("CONFIG", "VALUE", "SET", "READ ONLY"), rows)
 
 
-configuration.add_command(update)  # under both names: Confluent's CLI has it here
+configuration.add_command(update)  # also here, as in Confluent's CLI
 
 
 def _row(link: dict[str, Any]) -> tuple[object, ...]:
@@ -177,7 +179,8 @@ def _row(link: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _facts(link: dict[str, Any]) -> list[tuple[str, object]]:
-    counts = [f"{one['count']} {one['state_category'].lower()}" for one in link["category_counts"] or [] if one["count"]]
+    categories = [category for category in link["category_counts"] or [] if category["count"]]
+    counts = [f"{category['count']} {category['state_category'].lower()}" for category in categories]
     return [
         ("Name", link["link_name"]),
         ("Id", link["cluster_link_id"]),
@@ -199,4 +202,4 @@ def _value(config: dict[str, Any]) -> str | None:
 
 
 def _errors(errors: list[dict[str, Any]]) -> str:
-    return "; ".join(f"{one['error_code']}: {one['error_message']}" for one in errors)
+    return "; ".join(f"{error['error_code']}: {error['error_message']}" for error in errors)

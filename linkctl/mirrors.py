@@ -1,4 +1,4 @@
-"""``linkctl mirror …``: create, list, describe, delete and operate mirror topics; see why a change of state does not get on."""
+"""``linkctl mirror …``: create, list, describe, delete and operate mirror topics; list state transition errors."""
 
 from __future__ import annotations
 
@@ -28,15 +28,18 @@ STATUSES = [
     "PENDING_SETUP_FOR_RESTORE",
     "PENDING_RESTORE",
 ]
-# command -> (verb of REST, what it does)
+# command -> (verb of the REST API, help text)
 VERBS = {
-    "promote": ("promote", "Make topics writable once every record, config and group offset is copied."),
-    "failover": ("failover", "Make topics writable at once, without waiting for the source."),
-    "pause": ("pause", "Stop copying; the topics stay read-only."),
-    "resume": ("resume", "Copy again."),
-    "reverse-and-start": ("reverse-and-start-mirror", "Swap source and mirror and mirror back (bidirectional links)."),
+    "promote": ("promote", "Make topics writable after all records, configs and group offsets are copied."),
+    "failover": ("failover", "Make topics writable immediately, without waiting for the source."),
+    "pause": ("pause", "Pause copying; the topics stay read-only."),
+    "resume": ("resume", "Resume copying."),
+    "reverse-and-start": ("reverse-and-start-mirror", "Swap source and mirror and start mirroring (bidirectional links)."),
     "reverse-and-pause": ("reverse-and-pause-mirror", "Swap source and mirror and pause (bidirectional links)."),
-    "truncate-and-restore": ("truncate-and-restore", "Turn topics into mirrors again, dropping records the other side lacks."),
+    "truncate-and-restore": (
+        "truncate-and-restore",
+        "Make topics mirrors again; records that the other side lacks are dropped.",
+    ),
 }
 _TRUNCATION = "truncate-and-restore"
 _LINK = click.option("--link", required=True, help="The cluster link.", shell_complete=complete_links)
@@ -45,14 +48,14 @@ _TOPIC = click.argument("topic", shell_complete=complete_mirrors)
 
 @click.group("mirror")
 def group() -> None:
-    """Mirror topics of cluster links."""
+    """Manage the mirror topics of cluster links."""
 
 
 @group.command("create")
 @click.argument("mirror")
 @_LINK
-@click.option("--source-topic", help="The topic to mirror; default: MIRROR. Needed where the link has a prefix.")
-@click.option("--replication-factor", type=click.IntRange(1, 32_767), help="Default: the cluster's.")
+@click.option("--source-topic", help="The topic to mirror. Default: MIRROR. Required if the link has a prefix.")
+@click.option("--replication-factor", type=click.IntRange(1, 32_767), help="Default: the cluster's default.")
 @configs
 @dry_run
 @click.pass_context
@@ -76,20 +79,20 @@ def create(context: click.Context, /, **given: Any) -> None:
 @yes
 @click.pass_context
 def delete(context: click.Context, topics: Sequence[str], *, link: str, yes: bool) -> None:
-    """Delete the mirror topics TOPICS of the link, with all their records here; the source topics stay."""
+    """Delete the mirror topics TOPICS of the link with all their records. The source topics are kept."""
     confirm(topics, yes=yes)
     client = client_of(context)
     for_each(topics, lambda topic: delete_mirror(client, link=link, topic=topic), done="is being deleted")
 
 
 @group.command("list")
-@click.option("--link", default="-", help="The cluster link; default: all.", shell_complete=complete_links)
+@click.option("--link", default="-", help="The cluster link. Default: all.", shell_complete=complete_links)
 @click.option(
     "--status",
     "--mirror-status",
     "status",
     type=click.Choice(STATUSES, case_sensitive=False),
-    help="Only those with this status.",
+    help="Only mirror topics with this status.",
 )
 @as_json
 @click.pass_context
@@ -100,7 +103,7 @@ def show_all(context: click.Context, *, link: str, status: str | None, as_json: 
         output.write_json(found)
         return
     columns = ("LINK", "MIRROR TOPIC", "SOURCE TOPIC", "STATUS", "PARTITIONS", "LAG", "ERROR")
-    output.write_table(columns, (_row(one) for one in found["data"]))
+    output.write_table(columns, (_row(mirror) for mirror in found["data"]))
 
 
 @group.command("describe")
@@ -117,13 +120,13 @@ def describe(context: click.Context, topic: str, *, link: str, as_json: bool) ->
         return
     output.write_pairs(_facts(found, client.get_own(*path, "state")))
     output.write_line("")
-    rows = ((one["partition"], output.count(one["lag"]), output.count(one["last_source_fetch_offset"])) for one in _lags(found))
+    rows = ((row["partition"], output.count(row["lag"]), output.count(row["last_source_fetch_offset"])) for row in _lags(found))
     output.write_table(("PARTITION", "LAG", "LAST SOURCE FETCH OFFSET"), rows)
 
 
 @group.group("state-transition-error")
 def transition_error() -> None:
-    """Why a change of state does not get on."""
+    """Errors of pending state transitions."""
 
 
 @transition_error.command("list")
@@ -132,56 +135,56 @@ def transition_error() -> None:
 @as_json
 @click.pass_context
 def transition_errors(context: click.Context, topic: str, *, link: str, as_json: bool) -> None:
-    """List what the mirror topic TOPIC waits for, or fails at."""
+    """List the errors of the mirror topic TOPIC and the conditions that it waits for."""
     found = client_of(context).get("links", link, "mirrors", topic, include_state_transition_errors=True)
     errors = found.get("mirror_state_transition_errors") or []
     if as_json:
         output.write_json(errors)
         return
-    output.write_table(("ERROR", "MESSAGE"), ((one["error_code"], one["error_message"]) for one in errors))
+    output.write_table(("ERROR", "MESSAGE"), ((error["error_code"], error["error_message"]) for error in errors))
 
 
 def _operate(context: click.Context, verb: str, given: dict[str, Any]) -> None:
     topics, pattern = given["topics"], given["pattern"]
     if bool(topics) == bool(pattern):
-        raise LinkctlError("Name mirror topics, or give --pattern; one of both.", code=Exit.USAGE)
+        raise LinkctlError("Give either names of mirror topics or --pattern.", code=Exit.USAGE)
     chosen = {"mirror_topic_names": list(topics)} if topics else {"mirror_topic_name_pattern": pattern}
     flags = {"validate_only": given["dry_run"]}
     if verb == _TRUNCATION:
         flags["include_partition_level_truncation_data"] = True
     found = client_of(context).send("POST", "links", given["link"], f"mirrors:{verb}", body=chosen, **flags)
     write_outcome(found, given, verb)
-    if any(one["error_code"] for one in found["data"]):
-        raise LinkctlError("Some topics were refused; the table says why.", code=Exit.REFUSED)
+    if any(topic["error_code"] for topic in found["data"]):
+        raise LinkctlError("Some topics were refused. See the reasons in the table above.", code=Exit.REFUSED)
 
 
 def write_outcome(found: Json, given: dict[str, Any], verb: str) -> None:
-    """Say per topic whether it was accepted, or why not, and what a restore drops."""
+    """Write for each topic whether the operation was accepted, or the reason, and how many records a restore drops."""
     if given["as_json"]:
         output.write_json(found)
         return
     accepted = "would be accepted" if given["dry_run"] else "accepted"
-    restores = verb == _TRUNCATION  # other verbs drop nothing
+    restores = verb == _TRUNCATION  # other verbs drop no records
     rows = [
         (
-            one["mirror_topic_name"],
-            one["error_message"] or accepted,
-            output.total_lag(_lags(one)),
-            output.count(one["messages_truncated"]) if restores and not one["error_code"] else None,
+            topic["mirror_topic_name"],
+            topic["error_message"] or accepted,
+            output.total_lag(_lags(topic)),
+            output.count(topic["messages_truncated"]) if restores and not topic["error_code"] else None,
         )
-        for one in found["data"]
+        for topic in found["data"]
     ]
     output.write_table(("MIRROR TOPIC", "RESULT", "LAG", "TRUNCATED"), rows)
-    effects = [(one["mirror_topic_name"], one["effect"]) for one in found["data"] if one.get("effect")]
+    effects = [(topic["mirror_topic_name"], topic["effect"]) for topic in found["data"] if topic.get("effect")]
     if effects:
         output.write_table(
             ("MIRROR TOPIC", "STATE AFTER", "AT RISK", "COPIED FIRST", "GROUPS SET BACK", "CONFIGS"),
-            [_effect(name, one) for name, one in effects],
+            [_effect(name, effect) for name, effect in effects],
         )
 
 
 def _effect(name: str, effect: Json) -> tuple[object, ...]:
-    """Write what an operation would do; an unknown count is no 0."""
+    """Return the table row of an operation's effect; unknown counts are written as unknown and not as 0."""
     return (
         name,
         effect["state_after"],
@@ -193,10 +196,10 @@ def _effect(name: str, effect: Json) -> tuple[object, ...]:
 
 
 def _add_verb(name: str, verb: str, text: str) -> None:
-    @group.command(name, help=f"{text} TOPICS are mirror topics of the link, or --pattern matches whole names.")
+    @group.command(name, help=f"{text} TOPICS are mirror topics of the link; or use --pattern.")
     @click.argument("topics", nargs=-1, shell_complete=complete_mirrors)
     @_LINK
-    @click.option("--pattern", help="A regular expression for whole names, instead of names.")
+    @click.option("--pattern", help="A regular expression that matches whole names, instead of TOPICS.")
     @dry_run
     @as_json
     @click.pass_context
@@ -228,12 +231,12 @@ def _facts(mirror: Json, state: Json) -> list[tuple[str, object]]:
         ("Source topic", mirror["source_topic_name"]),
         ("Link", mirror["link_name"]),
         ("Status", f"{mirror['mirror_status']} since {since}"),
-        ("Before", state["prior_state"]),
-        ("Tried in vain", state["retry_count"]),
+        ("Prior state", state["prior_state"]),
+        ("Retries", state["retry_count"]),
         ("Partitions", mirror["num_partitions"]),
         ("Lag", output.total_lag(_lags(mirror))),
         ("Error", _error(mirror)),
-        *(("Waits for", f"{one['error_code']}: {one['error_message']}") for one in errors),
+        *(("Waiting for", f"{error['error_code']}: {error['error_message']}") for error in errors),
     ]
 
 

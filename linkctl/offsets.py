@@ -1,4 +1,4 @@
-"""``linkctl offsets-for-time``: offsets of a mirror topic by time, and resets of consumer groups to them."""
+"""``linkctl offsets-for-time``: look up offsets of a mirror topic by time, and reset consumer groups to them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from linkctl.inspection import LINK, TOPIC
 @click.command("offsets-for-time")
 @TOPIC
 @LINK
-@click.option("--to-datetime", metavar="TIME", help="ISO 8601, such as 2026-11-25T20:00:00Z; UTC unless it says otherwise.")
-@click.option("--timestamp-ms", type=click.IntRange(min=0), help="The same in milliseconds since 1970, instead.")
-@click.option("--reset-group", "group", metavar="GROUP", help="Reset this consumer group to the offsets; shows it only.")
-@click.option("--execute", is_flag=True, help="With --reset-group: do it.")
+@click.option("--to-datetime", metavar="TIME", help="ISO 8601, such as 2026-11-25T20:00:00Z. UTC unless it has an offset.")
+@click.option("--timestamp-ms", type=click.IntRange(min=0), help="The time in milliseconds since 1970, instead.")
+@click.option("--reset-group", "group", metavar="GROUP", help="Show the reset of this consumer group to the offsets.")
+@click.option("--execute", is_flag=True, help="With --reset-group: reset the group.")
 @as_json
 @click.pass_context
 def offsets_for_time(context: click.Context, /, **given: Any) -> None:
-    """Look up the first record of each partition of the mirror topic TOPIC that is not older than a moment.
+    """Look up the first record of each partition of the mirror topic TOPIC that is not older than a time.
 
-    Unlike Kafka's own lookup this counts records only, not the fillers of a mirror topic.
+    Unlike Kafka's lookup (ListOffsets) this ignores the fillers of a mirror topic.
     """
     if given["execute"] and given["group"] is None:
-        raise LinkctlError("--execute needs --reset-group.", code=Exit.USAGE)
-    timestamp_ms = _moment(given["to_datetime"], given["timestamp_ms"])
+        raise LinkctlError("--execute has an effect only with --reset-group. Add it.", code=Exit.USAGE)
+    timestamp_ms = _timestamp_ms(given["to_datetime"], given["timestamp_ms"])
     client, path = client_of(context), ("links", given["link"], "mirrors", given["topic"])
     rows = _look_up(client, path, timestamp_ms)
     if given["group"] is None:
@@ -41,29 +41,30 @@ def offsets_for_time(context: click.Context, /, **given: Any) -> None:
     found = client.send_own("POST", *path, "group-resets", body=body)
     _write_reset(found, as_json=given["as_json"])
     if any(row["message"] for row in found["data"]):
-        raise LinkctlError("Some offsets were refused; the table says why.", code=Exit.REFUSED)
+        raise LinkctlError("Some offsets were refused. See the reasons in the table above.", code=Exit.REFUSED)
 
 
-def _moment(text: str | None, timestamp_ms: int | None) -> int:
+def _timestamp_ms(text: str | None, timestamp_ms: int | None) -> int:
     if (text is None) == (timestamp_ms is None):
-        raise LinkctlError("Give --to-datetime or --timestamp-ms; one of both.", code=Exit.USAGE)
+        raise LinkctlError("Give either --to-datetime or --timestamp-ms.", code=Exit.USAGE)
     if text is None:
         assert timestamp_ms is not None
         return timestamp_ms
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise LinkctlError(f"{text!r} is no time in ISO 8601, such as 2026-11-25T20:00:00Z.", code=Exit.USAGE) from None
+        message = f"{text!r} is not a time in ISO 8601. Write it like 2026-11-25T20:00:00Z."
+        raise LinkctlError(message, code=Exit.USAGE) from None
     found = found if found.tzinfo else found.replace(tzinfo=UTC)
     return int(found.timestamp() * 1000)
 
 
 def _look_up(client: RestClient, path: Sequence[str], timestamp_ms: int) -> list[Json]:
-    """Ask until the search is complete: the service reads for some seconds at a time."""
+    """Repeat the request until the search is complete: the service reads for a few seconds per request."""
     positions: Mapping[int, int] = {}
     while True:
-        at = [f"{partition}:{offset}" for partition, offset in positions.items()]
-        found = client.get_own(*path, "offsets-for-time", timestamp_ms=timestamp_ms, **({"from": at} if at else {}))
+        start = [f"{partition}:{offset}" for partition, offset in positions.items()]
+        found = client.get_own(*path, "offsets-for-time", timestamp_ms=timestamp_ms, **({"from": start} if start else {}))
         rows: list[Json] = found["data"]
         if found["is_complete"]:
             return rows
@@ -72,12 +73,12 @@ def _look_up(client: RestClient, path: Sequence[str], timestamp_ms: int) -> list
 
 
 def _next(row: Json) -> int:
-    """Return where to continue: at the record that was found, else where the search has come."""
+    """Return where to continue: at the record that was found, or otherwise at the end of the searched offsets."""
     return int(row["searched_to"] if row["offset"] is None else row["offset"])
 
 
 def _targets(rows: Sequence[Json]) -> list[Json]:
-    """Return where a group is reset to: the end where there is no such record, as kafka-consumer-groups does."""
+    """Return the offsets to reset a group to; without such a record it is the log end, as in kafka-consumer-groups."""
     return [
         {"partition": row["partition"], "offset": row["log_end_offset"] if row["offset"] is None else row["offset"]}
         for row in rows
@@ -88,8 +89,8 @@ def _write_offsets(timestamp_ms: int, rows: Sequence[Json], *, as_json: bool) ->
     if as_json:
         output.write_json({"timestamp_ms": timestamp_ms, "is_complete": True, "data": rows})
         return
-    shown = ((row["partition"], row["offset"], row["record_timestamp_ms"], row["log_end_offset"]) for row in rows)
-    output.write_table(("PARTITION", "OFFSET", "TIMESTAMP (MS)", "LOG END OFFSET"), shown)
+    cells = ((row["partition"], row["offset"], row["record_timestamp_ms"], row["log_end_offset"]) for row in rows)
+    output.write_table(("PARTITION", "OFFSET", "TIMESTAMP (MS)", "LOG END OFFSET"), cells)
 
 
 def _write_reset(found: Json, *, as_json: bool) -> None:

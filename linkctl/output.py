@@ -1,4 +1,4 @@
-"""Writes what commands found: a table for people, JSON for programs. Only this file prints."""
+"""Writes the results of commands to standard output: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-UNKNOWN = "unknown"  # never 0: that would claim that nothing is missing
+UNKNOWN = "unknown"  # not 0, which would mean that no record is missing
 
 
 def write_json(value: Any) -> None:
-    """Write a value as the service sent it."""
+    """Write a value as indented JSON."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
@@ -24,7 +24,7 @@ def write_line(text: str) -> None:
 
 
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a table as wide as its content where nobody watches (a pipe), as the terminal otherwise."""
+    """Write a table; it is as wide as the terminal, or as its content if standard output is not a terminal."""
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=not sys.stdout.isatty())
@@ -35,26 +35,26 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def write_pairs(pairs: Iterable[tuple[str, object]]) -> None:
-    """Write one thing, a line per fact."""
-    shown = list(pairs)
-    width = max((len(name) for name, _ in shown), default=0)
-    for name, value in shown:
+    """Write (name, value) pairs, one per line, with aligned values."""
+    facts = list(pairs)
+    width = max((len(name) for name, _ in facts), default=0)
+    for name, value in facts:
         write_line(f"{name.ljust(width)}  {_cell(value)}")
 
 
 def count(value: int | None) -> str:
-    """Write a lag or an offset; REST says -1 where it is not known."""
+    """Return a lag, count or offset as text; None and -1 are unknown."""
     return UNKNOWN if value is None or value < 0 else str(value)
 
 
 def duration(value_ms: int | None) -> str:
-    """Write milliseconds as seconds."""
+    """Return milliseconds as text in seconds."""
     return UNKNOWN if value_ms is None else f"{value_ms / 1000:.3f} s"
 
 
 def total_lag(lags: Sequence[dict[str, Any]]) -> str:
-    """Add up the lags of partitions; one that is not known makes the sum unknown."""
-    values = [int(one["lag"]) for one in lags]
+    """Return the sum of the partitions' lags as text; it is unknown if a lag is unknown."""
+    values = [int(partition["lag"]) for partition in lags]
     return count(-1 if not values or min(values) < 0 else sum(values))
 
 

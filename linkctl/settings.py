@@ -1,8 +1,8 @@
-"""Which service, who we are, which cluster: options first, then the environment, then a file.
+"""Settings: address, credentials and cluster. Options take precedence over environment variables, and these over a file.
 
-The file is JSON: {"url", "api_key", "api_secret", "token", "cluster"}. It is the one of ``--file`` or ``LINKCTL_FILE``, else
-``var/demo.json`` of a running demo in this folder, else ``linkctl.json`` of the user's config folder. Secrets have no option of
-their own, since everybody on the machine can read a command line.
+The file contains a JSON object: {"url", "api_key", "api_secret", "token", "cluster"}. It is given by ``--file`` or
+``LINKCTL_FILE``; the default is ``var/demo.json`` of a running demo in the current folder, or ``~/.config/linkctl.json``. There
+are no options for secrets, because all users of a machine can read command lines.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ USER_FILE = Path("~/.config/linkctl.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Where to ask and as whom."""
+    """Address of the service, credentials and cluster."""
 
     url: str
     api_key: str = ""
     api_secret: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
-    cluster: str = ""  # the destination cluster's id; "" where the service knows one only
+    cluster: str = ""  # id of the destination cluster; "" for the only visible one
 
 
 def read_settings(
     *, options: Mapping[str, str | None], file: Path | None, environment: Mapping[str, str] | None = None
 ) -> Settings:
-    """Gather the settings; raise LinkctlError where the service or the credentials are missing."""
+    """Return the settings; raise LinkctlError if the address or the credentials are missing."""
     variables = os.environ if environment is None else environment
     named = file or (Path(variables["LINKCTL_FILE"]) if variables.get("LINKCTL_FILE") else None)
     stored = _read_file(named) if named else _first_file()
@@ -61,18 +61,20 @@ def _read_file(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise LinkctlError(f"{path} cannot be read: {error}.", code=Exit.USAGE) from None
+        raise LinkctlError(
+            f"{path} cannot be read: {error}. Check the file, or give another with --file.", code=Exit.USAGE
+        ) from None
     if not isinstance(found, dict):
-        raise LinkctlError(f"{path} must hold a JSON object.", code=Exit.USAGE)
-    return {**_of_demo(found), **found}
+        raise LinkctlError(f"{path} does not contain a JSON object. Check the file.", code=Exit.USAGE)
+    return {**_demo_settings(found), **found}
 
 
-def _of_demo(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Read what a running demo leaves for scripts: it names things for more than us."""
+def _demo_settings(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings from the file of a running demo, which has other field names."""
     clusters = found.get("clusters")
     destination = clusters.get("destination", {}) if isinstance(clusters, dict) else {}
     return {"url": found.get("base_url"), "cluster": destination.get("id")}
 
 
-def _missing(what: str, where: str) -> LinkctlError:
-    return LinkctlError(f"I need {what}. Give it by {where}.", code=Exit.USAGE)
+def _missing(setting: str, sources: str) -> LinkctlError:
+    return LinkctlError(f"Missing: {setting}. Give it with {sources}.", code=Exit.USAGE)

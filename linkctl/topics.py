@@ -1,4 +1,4 @@
-"""``linkctl topic …``: list, describe and delete topics of a cluster, mirror topics included."""
+"""``linkctl topic …``: list, describe and delete topics of a cluster, including mirror topics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def complete_topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the topics of the cluster that begin so; none where they cannot be listed."""
+    """Return the cluster's topics for completion; empty if they cannot be listed."""
     try:
         found = client_of(context).get("topics")["data"]
     except LinkctlError:
@@ -29,7 +29,7 @@ _TOPIC = click.argument("topic", shell_complete=complete_topics)
 
 @click.group("topic")
 def group() -> None:
-    """Topics of a cluster."""
+    """Manage the topics of a cluster."""
 
 
 @group.command("list")
@@ -50,7 +50,7 @@ def show_all(context: click.Context, *, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def describe(context: click.Context, topic: str, *, as_json: bool) -> None:
-    """Show TOPIC with the configs that were set on it."""
+    """Show TOPIC with the configs that are not default."""
     client = client_of(context)
     found, configs = client.get("topics", topic), client.get("topics", topic, "configs")["data"]
     if as_json:
@@ -65,7 +65,8 @@ def describe(context: click.Context, topic: str, *, as_json: bool) -> None:
         ]
     )
     output.write_line("")
-    output.write_table(("CONFIG", "VALUE"), ((one["name"], one["value"]) for one in configs if not one["is_default"]))
+    rows = ((config["name"], config["value"]) for config in configs if not config["is_default"])
+    output.write_table(("CONFIG", "VALUE"), rows)
 
 
 @group.command("delete")
@@ -73,20 +74,20 @@ def describe(context: click.Context, topic: str, *, as_json: bool) -> None:
 @yes
 @click.pass_context
 def delete(context: click.Context, topics: Sequence[str], *, yes: bool) -> None:
-    """Delete TOPICS with all their records. Deleting a mirror topic ends its mirror."""
+    """Delete TOPICS with all their records. For a mirror topic the mirror is deleted too."""
     confirm(topics, yes=yes)
     client = client_of(context)
-    for_each(topics, lambda topic: _delete(client, topic), done="is deleted")
+    for_each(topics, lambda topic: _delete(client, topic), done="was deleted")
 
 
 def confirm(topics: Sequence[str], *, yes: bool) -> None:
-    """Ask before topics are deleted; abort where the answer is not yes."""
+    """Ask for confirmation before topics are deleted, and abort unless the user confirms."""
     if not yes:
-        click.confirm(f"Delete {', '.join(topics)} with all records?", abort=True, err=True)
+        click.confirm(f"Delete {', '.join(topics)} with all their records?", abort=True, err=True)
 
 
 def for_each(topics: Sequence[str], work: Callable[[str], Any], *, done: str) -> None:
-    """Do something with each topic, report each, and raise LinkctlError at the end where one was refused."""
+    """Call ``work`` for each topic and print each result; raise LinkctlError at the end if a topic was refused."""
     failed: LinkctlError | None = None
     for topic in topics:
         try:
@@ -98,11 +99,11 @@ def for_each(topics: Sequence[str], work: Callable[[str], Any], *, done: str) ->
             output.write_line(f"Topic {topic}: {error.message}")
             failed = failed or error
     if failed:
-        raise LinkctlError("Some topics were refused; the lines above say why.", code=Exit.REFUSED)
+        raise LinkctlError("Some topics were refused. See the reasons above.", code=Exit.REFUSED)
 
 
 def delete_mirror(client: RestClient, *, link: str, topic: str) -> None:
-    """Delete a mirror topic; raise LinkctlError where it is none of the link."""
+    """Delete a mirror topic; raise LinkctlError if it is not a mirror topic of the link."""
     client.get("links", link, "mirrors", topic)
     _delete(client, topic)
 

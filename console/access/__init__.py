@@ -1,4 +1,4 @@
-"""Who may do what: roles granted on the tree organization > environment > cluster > resource. Answers, never changes."""
+"""Access control: checks the roles granted on the tree organization > environment > cluster > resource. Read-only."""
 
 from console.access.policies import can, check_permission, role_needed
 from console.access.roles import ROLE_DESCRIPTIONS, ROLE_PERMISSIONS, Permission

@@ -1,4 +1,4 @@
-"""Who may hand a role on, or take it away: whoever manages access at its place and may do there all that the role allows."""
+"""Checks whether an actor may grant or revoke a role: it needs MANAGE_ACCESS there and every permission of the role."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from console.models import RoleBinding
 
 
 def reach_of(binding: RoleBinding) -> dict[str, Any]:
-    """Answer where a binding reaches, as the keywords of ``can``; the owner of one name has no say about its prefix."""
+    """Return the place of a binding as keywords for ``can``.
+
+    A prefixed binding is checked as ``name*``, so that an owner of the single resource ``name`` cannot grant the whole prefix.
+    """
     return {
         "organization": binding.organization,
         "environment": binding.environment,
@@ -21,13 +24,13 @@ def reach_of(binding: RoleBinding) -> dict[str, Any]:
     }
 
 
-def withheld(by: Actor, binding: RoleBinding) -> Permission | None:
-    """Answer something that the role of a binding allows at its place and the actor may not do there; None if nothing."""
+def missing_permission(by: Actor, binding: RoleBinding) -> Permission | None:
+    """Return the first permission of the binding's role that the actor does not have at its place, or None."""
     reach = reach_of(binding)
     allowed = sorted(ROLE_PERMISSIONS[Role(binding.role)])
-    return next((one for one in allowed if not can(by, one, **reach)), None)
+    return next((permission for permission in allowed if not can(by, permission, **reach)), None)
 
 
 def may_hand_on(by: Actor, binding: RoleBinding) -> bool:
-    """Tell whether the actor may grant, or revoke, what a binding gives."""
-    return can(by, Permission.MANAGE_ACCESS, **reach_of(binding)) and withheld(by, binding) is None
+    """Return whether the actor may grant or revoke the binding."""
+    return can(by, Permission.MANAGE_ACCESS, **reach_of(binding)) and missing_permission(by, binding) is None

@@ -1,8 +1,8 @@
-"""How secrets of API keys are stored."""
+"""Hashes the secrets of API keys for storage."""
 
 import hashlib
 
 
 def hash_secret(secret: str) -> str:
-    """Hash a secret of 256 random bits; nothing slower is needed for what cannot be guessed."""
+    """Return the SHA-256 of a secret of 256 random bits; a slow password hash is not needed, since it cannot be guessed."""
     return hashlib.sha256(secret.encode()).hexdigest()

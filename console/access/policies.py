@@ -1,4 +1,7 @@
-"""Decides whether an actor may do something somewhere; the refusal names a role that would do and is kept in the audit."""
+"""Decides whether an actor has a permission at a place of the tree organization > environment > cluster > resource.
+
+A refusal names the least powerful role that has the permission, and is recorded in the audit log.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from console.errors import DeniedError
 from console.models import Cluster, ClusterLink, Environment, MirrorTopic, Organization, RoleBinding
 
 ResourceType = RoleBinding.ResourceType
-# The humblest role comes first: the one worth asking for.
-_BY_HUMILITY = (
+# Least powerful first: a refusal advises to ask for the first role that has the permission.
+_BY_POWER = (
     Role.DEVELOPER_READ,
     Role.DEVELOPER_MANAGE,
     Role.RESOURCE_OWNER,
@@ -24,7 +27,7 @@ _BY_HUMILITY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """A node of the tree with all nodes above it; ``resources`` are (type, name), each of which suffices."""
+    """A node of the tree with its ancestors; ``resources`` are pairs (type, name), and a binding on any of them suffices."""
 
     organization_id: int | None = None
     environment_id: int | None = None
@@ -45,12 +48,15 @@ def check_permission(  # noqa: PLR0913 - one keyword per level of the tree, of w
     resource_type: str = "",
     resource_name: str = "",
 ) -> None:
-    """Raise DeniedError, and leave an audit row, unless a role of the actor covers the place."""
+    """Raise DeniedError and add an audit row unless a role of the actor has the permission at the place."""
     resource = ((resource_type, resource_name),) if resource_type else ()
     place = _place(cluster or environment or organization, link=link, mirror=mirror, resources=resource)
     if _allowed(by, permission, place):
         return
-    reason = f"You may not {permission} in {place.path}. Ask for the role {role_needed(permission)} there, or a higher one."
+    reason = (
+        f"You do not have the permission to {permission} in {place.path}. Ask an administrator for the role "
+        f"{role_needed(permission)} there, or a higher one."
+    )
     audit.record_denial(by=by, action=permission.name, resource=place.path, reason=reason)
     raise DeniedError(reason, code="NOT_AUTHORIZED")
 
@@ -67,19 +73,19 @@ def can(  # noqa: PLR0913 - see check_permission
     resource_type: str = "",
     resource_name: str = "",
 ) -> bool:
-    """Tell whether ``check_permission`` would pass. The actor's bindings are read once per actor."""
+    """Return whether the actor has the permission at the place. The actor's bindings are read once per actor."""
     resource = ((resource_type, resource_name),) if resource_type else ()
     place = _place(cluster or environment or organization, link=link, mirror=mirror, resources=resource)
     return _allowed(by, permission, place)
 
 
 def role_needed(permission: Permission) -> Role:
-    """Answer the humblest role that allows it."""
-    return next(role for role in _BY_HUMILITY if permission in ROLE_PERMISSIONS[role])
+    """Return the least powerful role that has the permission."""
+    return next(role for role in _BY_POWER if permission in ROLE_PERMISSIONS[role])
 
 
 def covers_resource(binding: RoleBinding, resources: tuple[tuple[str, str], ...]) -> bool:
-    """Tell whether a cluster binding reaches one of the resources; one that names none reaches all."""
+    """Return whether a binding on a cluster covers one of the resources; a binding without a resource covers all."""
     if binding.resource_type in ("", ResourceType.CLUSTER):
         return True
     return any(
@@ -92,7 +98,7 @@ def covers_resource(binding: RoleBinding, resources: tuple[tuple[str, str], ...]
 def _allowed(by: Actor, permission: Permission, place: _Place) -> bool:
     if by.may_do_all:
         return True
-    return any(permission in ROLE_PERMISSIONS[Role(one.role)] and _reaches(one, place) for one in by.bindings)
+    return any(permission in ROLE_PERMISSIONS[Role(binding.role)] and _reaches(binding, place) for binding in by.bindings)
 
 
 def _reaches(binding: RoleBinding, place: _Place) -> bool:

@@ -1,4 +1,4 @@
-"""The roles as data: what each may do, wherever on the tree it was granted. Names are those of Confluent Cloud."""
+"""The permissions of each role, which apply to the place where it was granted and below. Names are those of Confluent Cloud."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Role = RoleBinding.Role
 
 
 class Permission(StrEnum):
-    """What can be allowed."""
+    """An action that a role can allow. The values are the words of refusals: "the permission to manage links"."""
 
     VIEW = "view"  # see clusters, links, mirrors, their state and configs without secrets
     MANAGE_LINK = "manage links"  # create, configure and delete cluster links
@@ -21,13 +21,15 @@ class Permission(StrEnum):
     MANAGE_TOPIC = "manage topics"  # create, delete, configure and grow ordinary topics
     MANAGE_GROUP = "manage consumer groups"  # reset their offsets
     MANAGE_ACLS = "manage ACLs"  # of a cluster
-    READ_RECORDS = "read records"  # the pieces of them that a comparison shows where copies differ
-    VERIFY = "verify mirror topics"  # start comparisons of mirror and source
+    READ_RECORDS = "read records"  # see the excerpts that a verification run shows of records that differ
+    VERIFY = "verify mirror topics"  # start verification runs
     MANAGE_CLUSTER = "manage clusters"  # register clusters, change their credentials
-    USE_CREDENTIALS = "use the stored credentials of clusters"  # let a link sign in at the cluster as it is registered
+    USE_CREDENTIALS = (
+        "use the stored credentials of clusters"  # create links that sign in with a registered cluster's credentials
+    )
     MANAGE_ACCESS = "manage access"  # grant and revoke roles
     VIEW_AUDIT = "view the audit"
-    MANAGE_ORGANIZATION = "manage the organization"  # environments
+    MANAGE_ORGANIZATION = "manage the organization"  # create and delete environments
 
 
 _ALL = frozenset(Permission)

@@ -1,7 +1,7 @@
-"""Bearer tokens: the name of an API key and an end, signed by this installation (``SECRET_KEY``); nothing is stored.
+"""Bearer tokens: an API key and an expiry time, signed with this installation's ``SECRET_KEY``. No token is stored.
 
-A token is worth what its key is worth at the moment it is used, so deleting the key makes its tokens useless. Written in the
-characters that RFC 6750 allows.
+The API key is looked up whenever a token is used, so deleting the key also invalidates its tokens. Tokens consist of the
+characters that RFC 6750, section 2.1, allows.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _SALT = "console.access.tokens"
 
 
 def write_token(key: str, *, expires_at: datetime) -> str:
-    """Make a token of an API key."""
+    """Return a token for an API key."""
     return _signer().sign_object({"key": key, "end": int(expires_at.timestamp())})
 
 
 def read_token(token: str, *, now: datetime) -> str | None:
-    """Answer the API key of a token; None where it was not made here, was changed, or has expired."""
+    """Return the API key of a token; None if the signature is wrong or the token has expired."""
     try:
         found = _signer().unsign_object(token)
     except signing.BadSignature:

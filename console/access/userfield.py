@@ -1,6 +1,6 @@
-"""The form field that names a user, for the page and the administration form that grant roles or make keys.
+"""The form field for a user name, used by the forms that grant roles or create API keys.
 
-The name is typed: a list would show every user of the installation to a person who manages the access to one topic.
+It is a text field and not a list: a list would show all users of the installation to anyone that manages access to a topic.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from django.contrib.auth.models import User
 
 
 class UserNameField(forms.CharField):
-    """The exact name of an active user; its value is the user."""
+    """A field for the exact name of an active user; its cleaned value is the ``User``."""
 
     def __init__(self, *, label: str = "User", suggestions: str = "") -> None:
-        """``suggestions`` is the id of a datalist in the page, if there is one."""
+        """``suggestions`` is the id of a ``<datalist>`` of the page with names to suggest, or ""."""
         attributes = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
         attributes |= {"list": suggestions} if suggestions else {}
         super().__init__(
@@ -23,7 +23,7 @@ class UserNameField(forms.CharField):
         )
 
     def clean(self, value: Any) -> Any:
-        """Return the user of the name."""
+        """Return the active user with the name; raise ValidationError if there is none."""
         name = super().clean(value)
         user = User.objects.filter(username=name, is_active=True).first()
         if user is None:

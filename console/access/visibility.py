@@ -1,4 +1,4 @@
-"""Which rows an actor may know about, as querysets. Every role includes VIEW, so any binding that reaches a row shows it."""
+"""Querysets of the rows that an actor may see. Every role includes VIEW, so any binding that covers a row makes it visible."""
 
 from __future__ import annotations
 
@@ -18,77 +18,77 @@ _NOTHING = Q(pk__in=())
 
 
 def visible_environments(by: Actor) -> QuerySet[Environment]:
-    """Answer the environments in which the actor may see something."""
+    """Return the environments in which the actor may see at least one row."""
     if by.may_do_all:
         return Environment.objects.all()
     scope = _NOTHING
-    for one in by.bindings:
-        if one.organization_id is not None:
-            scope |= Q(organization=one.organization_id)
-        elif one.environment_id is not None:
-            scope |= Q(pk=one.environment_id)
-        elif one.cluster_id is not None:
-            scope |= Q(clusters=one.cluster_id)
+    for binding in by.bindings:
+        if binding.organization_id is not None:
+            scope |= Q(organization=binding.organization_id)
+        elif binding.environment_id is not None:
+            scope |= Q(pk=binding.environment_id)
+        elif binding.cluster_id is not None:
+            scope |= Q(clusters=binding.cluster_id)
     return Environment.objects.filter(scope).distinct()
 
 
 def visible_clusters(by: Actor) -> QuerySet[Cluster]:
-    """Answer the clusters in which the actor may see something, be it one topic."""
+    """Return the clusters of which the actor may see at least one resource, for example a single topic."""
     if by.may_do_all:
         return Cluster.objects.all()
     scope = _NOTHING
-    for one in by.bindings:
-        scope |= _above(one) or Q(pk=one.cluster_id)
+    for binding in by.bindings:
+        scope |= _above(binding) or Q(pk=binding.cluster_id)
     return Cluster.objects.filter(scope)
 
 
 def visible_links(by: Actor) -> QuerySet[ClusterLink]:
-    """Answer the links the actor may see: of a whole cluster, by name, or because a topic of theirs is mirrored by it.
+    """Return the links that the actor may see: by a role on the cluster, on the link, or on a topic that the link mirrors.
 
-    Each row has ``sees_source``: whether the actor may see the registered cluster behind its source.
+    Each row has ``sees_source``: whether the actor may see the registered source cluster.
     """
     if by.may_do_all:
         return with_sight(ClusterLink.objects.all(), by)
     scope = _NOTHING
-    for one in by.bindings:
-        scope |= _link_scope(one)
+    for binding in by.bindings:
+        scope |= _link_scope(binding)
     return with_sight(ClusterLink.objects.filter(scope), by)
 
 
 def with_sight(links: QuerySet[ClusterLink], by: Actor) -> QuerySet[ClusterLink]:
-    """Add ``sees_source`` to links; ``ClusterLink.known_source`` needs it."""
+    """Annotate links with ``sees_source``, which ``ClusterLink.known_source`` needs."""
     sight = Value(value=True) if by.may_do_all else Exists(visible_clusters(by).filter(pk=OuterRef("source")))
     return links.annotate(sees_source=ExpressionWrapper(sight, output_field=BooleanField()))
 
 
 def cluster_names(by: Actor) -> dict[str, str]:
-    """Return the names of the registered clusters of which the actor may see something, by Kafka's id."""
+    """Return the names of the clusters of which the actor may see at least one resource, by Kafka's cluster id."""
     return dict(visible_clusters(by).values_list("cluster_id", "name"))
 
 
 def whole_cluster_names(by: Actor) -> dict[str, str]:
-    """Return the names of the registered clusters of which the actor may see everything, by Kafka's id."""
+    """Return the names of the clusters of which the actor may see all resources, by Kafka's cluster id."""
     clusters = visible_clusters(by).select_related("environment")
     return {cluster.cluster_id: cluster.name for cluster in clusters if can(by, Permission.VIEW, cluster=cluster)}
 
 
 def link_words(by: Actor, destination: Cluster) -> Callable[[str], str]:
-    """Return a function that names a link of a cluster in a sentence, or only says that there is one the actor may not see."""
+    """Return a function from a link's name to words for a sentence: its name, or "another cluster link" if not visible."""
     names = set(visible_links(by).filter(destination=destination).order_by().values_list("name", flat=True))
     return lambda name: f"cluster link '{name}'" if name in names else "another cluster link"
 
 
 def visible_mirrors(by: Actor) -> QuerySet[MirrorTopic]:
-    """Answer the mirror topics the actor may see; scratch copies of drills are not among them."""
+    """Return the mirror topics that the actor may see, without the scratch copies of drills."""
     listed = MirrorTopic.objects.filter(drill=None)
     if by.may_do_all:
         return listed
     scope = _NOTHING
-    for one in by.bindings:
-        if one.resource_type == ResourceType.TOPIC:
-            scope |= Q(link__destination=one.cluster_id) & _name("name", one)
+    for binding in by.bindings:
+        if binding.resource_type == ResourceType.TOPIC:
+            scope |= Q(link__destination=binding.cluster_id) & _name("name", binding)
         else:
-            scope |= Q(link__in=ClusterLink.objects.filter(_link_scope(one)).values("pk"))
+            scope |= Q(link__in=ClusterLink.objects.filter(_link_scope(binding)).values("pk"))
     return listed.filter(scope)
 
 
@@ -105,7 +105,7 @@ def _link_scope(binding: RoleBinding) -> Q:
 
 
 def _above(binding: RoleBinding, *, path: str = "") -> Q | None:
-    """Answer the condition of a binding above the clusters; None for one on a cluster."""
+    """Return the condition for a binding on an organization or environment; None for a binding on a cluster."""
     if binding.organization_id is not None:
         return Q(**{f"{path}environment__organization": binding.organization_id})
     if binding.environment_id is not None:
@@ -114,7 +114,10 @@ def _above(binding: RoleBinding, *, path: str = "") -> Q | None:
 
 
 def _name(field: str, binding: RoleBinding) -> Q:
-    """Answer the condition that policies put to a name; SQLite's LIKE would take ``PAY.`` for ``pay.``."""
+    """Return the condition that ``policies.covers_resource`` applies to a name, as SQL.
+
+    Compares a prefix with LEFT, because LIKE ignores case in SQLite and would match ``PAY.`` with ``pay.``.
+    """
     name = binding.resource_name
     if binding.prefixed:
         return Q(Exact(Left(field, len(name)), name)) if name else Q()

@@ -1,4 +1,4 @@
-"""Grant and revoke roles; make and delete API keys; make bearer tokens."""
+"""Grants and revokes roles, changes passwords, creates and deletes API keys, and creates bearer tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 
 from console import audit
 from console.access import Permission, check_permission
-from console.access.handing import reach_of, withheld
+from console.access.handing import missing_permission, reach_of
 from console.access.keys import hash_secret
 from console.access.tokens import write_token
 from console.actors import Actor
@@ -38,11 +38,11 @@ def grant_role(  # noqa: PLR0913 - one keyword per level of the tree
     by: Actor,
     now: datetime,
 ) -> RoleBinding:
-    """Grant a role on one node of the tree; granting it again answers the binding that is there.
+    """Grant a role on one node of the tree and return the binding; return the existing binding if the role is granted already.
 
-    Raises DeniedError where the actor does not manage access there, or may not do there what the role allows.
+    Raises DeniedError if the actor lacks MANAGE_ACCESS there, or lacks one of the permissions that the role contains.
     """
-    what = {
+    values = {
         "user": user,
         "role": role,
         "organization": organization,
@@ -52,37 +52,36 @@ def grant_role(  # noqa: PLR0913 - one keyword per level of the tree
         "resource_name": resource_name,
         "prefixed": prefixed,
     }
-    binding = RoleBinding(**what, granted_at=now, granted_by=by.name)
+    binding = RoleBinding(**values, granted_at=now, granted_by=by.name)
     check_permission(by, Permission.MANAGE_ACCESS, **reach_of(binding))
-    known = RoleBinding.objects.filter(**what).first()
-    if known is not None:
-        return known
+    existing = RoleBinding.objects.filter(**values).first()
+    if existing is not None:
+        return existing
     try:
         return _store(binding, by=by, now=now)
     except (InvalidInputError, IntegrityError):
-        known = RoleBinding.objects.filter(**what).first()
-        if known is None:
+        existing = RoleBinding.objects.filter(**values).first()
+        if existing is None:
             raise
-        return known  # somebody was quicker
+        return existing  # another request has granted it since the check
 
 
 def revoke_role(*, binding: RoleBinding, by: Actor, now: datetime) -> None:
-    """Take a role away; who may not grant it may not do that either."""
+    """Revoke a role; raise DeniedError if the actor could not grant it."""
     check_permission(by, Permission.MANAGE_ACCESS, **reach_of(binding))
-    _check_not_beyond(by, binding, action="RevokeRole")
+    _check_holds_role(by, binding, action="RevokeRole")
     with transaction.atomic():
         audit.record(by=by, action="RevokeRole", resource=_path(binding), now=now, detail=_facts(binding))
         binding.delete()
 
 
 def change_own_password(*, new: str, by: Actor, now: datetime) -> None:
-    """Set the actor's password; the caller has checked the present one. Ends the sessions that were begun with it.
+    """Set the actor's password, which ends the actor's sessions; the caller has checked the current password.
 
-    API keys and their tokens stay valid: they are secrets of their own. Raises InvalidInputError for a password that the
-    installation's rules (``AUTH_PASSWORD_VALIDATORS``) do not allow.
+    API keys and bearer tokens stay valid. Raises InvalidInputError for a password that ``AUTH_PASSWORD_VALIDATORS`` rejects.
     """
     user = by.user
-    assert user is not None  # programs have keys, no passwords
+    assert user is not None  # only users have passwords
     try:
         validate_password(new, user)
     except ValidationError as error:
@@ -96,7 +95,10 @@ def change_own_password(*, new: str, by: Actor, now: datetime) -> None:
 def create_api_key(
     *, user: User, description: str, expires_at: datetime | None = None, by: Actor, now: datetime
 ) -> tuple[ApiKey, str]:
-    """Make a key for oneself (a superuser for anybody); the secret is in this answer and nowhere else."""
+    """Create an API key for the actor, or for any user if the actor is a superuser; return the row and the secret.
+
+    Only a hash of the secret is stored, so it cannot be shown again.
+    """
     _check_own(user, by)
     secret = secrets.token_urlsafe(SECRET_BYTES)
     key = "".join(secrets.choice(KEY_CHARACTERS) for _ in range(KEY_LENGTH))
@@ -109,9 +111,12 @@ def create_api_key(
 
 
 def create_token(*, key: str, life_s: int, by: Actor, now: datetime) -> str:
-    """Make a bearer token that acts as an API key of the actor's until it expires, or the key does or is deleted."""
+    """Create a bearer token for an API key of the actor; it expires after ``life_s`` seconds, or with the key."""
     if not 1 <= life_s <= settings.API_TOKEN_LIFE_S:
-        message = f"A token lasts 1 to {settings.API_TOKEN_LIFE_S} seconds. Give expires_in_s in that range, or leave it out."
+        message = (
+            f"A token can be valid for 1 to {settings.API_TOKEN_LIFE_S} seconds. Give expires_in_s in that range, or leave it "
+            "out."
+        )
         raise InvalidInputError(message, field="expires_in_s")
     with transaction.atomic():
         row = ApiKey.objects.select_related("user").get(key=key)
@@ -121,7 +126,7 @@ def create_token(*, key: str, life_s: int, by: Actor, now: datetime) -> str:
 
 
 def delete_api_key(*, api_key: ApiKey, by: Actor, now: datetime) -> None:
-    """Make a key useless at once."""
+    """Delete an API key; it and its bearer tokens are rejected from then on."""
     _check_own(api_key.user, by)
     with transaction.atomic():
         audit.record(by=by, action="DeleteApiKey", resource=f"api-key/{api_key.key}", now=now)
@@ -130,36 +135,37 @@ def delete_api_key(*, api_key: ApiKey, by: Actor, now: datetime) -> None:
 
 def _store(binding: RoleBinding, *, by: Actor, now: datetime) -> RoleBinding:
     _check_binding(binding)
-    _check_not_beyond(by, binding, action="GrantRole")
+    _check_holds_role(by, binding, action="GrantRole")
     with transaction.atomic():
         binding.save()
         audit.record(by=by, action="GrantRole", resource=_path(binding), now=now, detail=_facts(binding))
     return binding
 
 
-def _check_not_beyond(by: Actor, binding: RoleBinding, *, action: str) -> None:
-    beyond = withheld(by, binding)
-    if beyond is None:
+def _check_holds_role(by: Actor, binding: RoleBinding, *, action: str) -> None:
+    missing = missing_permission(by, binding)
+    if missing is None:
         return
-    where = _path(binding)
+    path = _path(binding)
     reason = (
-        f"The role {binding.role} allows to {beyond} in {where}, which you may not do there yourself. Ask somebody who may."
+        f"The role {binding.role} includes the permission to {missing} in {path}, which you do not have. Ask an administrator "
+        "who has it."
     )
-    audit.record_denial(by=by, action=action, resource=where, reason=reason)
+    audit.record_denial(by=by, action=action, resource=path, reason=reason)
     raise DeniedError(reason, code="NOT_AUTHORIZED")
 
 
 def _check_own(user: User, by: Actor) -> None:
     if by.may_do_all or (by.user is not None and by.user.pk == user.pk):
         return
-    reason = "You may make and delete API keys of your own only. Ask an administrator of this installation for others."
+    reason = "You may create and delete only your own API keys. Ask an administrator of this installation to do it."
     audit.record_denial(by=by, action="MANAGE_API_KEY", resource=f"user/{user.get_username()}", reason=reason)
     raise DeniedError(reason, code="NOT_AUTHORIZED")
 
 
 def _check_binding(binding: RoleBinding) -> None:
     if bool(binding.resource_type) != bool(binding.resource_name) and binding.resource_type != "Cluster":
-        raise InvalidInputError("A resource needs both its type and its name.", field="resource_name")
+        raise InvalidInputError("A resource needs both a type and a name. Give both, or neither.", field="resource_name")
     try:
         binding.full_clean()
     except ValidationError as error:
@@ -169,7 +175,7 @@ def _check_binding(binding: RoleBinding) -> None:
 
 def _path(binding: RoleBinding) -> str:
     place = binding.organization or binding.environment or binding.cluster
-    path = audit.path_of(place) if place else "nowhere"  # what names no place is refused
+    path = audit.path_of(place) if place else "nowhere"  # full_clean rejects a binding without a place
     return f"{path}/{binding.resource_type.lower()}/{binding.resource_name}" if binding.resource_name else path
 
 

@@ -1,4 +1,4 @@
-"""Create and delete ACLs of a cluster; the rules that keep mirror topics read-only stay."""
+"""Creates and deletes ACLs of a cluster. The ACLs that make mirror topics read-only cannot be deleted."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Rule = dict[str, Any]  # the fields of ``linkengine.domain.clusterviews.AclRule`
 
 
 def create_acls(*, cluster: Cluster, rules: Sequence[Rule], by: Actor, now: datetime) -> None:
-    """Create ACLs; those that exist stay."""
+    """Create ACLs; existing ACLs are kept."""
     check_permission(by, Permission.MANAGE_ACLS, cluster=cluster)
-    _ask(cluster, "create_acls", "CreateAcls", {"rules": list(rules)}, by=by, now=now)
+    _change_acls(cluster, "create_acls", "CreateAcls", {"rules": list(rules)}, by=by, now=now)
 
 
 def delete_acls(*, cluster: Cluster, wanted: Rule, by: Actor, now: datetime) -> list[Rule]:
-    """Delete what a filter matches and answer it; refused where that holds the guard of a mirror topic."""
+    """Delete the ACLs that match a filter and return them; refused if an ACL that makes a mirror topic read-only matches."""
     check_permission(by, Permission.MANAGE_ACLS, cluster=cluster)
     mirrors = MirrorTopic.objects.filter(link__destination=cluster).exclude(state__in=WRITABLE)
-    asked = {"wanted": wanted, "guarded": sorted(mirrors.values_list("name", flat=True))}
-    deleted: list[Rule] = _ask(cluster, "delete_acls", "DeleteAcls", asked, by=by, now=now)
+    arguments = {"wanted": wanted, "guarded": sorted(mirrors.values_list("name", flat=True))}
+    deleted: list[Rule] = _change_acls(cluster, "delete_acls", "DeleteAcls", arguments, by=by, now=now)
     return deleted
 
 
-def _ask(cluster: Cluster, question: str, action: str, asked: dict[str, Any], *, by: Actor, now: datetime) -> Any:
-    detail = {name: value for name, value in asked.items() if name != "guarded"}
+def _change_acls(cluster: Cluster, question: str, action: str, arguments: dict[str, Any], *, by: Actor, now: datetime) -> Any:
+    detail = {name: value for name, value in arguments.items() if name != "guarded"}
     resource = f"{audit.path_of(cluster)}/acls"
-    return change(cluster, question, action=action, resource=resource, detail=detail, by=by, now=now, **asked)
+    return change(cluster, question, action=action, resource=resource, detail=detail, by=by, now=now, **arguments)

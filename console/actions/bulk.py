@@ -1,7 +1,7 @@
-"""One operation on very many mirrors of a link, in a few statements: a disaster does not wait for a thousand transactions.
+"""Pauses or fails over many mirrors of a link with a few SQL statements, since a failover of 1,000 mirrors has to be quick.
 
-Only where nothing else has to move with a row. A row whose state has changed meanwhile, or that is refused, is left to the
-action for one mirror, which says why.
+Applies only to operations that change no other rows. Mirrors whose state has changed, or for which the operation is refused,
+are left to ``operations.operate``, which raises the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from console.policies import permission_for, why_not
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason, next_state
 
 _E = MirrorEvent
-FEW = 20  # below this, one by one is as quick
+FEW = 20  # below this, one transaction per mirror is as quick
 AUDIT_NAMES: Mapping[MirrorEvent, str] = MappingProxyType(
     {
         _E.PAUSE: "PauseMirrorTopic",
@@ -37,13 +37,13 @@ AUDIT_NAMES: Mapping[MirrorEvent, str] = MappingProxyType(
         _E.RECOVER: "RecoverMirrorTopic",
     }
 )
-# Promotions have a gate each; reversals and restores move other rows too.
+# A promotion may have to pass the mirror's migration gate; reversals and restores change other rows too.
 _SIMPLE = (_E.PAUSE, _E.FAILOVER)
 _ALONE = (MirrorState.PENDING_MIRROR, MirrorState.PENDING_SETUP_FOR_RESTORE, MirrorState.PENDING_RESTORE_MIRROR)
 
 
 def changes_of(operation: MirrorEvent) -> dict[str, Any]:
-    """Answer what an operation sets on a row beside its state: old troubles are over."""
+    """Return the fields that an operation sets beside the state: errors and retries are reset."""
     changes: dict[str, Any] = {
         "error_code": "",
         "error_message": "",
@@ -58,39 +58,42 @@ def changes_of(operation: MirrorEvent) -> dict[str, Any]:
 
 
 def operate(mirrors: Sequence[MirrorTopic], operation: MirrorEvent, *, by: Actor, now: datetime) -> dict[str, MirrorTopic]:
-    """Move all that can be moved together; answer them by name. The others have not been touched."""
+    """Apply the operation to all mirrors that can be changed together and return them by name; the others are unchanged."""
     if operation not in _SIMPLE or len(mirrors) < FEW:
         return {}
     permission = permission_for(operation)
-    fit = [
-        one for one in mirrors if one.state not in _ALONE and can(by, permission, mirror=one) and not why_not(one, operation)
+    eligible = [
+        mirror
+        for mirror in mirrors
+        if mirror.state not in _ALONE and can(by, permission, mirror=mirror) and not why_not(mirror, operation)
     ]
     by_state: dict[str, list[MirrorTopic]] = defaultdict(list)
-    for one in fit:
-        by_state[one.state].append(one)
+    for mirror in eligible:
+        by_state[mirror.state].append(mirror)
     moved: list[MirrorTopic] = []
     with transaction.atomic():
         for state, rows in by_state.items():
             moved += _move(rows, MirrorState(state), operation, by=by, now=now)
     _send(moved, operation)
-    return {one.name: one for one in moved}
+    return {mirror.name: mirror for mirror in moved}
 
 
 def _move(
     rows: Sequence[MirrorTopic], old: MirrorState, operation: MirrorEvent, *, by: Actor, now: datetime
 ) -> list[MirrorTopic]:
-    """Move rows of one state along one edge, by compare-and-swap, with history and audit."""
+    """Apply one transition to rows that share a state, by compare-and-swap, with history and audit rows."""
     moved = transitions.apply_to_many(mirrors=rows, event=operation, by=by, now=now, **changes_of(operation))
     StateTransitionError.objects.filter(mirror__in=moved).exclude(code__in=[*STAYING, CONFIGS_REFUSED]).delete()
     detail = {"from": old, "to": next_state(old, operation)}
     AuditEvent.objects.bulk_create(
-        audit.draft(by=by, action=AUDIT_NAMES[operation], resource=audit.path_of(one), now=now, detail=detail) for one in moved
+        audit.draft(by=by, action=AUDIT_NAMES[operation], resource=audit.path_of(mirror), now=now, detail=detail)
+        for mirror in moved
     )
     return moved
 
 
 def _send(moved: Iterable[MirrorTopic], operation: MirrorEvent) -> None:
-    for link_id in {one.link_id for one in moved}:
+    for link_id in {mirror.link_id for mirror in moved}:
         if operation is _E.FAILOVER:
             dispatch.send("stop_many", link_id=link_id)
         dispatch.send("reconcile_link", link_id=link_id)

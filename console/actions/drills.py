@@ -1,4 +1,4 @@
-"""Begin a rehearsal of a failover, and keep what came of it. The mirrors themselves are not touched."""
+"""Starts a failover drill on scratch copies of mirrors, and stores its progress and report. The mirrors are not touched."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ OVER = (Status.PASSED, Status.FAILED)
 
 
 def start_drill(*, link: ClusterLink, names: Sequence[str] = (), start_spec: str = LATEST, by: Actor, now: datetime) -> Drill:
-    """Make scratch copies of the named mirrors, or of all active ones, some at a time; caught up, they fail over by themselves.
+    """Create scratch copies of the named mirrors, or of all active ones, in batches of ``BATCH``, and store the drill.
 
-    ``start_spec`` says how much they hold: ``latest`` only what arrives from now on, ``earliest`` everything, or a moment.
+    A copy that has caught up is failed over automatically (``console.tasks.drills``). ``start_spec`` is the offset at which the
+    copies start: ``latest`` copies only new records, ``earliest`` all records, a timestamp the records from then on.
     """
     check_permission(by, Permission.OPERATE_MIRROR, link=link)
     check_permission(by, Permission.MANAGE_MIRROR, link=link)
@@ -41,10 +42,10 @@ def start_drill(*, link: ClusterLink, names: Sequence[str] = (), start_spec: str
         _check_link(locked)
         drill = Drill.objects.create(link=link, status_since=now, start_spec=start_spec, requested_by=by.name, requested_at=now)
         chosen = _chosen(link, names, drill)
-        drill.topics = [one.name for one in chosen]
+        drill.topics = [mirror.name for mirror in chosen]
         drill.save(update_fields=["topics"])
         _make_copies(chosen[:BATCH], drill, by=by, now=now)
-        detail = {"drill": drill.pk, "topics": [one.source_topic for one in chosen], "start": start_spec}
+        detail = {"drill": drill.pk, "topics": [mirror.source_topic for mirror in chosen], "start": start_spec}
         audit.record(by=by, action="StartFailoverDrill", resource=audit.path_of(link), now=now, detail=detail)
         show_change(link.pk)
     dispatch.send("reconcile_link", link_id=link.pk)
@@ -52,24 +53,24 @@ def start_drill(*, link: ClusterLink, names: Sequence[str] = (), start_spec: str
 
 
 def move(*, drill: Drill, status: Status, now: datetime, **changes: object) -> bool:
-    """Take the next step, once; answer False where somebody else has taken it."""
+    """Set the drill's next status by compare-and-swap; return False if another task has changed the status before."""
     moved = Drill.objects.filter(pk=drill.pk, status=drill.status).update(status=status, status_since=now, **changes)
     show_change(drill.link_id)
     return bool(moved)
 
 
 def begin_next_batch(*, drill: Drill, by: Actor, now: datetime) -> bool:
-    """Make the scratch copies of the topics whose turn it is; answer False where none are left.
+    """Create the scratch copies of the next topics without a report row; return False if no topic is left.
 
-    A mirror that is not active any more, and all that a drill with a problem or of a link that is to go does not come to, is
-    told of in the report.
+    A topic that cannot be rehearsed gets a report row with the reason: its mirror is not active, the drill has a problem, or
+    the link is being deleted.
     """
-    told = {row["mirror_topic_name"] for row in drill.report}
-    waiting = [name for name in drill.topics if name not in told]
-    why = _why_it_ends(drill)
-    active = {} if why else {one.name: one for one in _active(drill.link)}
-    why = why or "Not rehearsed: it is no active mirror topic any more."
-    missed = [DrillRow(mirror_topic_name=name, scratch_topic_name="", problem=why) for name in waiting if name not in active]
+    reported = {row["mirror_topic_name"] for row in drill.report}
+    waiting = [name for name in drill.topics if name not in reported]
+    reason = _end_reason(drill)
+    active = {} if reason else {mirror.name: mirror for mirror in _active(drill.link)}
+    reason = reason or "Not rehearsed: the mirror topic is not active."
+    missed = [DrillRow(mirror_topic_name=name, scratch_topic_name="", problem=reason) for name in waiting if name not in active]
     batch = [active[name] for name in waiting if name in active][:BATCH]
     with transaction.atomic():
         drill.report = [*drill.report, *report_of(missed)]
@@ -82,35 +83,38 @@ def begin_next_batch(*, drill: Drill, by: Actor, now: datetime) -> bool:
 
 
 def conclude(*, drill: Drill, now: datetime) -> None:
-    """Close a drill whose scratch copies are gone."""
-    rows = [DrillRow(**one) for one in drill.report]
+    """Set the final status of a drill whose scratch copies have been deleted."""
+    rows = [DrillRow(**values) for values in drill.report]
     passed = verdict(rows) and not drill.problem
     move(drill=drill, status=Status.PASSED if passed else Status.FAILED, now=now, finished_at=now)
 
 
 def report_of(rows: Sequence[DrillRow | GroupRow]) -> list[dict[str, object]]:
-    """Answer rows as they are stored."""
-    return [asdict(one) for one in rows]
+    """Return report rows as JSON objects for the database."""
+    return [asdict(row) for row in rows]
 
 
-def _why_it_ends(drill: Drill) -> str:
+def _end_reason(drill: Drill) -> str:
     if drill.problem:
-        return "Not rehearsed: the drill ended before."
-    going = ClusterLink.objects.exclude(deletion_requested_at=None).filter(pk=drill.link_id).exists()
-    return "Not rehearsed: the cluster link is being deleted." if going else ""
+        return "Not rehearsed: the drill ended early because of a problem."
+    deleting = ClusterLink.objects.exclude(deletion_requested_at=None).filter(pk=drill.link_id).exists()
+    return "Not rehearsed: the cluster link is being deleted." if deleting else ""
 
 
 def _check_link(link: ClusterLink) -> None:
     if link.deletion_requested_at is not None:
         raise ConflictError(f"Cluster link '{link.name}' is being deleted.")
     if link.state != LinkState.ACTIVE:
-        raise ConflictError(f"Cluster link '{link.name}' is {link.state.lower()}. A drill copies from the source first.")
+        raise ConflictError(
+            f"Cluster link '{link.name}' is {link.state.lower()}, so its drill could not copy from the source. Wait until the "
+            "link is active, then retry."
+        )
     if link.drills.exclude(status__in=OVER).exists():
-        raise ConflictError(f"A drill of cluster link '{link.name}' is under way. Wait until it is over.")
+        raise ConflictError(f"A drill of cluster link '{link.name}' is in progress. Wait until it has finished, then retry.")
     if link.destination.deletes_topics is False:
         raise ConflictError(
-            f"Cluster '{link.destination.name}' deletes no topics (delete.topic.enable=false), so a drill's scratch copies "
-            "would stay. Set delete.topic.enable=true on its brokers and controllers first.",
+            f"Topic deletion is disabled on cluster '{link.destination.name}' (delete.topic.enable=false), so the drill's "
+            "scratch topics could not be deleted. Set delete.topic.enable=true on its brokers and controllers first.",
             code=ErrorCode.TOPIC_DELETION_DISABLED,
         )
 
@@ -118,15 +122,17 @@ def _check_link(link: ClusterLink) -> None:
 def _chosen(link: ClusterLink, names: Sequence[str], drill: Drill) -> list[MirrorTopic]:
     mirrors = list(_active(link))
     if names:
-        missing = set(names) - {one.name for one in mirrors}
+        missing = set(names) - {mirror.name for mirror in mirrors}
         if missing:
-            raise NotFoundError(f"These are no active mirror topics of the link: {', '.join(sorted(missing))}.")
-        mirrors = [one for one in mirrors if one.name in set(names)]
+            raise NotFoundError(f"Not active mirror topics of cluster link '{link.name}': {', '.join(sorted(missing))}.")
+        mirrors = [mirror for mirror in mirrors if mirror.name in set(names)]
     if not mirrors:
-        raise ConflictError(f"Cluster link '{link.name}' has no active mirror topic to rehearse with.")
-    clashes = repeated((one.name for one in mirrors), drill=drill.pk)
+        raise ConflictError(f"Cluster link '{link.name}' has no active mirror topics, so there is nothing to rehearse.")
+    clashes = repeated((mirror.name for mirror in mirrors), drill=drill.pk)
     if clashes:
-        raise InvalidInputError(f"These names are too alike for one drill: {', '.join(sorted(clashes))}.")
+        raise InvalidInputError(
+            f"The scratch copies of these topics would get the same name: {', '.join(sorted(clashes))}. Run a drill for each."
+        )
     return mirrors
 
 
@@ -136,8 +142,8 @@ def _active(link: ClusterLink) -> QuerySet[MirrorTopic]:
 
 
 def _make_copies(mirrors: Sequence[MirrorTopic], drill: Drill, *, by: Actor, now: datetime) -> None:
-    for one in mirrors:
-        copy = _scratch(one, drill, now=now)
+    for mirror in mirrors:
+        copy = _scratch(mirror, drill, now=now)
         copy.save(force_insert=True)
         transitions.note_creation(mirror=copy, by=by, now=now)
 

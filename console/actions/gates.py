@@ -1,4 +1,4 @@
-"""The migration gate of a mirror: run its checklist, do without it for a reason, and ask it before a promotion."""
+"""The migration gate of a mirror: runs its checklist, overrides it with a reason, and checks it before a promotion."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SHORTEST_REASON = 10
 
 
 def start_gate(*, mirror: MirrorTopic, by: Actor, now: datetime) -> GateRun:
-    """Begin a run, with a comparison of every record; answer the one that is under way if there is one."""
+    """Start a run of the checklist together with a full verification run; return the run in progress if there is one."""
     check_permission(by, Permission.VERIFY, mirror=mirror)
     if mirror.state not in GATED:
-        raise ConflictError(f"Topic '{mirror.name}' is {mirror.state}: there is nothing to promote.")
+        raise ConflictError(f"Mirror topic '{mirror.name}' is {mirror.state} and cannot be promoted, so no checklist is run.")
     with transaction.atomic():
-        lock_link(mirror.link)  # one starter at a time
+        lock_link(mirror.link)  # serializes concurrent starts
         check_mirror(mirror)
         running = mirror.gate_runs.filter(status=Status.RUNNING).first()
         if running is not None:
@@ -45,11 +45,11 @@ def start_gate(*, mirror: MirrorTopic, by: Actor, now: datetime) -> GateRun:
 
 
 def override_gate(*, mirror: MirrorTopic, reason: str, by: Actor, now: datetime) -> GateRun:
-    """Open the gate without a green checklist; who did so and why stays in the audit."""
+    """Open the gate without a green checklist; the actor and the reason stay in the audit log."""
     check_permission(by, Permission.OPERATE_MIRROR, mirror=mirror)
     words = " ".join(reason.split())
     if len(words) < SHORTEST_REASON:
-        message = f"Say why in at least {SHORTEST_REASON} characters: the reason is kept with the promotion."
+        message = f"The reason is too short. Give at least {SHORTEST_REASON} characters; the reason is kept with the promotion."
         raise InvalidInputError(message, field="reason")
     with transaction.atomic():
         check_mirror(mirror)
@@ -67,10 +67,10 @@ def override_gate(*, mirror: MirrorTopic, reason: str, by: Actor, now: datetime)
 
 
 def record_checks(*, run: GateRun, checks: Sequence[GateCheck], now: datetime) -> None:
-    """Close a run with what it saw; one that was closed meanwhile stays as it is."""
+    """Finish a run with its checks; a run that has finished since then is left unchanged."""
     values = {
         "status": Status.GREEN if is_green(checks) else Status.RED,
-        "checks": [asdict(one) for one in checks],
+        "checks": [asdict(check) for check in checks],
         "finished_at": now,
     }
     GateRun.objects.filter(pk=run.pk, status=Status.RUNNING).update(**values)
@@ -78,7 +78,7 @@ def record_checks(*, run: GateRun, checks: Sequence[GateCheck], now: datetime) -
 
 
 def check_gate(*, mirror: MirrorTopic, now: datetime) -> None:
-    """Raise ConflictError where the link has a gate and it is not open for this mirror."""
+    """Raise ConflictError if the link requires the migration gate and it is not open for this mirror."""
     reason = gate_closed(mirror, now=now)
     if reason:
         raise ConflictError(reason, code="GATE_CLOSED")

@@ -1,4 +1,4 @@
-"""Consumer groups: what switching the offset sync of a link means for those it has listed; resetting offsets on a mirror."""
+"""Consumer groups: the status of a link's groups when consumer offset sync is switched, and offset resets on a mirror topic."""
 
 from __future__ import annotations
 
@@ -18,39 +18,44 @@ from linkengine.domain.linktasks import TASKS, TaskName
 
 ENABLE = TASKS[TaskName.CONSUMER_OFFSETS].enable_config
 _SKIPPED = (GroupStatus.EXCLUDED, GroupStatus.UNSUPPORTED_TYPE, GroupStatus.NOT_LISTED, GroupStatus.NO_MIRROR_TOPIC)
-_OFF = f"The link does not carry offsets over: {ENABLE} is not true. Its offsets here stay as they are."
+_OFF = f"Consumer offset sync is off ({ENABLE} is not true). The group keeps the offsets that it has on the destination."
 
 
 def let_wait(link: ClusterLink) -> None:
-    """Say of all groups that they follow no more; what is known of their offsets stays, for when it is switched on again."""
+    """Set the status of the link's groups to WAITING because the sync was switched off.
+
+    The rows keep the offsets that are known, for the time when the sync is switched on again.
+    """
     link.groups.exclude(status__in=_SKIPPED).update(status=GroupStatus.WAITING, message=_OFF)
 
 
-def expect_run(link: ClusterLink) -> None:
-    """Take the reason from groups that waited for the switch: now they wait for the next run."""
+def clear_waiting_reason(link: ClusterLink) -> None:
+    """Remove the message "sync is off" from waiting groups: the sync was switched on, and they wait for its next run."""
     link.groups.filter(status=GroupStatus.WAITING).update(message="")
 
 
 def reset_group(
     *, mirror: MirrorTopic, group: str, offsets: Sequence[tuple[int, int]], execute: bool, by: Actor, now: datetime
 ) -> list[dict[str, Any]]:
-    """Set a group's offsets on a mirror topic, or only show what that would do; return them per partition.
+    """Set the offsets of a consumer group on a mirror topic; return the result per partition.
 
-    Needs the right to manage the group. The audit has what was asked for, whether or not the cluster did it.
+    ``offsets`` are pairs of partition and offset. With ``execute=False`` nothing is changed, and the result shows what would
+    be. Needs the permission to manage the group. The audit log has the requested offsets, whether or not the cluster accepted
+    them.
     """
     cluster, kind = mirror.link.destination, RoleBinding.ResourceType.GROUP
     check_permission(by, Permission.MANAGE_GROUP, cluster=cluster, resource_type=kind, resource_name=without_nul(group))
-    asked = {"topic": mirror.name, "group_id": group, "offsets": [list(pair) for pair in offsets], "execute": execute}
+    arguments = {"topic": mirror.name, "group_id": group, "offsets": [list(pair) for pair in offsets], "execute": execute}
     if not execute:
-        return _asked(ask, mirror, asked)
+        return _reset(ask, mirror, arguments)
     resource = f"{audit.path_of(mirror)}/group/{shown(group)[1:-1]}"
     detail: dict[str, Any] = {"offsets": {str(partition): offset for partition, offset in offsets}}
-    door = partial(change, action="ResetGroup", resource=resource, detail=detail, by=by, now=now, answer_as="partitions")
-    return _asked(door, mirror, asked)
+    audited = partial(change, action="ResetGroup", resource=resource, detail=detail, by=by, now=now, answer_as="partitions")
+    return _reset(audited, mirror, arguments)
 
 
-def _asked(door: Any, mirror: MirrorTopic, asked: dict[str, Any]) -> list[dict[str, Any]]:
+def _reset(query: Any, mirror: MirrorTopic, arguments: dict[str, Any]) -> list[dict[str, Any]]:
     try:
-        return list(door(mirror.link.destination, "reset_group", **asked))
+        return list(query(mirror.link.destination, "reset_group", **arguments))
     except NotFoundError as error:
         raise no_topic(mirror.name) from error

@@ -1,4 +1,4 @@
-"""Turns the configs of a request into a link that could be stored, and asks the source whether it would work."""
+"""Builds an unsaved link from the configs of a request, and validates it by connecting to the source."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from linkengine.domain.linkrules import LinkConfigError, check_configs, with_can
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import LinkState
 
-CHECK_TIMEOUT_S = 20.0  # two clusters of which each may be away; the engine gives up on one after 8 s
-# A create whose answer was lost (a proxy's 503, a broken connection) is repeated by clients. Confluent's Terraform provider
-# does so after 1, 2, 4 and 8 s, and each try may take CHECK_TIMEOUT_S.
+CHECK_TIMEOUT_S = 20.0  # two clusters, for each of which the engine's own timeout is 8 s
+# Clients repeat a create whose response was lost (a proxy's 503, a broken connection). Confluent's Terraform provider does so
+# after 1, 2, 4 and 8 s, and each attempt may take CHECK_TIMEOUT_S.
 REPEAT_WINDOW = timedelta(seconds=120)
 MASK = "[hidden]"
 MAX_CLUSTER_ID = 64
@@ -35,7 +35,7 @@ MAX_CLUSTER_ID = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkDraft:
-    """A link that is not stored yet; ``others`` are the configs beside the connection, ``cluster_link_id`` what is expected."""
+    """An unsaved link. ``others`` are its configs beside the connection, ``cluster_link_id`` the id that the client expects."""
 
     link: ClusterLink
     others: Mapping[str, str]
@@ -61,7 +61,10 @@ def draft_link(
     by: Actor,
     now: datetime,
 ) -> LinkDraft:
-    """Read the configs; raise InvalidInputError, naming the config, for what cannot work."""
+    """Return an unsaved link with the configs; raise InvalidInputError, with the config's name, if one is invalid.
+
+    Also checks the actor's permissions for credentials and ACL sync. No cluster is contacted.
+    """
     configs = canonical(configs)
     check_values(configs)
     values = {key: value for key, value in configs.items() if value is not None and is_set(key, value)}
@@ -92,42 +95,46 @@ def draft_link(
 
 
 def _check_length(field: str, cluster_id: str) -> None:
-    """Refuse what no cluster is called; Kafka's own ids have 22 characters."""
+    """Raise InvalidInputError for a cluster id that is too long to be stored; Kafka's own ids have 22 characters."""
     if len(cluster_id) > MAX_CLUSTER_ID:
         raise InvalidInputError(
-            f"The id of the other cluster has {len(cluster_id)} characters, of {MAX_CLUSTER_ID} at most. Give the one that its "
-            "brokers tell (cluster.id), or none: then the source tells its own.",
+            f"The cluster id has {len(cluster_id)} characters; at most {MAX_CLUSTER_ID} are allowed. Give the id that the "
+            "other cluster's brokers return, or leave it out to take it from the source.",
             field=field,
         )
 
 
 def _check_inbound(link: ClusterLink) -> None:
-    """Refuse the destination's half of a source-initiated link where nobody would know how to reach the source."""
+    """Raise InvalidInputError for the destination side of a source-initiated link whose source is not registered here."""
     if pairs.is_inbound(link) and link.source is None:
         raise InvalidInputError(
-            "An INBOUND link reaches its source as that is registered here, and source_cluster_id names no registered cluster "
-            "that you may see. Register the source first, or leave connection.mode OUTBOUND.",
+            "An INBOUND link needs a registered source cluster, and source_cluster_id is not the id of a registered cluster "
+            "that you may see. Register the source first, or set connection.mode to OUTBOUND.",
             field="source_cluster_id",
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkValidation:
-    """What the check of a link that is not stored found."""
+    """The result of validating an unsaved link."""
 
     source_cluster_id: str
-    distances: tuple[BrokerDistance, ...] | None  # by broker of the source; None where it was not asked
+    distances: tuple[BrokerDistance, ...] | None  # by broker of the source; None if they were not measured
 
 
 def check_draft(draft: LinkDraft, *, with_distances: bool = False) -> LinkValidation:
-    """Ask the source: reachable, signed in, the expected cluster; takes the cluster id from it where none was given."""
+    """Connect to the source, sign in and compare the cluster id; set the link's cluster id if none was given.
+
+    Raises BadRequestError if the source is the destination itself.
+    """
     link = draft.link
     found = ask_source(link, with_distances=with_distances)
     if not link.source_cluster_id:
         link.source_cluster_id = found["cluster_id"]
     if link.source_cluster_id == link.destination.cluster_id:
         raise BadRequestError(
-            "The source's brokers belong to the destination itself. Name another source.", field="bootstrap.servers"
+            "The bootstrap servers belong to the destination cluster itself. Give those of another cluster as source.",
+            field="bootstrap.servers",
         )
     link.gap_filler = found.get("gap_filler") or GapFiller.MARKERS
     link.probed_at = link.created_at
@@ -137,7 +144,7 @@ def check_draft(draft: LinkDraft, *, with_distances: bool = False) -> LinkValida
 
 
 def ask_source(link: ClusterLink, *, with_distances: bool = False) -> dict[str, Any]:
-    """Run the engine's check of a link that need not be stored; returns the fields of ``ClusterProbe``."""
+    """Run the engine's check of a stored or unsaved link in a worker; return the fields of ``ClusterProbe``."""
     sealed = seal({"source": pairs.properties_of_source(link), "destination": link.destination.properties})
     try:
         found: dict[str, Any] = dispatch.call(
@@ -145,7 +152,7 @@ def ask_source(link: ClusterLink, *, with_distances: bool = False) -> dict[str, 
             timeout_s=CHECK_TIMEOUT_S,
             sealed=sealed,
             source_cluster_id=link.source_cluster_id,
-            fills_gaps=link.mode != LinkMode.SOURCE,  # that half's mirrors are at the other cluster
+            fills_gaps=link.mode != LinkMode.SOURCE,  # the mirrors of a source-initiated link are on the other cluster
             with_distances=with_distances,
         )
     except LinkEngineError as error:
@@ -154,28 +161,30 @@ def ask_source(link: ClusterLink, *, with_distances: bool = False) -> dict[str, 
 
 
 def join_pair(link: ClusterLink, cluster_link_id: str) -> None:
-    """Give the second side of a link the id of the first; raise where the caller expects another one."""
+    """Set the link's pair id to the other side's link id, or to the expected id; raise BadRequestError if the two differ."""
     other = pairs.other_side(link)
     expected = _read_id(cluster_link_id) if cluster_link_id else None
     if other is not None and expected not in (None, other.shown_uuid):
         raise BadRequestError(
-            f"The other side of the link has the id {other.shown_uuid}, expected was {expected}. Leave cluster_link_id out, or "
-            "give the other side's.",
+            f"The other side of the link has the id {other.shown_uuid}, but the request expects {expected}. Leave "
+            "cluster_link_id out, or give the other side's id.",
             field="cluster_link_id",
         )
     link.pair_uuid = other.shown_uuid if other is not None else expected
 
 
 def _read_id(text: str) -> uuid.UUID:
-    """Read a link id as clients write it: 22 characters of base64url, or a hyphenated UUID."""
+    """Parse a link id: 22 characters of base64url, or a hyphenated UUID."""
     try:
         return uuid.UUID(text) if "-" in text and len(text) == 36 else uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except ValueError:
-        raise BadRequestError(f"'{text}' is not the id of a cluster link.", field="cluster_link_id") from None
+        raise BadRequestError(
+            f"'{text}' is not the id of a cluster link. Give 22 characters of base64url, or a UUID.", field="cluster_link_id"
+        ) from None
 
 
 def canonical(configs: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return the configs under the names of the table; raise InvalidInputError where two names of one config differ."""
+    """Return the configs under their canonical names; raise InvalidInputError if two names of a config differ in value."""
     try:
         return with_canonical_names(configs)
     except LinkConfigError as error:
@@ -183,7 +192,7 @@ def canonical(configs: Mapping[str, str | None]) -> dict[str, str | None]:
 
 
 def check_values(configs: Mapping[str, str | None], *, present: Mapping[str, str | None] | None = None) -> None:
-    """Check values against the table of link configs."""
+    """Raise InvalidInputError if a value is not allowed by the table of link configs; ``present`` are the stored configs."""
     try:
         check_configs(configs, present=present)
     except LinkConfigError as error:
@@ -191,7 +200,7 @@ def check_values(configs: Mapping[str, str | None], *, present: Mapping[str, str
 
 
 def check_address(link: ClusterLink) -> None:
-    """Raise InvalidInputError unless the link says, or its registered source knows, how to reach the source."""
+    """Raise InvalidInputError unless the link or its registered source has complete properties to reach the source."""
     local = {name.removeprefix("local."): value for name, value in link.properties.items() if name.startswith("local.")}
     try:
         address_from_properties(pairs.properties_of_source(link))
@@ -202,14 +211,14 @@ def check_address(link: ClusterLink) -> None:
 
 
 def registered_source(source_cluster_id: str, *, by: Actor) -> Cluster | None:
-    """Answer the registered cluster behind an id if the actor may see something of it."""
+    """Return the registered cluster with the id if the actor may see at least one of its resources, or None."""
     if not source_cluster_id:
         return None
     return visible_clusters(by).filter(cluster_id=source_cluster_id).first()
 
 
 def is_repeat(existing: ClusterLink, draft: LinkDraft, *, by: Actor, now: datetime) -> bool:
-    """Tell whether a request equals the one that made ``existing``: same actor and values, within ``REPEAT_WINDOW``."""
+    """Return whether a request repeats the creation of ``existing``: same actor and values, within ``REPEAT_WINDOW``."""
     others = dict(LinkConfig.objects.filter(link=existing).values_list("name", "value"))
     same_source = draft.link.source_cluster_id in ("", existing.source_cluster_id)
     same = same_source and existing.properties == draft.link.properties and others == draft.others
@@ -217,5 +226,5 @@ def is_repeat(existing: ClusterLink, draft: LinkDraft, *, by: Actor, now: dateti
 
 
 def is_recent(row: ClusterLink | MirrorTopic, *, by: Actor, now: datetime) -> bool:
-    """Tell whether the actor made the row a moment ago: asked for again, it is the answer to a repeated request."""
+    """Return whether the actor created the row within ``REPEAT_WINDOW``, so that an equal request is a retry."""
     return row.created_by == by.name and row.created_at >= now - REPEAT_WINDOW and row.deletion_requested_at is None

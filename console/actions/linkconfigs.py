@@ -1,4 +1,4 @@
-"""Change the configs of a link: all of a request or nothing of it."""
+"""Changes the configs of a link; a request is applied as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from linkengine.domain.linkrules import with_consequences
 from linkengine.domain.linktasks import TaskName, concerned_by, switched_off_by
 from linkengine.domain.states import LinkState
 
-# beside the connection: whether log starts follow the source, and how fast to copy
+# Configs that copy workers have to be given, beside those of the connection: log start sync and the bandwidth limit.
 KNOWN_TO_COPY_TASKS = {"topic.config.sync.include", "link.throughput.limit.bytes.per.second"}
 _ACL_CONFIGS = {linkcredentials.ACL_SYNC, linkcredentials.ACL_FILTERS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """Set a config, or put it back to its default."""
+    """A config to set, or to reset to its default (DELETE)."""
 
     name: str
     value: str | None = None
@@ -42,11 +42,11 @@ class ConfigChange:
 def alter_configs(
     *, link: ClusterLink, changes: Sequence[ConfigChange], validate_only: bool = False, by: Actor, now: datetime
 ) -> None:
-    """Apply all changes or none. Running copies take them over within a second; a broken link is looked at again at once."""
+    """Apply all changes or none; copy workers use the new configs within a second, and the link is probed immediately."""
     check_permission(by, Permission.MANAGE_LINK, link=link)
-    wanted = {one.name: one.value if one.operation == "SET" else None for one in changes}
+    wanted = {change.name: change.value if change.operation == "SET" else None for change in changes}
     if len(wanted) != len(changes):
-        raise InvalidInputError("A config is named twice. Name each once.", field="data")
+        raise InvalidInputError("A config is named twice. Name each config once.", field="data")
     wanted = linkchecks.canonical(wanted)
     _check(link, wanted, by=by)
     wanted = with_consequences(wanted)
@@ -56,15 +56,15 @@ def alter_configs(
         locked = lock_link(link)
         locked.uses_cluster_credentials = _check(locked, wanted, by=by)
         _write(locked, wanted, now=now)
-        other = _other_that_copies(locked, wanted)
+        other = _update_copying_side(locked, wanted)
         _audit(locked, wanted, by=by, now=now)
-    for one in (link, other):
-        if one is not None:
-            dispatch.send("reconcile_link", link_id=one.pk, probe=True)
+    for side in (link, other):
+        if side is not None:
+            dispatch.send("reconcile_link", link_id=side.pk, probe=True)
 
 
 def _check(link: ClusterLink, wanted: dict[str, str | None], *, by: Actor) -> bool:
-    """Check the changes; return whether the link then signs in with the registered cluster's credentials."""
+    """Check the changes; return whether the changed link signs in with the registered cluster's credentials."""
     stored = dict(link.configs.values_list("name", "value"))
     present: dict[str, str | None] = {**link.properties, **stored, "link.mode": link.mode}
     linkchecks.check_values(wanted, present=present)
@@ -91,7 +91,7 @@ def _write(link: ClusterLink, wanted: dict[str, str | None], *, now: datetime) -
     link.tasks.filter(name__in=switched_off_by(wanted)).update(errors=[], error_count=0, failing_since=None, summary="")
     _switch_groups(link, wanted)
     if any(is_connection(name) or name in KNOWN_TO_COPY_TASKS for name in wanted):
-        link.revision = F("revision") + 1  # copy workers make new connections, with the new settings
+        link.revision = F("revision") + 1  # copy workers reconnect with the new settings
     link.sequence = F("sequence") + 1
     link.save()
 
@@ -100,11 +100,14 @@ def _switch_groups(link: ClusterLink, wanted: dict[str, str | None]) -> None:
     if TaskName.CONSUMER_OFFSETS in switched_off_by(wanted):
         groups.let_wait(link)
     elif groups.ENABLE in wanted:
-        groups.expect_run(link)
+        groups.clear_waiting_reason(link)
 
 
-def _other_that_copies(link: ClusterLink, wanted: Iterable[str]) -> ClusterLink | None:
-    """Answer the destination's side of a source-initiated link if it signs in with what changes here; its copies end, too."""
+def _update_copying_side(link: ClusterLink, wanted: Iterable[str]) -> ClusterLink | None:
+    """Return the destination side of a source-initiated link if its ``local.*`` connection configs change here, or None.
+
+    That side copies with these configs, so its revision is increased and its copy workers reconnect.
+    """
     used = link.mode == LinkMode.SOURCE and any(name.startswith("local.") and is_connection(name) for name in wanted)
     other = pairs.other_side(link) if used else None
     if other is not None:

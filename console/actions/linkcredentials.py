@@ -1,6 +1,8 @@
-"""Decides whose credentials a link uses, and refuses a change that would send stored secrets somewhere else.
+"""Decides whose credentials a link uses, and refuses changes that would send stored secrets to another server.
 
-The rules about properties are in ``linkengine.domain.linkaddresses``; here they meet the roles of the actor.
+A link signs in at its source either with its own security properties or with those of the registered cluster. The latter needs
+the permission USE_CREDENTIALS. The rules about properties are in ``linkengine.domain.linkaddresses``; this module adds the
+actor's roles.
 """
 
 from __future__ import annotations
@@ -27,41 +29,42 @@ from linkengine.domain.linkaddresses import (
 )
 
 ACL_SYNC, ACL_FILTERS = "acl.sync.enable", "acl.filters"
-_OWN = "Or give the link credentials of its own: bootstrap.servers, security.protocol and, with SASL, sasl.jaas.config."
+_OWN = "Or give the link its own credentials: bootstrap.servers, security.protocol and, with SASL, sasl.jaas.config."
 _OWN_LOCAL = "Or set local.security.protocol and, with SASL, local.sasl.mechanism and local.sasl.jaas.config."
 
 
 def choose(link: ClusterLink, *, by: Actor, before: ClusterLink | None = None) -> None:
-    """Set ``uses_cluster_credentials`` of a link that is created or, where ``before`` is given, changed.
+    """Set ``uses_cluster_credentials`` of a link that is being created or, if ``before`` is given, changed.
 
-    Raises DeniedError where the link cannot work without a registered cluster's credentials and the actor may not use these.
-    A link with complete security of its own is taken at its word then. A change that leaves address and security as they are
-    leaves the decision as it is.
+    A link uses the registered cluster's credentials if its own security properties are incomplete or cannot work at the
+    registered listeners (``uses_registered_security``). If the actor may not use these credentials, a link with complete
+    properties uses its own; otherwise DeniedError is raised. A change that leaves address and security as they are keeps the
+    decision.
     """
     if before is not None and before.properties == link.properties:
         return
     if link.mode == LinkMode.SOURCE:
         _choose_local(link, by=by, before=before)
     if pairs.is_inbound(link):
-        if before is None and pairs.other_side(link) is None:  # else the source's side has decided
-            _check_use(link.source, by, advice="Or have the source's side of the link created first.")
+        if before is None and pairs.other_side(link) is None:  # otherwise this was decided when the source side was created
+            _check_use(link.source, by, advice="Or create the source side of the link first.")
         return
     link.uses_cluster_credentials = _uses_source(link, by=by, before=before)
 
 
 def check_secrets(stored: Mapping[str, str], changes: Mapping[str, str | None]) -> None:
-    """Raise InvalidInputError where a change would send a stored secret elsewhere and does not contain it."""
+    """Raise InvalidInputError if a change could send a stored secret to another server and does not contain the secret."""
     for secret, config in secrets_to_repeat(stored, changes):
         raise InvalidInputError(
-            f"A change of {config} decides where the stored {secret} is sent, so the request has to contain {secret} as well. "
-            "Send both in one request (configs:alter takes several configs), or reset the secret in it.",
+            f"Changing {config} could send the stored {secret} to another server, so the request must contain {secret} too. "
+            "Send both in one request (configs:alter takes several configs), or delete the secret in the same request.",
             code="SECRET_NEEDED",
             field=secret,
         )
 
 
 def check_acl_sync(link: ClusterLink, config: Callable[[str], str | None], *, by: Actor) -> None:
-    """Raise DeniedError where the link would create ACLs of its source on the destination, and the actor may not do that."""
+    """Raise DeniedError if ACL sync is on and the actor may not manage ACLs of the destination."""
     if config(ACL_SYNC) == "true":
         check_permission(by, Permission.MANAGE_ACLS, cluster=link.destination)
 
@@ -80,7 +83,7 @@ def _uses_source(link: ClusterLink, *, by: Actor, before: ClusterLink | None) ->
 
 
 def _choose_local(link: ClusterLink, *, by: Actor, before: ClusterLink | None) -> None:
-    """Check how a source-initiated link signs in at its own cluster, on behalf of the destination's side."""
+    """Check the ``local.*`` properties of a source-initiated link, with which its destination side signs in at the source."""
     local = local_properties(link.properties)
     if before is not None and local == local_properties(before.properties):
         return
@@ -91,8 +94,8 @@ def _choose_local(link: ClusterLink, *, by: Actor, before: ClusterLink | None) -
         address_from_properties(inbound_properties(link.properties, link.destination.properties))
     except LinkEngineError as error:
         message = (
-            f"The local.* configs replace the registered credentials of cluster {link.destination.cluster_id} as a whole, and "
-            f"they are incomplete. {error.message} Set them all with the prefix local., or none."
+            f"The local.* configs are incomplete; they replace all registered credentials of cluster "
+            f"{link.destination.cluster_id}. {error.message} Set all of them with the prefix local., or none."
         )
         raise InvalidInputError(message, code=error.code, field=f"{LOCAL}sasl.jaas.config") from error
 

@@ -1,4 +1,4 @@
-"""Create, configure and delete cluster links."""
+"""Creates, configures and deletes cluster links."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["ConfigChange", "alter_configs", "create_link", "delete_link", "remov
 NAMES_SHOWN = 5  # in a message that lists mirrors
 
 
-def create_link(  # noqa: PLR0913 - what a client sends, one keyword each
+def create_link(  # noqa: PLR0913 - one keyword per value of the request
     *,
     destination: Cluster,
     name: str,
@@ -37,13 +37,13 @@ def create_link(  # noqa: PLR0913 - what a client sends, one keyword each
     by: Actor,
     now: datetime,
 ) -> ClusterLink | linkchecks.LinkValidation:
-    """Link ``destination`` to a source cluster; for ``validate_only`` store nothing and return what was found.
+    """Link ``destination`` to a source cluster; with ``validate_only`` store nothing and return the validation.
 
-    ``destination`` is the cluster the row belongs to and ``source_cluster_id`` the other one, whatever the link's mode; the
-    second side of a pair takes over the first one's id (``cluster_link_id``, if given, must be that).
-    ``source_cluster_id`` may be empty: then the source tells its own. Where the source is registered here and the configs carry
-    no security that could work with it, the registered cluster's credentials are used, if the actor may use them
-    (``linkcredentials.choose``). With ``validate_link`` the source is asked, which takes up to ``linkchecks.CHECK_TIMEOUT_S``.
+    ``destination`` is the cluster to which the row belongs and ``source_cluster_id`` the other cluster, whatever the link's
+    mode. If ``source_cluster_id`` is empty, it is read from the source. The second side of a pair gets the first side's id;
+    ``cluster_link_id``, if given, must equal it. If the source is registered here and the configs have no security that works
+    with it, the registered cluster's credentials are used, provided that the actor may use them (``linkcredentials.choose``).
+    With ``validate_link`` the source is contacted, which takes up to ``linkchecks.CHECK_TIMEOUT_S``.
     """
     path = f"{audit.path_of(destination)}/link/{name}"
     check_permission(
@@ -61,13 +61,16 @@ def create_link(  # noqa: PLR0913 - what a client sends, one keyword each
     )
     existing = ClusterLink.objects.filter(destination=destination, name=name).first()
     if existing is not None:
-        return _answer_repeat(existing, draft, by=by, now=now)
+        return _check_repeat(existing, draft, by=by, now=now)
     found = linkchecks.LinkValidation(source_cluster_id=draft.link.source_cluster_id, distances=None)
     try:
         if validate_link:
             found = linkchecks.check_draft(draft, with_distances=validate_only)
         elif not draft.link.source_cluster_id:
-            raise InvalidInputError("source_cluster_id is needed when the link is not validated.", field="source_cluster_id")
+            raise InvalidInputError(
+                "source_cluster_id is missing. Give it, or validate the link, so that the id is read from the source.",
+                field="source_cluster_id",
+            )
     except UnavailableError as error:
         detail = {"code": error.code, "reason": error.message}
         audit.record(by=by, action="CreateClusterLink", resource=path, now=now, result=audit.Result.FAILURE, detail=detail)
@@ -76,10 +79,11 @@ def create_link(  # noqa: PLR0913 - what a client sends, one keyword each
 
 
 def delete_link(*, link: ClusterLink, force: bool = False, validate_only: bool = False, by: Actor, now: datetime) -> None:
-    """Delete a link; refused while mirrors are attached that are not STOPPED.
+    """Delete a link; raise ConflictError while it has mirrors that are not STOPPED, unless ``force`` is set.
 
-    ``force`` fails them over first: the link goes when the last of them is fenced, and their topics stay on the destination as
-    ordinary, writable ones. Where the topic of a stopped one is still to be deleted, the link goes after that.
+    ``force`` fails these mirrors over first: their topics stay on the destination as ordinary, writable topics, and the link is
+    deleted when the last mirror is fenced. If the deletion of a stopped mirror's topic is pending, the link is deleted after
+    it.
     """
     check_permission(by, Permission.MANAGE_LINK, link=link)
     attached = list(link.mirrors.exclude(state=MirrorState.STOPPED).values_list("name", flat=True))
@@ -88,31 +92,31 @@ def delete_link(*, link: ClusterLink, force: bool = False, validate_only: bool =
     if validate_only:
         return
     if attached or link.mirrors.exclude(deletion_requested_at=None).exists():
-        _let_mirrors_go_first(link, force=force, by=by, now=now)
+        _request_deletion(link, force=force, by=by, now=now)
     else:
         remove_link(link=link, by=by, now=now)
 
 
 def remove_link(*, link: ClusterLink, by: Actor, now: datetime) -> None:
-    """Delete the rows of a link whose mirrors are all stopped; their history goes with them, the audit stays.
+    """Delete the rows of a link whose mirrors are all stopped, with their history; the audit log is kept.
 
-    Refused while a topic is to be deleted: without the rows nobody would know of it.
+    Raises ConflictError while the deletion of a topic is pending, since it could not be completed without the mirror's row.
     """
     with transaction.atomic():
         locked = lock_link(link)
         _check_finished(locked)
         leave_pair(locked, now=now)
         audit.record(by=by, action="DeleteClusterLink", resource=audit.path_of(link), now=now)
-        partitions = {one.engine_name: one.num_partitions for one in locked.mirrors.all()}
+        partitions = {mirror.engine_name: mirror.num_partitions for mirror in locked.mirrors.all()}
         locked.mirrors.all().delete()
         locked.delete()
     dispatch.send("forget_link", link_key=link.link_uuid.hex, partitions=partitions)
 
 
 def leave_pair(link: ClusterLink, *, now: datetime) -> None:
-    """Tell the other side that it is alone: an inbound link does nothing without the side that opens its connections.
+    """Set the paired link to FAILED if it needs this side: an INBOUND link has no connection without its source side.
 
-    One that a person has paused stays so, and is told when it is resumed.
+    A paused link stays paused; the error is set when it is resumed.
     """
     other = pairs.other_side(link)
     if other is not None and pairs.needs_other_side(other):
@@ -132,20 +136,23 @@ def _check_detached(link: ClusterLink, attached: list[str]) -> None:
 
 
 def _check_finished(link: ClusterLink) -> None:
-    """Raise ConflictError unless the mirrors are stopped and their topics are to stay; locks them, until the commit."""
+    """Lock the link's mirrors; raise ConflictError unless all are stopped and no topic deletion is pending."""
     mirrors = list(link.mirrors.select_for_update())
-    _check_detached(link, [one.name for one in mirrors if one.state != MirrorState.STOPPED])
-    going = [one.name for one in mirrors if one.deletion_requested_at is not None]
-    if going:
-        message = f"Topic '{going[0]}' of cluster link '{link.name}' is being deleted. Delete the link once more."
+    _check_detached(link, [mirror.name for mirror in mirrors if mirror.state != MirrorState.STOPPED])
+    deleting = [mirror.name for mirror in mirrors if mirror.deletion_requested_at is not None]
+    if deleting:
+        message = (
+            f"Topic '{deleting[0]}' of cluster link '{link.name}' is being deleted. Delete the link again when the topic is "
+            "gone."
+        )
         raise ConflictError(message, code="LINK_IN_USE")
 
 
-def _let_mirrors_go_first(link: ClusterLink, *, force: bool, by: Actor, now: datetime) -> None:
+def _request_deletion(link: ClusterLink, *, force: bool, by: Actor, now: datetime) -> None:
     with transaction.atomic():
         attached = list(lock_link(link).mirrors.exclude(state=MirrorState.STOPPED))
-        if not force:  # some may have come since the first look
-            _check_detached(link, [one.name for one in attached])
+        if not force:  # mirrors may have been added since the first check
+            _check_detached(link, [mirror.name for mirror in attached])
         ClusterLink.objects.filter(pk=link.pk).update(deletion_requested_at=now, deletion_requested_by=by.name)
         audit.record(by=by, action="RequestClusterLinkDeletion", resource=audit.path_of(link), now=now, detail={"force": force})
         for mirror in attached:
@@ -154,11 +161,11 @@ def _let_mirrors_go_first(link: ClusterLink, *, force: bool, by: Actor, now: dat
 
 
 def _store(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink:
-    """Store the link; where an equal request was quicker, the answer is that one's row."""
+    """Store the link; if an equal request has stored it since the first check, return that row."""
     link = draft.link
     try:
         with transaction.atomic():
-            _join_pair_again(draft)
+            _join_pair_locked(draft)
             link.save(force_insert=True)
             LinkConfig.objects.bulk_create(LinkConfig(link=link, name=n, value=v) for n, v in draft.others.items())
             audit.record(
@@ -172,8 +179,8 @@ def _store(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterL
                     "uses_cluster_credentials": link.uses_cluster_credentials,
                 },
             )
-    except IntegrityError:  # somebody was quicker
-        return _answer_quicker(draft, by=by, now=now)
+    except IntegrityError:  # another request has stored the same name
+        return _check_concurrent(draft, by=by, now=now)
     dispatch.send("reconcile_link", link_id=link.pk)
     dispatch.send("refresh_topics", link_id=link.pk)
     other = pairs.other_side(link)
@@ -182,23 +189,27 @@ def _store(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterL
     return link
 
 
-def _join_pair_again(draft: linkchecks.LinkDraft) -> None:
-    """Take over the id of the other side, which may have been made since the first look; of two at once one comes second."""
+def _join_pair_locked(draft: linkchecks.LinkDraft) -> None:
+    """Set the id of the other side, which may have been created since the first check.
+
+    The locks on both clusters serialize two requests that create the two sides at the same time.
+    """
     lock_clusters(draft.link.destination.cluster_id, draft.link.source_cluster_id)
     linkchecks.join_pair(draft.link, draft.cluster_link_id)
 
 
-def _answer_quicker(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink:
+def _check_concurrent(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink:
     existing = ClusterLink.objects.filter(destination=draft.link.destination_id, name=draft.link.name).first()
     if existing is None:
         raise ConflictError(
-            f"Cluster link '{draft.link.name}', or one of its clusters, was deleted at the same moment. Look again, then retry."
+            f"Cluster link '{draft.link.name}', or one of its clusters, was deleted at the same time, so the link was not "
+            "created. Check that both clusters exist, then retry."
         )
-    return _answer_repeat(existing, draft, by=by, now=now)
+    return _check_repeat(existing, draft, by=by, now=now)
 
 
-def _answer_repeat(existing: ClusterLink, draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink:
-    """Let a client ask again that never heard of its success: see ``linkchecks.is_repeat``."""
+def _check_repeat(existing: ClusterLink, draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink:
+    """Return the existing link if the request is a retry (``linkchecks.is_repeat``); otherwise raise BadRequestError."""
     if linkchecks.is_repeat(existing, draft, by=by, now=now):
         return existing
     raise _exists(existing.name)
@@ -212,7 +223,11 @@ def _check_name(name: str) -> None:
 
 
 def _exists(name: str) -> BadRequestError:
-    return BadRequestError(f"Cluster link '{name}' already exists.", code="LINK_EXISTS", field="link_name")
+    return BadRequestError(
+        f"Cluster link '{name}' already exists. Choose another name, or change the existing link.",
+        code="LINK_EXISTS",
+        field="link_name",
+    )
 
 
 def _still_attached(link: ClusterLink, names: list[str]) -> str:

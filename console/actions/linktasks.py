@@ -1,4 +1,4 @@
-"""Run a recurring task of a link now instead of at its time."""
+"""Runs a recurring task of a link immediately instead of at its next scheduled time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from linkengine.domain.states import WRITABLE
 
 
 def run_task(*, link: ClusterLink, name: str, by: Actor, now: datetime) -> LinkTask:
-    """Have a task run at once; a run that is under way is followed by another one."""
+    """Request an immediate run of a task; if a run is in progress, another run follows it.
+
+    Raises NotFoundError for an unknown task and ConflictError if the task cannot run, for example because it is switched off.
+    """
     check_permission(by, Permission.MANAGE_LINK, link=link)
     known = _known(name)
     row = LinkTask.objects.filter(link=link, name=known).first()
@@ -36,7 +39,5 @@ def run_task(*, link: ClusterLink, name: str, by: Actor, now: datetime) -> LinkT
 
 def _known(name: str) -> TaskName:
     if name not in set(TaskName):
-        raise NotFoundError(
-            f"A link has no task '{name}' that can be run. There are {', '.join(TaskName)}.", code="UNKNOWN_TASK"
-        )
+        raise NotFoundError(f"Cluster links have no task '{name}'. Use one of {', '.join(TaskName)}.", code="UNKNOWN_TASK")
     return TaskName(name)

@@ -1,4 +1,8 @@
-"""Create and delete mirror topics."""
+"""Creates and deletes mirror topics.
+
+A mirror is created in two steps: this module stores its row in state PENDING_SETUP, and a worker creates the topic. The checks
+run twice, before the clusters are contacted and again under locks right before the row is stored.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +29,18 @@ from linkengine.domain.startspec import CONFIG as START_SPEC
 from linkengine.domain.startspec import EARLIEST, start_problem
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
-CHECK_TIMEOUT_S = 20.0  # see linkchecks
+CHECK_TIMEOUT_S = 20.0  # as linkchecks.CHECK_TIMEOUT_S
 _MIRRORING = (
-    "It is a mirror topic of {link} in state {state}, and stays as it is. There is nothing to do where that is "
-    "the mirror you want; for a second copy, use a link with a prefix."
+    "It is a mirror topic of {link} in state {state}; it was not changed. If you need a second copy, use a cluster link with a "
+    "prefix."
 )
 _STOPPED = (
-    "It was a mirror topic of {link} and is {state}: applications may write to it and rely on it. Use a link "
-    "with a prefix; delete the stopped mirror topic, with all its records, only if nobody needs them."
+    "It was a mirror topic of {link} and is {state}, so applications may write to it. Use a cluster link with a prefix, or "
+    "delete the stopped mirror topic with all its records if they are not needed."
 )
 _FIELD_OF: dict[str, str | None] = {
     ErrorCode.TOPIC_EXISTS_ERROR: "mirror_topic_name",
-    ErrorCode.INVALID_REQUEST_ERROR: None,  # the destination's, of replicas, configs or partitions: its words say which
+    ErrorCode.INVALID_REQUEST_ERROR: None,  # of the destination: its message names replicas, configs or partitions
     ErrorCode.POLICY_VIOLATION_ERROR: None,
 }
 _NOT_COPYING = {LinkState.FAILED, LinkState.UNAVAILABLE}
@@ -53,38 +57,39 @@ def create_mirror(
     by: Actor,
     now: datetime,
 ) -> MirrorTopic:
-    """Begin to mirror a topic. Both clusters are asked first; the topic itself is made by the worker (PENDING_SETUP).
+    """Check a topic on both clusters and store its mirror in state PENDING_SETUP; a worker creates the topic.
 
-    ``configs`` are configs of the new topic; a ``mirror.start.offset.spec`` among them goes before the link's. With
-    ``validate_only`` the answer is a row that is not stored.
+    ``configs`` are configs of the new topic; a ``mirror.start.offset.spec`` among them takes precedence over the link's. With
+    ``validate_only`` the returned row is not stored. If the same actor has created an equal mirror within the last
+    ``linkchecks.REPEAT_WINDOW``, that mirror is returned. Takes up to ``CHECK_TIMEOUT_S``.
     """
     name = _mirror_name(link, source_topic, mirror_topic)
     check_permission(by, Permission.MANAGE_MIRROR, link=link, resource_type=RoleBinding.ResourceType.TOPIC, resource_name=name)
     overrides = {key: value for key, value in (configs or {}).items() if value is not None}
-    start = _start(link, overrides.pop(START_SPEC, ""))
+    start = _start_spec(link, overrides.pop(START_SPEC, ""))
     if replication_factor is not None and replication_factor < 1:
         raise InvalidInputError("replication_factor must be at least 1.", field="replication_factor")
     mirror = draft(link=link, source_topic=source_topic, by=by, now=now)
     mirror.replication_factor, mirror.config_overrides, mirror.start_spec = replication_factor, overrides, start
-    known = _known(link, name)
-    if known is not None:  # whatever became of the link since: the first request was taken
-        return _check_repeat(known, mirror, by=by, now=now)
+    existing = _find(link, name)
+    if existing is not None:  # before the link's state is checked: a repeated request succeeds even if the link is paused now
+        return _check_repeat(existing, mirror, by=by, now=now)
     check_link_state(link)
     check_free(cluster=link.destination, topic=name, link=link, by=by)
     check_ring(mirror, by=by)
-    _ask_clusters(link, source_topic, name, replication_factor=replication_factor, configs=overrides)
+    _check_on_clusters(link, source_topic, name, replication_factor=replication_factor, configs=overrides)
     return mirror if validate_only else _store(mirror, by=by, now=now)
 
 
 def auto_create(*, link: ClusterLink, source_topic: str, now: datetime) -> MirrorTopic:
-    """Mirror a topic that the link's filters choose; the caller has asked both clusters whether it can be."""
+    """Store a mirror for a topic that the link's auto-create filters include; the caller has checked it on both clusters."""
     mirror = draft(link=link, source_topic=source_topic, by=ENGINE, now=now)
     mirror.auto_created = True
     return _store(mirror, by=ENGINE, now=now)
 
 
 def draft(*, link: ClusterLink, source_topic: str, by: Actor, now: datetime) -> MirrorTopic:
-    """Answer a mirror with the link's defaults that is not stored yet."""
+    """Return an unsaved mirror with the link's defaults."""
     return MirrorTopic(
         link=link,
         name=link.prefix + source_topic,
@@ -97,15 +102,16 @@ def draft(*, link: ClusterLink, source_topic: str, by: Actor, now: datetime) -> 
 
 
 def default_start(link: ClusterLink) -> str:
-    """Answer ``mirror.start.offset.spec`` of the link, for mirrors that say nothing."""
+    """Return the link's ``mirror.start.offset.spec``, which applies to mirrors without their own."""
     return LinkConfig.objects.filter(link=link, name=START_SPEC).values_list("value", flat=True).first() or EARLIEST
 
 
 def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
-    """Delete the mirror topic on the destination, and with it its row; until the topic is gone the row says so.
+    """Request the deletion of the mirror topic; a worker deletes the topic on the destination and then the row.
 
-    Refused while auto-create would bring the topic back, where the destination deletes no topics, and while it, or the other
-    side's topic by it, is only becoming a mirror. Asking twice is as good as asking once.
+    Does nothing if the deletion was requested before. Raises ConflictError if auto-create would create the topic again, if
+    topic deletion is disabled on the destination, or if a reversal or restore is turning this topic, or the topic on the other
+    side, into a mirror.
     """
     check_permission(by, Permission.MANAGE_MIRROR, mirror=mirror)
     refusal = "" if mirror.deletion_requested_at is not None else why_not_deletable(mirror)
@@ -114,7 +120,7 @@ def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
     with transaction.atomic():
         if not MirrorTopic.objects.filter(pk=mirror.pk, deletion_requested_at=None).update(deletion_requested_at=now):
             return
-        # only now: a restore of the other side may have had this row
+        # checked after the UPDATE has locked the row, which a restore of the other side may have held
         reason = "" if mirror.drill_id else why_not(mirror, MirrorEvent.DELETE)
         if reason:
             raise ConflictError(reason, code="MIRROR_WOULD_RETURN")
@@ -125,13 +131,13 @@ def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
 
 
 def _store(mirror: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
-    """Store the mirror; where an equal request was quicker, the answer is that one's row."""
+    """Store the mirror and queue its setup; if an equal request has stored it since the first check, return that row."""
     try:
         with transaction.atomic():
-            _reserve(mirror, by=by)
-            known = _known(mirror.link, mirror.name)
-            if known is not None:
-                return _check_repeat(known, mirror, by=by, now=now)
+            _lock_and_recheck(mirror, by=by)
+            existing = _find(mirror.link, mirror.name)
+            if existing is not None:
+                return _check_repeat(existing, mirror, by=by, now=now)
             mirror.save(force_insert=True)
             transitions.note_creation(mirror=mirror, by=by, now=now)
             audit.record(
@@ -142,27 +148,26 @@ def _store(mirror: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
                 detail={"source_topic": mirror.source_topic, "start": mirror.start_spec, "configs": mirror.config_overrides},
             )
             show_change(mirror.link_id)
-    except IntegrityError:  # somebody was quicker who did not look
+    except IntegrityError:  # a row was inserted without the cluster lock
         raise _exists(mirror.name) from None
     dispatch.send("setup_mirror", mirror_id=mirror.pk)
     return mirror
 
 
-def _reserve(mirror: MirrorTopic, *, by: Actor) -> None:
-    """Look again, and let nobody else look until this row is there: two links would copy into one topic.
+def _lock_and_recheck(mirror: MirrorTopic, *, by: Actor) -> None:
+    """Lock the destination cluster and the link until the commit, and repeat the checks on the current rows.
 
-    The link too: one that is to go fails over the mirrors it has, and knows of no other.
+    The cluster lock prevents two links from creating mirrors of the same name, which would copy into one topic. The link lock
+    prevents a concurrent deletion of the link, which fails over the mirrors that exist then and would miss this one.
     """
     lock_clusters(mirror.link.destination.cluster_id)
     link = ClusterLink.objects.select_for_update(of=("self",)).filter(pk=mirror.link_id).first()
     if link is None:
-        raise ConflictError(f"Cluster link '{mirror.link.name}' has been deleted.")
+        raise ConflictError(f"Cluster link '{mirror.link.name}' has been deleted, so the mirror topic was not created.")
     check_link_state(link)
     check_free(cluster=mirror.link.destination, topic=mirror.name, link=link, by=by)
     if mirror.auto_created and not auto_creates(link, mirror.source_topic):
-        raise ConflictError(
-            f"The auto-create filters of cluster link '{link.name}' do not choose '{mirror.source_topic}' any more."
-        )
+        raise ConflictError(f"The auto-create filters of cluster link '{link.name}' no longer include '{mirror.source_topic}'.")
 
 
 def _mirror_name(link: ClusterLink, source_topic: str, mirror_topic: str | None) -> str:
@@ -173,18 +178,19 @@ def _mirror_name(link: ClusterLink, source_topic: str, mirror_topic: str | None)
         return expected
     if not link.prefix:
         message = (
-            f"Topic renaming for mirroring is not supported: without a link prefix the mirror of '{source_topic}' has its name."
+            "Topic renaming for mirroring is not supported: the cluster link has no prefix, so the mirror must have the name "
+            f"of its source topic, '{source_topic}'."
         )
     else:
         message = (
-            f"The mirror of '{source_topic}' on this link must be named '{expected}', because its prefix is '{link.prefix}'."
+            f"The mirror of '{source_topic}' must be named '{expected}', because the cluster link's prefix is '{link.prefix}'."
         )
     raise BadRequestError(message, code="INVALID_MIRROR_NAME", field="mirror_topic_name")
 
 
-def _start(link: ClusterLink, asked: str) -> str:
-    """Answer where the mirror shall begin: as asked, else as the link says; checked."""
-    spec = asked or default_start(link)
+def _start_spec(link: ClusterLink, requested: str) -> str:
+    """Return the requested start, or else the link's; raise InvalidInputError if it is malformed."""
+    spec = requested or default_start(link)
     problem = start_problem(spec)
     if problem:
         raise InvalidInputError(problem, code="INVALID_CONFIG", field=START_SPEC)
@@ -192,47 +198,52 @@ def _start(link: ClusterLink, asked: str) -> str:
 
 
 def check_link_state(link: ClusterLink) -> None:
-    """Refuse a link that takes no mirrors now."""
+    """Raise ConflictError if no mirror can be created on the link in its current state."""
     if link.mode == LinkMode.SOURCE:
         raise ConflictError(
-            f"Cluster link '{link.name}' begins here; its mirror topics are created on cluster {link.source_cluster_id}."
+            f"This cluster is the source of cluster link '{link.name}'. Create mirror topics on its destination cluster "
+            f"{link.source_cluster_id}."
         )
     if link.deletion_requested_at is not None:
         raise ConflictError(f"Cluster link '{link.name}' is being deleted.")
     if link.state == LinkState.PAUSED:
         raise ConflictError(f"Cluster link '{link.name}' is paused. Set cluster.link.paused to false first.")
     if link.state in _NOT_COPYING:
-        raise ConflictError(f"Cluster link '{link.name}' is {link.state.lower()}: {link.error_message} Mend that first.")
+        raise ConflictError(f"Cluster link '{link.name}' is {link.state.lower()}: {link.error_message} Fix that first.")
 
 
-def _known(link: ClusterLink, name: str) -> MirrorTopic | None:
+def _find(link: ClusterLink, name: str) -> MirrorTopic | None:
     return (
         MirrorTopic.objects.filter(link__destination=link.destination_id, name=name).select_related("link__destination").first()
     )
 
 
-def _check_repeat(known: MirrorTopic, wanted: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
-    """Let a client ask again that never heard of its success: the same mirror, asked for by the same actor a moment ago."""
+def _check_repeat(existing: MirrorTopic, wanted: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
+    """Return the existing mirror if this request repeats its creation; otherwise raise MIRROR_EXISTS_ERROR.
+
+    Clients retry a create whose response was lost. A request is such a retry if actor and values are the same and the mirror
+    was created within ``linkchecks.REPEAT_WINDOW``.
+    """
     fields = ("link_id", "source_topic", "start_spec", "replication_factor", "config_overrides")
-    same = all(getattr(known, name) == getattr(wanted, name) for name in fields)
-    if same and linkchecks.is_recent(known, by=by, now=now):
-        return known
-    raise _taken(known, by=by)
+    same = all(getattr(existing, name) == getattr(wanted, name) for name in fields)
+    if same and linkchecks.is_recent(existing, by=by, now=now):
+        return existing
+    raise _mirror_exists(existing, by=by)
 
 
 def check_ring(mirror: MirrorTopic, *, by: Actor) -> None:
-    """Refuse a mirror whose records would come back to the cluster they come from.
+    """Raise BadRequestError if the mirror would close a ring of mirrors, so that its topic would be its own source.
 
-    The message shows the way of the records as far as ``by`` may see it.
+    The message names the clusters of the ring that ``by`` may see.
     """
     link = mirror.link
     place = Place(link.destination.cluster_id, mirror.name)
     ring = find_ring(_source_of, source=Place(link.source_cluster_id, mirror.source_topic), mirror=place)
     if ring:
-        way = ring_words(ring, names=whole_cluster_names(by))
+        path = ring_words(ring, names=whole_cluster_names(by))
         message = (
-            f"'{mirror.name}' would be fed by its own cluster: {way}. Mirror the topic that they come from, or stop one of "
-            "the mirrors of this ring first."
+            f"The mirrors would form a ring, so '{mirror.name}' would receive its own records: {path}. Mirror the original "
+            "topic instead, or stop a mirror of this ring first."
         )
         raise BadRequestError(message, code="MIRROR_RING", field="source_topic_name")
 
@@ -243,21 +254,21 @@ def _source_of(place: Place) -> Place | None:
     return Place(*found) if found else None
 
 
-def _ask_clusters(link: ClusterLink, source_topic: str, name: str, **asked: Any) -> None:
+def _check_on_clusters(link: ClusterLink, source_topic: str, name: str, **wanted: Any) -> None:
     try:
         dispatch.call(
-            "check_mirror", timeout_s=CHECK_TIMEOUT_S, link_id=link.pk, source_topic=source_topic, mirror_topic=name, **asked
+            "check_mirror", timeout_s=CHECK_TIMEOUT_S, link_id=link.pk, source_topic=source_topic, mirror_topic=name, **wanted
         )
     except LinkEngineError as error:
         raise from_engine(error, field=_FIELD_OF.get(error.code, "source_topic_name")) from error
 
 
-def _taken(known: MirrorTopic, *, by: Actor) -> BadRequestError:
-    """Say whose it is: the advice for an ordinary topic of the name, to delete it, would cost a copy."""
-    what = _STOPPED if known.state == MirrorState.STOPPED else _MIRRORING
-    words = link_words(by, known.link.destination)(known.link.name)
-    said = f"Topic '{known.name}' already exists. {what.format(link=words, state=known.state)}"
-    return BadRequestError(said, code=ErrorCode.MIRROR_EXISTS_ERROR, field="mirror_topic_name")
+def _mirror_exists(mirror: MirrorTopic, *, by: Actor) -> BadRequestError:
+    """Return an error that names the mirror's link: the usual advice, to delete the topic, would destroy a copy."""
+    explanation = _STOPPED if mirror.state == MirrorState.STOPPED else _MIRRORING
+    link = link_words(by, mirror.link.destination)(mirror.link.name)
+    message = f"Topic '{mirror.name}' already exists. {explanation.format(link=link, state=mirror.state)}"
+    return BadRequestError(message, code=ErrorCode.MIRROR_EXISTS_ERROR, field="mirror_topic_name")
 
 
 def _exists(name: str) -> BadRequestError:

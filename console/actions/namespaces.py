@@ -1,4 +1,9 @@
-"""Create, reserve, attach, detach and delete namespaces, and keep others out of reserved ones."""
+"""Creates, reserves, attaches, detaches and deletes namespaces, and refuses topics of others in reserved namespaces.
+
+A namespace is a prefix of topic names on a cluster. In a reserved namespace only the attached link may create topics; a worker
+enforces that on the cluster with a DENY ACL for CREATE (task ``guard_namespace``). An attached namespace follows the namespace
+with the prefix ``leader_prefix`` at the link's source (KIP-986).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ LONGEST_PREFIX = 200
 
 
 def create_namespace(*, cluster: Cluster, prefix: str, reserved: bool = False, by: Actor, now: datetime) -> Namespace:
-    """Name a group of topics; a reserved one lets nobody create topics in it but the link it follows."""
+    """Create a namespace; if it is reserved, only the link attached to it later may create topics in it."""
     _check_rights(cluster, by)
     _check_prefix(prefix)
     try:
@@ -30,16 +35,16 @@ def create_namespace(*, cluster: Cluster, prefix: str, reserved: bool = False, b
             )
             _audit("CreateNamespace", found, by=by, now=now, reserved=reserved)
     except IntegrityError:
-        raise ConflictError(f"Namespace '{prefix}*' exists on cluster {cluster.name} already.") from None
+        raise ConflictError(f"Namespace '{prefix}*' already exists on cluster {cluster.name}. Choose another prefix.") from None
     _guard(found)
     return found
 
 
 def reserve(*, namespace: Namespace, reserved: bool, by: Actor, now: datetime) -> Namespace:
-    """Reserve a namespace, or let everybody create topics in it again; one that follows a link stays reserved."""
+    """Reserve a namespace, or end the reservation; raise ConflictError if an attached namespace would lose it."""
     _check_rights(namespace.cluster, by)
     if namespace.link_id and not reserved:
-        raise ConflictError(f"Namespace '{namespace}' follows a link: detach it first.")
+        raise ConflictError(f"Namespace '{namespace}' is attached to a cluster link and stays reserved. Detach it first.")
     with transaction.atomic():
         _change(namespace, reserved=reserved, guarded=None, guard_problem="")
         _audit("ReserveNamespace", namespace, by=by, now=now, reserved=reserved)
@@ -47,18 +52,28 @@ def reserve(*, namespace: Namespace, reserved: bool, by: Actor, now: datetime) -
 
 
 def attach(*, namespace: Namespace, link: ClusterLink, leader_prefix: str, by: Actor, now: datetime) -> Namespace:
-    """Let a namespace follow the one that begins with ``leader_prefix`` at the link's source; it becomes reserved."""
+    """Attach a namespace to a link, so that it follows the namespace ``leader_prefix`` of the source; it becomes reserved.
+
+    Raises InvalidInputError if the link's prefix plus ``leader_prefix`` is not the namespace's prefix, and ConflictError if an
+    overlapping namespace is attached to another link.
+    """
     check_permission(by, Permission.MANAGE_LINK, link=link)
     _check_rights(namespace.cluster, by)
     if link.destination_id != namespace.cluster_id:
-        raise InvalidInputError(f"Cluster link '{link.name}' does not end at this cluster.", field="link_name")
+        raise InvalidInputError(
+            f"This cluster is not the destination of cluster link '{link.name}'. Choose a link to this cluster.",
+            field="link_name",
+        )
     expected = link.prefix + leader_prefix
     if expected != namespace.prefix:
-        message = f"Topics '{leader_prefix}*' arrive over '{link.name}' as '{expected}*', not as '{namespace}'."
+        message = (
+            f"Cluster link '{link.name}' mirrors topics '{leader_prefix}*' as '{expected}*', not as '{namespace}'. Change "
+            "leader_prefix, or attach a namespace with that prefix."
+        )
         raise InvalidInputError(message, field="leader_prefix")
     with transaction.atomic():
-        Cluster.objects.select_for_update().get(pk=namespace.cluster_id)  # one at a time looks for neighbours
-        _check_neighbours(namespace, link, by=by)
+        Cluster.objects.select_for_update().get(pk=namespace.cluster_id)  # serializes the check for overlapping namespaces
+        _check_overlaps(namespace, link, by=by)
         values = {"link": link, "leader_prefix": leader_prefix, "reserved": True, "guarded": None, "guard_problem": ""}
         _change(namespace, **values)
         _audit("AttachNamespace", namespace, by=by, now=now, link=link.name, leader_prefix=leader_prefix)
@@ -66,7 +81,7 @@ def attach(*, namespace: Namespace, link: ClusterLink, leader_prefix: str, by: A
 
 
 def detach(*, namespace: Namespace, by: Actor, now: datetime) -> Namespace:
-    """End the following; the namespace stays reserved until somebody says otherwise. Mirrors are not touched."""
+    """Detach a namespace from its link. It stays reserved until that is changed separately; mirrors are not touched."""
     _check_rights(namespace.cluster, by)
     with transaction.atomic():
         _change(namespace, link=None, leader_prefix="")
@@ -75,20 +90,20 @@ def detach(*, namespace: Namespace, by: Actor, now: datetime) -> Namespace:
 
 
 def delete_namespace(*, namespace: Namespace, by: Actor, now: datetime) -> None:
-    """Forget a namespace; its topics stay. Until the cluster keeps nobody out any more the row says so; safe to repeat."""
+    """Delete a namespace but not its topics; the row stays, marked as being deleted, until its ACLs are removed. Idempotent."""
     _check_rights(namespace.cluster, by)
     with transaction.atomic():
         found = Namespace.objects.select_for_update().filter(pk=namespace.pk).first()
         if found is None:
             raise _gone(namespace)
         if found.link_id:
-            raise ConflictError(f"Namespace '{namespace}' follows a link: detach it first.")
+            raise ConflictError(f"Namespace '{namespace}' is attached to a cluster link. Detach it first.")
         if found.deletion_requested_at is None:
             _audit("DeleteNamespace", namespace, by=by, now=now)
-        _let_go(found, now=now)
+        _remove(found, now=now)
 
 
-def _let_go(namespace: Namespace, *, now: datetime) -> None:
+def _remove(namespace: Namespace, *, now: datetime) -> None:
     if namespace.may_have_rule:
         Namespace.objects.filter(pk=namespace.pk).update(
             reserved=False, guarded=None, guard_problem="", deletion_requested_at=now
@@ -99,23 +114,26 @@ def _let_go(namespace: Namespace, *, now: datetime) -> None:
 
 
 def check_free(*, cluster: Cluster, topic: str, link: ClusterLink | None = None, by: Actor) -> None:
-    """Raise ConflictError where a topic would be created in a reserved namespace by anybody but the link it follows."""
-    for one in Namespace.objects.filter(cluster=cluster, reserved=True).select_related("link"):
-        if contains(one.prefix, topic) and (link is None or one.link_id != link.pk):
-            owner = link_words(by, cluster)(one.link.name) if one.link else "nobody yet"
-            message = f"'{topic}' is in the reserved namespace '{one}', in which {owner} creates topics. Choose another name."
+    """Raise ConflictError if the topic is in a reserved namespace that is not attached to ``link``."""
+    for namespace in Namespace.objects.filter(cluster=cluster, reserved=True).select_related("link"):
+        if contains(namespace.prefix, topic) and (link is None or namespace.link_id != link.pk):
+            if namespace.link:
+                rule = f"only {link_words(by, cluster)(namespace.link.name)} can create topics"
+            else:
+                rule = "no topics can be created until a cluster link is attached"
+            message = f"'{topic}' is in the reserved namespace '{namespace}', in which {rule}. Choose another name."
             raise ConflictError(message, code="NAMESPACE_RESERVED")
 
 
 def _check_rights(cluster: Cluster, by: Actor) -> None:
-    """A namespace is kept by ACLs that the cluster's stored credentials create and delete, for all principals."""
+    """Check MANAGE_LINK and MANAGE_ACLS, since a namespace is enforced by ACLs for all principals of the cluster."""
     check_permission(by, Permission.MANAGE_LINK, cluster=cluster)
     check_permission(by, Permission.MANAGE_ACLS, cluster=cluster)
 
 
 def _check_prefix(prefix: str) -> None:
     if len(prefix) > LONGEST_PREFIX:
-        message = f"The prefix has {len(prefix)} characters, of {LONGEST_PREFIX} at most. Name a shorter beginning."
+        message = f"The prefix has {len(prefix)} characters; at most {LONGEST_PREFIX} are allowed. Give a shorter prefix."
         raise InvalidInputError(message, field="prefix")
     try:
         if prefix:
@@ -124,15 +142,15 @@ def _check_prefix(prefix: str) -> None:
         raise InvalidInputError(error.message, field="prefix") from error
 
 
-def _check_neighbours(namespace: Namespace, link: ClusterLink, *, by: Actor) -> None:
+def _check_overlaps(namespace: Namespace, link: ClusterLink, *, by: Actor) -> None:
     others = Namespace.objects.filter(cluster=namespace.cluster_id).exclude(link=None).exclude(pk=namespace.pk)
-    for one in others.select_related("link"):
-        if one.link_id != link.pk and overlap(one.prefix, namespace.prefix):
-            assert one.link is not None
-            other = link_words(by, namespace.cluster)(one.link.name)
-            raise ConflictError(f"Namespace '{one}' shares topics with '{namespace}' and follows {other} already.")
+    for other in others.select_related("link"):
+        if other.link_id != link.pk and overlap(other.prefix, namespace.prefix):
+            assert other.link is not None
+            owner = link_words(by, namespace.cluster)(other.link.name)
+            raise ConflictError(f"Namespace '{other}' overlaps with '{namespace}' and is attached to {owner}. Detach it first.")
     if Namespace.objects.filter(pk=namespace.pk).exclude(link=None).exclude(link=link).exists():
-        raise ConflictError(f"Namespace '{namespace}' follows another link already: a namespace follows one at a time.")
+        raise ConflictError(f"Namespace '{namespace}' is attached to another cluster link. Detach it first.")
 
 
 def _change(namespace: Namespace, **values: object) -> None:

@@ -1,4 +1,4 @@
-"""The operations of people on mirror topics, from pause to truncate-and-restore; one topic or many."""
+"""Operations of users on one or many mirror topics: pause, resume, promote, fail over, reverse, restore, recover, delete."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _E = MirrorEvent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationResult:
-    """One row of a batch; ``error_code`` is an HTTP status, as Confluent's REST has it."""
+    """The result for one topic of a batch; ``error_code`` is an HTTP status, as in Confluent's REST API."""
 
     mirror_topic_name: str
     error_code: int | None = None
     error_message: str | None = None
     mirror: MirrorTopic | None = None
-    truncation: tuple[RestorePoint, ...] | None = None  # what a restore would drop; None: nobody can tell
+    truncation: tuple[RestorePoint, ...] | None = None  # the records that a restore would drop; None if unknown
 
 
 def operate(
     *, mirror: MirrorTopic, operation: MirrorEvent, validate_only: bool = False, by: Actor, now: datetime
 ) -> MirrorTopic:
-    """Do one operation; raise ConflictError with the reason where it is not possible now."""
+    """Start an operation on a mirror and return its row; raise ConflictError with the reason if it is not possible now."""
     check_permission(by, permission_for(operation), mirror=mirror)
     if operation is _E.DELETE:
         if not validate_only:
@@ -62,28 +62,28 @@ def operate(
 
 
 def seen_state(mirror: MirrorTopic) -> str:
-    """Answer what tells the mirror as somebody sees it from what it becomes; a deletion carries it back."""
+    """Return a token of the mirror's current state for a confirmation form, which posts it to ``delete_as_seen``."""
     return f"{mirror.state} {mirror.state_since.isoformat()}"
 
 
 def delete_as_seen(*, mirror: MirrorTopic, seen: str, by: Actor, now: datetime) -> None:
-    """Delete the mirror unless it has moved since it was ``seen``; raise ConflictError then.
+    """Delete the mirror; raise ConflictError if its state has changed since the confirmation form showed it (``seen``).
 
-    In between it may have become the only copy of what applications write. The row stays locked until the deletion is noted.
+    The mirror may have become the only copy of records that applications write. The row is locked until the deletion is stored.
     """
     check_permission(by, permission_for(_E.DELETE), mirror=mirror)
     with transaction.atomic():
         fresh = MirrorTopic.objects.select_for_update().filter(pk=mirror.pk).first()
         if fresh is not None and seen_state(fresh) != seen:
             raise ConflictError(
-                f"Mirror topic '{mirror.name}' has changed since you were asked: it is {fresh.state} now, so nothing was "
-                "deleted. Read below what would be deleted now; then confirm it, or cancel."
+                f"Nothing was deleted: mirror topic '{mirror.name}' has changed since this page was opened and is "
+                f"{fresh.state} now. Read below what would be deleted now; then confirm or cancel."
             )
         mirrors.delete_mirror(mirror=mirror, by=by, now=now)
 
 
 def fail_over(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:
-    """Fail one mirror over as part of a bigger change whose permission has been checked."""
+    """Fail over one mirror as part of a larger change, whose permission the caller has checked."""
     return _apply(mirror, _E.FAILOVER, checked=False, by=by, now=now)
 
 
@@ -97,13 +97,14 @@ def operate_many(
     by: Actor,
     now: datetime,
 ) -> list[OperationResult]:
-    """Operate on named mirrors, or on all whose name matches a whole regular expression; each succeeds or fails by itself.
+    """Operate on the named mirrors, or on all whose whole name matches a regular expression; each succeeds or fails separately.
 
-    What a restore would drop is counted on the cluster before it begins; a cluster that does not answer leaves it unknown.
+    Before a restore, the records that it would drop are counted on the cluster; the count is None if the cluster does not
+    respond.
     """
-    known = {one.name: one for one in _mirrors_of(link, by)}
+    known = {mirror.name: mirror for mirror in _mirrors_of(link, by)}
     if operation is _E.RESTORE:
-        known = {one.name: one for one in restoring.candidates(link, by)} | known
+        known = {topic.name: topic for topic in restoring.candidates(link, by)} | known
     chosen = list(dict.fromkeys(names)) if names else _matching(known, pattern)
     counted: Mapping[str, tuple[RestorePoint, ...]] = {}
     if operation is _E.RESTORE:
@@ -120,16 +121,19 @@ def operate_many(
             if mirror
             else OperationResult(mirror_topic_name=name, error_code=404, error_message=_unknown(name, link))
         )
-    return [replace(one, truncation=counted.get(one.mirror_topic_name)) if one.error_code is None else one for one in results]
+    return [
+        replace(result, truncation=counted.get(result.mirror_topic_name)) if result.error_code is None else result
+        for result in results
+    ]
 
 
 def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, checked: bool = True, by: Actor, now: datetime) -> MirrorTopic:
-    """Move the rows, with audit, and let the engine know; ``checked``: only where the rules still allow it."""
+    """Change the rows, add an audit row and queue the engine's tasks; ``checked`` repeats the rules on the current row."""
     changes = bulk.changes_of(operation)
     try:
         with transaction.atomic():
             if checked:
-                mirror = _still_possible(mirror, operation)
+                mirror = _recheck(mirror, operation)
             before = mirror.state
             mirror = _move(mirror, operation, by=by, now=now, changes=changes)
             mirror.transition_errors.exclude(code__in=[*STAYING, CONFIGS_REFUSED]).delete()
@@ -143,11 +147,11 @@ def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, checked: bool = True,
     return mirror
 
 
-def _still_possible(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
-    """Read the row as it is now and ask the rules again: it may have failed for another reason since it was read.
+def _recheck(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
+    """Return the current row; raise ConflictError if the rules no longer allow the operation.
 
-    Reversals take the other side's row first (``reversing``) and restores both in one order, so they must not hold this one;
-    all of these moves are compared and swapped.
+    The row is locked, except for reversals and restores, which lock rows in an order of their own (``reversing``: the other
+    side's row first; ``restoring``: both rows by key) and would deadlock. Their transitions are compare-and-swap as well.
     """
     if mirror.pk is None:  # a topic that was never a mirror
         return mirror
@@ -164,7 +168,7 @@ def _still_possible(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
 
 
 def _move(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, now: datetime, changes: dict[str, Any]) -> MirrorTopic:
-    """Move the row and whatever has to move with it."""
+    """Apply the operation to the row and to the rows that change with it."""
     if operation in reversing.REVERSALS:
         return reversing.begin(mirror=mirror, operation=operation, by=by, now=now)
     if operation is _E.RESTORE:
@@ -174,12 +178,12 @@ def _move(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, now: dateti
     if operation is _E.FAILOVER and became_mirror:
         reversing.end_at_other_side(mirror=mirror, now=now)
     if operation in (_E.RESUME, _E.RECOVER):
-        return reversing.go_on(mirror=mirror, by=by, now=now)
+        return reversing.resume_reversal(mirror=mirror, by=by, now=now)
     return mirror
 
 
 def _check_other_side(mirror: MirrorTopic, by: Actor) -> None:
-    """Both topics change, so both have to be the actor's to operate."""
+    """Raise DeniedError unless the actor may also operate the topic on the other side, which changes too."""
     other = pairs.other_side(mirror.link)
     if other is not None:
         topic = RoleBinding.ResourceType.TOPIC
@@ -206,7 +210,10 @@ def _mirrors_of(link: ClusterLink, by: Actor) -> list[MirrorTopic]:
 
 def _matching(known: Mapping[str, MirrorTopic], pattern: str | None) -> list[str]:
     if not pattern:
-        message = "Name mirror topics in mirror_topic_names, or give a regular expression in mirror_topic_name_pattern."
+        message = (
+            "The request names no mirror topics. List them in mirror_topic_names, or give a regular expression in "
+            "mirror_topic_name_pattern."
+        )
         raise InvalidInputError(message, field="mirror_topic_names")
     return matching(known, pattern)
 

@@ -1,4 +1,4 @@
-"""Retry what a destination refused when a mirror was stopped."""
+"""Retries topic config changes that the destination refused when a mirror was stopped."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from console.policies import why_not_retry
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import RefusedStep
 
-RETRY_TIMEOUT_S = 30.0  # one request, and one per config where the cluster refuses some
+RETRY_TIMEOUT_S = 30.0  # a single request, then a request per config if the cluster refuses some
 
 
 def retry_refused_configs(*, mirror: MirrorTopic, by: Actor, now: datetime) -> Sequence[RefusedStep]:
-    """Give the configs back that were refused when the mirror was stopped; return what is refused again.
+    """Restore the topic configs that the destination refused to restore when the mirror was stopped.
 
-    A config that a person has set since is left as it is, and counts as resolved.
+    Returns the configs that are refused again. A config that a person has set since then is left alone and counts as resolved.
+    Raises ConflictError if there is nothing to retry, and an error of ``console.errors`` if the cluster cannot be reached; the
+    failure is in the audit log.
     """
     check_permission(by, Permission.OPERATE_MIRROR, mirror=mirror)
     reason = why_not_retry(mirror)

@@ -1,6 +1,7 @@
-"""The rows of a truncate-and-restore: an ordinary topic becomes the mirror of the topic that was stopped last.
+"""Truncate and restore: an ordinary topic becomes the mirror of its former mirror, which was stopped and is written to now.
 
-It is asked for on the topic that shall become the mirror. That topic may never have been one, so its row may be made here.
+The operation is requested on the topic that is to become the mirror. That topic may never have been a mirror, so its row may be
+created here. ``console.tasks.restoring`` carries the restore out.
 """
 
 from __future__ import annotations
@@ -25,60 +26,68 @@ COUNT_TIMEOUT_S = 20.0
 
 
 def candidates(link: ClusterLink, by: Actor) -> Iterator[MirrorTopic]:
-    """List, unsaved, the ordinary topics of the link's cluster whose former mirrors on the other side are stopped."""
+    """Yield unsaved mirrors for visible ordinary topics of the link's cluster whose mirrors on the other side are stopped."""
     other = pairs.other_side(link)
     if other is None:
         return
     now = timezone.now()
-    for one in MirrorTopic.objects.filter(link=other, state=MirrorState.STOPPED, deletion_requested_at=None):
+    for stopped in MirrorTopic.objects.filter(link=other, state=MirrorState.STOPPED, deletion_requested_at=None):
         topic = RoleBinding.ResourceType.TOPIC
-        if can(by, Permission.VIEW, link=link, resource_type=topic, resource_name=one.source_topic):
-            yield _draft(link, one, now=now)
+        if can(by, Permission.VIEW, link=link, resource_type=topic, resource_name=stopped.source_topic):
+            yield _draft(link, stopped, now=now)
 
 
 def candidate(link: ClusterLink, name: str, by: Actor) -> MirrorTopic | None:
-    """Answer the candidate of this name, unsaved."""
-    return next((one for one in candidates(link, by) if one.name == name), None)
+    """Return the unsaved candidate with this name, or None."""
+    return next((mirror for mirror in candidates(link, by) if mirror.name == name), None)
 
 
 def count_divergence(link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> dict[str, tuple[RestorePoint, ...]]:
-    """Count, by topic and partition, what a restore would drop now. Topics about which nobody can tell are left out."""
-    known = {one.name: _known(one) for one in mirrors if pairs.have_parted(one, pairs.counterpart(one))}
+    """Count on the cluster, by topic and partition, the records that a restore would drop now.
+
+    The result lacks topics for which the count is unknown: their common part is unknown, or the cluster cannot be reached.
+    """
+    known = {mirror.name: _known_parts(mirror) for mirror in mirrors if pairs.have_parted(mirror, pairs.counterpart(mirror))}
     if not known:
         return {}
     try:
         found = dispatch.call("count_divergence", timeout_s=COUNT_TIMEOUT_S, link_id=link.pk, known=known)
     except (ConsoleError, LinkEngineError):
         return {}
-    return {name: tuple(RestorePoint(**one) for one in points) for name, points in found.items()}
+    return {name: tuple(RestorePoint(**point) for point in points) for name, points in found.items()}
 
 
 def check_deletable(mirror: MirrorTopic) -> None:
-    """Raise ConflictError where the restore has to delete the topic, as far as is known, and the cluster deletes none."""
+    """Raise ConflictError if the restore may have to delete the topic and topic deletion is disabled on the cluster.
+
+    The topic need not be deleted if it has no diverged records; an unknown count is treated as if it had.
+    """
     cluster = mirror.link.destination
     if cluster.deletes_topics is not False:
         return
     points = count_divergence(mirror.link, [mirror]).get(mirror.name)
     if points is None or any(point.diverged for point in points):
         raise ConflictError(
-            f"truncate-and-restore deletes topic '{mirror.name}' and creates it again, and cluster '{cluster.name}' deletes no "
-            "topics (delete.topic.enable=false). Set delete.topic.enable=true on its brokers and controllers first.",
+            f"Truncate and restore has to delete topic '{mirror.name}' and create it again, but topic deletion is disabled on "
+            f"cluster '{cluster.name}' (delete.topic.enable=false). Set delete.topic.enable=true on its brokers and "
+            "controllers first.",
             code=ErrorCode.TOPIC_DELETION_DISABLED,
         )
 
 
-def _known(mirror: MirrorTopic) -> dict[str, Any]:
-    """Answer, as JSON has it, which topic the other side's is and what the rows know of the common part."""
+def _known_parts(mirror: MirrorTopic) -> dict[str, Any]:
+    """Return the other side's topic and the common part that is known from the rows, as a JSON object."""
     parts = pairs.common_parts(mirror, pairs.counterpart(mirror))
-    return {"source_topic": mirror.source_topic, "parts": [one.to_json() for one in parts]}
+    return {"source_topic": mirror.source_topic, "parts": [part.to_json() for part in parts]}
 
 
 def begin(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:
-    """Begin the restore and its record; call it inside a transaction.
+    """Start a restore and store its run; needs the caller's transaction.
 
-    Raises ConflictError where the other side has been asked to follow this one at the same time: both would be deleted.
+    Raises ConflictError if a restore of the other side was requested at the same time: each topic would be deleted to become
+    the mirror of the other.
     """
-    _hold_both(mirror)
+    _lock_both_sides(mirror)
     if mirror.pk is None:
         mirror.created_at = mirror.state_since = now
         mirror.created_by = by.name
@@ -90,15 +99,19 @@ def begin(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:
     return moved
 
 
-def _hold_both(mirror: MirrorTopic) -> None:
-    """Lock the rows of both sides, in one order; whoever comes second sees what the first one did."""
-    first = pairs.counterpart(mirror)
-    keys = [one.pk for one in (mirror, first) if one is not None and one.pk is not None]
+def _lock_both_sides(mirror: MirrorTopic) -> None:
+    """Lock the rows of both sides, ordered by key, and check the other side's current row.
+
+    The order prevents deadlocks; the second of two concurrent requests reads the changes of the first.
+    """
+    unlocked = pairs.counterpart(mirror)
+    keys = [row.pk for row in (mirror, unlocked) if row is not None and row.pk is not None]
     list(MirrorTopic.objects.select_for_update().filter(pk__in=keys).order_by("pk").values_list("pk"))
     other = pairs.counterpart(mirror)
     if other is not None and (other.state != MirrorState.STOPPED or other.deletion_requested_at is not None):
         raise ConflictError(
-            f"Topic '{other.name}' on the other side is {other.state} by now; it has to be STOPPED to be mirrored from."
+            f"Topic '{other.name}' on the other side is {other.state} now, but must be STOPPED to become the source. Check "
+            "both topics, then retry."
         )
 
 

@@ -1,6 +1,15 @@
-"""The rows of a reversal: the mirror drains, and the topic it copies from gets a row that becomes its mirror.
+"""Reversal of a mirror: the mirror copies the remaining records, and its source topic gets a row that becomes the next mirror.
 
-Both rows move in one transaction, the other side's first, so that nobody sees one half and two people cannot undo each other.
+==========================  ===================  =======================
+step                        mirror               row of its source topic
+==========================  ===================  =======================
+reverse is requested        PENDING_SYNCHRONIZE  PENDING_MIRROR
+all records are copied      PENDING_STOPPED      PENDING_MIRROR
+the directions are swapped  STOPPED              ACTIVE or PAUSED
+==========================  ===================  =======================
+
+Both rows change in one transaction, the other side's row first. So no reader sees half of a reversal, and of two concurrent
+requests the second waits for the first and reads its changes. ``console.tasks.reversing`` carries the steps out.
 """
 
 from __future__ import annotations
@@ -26,7 +35,7 @@ REVERSALS = (_E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)
 
 
 def risks_of(link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> dict[str, ReversalRisks]:
-    """Return, by mirror topic, what its clusters return that should be known before a reversal."""
+    """Return, by mirror topic, the risks of a reversal that its clusters report; unknown if they cannot be reached."""
     topics = {mirror.name: mirror.source_topic for mirror in mirrors if mirror.num_partitions}
     if not topics:
         return {}
@@ -38,17 +47,20 @@ def risks_of(link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> dict[str, Rev
 
 
 def begin(*, mirror: MirrorTopic, operation: MirrorEvent, by: Actor, now: datetime) -> MirrorTopic:
-    """Let the mirror drain and announce its source topic as the next mirror; call it inside a transaction."""
-    there = pairs.other_side(mirror.link)
-    if there is None:
-        raise ConflictError(f"Cluster link '{mirror.link.name}' has no other side any more.")
-    row = _announce(mirror, there, operation, by=by, now=now)
+    """Set the mirror to PENDING_SYNCHRONIZE and its source topic's row to PENDING_MIRROR; needs the caller's transaction."""
+    other = pairs.other_side(mirror.link)
+    if other is None:
+        raise ConflictError(
+            f"Cluster link '{mirror.link.name}' no longer has another side, so its mirrors cannot be reversed. Create the link "
+            "on the other cluster first."
+        )
+    row = _store_next_mirror(mirror, other, operation, by=by, now=now)
     dispatch.send("reconcile_link", link_id=row.link_id)
     return transitions.apply_event(mirror=mirror, event=operation, by=by, now=now, reversal=operation)
 
 
-def go_on(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:
-    """Go on with a reversal that was paused, once the mirror is active again; does nothing where there is none."""
+def resume_reversal(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:
+    """Continue a paused reversal after the mirror has become active again; return the mirror unchanged if there is none."""
     if not mirror.reversal or mirror.state != _S.ACTIVE:
         return mirror
     other = pairs.counterpart(mirror)
@@ -58,7 +70,10 @@ def go_on(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:
 
 
 def end_at_other_side(*, mirror: MirrorTopic, now: datetime) -> None:
-    """Let the other side mirror on: this topic, which was becoming its mirror, has been failed over. After this row moved."""
+    """End the reversal on the other side, which continues to mirror: this topic, which was to be its mirror, was failed over.
+
+    Call it after this mirror's row has changed.
+    """
     other = pairs.counterpart(mirror)
     if other is None or not other.reversal:
         return
@@ -71,19 +86,21 @@ def end_at_other_side(*, mirror: MirrorTopic, now: datetime) -> None:
 
 
 def note_synchronized(*, mirror: MirrorTopic, now: datetime) -> bool:
-    """Go from draining to the swap; False where the other side was failed over in the meantime."""
+    """Change the mirror from PENDING_SYNCHRONIZE to PENDING_STOPPED; return False if the other side was failed over."""
     other = pairs.counterpart(mirror)
     if other is None:
         return False
     with transaction.atomic():
-        # touches the other row first, as its failover does: one of both waits for the other and then sees what it did
+        # updates the other row first, as its failover does: the later transaction waits for the row lock and reads the result
         if not MirrorTopic.objects.filter(pk=other.pk, state=_S.PENDING_MIRROR).update(reversal=mirror.reversal):
             return False
         transitions.apply_event(mirror=mirror, event=_E.SYNCHRONIZED, by=ENGINE, now=now, stop_reason=StopReason.PROMOTE)
     return True
 
 
-def _announce(mirror: MirrorTopic, there: ClusterLink, operation: MirrorEvent, *, by: Actor, now: datetime) -> MirrorTopic:
+def _store_next_mirror(
+    mirror: MirrorTopic, other: ClusterLink, operation: MirrorEvent, *, by: Actor, now: datetime
+) -> MirrorTopic:
     ids = {"source_topic_id": mirror.mirror_topic_id, "mirror_topic_id": mirror.source_topic_id}
     facts = {
         **ids,
@@ -94,13 +111,13 @@ def _announce(mirror: MirrorTopic, there: ClusterLink, operation: MirrorEvent, *
         "source_configs": mirror.source_configs,
         **fresh_life(),
     }
-    row = MirrorTopic.objects.filter(link=there, name=mirror.source_topic).first()
+    row = MirrorTopic.objects.filter(link=other, name=mirror.source_topic).first()
     if row is not None:
-        verification.keep_ledger(mirror=row, **ids, now=now)  # the other side may have been made anew by a restore
+        verification.keep_ledger(mirror=row, **ids, now=now)  # a restore may have created the other side's topic anew
         row = transitions.apply_event(mirror=row, event=_E.BECOME_MIRROR, by=by, now=now, **facts)
     else:
         row = MirrorTopic(
-            link=there,
+            link=other,
             name=mirror.source_topic,
             state=_S.PENDING_MIRROR,
             state_since=now,
@@ -110,7 +127,7 @@ def _announce(mirror: MirrorTopic, there: ClusterLink, operation: MirrorEvent, *
         )
         _insert(row)
         transitions.note_creation(mirror=row, by=by, now=now)
-    forget_ends(row, whole_at=now)  # until both change places it is the source itself
+    forget_ends(row, whole_at=now)  # until the directions are swapped, the topic is the source and has all its records
     return row
 
 
@@ -118,13 +135,16 @@ def _insert(row: MirrorTopic) -> None:
     try:
         with transaction.atomic():
             row.save(force_insert=True)
-    except IntegrityError:  # somebody was quicker
-        message = f"Topic '{row.name}' is becoming a mirror of '{row.source_topic}' already: somebody has just asked for that."
+    except IntegrityError:  # another request has inserted the row
+        message = (
+            f"Another request has just started to make topic '{row.name}' a mirror of '{row.source_topic}', so this request "
+            "did nothing. Check the state of both topics."
+        )
         raise ConflictError(message) from None
 
 
 def fresh_life() -> dict[str, Any]:
-    """Answer the marks of a mirror's last life, wiped."""
+    """Return the fields to reset when a stopped topic becomes a mirror again."""
     return {
         "stop_reason": "",
         "drained_at": None,
@@ -140,22 +160,22 @@ def fresh_life() -> dict[str, Any]:
 
 
 def forget_ends(mirror: MirrorTopic, *, whole_at: datetime | None) -> None:
-    """Forget where the mirror's last life ended: its next fence is another one.
+    """Reset the recorded ends and fences of the mirror's partitions, since its next stop writes new ones.
 
-    ``whole_at``: when the topic, if it stays, last held all of what is to be its source.
+    ``whole_at`` is the time at which the topic last held all records of its future source; None if the topic is created anew.
     """
     missing = [MirrorPartition(mirror=mirror, partition=number) for number in range(mirror.num_partitions)]
     MirrorPartition.objects.bulk_create(missing, ignore_conflicts=True)
     ends = dict.fromkeys(
         ("stopped_end", "fenced_end", "fence_epoch", "source_end", "mirror_end", "mirror_start", "caught_up_at")
     )
-    if whole_at is None:  # nor does anything stay that could lack a deletion
+    if whole_at is None:  # a topic created anew has no records that a deletion at the source could have missed
         ends |= dict.fromkeys(("late_since", "late_until"))
     MirrorPartition.objects.filter(mirror=mirror).update(**ends, **no_source_seen(), whole_at=whole_at, phase="")
 
 
 def no_source_seen() -> dict[str, None]:
-    """Answer what was last seen of a source, wiped: a stop must not tell of a former one's end."""
+    """Return the fields of the last source measurement, reset, so that a failover report never uses a former source's end."""
     seen = ("source_start", "last_source_end", "last_source_seen_at", "last_high_watermark", "last_timestamp_ms")
     return dict.fromkeys(seen)
 

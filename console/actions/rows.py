@@ -1,4 +1,4 @@
-"""Rows that an action is about, looked at again: somebody may have deleted them since they were looked up."""
+"""Locks and re-reads rows inside an action's transaction: they may have been deleted since the request looked them up."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from console.models import Cluster, ClusterLink, MirrorTopic
 
 
 def lock_link(link: ClusterLink) -> ClusterLink:
-    """Answer the link's row as it is now and keep others from changing it; raise NotFoundError where it has gone.
+    """Lock the link's row until the commit and return its current version.
 
-    Within a transaction.
+    Needs a transaction. Raises NotFoundError if the link has been deleted.
     """
     rows = ClusterLink.objects.select_for_update(of=("self",)).select_related("destination__environment", "source")
     locked = rows.filter(pk=link.pk).first()
@@ -19,12 +19,12 @@ def lock_link(link: ClusterLink) -> ClusterLink:
 
 
 def lock_clusters(*cluster_ids: str) -> None:
-    """Let nobody else lock the registered clusters of these ids until the commit, always in the same order."""
+    """Lock the registered clusters with these Kafka cluster ids until the commit, ordered by key so that no deadlock occurs."""
     rows = Cluster.objects.select_for_update(of=("self",)).filter(cluster_id__in=cluster_ids)
     list(rows.order_by("pk").values_list("pk"))
 
 
 def check_mirror(mirror: MirrorTopic) -> None:
-    """Raise NotFoundError where the mirror's row has gone: what refers to it could not be stored."""
+    """Raise NotFoundError if the mirror has been deleted: rows with a foreign key to it could not be stored."""
     if not MirrorTopic.objects.filter(pk=mirror.pk).exists():
         raise NotFoundError(f"Mirror topic '{mirror.name}' has been deleted.", code="UNKNOWN_MIRROR")

@@ -1,6 +1,6 @@
-"""Create, grow, configure and delete ordinary topics; a mirror topic is refused what would part it from its source.
+"""Creates, deletes and configures ordinary topics and adds partitions; changes that would make a mirror differ are refused.
 
-The cluster changes, not our rows: the audit says what the cluster answered.
+These changes are made on the cluster and store no rows; the audit log has what was requested and what the cluster returned.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ def create_topic(
     by: Actor,
     now: datetime,
 ) -> dict[str, Any] | None:
-    """Create a topic and answer its description, None for ``validate_only``; what is None is the cluster's default."""
+    """Create a topic and return its description, or None with ``validate_only``.
+
+    A parameter that is None gets the broker's default. Raises ConflictError if the name is in a reserved namespace, and
+    BadRequestError if a mirror has the name.
+    """
     _check(cluster, topic, by=by)
     check_free(cluster=cluster, topic=topic, by=by)
     _check_no_mirror(cluster, topic)
@@ -42,34 +46,41 @@ def create_topic(
     if validate_only:
         found = ask(cluster, "create_topic", topic=topic, validate_only=True, **detail)
     else:
-        asked = {**detail, "validate_only": False}
-        found = _change(cluster, topic, "create_topic", action="CreateTopic", asked=asked, detail=detail, by=by, now=now)
+        arguments = {**detail, "validate_only": False}
+        found = _change(
+            cluster, topic, "create_topic", action="CreateTopic", arguments=arguments, detail=detail, by=by, now=now
+        )
     return found
 
 
 def delete_topic(*, cluster: Cluster, topic: str, by: Actor, now: datetime) -> None:
-    """Delete an ordinary topic with its records; a mirror topic is deleted as a mirror."""
-    _check(cluster, topic, by=by)
-    mirror = active_mirror(cluster, topic)
-    if mirror is not None:
-        raise ConflictError(f"Topic '{topic}' is a mirror topic of cluster link '{mirror.link.name}'. Delete the mirror topic.")
-    needed = why_needed(cluster.cluster_id, topic)
-    if needed:
-        raise ConflictError(needed)
-    if not _change(cluster, topic, "delete_topic", action="DeleteTopic", asked={}, detail={}, by=by, now=now):
-        raise no_topic(topic)
-
-
-def grow_topic(*, cluster: Cluster, topic: str, partitions: int, by: Actor, now: datetime) -> dict[str, Any]:
-    """Add partitions and answer the topic's description; a mirror has as many as its source."""
+    """Delete an ordinary topic with its records; raise ConflictError for a mirror topic, which is deleted as a mirror."""
     _check(cluster, topic, by=by)
     mirror = active_mirror(cluster, topic)
     if mirror is not None:
         raise ConflictError(
-            f"Topic '{topic}' is a mirror topic: it gets the partitions that '{mirror.source_topic}' gets. Grow that one."
+            f"Topic '{topic}' is a mirror topic of cluster link '{mirror.link.name}'. Delete it as a mirror topic instead."
         )
-    asked = {"partitions": partitions}
-    found: dict[str, Any] = _change(cluster, topic, "grow_topic", action="GrowTopic", asked=asked, detail=asked, by=by, now=now)
+    needed = why_needed(cluster.cluster_id, topic)
+    if needed:
+        raise ConflictError(needed)
+    if not _change(cluster, topic, "delete_topic", action="DeleteTopic", arguments={}, detail={}, by=by, now=now):
+        raise no_topic(topic)
+
+
+def grow_topic(*, cluster: Cluster, topic: str, partitions: int, by: Actor, now: datetime) -> dict[str, Any]:
+    """Increase an ordinary topic to ``partitions`` partitions and return its description; raise ConflictError for a mirror."""
+    _check(cluster, topic, by=by)
+    mirror = active_mirror(cluster, topic)
+    if mirror is not None:
+        raise ConflictError(
+            f"Topic '{topic}' is a mirror topic and has as many partitions as its source topic '{mirror.source_topic}'. Add "
+            "the partitions to the source topic instead."
+        )
+    arguments = {"partitions": partitions}
+    found: dict[str, Any] = _change(
+        cluster, topic, "grow_topic", action="GrowTopic", arguments=arguments, detail=arguments, by=by, now=now
+    )
     return found
 
 
@@ -83,21 +94,26 @@ def alter_topic_configs(
     by: Actor,
     now: datetime,
 ) -> None:
-    """Set and delete configs at once; those a mirror takes from its source, or needs to be one, are refused."""
+    """Set and delete topic configs in one request.
+
+    Raises ConflictError for configs that a mirror syncs from its source topic or that mirroring sets.
+    """
     _check(cluster, topic, by=by)
     mirror = active_mirror(cluster, topic)
     if mirror is not None:
-        _check_free(mirror, {*values, *deletions})
-    asked = {"values": dict(values), "deletions": list(deletions), "validate_only": validate_only}
+        _check_not_synced(mirror, {*values, *deletions})
+    arguments = {"values": dict(values), "deletions": list(deletions), "validate_only": validate_only}
     if validate_only:
-        ask(cluster, "alter_topic_configs", topic=topic, **asked)
+        ask(cluster, "alter_topic_configs", topic=topic, **arguments)
         return
     detail = {"set": dict(values), "deleted": list(deletions)}
-    _change(cluster, topic, "alter_topic_configs", action="AlterTopicConfigs", asked=asked, detail=detail, by=by, now=now)
+    _change(
+        cluster, topic, "alter_topic_configs", action="AlterTopicConfigs", arguments=arguments, detail=detail, by=by, now=now
+    )
 
 
 def active_mirror(cluster: Cluster, topic: str) -> MirrorTopic | None:
-    """Answer the mirror that a topic is now, whoever asks; None for an ordinary topic and for a stopped mirror."""
+    """Return the mirror with the topic's name, without a permission check; None for an ordinary topic and a stopped mirror."""
     rows = MirrorTopic.objects.filter(link__destination=cluster, name=topic).exclude(state__in=WRITABLE)
     return rows.select_related("link").first()
 
@@ -108,26 +124,26 @@ def _check(cluster: Cluster, topic: str, *, by: Actor) -> None:
 
 
 def _check_no_mirror(cluster: Cluster, topic: str) -> None:
-    """Keep the name for a mirror whose topic is not there yet: a set-up would come upon a topic that is none of its own."""
+    """Raise BadRequestError if a mirror has the name: its topic may not exist yet, and its setup would find a foreign topic."""
     mirror = active_mirror(cluster, topic)
     if mirror is not None:
         raise BadRequestError(
-            f"Topic '{topic}' already exists: it is a mirror topic of cluster link '{mirror.link.name}', or is being made one. "
-            "Choose another name, or delete the mirror topic first.",
+            f"Topic '{topic}' already exists: it is a mirror topic of cluster link '{mirror.link.name}', or is being created "
+            "as one. Choose another name, or delete the mirror topic first.",
             code=ErrorCode.MIRROR_EXISTS_ERROR,
             field="topic_name",
         )
 
 
-def _check_free(mirror: MirrorTopic, names: set[str]) -> None:
+def _check_not_synced(mirror: MirrorTopic, names: set[str]) -> None:
     stored = LinkConfig.objects.filter(link=mirror.link_id, name="topic.config.sync.include").values_list("value", flat=True)
     include = next((value for value in stored if value), None)
     chosen = None if include is None else [name.strip() for name in include.split(",")]
     bound = sorted(names & {*synced_names(chosen), *PHYSICAL})
     if bound:
         raise ConflictError(
-            f"{', '.join(bound)} of mirror topic '{mirror.name}' follows its source topic, or is what mirroring needs. "
-            f"Change it on '{mirror.source_topic}', or stop the mirror first."
+            f"{', '.join(bound)} cannot be changed on mirror topic '{mirror.name}': it is synced from the source topic or "
+            f"required for mirroring. Change it on '{mirror.source_topic}', or stop the mirror first."
         )
 
 
@@ -137,13 +153,15 @@ def _change(
     question: str,
     *,
     action: str,
-    asked: dict[str, Any],
+    arguments: dict[str, Any],
     detail: dict[str, Any],
     by: Actor,
     now: datetime,
 ) -> Any:
     resource = f"{audit.path_of(cluster)}/topic/{topic}"
     try:
-        return change(cluster, question, action=action, resource=resource, detail=detail, by=by, now=now, topic=topic, **asked)
+        return change(
+            cluster, question, action=action, resource=resource, detail=detail, by=by, now=now, topic=topic, **arguments
+        )
     except NotFoundError as error:
         raise no_topic(topic) from error

@@ -1,7 +1,8 @@
-"""The only place that writes a mirror's state: compare-and-swap along the table of ``linkengine.domain.states``.
+"""Writes a mirror's state, by compare-and-swap along the transition table of ``linkengine.domain.states``.
 
-Two actors may want to move one mirror at once: the row is updated only where its state is still the one that was read, so
-exactly one of them wins and the other reads again and asks the table anew.
+No other module writes the state. When two actors change a mirror at the same time, each UPDATE names the state that was read
+(``WHERE state = old``), so exactly one of them matches. The other reads the row again and looks its event up from the new
+state.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from console.models.links import show_change
 from linkengine.domain.errors import IllegalTransitionError
 from linkengine.domain.states import MirrorEvent, MirrorState, next_state
 
-ATTEMPTS = 3  # losing the race twice in a row takes two others; three times, somebody is looping
+ATTEMPTS = 3  # each lost attempt needs another actor's change; three in a row mean that another process loops
 
 
 def apply_event(
     *, mirror: MirrorTopic, event: MirrorEvent, by: Actor, now: datetime, detail: str = "", **changes: Any
 ) -> MirrorTopic:
-    """Move the mirror along one edge and note it; answer the row as it is now, with ``changes`` set on it too.
+    """Apply an event to the mirror's state, add it to the history, and return the updated row; ``changes`` are set too.
 
-    Raises IllegalTransitionError where the table has no such edge from the present state, ConflictError when the state keeps
-    changing underneath, NotFoundError when the row has gone.
+    Raises IllegalTransitionError if the table has no transition for the event from the current state, ConflictError if the
+    state changed during every attempt, and NotFoundError if the mirror has been deleted.
     """
     for _ in range(ATTEMPTS):
         try:
@@ -37,43 +38,46 @@ def apply_event(
             fresh = _read_again(mirror)
             if fresh.state == mirror.state:
                 raise
-            mirror = fresh  # the caller's row was old; the table is asked about the present one
+            mirror = fresh  # the caller's row was stale; retry from the current state
             continue
         if moved is not None:
             return moved
         mirror = _read_again(mirror)
-    raise ConflictError(f"Somebody else is changing mirror topic '{mirror.name}' at the same time. Look again, then retry.")
+    raise ConflictError(
+        f"Mirror topic '{mirror.name}' is being changed by another request, so nothing was done. Check its state, then retry."
+    )
 
 
 def apply_to_many(
     *, mirrors: Sequence[MirrorTopic], event: MirrorEvent, by: Actor, now: datetime, **changes: Any
 ) -> list[MirrorTopic]:
-    """Move mirrors of one state along one edge in a few statements and note it; answer those that were still in that state.
+    """Apply an event to mirrors that share a state with a few SQL statements; return those that were still in that state.
 
-    Part of the caller's transaction. Raises IllegalTransitionError where the table has no such edge.
+    Needs the caller's transaction. Adds the event to each mirror's history. Raises IllegalTransitionError if the table has no
+    transition for the event.
     """
     if not mirrors:
         return []
     old = MirrorState(mirrors[0].state)
-    assert all(one.state == old for one in mirrors)
+    assert all(mirror.state == old for mirror in mirrors)
     new = next_state(old, event)
     values = _values(old, new, changes, now=now)
-    # the lock makes the list of those that are still as they were read the list of those that are moved
-    there = MirrorTopic.objects.select_for_update().filter(pk__in=[one.pk for one in mirrors], state=old)
-    still = set(there.values_list("pk", flat=True))
-    MirrorTopic.objects.filter(pk__in=still, state=old).update(**values)
-    moved = [one for one in mirrors if one.pk in still]
-    show_change(*{one.link_id for one in moved})
+    # the lock guarantees that exactly the rows found in the old state are the rows that are updated
+    unchanged = MirrorTopic.objects.select_for_update().filter(pk__in=[mirror.pk for mirror in mirrors], state=old)
+    keys = set(unchanged.values_list("pk", flat=True))
+    MirrorTopic.objects.filter(pk__in=keys, state=old).update(**values)
+    moved = [mirror for mirror in mirrors if mirror.pk in keys]
+    show_change(*{mirror.link_id for mirror in moved})
     StateTransition.objects.bulk_create(
-        StateTransition(mirror=one, from_state=old, to_state=new, event=event, by=by.name, at=now) for one in moved
+        StateTransition(mirror=mirror, from_state=old, to_state=new, event=event, by=by.name, at=now) for mirror in moved
     )
-    for one in moved:
-        _set(one, values)
+    for mirror in moved:
+        _set(mirror, values)
     return moved
 
 
 def note_creation(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
-    """Write the first line of a mirror's history."""
+    """Add the event ``create`` as the first entry of a mirror's history."""
     StateTransition.objects.create(mirror=mirror, from_state="", to_state=mirror.state, event="create", by=by.name, at=now)
 
 

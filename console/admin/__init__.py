@@ -1,6 +1,7 @@
-"""Django's administration pages, for staff: users and groups (Django's own), places, roles, API keys, the audit.
+"""Django admin site, for staff: users and groups (Django's own), organizations, environments, clusters, roles, API keys, audit.
 
-What changes something goes through the same actions as pages and REST, so that it is checked and audited there.
+Clusters, roles and API keys are changed through ``console.actions``, which check permissions and write the audit log. Changes
+of organizations and environments are recorded in the audit log by ``places``.
 """
 
 from django.contrib import admin

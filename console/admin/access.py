@@ -1,4 +1,4 @@
-"""Roles and API keys: added and removed, never edited."""
+"""Admin pages of role bindings and API keys, which can be added and deleted but not edited."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _AddRemoveAdmin(RefusableAdmin):
 
 @admin.register(RoleBinding)
 class RoleBindingAdmin(_AddRemoveAdmin):
-    """Who has which role where."""
+    """Role bindings: which user has which role at which place."""
 
     list_display = ("user", "role", "organization", "environment", "cluster", "resource_type", "resource_name", "prefixed")
     list_filter = ("role",)
@@ -50,7 +50,7 @@ class RoleBindingAdmin(_AddRemoveAdmin):
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(_AddRemoveAdmin):
-    """API keys; the secret is shown once, in the answer that tells of the new key: a message would travel in a cookie."""
+    """API keys. The secret is shown once, in the response to the form: a Django message would store it in a cookie."""
 
     list_display = ("key", "user", "description", "created_at", "expires_at", "last_used_at")
     fields = ("user", "description", "expires_at")
@@ -66,13 +66,13 @@ class ApiKeyAdmin(_AddRemoveAdmin):
             return super().response_add(request, obj, post_url_continue)
         context = {
             **self.admin_site.each_context(request),
-            "title": f"API key {obj.key} is made",
+            "title": f"API key {obj.key} created",
             "opts": self.opts,
             "key": obj.key,
             "secret": request.new_secret,  # type: ignore[attr-defined]
         }
         response = TemplateResponse(request, "admin/console/apikey/made.html", context)
-        response["Cache-Control"] = "no-store"  # the secret must not be found again with the back button
+        response["Cache-Control"] = "no-store"  # the back button must not show the secret again
         return response
 
     def delete_model(self, request: HttpRequest, obj: ApiKey) -> None:

@@ -1,4 +1,4 @@
-"""The audit, read-only for everybody."""
+"""Admin page of the audit log, read-only for all users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from console.models import AuditEvent
 
 @admin.register(AuditEvent)
 class AuditEventAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Who did what, newest first."""
+    """Audit events, newest first."""
 
     list_display = ("at", "actor", "action", "resource", "result", "client_address", "request_id")
     list_filter = ("result", "action")

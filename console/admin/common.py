@@ -1,4 +1,8 @@
-"""What the administration pages share: who acts, how a refusal is shown, and that nothing is said to be done then."""
+"""Shared by the admin pages: the actor, and messages for changes that an action refuses.
+
+Django's ``ModelAdmin`` reports and logs a change after ``save_model`` returns, even if the action in it was refused.
+``RefusableAdmin`` suppresses that and shows the form again.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from console.errors import ConsoleError
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """Answer the signed-in member of staff."""
+    """Return the signed-in staff user as the actor."""
     user = request.user
     assert isinstance(user, User)
     address = request.META.get("REMOTE_ADDR", "")
@@ -27,7 +31,7 @@ def actor_of(request: HttpRequest) -> Actor:
 
 @contextmanager
 def refusals_shown(request: HttpRequest) -> Iterator[None]:
-    """Turn a refusal into a message; the page itself goes on."""
+    """Show a ConsoleError as a message and mark the request as refused; the request itself continues."""
     try:
         yield
     except ConsoleError as error:
@@ -36,23 +40,23 @@ def refusals_shown(request: HttpRequest) -> Iterator[None]:
 
 
 def was_refused(request: HttpRequest) -> bool:
-    """Tell whether an action has refused what this request asked for."""
+    """Return whether an action has refused a change of this request."""
     return getattr(request, "refused", False)
 
 
 class RefusableAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Saves and deletes through actions: where one refuses, nothing is noted or said to be done, and a form is shown again."""
+    """A ModelAdmin that saves and deletes through actions; after a refusal it logs no success and shows the form again."""
 
     def message_user(self, request: HttpRequest, message: Any, level: Any = messages.INFO, *rest: Any, **more: Any) -> None:
         if not (was_refused(request) and level == messages.SUCCESS):
             super().message_user(request, message, level, *rest, **more)
 
     def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
-        """Nothing: Django would note them before the action has said yes; the action's own row in the audit is the record."""
+        """Do nothing: Django logs deletions before the action has allowed them. The action writes its own audit row."""
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        for one in queryset:
-            self.delete_model(request, one)
+        for row in queryset:
+            self.delete_model(request, row)
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         return None if was_refused(request) else super().log_addition(request, obj, message)
@@ -61,11 +65,11 @@ class RefusableAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return None if was_refused(request) else super().log_change(request, obj, message)
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
-        return _again(request) if was_refused(request) else super().response_add(request, obj, post_url_continue)
+        return _same_form(request) if was_refused(request) else super().response_add(request, obj, post_url_continue)
 
     def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
-        return _again(request) if was_refused(request) else super().response_change(request, obj)
+        return _same_form(request) if was_refused(request) else super().response_change(request, obj)
 
 
-def _again(request: HttpRequest) -> HttpResponse:
+def _same_form(request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(request.get_full_path())

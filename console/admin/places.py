@@ -1,4 +1,4 @@
-"""Organizations, environments, clusters. A cluster's credentials can be written here, never read."""
+"""Admin pages of organizations, environments and clusters. Credentials of a cluster can be written here but not read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from console.models import Cluster, Environment, Organization
 
 
 class _GroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """What groups clusters: knows when it was made, and whatever becomes of it is in the audit."""
+    """Base of the pages for organizations and environments: sets the creation time and records changes in the audit log."""
 
     exclude = ("created_at",)
 
@@ -26,26 +26,26 @@ class _GroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not change:
             obj.created_at = timezone.now()
         super().save_model(request, obj, form, change)
-        _note(request, obj, "Update" if change else "Create", path=audit.path_of(obj), changed=form.changed_data)
+        _record(request, obj, "Update" if change else "Create", path=audit.path_of(obj), changed=form.changed_data)
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         path = audit.path_of(obj)
         super().delete_model(request, obj)
-        _note(request, obj, "Delete", path=path)
+        _record(request, obj, "Delete", path=path)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        for one in queryset:
-            self.delete_model(request, one)
+        for row in queryset:
+            self.delete_model(request, row)
 
 
-def _note(request: HttpRequest, obj: Any, what: str, *, path: str, **detail: Any) -> None:
-    action, detail = f"{what}{type(obj).__name__}", {"name": str(obj), **detail}
+def _record(request: HttpRequest, obj: Any, verb: str, *, path: str, **detail: Any) -> None:
+    action, detail = f"{verb}{type(obj).__name__}", {"name": str(obj), **detail}
     audit.record(by=actor_of(request), action=action, resource=path, now=timezone.now(), detail=detail)
 
 
 @admin.register(Organization)
 class OrganizationAdmin(_GroupAdmin):
-    """The root of the tree."""
+    """Organizations, the roots of the tree."""
 
     list_display = ("name", "created_at")
 
@@ -58,18 +58,18 @@ class EnvironmentAdmin(_GroupAdmin):
     prepopulated_fields = {"slug": ("name",)}
 
     def get_readonly_fields(self, request: HttpRequest, obj: Environment | None = None) -> Any:
-        return () if obj is None else ("organization",)  # moving it would hand it to others, past roles and audit
+        return () if obj is None else ("organization",)  # a move would change who has access, without a check or audit row
 
 
 class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
-    """Takes Kafka client properties as lines of text and shows none of them."""
+    """A form that takes Kafka client properties as lines of text and never shows the stored ones."""
 
     properties_text = forms.CharField(
         label="Client properties",
         required=False,
         widget=forms.Textarea(attrs={"rows": 8, "autocomplete": "off", "spellcheck": "false"}),
         help_text="One name=value per line: bootstrap.servers, security.protocol, sasl.mechanism, sasl.jaas.config, ssl.*. "
-        "Encrypted when stored and never shown again. Empty: keep what is stored.",
+        "Stored encrypted and never shown again. Leave empty to keep the stored properties.",
     )
 
     class Meta:
@@ -82,9 +82,9 @@ class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
         lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
         wrong = [line.partition("=")[0] for line in lines if "=" not in line]
         if wrong:
-            raise forms.ValidationError("Every line needs a name, an equals sign and a value.")
+            raise forms.ValidationError("A line has no equals sign. Write each property as name=value on a line of its own.")
         if not lines and self.instance.pk is None:
-            raise forms.ValidationError("A new cluster needs its client properties.")
+            raise forms.ValidationError("Client properties are missing. Enter those that connect to the new cluster.")
         values["properties"] = {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
         if values["properties"]:
             self._probe(values["properties"])
@@ -99,7 +99,7 @@ class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
 
 @admin.register(Cluster)
 class ClusterAdmin(RefusableAdmin):
-    """Registered clusters; saving looks at the cluster first, and all of it asks the roles as pages and REST do."""
+    """Registered clusters. Saving probes the cluster first; permissions are checked as in the console and the REST API."""
 
     form = ClusterForm
     list_display = ("name", "cluster_id", "environment", "kafka_version", "brokers", "probed_at", "error_code")
@@ -115,7 +115,7 @@ class ClusterAdmin(RefusableAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Cluster | None = None) -> Any:
         fixed = super().get_readonly_fields(request, obj)
-        return fixed if obj is None else ("environment", *fixed)  # moving it would hand it to others, past roles and audit
+        return fixed if obj is None else ("environment", *fixed)  # a move would change who has access, unchecked
 
     def save_model(self, request: HttpRequest, obj: Cluster, form: forms.ModelForm, change: bool) -> None:  # type: ignore[type-arg]  # noqa: FBT001
         properties, by, now = form.cleaned_data["properties"], actor_of(request), timezone.now()
@@ -125,10 +125,10 @@ class ClusterAdmin(RefusableAdmin):
                     environment=obj.environment, name=obj.name, properties=properties, by=by, now=now
                 ).pk
                 return
-            known = Cluster.objects.get(pk=obj.pk)  # without what the form has changed
+            stored = Cluster.objects.get(pk=obj.pk)  # ``obj`` already has the values of the form
             if properties:
-                clusters.update_properties(cluster=known, properties=properties, by=by, now=now)
-            clusters.rename(cluster=known, name=obj.name, by=by, now=now)
+                clusters.update_properties(cluster=stored, properties=properties, by=by, now=now)
+            clusters.rename(cluster=stored, name=obj.name, by=by, now=now)
 
     def delete_model(self, request: HttpRequest, obj: Cluster) -> None:
         with refusals_shown(request):

@@ -1,5 +1,5 @@
-"""REST: the Kafka v3 paths of cluster linking that existing clients call, and our own additions below ``/api/v1``.
+"""REST API: the cluster linking paths of Confluent's Kafka REST v3, and additions of this product below ``/api/v1``.
 
-Views are thin: who asks, one query or action, the answer's words. Nothing here decides about links or mirrors, and nothing
-here talks to Kafka, Redis or Spark.
+A view authenticates the actor, calls one query or action, and renders the result. This package contains no rules about links or
+mirrors and connects to no Kafka cluster.
 """

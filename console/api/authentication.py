@@ -1,10 +1,9 @@
-"""Who asks: an API key with its secret over HTTP Basic (RFC 7617), a bearer token made with one (RFC 6750), or the session of a
-person in the console.
+"""Authentication of REST requests: API key and secret (HTTP Basic, RFC 7617), bearer token (RFC 6750), or console session.
 
-What a key or token is worth is decided in ``console.queries.access``. Failures never say which part was wrong. Failures of API
-keys are counted (``console.guessing``), of one key and of all keys at an address; whoever fails too often is told to wait. A
-right secret is always let in: behind a proxy or a NAT one client with an old secret must not shut out the others in the hour of
-a failover, and 256 random bits are not found by guessing.
+Keys and tokens are validated by ``console.queries.access``. Error responses do not reveal which part was wrong. Failed API key
+attempts are counted per key and per client address (``console.guessing``); too many get 429 with ``Retry-After``. A correct
+secret is accepted even then: otherwise one client with an outdated secret would lock out all clients behind the same proxy or
+NAT, possibly during a failover. Guessing is no risk, since a secret has 256 random bits.
 """
 
 from __future__ import annotations
@@ -23,14 +22,17 @@ from console.api.errors import TooManyAttemptsError
 from console.queries.access import user_of_key, user_of_token
 
 REALM = "Clusterlink"
-KEYS_OF_ADDRESS = 10  # times the failures of one key are those that an address has for all
+KEYS_OF_ADDRESS = 10  # an address may have this many times the failures that are allowed for a single key
 
 
 class ApiKeyAuthentication(BaseAuthentication):
     """HTTP Basic; the user name is the API key, the password its secret."""
 
     def authenticate(self, request: Request) -> tuple[User, str] | None:
-        """Answer the key's owner and the key, None where another scheme may try; raise AuthenticationFailed or a wait."""
+        """Return the key's owner and the key, or None for a scheme that another class handles.
+
+        Raises AuthenticationFailed for wrong credentials, and TooManyAttemptsError after too many failures.
+        """
         scheme, _, encoded = get_authorization_header(request).partition(b" ")
         if scheme.lower() != b"basic":
             if scheme and scheme.lower() != b"bearer":
@@ -39,19 +41,19 @@ class ApiKeyAuthentication(BaseAuthentication):
         name, secret = _credentials(encoded)
         user = user_of_key(key=name, secret=secret, now=timezone.now())
         if user is None:
-            raise _refusal(request, name)
+            raise _failure(request, name)
         return user, name
 
     def authenticate_header(self, _request: Request) -> str:
-        """Tell clients how to authenticate; all ways, whichever failed."""
+        """Return the ``WWW-Authenticate`` header, which lists all schemes whichever failed."""
         return f'Basic realm="{REALM}", charset="UTF-8", Bearer realm="{REALM}"'
 
 
 class BearerAuthentication(BaseAuthentication):
-    """A token of POST /api/v1/tokens; it acts as the API key it was made with."""
+    """Bearer tokens of POST /api/v1/tokens; a token acts as the API key that it was created with."""
 
     def authenticate(self, request: Request) -> tuple[User, str] | None:
-        """Answer the key's owner and the key, None where another scheme may try, or raise AuthenticationFailed."""
+        """Return the owner of the token's key and the key, or None for another scheme; raise AuthenticationFailed."""
         scheme, _, token = get_authorization_header(request).partition(b" ")
         if scheme.lower() != b"bearer":
             return None
@@ -62,10 +64,10 @@ class BearerAuthentication(BaseAuthentication):
 
 
 class ConsoleSessionAuthentication(SessionAuthentication):
-    """The session of the console's pages; changes need the CSRF token, as every form of the console does."""
+    """The session of the console's pages; requests that change something need the CSRF token, like the forms of the console."""
 
 
-def _refusal(request: Request, key: str) -> APIException:
+def _failure(request: Request, key: str) -> APIException:
     of_key, of_address = (guessing.attempts_at(*what, request) for what in (("api-key", key), ("api-keys", "")))
     wait = max(guessing.count(of_key), guessing.count(of_address, names=KEYS_OF_ADDRESS))
     if not wait:
@@ -80,6 +82,6 @@ def _credentials(encoded: bytes) -> tuple[str, str]:
     except (binascii.Error, UnicodeDecodeError):
         raise AuthenticationFailed from None
     name, _, secret = text.partition(":")
-    if "\0" in name:  # PostgreSQL refuses to look for it
+    if "\0" in name:  # PostgreSQL raises an error for NUL in a parameter
         raise AuthenticationFailed
     return name, secret

@@ -1,4 +1,4 @@
-"""Serves the OpenAPI document, written once per process, and the viewer; both are open to everybody and hold no secrets."""
+"""Serves the OpenAPI document, generated once per process, and its viewer. Both are public and contain no secrets."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from console.api.schema import SETTINGS
 
-_writing = threading.Lock()  # the generator's settings are the process's while it writes
+_generating = threading.Lock()  # drf-spectacular's settings are global and patched while the document is generated
 
 
 def schema(_request: HttpRequest) -> HttpResponse:
-    """Answer the document."""
-    with _writing:
+    """Return the OpenAPI document as JSON."""
+    with _generating:
         return HttpResponse(_text(), content_type="application/json")
 
 
 def document() -> dict[str, Any]:
-    """Generate the document; raise ValidationError if it is no OpenAPI 3."""
+    """Generate the document; raise ValidationError if it is not valid OpenAPI 3."""
     with patched_settings(SETTINGS):
         generated: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     validate_schema(generated)  # type: ignore[no-untyped-call]
@@ -38,7 +38,8 @@ def _text() -> bytes:
     return bytes(OpenApiJsonRenderer().render(document()))
 
 
-# Swagger UI writes style attributes and shows pictures it carries itself; nothing else is relaxed, and only on this page.
+# Swagger UI sets style attributes and embeds its images as data: URLs, which the default policy allows. Only style-src is
+# relaxed, and only on this page.
 viewer = csp_update({"style-src": ["'unsafe-inline'"]})(
     SpectacularSwaggerSplitView.as_view(url_name="rest-schema", title=SETTINGS["TITLE"])
 )

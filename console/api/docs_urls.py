@@ -1,4 +1,4 @@
-"""Paths of the OpenAPI document and its viewer, below /api."""
+"""URLs of the OpenAPI document and its viewer, below /api."""
 
 from django.urls import path
 

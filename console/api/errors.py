@@ -1,10 +1,28 @@
-"""The one table from what went wrong to HTTP status, ``error_code`` and message; the one handler that answers with it.
+"""Maps exceptions to HTTP status, ``error_code`` and message, and renders them as error responses.
 
-Codes are those of Confluent's REST proxy: 400 for what cannot be read, 40002 for what Kafka or a rule refuses, 40035 for
-brokers that are too old, 40101, 40301, 404 (cluster, link, mirror, group, endpoint), 40401 (topic), 40402 (partition), 40403 (a
-cluster says so itself), 42901, 500, 50002 (a cluster failed), 50003 (worth another try) and 50302 (somebody does not answer).
-Answers are JSON, whatever the client asked for,
-and never tell more about an unexpected failure than its request id.
+The codes are those of Confluent's REST proxy:
+
+===========  =====================================================================
+error_code   meaning
+===========  =====================================================================
+400          a parameter or the body cannot be parsed
+422          a required field of the body is missing
+40002        Kafka or a rule of this product refuses the request
+40035        the brokers are too old for the request
+40101        authentication failed
+40301        the actor lacks a role
+404          cluster, link, mirror, consumer group or endpoint not found
+40401        topic not found
+40402        partition not found
+40403        a cluster returned UNKNOWN_TOPIC_OR_PARTITION
+42901        too many requests or failed attempts
+500          unexpected error
+50002        a cluster failed
+50003        a cluster timed out; a retry may succeed
+50302        a part of the service is unavailable
+===========  =====================================================================
+
+Error responses are always JSON. For an unexpected error they contain nothing but the request id.
 """
 
 from __future__ import annotations
@@ -29,7 +47,7 @@ _logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """One refusal as REST words it."""
+    """Status, code and message of an error response."""
 
     status: int
     error_code: int
@@ -40,7 +58,7 @@ class Failure:
 CONSOLE_KINDS: dict[str, tuple[int, int]] = {
     "bad_request": (400, 40002),
     "invalid": (400, 40002),
-    "conflict": (400, 40002),  # clients of these paths know no 409
+    "conflict": (400, 40002),  # Confluent's interface has no 409
     "denied": (403, 40301),
     "not_found": (404, 404),
     "unavailable": (503, 50302),
@@ -52,44 +70,44 @@ _CONSOLE_CODES: dict[str, tuple[int, int]] = {
     PARTITION_NOT_FOUND: (404, 40402),
     "UNKNOWN_TOPIC_OR_PARTITION_ERROR": (404, 40403),
     "UNSUPPORTED_VERSION_ERROR": (400, 40035),
-    BROKER_TIMEOUT: (500, 50003),  # worth another try
+    BROKER_TIMEOUT: (500, 50003),  # retriable
 }
 _STATUS_CODES = {401: 40101, 403: 40301, 429: 42901}
 _NO_ENDPOINT = "HTTP 404 Not Found"
 
 
 class UnreadableError(exceptions.APIException):
-    """A parameter or a body that cannot be read as what it should be."""
+    """A parameter or body that cannot be parsed."""
 
     status_code = 400
     default_code = "unreadable"
 
 
 class TooLargeError(exceptions.APIException):
-    """A body beyond the limit."""
+    """A request body above the size limit."""
 
     status_code = 413
     default_code = "too_large"
-    default_detail = "The request body is too large."
+    default_detail = "The request body is too large. At most 1 MiB is allowed."
 
 
 class TooManyAttemptsError(exceptions.APIException):
-    """Somebody who may be guessing has to wait; ``wait`` in seconds."""
+    """Too many failed attempts; ``wait`` is the number of seconds until the next attempt."""
 
     status_code = 429
     default_code = "too_many_attempts"
 
     def __init__(self, wait: int) -> None:
-        """Say how long."""
+        """Create the error with the seconds to wait."""
         self.wait = wait
         super().__init__(
-            "Too many failed attempts with API keys from this address, so this one was refused. "
-            f"Check key and secret, wait {wait} seconds, then try again."
+            "This attempt was refused, because too many attempts with API keys failed from this address. Check key and secret, "
+            f"then retry in {wait} seconds."
         )
 
 
-def answer_failure(error: Exception, context: dict[str, Any]) -> Response:
-    """Turn whatever a view raised into the envelope; an unexpected error is logged with its trace and answered with 500."""
+def failure_response(error: Exception, context: dict[str, Any]) -> Response:
+    """Return the error response for an exception of a view; unexpected errors are logged with a traceback and get 500."""
     set_rollback()
     failure = failure_of(error)
     if failure.status == 500:
@@ -112,7 +130,7 @@ def envelope(failure: Failure) -> Response:
 
 
 def failure_of(error: Exception) -> Failure:
-    """Word ``error``; what nobody anticipated says nothing about itself."""
+    """Return status, code and message for an exception; details of unexpected exceptions are not revealed."""
     if isinstance(error, LinkEngineError):
         error = from_engine(error)
     outage = outages.outage_of(error)
@@ -127,7 +145,7 @@ def failure_of(error: Exception) -> Failure:
         return Failure(status=403, error_code=40301, message="Request is not authorized")
     if isinstance(error, exceptions.APIException):
         return _framework_failure(error)
-    return Failure(status=500, error_code=500, message="Internal Server Error. The answer's X-Request-ID finds it in the log.")
+    return Failure(status=500, error_code=500, message="Internal Server Error. Search the log for the response's X-Request-ID.")
 
 
 def _framework_failure(error: exceptions.APIException) -> Failure:
@@ -140,7 +158,7 @@ def _framework_failure(error: exceptions.APIException) -> Failure:
 
 
 def _validation_failure(error: exceptions.ValidationError) -> Failure:
-    """A field of the wrong type cannot be read (400); a field that is missing breaks a rule about a readable body (422)."""
+    """Return 400 for a field of the wrong type, and 422 if the only problem is missing fields."""
     problems = _flatten(error.get_full_details())
     missing = bool(problems) and all(code == "required" for _, code, _ in problems)
     status = 422 if missing else 400
@@ -149,7 +167,7 @@ def _validation_failure(error: exceptions.ValidationError) -> Failure:
 
 
 def _flatten(details: Any, where: str = "") -> list[tuple[str, str, str]]:
-    """List (field, code, message) of a nested error report, with list positions as ``configs[0].name``."""
+    """Return (field, code, message) for each error of a nested report; list items are named like ``configs[0].name``."""
     if isinstance(details, dict) and set(details) == {"message", "code"} and isinstance(details["code"], str):
         return [(where, details["code"], str(details["message"]))]
     if isinstance(details, dict):

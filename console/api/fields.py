@@ -1,4 +1,4 @@
-"""Serializer fields that take a value of their JSON type or refuse it; nothing is coerced, trimmed or guessed."""
+"""Strict serializer fields: each accepts values of its JSON type only and neither converts nor trims them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rest_framework import serializers
 
 
 class TextField(serializers.CharField):
-    """A JSON string, blanks kept."""
+    """A JSON string; blanks are kept."""
 
     default_error_messages = {"invalid": "Cannot deserialize the value: it is not a string."}
 
     def __init__(self, **options: Any) -> None:
-        """Let the domain decide whether empty is wrong; it says so in better words."""
+        """Allow blank text: the actions refuse it where it is wrong, with a specific message."""
         super().__init__(**{"allow_blank": True, "trim_whitespace": False, **options})
 
     def to_internal_value(self, data: Any) -> str:
@@ -27,12 +27,12 @@ class TextField(serializers.CharField):
 
 
 class AnyTextField(TextField):
-    """A JSON string of any characters; for what no database looks for."""
+    """A JSON string of any characters, for values that are not used in database queries."""
 
     def __init__(self, **options: Any) -> None:
-        """Allow NUL, which the framework refuses."""
+        """Allow NUL, which Django REST framework prohibits by default."""
         super().__init__(**options)
-        self.validators = [one for one in self.validators if not isinstance(one, ProhibitNullCharactersValidator)]
+        self.validators = [check for check in self.validators if not isinstance(check, ProhibitNullCharactersValidator)]
 
 
 class NumberField(serializers.IntegerField):
@@ -50,10 +50,10 @@ class NumberField(serializers.IntegerField):
 class FlagField(serializers.BooleanField):
     """JSON true or false."""
 
-    default_error_messages = {"invalid": "Cannot deserialize the value: it is true or false."}
+    default_error_messages = {"invalid": "Cannot deserialize the value: it must be true or false."}
 
     def to_internal_value(self, data: Any) -> bool:
-        """Refuse words and numbers that could be read as a boolean."""
+        """Refuse strings and numbers that Django REST framework would convert to a boolean."""
         if not isinstance(data, bool):
             self.fail("invalid")
         return bool(data)
@@ -61,4 +61,4 @@ class FlagField(serializers.BooleanField):
 
 @extend_schema_field(OpenApiTypes.INT64)
 class OffsetField(serializers.IntegerField):
-    """A Kafka offset or a count in an answer."""
+    """A Kafka offset or a count in a response."""

@@ -1,6 +1,6 @@
-"""Paths of the Kafka REST v3 interface, below /kafka/v3 and /v3: no trailing slashes, a literal colon before a verb.
+"""URLs of the Kafka REST v3 interface, below /kafka/v3 and /v3. They have no trailing slash, and a colon before a verb.
 
-Order matters once: ``links/-/mirrors`` is about all links and must be found before a link's name is looked for.
+``links/-/mirrors`` (all links) must come before the patterns with a link name, which would match ``-``.
 """
 
 from django.urls import path, re_path
@@ -15,7 +15,7 @@ _BROKER = f"{_CLUSTER}/brokers/<int:broker_id>"
 _TOPIC = f"{_CLUSTER}/topics/<segment:topic_name>"
 _GROUP = f"{_CLUSTER}/consumer-groups/<any_segment:consumer_group_id>"
 
-# What clients of 2024 call two verbs; answered, not documented.
+# Names of two verbs in clients of 2024: accepted but not documented.
 OLDER_VERBS = {
     "promote-local-and-start-remote-mirror": "reverse-and-start-mirror",
     "promote-local-and-pause-remote-mirror": "reverse-and-pause-mirror",

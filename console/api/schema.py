@@ -1,6 +1,6 @@
-"""The OpenAPI 3 document: what every operation shares, and how one is described beside its view.
+"""The OpenAPI 3 document: shared parts, and the decorator ``operation`` that describes a method of a view.
 
-The Kafka paths are documented once, under ``/kafka/v3``; ``/v3`` answers the same.
+The Kafka paths are documented once, under ``/kafka/v3``; the same views serve ``/v3``.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from linkctl import __version__
 
 KAFKA = "Cluster Linking (v3)"
 TOPICS, ACLS, GROUPS, BROKERS = "Topic (v3)", "ACL (v3)", "Consumer Group (v3)", "Broker (v3)"
-OURS = "Clusterlink additions (v1)"
+ADDITIONS = "Clusterlink additions (v1)"
 DESCRIPTION = """\
-Cluster linking for stock Apache Kafka: links, mirror topics and what can be done with them.
+Cluster linking for stock Apache Kafka: cluster links, mirror topics and operations on them.
 
-* Paths below `/kafka/v3` (the same below `/v3`) follow Confluent's Kafka REST v3, so that its clients work unchanged.
+* Paths below `/kafka/v3` (and the same paths below `/v3`) follow Confluent's Kafka REST v3, so that its clients work unchanged.
   Paths below `/api/v1` are additions of this product.
-* Authenticate with HTTP Basic: user name = API key, password = its secret; or with a bearer token made from one
+* Authenticate with HTTP Basic (user name: API key, password: its secret) or with a bearer token of an API key
   (`POST /api/v1/tokens`).
-* Each API key has a rate, and each address so many failures with a key. Beyond them the answer is 429 with `Retry-After`.
-* Errors are always `{"error_code": ..., "message": ...}`.
-* **Lag.** A lag that is not known is reported as `-1`, never as 0: 0 means that the mirror was seen to hold every record.
-  `last_source_fetch_offset` is `-1` on partitions that were never fetched.
+* Requests per API key and failed attempts per client address are limited. Above the limits the status is 429 with
+  `Retry-After`.
+* Errors have the form `{"error_code": ..., "message": ...}`.
+* **Lag.** An unknown lag is reported as `-1`, never as 0: 0 means that the mirror was measured to hold every record.
+  `last_source_fetch_offset` is `-1` for partitions that were never fetched.
 * Lists are complete: `metadata.next` is always null.
 """
 SETTINGS: dict[str, Any] = {
@@ -46,38 +47,38 @@ SETTINGS: dict[str, Any] = {
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": False, "validatorUrl": None},
     "TAGS": [
         {"name": KAFKA, "description": "As in Confluent's Kafka REST v3."},
-        {"name": TOPICS, "description": "Topics of a registered cluster, as the cluster itself tells."},
-        {"name": BROKERS, "description": "Brokers of a registered cluster, and partitions on their way between them."},
+        {"name": TOPICS, "description": "Topics of a registered cluster, read from the cluster itself."},
+        {"name": BROKERS, "description": "Brokers of a registered cluster, and partition reassignments."},
         {"name": ACLS, "description": "Access control lists of a registered cluster."},
         {"name": GROUPS, "description": "Consumer groups of a registered cluster."},
-        {"name": OURS, "description": "What that interface has no words for."},
+        {"name": ADDITIONS, "description": "Resources that Confluent's Kafka REST v3 does not have."},
     ],
 }
 PATH_PARAMETERS: Mapping[str, str] = {
-    "cluster_id": "The id of the Kafka cluster, as Kafka itself names it.",
+    "cluster_id": "The id of the Kafka cluster, as its brokers return it.",
     "link_name": "The name of the cluster link.",
     "config_name": "The name of the link's config.",
     "mirror_topic_name": "The name of the mirror topic on the destination cluster.",
     "topic_name": "The name of the topic.",
-    "name": "The name of the topic's config.",
+    "name": "The name of the config.",
     "partition_id": "The number of the partition.",
-    "broker_id": "The number of the broker.",
+    "broker_id": "The id of the broker.",
     "consumer_id": "The id of the group's member.",
     "consumer_group_id": "The name of the consumer group.",
-    "namespace_id": "The namespace.",
-    "drill_id": "The number of the drill.",
-    "run_id": "The number of the verify run.",
-    "restore_id": "The restore's number.",
+    "namespace_id": "The id of the namespace.",
+    "drill_id": "The id of the failover drill.",
+    "run_id": "The id of the verification run.",
+    "restore_id": "The id of the restore.",
     "task_name": "The name of a task of the link.",
     "source_topic_name": "The name of a topic on the source cluster.",
 }
 _FAILURES: Mapping[int | str, str] = {
-    400: "A parameter or body cannot be read (400), or Kafka or a rule refuses the request (40002).",
+    400: "A parameter or the body cannot be parsed (400), or Kafka or a rule refuses the request (40002).",
     401: "Authentication failed (40101).",
-    403: "The API key's owner has no role that allows this (40301).",
-    404: "The cluster, link, mirror or topic does not exist, or may not be seen (404, 40401).",
-    429: "Too many requests with this API key, or failures from this address (42901); Retry-After says when to come back.",
-    "5XX": "A part of the service does not answer (503, 50302), or something unexpected happened (500).",
+    403: "The API key's owner has no role that allows the request (40301).",
+    404: "The cluster, link, mirror or topic does not exist or is not visible to the API key's owner (404, 40401).",
+    429: "Too many requests with this API key, or failed attempts from this address (42901). Retry after Retry-After seconds.",
+    "5XX": "A part of the service is unavailable (503, 50302), or an unexpected error occurred (500).",
 }
 _BODY_FAILURES: Mapping[int | str, str] = {
     413: "The body is too large.",
@@ -87,22 +88,22 @@ _BODY_FAILURES: Mapping[int | str, str] = {
 
 
 class Error(serializers.Serializer[Any]):
-    """Why a request was not carried out."""
+    """The reason why a request failed."""
 
     error_code = serializers.IntegerField(help_text="The HTTP status or a five-digit code.")
     message = serializers.CharField(allow_null=True)
 
 
 class ApiSchema(AutoSchema):
-    """Takes everything from ``operation``; nothing is guessed from view names."""
+    """Generates operations from the decorator ``operation`` only, not from the names and docstrings of views."""
 
-    def get_description(self) -> str:  # type: ignore[override]  # spectacular's own signature
-        """Doc strings of views speak to developers of this product, not to its callers."""
+    def get_description(self) -> str:  # type: ignore[override]  # drf-spectacular's signature
+        """Return "": the docstrings of views are for developers of this product, not for API clients."""
         return ""
 
 
 class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """HTTP Basic in the document."""
+    """The security scheme of HTTP Basic."""
 
     target_class = "console.api.authentication.ApiKeyAuthentication"
     name = "api-key"
@@ -113,7 +114,7 @@ class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
 
 
 class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """Bearer tokens in the document."""
+    """The security scheme of bearer tokens."""
 
     target_class = "console.api.authentication.BearerAuthentication"
     name = "access-token"
@@ -124,14 +125,14 @@ class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
 
 
 class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """The console's session in the document."""
+    """The security scheme of the console's session."""
 
     target_class = "console.api.authentication.ConsoleSessionAuthentication"
     name = "console-session"
 
     def get_security_definition(self, _auto_schema: AutoSchema) -> dict[str, str]:
         """Describe the scheme."""
-        text = "The session of the console's pages; changes also need the header X-CSRFToken."
+        text = "The session of the console's pages. Requests that change something also need the header X-CSRFToken."
         return {"type": "apiKey", "in": "cookie", "name": "sessionid", "description": text}
 
 
@@ -139,16 +140,16 @@ def operation(
     operation_id: str,
     *,
     summary: str,
-    answers: Mapping[int, type[serializers.Serializer[Any]] | str],
+    responses: Mapping[int, type[serializers.Serializer[Any]] | str],
     body: type[serializers.Serializer[Any]] | None = None,
     parameters: Sequence[OpenApiParameter] = (),
     description: str = "",
     examples: Sequence[OpenApiExample] = (),
     tag: str = KAFKA,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Describe one method of a view. ``answers``: status -> serializer, or a sentence where the body is empty."""
+    """Describe a method of a view. ``responses`` maps a status to a serializer, or to a sentence if there is no body."""
     failures = {**_FAILURES, **(_BODY_FAILURES if body else {})}
-    responses = {status: _answer(kind) for status, kind in answers.items()} | {
+    described = {status: _response(kind) for status, kind in responses.items()} | {
         status: OpenApiResponse(Error, description=text) for status, text in failures.items()
     }
     return extend_schema(
@@ -157,7 +158,7 @@ def operation(
         description=description,
         request=body,
         parameters=list(parameters),
-        responses=responses,
+        responses=described,
         examples=list(examples),
         tags=[tag],
     )
@@ -172,12 +173,12 @@ def query_choice(name: str, text: str, *, values: Sequence[str]) -> OpenApiParam
 
 
 def keep_one_prefix(endpoints: Sequence[tuple[Any, ...]], **_: Any) -> list[tuple[Any, ...]]:
-    """Document each Kafka path once, and verbs by their present names only."""
-    return [one for one in endpoints if not one[0].startswith("/v3/") and ":promote-local-" not in one[0]]
+    """Return the endpoints without the duplicates below /v3 and without the former names of verbs."""
+    return [endpoint for endpoint in endpoints if not endpoint[0].startswith("/v3/") and ":promote-local-" not in endpoint[0]]
 
 
 def describe_paths(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Say what each path parameter is."""
+    """Add the descriptions of path parameters."""
     for path in result["paths"].values():
         for method in path.values():
             for parameter in method.get("parameters", ()):
@@ -190,7 +191,7 @@ class BinaryAnswer(serializers.Serializer[Any]):
     """A file."""
 
 
-def _answer(kind: type[serializers.Serializer[Any]] | str) -> OpenApiResponse:
+def _response(kind: type[serializers.Serializer[Any]] | str) -> OpenApiResponse:
     if isinstance(kind, str):
         return OpenApiResponse(description=kind)
     if kind is BinaryAnswer:

@@ -1,7 +1,8 @@
-"""How many requests an API key may send: a steady rate with a burst, counted in Redis for all web processes together.
+"""Rate limit of REST requests per API key: a steady rate with a burst, counted in Redis for all web processes.
 
-The algorithm is GCRA (a leaky bucket that stores one moment per key). The rate protects the service from a client that loops,
-not the clusters from anybody; where Redis does not answer, requests pass, because a failover must not wait for a counter.
+The algorithm is GCRA (a leaky bucket that stores a timestamp per key). The limit protects the service from a client in a
+loop; it does not protect the Kafka clusters. If Redis is unavailable, requests are allowed, because a failover must not depend
+on it.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from console import turns
 
 
 class KeyThrottle(BaseThrottle):
-    """Refuses (429) what a key, or a person's session, sends beyond its rate."""
+    """Refuses requests of an API key or a session above its rate with 429."""
 
     def __init__(self) -> None:
-        """Nothing to wait for yet."""
+        """Create a throttle without a wait."""
         self._wait_s = 0.0
 
     def allow_request(self, request: Request, _view: APIView) -> bool:
-        """Count the request; true where it may pass."""
+        """Count the request; return whether it is within the rate."""
         if settings.API_RATE_PER_S <= 0:
             return True
-        who = f"key:{request.auth}" if request.auth else f"user:{request.user.pk}"
-        self._wait_s = turns.take(who, per_s=settings.API_RATE_PER_S, burst=settings.API_RATE_BURST)
+        client = f"key:{request.auth}" if request.auth else f"user:{request.user.pk}"
+        self._wait_s = turns.take(client, per_s=settings.API_RATE_PER_S, burst=settings.API_RATE_BURST)
         return self._wait_s == 0
 
     def wait(self) -> float:
-        """Answer the seconds until the next request passes, for Retry-After."""
+        """Return the seconds until the next request is allowed, for ``Retry-After``."""
         return math.ceil(self._wait_s)

@@ -1,4 +1,4 @@
-"""Paths below /api/v1."""
+"""URLs below /api/v1."""
 
 from django.urls import path, re_path
 

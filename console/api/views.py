@@ -1,4 +1,4 @@
-"""What all REST views share: authentication, JSON whatever is asked for, the error envelope, typed query parameters."""
+"""Base of all REST views: authentication, JSON for every ``Accept`` header, error responses, typed query parameters."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from rest_framework.views import APIView
 
 from console.actors import Actor
 from console.api.authentication import ApiKeyAuthentication, BearerAuthentication, ConsoleSessionAuthentication
-from console.api.errors import TooLargeError, UnreadableError, answer_failure
+from console.api.errors import TooLargeError, UnreadableError, failure_response
 from console.api.paths import encode_segment
 from console.api.schema import ApiSchema
 from console.api.throttling import KeyThrottle
 
-MAX_BODY_BYTES = 1 << 20  # a link with a full chain of certificates has some 30 KB
+MAX_BODY_BYTES = 1 << 20  # a link with a complete certificate chain has about 30 KB
 _TRUE, _FALSE = "true", "false"
-_ANY_CHARACTER = ("consumer_group_id", "consumer_id")  # are looked up in a cluster, not in the database
+_ANY_CHARACTER = ("consumer_group_id", "consumer_id")  # looked up on a cluster, not in the database
 
 
 class BoundedJsonParser(JSONParser):
-    """JSON up to a size and a depth that no client of these paths needs."""
+    """A JSON parser with a limit for size and nesting, both far above what these paths need."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Read the body; raise ParseError for what is no JSON."""
+        """Parse the body; raise ParseError if it is not JSON and TooLargeError if it has more than MAX_BODY_BYTES."""
         body = stream.read(MAX_BODY_BYTES + 1)
         if len(body) > MAX_BODY_BYTES:
             raise TooLargeError
@@ -48,15 +48,15 @@ class BoundedJsonParser(JSONParser):
 
 
 class AlwaysJson(BaseContentNegotiation):
-    """Clients that ask for anything, browsers included, get JSON."""
+    """Content negotiation that always renders JSON, also for browsers."""
 
     def select_parser(self, request: Request, parsers: Any) -> Any:
-        """Choose by the request's content type; None (415) for anything but JSON."""
+        """Return the parser for the request's content type, or None (415) if it is not JSON."""
         kind = (request.content_type or "").partition(";")[0].strip().lower()
-        return next((one for one in parsers if one.media_type == kind), None)
+        return next((parser for parser in parsers if parser.media_type == kind), None)
 
     def select_renderer(self, _request: Request, renderers: Any, _format_suffix: str | None = None) -> tuple[BaseRenderer, str]:
-        """Choose the first whatever ``Accept`` says."""
+        """Return the first renderer, whatever the ``Accept`` header."""
         return renderers[0], renderers[0].media_type
 
 
@@ -72,22 +72,22 @@ class RestView(APIView):
     schema = ApiSchema()
 
     def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response]:
-        """All failures of all views are worded in one place."""
-        return answer_failure
+        """Return the function that renders the exceptions of all views."""
+        return failure_response
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Refuse what no database can look for, after authentication."""
+        """After authentication, refuse NUL characters, which database queries cannot contain."""
         super().initial(request, *args, **kwargs)
         if any("\0" in str(value) for name, value in kwargs.items() if name not in _ANY_CHARACTER):
             raise NotFound
         if any("\0" in value for values in request.query_params.lists() for value in values[1]):
-            raise UnreadableError("A query parameter holds a NUL character.")
+            raise UnreadableError("A query parameter contains a NUL character. Remove it.")
 
 
 class UnknownEndpointView(RestView):
-    """Everything else below a REST prefix."""
+    """All other paths below a REST prefix: 404."""
 
-    schema = None  # type: ignore[assignment]  # how the framework says "not documented"
+    schema = None  # type: ignore[assignment]  # not documented
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Raise NotFound for every method."""
@@ -96,7 +96,7 @@ class UnknownEndpointView(RestView):
 
 
 def actor_of(request: Request) -> Actor:
-    """Answer who acts; an API key is named with its owner, so that the audit tells keys apart."""
+    """Return the actor of a request; its name contains the API key, so that the audit log distinguishes keys of a user."""
     user = request.user
     if not isinstance(user, User):
         raise AuthenticationFailed
@@ -110,39 +110,39 @@ def actor_of(request: Request) -> Actor:
 
 
 def moment() -> datetime:
-    """Read the clock; views are the doors that may."""
+    """Return the current time. Views read the clock and pass the time to actions as ``now``."""
     return timezone.now()
 
 
 def body(request: Request, kind: type[Serializer[Any]]) -> dict[str, Any]:
-    """Read and check the body as ``kind``; raise ValidationError naming each field that is wrong."""
+    """Return the validated body; raise ValidationError with the name of each invalid field."""
     serializer = kind(data=request.data)
     serializer.is_valid(raise_exception=True)
     return dict(serializer.validated_data)
 
 
 def flag(request: Request, name: str, *, default: bool = False) -> bool:
-    """Read a boolean query parameter; one that is there must say something."""
+    """Return a boolean query parameter, or the default if it is missing; raise UnreadableError for other values."""
     value = request.query_params.get(name)
     if value is None:
         return default
     value = value.lower()
     if value not in (_TRUE, _FALSE):
-        raise UnreadableError(f"Cannot deserialize the query parameter {name}: it is true or false.")
+        raise UnreadableError(f"Cannot deserialize the query parameter {name}: it must be true or false.")
     return value == _TRUE
 
 
 def choice(request: Request, name: str, *, values: Collection[str]) -> str:
-    """Read a query parameter that is one of some words; "" if it is not there."""
+    """Return a query parameter that must be one of ``values``, or "" if it is missing."""
     value = request.query_params.get(name)
     if value is None:
         return ""
     if value not in values:
-        raise UnreadableError(f"Cannot deserialize the query parameter {name}: it is one of {', '.join(values)}.")
+        raise UnreadableError(f"Cannot deserialize the query parameter {name}: it must be one of {', '.join(values)}.")
     return value
 
 
 def absolute(request: Request, *parts: str) -> str:
-    """Answer the absolute URL of a path below the request's prefix, each part escaped but for the verb's colon."""
+    """Return the absolute URL of a path below the request's REST prefix; the parts are percent-encoded."""
     prefix = request.path[: request.path.index("/clusters")]
     return request.build_absolute_uri("/".join((prefix, *map(encode_segment, parts))))

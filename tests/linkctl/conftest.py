@@ -1,4 +1,4 @@
-"""linkctl against the real REST API in this process; what a worker would answer, ``boundary`` does."""
+"""Runs linkctl against the real REST API in this process; ``boundary`` replaces the worker."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(owner: Rest, destination: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Run:
-    """Run linkctl as the owner, or as another client; answers click's result with exit code and output."""
+    """Return a function that runs linkctl as the owner or as another client, and returns click's result."""
     monkeypatch.chdir(tmp_path)
     transport = RawPathTransport(app=get_wsgi_application())
 
@@ -48,7 +48,7 @@ def run(owner: Rest, destination: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 class RawPathTransport(httpx.WSGITransport):
-    """Tells the application the path as it was sent, which servers do and httpx does not."""
+    """Passes the path as it was sent to the application, as web servers do and httpx's transport does not."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         application = self.app
@@ -65,7 +65,7 @@ class RawPathTransport(httpx.WSGITransport):
 
 @contextmanager
 def connection_kept() -> Iterator[None]:
-    """A request made within a test's transaction must not close its connection; Django's own test client does the same."""
+    """Keep requests from closing the connection of the test's transaction, as Django's test client does."""
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
     yield

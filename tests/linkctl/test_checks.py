@@ -1,4 +1,4 @@
-"""``linkctl mirror verify`` and ``linkctl mirror gate``: started, waited for, listed; the exit code is the verdict."""
+"""``linkctl mirror verify`` and ``linkctl mirror gate``: start, wait, list; the exit code is the result."""
 
 from typing import Any
 
@@ -14,17 +14,17 @@ ON = ("orders", "--link", "from-source")
 
 @pytest.fixture
 def finish(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Give what a worker would do between two looks."""
+    """Return a function that sets the result which a worker would store between two polls."""
 
-    def then(**changes: Any) -> None:
+    def set_result(**changes: Any) -> None:
         model = changes.pop("model")
         monkeypatch.setattr(commands.time, "sleep", lambda _seconds: model.objects.update(**changes))
 
-    return then
+    return set_result
 
 
 @pytest.mark.parametrize(("status", "code"), [("EQUAL", 0), ("DIFFERENT", 1), ("ERROR", 1)])
-def test_the_verdict_of_a_comparison_is_the_exit_code(
+def test_the_result_of_a_verification_run_is_the_exit_code(
     run: Run, make_mirror: Any, boundary: Boundary, finish: Any, status: str, code: int
 ) -> None:
     make_mirror("orders")
@@ -35,15 +35,15 @@ def test_the_verdict_of_a_comparison_is_the_exit_code(
     assert (result.exit_code, status in result.stdout) == (code, True)
 
 
-def test_a_comparison_that_takes_too_long_is_left_to_itself(run: Run, make_mirror: Any, boundary: Boundary) -> None:
+def test_waiting_for_a_verification_run_ends_after_the_timeout(run: Run, make_mirror: Any, boundary: Boundary) -> None:
     make_mirror("orders")
 
     result = run("mirror", "verify", "start", *ON, "--wait", "--timeout", "1")
 
-    assert (result.exit_code, "it goes on" in result.output) == (5, True)
+    assert (result.exit_code, "The operation continues" in result.output) == (5, True)
 
 
-def test_comparisons_and_coverage_are_listed(run: Run, make_mirror: Any, boundary: Boundary) -> None:
+def test_verification_runs_and_coverage_are_listed(run: Run, make_mirror: Any, boundary: Boundary) -> None:
     make_mirror("orders", lags=((10, 4),))
     assert run("mirror", "verify", "start", *ON).exit_code == 0
 
@@ -53,7 +53,7 @@ def test_comparisons_and_coverage_are_listed(run: Run, make_mirror: Any, boundar
 
 
 @pytest.mark.parametrize(("status", "code"), [("GREEN", 0), ("RED", 1)])
-def test_the_verdict_of_the_gate_is_the_exit_code(
+def test_the_result_of_the_gate_is_the_exit_code(
     run: Run, make_mirror: Any, boundary: Boundary, finish: Any, status: str, code: int
 ) -> None:
     make_mirror("orders")
@@ -66,7 +66,7 @@ def test_the_verdict_of_the_gate_is_the_exit_code(
     assert "NO_LAG  FAILED  4 records to go." in result.stdout
 
 
-def test_a_gate_is_opened_for_a_reason(run: Run, make_mirror: Any, boundary: Boundary) -> None:
+def test_a_gate_is_overridden_with_a_reason(run: Run, make_mirror: Any, boundary: Boundary) -> None:
     make_mirror("orders")
 
     assert run("mirror", "gate", "override", *ON, "--reason", "known and agreed").exit_code == 0

@@ -1,4 +1,4 @@
-"""The program as a shell sees it: run by name, and completed."""
+"""The program as a shell runs it: module, exit codes, completion."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ def test_completion_scripts_name_the_program(run: Run, shell: str) -> None:
 def test_commands_are_completed() -> None:
     completer = ShellComplete(program, {}, PROGRAM, "_LINKCTL_COMPLETE")
 
-    assert {one.value for one in completer.get_completions(["mirror"], "re")} == {
+    assert {completion.value for completion in completer.get_completions(["mirror"], "re")} == {
         "recover",
         "reparent",
         "restore",
@@ -53,13 +53,13 @@ def test_the_module_runs_as_a_program(tmp_path: Path) -> None:
     assert "LINKCTL_URL" in done.stderr
 
 
-def test_a_service_that_is_away_is_told(tmp_path: Path) -> None:
+def test_an_unreachable_service_is_reported_without_secrets(tmp_path: Path) -> None:
     variables = {"LINKCTL_URL": "http://127.0.0.1:1", "LINKCTL_TOKEN": "secret-token", "LINKCTL_CLUSTER": "x"}
 
     done = run_program(tmp_path, **variables)
 
     assert done.returncode == Exit.UNAVAILABLE
-    assert "does not answer" in done.stderr
+    assert "does not respond" in done.stderr
     assert "secret-token" not in done.stderr
 
 
@@ -69,12 +69,12 @@ def test_a_service_that_is_away_is_told(tmp_path: Path) -> None:
         ("links.example.com", "does not begin with https:// or http://"),
         ("links.example.com:8443", "does not begin with https:// or http://"),
         ("ftp://links.example.com", "does not begin with https:// or http://"),
-        ("http://", "names no host"),
-        ("http://links.example.com:port", "is no URL"),
-        ("http://links.example.com:99999", "names no host, or no port that there is"),
+        ("http://", "has no host"),
+        ("http://links.example.com:port", "is not a URL"),
+        ("http://links.example.com:99999", "has no host or an invalid port"),
     ],
 )
-def test_an_address_that_is_none_is_a_mistake_of_the_command_line(tmp_path: Path, url: str, why: str) -> None:
+def test_an_invalid_address_is_a_usage_error(tmp_path: Path, url: str, why: str) -> None:
     done = run_program(tmp_path, LINKCTL_URL=url, LINKCTL_TOKEN="secret-token", LINKCTL_CLUSTER="x")
 
     assert done.returncode == Exit.USAGE
@@ -84,7 +84,7 @@ def test_an_address_that_is_none_is_a_mistake_of_the_command_line(tmp_path: Path
 
 
 def run_program(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the module as a program of its own, in an empty folder with an empty home."""
+    """Run the module in its own process, in an empty folder with an empty home directory."""
     environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "HOME": str(folder), **variables}
     command = [sys.executable, "-m", "linkctl", "link", "list"]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""``linkctl link drill``: begun, waited for, listed, described."""
+"""``linkctl link drill``: start, wait, list, describe."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ GROUP = {
 
 
 @pytest.mark.parametrize(("status", "code"), [("PASSED", 0), ("FAILED", 1)])
-def test_the_verdict_of_a_drill_is_the_exit_code(
+def test_the_result_of_a_drill_is_the_exit_code(
     run: Run, make_mirror: Any, boundary: Boundary, monkeypatch: pytest.MonkeyPatch, status: str, code: int
 ) -> None:
     make_mirror("orders")

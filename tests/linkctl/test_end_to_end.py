@@ -1,4 +1,4 @@
-"""linkctl against the whole product: web process, worker, Spark and two clusters, nothing replaced."""
+"""linkctl against the whole product: web process, worker, Spark and two clusters, without test doubles."""
 
 import json
 import time
@@ -15,7 +15,7 @@ from tests.console.api.service import Service, running
 from tests.console.api.test_end_to_end import RECORDS, produce
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 Run = Callable[..., Result]
 
 
@@ -36,7 +36,7 @@ def service(
 
 @pytest.fixture
 def run(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run linkctl with a file of settings, as a person has one; the service has one cluster, so none is named."""
+    """Return a function that runs linkctl with a settings file; no cluster is given, since the service has only one."""
     monkeypatch.chdir(tmp_path)
     settings = {"url": str(service.client.base_url), "api_key": service.key, "api_secret": service.secret}
     Path("linkctl.json").write_text(json.dumps(settings))
@@ -49,7 +49,7 @@ def run(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ru
     return call
 
 
-def test_a_link_lives_and_ends_on_the_command_line(
+def test_a_link_is_created_operated_and_deleted_on_the_command_line(
     run: Run, source_cluster: KafkaCluster, source_admin: AdminClient, topic_name: str
 ) -> None:
     source_admin.create_topics([NewTopic(topic_name, 2, 1)])[topic_name].result(30)
@@ -79,8 +79,8 @@ def row_of(run: Run, topic: str) -> list[str]:
     return next(line.split() for line in lines if topic in line)
 
 
-def until(seen: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not seen():
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.2)

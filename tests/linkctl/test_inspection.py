@@ -1,4 +1,4 @@
-"""Gaps, lineage, stop reports, previews and reparenting on the command line."""
+"""Gaps, lineage, failover reports, previews and reparenting on the command line."""
 
 from datetime import timedelta
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from console.models import ClusterLink, GapRange, StopReport
-from linkctl.inspection import OPERATIONS as OFFERED
+from linkctl.inspection import OPERATIONS as COMMAND_OPERATIONS
 from linkengine.domain.states import OPERATIONS
 from tests.console.api.cast import NOW, Boundary
 from tests.console.api.test_v1_reparenting import onward
@@ -17,10 +17,10 @@ ON = ("--link", "from-source")
 
 
 def test_every_operation_can_be_previewed() -> None:
-    assert set(OFFERED) == {one.value for one in OPERATIONS}
+    assert set(COMMAND_OPERATIONS) == {operation.value for operation in OPERATIONS}
 
 
-def test_gaps_are_listed_with_their_sums(run: Run, make_mirror: Any) -> None:
+def test_gaps_are_listed_with_totals(run: Run, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
     lost = {"before_ms": 1_000, "after_ms": 1 << 62, "noted_at": NOW}
     GapRange.objects.create(mirror=mirror, partition=2, start=300, end=317, filled=17, reason="LOST", **lost)
@@ -41,7 +41,7 @@ def test_gaps_are_listed_with_their_sums(run: Run, make_mirror: Any) -> None:
     assert read_json(run("mirror", "gaps", "orders", *ON, "--json"))["data"][0]["offsets"] == 17
 
 
-def test_lineage_names_the_cluster(run: Run, make_mirror: Any) -> None:
+def test_lineage_lists_the_source_clusters(run: Run, make_mirror: Any) -> None:
     mirror = make_mirror("orders", lags=((10, 4),))
     mirror.source_topic_id = "a-topic-id"
     mirror.save()
@@ -53,7 +53,7 @@ def test_lineage_names_the_cluster(run: Run, make_mirror: Any) -> None:
 
 
 @pytest.mark.parametrize("command", [("mirror", "stop-reports", "orders", *ON), ("link", "stop-reports", "from-source")])
-def test_stops_are_told_with_their_cost_and_unknown_is_no_zero(run: Run, make_mirror: Any, command: tuple[str, ...]) -> None:
+def test_failover_reports_show_rpo_and_rto_and_unknown_counts(run: Run, make_mirror: Any, command: tuple[str, ...]) -> None:
     mirror = make_mirror("orders")
     StopReport.objects.create(
         mirror=mirror, reason="failover", requested_by="owner", requested_at=NOW, writable_at=NOW + timedelta(seconds=2),
@@ -66,7 +66,7 @@ def test_stops_are_told_with_their_cost_and_unknown_is_no_zero(run: Run, make_mi
     assert read_json(run(*command, "--json"))["totals"]["records_not_copied"] is None
 
 
-def test_a_preview_tells_what_would_be_lost(run: Run, make_mirror: Any) -> None:
+def test_a_preview_shows_the_records_at_risk(run: Run, make_mirror: Any) -> None:
     make_mirror("orders", lags=((10, 4),))
     make_mirror("payments", lags=((10, 10),))
 
@@ -78,17 +78,17 @@ def test_a_preview_tells_what_would_be_lost(run: Run, make_mirror: Any) -> None:
 
 
 @pytest.mark.parametrize(("operation", "counts"), [("promote", ["0", "6"]), ("delete", ["unknown", "0"])])
-def test_a_preview_tells_what_is_copied_first_and_what_nobody_knows(
+def test_a_preview_shows_the_records_to_copy_and_unknown_counts(
     run: Run, make_mirror: Any, operation: str, counts: list[str]
 ) -> None:
-    make_mirror("orders", lags=((10, 4),))  # where the mirror begins has not been reported
+    make_mirror("orders", lags=((10, 4),))  # the mirror's log start offset has not been reported
 
     row = run("mirror", "preview", operation, *ON).stdout.splitlines()[1].split()
 
     assert [word for word in row if word in {"unknown", "0", "6", "10"}] == counts
 
 
-def test_a_mirror_is_moved_unless_it_is_a_dry_run(run: Run, onward: ClusterLink, boundary: Boundary) -> None:
+def test_a_mirror_is_reparented_unless_it_is_a_dry_run(run: Run, onward: ClusterLink, boundary: Boundary) -> None:
     command = ("mirror", "reparent", "orders", *ON, "--to", "onward")
 
     dry = run(*command, "--dry-run")

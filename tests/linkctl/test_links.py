@@ -1,4 +1,4 @@
-"""``linkctl link``: each command says the same as REST, in a table or as JSON."""
+"""``linkctl link``: each command shows the result of the REST API, as a table or as JSON."""
 
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def test_a_dry_run_shows_the_round_trip_to_each_source_broker(run: Run, boundary
     assert lines[-1].split() == ["2", "gone.test:9092", "unknown", "-", "-", "No", "connection."]
 
 
-def test_the_source_need_not_be_asked(run: Run, boundary: Boundary) -> None:
+def test_a_link_can_be_created_without_validation(run: Run, boundary: Boundary) -> None:
     assert run(*CREATE, "--no-validate-link").exit_code == 0
     assert not boundary.called
 
@@ -95,7 +95,7 @@ def test_configs_are_set_and_unset(run: Run, link: ClusterLink) -> None:
     assert dict(link.configs.values_list("name", "value")) == {"topic.config.sync.ms": "7000"}
 
 
-def test_configs_are_updated_as_confluents_cli_does(run: Run, link: ClusterLink) -> None:
+def test_configs_are_updated_with_the_command_of_confluents_cli(run: Run, link: ClusterLink) -> None:
     command = ("link", "configuration", "update", "from-source", "--config", "topic.config.sync.ms=7000")
 
     assert run(*command).stdout == "Cluster link from-source was updated\n"
@@ -126,10 +126,10 @@ def test_tasks_are_listed(run: Run, link: ClusterLink, make_mirror: Any) -> None
     make_mirror("orders")
 
     assert "ConsumerOffsetSync" in run("link", "task", "list", "from-source").stdout
-    assert {one["task_name"] for one in read_json(run("link", "task", "list", "from-source", "--json"))} >= {"AclSync"}
+    assert {task["task_name"] for task in read_json(run("link", "task", "list", "from-source", "--json"))} >= {"AclSync"}
 
 
-def test_deleting_asks_first(run: Run, link: ClusterLink) -> None:
+def test_deleting_a_link_needs_confirmation(run: Run, link: ClusterLink) -> None:
     assert run("link", "delete", "from-source", stdin="n\n").exit_code == 1
     assert run("link", "delete", "from-source", "--dry-run").exit_code == 0
     assert ClusterLink.objects.exists()
@@ -138,7 +138,7 @@ def test_deleting_asks_first(run: Run, link: ClusterLink) -> None:
     assert not ClusterLink.objects.exists()
 
 
-def test_force_fails_mirrors_over_first(run: Run, link: ClusterLink, make_mirror: Any) -> None:
+def test_a_forced_deletion_fails_mirrors_over_first(run: Run, link: ClusterLink, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
     assert run("link", "delete", "from-source", "--yes").exit_code == 1
 
@@ -149,9 +149,9 @@ def test_force_fails_mirrors_over_first(run: Run, link: ClusterLink, make_mirror
 
 
 class TestExitCodes:
-    """What scripts look at; the sentence on stderr is the service's own."""
+    """Exit codes for scripts; the message on stderr is the service's."""
 
-    def test_a_link_that_is_not_there_is_3(self, run: Run) -> None:
+    def test_an_unknown_link_is_3(self, run: Run) -> None:
         result = run("link", "describe", "nothing")
 
         assert (result.exit_code, result.stdout) == (3, "")
@@ -168,17 +168,17 @@ class TestExitCodes:
         assert run("link", "delete", "from-source", "--yes", as_=reader).exit_code == 4
         assert run("link", "list", LINKCTL_API_SECRET="wrong").exit_code == 4
 
-    def test_a_service_that_does_not_answer_is_5(self, run: Run, boundary: Boundary) -> None:
-        boundary.error = UnavailableError("No worker answers.")
+    def test_an_unavailable_service_is_5(self, run: Run, boundary: Boundary) -> None:
+        boundary.error = UnavailableError("No worker responds.")
 
         assert run(*CREATE).exit_code == 5
 
     @pytest.mark.parametrize("arguments", [("link", "explode"), ("link", "create"), ("mirror", "promote", "a")])
-    def test_a_command_line_that_cannot_be_read_is_2(self, run: Run, arguments: tuple[str, ...]) -> None:
+    def test_an_invalid_command_line_is_2(self, run: Run, arguments: tuple[str, ...]) -> None:
         assert run(*arguments).exit_code == 2
 
 
-def test_the_only_cluster_need_not_be_named(run: Run, link: ClusterLink) -> None:
+def test_the_cluster_must_be_given_if_several_are_visible(run: Run, link: ClusterLink) -> None:
     ClusterLink.objects.update(source=None)
     assert "from-source" not in run("link", "list", LINKCTL_CLUSTER="").stdout  # two clusters are registered
 
@@ -189,7 +189,7 @@ def test_the_only_cluster_need_not_be_named(run: Run, link: ClusterLink) -> None
     assert run("link", "list", as_=anybody(), LINKCTL_CLUSTER="").exit_code == 2
 
 
-def test_a_bearer_token_is_enough(run: Run, link: ClusterLink, owner: Rest) -> None:
+def test_a_bearer_token_suffices_to_sign_in(run: Run, link: ClusterLink, owner: Rest) -> None:
     token = owner.post("/api/v1/tokens", {}).json()["access_token"]
 
     assert run("link", "list", LINKCTL_API_KEY="", LINKCTL_API_SECRET="", LINKCTL_TOKEN=token).exit_code == 0

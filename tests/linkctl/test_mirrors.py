@@ -1,4 +1,4 @@
-"""``linkctl mirror``: each verb of the documents; per-topic refusals; unknown lag is no zero."""
+"""``linkctl mirror``: all verbs and statuses of the REST API, per-topic refusals, unknown lags."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ from tests.console.api.cast import NOW, Boundary
 from tests.linkctl.conftest import Run, read_json
 
 
-def test_every_verb_and_status_of_rest_has_its_word() -> None:
+def test_every_verb_and_status_of_the_rest_api_is_supported() -> None:
     assert {verb for verb, _ in VERBS.values()} == set(REST_VERBS)
     assert set(STATUSES) == set(MIRROR_STATUSES)
 
 
-def test_mirrors_are_listed_over_all_links(run: Run, make_mirror: Any) -> None:
+def test_mirrors_of_all_links_are_listed(run: Run, make_mirror: Any) -> None:
     make_mirror("orders", lags=((10, 4), (5, 5)))
     make_mirror("payments", MirrorState.PAUSED, lags=((10, 4), None))
 
@@ -37,16 +37,16 @@ def test_mirrors_are_filtered_by_status(run: Run, make_mirror: Any) -> None:
 
     found = read_json(run("mirror", "list", "--link", "from-source", "--status", "paused", "--json"))
 
-    assert [one["mirror_topic_name"] for one in found["data"]] == ["payments"]
+    assert [mirror["mirror_topic_name"] for mirror in found["data"]] == ["payments"]
 
 
-def test_a_mirror_is_described_by_partition(run: Run, make_mirror: Any) -> None:
+def test_a_mirror_is_described_with_the_lag_of_each_partition(run: Run, make_mirror: Any) -> None:
     make_mirror("orders", lags=((10, 4), None), prior_state=MirrorState.LINK_FAILED, retry_count=3)
 
     shown = run("mirror", "describe", "orders", "--link", "from-source").stdout
 
-    assert "Status         ACTIVE since 2026-05-04T10:00:00+00:00" in shown
-    assert "Before         LINK_FAILED\nTried in vain  3\n" in shown
+    assert "Status        ACTIVE since 2026-05-04T10:00:00+00:00" in shown
+    assert "Prior state   LINK_FAILED\nRetries       3\n" in shown
     assert shown.splitlines()[-2].split() == ["0", "6", "4"]
     assert shown.splitlines()[-1].split() == ["1", "unknown", "unknown"]
 
@@ -70,7 +70,7 @@ def test_a_mirror_is_created(run: Run, link: ClusterLink, boundary: Boundary) ->
     assert (mirror.replication_factor, mirror.config_overrides) == (1, {"segment.ms": "60000"})
 
 
-def test_a_mirror_of_another_name_is_created(run: Run, link: ClusterLink, boundary: Boundary) -> None:
+def test_a_mirror_with_the_prefix_of_the_link_is_created(run: Run, link: ClusterLink, boundary: Boundary) -> None:
     link.prefix = "west."
     link.save()
 
@@ -82,7 +82,7 @@ def test_a_mirror_of_another_name_is_created(run: Run, link: ClusterLink, bounda
     assert MirrorTopic.objects.get().source_topic == "orders"
 
 
-def test_mirrors_are_deleted_after_a_question(run: Run, make_mirror: Any, boundary: Boundary) -> None:
+def test_deleting_mirrors_needs_confirmation(run: Run, make_mirror: Any, boundary: Boundary) -> None:
     for name in ("orders", "payments", "kept"):
         make_mirror(name)
     command = ("mirror", "delete", "orders", "payments", "--link", "from-source")
@@ -95,7 +95,7 @@ def test_mirrors_are_deleted_after_a_question(run: Run, make_mirror: Any, bounda
     assert set(deleting.values_list("name", flat=True)) == {"orders", "payments"}
 
 
-def test_a_topic_that_is_no_mirror_of_the_link_is_not_deleted(
+def test_mirror_delete_refuses_a_topic_that_is_not_a_mirror_of_the_link(
     run: Run, make_mirror: Any, link: ClusterLink, cluster: SmallCluster
 ) -> None:
     make_mirror("orders")
@@ -126,7 +126,7 @@ def test_a_dry_run_creates_nothing(run: Run, link: ClusterLink, boundary: Bounda
         ("failover", "ACTIVE", "PENDING_STOPPED"),
     ],
 )
-def test_a_verb_changes_the_state_unless_it_is_a_dry_run(
+def test_an_operation_changes_the_state_unless_it_is_a_dry_run(
     run: Run, make_mirror: Any, verb: str, before: str, after: str
 ) -> None:
     mirror = make_mirror("orders", MirrorState(before))
@@ -148,10 +148,10 @@ def test_topics_are_chosen_by_pattern(run: Run, make_mirror: Any) -> None:
 
     found = read_json(run("mirror", "pause", "--pattern", "orders-.*", "--link", "from-source", "--json"))
 
-    assert [one["mirror_topic_name"] for one in found["data"]] == ["orders-1", "orders-2"]
+    assert [mirror["mirror_topic_name"] for mirror in found["data"]] == ["orders-1", "orders-2"]
 
 
-def test_one_refused_topic_of_several_is_told_and_fails(run: Run, make_mirror: Any) -> None:
+def test_the_exit_code_is_1_if_one_of_several_topics_is_refused(run: Run, make_mirror: Any) -> None:
     make_mirror("orders")
 
     result = run("mirror", "pause", "orders", "nothing", "--link", "from-source")
@@ -162,7 +162,7 @@ def test_one_refused_topic_of_several_is_told_and_fails(run: Run, make_mirror: A
 
 
 @pytest.mark.parametrize("verb", ["reverse-and-start", "reverse-and-pause", "truncate-and-restore"])
-def test_verbs_of_bidirectional_links_are_refused_on_others(run: Run, make_mirror: Any, verb: str) -> None:
+def test_reversals_and_restores_are_refused_on_other_links(run: Run, make_mirror: Any, verb: str) -> None:
     make_mirror("orders", MirrorState.STOPPED if verb == "truncate-and-restore" else MirrorState.ACTIVE)
 
     result = run("mirror", verb, "orders", "--link", "from-source")
@@ -172,7 +172,7 @@ def test_verbs_of_bidirectional_links_are_refused_on_others(run: Run, make_mirro
 
 
 @pytest.mark.parametrize("verb", ["reverse-and-start", "reverse-and-pause", "truncate-and-restore"])
-def test_several_topics_are_reversed_and_restored_at_once(
+def test_several_topics_can_be_reversed_or_restored_with_one_command(
     run: Run, link: ClusterLink, make_mirror: Any, source: Any, destination: Any, verb: str
 ) -> None:
     link.mode = "BIDIRECTIONAL"
@@ -190,12 +190,12 @@ def test_several_topics_are_reversed_and_restored_at_once(
 
 
 @pytest.mark.parametrize("arguments", [(), ("orders", "--pattern", ".*")])
-def test_topics_are_named_or_matched(run: Run, link: ClusterLink, arguments: tuple[str, ...]) -> None:
+def test_either_topics_or_a_pattern_must_be_given(run: Run, link: ClusterLink, arguments: tuple[str, ...]) -> None:
     assert run("mirror", "pause", *arguments, "--link", "from-source").exit_code == 2
 
 
 @pytest.mark.parametrize(("counted", "shown"), [(7, "7"), (0, "0"), (None, "unknown")])
-def test_what_a_restore_drops_is_told_and_unknown_is_said(
+def test_the_number_of_dropped_records_of_a_restore_is_shown_or_unknown(
     capsys: pytest.CaptureFixture[str], counted: int | None, shown: str
 ) -> None:
     row = {"mirror_topic_name": "orders", "error_code": None, "error_message": None, "mirror_lags": []}

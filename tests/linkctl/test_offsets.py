@@ -1,4 +1,4 @@
-"""``linkctl offsets-for-time``: looks up until the search is complete, and resets a group only when told to."""
+"""``linkctl offsets-for-time``: repeats the lookup until it is complete, and resets a group only with --execute."""
 
 from typing import Any
 
@@ -18,14 +18,14 @@ def orders(make_mirror: Any) -> None:
 @pytest.mark.parametrize(
     "text", ["2023-11-14T22:13:20", "2023-11-14T22:13:20Z", "2023-11-14T23:13:20+01:00", "2023-11-14T22:13:20.000"]
 )
-def test_a_moment_is_read_as_utc_unless_it_says_otherwise(run: Run, cluster: SmallCluster, text: str) -> None:
+def test_a_time_without_an_offset_is_utc(run: Run, cluster: SmallCluster, text: str) -> None:
     lines = run(*COMMAND, "--to-datetime", text).stdout.splitlines()
 
     assert lines[1].split() == ["0", "7", "1700000000500", "10"]
     assert cluster.asked[0][1]["timestamp_ms"] == 1_700_000_000_000
 
 
-def test_a_search_is_continued_until_it_is_complete(run: Run, cluster: SmallCluster) -> None:
+def test_the_lookup_is_repeated_until_it_is_complete(run: Run, cluster: SmallCluster) -> None:
     unfinished = {**TIMED, "offset": None, "record_timestamp_ms": None, "searched_to": 5, "is_complete": False}
     found = {**TIMED, "partition": 1, "offset": 2, "searched_to": 1}
     cluster.timed = [[unfinished, found], [TIMED, found]]
@@ -49,7 +49,7 @@ def test_a_group_is_reset_only_with_execute(run: Run, cluster: SmallCluster) -> 
     ]
 
 
-def test_without_such_a_record_a_group_is_reset_to_the_end(run: Run, cluster: SmallCluster) -> None:
+def test_without_a_record_that_late_a_group_is_reset_to_the_log_end(run: Run, cluster: SmallCluster) -> None:
     cluster.timed = [[{**TIMED, "offset": None, "record_timestamp_ms": None, "searched_to": 10}]]
 
     run(*COMMAND, "--timestamp-ms", "1", "--reset-group", "readers")
@@ -57,7 +57,7 @@ def test_without_such_a_record_a_group_is_reset_to_the_end(run: Run, cluster: Sm
     assert cluster.asked[-1][1]["offsets"] == [[0, 10]]
 
 
-def test_a_refused_offset_is_told_and_fails(run: Run, cluster: SmallCluster) -> None:
+def test_a_refused_offset_is_shown_and_the_exit_code_is_1(run: Run, cluster: SmallCluster) -> None:
     cluster.refusal = {"is_written": False, "message": "Not authorized."}
 
     result = run(*COMMAND, "--timestamp-ms", "1", "--reset-group", "readers", "--execute")
@@ -75,5 +75,5 @@ def test_a_refused_offset_is_told_and_fails(run: Run, cluster: SmallCluster) -> 
         ("--timestamp-ms", "1", "--execute"),
     ],
 )
-def test_a_command_line_that_cannot_be_read_is_2(run: Run, arguments: tuple[str, ...]) -> None:
+def test_invalid_combinations_of_options_are_usage_errors(run: Run, arguments: tuple[str, ...]) -> None:
     assert run(*COMMAND, *arguments).exit_code == 2

@@ -1,4 +1,4 @@
-"""``linkctl mirror restore`` and ``recover``: what was set aside is listed, fetched whole, and never overwrites a file."""
+"""``linkctl mirror restore`` and ``recover``: list restores, download and check exports, recover a failed mirror."""
 
 import gzip
 from pathlib import Path
@@ -19,7 +19,7 @@ FILE = "orders-1.jsonl.gz"
 
 @pytest.fixture
 def restore(make_mirror: Any, settings: Any, tmp_path: Path) -> RestoreRun:
-    """A restore that has set two records aside, and one before it that had nothing to do."""
+    """A restore that has exported two records, after a restore of a topic without diverged records."""
     settings.EXPORT_DIR = str(tmp_path / "exports")
     mirror = make_mirror("orders")
     with exports.writing(FILE) as sink:
@@ -32,17 +32,17 @@ def restore(make_mirror: Any, settings: Any, tmp_path: Path) -> RestoreRun:
     return RestoreRun.objects.create(**asked, points=points, agreed_at=NOW, exported_at=NOW, **kept)
 
 
-def test_restores_are_listed_with_what_they_set_aside(run: Run, restore: RestoreRun) -> None:
+def test_restores_are_listed_with_their_exports(run: Run, restore: RestoreRun) -> None:
     table = run("mirror", "restore", "list", "orders", *ON).stdout.splitlines()
     found = read_json(run("mirror", "restore", "list", "orders", *ON, "--json"))["data"]
 
-    assert table[0].split() == ["ID", "BY", "AT", "OUTCOME", "TRUNCATED", "SET", "ASIDE", "BYTES", "FILE"]
-    assert [line.split()[0] for line in table[1:]] == [str(one["id"]) for one in found]
-    assert any("records set aside" in line and line.endswith(FILE) for line in table)
+    assert table[0].split() == ["ID", "BY", "AT", "OUTCOME", "TRUNCATED", "EXPORTED", "BYTES", "FILE"]
+    assert [line.split()[0] for line in table[1:]] == [str(row["id"]) for row in found]
+    assert any("records exported" in line and line.endswith(FILE) for line in table)
     assert any("nothing diverged" in line for line in table)
 
 
-def test_a_file_is_fetched_whole_and_the_way_back_is_told(run: Run, restore: RestoreRun, tmp_path: Path) -> None:
+def test_an_export_is_downloaded_and_the_replay_command_shown(run: Run, restore: RestoreRun, tmp_path: Path) -> None:
     result = run("mirror", "restore", "download", "orders", str(restore.pk), *ON)
 
     assert result.exit_code == 0, result.output
@@ -52,9 +52,7 @@ def test_a_file_is_fetched_whole_and_the_way_back_is_told(run: Run, restore: Res
     assert replay in result.stdout
 
 
-def test_a_file_that_is_here_is_not_overwritten_and_another_place_can_be_named(
-    run: Run, restore: RestoreRun, tmp_path: Path
-) -> None:
+def test_an_existing_file_is_not_overwritten(run: Run, restore: RestoreRun, tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("mine")
 
     refused = run("mirror", "restore", "download", "orders", str(restore.pk), *ON)
@@ -65,35 +63,35 @@ def test_a_file_that_is_here_is_not_overwritten_and_another_place_can_be_named(
     assert (tmp_path / "other.gz").exists()
 
 
-def test_a_file_that_arrives_damaged_leaves_nothing_behind(run: Run, restore: RestoreRun, tmp_path: Path) -> None:
+def test_a_damaged_download_leaves_no_file(run: Run, restore: RestoreRun, tmp_path: Path) -> None:
     RestoreRun.objects.filter(pk=restore.pk).update(export_sha256="0" * 64)
 
     result = run("mirror", "restore", "download", "orders", str(restore.pk), *ON)
 
     assert result.exit_code == 5
-    assert "Fetch it again" in result.output
-    assert [one.name for one in tmp_path.iterdir() if one.is_file()] == []
+    assert "Download it again" in result.output
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []
 
 
-def test_what_cannot_be_fetched_says_why(run: Run, restore: RestoreRun, reader: Rest) -> None:
-    asked = ("mirror", "restore", "download", "orders")
+def test_failed_downloads_have_different_exit_codes(run: Run, restore: RestoreRun, reader: Rest) -> None:
+    command = ("mirror", "restore", "download", "orders")
     RestoreRun.objects.exclude(pk=restore.pk).update(export_name="")
     empty = RestoreRun.objects.exclude(pk=restore.pk).get().pk
 
-    assert run(*asked, "999", *ON).exit_code == 3
-    assert run(*asked, str(empty), *ON).exit_code == 3
-    assert run(*asked, str(restore.pk), *ON, as_=reader).exit_code == 4
-    assert run(*asked, str(restore.pk), *ON, "--to", "no/such/folder/x.gz").exit_code == 2
+    assert run(*command, "999", *ON).exit_code == 3
+    assert run(*command, str(empty), *ON).exit_code == 3
+    assert run(*command, str(restore.pk), *ON, as_=reader).exit_code == 4
+    assert run(*command, str(restore.pk), *ON, "--to", "no/such/folder/x.gz").exit_code == 2
 
 
-def test_the_numbers_of_restores_are_completed(run: Run, restore: RestoreRun) -> None:
+def test_restore_numbers_are_completed(run: Run, restore: RestoreRun) -> None:
     words = (PROGRAM, "mirror", "restore", "download", *ON, "orders", str(restore.pk)[0])
     line = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
 
     assert f"plain,{restore.pk}" in run(_LINKCTL_COMPLETE="bash_complete", **line).stdout.split()
 
 
-def test_a_failed_mirror_is_let_go_on(run: Run, make_mirror: Any, boundary: Boundary) -> None:
+def test_a_failed_mirror_is_recovered(run: Run, make_mirror: Any, boundary: Boundary) -> None:
     make_mirror("orders")
     assert run("mirror", "recover", "orders", *ON).exit_code == 1  # it is active
     MirrorTopic.objects.update(state=MirrorState.FAILED, error_code="AUTHORIZATION_ERROR")

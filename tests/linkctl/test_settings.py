@@ -1,4 +1,4 @@
-"""Options win over the environment, the environment over the file; what is missing is named, secrets are not shown."""
+"""Settings: options take precedence over environment variables, and these over the file; missing settings are named."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_options_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+def test_options_take_precedence_over_the_environment_and_the_file(tmp_path: Path) -> None:
     file = tmp_path / "own.json"
     file.write_text(json.dumps({"url": "http://file", "cluster": "file", "token": "of the file"}))
 
@@ -29,7 +29,7 @@ def test_options_win_over_the_environment_and_that_over_the_file(tmp_path: Path)
     assert settings.token == "of the file"
 
 
-def test_the_file_of_a_running_demo_is_enough(tmp_path: Path) -> None:
+def test_the_file_of_a_running_demo_suffices(tmp_path: Path) -> None:
     (tmp_path / "var").mkdir()
     demo = {"base_url": "http://demo", "api_key": "A", "api_secret": "B", "clusters": {"destination": {"id": "here"}}}
     (tmp_path / "var/demo.json").write_text(json.dumps(demo))
@@ -39,7 +39,7 @@ def test_the_file_of_a_running_demo_is_enough(tmp_path: Path) -> None:
     assert (settings.url, settings.api_key, settings.cluster) == ("http://demo", "A", "here")
 
 
-def test_the_file_of_the_user_comes_last(tmp_path: Path) -> None:
+def test_the_users_file_is_the_last_default(tmp_path: Path) -> None:
     (tmp_path / ".config").mkdir()
     (tmp_path / ".config/linkctl.json").write_text('{"url": "http://user", "token": "T"}')
 
@@ -50,7 +50,7 @@ def test_the_file_of_the_user_comes_last(tmp_path: Path) -> None:
     ("variables", "named"),
     [({}, "LINKCTL_URL"), ({"LINKCTL_URL": "http://a"}, "LINKCTL_API_KEY")],
 )
-def test_what_is_missing_is_named(variables: dict[str, str], named: str) -> None:
+def test_missing_settings_are_named(variables: dict[str, str], named: str) -> None:
     with pytest.raises(LinkctlError, match=named) as failure:
         read_settings(options=NOTHING, file=None, environment=variables)
 
@@ -58,7 +58,7 @@ def test_what_is_missing_is_named(variables: dict[str, str], named: str) -> None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{"])
-def test_a_file_that_is_no_object_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_json_object_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "own.json"
     file.write_text(text)
 
@@ -66,5 +66,5 @@ def test_a_file_that_is_no_object_is_refused(tmp_path: Path, text: str) -> None:
         read_settings(options=NOTHING, file=file, environment=VARIABLES)
 
 
-def test_secrets_are_not_shown() -> None:
+def test_the_repr_of_settings_has_no_secrets() -> None:
     assert "hidden" not in repr(read_settings(options=NOTHING, file=None, environment=VARIABLES))

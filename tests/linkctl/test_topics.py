@@ -1,4 +1,4 @@
-"""``linkctl topic``: topics of the cluster, and what deleting one means."""
+"""``linkctl topic``: list, describe and delete topics of the cluster."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_a_topic_is_described_with_its_configs(run: Run) -> None:
     assert read_json(run("topic", "describe", "plain", "--json"))["configs"][0]["name"] == "retention.ms"
 
 
-def test_deleting_asks_first(run: Run, cluster: SmallCluster) -> None:
+def test_deleting_a_topic_needs_confirmation(run: Run, cluster: SmallCluster) -> None:
     assert run("topic", "delete", "plain", stdin="n\n").exit_code == 1
     assert not deleted(cluster)
 
@@ -28,16 +28,16 @@ def test_deleting_asks_first(run: Run, cluster: SmallCluster) -> None:
     assert deleted(cluster) == ["plain"]
 
 
-def test_of_several_topics_those_that_are_there_are_deleted(run: Run, cluster: SmallCluster) -> None:
+def test_existing_topics_are_deleted_even_if_others_are_unknown(run: Run, cluster: SmallCluster) -> None:
     result = run("topic", "delete", "none", "plain", "--yes")
 
     assert result.exit_code == 1
-    assert result.stdout.splitlines()[1] == "Topic plain is deleted"
+    assert result.stdout.splitlines()[1] == "Topic plain was deleted"
     assert "none" in result.stdout.splitlines()[0]
     assert run("topic", "delete", "none", "--yes").exit_code == 3
 
 
-def test_a_topic_that_is_a_mirror_ends_its_mirror(run: Run, link: ClusterLink, make_mirror: object) -> None:
+def test_deleting_a_mirror_topic_deletes_the_mirror(run: Run, link: ClusterLink, make_mirror: object) -> None:
     make_mirror("orders")  # type: ignore[operator]
 
     assert run("topic", "delete", "orders", "--yes").exit_code == 0
@@ -45,8 +45,8 @@ def test_a_topic_that_is_a_mirror_ends_its_mirror(run: Run, link: ClusterLink, m
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "50%", "a b?c#d"])
-def test_a_name_of_any_characters_is_one_part_of_the_address(run: Run, name: str) -> None:
-    """No topic has such a name, so each is not found; none of them is another address."""
+def test_a_topic_name_with_any_characters_is_a_single_path_segment(run: Run, name: str) -> None:
+    """No topic has such a name, so each is not found; none of the names changes the path of the request."""
     result = run("topic", "describe", name)
 
     assert result.exit_code == 3

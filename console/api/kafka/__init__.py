@@ -1,1 +1,1 @@
-"""The Kafka REST v3 paths of cluster linking: bodies, answers and views, in the words of Confluent's interface."""
+"""The Kafka REST v3 paths: request bodies, responses and views, with the names of Confluent's interface."""

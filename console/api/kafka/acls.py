@@ -1,4 +1,4 @@
-"""ACLs of a cluster: search, create, delete. The rules that keep mirror topics read-only cannot be deleted here."""
+"""ACLs of a cluster: search, create, delete. The ACLs that make mirror topics read-only cannot be deleted here."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class AclListView(RestView):
     @operation(
         "getKafkaAcls",
         summary="Search ACLs",
-        description="What is left out matches everything.",
+        description="A parameter that is omitted matches everything.",
         parameters=_parameters(required=False),
-        answers={200: browse_answers.AclDataList},
+        responses={200: browse_answers.AclDataList},
         tag=ACLS,
     )
     def get(self, request: Request, cluster_id: str) -> Response:
@@ -48,17 +48,17 @@ class AclListView(RestView):
         cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
         found = brokers.list_acls(cluster=cluster, wanted=_wanted(request), by=by)
         place = Place(request, cluster_id)
-        return Response(render.collection(request, "KafkaAclList", [acl(place, one) for one in found]))
+        return Response(render.collection(request, "KafkaAclList", [acl(place, rule) for rule in found]))
 
     @operation(
         "createKafkaAcls",
         summary="Create an ACL",
         body=browse_bodies.CreateAclRequestData,
-        answers={201: "The ACL was created."},
+        responses={201: "The ACL was created."},
         tag=ACLS,
     )
     def post(self, request: Request, cluster_id: str) -> Response:
-        """Create one ACL."""
+        """Create an ACL."""
         by = actor_of(request)
         rule = body(request, browse_bodies.CreateAclRequestData)
         cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
@@ -68,21 +68,23 @@ class AclListView(RestView):
     @operation(
         "deleteKafkaAcls",
         summary="Delete ACLs",
-        description="Deletes what the criteria match. Refused where that holds the rule that keeps a mirror topic read-only.",
+        description="Deletes all ACLs that match. Refused if an ACL that makes a mirror topic read-only matches.",
         parameters=_parameters(required=True),
-        answers={200: browse_answers.DeletedAcls},
+        responses={200: browse_answers.DeletedAcls},
         tag=ACLS,
     )
     def delete(self, request: Request, cluster_id: str) -> Response:
         """Delete ACLs."""
         for name in _WORDS:
             if request.query_params.get(name, "UNKNOWN") in ("", "UNKNOWN"):
-                raise UnreadableError(f"The query parameter {name} must be specified, so that nothing is deleted by accident.")
+                raise UnreadableError(
+                    f"The query parameter {name} is missing. Specify it, so that no ACLs are deleted by mistake."
+                )
         by = actor_of(request)
         cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
         deleted = delete_acls(cluster=cluster, wanted=_wanted(request), by=by, now=moment())
         place = Place(request, cluster_id)
-        return Response({"data": [acl(place, one) for one in deleted]})
+        return Response({"data": [acl(place, rule) for rule in deleted]})
 
 
 class AclBatchView(RestView):
@@ -92,13 +94,13 @@ class AclBatchView(RestView):
         "batchCreateKafkaAcls",
         summary="Create ACLs",
         body=browse_bodies.CreateAclRequestDataList,
-        answers={201: "The ACLs were created."},
+        responses={201: "The ACLs were created."},
         tag=ACLS,
     )
     def post(self, request: Request, cluster_id: str) -> Response:
         """Create several ACLs."""
         by = actor_of(request)
-        rules = [dict(one) for one in body(request, browse_bodies.CreateAclRequestDataList)["data"]]
+        rules = [dict(rule) for rule in body(request, browse_bodies.CreateAclRequestDataList)["data"]]
         cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
         create_acls(cluster=cluster, rules=rules, by=by, now=moment())
         return Response(status=201)

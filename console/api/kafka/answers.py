@@ -1,6 +1,6 @@
-"""What clients get, as the OpenAPI document describes it; ``render`` writes it. Kinds and field names are Confluent's.
+"""Responses as the OpenAPI document describes them; ``render`` creates them. Kinds and field names are Confluent's.
 
-(Fields named like an attribute of the framework's own classes are typed Any.)
+Fields with the name of an attribute of Django REST framework's serializers are typed Any.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ Text, Number, Flag = serializers.CharField, serializers.IntegerField, serializer
 
 
 class ResourceMetadata(serializers.Serializer[Any]):
-    """Where the resource is."""
+    """The URL of the resource."""
 
     self = Text()
     resource_name = Text(allow_null=True, required=False)
 
 
 class ResourceCollectionMetadata(serializers.Serializer[Any]):
-    """Where the list is; it is always complete."""
+    """The URL of the list, which is always complete."""
 
     self = Text()
     next = Text(allow_null=True)
 
 
 class Resource(serializers.Serializer[Any]):
-    """What every resource has."""
+    """Fields of every resource."""
 
     kind = Text()
     metadata = ResourceMetadata()
 
 
 class Collection(serializers.Serializer[Any]):
-    """What every list has."""
+    """Fields of every list."""
 
     kind = Text()
     metadata = ResourceCollectionMetadata()
 
 
 class Relationship(serializers.Serializer[Any]):
-    """A related resource's address."""
+    """The URL of a related resource."""
 
     related = Text()
 
@@ -63,20 +63,20 @@ class ClusterData(Resource):
 
 
 class ClusterDataList(Collection):
-    """The clusters the caller may see."""
+    """The clusters that the caller may see."""
 
     data: Any = ClusterData(many=True)
 
 
 class LinkTaskError(serializers.Serializer[Any]):
-    """Why something does not get on."""
+    """An error of a task or of a state transition."""
 
     error_code = Text()
     error_message = Text()
 
 
 class LinkTask(serializers.Serializer[Any]):
-    """One of the link's jobs."""
+    """A task of the link."""
 
     task_name = Text()
     state = Text(help_text="ACTIVE, IN_ERROR, NOT_CONFIGURED, LINK_FAILED, LINK_UNAVAILABLE, LINK_PAUSED or UNKNOWN.")
@@ -84,7 +84,7 @@ class LinkTask(serializers.Serializer[Any]):
 
 
 class LinkCategory(serializers.Serializer[Any]):
-    """How many mirror topics are in a category."""
+    """The number of mirror topics in a category."""
 
     state_category = Text(help_text="ACTIVE, PAUSED, PENDING, IN_ERROR or NOT_APPLICABLE (stopped).")
     count = Number()
@@ -99,7 +99,7 @@ class ListLinksResponseData(Resource):
     source_cluster_id = Text(allow_null=True)
     destination_cluster_id = Text(allow_null=True)
     remote_cluster_id = Text(allow_null=True)
-    topic_names = serializers.ListField(child=Text(), help_text="Its mirror topics.")
+    topic_names = serializers.ListField(child=Text(), help_text="The link's mirror topics.")
     link_state = Text(help_text="ACTIVE, PAUSED, UNAVAILABLE or FAILED.")
     link_error = Text(help_text="NO_ERROR, AUTHENTICATION_ERROR, TIMEOUT_ERROR, ...")
     link_error_message = Text(allow_null=True)
@@ -114,26 +114,28 @@ class ListLinksResponseDataList(Collection):
 
 
 class SourceBrokerDistance(serializers.Serializer[Any]):
-    """How far away a broker of the source is. An addition of this product."""
+    """The round trip time to a broker of the source. An addition of this product."""
 
     broker_id = Number()
     address = Text()
-    round_trip_ms = serializers.FloatField(allow_null=True, help_text="Of the quickest request; null if it cannot be reached.")
+    round_trip_ms = serializers.FloatField(
+        allow_null=True, help_text="Round trip time of the fastest request; null if the broker cannot be reached."
+    )
     send_buffer_bytes = Number(
         allow_null=True,
-        help_text="socket.send.buffer.bytes of the broker, -1 for the default of its operating system. Null where the round "
-        "trip is short, and where the link's principal may not read it (DESCRIBE_CONFIGS on the cluster).",
+        help_text="socket.send.buffer.bytes of the broker; -1 for the default of its operating system. Null if the round trip "
+        "is short, or if the link's principal may not read it (DESCRIBE_CONFIGS on the cluster).",
     )
-    receive_buffer_bytes = Number(allow_null=True, help_text="The most that this installation's operating system allows.")
+    receive_buffer_bytes = Number(allow_null=True, help_text="The maximum of this installation's operating system.")
     limited_by = Text(
-        allow_null=True, help_text="The setting that limits one connection; null where none does, or it is unknown."
+        allow_null=True, help_text="The setting that limits the throughput of a connection; null if none does or it is unknown."
     )
-    connection_bytes_per_s = Number(allow_null=True, help_text="About what one connection can carry with that limit.")
+    connection_bytes_per_s = Number(allow_null=True, help_text="The approximate throughput of a connection with that limit.")
     error = Text(allow_null=True, help_text="Why the broker was not measured.")
 
 
 class LinkValidationData(Resource):
-    """What the check of a link that was not created found. An addition of this product."""
+    """The result of validating a link that was not created. An addition of this product."""
 
     source_cluster_id = Text()
     source_brokers = SourceBrokerDistance(many=True, allow_null=True, help_text="Null unless validate_link is true.")
@@ -151,7 +153,7 @@ class ListLinkConfigsResponseData(Resource):
     is_sensitive = Flag()
     read_only: Any = Flag(help_text="is_read_only for older clients.")
     sensitive = Flag(help_text="is_sensitive for older clients.")
-    source: Any = Text(help_text="DYNAMIC_CLUSTER_LINK_CONFIG where it was set, else DEFAULT_CONFIG.")
+    source: Any = Text(help_text="DYNAMIC_CLUSTER_LINK_CONFIG if the config was set, otherwise DEFAULT_CONFIG.")
     synonyms = serializers.ListField(child=Text())
 
 
@@ -162,11 +164,11 @@ class ListLinkConfigsResponseDataList(Collection):
 
 
 class MirrorLag(serializers.Serializer[Any]):
-    """How far one partition is."""
+    """The lag of a partition."""
 
     partition = Number()
-    lag = OffsetField(help_text="Offsets still to be copied, up to the source's last stable offset; -1 while unknown.")
-    last_source_fetch_offset = OffsetField(help_text="The highest source offset fetched; -1 before the first fetch.")
+    lag = OffsetField(help_text="Offsets that are not copied yet, up to the source's last stable offset; -1 if unknown.")
+    last_source_fetch_offset = OffsetField(help_text="The highest fetched offset of the source; -1 before the first fetch.")
 
 
 class ListMirrorTopicsResponseData(Resource):
@@ -178,8 +180,8 @@ class ListMirrorTopicsResponseData(Resource):
     num_partitions = Number(help_text="0 until the topic is set up.")
     mirror_lags = MirrorLag(many=True)
     mirror_status = serializers.ChoiceField(choices=MIRROR_STATUSES)
-    mirror_topic_error = Text(help_text="NO_ERROR, or why the mirror has failed or cannot be set up.")
-    state_time_ms = OffsetField(help_text="When it entered this state, in Unix milliseconds.")
+    mirror_topic_error = Text(help_text="NO_ERROR, or the code of the error with which the mirror failed or cannot be set up.")
+    state_time_ms = OffsetField(help_text="When the mirror entered this state, in Unix milliseconds.")
     mirror_state_transition_errors = LinkTaskError(
         many=True, required=False, help_text="Only if include_state_transition_errors is true."
     )
@@ -192,7 +194,7 @@ class ListMirrorTopicsResponseDataList(Collection):
 
 
 class PartitionLevelTruncationData(serializers.Serializer[Any]):
-    """What a restore removed from one partition."""
+    """The records that a restore removed from a partition."""
 
     partition_id = Number()
     offset_truncated_to = OffsetField()
@@ -200,17 +202,19 @@ class PartitionLevelTruncationData(serializers.Serializer[Any]):
 
 
 class EffectData(serializers.Serializer[Any]):
-    """What the operation would do; figures are of the last reports, and null is unknown."""
+    """The effect that the operation would have, by the last reports. Null is unknown."""
 
     state_after = Text()
-    records_at_risk = OffsetField(allow_null=True, help_text="Offsets that would be left behind or removed.")
+    records_at_risk = OffsetField(allow_null=True, help_text="Offsets that would not be copied or would be deleted.")
     records_to_copy = OffsetField(allow_null=True, help_text="Offsets that would be copied first.")
-    groups_clamped = Number(help_text="Positions of consumer groups that would be set back.")
-    configs_to_change = serializers.DictField(child=serializers.CharField(allow_null=True), help_text="null: the default.")
+    groups_clamped = Number(help_text="Number of consumer group offsets that would be set back.")
+    configs_to_change = serializers.DictField(
+        child=serializers.CharField(allow_null=True), help_text="The new values; null resets a config to the default."
+    )
 
 
 class AlterMirrorStatusResponseData(Resource):
-    """What came of the operation on one mirror topic."""
+    """The result of the operation on a mirror topic."""
 
     mirror_topic_name = Text()
     error_code = Number(allow_null=True)
@@ -222,13 +226,13 @@ class AlterMirrorStatusResponseData(Resource):
 
 
 class AlterMirrorStatusResponseDataList(Collection):
-    """One row per mirror topic; a refused one has an error code, the answer's status is 200 all the same."""
+    """A result for each mirror topic. A refused operation has an error code; the HTTP status is 200 nevertheless."""
 
     data: Any = AlterMirrorStatusResponseData(many=True)
 
 
 class TopicData(Resource):
-    """A topic, as last seen on the cluster."""
+    """A topic of the cluster."""
 
     cluster_id = Text()
     topic_name = Text()
@@ -241,12 +245,12 @@ class TopicData(Resource):
     authorized_operations = serializers.ListField(
         child=Text(),
         required=False,
-        help_text="Missing unless include_authorized_operations is true and the topic is there: what the principal that the "
-        "cluster is registered with may do. What you may do is a matter of your roles.",
+        help_text="Only if include_authorized_operations is true and the topic exists: the operations for which the principal "
+        "of the cluster's stored credentials is authorized. Your own permissions depend on your roles.",
     )
 
 
 class TopicDataList(Collection):
-    """The topics last seen on the cluster."""
+    """The topics of the cluster."""
 
     data: Any = TopicData(many=True)

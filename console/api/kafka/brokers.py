@@ -1,4 +1,4 @@
-"""Brokers of a cluster, read-only: who is there, their configs, what they hold, which partitions are being moved."""
+"""Brokers of a cluster, read-only: addresses, configs, replicas, partition reassignments."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from console.queries import brokers, clusters
 class BrokerListView(RestView):
     """/clusters/{cluster_id}/brokers"""
 
-    @operation("listKafkaBrokers", summary="List brokers", answers={200: browse_answers.BrokerDataList}, tag=BROKERS)
+    @operation("listKafkaBrokers", summary="List brokers", responses={200: browse_answers.BrokerDataList}, tag=BROKERS)
     def get(self, request: Request, cluster_id: str) -> Response:
-        """List the brokers that are there now."""
+        """Return the brokers that the cluster has now."""
         place = Place(request, cluster_id)
-        data = [browse_render.broker(place, one) for one in _ask(request, cluster_id, "brokers")]
+        data = [browse_render.broker(place, broker) for broker in _query(request, cluster_id, "brokers")]
         return Response(render.collection(request, "KafkaBrokerList", data))
 
 
 class BrokerView(RestView):
     """/clusters/{cluster_id}/brokers/{broker_id}"""
 
-    @operation("getKafkaBroker", summary="Get a broker", answers={200: browse_answers.BrokerData}, tag=BROKERS)
+    @operation("getKafkaBroker", summary="Get a broker", responses={200: browse_answers.BrokerData}, tag=BROKERS)
     def get(self, request: Request, cluster_id: str, broker_id: int) -> Response:
-        """Show where clients find a broker."""
+        """Return the address of a broker."""
         return Response(browse_render.broker(Place(request, cluster_id), _broker(request, cluster_id, broker_id)))
 
 
@@ -41,13 +41,13 @@ class BrokerConfigListView(RestView):
     @operation(
         "listKafkaBrokerConfigs",
         summary="List a broker's configs",
-        answers={200: browse_answers.BrokerConfigDataList},
+        responses={200: browse_answers.BrokerConfigDataList},
         tag=BROKERS,
     )
     def get(self, request: Request, cluster_id: str, broker_id: int) -> Response:
-        """List all configs, set or not; they cannot be changed here."""
+        """Return all configs, set or default; they cannot be changed here."""
         place = Place(request, cluster_id)
-        data = [browse_render.broker_config(place, broker_id, one) for one in _configs(request, cluster_id, broker_id)]
+        data = [browse_render.broker_config(place, broker_id, config) for config in _configs(request, cluster_id, broker_id)]
         return Response(render.collection(request, "KafkaBrokerConfigList", data))
 
 
@@ -55,13 +55,13 @@ class BrokerConfigView(RestView):
     """/clusters/{cluster_id}/brokers/{broker_id}/configs/{name}"""
 
     @operation(
-        "getKafkaBrokerConfig", summary="Get a broker's config", answers={200: browse_answers.BrokerConfigData}, tag=BROKERS
+        "getKafkaBrokerConfig", summary="Get a broker's config", responses={200: browse_answers.BrokerConfigData}, tag=BROKERS
     )
     def get(self, request: Request, cluster_id: str, broker_id: int, name: str) -> Response:
-        """Show one config."""
-        for one in _configs(request, cluster_id, broker_id):
-            if one["name"] == name:
-                return Response(browse_render.broker_config(Place(request, cluster_id), broker_id, one))
+        """Return a config."""
+        for config in _configs(request, cluster_id, broker_id):
+            if config["name"] == name:
+                return Response(browse_render.broker_config(Place(request, cluster_id), broker_id, config))
         raise NotFoundError(f"Config {name} cannot be found.")
 
 
@@ -71,15 +71,15 @@ class HeldReplicaListView(RestView):
     @operation(
         "listKafkaBrokerReplicas",
         summary="List a broker's replicas",
-        answers={200: browse_answers.ReplicaDataList},
+        responses={200: browse_answers.ReplicaDataList},
         tag=BROKERS,
     )
     def get(self, request: Request, cluster_id: str, broker_id: int) -> Response:
-        """List the copies of partitions that a broker holds."""
+        """Return the replicas of a broker."""
         _broker(request, cluster_id, broker_id)
         place = Place(request, cluster_id)
-        found = _ask(request, cluster_id, "broker_replicas", broker=broker_id)
-        data = [browse_render.replica(place, one["topic"], one["partition"], {**one, "broker": broker_id}) for one in found]
+        found = _query(request, cluster_id, "broker_replicas", broker=broker_id)
+        data = [browse_render.replica(place, row["topic"], row["partition"], {**row, "broker": broker_id}) for row in found]
         return Response(render.collection(request, "KafkaReplicaList", data))
 
 
@@ -88,14 +88,14 @@ class ClusterConfigListView(RestView):
 
     @operation(
         "listKafkaClusterConfigs",
-        summary="List configs set for all brokers",
-        answers={200: browse_answers.ClusterConfigDataList},
+        summary="List dynamic configs of all brokers",
+        responses={200: browse_answers.ClusterConfigDataList},
         tag=BROKERS,
     )
     def get(self, request: Request, cluster_id: str) -> Response:
-        """List what was set for all brokers while they run."""
+        """Return the cluster-wide dynamic broker configs."""
         place = Place(request, cluster_id)
-        data = [browse_render.cluster_config(place, one) for one in _ask(request, cluster_id, "broker_configs")]
+        data = [browse_render.cluster_config(place, config) for config in _query(request, cluster_id, "broker_configs")]
         return Response(render.collection(request, "KafkaClusterConfigList", data))
 
 
@@ -104,15 +104,15 @@ class ClusterConfigView(RestView):
 
     @operation(
         "getKafkaClusterConfig",
-        summary="Get a config set for all brokers",
-        answers={200: browse_answers.ClusterConfigData},
+        summary="Get a dynamic config of all brokers",
+        responses={200: browse_answers.ClusterConfigData},
         tag=BROKERS,
     )
     def get(self, request: Request, cluster_id: str, name: str) -> Response:
-        """Show one config."""
-        for one in _ask(request, cluster_id, "broker_configs"):
-            if one["name"] == name:
-                return Response(browse_render.cluster_config(Place(request, cluster_id), one))
+        """Return a config."""
+        for config in _query(request, cluster_id, "broker_configs"):
+            if config["name"] == name:
+                return Response(browse_render.cluster_config(Place(request, cluster_id), config))
         raise NotFoundError(f"Config {name} is not set for all brokers.")
 
 
@@ -121,13 +121,13 @@ class AllReassignmentsView(RestView):
 
     @operation(
         "listKafkaReassignments",
-        summary="List partitions that are being moved",
-        answers={200: browse_answers.ReassignmentDataList},
+        summary="List partition reassignments",
+        responses={200: browse_answers.ReassignmentDataList},
         tag=BROKERS,
     )
     def get(self, request: Request, cluster_id: str) -> Response:
-        """List the partitions of all topics that are on their way to other brokers."""
-        return _moving(request, cluster_id, None)
+        """Return the partitions of all topics that are being reassigned."""
+        return _reassignment_list(request, cluster_id, None)
 
 
 class TopicReassignmentsView(RestView):
@@ -135,13 +135,13 @@ class TopicReassignmentsView(RestView):
 
     @operation(
         "listKafkaTopicReassignments",
-        summary="List partitions of a topic that are being moved",
-        answers={200: browse_answers.ReassignmentDataList},
+        summary="List a topic's partition reassignments",
+        responses={200: browse_answers.ReassignmentDataList},
         tag=BROKERS,
     )
     def get(self, request: Request, cluster_id: str, topic_name: str) -> Response:
-        """List the partitions of a topic that are on their way to other brokers."""
-        return _moving(request, cluster_id, topic_name)
+        """Return the partitions of a topic that are being reassigned."""
+        return _reassignment_list(request, cluster_id, topic_name)
 
 
 class ReassignmentView(RestView):
@@ -149,25 +149,25 @@ class ReassignmentView(RestView):
 
     @operation(
         "getKafkaReassignment",
-        summary="Get where a partition moves",
-        answers={200: browse_answers.ReassignmentData},
+        summary="Get a partition reassignment",
+        responses={200: browse_answers.ReassignmentData},
         tag=BROKERS,
     )
     def get(self, request: Request, cluster_id: str, topic_name: str, partition_id: int) -> Response:
-        """Show where a partition is on its way to."""
-        for one in _reassignments(request, cluster_id, topic_name):
-            if one["partition"] == partition_id:
-                return Response(browse_render.reassignment(Place(request, cluster_id), one))
-        raise NotFoundError(f"Partition {partition_id} of topic '{topic_name}' is not being moved.")
+        """Return the reassignment of a partition."""
+        for row in _reassignments(request, cluster_id, topic_name):
+            if row["partition"] == partition_id:
+                return Response(browse_render.reassignment(Place(request, cluster_id), row))
+        raise NotFoundError(f"Partition {partition_id} of topic '{topic_name}' is not being reassigned.")
 
 
-def _ask(request: Request, cluster_id: str, question: str, **asked: Any) -> list[render.Json]:
+def _query(request: Request, cluster_id: str, question: str, **arguments: Any) -> list[render.Json]:
     by = actor_of(request)
-    return brokers.ask_brokers(clusters.get_cluster(cluster_id=cluster_id, by=by), question, by=by, **asked)
+    return brokers.ask_brokers(clusters.get_cluster(cluster_id=cluster_id, by=by), question, by=by, **arguments)
 
 
 def _broker(request: Request, cluster_id: str, number: int) -> render.Json:
-    found = next((one for one in _ask(request, cluster_id, "brokers") if one["broker"] == number), None)
+    found = next((row for row in _query(request, cluster_id, "brokers") if row["broker"] == number), None)
     if found is None:
         raise NotFoundError(f"Broker {number} cannot be found on this cluster.", code="UNKNOWN_BROKER")
     return found
@@ -175,7 +175,7 @@ def _broker(request: Request, cluster_id: str, number: int) -> render.Json:
 
 def _configs(request: Request, cluster_id: str, number: int) -> list[render.Json]:
     _broker(request, cluster_id, number)
-    return _ask(request, cluster_id, "broker_configs", broker=number)
+    return _query(request, cluster_id, "broker_configs", broker=number)
 
 
 def _reassignments(request: Request, cluster_id: str, topic: str | None) -> list[render.Json]:
@@ -183,7 +183,7 @@ def _reassignments(request: Request, cluster_id: str, topic: str | None) -> list
     return brokers.list_reassignments(cluster=clusters.get_cluster(cluster_id=cluster_id, by=by), topic=topic, by=by)
 
 
-def _moving(request: Request, cluster_id: str, topic: str | None) -> Response:
+def _reassignment_list(request: Request, cluster_id: str, topic: str | None) -> Response:
     place = Place(request, cluster_id)
-    data = [browse_render.reassignment(place, one) for one in _reassignments(request, cluster_id, topic)]
+    data = [browse_render.reassignment(place, row) for row in _reassignments(request, cluster_id, topic)]
     return Response(render.collection(request, "KafkaReassignmentList", data))

@@ -1,4 +1,4 @@
-"""What clients get of a cluster beside links: partitions, topic configs, ACLs, consumer groups. ``browse_render`` writes it."""
+"""Responses about partitions, configs, brokers, ACLs and consumer groups; ``browse_render`` creates them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PartitionData(Resource):
     cluster_id = Text()
     topic_name = Text()
     partition_id = Number()
-    leader = Relationship(required=False, help_text="Missing while no broker leads it.")
+    leader = Relationship(required=False, help_text="Missing while the partition has no leader.")
     replicas = Relationship()
     reassignment = Relationship()
 
@@ -28,7 +28,7 @@ class PartitionDataList(Collection):
 
 
 class ReplicaData(Resource):
-    """A copy of a partition on a broker."""
+    """A replica of a partition."""
 
     cluster_id = Text()
     topic_name = Text()
@@ -46,7 +46,7 @@ class ReplicaDataList(Collection):
 
 
 class ConfigSynonymData(serializers.Serializer[Any]):
-    """Where a value could come from."""
+    """A level at which the config has a value."""
 
     name = Text()
     value = Text(allow_null=True)
@@ -54,7 +54,7 @@ class ConfigSynonymData(serializers.Serializer[Any]):
 
 
 class TopicConfigData(Resource):
-    """A config of a topic as in force. Secrets have the value null."""
+    """The effective value of a topic's config. Secrets have the value null."""
 
     cluster_id = Text()
     topic_name = Text()
@@ -74,7 +74,7 @@ class TopicConfigDataList(Collection):
 
 
 class BrokerData(Resource):
-    """A broker and where clients find it."""
+    """A broker and its address."""
 
     cluster_id = Text()
     broker_id = Number()
@@ -86,13 +86,13 @@ class BrokerData(Resource):
 
 
 class BrokerDataList(Collection):
-    """The brokers that are there now."""
+    """The brokers of the cluster."""
 
     data: Any = BrokerData(many=True)
 
 
 class BrokerConfigData(Resource):
-    """A config of a broker as in force. Secrets have the value null."""
+    """The effective value of a broker's config. Secrets have the value null."""
 
     cluster_id = Text()
     broker_id = Number()
@@ -112,7 +112,7 @@ class BrokerConfigDataList(Collection):
 
 
 class ClusterConfigData(Resource):
-    """A config that was set for all brokers while they run."""
+    """A cluster-wide dynamic broker config."""
 
     cluster_id = Text()
     config_type = Text(help_text="BROKER.")
@@ -126,13 +126,13 @@ class ClusterConfigData(Resource):
 
 
 class ClusterConfigDataList(Collection):
-    """The configs that were set for all brokers while they run."""
+    """The cluster-wide dynamic broker configs."""
 
     data: Any = ClusterConfigData(many=True)
 
 
 class ReassignmentData(Resource):
-    """A partition on its way to other brokers."""
+    """A partition that is being reassigned to other brokers."""
 
     cluster_id = Text()
     topic_name = Text()
@@ -143,13 +143,13 @@ class ReassignmentData(Resource):
 
 
 class ReassignmentDataList(Collection):
-    """Partitions on their way to other brokers."""
+    """Partitions that are being reassigned to other brokers."""
 
     data: Any = ReassignmentData(many=True)
 
 
 class AclData(Resource):
-    """An access control rule of the cluster."""
+    """An ACL of the cluster."""
 
     cluster_id = Text()
     resource_type = Text()
@@ -182,17 +182,17 @@ class ConsumerGroupData(Resource):
     partition_assignor = Text(allow_blank=True)
     state = Text(help_text="STABLE, EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, ASSIGNING, RECONCILING or UNKNOWN.")
     type = Text(help_text="CLASSIC, CONSUMER or UNKNOWN.")
-    is_mixed_consumer_group = Flag(help_text="Always false: brokers do not tell.")
-    coordinator = Relationship(help_text="All brokers where it is not known.")
+    is_mixed_consumer_group = Flag(help_text="Always false: brokers do not return it.")
+    coordinator = Relationship(help_text="The list of all brokers if the coordinator is unknown.")
     consumers = Relationship()
     lag_summary = Relationship()
     error_message = Text(required=False, help_text="Why the group cannot be described; its state is then UNKNOWN.")
 
 
 class ConsumerGroupListMetadata(ResourceCollectionMetadata):
-    """What is said of a list of groups."""
+    """The metadata of a list of groups."""
 
-    incomplete = Text(required=False, help_text="Why groups may be missing: a broker did not list its own.")
+    incomplete = Text(required=False, help_text="Why groups may be missing: a broker did not return its groups.")
 
 
 class ConsumerGroupDataList(Collection):
@@ -220,7 +220,7 @@ class ConsumerDataList(Collection):
 
 
 class ConsumerAssignmentData(Resource):
-    """A partition that a consumer reads now."""
+    """A partition that is assigned to a consumer."""
 
     cluster_id = Text()
     consumer_group_id = Text()
@@ -232,22 +232,22 @@ class ConsumerAssignmentData(Resource):
 
 
 class ConsumerAssignmentDataList(Collection):
-    """What a consumer reads now."""
+    """The partitions that are assigned to a consumer."""
 
     data: Any = ConsumerAssignmentData(many=True)
 
 
 class ConsumerLagData(Resource):
-    """How far a consumer group is behind in one partition."""
+    """The lag of a consumer group in a partition."""
 
     cluster_id = Text()
     consumer_group_id = Text()
     topic_name = Text()
     partition_id = Number()
     current_offset = OffsetField()
-    log_end_offset = OffsetField(help_text="-1 where it is not known.")
-    lag = OffsetField(help_text="-1 where it is not known.")
-    consumer_id = Text(allow_blank=True, help_text="Empty where no member reads the partition now.")
+    log_end_offset = OffsetField(help_text="-1 if unknown.")
+    lag = OffsetField(help_text="-1 if unknown.")
+    consumer_id = Text(allow_blank=True, help_text="Empty if the partition is assigned to no member.")
     instance_id = Text(allow_null=True)
     client_id = Text(allow_blank=True)
 
@@ -259,7 +259,7 @@ class ConsumerLagDataList(Collection):
 
 
 class ConsumerGroupLagSummaryData(Resource):
-    """The largest lag of a consumer group and the sum; -1 where one of the lags is not known."""
+    """The largest lag of a consumer group and the sum of its lags; -1 if a lag is unknown."""
 
     cluster_id = Text()
     consumer_group_id = Text()

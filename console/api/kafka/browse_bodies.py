@@ -1,4 +1,4 @@
-"""What clients send about topics and ACLs, as the interface names it. Types only."""
+"""Request bodies for topics and ACLs, with Confluent's field names. They check types only."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class TopicConfig(serializers.Serializer[Any]):
     """A config of a new topic."""
 
     name = TextField()
-    value = TextField(required=False, allow_null=True, help_text="Null: the cluster's default.")
+    value = TextField(required=False, allow_null=True, help_text="Null for the cluster's default.")
 
 
 class CreateTopicRequestData(serializers.Serializer[Any]):
-    """A topic to be created."""
+    """A topic to create."""
 
     topic_name = TextField()
     partitions_count = NumberField(required=False, min_value=1, max_value=MAX_PARTITIONS)
@@ -47,19 +47,19 @@ class CreateTopicRequestData(serializers.Serializer[Any]):
 
 
 class UpdatePartitionCountRequestData(serializers.Serializer[Any]):
-    """How many partitions a topic shall have."""
+    """The new number of partitions of a topic."""
 
     partitions_count = NumberField(min_value=1, max_value=MAX_PARTITIONS)
 
 
 class UpdateConfigRequestData(serializers.Serializer[Any]):
-    """A topic config's new value."""
+    """The new value of a topic config."""
 
-    value = TextField(allow_null=True, help_text="Null: back to the default.")
+    value = TextField(allow_null=True, help_text="Null resets the config to its default.")
 
 
 class CreateAclRequestData(serializers.Serializer[Any]):
-    """An ACL to be created."""
+    """An ACL to create."""
 
     resource_type = serializers.ChoiceField(choices=RESOURCE_TYPES)
     resource_name = TextField()
@@ -71,6 +71,6 @@ class CreateAclRequestData(serializers.Serializer[Any]):
 
 
 class CreateAclRequestDataList(serializers.Serializer[Any]):
-    """ACLs to be created."""
+    """ACLs to create."""
 
     data: Any = CreateAclRequestData(many=True)

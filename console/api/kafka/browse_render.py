@@ -1,4 +1,4 @@
-"""Writes what a cluster told as answers of the Kafka REST interface. Reads what it is given, asks nothing."""
+"""Renders results of live cluster queries as responses of the Kafka REST interface. Makes no queries itself."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rest_framework.request import Request
 from console.api.views import absolute
 
 Json = dict[str, Any]
-UNKNOWN = -1  # 0 would claim that nothing is missing
+UNKNOWN = -1  # not 0, which would mean that the lag was measured and no record is missing
 
 
 class Place:
-    """A cluster in the addresses of one request."""
+    """Builds the URLs of a cluster's resources for a request."""
 
     def __init__(self, request: Request, cluster_id: str) -> None:
         self._request, self.cluster_id = request, cluster_id
@@ -26,9 +26,9 @@ class Place:
         return {"related": self.url(*parts)}
 
     def resource(self, kind: str, *parts: object) -> Json:
-        """Begin a resource: kind, its address and its name."""
+        """Return the common fields of a resource: kind, URL, resource name and cluster id."""
         pairs = zip(parts[::2], parts[1::2], strict=False)
-        name = "/".join(f"{str(what).removesuffix('s')}={which}" for what, which in pairs)
+        name = "/".join(f"{str(noun).removesuffix('s')}={value}" for noun, value in pairs)
         metadata = {"self": self.url(*parts), "resource_name": f"crn:///kafka={self.cluster_id}/{name}".rstrip("/")}
         return {"kind": kind, "metadata": metadata, "cluster_id": self.cluster_id}
 
@@ -100,7 +100,7 @@ def acl(place: Place, found: Json) -> Json:
 
 
 def group(place: Place, found: Json) -> Json:
-    """Write a group; one that cannot be described has the reason, and all brokers where its coordinator would be."""
+    """Return a group. A group that cannot be described has an error message and the broker list as coordinator."""
     path = ("consumer-groups", found["group_id"])
     coordinator = ("brokers", found["coordinator"]) if found["coordinator"] >= 0 else ("brokers",)
     shown = {
@@ -159,8 +159,8 @@ def lag(place: Place, group_id: str, found: Json) -> Json:
 
 
 def lag_summary(place: Place, group_id: str, lags: Sequence[Json]) -> Json:
-    """Sum up lags, of which there is one at least; an unknown one counts as the largest."""
-    worst = max(lags, key=lambda one: (one["lag"] is None, one["lag"] or 0))
+    """Return the largest lag and the sum of the lags (at least one); an unknown lag counts as the largest."""
+    worst = max(lags, key=lambda row: (row["lag"] is None, row["lag"] or 0))
     unknown = worst["lag"] is None
     path = ("consumer-groups", group_id)
     return {
@@ -170,7 +170,7 @@ def lag_summary(place: Place, group_id: str, lags: Sequence[Json]) -> Json:
         "max_lag_topic_name": worst["topic"],
         "max_lag_partition_id": worst["partition"],
         "max_lag": _known(worst["lag"]),
-        "total_lag": UNKNOWN if unknown else sum(one["lag"] for one in lags),
+        "total_lag": UNKNOWN if unknown else sum(row["lag"] for row in lags),
         "max_lag_consumer": place.link(*path, "consumers", worst["consumer_id"]),
         "max_lag_partition": place.link("topics", worst["topic"], "partitions", worst["partition"]),
     }

@@ -1,4 +1,4 @@
-"""Clusters: the first thing some clients ask for."""
+"""Clusters: list, get. Some clients begin with these requests."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from console.queries import clusters
 class ClusterListView(RestView):
     """/clusters"""
 
-    @operation("listKafkaClusters", summary="List clusters", answers={200: answers.ClusterDataList})
+    @operation("listKafkaClusters", summary="List clusters", responses={200: answers.ClusterDataList})
     def get(self, request: Request) -> Response:
-        """List what the caller may see."""
+        """Return the clusters that the actor may see."""
         rows = clusters.list_clusters(by=actor_of(request))
         return Response(render.collection(request, "KafkaClusterList", [render.cluster(request, row) for row in rows]))
 
@@ -24,7 +24,7 @@ class ClusterListView(RestView):
 class ClusterView(RestView):
     """/clusters/{cluster_id}"""
 
-    @operation("getKafkaCluster", summary="Get cluster", answers={200: answers.ClusterData})
+    @operation("getKafkaCluster", summary="Get cluster", responses={200: answers.ClusterData})
     def get(self, request: Request, cluster_id: str) -> Response:
-        """Show one cluster."""
+        """Return a cluster."""
         return Response(render.cluster(request, clusters.get_cluster(cluster_id=cluster_id, by=actor_of(request))))

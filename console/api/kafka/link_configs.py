@@ -1,4 +1,4 @@
-"""Configs of a link: list, show, set, reset, and several changes at once."""
+"""Configs of a link: list, get, set, reset, change several at once."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ DELETE: Literal["DELETE"] = "DELETE"
 class LinkConfigListView(RestView):
     """/clusters/{cluster_id}/links/{link_name}/configs"""
 
-    @operation("listKafkaLinkConfigs", summary="List a link's configs", answers={200: answers.ListLinkConfigsResponseDataList})
+    @operation(
+        "listKafkaLinkConfigs", summary="List a link's configs", responses={200: answers.ListLinkConfigsResponseDataList}
+    )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """List all configs, set or not."""
+        """Return all configs, set or default."""
         row = queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         data = [render.link_config(request, row, config) for config in queries.effective_configs(link=row)]
         return Response(render.collection(request, "KafkaLinkConfigDataList", data))
@@ -34,9 +36,9 @@ class LinkConfigListView(RestView):
 class LinkConfigView(RestView):
     """/clusters/{cluster_id}/links/{link_name}/configs/{config_name}"""
 
-    @operation("getKafkaLinkConfigs", summary="Get a link's config", answers={200: answers.ListLinkConfigsResponseData})
+    @operation("getKafkaLinkConfigs", summary="Get a link's config", responses={200: answers.ListLinkConfigsResponseData})
     def get(self, request: Request, cluster_id: str, link_name: str, config_name: str) -> Response:
-        """Show one config."""
+        """Return a config."""
         row = queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         for config in queries.effective_configs(link=row):
             if config.name == canonical_name(config_name):
@@ -47,19 +49,21 @@ class LinkConfigView(RestView):
         "updateKafkaLinkConfig",
         summary="Set a link's config",
         body=bodies.UpdateLinkConfigRequestData,
-        answers={204: "The config was set."},
+        responses={204: "The config was set."},
     )
     def put(self, request: Request, cluster_id: str, link_name: str, config_name: str) -> Response:
-        """Set one config."""
+        """Set a config."""
         wanted = body(request, bodies.UpdateLinkConfigRequestData)
         change = ConfigChange(name=config_name, value=wanted["value"], operation=SET)
         return _alter(request, [change], cluster_id=cluster_id, link_name=link_name)
 
     @operation(
-        "deleteKafkaLinkConfig", summary="Reset a link's config to its default", answers={204: "The config has its default."}
+        "deleteKafkaLinkConfig",
+        summary="Reset a link's config to its default",
+        responses={204: "The config was reset to its default."},
     )
     def delete(self, request: Request, cluster_id: str, link_name: str, config_name: str) -> Response:
-        """Reset one config."""
+        """Reset a config."""
         change = ConfigChange(name=config_name, value=None, operation=DELETE)
         return _alter(request, [change], cluster_id=cluster_id, link_name=link_name)
 
@@ -70,10 +74,10 @@ class LinkConfigBatchView(RestView):
     @operation(
         "updateKafkaLinkConfigBatch",
         summary="Change several configs of a link",
-        description="All changes happen, or none.",
-        parameters=[query_flag("validate_only", "Check the changes and make none.")],
+        description="Either all changes are applied or none.",
+        parameters=[query_flag("validate_only", "Check the changes without applying them.")],
         body=bodies.AlterConfigBatchRequestData,
-        answers={204: "The configs were changed, or would be."},
+        responses={204: "The configs were changed, or would be."},
     )
     def put(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """Change configs."""
@@ -82,19 +86,19 @@ class LinkConfigBatchView(RestView):
     @operation(
         "alterKafkaLinkConfigBatch",
         summary="Change several configs of a link (older clients)",
-        parameters=[query_flag("validate_only", "Check the changes and make none.")],
+        parameters=[query_flag("validate_only", "Check the changes without applying them.")],
         body=bodies.AlterConfigBatchRequestData,
-        answers={204: "The configs were changed, or would be."},
+        responses={204: "The configs were changed, or would be."},
     )
     def post(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """Change configs as older clients ask for it."""
+        """Change configs, for older clients that use POST."""
         return _alter_batch(request, cluster_id=cluster_id, link_name=link_name)
 
 
 def _alter_batch(request: Request, *, cluster_id: str, link_name: str) -> Response:
     wanted = body(request, bodies.AlterConfigBatchRequestData)
     validate_only = flag(request, "validate_only") or wanted.get("validate_only", False)
-    changes = [_change(one) for one in wanted["data"]]
+    changes = [_change(entry) for entry in wanted["data"]]
     return _alter(request, changes, cluster_id=cluster_id, link_name=link_name, validate_only=validate_only)
 
 
@@ -107,16 +111,19 @@ def _alter(
     return Response(status=204)
 
 
-def wanted_value(one: dict[str, Any]) -> str | None:
-    """Answer what a change of a batch sets a config to, None for the default; a client that forgot the value loses nothing."""
-    wanted, value = one.get("operation") or SET, one.get("value")
+def wanted_value(change: dict[str, Any]) -> str | None:
+    """Return the new value of a config in a batch, or None to reset it.
+
+    Raises BadRequestError for SET without a value, so that a client that omits the value does not reset the config by mistake.
+    """
+    name, wanted, value = change["name"], change.get("operation") or SET, change.get("value")
     if wanted not in (SET, DELETE):
-        raise BadRequestError(f"The operation on config '{one['name']}' is '{wanted}'; it can be {SET} or {DELETE}.")
+        raise BadRequestError(f"Unknown operation '{wanted}' on config '{name}'. Use {SET} or {DELETE}.")
     if wanted == SET and value is None:
-        raise BadRequestError(f"Setting the config '{one['name']}' needs a value; {DELETE} puts it back to its default.")
+        raise BadRequestError(f"Setting config '{name}' needs a value. Give one, or use {DELETE} to reset the config.")
     return value if wanted == SET else None
 
 
-def _change(one: dict[str, Any]) -> ConfigChange:
-    value = wanted_value(one)
-    return ConfigChange(name=one["name"], value=value, operation=DELETE if value is None else SET)
+def _change(change: dict[str, Any]) -> ConfigChange:
+    value = wanted_value(change)
+    return ConfigChange(name=change["name"], value=value, operation=DELETE if value is None else SET)

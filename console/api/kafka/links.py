@@ -1,4 +1,4 @@
-"""Cluster links: list, create, show, delete."""
+"""Cluster links: list, create, get, delete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from console.errors import BadRequestError
 from console.queries import clusters
 from console.queries import links as queries
 
-_VALIDATE_ONLY = query_flag("validate_only", "Check the request and change nothing.")
+_VALIDATE_ONLY = query_flag("validate_only", "Check the request without changing anything.")
 _EXAMPLE = OpenApiExample(
     "SASL_SSL",
     request_only=True,
@@ -41,9 +41,9 @@ _EXAMPLE = OpenApiExample(
 class LinkListView(RestView):
     """/clusters/{cluster_id}/links"""
 
-    @operation("listKafkaLinks", summary="List cluster links", answers={200: answers.ListLinksResponseDataList})
+    @operation("listKafkaLinks", summary="List cluster links", responses={200: answers.ListLinksResponseDataList})
     def get(self, request: Request, cluster_id: str) -> Response:
-        """List the links of a destination cluster."""
+        """Return the links of a destination cluster."""
         by = actor_of(request)
         clusters.get_cluster(cluster_id=cluster_id, by=by)
         rows = [summary.link for summary in queries.list_links(by=by, cluster_id=cluster_id)]
@@ -54,17 +54,17 @@ class LinkListView(RestView):
     @operation(
         "createKafkaLink",
         summary="Create a cluster link",
-        description="Created on the destination cluster, which mirrors from the source. By default the source is asked whether "
-        "it can be reached with these configs and has the expected id. With validate_only nothing is created, and the answer "
-        "(200, an addition of this product) has the round trip to each broker of the source and, where it is long, the socket "
-        "buffer that limits a connection.",
+        description="The link is created on the destination cluster, which mirrors from the source. By default it is "
+        "validated: the source must be reachable with these configs and have the expected cluster id. With validate_only "
+        "nothing is created, and the response (200, an addition of this product) has the round trip time to each broker of the "
+        "source and, if it is long, the socket buffer that limits the throughput of a connection.",
         parameters=[
-            OpenApiParameter("link_name", str, required=True, description="The new link's name."),
+            OpenApiParameter("link_name", str, required=True, description="The name of the new link."),
             _VALIDATE_ONLY,
-            query_flag("validate_link", "Ask the source cluster before anything is stored.", default=True),
+            query_flag("validate_link", "Connect to the source cluster before the link is stored.", default=True),
         ],
         body=bodies.CreateLinkRequestData,
-        answers={200: answers.LinkValidationData, 204: "The link was created."},
+        responses={200: answers.LinkValidationData, 204: "The link was created."},
         examples=[_EXAMPLE],
     )
     def post(self, request: Request, cluster_id: str) -> Response:
@@ -73,7 +73,7 @@ class LinkListView(RestView):
         wanted = body(request, bodies.CreateLinkRequestData)
         name = request.query_params.get("link_name", "")
         if not name:
-            raise UnreadableError("The query parameter link_name is missing.")
+            raise UnreadableError("The query parameter link_name is missing. Give the name of the new link.")
         made = actions.create_link(
             destination=clusters.get_cluster(cluster_id=cluster_id, by=by),
             name=name,
@@ -96,24 +96,24 @@ class LinkView(RestView):
     @operation(
         "getKafkaLink",
         summary="Get a cluster link",
-        parameters=[query_flag("include_tasks", "Tell what the link's jobs are doing.")],
-        answers={200: answers.ListLinksResponseData},
+        parameters=[query_flag("include_tasks", "Include the state of the link's tasks.")],
+        responses={200: answers.ListLinksResponseData},
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """Show a link."""
-        by, wants_tasks = actor_of(request), flag(request, "include_tasks")
-        find = queries.get_whole_link if wants_tasks else queries.get_link
+        """Return a link."""
+        by, include_tasks = actor_of(request), flag(request, "include_tasks")
+        find = queries.get_whole_link if include_tasks else queries.get_link
         row = find(cluster_id=cluster_id, name=link_name, by=by)
-        shown = tasks.link_tasks(row) if wants_tasks else None
-        return Response(render.link(request, row, mirrors=reads.mirror_states([row], by=by)[row.pk], tasks=shown))
+        states = tasks.link_tasks(row) if include_tasks else None
+        return Response(render.link(request, row, mirrors=reads.mirror_states([row], by=by)[row.pk], tasks=states))
 
     @operation(
         "deleteKafkaLink",
         summary="Delete a cluster link",
-        description="Refused while mirror topics are attached that are not stopped, unless force is true: then they are failed "
-        "over first.",
-        parameters=[query_flag("force", "Fail attached mirror topics over first."), _VALIDATE_ONLY],
-        answers={200: "The link was deleted, or would be."},
+        description="Refused while the link has mirror topics that are not stopped, unless force is true; these are failed "
+        "over first then.",
+        parameters=[query_flag("force", "Fail over mirror topics that are not stopped first."), _VALIDATE_ONLY],
+        responses={200: "The link was deleted, or would be."},
     )
     def delete(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """Delete a link."""
@@ -125,22 +125,23 @@ class LinkView(RestView):
 
 
 def config_map(configs: Sequence[dict[str, Any]]) -> dict[str, str | None]:
-    """Read a list of configs; raise BadRequestError for a name that comes twice, since either value could be meant."""
+    """Return a list of configs as a mapping; raise BadRequestError for a duplicate name, since the value is ambiguous."""
     values: dict[str, str | None] = {}
     for config in configs:
         if config["name"] in values:
-            raise BadRequestError(f"Config '{config['name']}' is given twice.")
+            raise BadRequestError(f"Config '{config['name']}' is given twice. Give each config once.")
         values[config["name"]] = config["value"]
     return values
 
 
 def _other_cluster(wanted: dict[str, Any], *, cluster_id: str) -> str:
-    """Answer the id of the cluster at the other end, however the link's mode calls it; the path names this one."""
+    """Return the id of the other cluster, from whichever field the client used; the path has this cluster's id."""
     names = ("source_cluster_id", "destination_cluster_id", "remote_cluster_id")
     given = {name: wanted[name] for name in names if wanted.get(name) not in (None, "", cluster_id)}
     if len(set(given.values())) > 1:
         raise BadRequestError(
-            f"{' and '.join(given)} name different clusters. A link joins the cluster of the path to one other."
+            f"{' and '.join(given)} name different clusters. Give the id of one cluster, to which the cluster of the path is "
+            "linked."
         )
     if not given and wanted.get("source_cluster_id") == cluster_id:
         raise BadRequestError("Source and destination are the same cluster. Name another source.", field="source_cluster_id")

@@ -1,4 +1,4 @@
-"""Mirror topics: list, create, show."""
+"""Mirror topics: list, create, get."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class MirrorListView(RestView):
         "listKafkaMirrorTopicsUnderLink",
         summary="List a link's mirror topics",
         parameters=[_STATUS],
-        answers={200: answers.ListMirrorTopicsResponseDataList},
+        responses={200: answers.ListMirrorTopicsResponseDataList},
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """List the mirrors of a link."""
+        """Return the mirrors of a link."""
         by = actor_of(request)
         row = links.get_link(cluster_id=cluster_id, name=link_name, by=by)
         return _listed(request, queries.list_mirrors(link=row, by=by))
@@ -37,10 +37,10 @@ class MirrorListView(RestView):
     @operation(
         "createKafkaMirrorTopic",
         summary="Create a mirror topic",
-        description="The answer comes at once; the topic is set up on the destination within seconds.",
-        parameters=[query_flag("validate_only", "Ask both clusters and create nothing. An addition of this product.")],
+        description="The response does not wait for the topic, which is created on the destination within seconds.",
+        parameters=[query_flag("validate_only", "Only check the topic on both clusters. An addition of this product.")],
         body=bodies.CreateMirrorTopicRequestData,
-        answers={204: "The mirror topic is being created, or would be."},
+        responses={204: "The mirror topic is being created, or would be."},
     )
     def post(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """Create a mirror."""
@@ -66,10 +66,10 @@ class AllMirrorsView(RestView):
         "listKafkaMirrorTopics",
         summary="List the mirror topics of all links",
         parameters=[_STATUS],
-        answers={200: answers.ListMirrorTopicsResponseDataList},
+        responses={200: answers.ListMirrorTopicsResponseDataList},
     )
     def get(self, request: Request, cluster_id: str) -> Response:
-        """List the mirrors of a cluster."""
+        """Return the mirrors of a cluster."""
         by = actor_of(request)
         clusters.get_cluster(cluster_id=cluster_id, by=by)
         return _listed(request, queries.list_mirrors(cluster_id=cluster_id, by=by))
@@ -81,11 +81,11 @@ class MirrorView(RestView):
     @operation(
         "readKafkaMirrorTopic",
         summary="Get a mirror topic",
-        parameters=[query_flag("include_state_transition_errors", "Tell why a change of state does not get on.")],
-        answers={200: answers.ListMirrorTopicsResponseData},
+        parameters=[query_flag("include_state_transition_errors", "Include the errors of pending state transitions.")],
+        responses={200: answers.ListMirrorTopicsResponseData},
     )
     def get(self, request: Request, cluster_id: str, link_name: str, mirror_topic_name: str) -> Response:
-        """Show a mirror."""
+        """Return a mirror."""
         by = actor_of(request)
         row = queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_topic_name, by=by)
         errors = row.transition_errors.all() if flag(request, "include_state_transition_errors") else None
@@ -93,8 +93,8 @@ class MirrorView(RestView):
 
 
 def _listed(request: Request, summaries: Iterable[queries.MirrorSummary]) -> Response:
-    """Write those with the wanted status, which is a word of this interface and not a state of ours."""
+    """Return the mirrors with the requested status, which is a status of this interface and not a ``MirrorState``."""
     wanted = choice(request, "mirror_status", values=MIRROR_STATUSES)
-    shown = [render.mirror(request, one.mirror, partitions=one.partitions) for one in summaries]
-    data = [one for one in shown if wanted in ("", one["mirror_status"])]
+    rendered = [render.mirror(request, summary.mirror, partitions=summary.partitions) for summary in summaries]
+    data = [mirror for mirror in rendered if wanted in ("", mirror["mirror_status"])]
     return Response(render.collection(request, "KafkaMirrorDataList", data))

@@ -1,4 +1,4 @@
-"""Operations on mirror topics: one view per verb, one row per mirror. A refused row never fails the request."""
+"""Operations on mirror topics: a view per verb, with a result per mirror. A refused mirror does not fail the request."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from console.queries.previews import preview
 from linkengine.domain.restoring import RestorePoint
 from linkengine.domain.states import MirrorEvent
 
-_VALIDATE_ONLY = query_flag("validate_only", "Check the operation on each mirror topic and change nothing.")
+_VALIDATE_ONLY = query_flag("validate_only", "Check the operation on each mirror topic without changing anything.")
 _EXAMPLES = [
     OpenApiExample("by name", request_only=True, value={"mirror_topic_names": ["orders", "payments"]}),
     OpenApiExample("by pattern", request_only=True, value={"mirror_topic_name_pattern": "orders-.*"}),
 ]
-_BIDIRECTIONAL = "Only for mirror topics of bidirectional links: every row of other links is refused."
+_BIDIRECTIONAL = "Only for mirror topics of bidirectional links; it is refused for topics of other links."
 
 
 class OperationView(RestView):
@@ -54,14 +54,14 @@ class OperationView(RestView):
             now=moment(),
         )
         event = self.event if flag(request, "validate_only") else None
-        return Response(_answer(request, row, results, by_partition=by_partition, validated=event))
+        return Response(_results(request, row, results, by_partition=by_partition, validated=event))
 
 
 def operation_view(event: MirrorEvent, *, operation_id: str, summary: str, description: str = "", more: Any = ()) -> Any:
-    """Make the view of one verb; documented like the others."""
+    """Return the view of a verb, with its OpenAPI description."""
 
     class VerbView(OperationView):
-        """One verb."""
+        """The view of a verb."""
 
         @operation(
             operation_id,
@@ -69,11 +69,11 @@ def operation_view(event: MirrorEvent, *, operation_id: str, summary: str, descr
             description=description,
             parameters=[_VALIDATE_ONLY, *more],
             body=bodies.AlterMirrorsRequestData,
-            answers={200: answers.AlterMirrorStatusResponseDataList},
+            responses={200: answers.AlterMirrorStatusResponseDataList},
             examples=_EXAMPLES,
         )
         def post(self, request: Request, cluster_id: str, link_name: str) -> Response:
-            """Carry the verb out."""
+            """Run the operation."""
             return self.operate(request, cluster_id, link_name)
 
     VerbView.event = event
@@ -85,20 +85,20 @@ VERBS: dict[str, Any] = {
         MirrorEvent.PROMOTE,
         operation_id="updateKafkaMirrorTopicsPromote",
         summary="Promote mirror topics",
-        description="Waits until every record is copied, then makes the topic an ordinary, writable one.",
+        description="Waits until all records are copied, then makes the topic an ordinary, writable topic.",
     ),
     "failover": operation_view(
         MirrorEvent.FAILOVER,
         operation_id="updateKafkaMirrorTopicsFailover",
-        summary="Fail mirror topics over",
-        description="Makes the topic writable at once, without waiting for the source.",
+        summary="Fail over mirror topics",
+        description="Makes the topic writable immediately, at the offsets that it has. The source is not needed.",
     ),
     "pause": operation_view(MirrorEvent.PAUSE, operation_id="updateKafkaMirrorTopicsPause", summary="Pause mirror topics"),
     "resume": operation_view(MirrorEvent.RESUME, operation_id="updateKafkaMirrorTopicsResume", summary="Resume mirror topics"),
     "reverse-and-start-mirror": operation_view(
         MirrorEvent.REVERSE_AND_START,
         operation_id="updateKafkaMirrorTopicsReverseAndStartMirror",
-        summary="Reverse mirror topics and mirror back",
+        summary="Reverse mirror topics and start mirroring",
         description=_BIDIRECTIONAL,
     ),
     "reverse-and-pause-mirror": operation_view(
@@ -110,19 +110,20 @@ VERBS: dict[str, Any] = {
     "truncate-and-restore": operation_view(
         MirrorEvent.RESTORE,
         operation_id="updateKafkaMirrorTopicsTruncateAndRestoreMirror",
-        summary="Turn topics into mirrors again",
+        summary="Truncate topics and restore them as mirrors",
         description=_BIDIRECTIONAL,
         more=[
             query_flag(
                 "include_partition_level_truncation_data",
-                "Tell per partition what is dropped. messages_truncated counts it anyhow, before anything is; null: unknown.",
+                "Include the number of dropped records per partition. messages_truncated has their sum in any case, counted "
+                "before the operation; null if unknown.",
             )
         ],
     ),
 }
 
 
-def _answer(
+def _results(
     request: Request,
     row: ClusterLink,
     results: Sequence[OperationResult],
@@ -130,32 +131,37 @@ def _answer(
     by_partition: bool,
     validated: MirrorEvent | None,
 ) -> render.Json:
-    stored = [one.mirror for one in results if one.mirror and one.mirror.pk]
+    stored = [result.mirror for result in results if result.mirror and result.mirror.pk]
     if validated is not None:
-        prefetch_related_objects(stored, "partitions")  # previews look at more than lags
+        prefetch_related_objects(stored, "partitions")  # previews need more fields than lags
     lags = lags_of(stored)
-    data = [_row(request, row, one, lags=lags, by_partition=by_partition) | _effect(one, validated) for one in results]
-    return render.collection(request, "KafkaPromoteMirror", data)  # the documented kind for every verb
+    data = [_row(request, row, result, lags=lags, by_partition=by_partition) | _effect(result, validated) for result in results]
+    return render.collection(request, "KafkaPromoteMirror", data)  # Confluent documents this kind for every verb
 
 
 def _row(
-    request: Request, row: ClusterLink, one: OperationResult, *, lags: Mapping[int, list[MirrorPartition]], by_partition: bool
+    request: Request,
+    row: ClusterLink,
+    result: OperationResult,
+    *,
+    lags: Mapping[int, list[MirrorPartition]],
+    by_partition: bool,
 ) -> render.Json:
-    known = render.mirror_lags(one.mirror, lags[one.mirror.pk]) if one.mirror and one.mirror.pk else []
-    refusal = None if one.error_code is None else (one.error_code, one.error_message or "")
-    shown = render.operation_row(request, row, name=one.mirror_topic_name, lags=known, refusal=refusal)
-    if one.truncation is not None:
-        shown["messages_truncated"] = sum(part.diverged for part in one.truncation)
-        shown["partition_level_truncation_data"] = [_truncation(part) for part in one.truncation] if by_partition else []
+    known = render.mirror_lags(result.mirror, lags[result.mirror.pk]) if result.mirror and result.mirror.pk else []
+    refusal = None if result.error_code is None else (result.error_code, result.error_message or "")
+    shown = render.operation_row(request, row, name=result.mirror_topic_name, lags=known, refusal=refusal)
+    if result.truncation is not None:
+        shown["messages_truncated"] = sum(part.diverged for part in result.truncation)
+        shown["partition_level_truncation_data"] = [_truncation(part) for part in result.truncation] if by_partition else []
     return shown
 
 
-def _effect(one: OperationResult, event: MirrorEvent | None) -> render.Json:
-    """Write what a validated operation would do, where it would be taken."""
-    if event is None or one.error_code is not None or one.mirror is None or not one.mirror.pk:
+def _effect(result: OperationResult, event: MirrorEvent | None) -> render.Json:
+    """Return the effect of a validated operation, or an empty object if it is refused."""
+    if event is None or result.error_code is not None or result.mirror is None or not result.mirror.pk:
         return {}
-    found = preview(one.mirror, event)
-    counted = None if one.truncation is None else sum(part.diverged for part in one.truncation)
+    found = preview(result.mirror, event)
+    counted = None if result.truncation is None else sum(part.diverged for part in result.truncation)
     return {
         "effect": {
             "state_after": found.state_after,

@@ -1,4 +1,4 @@
-"""Small reads that only these answers need: names and states of mirrors."""
+"""Queries that only these responses need: names and states of mirrors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from console.models import Cluster, ClusterLink, MirrorTopic
 
 
 def mirror_states(links: Iterable[ClusterLink], *, by: Actor) -> dict[int, list[tuple[str, str]]]:
-    """Answer (name, state) of the mirrors the actor may see, by link; one query."""
+    """Return (name, state) of the mirrors that the actor may see, by link id, with a single query."""
     found: dict[int, list[tuple[str, str]]] = defaultdict(list)
     rows = visible_mirrors(by).filter(link__in=[link.pk for link in links]).order_by("name")
     for link_id, name, state in rows.values_list("link_id", "name", "state"):
@@ -20,5 +20,5 @@ def mirror_states(links: Iterable[ClusterLink], *, by: Actor) -> dict[int, list[
 
 
 def cluster_mirrors(cluster: Cluster, *, by: Actor) -> list[MirrorTopic]:
-    """List the cluster's mirror topics that the actor may see; one query."""
+    """Return the cluster's mirror topics that the actor may see, with a single query."""
     return list(visible_mirrors(by).filter(link__destination=cluster))

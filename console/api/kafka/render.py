@@ -1,4 +1,4 @@
-"""Writes rows as answers: kinds, addresses and fields of the Kafka REST interface. Reads what it is given, asks nothing."""
+"""Renders rows as responses with the kinds, URLs and fields of the Kafka REST interface. Makes no queries itself."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from console.models.links import LinkMode
 from linkengine.domain.distances import BrokerDistance
 
 Json = dict[str, Any]
-UNKNOWN_LAG = -1  # 0 would claim that the mirror holds every record
+UNKNOWN_LAG = -1  # not 0, which would mean that the mirror was measured to hold every record
 NEVER_FETCHED = -1
 NO_ERROR = "NO_ERROR"
 
 
 def collection(request: Request, kind: str, data: Sequence[Json]) -> Json:
-    """Write a complete list."""
+    """Return a list, which is always complete."""
     return {"kind": kind, "metadata": {"self": request.build_absolute_uri(request.path), "next": None}, "data": list(data)}
 
 
@@ -41,7 +41,7 @@ def cluster(request: Request, row: Cluster) -> Json:
 def link(
     request: Request, row: ClusterLink, *, mirrors: Sequence[tuple[str, str]], tasks: Sequence[Json] | None = None
 ) -> Json:
-    """Write a link; ``mirrors`` are (name, state) of those the caller may see."""
+    """Return a link; ``mirrors`` are (name, state) of the mirrors that the actor may see."""
     cluster_id = row.destination.cluster_id
     return {
         "kind": "KafkaLinkData",
@@ -62,13 +62,13 @@ def link(
 
 
 def link_validation(request: Request, found: LinkValidation) -> Json:
-    """Write what the check of a link found."""
+    """Return the result of validating a link."""
     distances = found.distances
     return {
         "kind": "KafkaLinkValidationData",
         "metadata": {"self": request.build_absolute_uri(request.path)},
         "source_cluster_id": found.source_cluster_id,
-        "source_brokers": None if distances is None else [_distance(each) for each in distances],
+        "source_brokers": None if distances is None else [_distance(distance) for distance in distances],
     }
 
 
@@ -87,7 +87,7 @@ def _distance(found: BrokerDistance) -> Json:
 
 
 def link_config(request: Request, row: ClusterLink, config: Any) -> Json:
-    """Write one effective config; the flags have their older names too."""
+    """Return an effective config; the flags are included under their former names too."""
     cluster_id = row.destination.cluster_id
     return {
         "kind": "KafkaLinkConfigData",
@@ -113,7 +113,7 @@ def mirror(
     partitions: Iterable[MirrorPartition],
     errors: Iterable[StateTransitionError] | None = None,
 ) -> Json:
-    """Write a mirror topic; ``errors`` only where they were asked for."""
+    """Return a mirror topic; ``errors`` is None if the client did not request them."""
     shown = {
         "kind": "KafkaMirrorData",
         "metadata": {"self": mirror_url(request, row.link, row.name)},
@@ -127,19 +127,19 @@ def mirror(
         "state_time_ms": unix_ms(row.state_since),
     }
     if errors is not None:
-        shown["mirror_state_transition_errors"] = [transition_error(one) for one in errors]
+        shown["mirror_state_transition_errors"] = [transition_error(error) for error in errors]
     return shown
 
 
 def _topic_error(row: MirrorTopic) -> str:
-    """A mirror that is being set up counts as ACTIVE: what keeps it from that is told here, though it is tried again."""
+    """Return the error code of a mirror; for one that is being set up, whose status is ACTIVE, the code of the last attempt."""
     trouble = row.setup_trouble
     return row.error_code or (trouble.code if trouble else NO_ERROR)
 
 
 def mirror_lags(row: MirrorTopic, partitions: Iterable[MirrorPartition]) -> list[Json]:
-    """Write one entry per partition, also for those nobody has reported on yet."""
-    known: Mapping[int, MirrorPartition] = {one.partition: one for one in partitions}
+    """Return an entry per partition, including partitions without a report."""
+    known: Mapping[int, MirrorPartition] = {row.partition: row for row in partitions}
     numbers = sorted({*range(row.num_partitions), *known})
     return [_lag(number, known.get(number)) for number in numbers]
 
@@ -151,7 +151,7 @@ def transition_error(row: StateTransitionError) -> Json:
 def operation_row(
     request: Request, row: ClusterLink, *, name: str, lags: Sequence[Json], refusal: tuple[int, str] | None = None
 ) -> Json:
-    """Write what came of an operation on one mirror; ``refusal`` is (code, why not)."""
+    """Return the result of an operation on a mirror; ``refusal`` is (error code, message)."""
     code, message = refusal or (None, None)
     return {
         "kind": "AlterMirrorsData",

@@ -1,4 +1,4 @@
-"""Writes what a link's tasks are doing, for ``include_tasks``: the interface's own four and our two."""
+"""Renders the tasks of a link for ``include_tasks``: the four tasks of Confluent's interface and two of this product."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Json = dict[str, Any]
 
 
 def link_tasks(link: ClusterLink) -> list[Json]:
-    """Answer one row per task."""
-    return [_task(one) for one in list_tasks(link=link)]
+    """Return an object per task."""
+    return [_task(task) for task in list_tasks(link=link)]
 
 
-def _task(one: TaskView) -> Json:
-    errors = [{"error_code": error.code, "error_message": error.message} for error in one.errors]
-    return {"task_name": one.name, "state": one.state, "errors": errors}
+def _task(task: TaskView) -> Json:
+    errors = [{"error_code": error.code, "error_message": error.message} for error in task.errors]
+    return {"task_name": task.name, "state": task.state, "errors": errors}

@@ -1,4 +1,4 @@
-"""Configs of a topic: list, show, set, reset, several at once. A mirror topic keeps those it has from its source."""
+"""Configs of a topic: list, get, set, reset, change several at once. Configs that a mirror syncs cannot be changed."""
 
 from __future__ import annotations
 
@@ -21,46 +21,51 @@ class TopicConfigListView(RestView):
     """/clusters/{cluster_id}/topics/{topic_name}/configs"""
 
     @operation(
-        "listKafkaTopicConfigs", summary="List a topic's configs", answers={200: browse_answers.TopicConfigDataList}, tag=TOPICS
+        "listKafkaTopicConfigs",
+        summary="List a topic's configs",
+        responses={200: browse_answers.TopicConfigDataList},
+        tag=TOPICS,
     )
     def get(self, request: Request, cluster_id: str, topic_name: str) -> Response:
-        """List all configs, set or not."""
+        """Return all configs, set or default."""
         place = Place(request, cluster_id)
-        data = [topic_config(place, topic_name, one) for one in _configs(request, cluster_id, topic_name)]
+        data = [topic_config(place, topic_name, config) for config in _configs(request, cluster_id, topic_name)]
         return Response(render.collection(request, "KafkaTopicConfigList", data))
 
 
 class TopicConfigView(RestView):
     """/clusters/{cluster_id}/topics/{topic_name}/configs/{name}"""
 
-    @operation("getKafkaTopicConfig", summary="Get a topic's config", answers={200: browse_answers.TopicConfigData}, tag=TOPICS)
+    @operation(
+        "getKafkaTopicConfig", summary="Get a topic's config", responses={200: browse_answers.TopicConfigData}, tag=TOPICS
+    )
     def get(self, request: Request, cluster_id: str, topic_name: str, name: str) -> Response:
-        """Show one config."""
-        for one in _configs(request, cluster_id, topic_name):
-            if one["name"] == name:
-                return Response(topic_config(Place(request, cluster_id), topic_name, one))
+        """Return a config."""
+        for config in _configs(request, cluster_id, topic_name):
+            if config["name"] == name:
+                return Response(topic_config(Place(request, cluster_id), topic_name, config))
         raise NotFoundError(f"Config {name} cannot be found.")
 
     @operation(
         "updateKafkaTopicConfig",
         summary="Set a topic's config",
         body=browse_bodies.UpdateConfigRequestData,
-        answers={204: "The config was set."},
+        responses={204: "The config was set."},
         tag=TOPICS,
     )
     def put(self, request: Request, cluster_id: str, topic_name: str, name: str) -> Response:
-        """Set one config, or reset it where the value is null."""
+        """Set a config, or reset it if the value is null."""
         value = body(request, browse_bodies.UpdateConfigRequestData)["value"]
         return _alter(request, [(name, value)], cluster_id=cluster_id, topic=topic_name)
 
     @operation(
         "deleteKafkaTopicConfig",
         summary="Reset a topic's config to its default",
-        answers={204: "The config has its default."},
+        responses={204: "The config was reset to its default."},
         tag=TOPICS,
     )
     def delete(self, request: Request, cluster_id: str, topic_name: str, name: str) -> Response:
-        """Reset one config."""
+        """Reset a config."""
         return _alter(request, [(name, None)], cluster_id=cluster_id, topic=topic_name)
 
 
@@ -70,16 +75,16 @@ class TopicConfigBatchView(RestView):
     @operation(
         "updateKafkaTopicConfigBatch",
         summary="Change several configs of a topic",
-        description="All changes happen, or none.",
+        description="Either all changes are applied or none.",
         body=bodies.AlterConfigBatchRequestData,
-        answers={204: "The configs were changed, or would be."},
+        responses={204: "The configs were changed, or would be."},
         tag=TOPICS,
     )
     def post(self, request: Request, cluster_id: str, topic_name: str) -> Response:
         """Change configs."""
         wanted = body(request, bodies.AlterConfigBatchRequestData)
         only = wanted.get("validate_only", False)
-        changes = [(one["name"], wanted_value(one)) for one in wanted["data"]]
+        changes = [(change["name"], wanted_value(change)) for change in wanted["data"]]
         return _alter(request, changes, cluster_id=cluster_id, topic=topic_name, validate_only=only)
 
 
@@ -96,7 +101,7 @@ def _alter(
     cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
     wanted = dict(changes)
     if len(wanted) != len(changes):
-        raise BadRequestError("A config is named twice. Name each once.")
+        raise BadRequestError("A config is named twice. Name each config once.")
     values = {name: value for name, value in wanted.items() if value is not None}
     deletions = [name for name, value in wanted.items() if value is None]
     alter_topic_configs(

@@ -1,4 +1,4 @@
-"""Topics of a cluster, as the cluster itself tells: list, create, show, grow, delete; where their partitions lie."""
+"""Topics of a cluster: list, create, get, add partitions, delete; partitions and replicas. Read from the cluster itself."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from linkengine.domain.states import MirrorState
 class TopicListView(RestView):
     """/clusters/{cluster_id}/topics"""
 
-    @operation("listKafkaTopics", summary="List topics", answers={200: answers.TopicDataList}, tag=TOPICS)
+    @operation("listKafkaTopics", summary="List topics", responses={200: answers.TopicDataList}, tag=TOPICS)
     def get(self, request: Request, cluster_id: str) -> Response:
-        """List the topics the caller may see, mirrors that are being set up among them."""
+        """Return the topics that the actor may see, including mirrors that are being set up."""
         by = actor_of(request)
         cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
-        found = {one["name"]: _shown(request, cluster, one) for one in brokers.list_topics(cluster=cluster, by=by)}
+        found = {topic["name"]: _shown(request, cluster, topic) for topic in brokers.list_topics(cluster=cluster, by=by)}
         for name, shown in _mirrors(request, cluster, by=by).items():
             found.setdefault(name, shown)
         return Response(render.collection(request, "KafkaTopicList", [found[name] for name in sorted(found)]))
@@ -41,9 +41,9 @@ class TopicListView(RestView):
         "createKafkaTopic",
         summary="Create a topic",
         body=browse_bodies.CreateTopicRequestData,
-        answers={201: answers.TopicData, 200: answers.TopicData},
-        description="200 where validate_only is true: nothing was created. Left out, partitions_count and replication_factor "
-        "are the cluster's defaults.",
+        responses={201: answers.TopicData, 200: answers.TopicData},
+        description="With validate_only the status is 200 and nothing is created. The defaults of partitions_count and "
+        "replication_factor are those of the cluster.",
         tag=TOPICS,
     )
     def post(self, request: Request, cluster_id: str) -> Response:
@@ -53,11 +53,11 @@ class TopicListView(RestView):
         cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
         name, only = wanted["topic_name"], wanted.get("validate_only", False)
         size = {"partitions": wanted.get("partitions_count"), "replication_factor": wanted.get("replication_factor")}
-        configs = {one["name"]: one["value"] for one in wanted.get("configs", ()) if one.get("value") is not None}
-        made = actions.create_topic(
+        configs = {config["name"]: config["value"] for config in wanted.get("configs", ()) if config.get("value") is not None}
+        created = actions.create_topic(
             cluster=cluster, topic=name, configs=configs, validate_only=only, by=by, now=moment(), **size
         )
-        shown = made or {"name": name, "internal": False, **{key: value or 0 for key, value in size.items()}}
+        shown = created or {"name": name, "internal": False, **{key: value or 0 for key, value in size.items()}}
         return Response(_shown(request, cluster, shown), status=200 if only else 201)
 
 
@@ -67,12 +67,12 @@ class TopicView(RestView):
     @operation(
         "getKafkaTopic",
         summary="Get topic",
-        answers={200: answers.TopicData},
-        parameters=[query_flag("include_authorized_operations", "Tell what may be done with the topic.")],
+        responses={200: answers.TopicData},
+        parameters=[query_flag("include_authorized_operations", "Include authorized_operations.")],
         tag=TOPICS,
     )
     def get(self, request: Request, cluster_id: str, topic_name: str) -> Response:
-        """Show a topic."""
+        """Return a topic."""
         by, with_rights = actor_of(request), flag(request, "include_authorized_operations")
         cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
         try:
@@ -90,13 +90,13 @@ class TopicView(RestView):
     @operation(
         "updatePartitionCountKafkaTopic",
         summary="Add partitions to a topic",
-        description="A mirror topic gets those of its source by itself and refuses others.",
+        description="Refused for a mirror topic, which automatically gets the partitions of its source topic.",
         body=browse_bodies.UpdatePartitionCountRequestData,
-        answers={200: answers.TopicData},
+        responses={200: answers.TopicData},
         tag=TOPICS,
     )
     def patch(self, request: Request, cluster_id: str, topic_name: str) -> Response:
-        """Grow a topic."""
+        """Add partitions to a topic."""
         by = actor_of(request)
         count = body(request, browse_bodies.UpdatePartitionCountRequestData)["partitions_count"]
         cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
@@ -106,10 +106,9 @@ class TopicView(RestView):
     @operation(
         "deleteKafkaTopic",
         summary="Delete a topic",
-        description="Deletes the topic on its cluster, records included. That of a mirror topic, a stopped one too, ends the "
-        "mirror, which is gone when the topic is. Where mirror topics copy from it, the answer has a Warning header that says "
-        "so.",
-        answers={204: "The topic was deleted; a mirror topic is being deleted."},
+        description="Deletes the topic with its records on its cluster. If it is a mirror topic, also a stopped one, the "
+        "mirror is deleted with it. If mirror topics copy from the topic, the response has a Warning header.",
+        responses={204: "The topic was deleted; a mirror topic is being deleted."},
         tag=TOPICS,
     )
     def delete(self, request: Request, cluster_id: str, topic_name: str) -> Response:
@@ -129,22 +128,25 @@ class PartitionListView(RestView):
     """/clusters/{cluster_id}/topics/{topic_name}/partitions"""
 
     @operation(
-        "listKafkaPartitions", summary="List a topic's partitions", answers={200: browse_answers.PartitionDataList}, tag=TOPICS
+        "listKafkaPartitions",
+        summary="List a topic's partitions",
+        responses={200: browse_answers.PartitionDataList},
+        tag=TOPICS,
     )
     def get(self, request: Request, cluster_id: str, topic_name: str) -> Response:
-        """List where the partitions lie."""
+        """Return the partitions of a topic."""
         found = _partitions(request, cluster_id, topic_name)
         place = Place(request, cluster_id)
-        data = [partition(place, topic_name, one) for one in found]
+        data = [partition(place, topic_name, row) for row in found]
         return Response(render.collection(request, "KafkaPartitionList", data))
 
 
 class PartitionView(RestView):
     """/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}"""
 
-    @operation("getKafkaPartition", summary="Get partition", answers={200: browse_answers.PartitionData}, tag=TOPICS)
+    @operation("getKafkaPartition", summary="Get partition", responses={200: browse_answers.PartitionData}, tag=TOPICS)
     def get(self, request: Request, cluster_id: str, topic_name: str, partition_id: int) -> Response:
-        """Show a partition."""
+        """Return a partition."""
         found = _partition(request, cluster_id, topic_name, partition_id)
         return Response(partition(Place(request, cluster_id), topic_name, found))
 
@@ -153,26 +155,26 @@ class ReplicaListView(RestView):
     """/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/replicas"""
 
     @operation(
-        "listKafkaReplicas", summary="List a partition's replicas", answers={200: browse_answers.ReplicaDataList}, tag=TOPICS
+        "listKafkaReplicas", summary="List a partition's replicas", responses={200: browse_answers.ReplicaDataList}, tag=TOPICS
     )
     def get(self, request: Request, cluster_id: str, topic_name: str, partition_id: int) -> Response:
-        """List the replicas."""
+        """Return the replicas of a partition."""
         found = _partition(request, cluster_id, topic_name, partition_id)
         place = Place(request, cluster_id)
-        data = [replica(place, topic_name, partition_id, one) for one in found["replicas"]]
+        data = [replica(place, topic_name, partition_id, row) for row in found["replicas"]]
         return Response(render.collection(request, "KafkaReplicaList", data))
 
 
 class ReplicaView(RestView):
     """/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/replicas/{broker_id}"""
 
-    @operation("getKafkaReplica", summary="Get a replica", answers={200: browse_answers.ReplicaData}, tag=TOPICS)
+    @operation("getKafkaReplica", summary="Get a replica", responses={200: browse_answers.ReplicaData}, tag=TOPICS)
     def get(self, request: Request, cluster_id: str, **path: Any) -> Response:
-        """Show the copy of a partition on one broker."""
+        """Return the replica of a partition on a broker."""
         topic, number, broker = path["topic_name"], path["partition_id"], path["broker_id"]
-        for one in _partition(request, cluster_id, topic, number)["replicas"]:
-            if one["broker"] == broker:
-                return Response(replica(Place(request, cluster_id), topic, number, one))
+        for row in _partition(request, cluster_id, topic, number)["replicas"]:
+            if row["broker"] == broker:
+                return Response(replica(Place(request, cluster_id), topic, number, row))
         raise NotFoundError(f"Partition {number} of topic '{topic}' has no replica on broker {broker}.")
 
 
@@ -183,9 +185,9 @@ def _partitions(request: Request, cluster_id: str, topic: str) -> list[render.Js
 
 
 def _partition(request: Request, cluster_id: str, topic: str, number: int) -> render.Json:
-    for one in _partitions(request, cluster_id, topic):
-        if one["partition"] == number:
-            return one
+    for row in _partitions(request, cluster_id, topic):
+        if row["partition"] == number:
+            return row
     raise NotFoundError(f"Topic '{topic}' has no partition {number}.", code=PARTITION_NOT_FOUND)
 
 
@@ -201,7 +203,7 @@ def _shown(request: Request, cluster: Cluster, found: render.Json) -> render.Jso
 
 
 def _mirrors(request: Request, cluster: Cluster, *, by: Actor) -> dict[str, render.Json]:
-    """Write mirrors as topics, by name; those being set up may not be on the cluster yet."""
+    """Return the mirrors that are being set up as topics, by name: they may not exist on the cluster yet."""
     rows = reads.cluster_mirrors(cluster, by=by)
     return {
         row.name: _shown(

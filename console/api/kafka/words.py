@@ -1,4 +1,4 @@
-"""Our states and ids in the words of the Kafka REST interface: one table each, proven complete when imported."""
+"""Maps states and ids of this product to those of the Kafka REST interface. The tables are checked at import."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from linkengine.domain.states import LinkState, MirrorState
 
 LINK_PAUSED = "LINK_PAUSED"
 _S = MirrorState
-# Two states are ours alone: a topic being set up is on its way to mirroring, and one word differs.
+# The interface has no PENDING_SETUP, so such a mirror is ACTIVE, and its name for PENDING_RESTORE_MIRROR differs.
 MIRROR_STATUS: Mapping[MirrorState, str] = {
     **{state: state.value for state in MirrorState},
     _S.PENDING_SETUP: "ACTIVE",
     _S.PENDING_RESTORE_MIRROR: "PENDING_RESTORE",
 }
 MIRROR_STATUSES: tuple[str, ...] = tuple(dict.fromkeys([*MIRROR_STATUS.values(), LINK_PAUSED]))
-# States of a mirror that a paused link overrides; the others say more than that the link is paused.
+# Mirrors in these states have the status LINK_PAUSED while the link is paused; the other states are more specific.
 _PAUSED_WITH_THE_LINK = frozenset({_S.PENDING_SETUP, _S.ACTIVE, _S.SOURCE_UNAVAILABLE, _S.LINK_FAILED})
 
 CATEGORY: Mapping[str, str] = {
@@ -40,7 +40,7 @@ if set(CATEGORY) != set(MIRROR_STATUSES):
 
 
 def mirror_status(state: str, *, link_state: str) -> str:
-    """Answer the status that clients know."""
+    """Return the status of a mirror in the Kafka REST interface."""
     own = MirrorState(state)
     if link_state == LinkState.PAUSED and own in _PAUSED_WITH_THE_LINK:
         return LINK_PAUSED
@@ -48,7 +48,7 @@ def mirror_status(state: str, *, link_state: str) -> str:
 
 
 def short_id(link_uuid: UUID) -> str:
-    """Write an id as Kafka's Uuid does: 22 characters of base64url."""
+    """Return an id as Kafka's Uuid class does: 22 characters of base64url."""
     return base64.urlsafe_b64encode(link_uuid.bytes).decode().rstrip("=")
 
 

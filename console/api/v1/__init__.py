@@ -1,1 +1,1 @@
-"""Our own additions below /api/v1: verify runs, gaps, transitions, partitions, rates. Fields are in snake case."""
+"""Additions of this product below /api/v1: verification runs, gaps, transitions, drills, namespaces and more."""

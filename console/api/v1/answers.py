@@ -1,4 +1,4 @@
-"""What ``/api/v1`` answers; these serializers both write the answers and describe them."""
+"""Responses of ``/api/v1``. The serializers render the responses and describe them in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Text, Number, Time = serializers.CharField, serializers.IntegerField, serializer
 
 
 class RecordDifference(serializers.Serializer[Any]):
-    """A record that is not the same on both sides."""
+    """A record that differs between mirror and source."""
 
     partition = Number()
     offset = OffsetField()
     kind = Text(help_text="What differs: key, value, headers, timestamp; or missing, or extra.")
-    source_value = Text(allow_null=True, help_text="Null without the right to read records (DeveloperManage).")
+    source_value = Text(allow_null=True, help_text="Null without the permission to read records (role DeveloperManage).")
     mirror_value = Text(allow_null=True, help_text="As source_value.")
 
     def to_representation(self, instance: Any) -> dict[str, Any]:
-        """Leave out what the records hold unless the context says ``reads_records``."""
+        """Set the record's contents to null unless the context has ``reads_records``."""
         values: dict[str, Any] = super().to_representation(instance)
         return values if self.context.get("reads_records") else values | {"source_value": None, "mirror_value": None}
 
 
 class OffsetRangeData(serializers.Serializer[Any]):
-    """Offsets of a partition."""
+    """A range of offsets of a partition."""
 
     partition = Number()
     start = OffsetField()
@@ -39,10 +39,10 @@ class OffsetRangeData(serializers.Serializer[Any]):
 
 
 class VerifyRunData(serializers.ModelSerializer[VerifyRun]):
-    """One comparison of a mirror with its source, record by record."""
+    """A verification run: a comparison of a mirror with its source, record by record."""
 
     status = serializers.ChoiceField(
-        choices=VerifyRun.Status.values, help_text="ERROR: the comparison itself failed, which says nothing about the data."
+        choices=VerifyRun.Status.values, help_text="ERROR: the run itself failed; the data may be equal or different."
     )
     records_compared = OffsetField(allow_null=True)
     differences = OffsetField(allow_null=True)
@@ -50,8 +50,8 @@ class VerifyRunData(serializers.ModelSerializer[VerifyRun]):
     duration_ms = OffsetField(allow_null=True)
     not_copied = OffsetField(
         allow_null=True,
-        help_text="Offsets that the source held when it began and the mirror did not: above 0, they were not compared. Null "
-        "where the mirror had been stopped, or where the source ended was not known.",
+        help_text="Offsets that the source had when the run started and the mirror had not; they were not compared. Null if "
+        "the mirror was stopped or the source's end was unknown.",
     )
     first_differences = RecordDifference(many=True)
     ranges = serializers.SerializerMethodField()
@@ -77,24 +77,26 @@ class VerifyRunData(serializers.ModelSerializer[VerifyRun]):
 
     @extend_schema_field(OffsetRangeData(many=True))
     def get_ranges(self, run: VerifyRun) -> list[dict[str, int]]:
-        """Name what the stored triples mean."""
+        """Return the stored triples as objects."""
         return [{"partition": partition, "start": start, "end": end} for partition, start, end in run.ranges]
 
 
 class VerifyRunDataList(serializers.Serializer[Any]):
-    """The mirror's verify runs, newest first."""
+    """The mirror's verification runs, newest first."""
 
     data: Any = VerifyRunData(many=True)
 
 
 class VerifiedRangeData(serializers.ModelSerializer[VerifiedRange]):
-    """Offsets that were compared; equal neighbours are one range."""
+    """A range of offsets that were compared; adjacent equal ranges are merged."""
 
     start = OffsetField()
     end = OffsetField(help_text="Exclusive.")
-    records = OffsetField(allow_null=True, help_text="What the mirror held there; null where a part was compared anew.")
-    hash = Text(help_text="128 bits, hexadecimal: the exclusive or of the hashes of all records; empty where it is not known.")
-    differences = OffsetField(help_text="Above 0: these offsets are not verified, so many records differ.")
+    records = OffsetField(
+        allow_null=True, help_text="Number of records of the mirror in the range; null if a part of it was compared again."
+    )
+    hash = Text(help_text="128 bits, hexadecimal: the exclusive or of the hashes of all records; empty if unknown.")
+    differences = OffsetField(help_text="Number of records that differ. Above 0, the range is not verified.")
     first_difference = RecordDifference(allow_null=True)
 
     class Meta:
@@ -113,58 +115,63 @@ class VerifiedRangeData(serializers.ModelSerializer[VerifiedRange]):
 
 
 class VerifiedRangeDataList(serializers.Serializer[Any]):
-    """The ledger of a mirror's comparisons, by partition and offset."""
+    """The mirror's verified ranges, by partition and offset."""
 
     data: Any = VerifiedRangeData(many=True)
 
 
 class CoverageData(serializers.Serializer[Any]):
-    """How far a partition was compared and found equal. Unknown is null, never 0."""
+    """How much of a partition is verified. Unknown is null, never 0."""
 
     partition = Number()
-    start = OffsetField(allow_null=True, help_text="The higher of both sides' first offsets.")
-    end = OffsetField(allow_null=True, help_text="The mirror's end, or where it was stopped. Exclusive.")
-    verified_to = OffsetField(allow_null=True, help_text="From the start up to here everything was compared and is equal.")
-    verified = OffsetField(allow_null=True, help_text="How many offsets between start and end are equal, wherever they lie.")
-    unverified = OffsetField(allow_null=True, help_text="How many are not: they differ, or nobody has compared them.")
-    differences = OffsetField(help_text="Records that differ.")
-    verified_at = Time(allow_null=True, help_text="Last comparison.")
+    start = OffsetField(allow_null=True, help_text="The higher of the log start offsets of source and mirror.")
+    end = OffsetField(
+        allow_null=True, help_text="The mirror's log end offset, or its mirrored end if it is stopped. Exclusive."
+    )
+    verified_to = OffsetField(allow_null=True, help_text="All offsets from start up to here were compared and are equal.")
+    verified = OffsetField(allow_null=True, help_text="Number of offsets between start and end that were found equal.")
+    unverified = OffsetField(
+        allow_null=True, help_text="Number of offsets between start and end that differ or were not compared."
+    )
+    differences = OffsetField(help_text="Number of records that differ.")
+    verified_at = Time(allow_null=True, help_text="Time of the last comparison.")
 
 
 class ContinuousData(serializers.Serializer[Any]):
-    """How new records are compared behind the copy."""
+    """Continuous verification: new records are compared after they were copied."""
 
     enabled = serializers.BooleanField()
     next_at = Time(allow_null=True)
-    finished_at = Time(allow_null=True, help_text="Last attempt.")
+    finished_at = Time(allow_null=True, help_text="End of the last attempt.")
     duration_ms = OffsetField(allow_null=True)
-    error_message = Text(help_text="Why the last attempt did not come about; this says nothing about the data.")
+    error_message = Text(help_text="Why the last attempt failed; the data may be equal or different.")
 
 
 class VerificationData(serializers.Serializer[Any]):
-    """How much of a mirror was compared."""
+    """How much of a mirror is verified."""
 
     continuous = ContinuousData()
     missing_beginnings = OffsetRangeData(
         many=True,
-        help_text="What the source holds before the mirror's first offset, as last reported: deleted here, and looked at by no "
-        "comparison. Empty where the mirror has a retention of its own, and once it has been stopped.",
+        help_text="Offsets that the source has below the mirror's log start offset, as last reported: they were deleted from "
+        "the mirror and cannot be compared. Empty if the mirror has its own retention or is stopped.",
     )
     data: Any = CoverageData(many=True)
 
 
 class GapData(serializers.ModelSerializer[GapRange]):
-    """Offsets of the mirror that hold a filler instead of a record."""
+    """A range of offsets of the mirror that hold fillers instead of records."""
 
     start = OffsetField()
     end = OffsetField(help_text="Exclusive.")
     reason = Text(help_text="TRANSACTION_MARKER, ABORTED, COMPACTED, HEAD or LOST.")
     offsets = OffsetField(
         source="filled",
-        help_text="How many are filled; fewer than the range has where records lie between, since a busy ledger gets coarser.",
+        help_text="Number of filled offsets. It is smaller than the range if records lie between fillers: ranges of a "
+        "partition with many gaps are merged.",
     )
-    before_ms = OffsetField(allow_null=True, help_text="LOST: timestamp of the last record before it, null while unknown.")
-    after_ms = OffsetField(allow_null=True, help_text="LOST: timestamp of the first record after it, null while unknown.")
+    before_ms = OffsetField(allow_null=True, help_text="LOST: timestamp of the last record before the range; null if unknown.")
+    after_ms = OffsetField(allow_null=True, help_text="LOST: timestamp of the first record after the range; null if unknown.")
 
     class Meta:
         model = GapRange
@@ -172,7 +179,7 @@ class GapData(serializers.ModelSerializer[GapRange]):
 
 
 class GapTotal(serializers.Serializer[Any]):
-    """How many offsets were filled for one reason."""
+    """The number of offsets that were filled for a reason."""
 
     reason = Text()
     ranges = Number()
@@ -180,14 +187,14 @@ class GapTotal(serializers.Serializer[Any]):
 
 
 class GapDataList(serializers.Serializer[Any]):
-    """What was filled instead of copied; totals count all, ``data`` is one page of the ranges."""
+    """The mirror's gap ledger. ``totals`` count all gaps, ``data`` is a page of the ranges."""
 
     totals = GapTotal(many=True)
     data: Any = GapData(many=True)
 
 
 class TransitionData(serializers.ModelSerializer[StateTransition]):
-    """One step of a mirror's life."""
+    """A state transition of a mirror."""
 
     class Meta:
         model = StateTransition
@@ -195,20 +202,20 @@ class TransitionData(serializers.ModelSerializer[StateTransition]):
 
 
 class TransitionDataList(serializers.Serializer[Any]):
-    """The mirror's history, newest first."""
+    """The mirror's state transitions, newest first."""
 
     data: Any = TransitionData(many=True)
 
 
 class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
-    """How far one partition is. Unknown is null, never 0."""
+    """The progress of a partition. Unknown is null, never 0."""
 
     source_start = OffsetField(allow_null=True)
     source_end = OffsetField(allow_null=True, help_text="The source's last stable offset.")
     source_seen_at = serializers.DateTimeField(
         source="last_source_seen_at",
         allow_null=True,
-        help_text="When its leader told that offset. The lag is null where it is old.",
+        help_text="When the partition's leader returned source_end. If that is too long ago, the lag is null.",
     )
     mirror_start = OffsetField(allow_null=True)
     mirror_end = OffsetField(allow_null=True)
@@ -216,15 +223,18 @@ class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
     last_timestamp_ms = OffsetField(allow_null=True)
     bytes_copied = OffsetField()
     records_copied = OffsetField()
-    lag = OffsetField(allow_null=True, help_text="Up to the source's last stable offset: what can be copied now.")
+    lag = OffsetField(allow_null=True, help_text="Offsets up to the source's last stable offset, which can be copied now.")
     held_back = OffsetField(
-        allow_null=True, help_text="Offsets behind an open transaction on the source, not part of the lag: copied once it ends."
+        allow_null=True,
+        help_text="Offsets after an open transaction on the source. They are not part of the lag and are copied when it ends.",
     )
     lag_bytes = OffsetField(allow_null=True, help_text="Estimated from the mean size of the records copied so far.")
-    lag_ms = serializers.SerializerMethodField(help_text="How long ago the mirror last held all the source had.")
-    bytes_per_s = serializers.SerializerMethodField(help_text="Null where the report is old.")
-    records_per_s = serializers.SerializerMethodField(help_text="Null where the report is old.")
-    stopped_end = OffsetField(allow_null=True, help_text="Where the mirror ended when it was stopped.")
+    lag_ms = serializers.SerializerMethodField(help_text="Time since the mirror last had all records of the source.")
+    bytes_per_s = serializers.SerializerMethodField(help_text="Null if the last report is too old.")
+    records_per_s = serializers.SerializerMethodField(help_text="Null if the last report is too old.")
+    stopped_end = OffsetField(
+        allow_null=True, help_text="The mirrored end: up to here the stopped mirror has the source's records."
+    )
 
     class Meta:
         model = MirrorPartition
@@ -255,7 +265,7 @@ class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
 
     @extend_schema_field(serializers.IntegerField(allow_null=True))
     def get_lag_ms(self, row: MirrorPartition) -> int | None:
-        """Answer 0 where nothing is missing, null while the lag is not known."""
+        """Return the time lag in milliseconds: 0 if no record is missing, None if the lag is unknown."""
         now: datetime = self.context["now"]
         if row.missing == 0:
             return 0
@@ -263,15 +273,15 @@ class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
 
     @extend_schema_field(serializers.FloatField(allow_null=True))
     def get_bytes_per_s(self, row: MirrorPartition) -> float | None:
-        """Answer the rate of now: what a copier said that has fallen silent since is none."""
-        return row.bytes_per_s if self._is_heard(row) else None
+        """Return the current rate, or None if the last report is too old."""
+        return row.bytes_per_s if self._is_fresh(row) else None
 
     @extend_schema_field(serializers.FloatField(allow_null=True))
     def get_records_per_s(self, row: MirrorPartition) -> float | None:
-        """Answer the same of records."""
-        return row.records_per_s if self._is_heard(row) else None
+        """Return the current rate in records, or None if the last report is too old."""
+        return row.records_per_s if self._is_fresh(row) else None
 
-    def _is_heard(self, row: MirrorPartition) -> bool:
+    def _is_fresh(self, row: MirrorPartition) -> bool:
         return is_fresh(row.observed_at, now=self.context["now"], within=UNSEEN)
 
 
@@ -282,17 +292,18 @@ class MirrorPartitionDataList(serializers.Serializer[Any]):
 
 
 class LinkRates(serializers.Serializer[Any]):
-    """How fast a link copies and how far it is behind. Unknown is null, never 0."""
+    """Throughput and lag of a link. Unknown is null, never 0."""
 
     link_name = Text()
     link_state = Text()
-    gap_filler = Text(help_text="How offsets without a record are filled at the destination: markers or transactions.")
+    gap_filler = Text(help_text="How gaps are filled on the destination: markers or transactions.")
     mirrors = serializers.DictField(child=Number(), help_text="Number of mirror topics by status.")
     bytes_per_s = serializers.FloatField(allow_null=True)
     records_per_s = serializers.FloatField(allow_null=True)
     max_lag = OffsetField(allow_null=True)
-    unknown_lag_partitions = Number(help_text="Partitions whose lag nobody knows now; above 0, max_lag is null.")
+    unknown_lag_partitions = Number(help_text="Number of partitions whose lag is unknown; above 0, max_lag is null.")
     lag_bytes = OffsetField(
-        allow_null=True, help_text="All partitions together, estimated; null while one is unknown or has copied nothing yet."
+        allow_null=True,
+        help_text="Estimated sum of all partitions; null if the lag of a partition is unknown or it has copied nothing yet.",
     )
-    oldest_lag_ms = OffsetField(allow_null=True, help_text="The RPO that a failover would have now.")
+    oldest_lag_ms = OffsetField(allow_null=True, help_text="The largest time lag: the RPO of a failover now.")

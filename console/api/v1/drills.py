@@ -1,4 +1,4 @@
-"""Rehearsals of a link's failover: list them, look at one, begin one."""
+"""Failover drills of a link: list, get, start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from console.actions.drills import start_drill
 from console.api.fields import OffsetField, TextField
-from console.api.schema import OURS, operation
+from console.api.schema import ADDITIONS, operation
 from console.api.v1.views import LIMIT, limit_of
 from console.api.views import RestView, actor_of, body, moment
 from console.errors import NotFoundError
@@ -21,17 +21,19 @@ from linkengine.domain.startspec import LATEST
 
 
 class StartDrillRequest(serializers.Serializer[Any]):
-    """What to rehearse."""
+    """The mirror topics to rehearse with."""
 
-    mirror_topic_names = serializers.ListField(child=TextField(), required=False, help_text="All active ones if left out.")
+    mirror_topic_names = serializers.ListField(
+        child=TextField(), required=False, help_text="Default: all active mirror topics."
+    )
     start = TextField(
         required=False,
-        help_text="How much the scratch copies hold, as mirror.start.offset.spec: latest (the default), earliest or a moment.",
+        help_text="Where the scratch copies start, as in mirror.start.offset.spec: latest (the default), earliest or a time.",
     )
 
 
 class DrillRowData(serializers.Serializer[Any]):
-    """What one scratch copy went through. Unknown is null, never 0."""
+    """The result for a topic. Unknown is null, never 0."""
 
     mirror_topic_name = serializers.CharField()
     scratch_topic_name = serializers.CharField()
@@ -46,7 +48,7 @@ class DrillRowData(serializers.Serializer[Any]):
 
 
 class ClampedDrillOffsetData(serializers.Serializer[Any]):
-    """An offset that a failover would set back."""
+    """A committed offset that a failover would set back."""
 
     partition = serializers.IntegerField()
     source_offset = OffsetField()
@@ -54,27 +56,29 @@ class ClampedDrillOffsetData(serializers.Serializer[Any]):
 
 
 class DrillGroupData(serializers.Serializer[Any]):
-    """Where a failover would leave a consumer group on a topic; partitions that are not clamped keep the source's offset."""
+    """A consumer group's offsets on a topic after a failover. In partitions that are not clamped they equal the source's."""
 
-    group = serializers.CharField(help_text="Its name at the destination.")
+    group = serializers.CharField(help_text="The group's name on the destination.")
     mirror_topic_name = serializers.CharField()
-    partitions = serializers.IntegerField(help_text="In which the group has an offset.")
-    clamped = serializers.IntegerField(help_text="In which it had read further than the scratch copy reached.")
-    offsets_set_back = OffsetField(help_text="In all of these together.")
-    unknown = serializers.IntegerField(help_text="Whose end nobody knows.")
+    partitions = serializers.IntegerField(help_text="Number of partitions in which the group has an offset.")
+    clamped = serializers.IntegerField(
+        help_text="Number of partitions in which the group had read beyond the scratch copy's end."
+    )
+    offsets_set_back = OffsetField(help_text="Sum over the clamped partitions.")
+    unknown = serializers.IntegerField(help_text="Number of partitions whose end is unknown.")
     clamped_offsets = ClampedDrillOffsetData(many=True, help_text=f"The first {CLAMPED_LISTED}.")
 
 
 class DrillData(serializers.ModelSerializer[Drill]):
-    """A rehearsed failover on scratch copies; the mirrors themselves are not touched."""
+    """A failover drill on scratch copies; the mirrors are not touched."""
 
     start = serializers.CharField(source="start_spec")
     rto_ms = OffsetField(
-        allow_null=True, help_text="From the failover until the last scratch copy was writable; slowest batch."
+        allow_null=True, help_text="Time from the failover until the last scratch copy was writable, in the slowest batch."
     )
-    topics = serializers.ListField(child=serializers.CharField(), help_text="All that are rehearsed, some at a time.")
-    report = DrillRowData(many=True, help_text="Of the topics that have had their turn.")
-    groups = DrillGroupData(many=True, help_text="Groups that follow on these topics; none where the link carries none over.")
+    topics = serializers.ListField(child=serializers.CharField(), help_text="All topics of the drill; they run in batches.")
+    report = DrillRowData(many=True, help_text="The results of the topics that are finished.")
+    groups = DrillGroupData(many=True, help_text="Consumer groups on these topics; empty if the link does not sync offsets.")
 
     class Meta:
         model = Drill
@@ -95,7 +99,7 @@ class DrillData(serializers.ModelSerializer[Drill]):
 
 
 class DrillDataList(serializers.Serializer[Any]):
-    """The link's drills, the newest first."""
+    """The link's failover drills, newest first."""
 
     data: Any = DrillData(many=True)
 
@@ -103,24 +107,24 @@ class DrillDataList(serializers.Serializer[Any]):
 class DrillListView(RestView):
     """…/links/{link_name}/drills"""
 
-    @operation("listDrills", summary="List failover drills", parameters=[LIMIT], answers={200: DrillDataList}, tag=OURS)
+    @operation("listDrills", summary="List failover drills", parameters=[LIMIT], responses={200: DrillDataList}, tag=ADDITIONS)
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """List the drills of a link."""
+        """Return the drills of a link."""
         drills = _link(request, cluster_id, link_name).drills.all()[: limit_of(request)]
         return Response({"data": DrillData(drills, many=True).data})
 
     @operation(
         "startDrill",
-        summary="Rehearse a failover",
-        description="Copies the topics once more under other names, fails those copies over, compares and writes to them, "
-        f"reports, and deletes them, {BATCH} topics at a time. It also tells where consumer groups would stand. "
-        "The mirrors themselves go on undisturbed.",
+        summary="Start a failover drill",
+        description=f"Copies the topics to scratch topics, {BATCH} at a time, fails these over, compares them with the source, "
+        "writes to them and deletes them. The report contains RPO, RTO and the offsets that consumer groups would have. The "
+        "mirrors are not touched and continue to copy.",
         body=StartDrillRequest,
-        answers={202: DrillData},
-        tag=OURS,
+        responses={202: DrillData},
+        tag=ADDITIONS,
     )
     def post(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """Begin a drill."""
+        """Start a drill."""
         wanted = body(request, StartDrillRequest)
         drill = start_drill(
             link=_link(request, cluster_id, link_name),
@@ -129,16 +133,16 @@ class DrillListView(RestView):
             by=actor_of(request),
             now=moment(),
         )
-        place = request.build_absolute_uri(f"{request.path}/{drill.pk}")
-        return Response(DrillData(drill).data, status=202, headers={"Location": place})
+        location = request.build_absolute_uri(f"{request.path}/{drill.pk}")
+        return Response(DrillData(drill).data, status=202, headers={"Location": location})
 
 
 class DrillView(RestView):
     """…/links/{link_name}/drills/{drill_id}"""
 
-    @operation("getDrill", summary="Get a failover drill", answers={200: DrillData}, tag=OURS)
+    @operation("getDrill", summary="Get a failover drill", responses={200: DrillData}, tag=ADDITIONS)
     def get(self, request: Request, cluster_id: str, link_name: str, drill_id: int) -> Response:
-        """Show a drill of this link."""
+        """Return a drill of this link."""
         drill = _link(request, cluster_id, link_name).drills.filter(pk=drill_id).first()
         if drill is None:
             raise NotFoundError(f"Drill {drill_id} does not exist.", code="UNKNOWN_DRILL")

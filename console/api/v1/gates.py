@@ -1,4 +1,4 @@
-"""The migration gate of a mirror topic: its runs, a new one, and an override."""
+"""The migration gate of a mirror topic: list runs, start a run, override the gate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.actions.gates import override_gate, start_gate
-from console.api.schema import OURS, operation
+from console.api.schema import ADDITIONS, operation
 from console.api.v1.views import LIMIT, MirrorPartView, limit_of
 from console.api.views import actor_of, body, moment
 from console.models import GateRun
@@ -17,15 +17,15 @@ from linkengine.domain.gates import GateCheckName, GateCheckState
 
 
 class GateCheckData(serializers.Serializer[Any]):
-    """One line of the checklist."""
+    """A check of the checklist."""
 
-    name = serializers.ChoiceField(choices=[one.value for one in GateCheckName])
-    state = serializers.ChoiceField(choices=[one.value for one in GateCheckState])
+    name = serializers.ChoiceField(choices=[name.value for name in GateCheckName])
+    state = serializers.ChoiceField(choices=[state.value for state in GateCheckState])
     detail = serializers.CharField()
 
 
 class GateRunData(serializers.ModelSerializer[GateRun]):
-    """One run of the gate. OVERRIDDEN: a person decided to do without, for the reason given."""
+    """A run of the migration gate. OVERRIDDEN: a user opened the gate without a green run, for the given reason."""
 
     checks = GateCheckData(many=True)
 
@@ -35,13 +35,13 @@ class GateRunData(serializers.ModelSerializer[GateRun]):
 
 
 class GateRunDataList(serializers.Serializer[Any]):
-    """The mirror's gate runs, the newest first."""
+    """The mirror's gate runs, newest first."""
 
     data: Any = GateRunData(many=True)
 
 
 class GateOverrideRequest(serializers.Serializer[Any]):
-    """Why the gate shall be open although it is not green."""
+    """The reason for opening the gate without a green run."""
 
     reason = serializers.CharField()
 
@@ -49,22 +49,22 @@ class GateOverrideRequest(serializers.Serializer[Any]):
 class GateRunListView(MirrorPartView):
     """…/mirrors/{mirror_topic_name}/gate-runs"""
 
-    @operation("listGateRuns", summary="List gate runs", parameters=[LIMIT], answers={200: GateRunDataList}, tag=OURS)
+    @operation("listGateRuns", summary="List gate runs", parameters=[LIMIT], responses={200: GateRunDataList}, tag=ADDITIONS)
     def get(self, request: Request, **path: str) -> Response:
-        """List the runs of a mirror."""
+        """Return the gate runs of a mirror."""
         runs = self.mirror(request, path).gate_runs.all()[: limit_of(request)]
         return Response({"data": GateRunData(runs, many=True).data})
 
     @operation(
         "startGateRun",
-        summary="Check whether a mirror may be promoted",
-        description="Compares every record, then lag, configs, groups, ACLs and what a consumer reads. A run that is under way "
-        "is answered instead of a second one.",
-        answers={202: GateRunData},
-        tag=OURS,
+        summary="Run the migration gate",
+        description="Compares every record, then checks lag, configs, consumer groups, ACLs and the records that a consumer "
+        "reads. If a run is in progress, it is returned and no second run is started.",
+        responses={202: GateRunData},
+        tag=ADDITIONS,
     )
     def post(self, request: Request, **path: str) -> Response:
-        """Start a run."""
+        """Start a gate run."""
         run = start_gate(mirror=self.mirror(request, path), by=actor_of(request), now=moment())
         return Response(GateRunData(run).data, status=202)
 
@@ -74,13 +74,13 @@ class GateOverrideView(MirrorPartView):
 
     @operation(
         "overrideGate",
-        summary="Open the gate of a mirror for a reason",
+        summary="Override the migration gate",
         body=GateOverrideRequest,
-        answers={201: GateRunData},
-        tag=OURS,
+        responses={201: GateRunData},
+        tag=ADDITIONS,
     )
     def post(self, request: Request, **path: str) -> Response:
-        """Open the gate without a green run; who did so and why is kept."""
+        """Open the gate without a green run; the user and the reason are stored."""
         reason = body(request, GateOverrideRequest)["reason"]
         run = override_gate(mirror=self.mirror(request, path), reason=reason, by=actor_of(request), now=moment())
         return Response(GateRunData(run).data, status=201)

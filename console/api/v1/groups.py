@@ -1,4 +1,4 @@
-"""Consumer groups and ACLs that a link carries over, or does not and why; what stops did to groups."""
+"""Consumer groups and ACLs that a link syncs or skips, with reasons, and offsets that failovers have set back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from console.api.errors import UnreadableError
 from console.api.fields import OffsetField
-from console.api.schema import OURS, operation
+from console.api.schema import ADDITIONS, operation
 from console.api.v1.views import LIMIT, MirrorPartView, limit_of
 from console.api.views import RestView, actor_of
 from console.models import ClampedOffset, GroupOffset, SyncedAcl, SyncedGroup
@@ -21,24 +21,24 @@ from linkengine.domain.acls import AclStatus
 from linkengine.domain.groups import GroupStatus, OffsetOutcome
 
 Text, Number, Time = serializers.CharField, serializers.IntegerField, serializers.DateTimeField
-_GROUP_STATUS = OpenApiParameter("status", str, enum=list(GroupStatus), description="Only groups that stand like this.")
+_GROUP_STATUS = OpenApiParameter("status", str, enum=list(GroupStatus), description="Only groups with this status.")
 _ACL_STATUS = OpenApiParameter("status", str, enum=list(AclStatus), description="Only ACLs with this status.")
 _CONFLICTS = OpenApiParameter("conflicts", bool, description="Only conflicts.", default=False)
 
 
 class StatusCount(serializers.Serializer[Any]):
-    """How many have a status."""
+    """The number of rows with a status."""
 
     status = Text()
     count = Number()
 
 
 class GroupOffsetData(serializers.ModelSerializer[GroupOffset]):
-    """One partition of a group."""
+    """The offsets of a group in a partition."""
 
     mirror_topic_name = Text(source="mirror.name")
-    source_offset = OffsetField(help_text="Committed on the source, as last seen.")
-    destination_offset = OffsetField(allow_null=True, help_text="Committed on the destination; null: nothing.")
+    source_offset = OffsetField(help_text="Committed on the source, as last read.")
+    destination_offset = OffsetField(allow_null=True, help_text="Committed on the destination; null if there is none.")
     target = OffsetField(help_text="max(mirror start, min(source offset, mirror end)).")
     outcome = serializers.ChoiceField(choices=list(OffsetOutcome))
 
@@ -48,13 +48,13 @@ class GroupOffsetData(serializers.ModelSerializer[GroupOffset]):
 
 
 class SyncedGroupData(serializers.ModelSerializer[SyncedGroup]):
-    """A group of the source."""
+    """A consumer group of the source."""
 
     status = serializers.ChoiceField(choices=list(GroupStatus))
-    type = Text(source="kind", help_text="classic, consumer, share, streams; empty: the broker does not tell.")
-    message = Text(help_text="Why it is skipped, or stands as it does.")
-    looked_at = Time(allow_null=True, help_text="When its offsets were last looked at.")
-    listed_at = Time(help_text="When the source last listed it.")
+    type = Text(source="kind", help_text="classic, consumer, share or streams; empty if the broker does not return it.")
+    message = Text(help_text="The reason for the status, for example why the group is skipped.")
+    looked_at = Time(allow_null=True, help_text="When the group's offsets were last read.")
+    listed_at = Time(help_text="When the source last listed the group.")
     offsets = serializers.SerializerMethodField()
 
     class Meta:
@@ -63,22 +63,22 @@ class SyncedGroupData(serializers.ModelSerializer[SyncedGroup]):
 
     @extend_schema_field(GroupOffsetData(many=True))
     def get_offsets(self, group: SyncedGroup) -> Any:
-        """List the partitions, read for all groups at once."""
+        """Return the group's offsets, which the view has read for all groups at once."""
         return GroupOffsetData(self.context["offsets"].get(group.pk, []), many=True).data
 
 
 class SyncedGroupDataList(serializers.Serializer[Any]):
-    """The groups of the source; totals count all, ``data`` is one page."""
+    """The consumer groups of the source. ``totals`` count all groups, ``data`` is a page."""
 
     totals = StatusCount(many=True)
     data: Any = SyncedGroupData(many=True)
 
 
 class SyncedAclData(serializers.ModelSerializer[SyncedAcl]):
-    """An ACL of the source and what the link did with it."""
+    """An ACL of the source and the result of its sync."""
 
     status = serializers.ChoiceField(choices=list(AclStatus))
-    message = Text(help_text="Why it was left alone, or what contradicts it.")
+    message = Text(help_text="Why the ACL was skipped, or which ACL conflicts with it.")
 
     class Meta:
         model = SyncedAcl
@@ -98,7 +98,7 @@ class SyncedAclData(serializers.ModelSerializer[SyncedAcl]):
 
 
 class SyncedAclDataList(serializers.Serializer[Any]):
-    """The ledger of ACLs; totals count all, ``data`` is one page."""
+    """The ACLs of the source. ``totals`` count all ACLs, ``data`` is a page."""
 
     totals = StatusCount(many=True)
     conflicts = Number()
@@ -106,12 +106,14 @@ class SyncedAclDataList(serializers.Serializer[Any]):
 
 
 class ClampedOffsetData(serializers.ModelSerializer[ClampedOffset]):
-    """A group that had read further than was mirrored when the mirror was stopped."""
+    """An offset of a consumer group that was beyond the mirrored end when the mirror was stopped, and was set back to it."""
 
-    source_offset = OffsetField(allow_null=True, help_text="Committed on the source, as last seen.")
-    before = OffsetField(allow_null=True, help_text="Committed on the destination before the stop; null: nothing, or unread.")
-    after = OffsetField(allow_null=True, help_text="And afterwards.")
-    message = Text(help_text="Why it could not be moved; empty: it was.")
+    source_offset = OffsetField(allow_null=True, help_text="Committed on the source, as last read.")
+    before = OffsetField(
+        allow_null=True, help_text="Committed on the destination before the stop; null if there was none or it was not read."
+    )
+    after = OffsetField(allow_null=True, help_text="Committed on the destination after the stop.")
+    message = Text(help_text="Why the offset could not be set; empty if it was set.")
 
     class Meta:
         model = ClampedOffset
@@ -119,7 +121,7 @@ class ClampedOffsetData(serializers.ModelSerializer[ClampedOffset]):
 
 
 class ClampedOffsetDataList(serializers.Serializer[Any]):
-    """What the stops of a mirror did to groups, the latest stop first."""
+    """Offsets of consumer groups that stops of the mirror have set back, latest stop first."""
 
     data: Any = ClampedOffsetData(many=True)
 
@@ -129,13 +131,13 @@ class GroupListView(RestView):
 
     @operation(
         "listLinkConsumerGroups",
-        summary="List the source's consumer groups and why one is skipped",
+        summary="List the source's consumer groups and their sync status",
         parameters=[_GROUP_STATUS, LIMIT],
-        answers={200: SyncedGroupDataList},
-        tag=OURS,
+        responses={200: SyncedGroupDataList},
+        tag=ADDITIONS,
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """List groups with their offsets on both sides."""
+        """Return groups with their offsets on both sides."""
         link = links.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         status = _one_of(request, "status", GroupStatus)
         rows = list(groups.list_groups(link=link, status=status)[: limit_of(request)])
@@ -148,13 +150,13 @@ class AclListView(RestView):
 
     @operation(
         "listLinkAcls",
-        summary="List the ACLs that a link carries over, and conflicts",
+        summary="List the source's ACLs and their sync status",
         parameters=[_ACL_STATUS, _CONFLICTS, LIMIT],
-        answers={200: SyncedAclDataList},
-        tag=OURS,
+        responses={200: SyncedAclDataList},
+        tag=ADDITIONS,
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """List the ledger."""
+        """Return the ACLs of the source with their status."""
         link = links.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         status = _one_of(request, "status", AclStatus)
         only = _one_of(request, "conflicts", ("true", "false")) == "true"
@@ -170,13 +172,13 @@ class ClampedOffsetListView(MirrorPartView):
 
     @operation(
         "listClampedOffsets",
-        summary="List consumer groups that stops of the mirror set back",
+        summary="List consumer group offsets that stops of the mirror have set back",
         parameters=[LIMIT],
-        answers={200: ClampedOffsetDataList},
-        tag=OURS,
+        responses={200: ClampedOffsetDataList},
+        tag=ADDITIONS,
     )
     def get(self, request: Request, **path: str) -> Response:
-        """List what stops did to groups."""
+        """Return the offsets that stops have set back."""
         rows = groups.list_clamped(mirror=self.mirror(request, path), limit=limit_of(request))
         return Response({"data": ClampedOffsetData(rows, many=True).data})
 
@@ -187,9 +189,9 @@ def _totals(counts: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
 
 def _one_of(request: Request, name: str, known: Iterable[str]) -> str:
     value: str | None = request.query_params.get(name)
-    words = [str(one) for one in known]
+    allowed = [str(word) for word in known]
     if value is None:
         return ""
-    if value not in words:
-        raise UnreadableError(f"Cannot deserialize the query parameter {name}: it is one of {', '.join(words)}.")
+    if value not in allowed:
+        raise UnreadableError(f"Cannot deserialize the query parameter {name}: it must be one of {', '.join(allowed)}.")
     return value

@@ -1,4 +1,4 @@
-"""Lag and throughput over time, of a link and of a mirror: what the charts of the pages are drawn from."""
+"""Lag and throughput over time, of a link and of a mirror; the console's charts show the same data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from console.api.errors import UnreadableError
 from console.api.fields import OffsetField
-from console.api.schema import OURS, operation
+from console.api.schema import ADDITIONS, operation
 from console.api.v1.views import MirrorPartView
 from console.api.views import RestView, actor_of, moment
 from console.queries import links
@@ -26,20 +26,20 @@ SPANS: Mapping[str, timedelta] = {
     "6h": timedelta(hours=6),
     "24h": timedelta(hours=24),
 }
-_SPAN = OpenApiParameter("span", str, enum=list(SPANS), default="1h", description="How far back.")
+_SPAN = OpenApiParameter("span", str, enum=list(SPANS), default="1h", description="The time span, up to now.")
 
 
 class PointData(serializers.Serializer[Any]):
-    """The worst of an interval: the largest lag, the mean rate. Unknown is null, never 0."""
+    """The largest lag and the mean rate of an interval. Unknown is null, never 0."""
 
-    at = serializers.DateTimeField(help_text="Last sample of the interval.")
+    at = serializers.DateTimeField(help_text="Time of the interval's last sample.")
     lag = OffsetField(allow_null=True)
-    lag_ms = OffsetField(allow_null=True, help_text="Age of the lag.")
+    lag_ms = OffsetField(allow_null=True, help_text="Time lag.")
     bytes_per_s = serializers.FloatField(allow_null=True)
 
 
 class PointDataList(serializers.Serializer[Any]):
-    """Oldest first, some 120 points at most. Where nobody looked there is no point."""
+    """At most about 120 points, oldest first. Intervals without a sample have no point."""
 
     data: Any = PointData(many=True)
 
@@ -48,23 +48,31 @@ class LinkHistoryView(RestView):
     """…/links/{link_name}/history"""
 
     @operation(
-        "getLinkHistory", summary="Get a link's lag over time", parameters=[_SPAN], answers={200: PointDataList}, tag=OURS
+        "getLinkHistory",
+        summary="Get a link's lag over time",
+        parameters=[_SPAN],
+        responses={200: PointDataList},
+        tag=ADDITIONS,
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """Show the worst partition's lag and the sum of the rates; samples are kept for a day."""
+        """Return the lag of the worst partition and the sum of the rates; samples are kept for a day."""
         link = links.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
-        return _answer(link_history(link=link, span=_span(request), now=moment()))
+        return _response(link_history(link=link, span=_span(request), now=moment()))
 
 
 class MirrorHistoryView(MirrorPartView):
     """…/mirrors/{mirror_topic_name}/history"""
 
     @operation(
-        "getMirrorHistory", summary="Get a mirror's lag over time", parameters=[_SPAN], answers={200: PointDataList}, tag=OURS
+        "getMirrorHistory",
+        summary="Get a mirror's lag over time",
+        parameters=[_SPAN],
+        responses={200: PointDataList},
+        tag=ADDITIONS,
     )
     def get(self, request: Request, **path: str) -> Response:
-        """Show the lag of all partitions and the rate; samples are kept for two hours."""
-        return _answer(mirror_history(mirror=self.mirror(request, path), span=_span(request), now=moment()))
+        """Return the lag of all partitions and the rate; samples are kept for two hours."""
+        return _response(mirror_history(mirror=self.mirror(request, path), span=_span(request), now=moment()))
 
 
 def _span(request: Request) -> timedelta:
@@ -74,5 +82,5 @@ def _span(request: Request) -> timedelta:
     return SPANS[text]
 
 
-def _answer(points: Sequence[Point]) -> Response:
-    return Response(PointDataList({"data": [asdict(one) for one in points]}).data)
+def _response(points: Sequence[Point]) -> Response:
+    return Response(PointDataList({"data": [asdict(point) for point in points]}).data)

@@ -1,4 +1,4 @@
-"""Where a mirror topic stands, where it came from, and how often the engine has tried to get on."""
+"""The state of a mirror topic: current and prior state, retries, errors."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api.schema import OURS, operation
+from console.api.schema import ADDITIONS, operation
 from console.api.v1.views import MirrorPartView
 from console.models import MirrorTopic, StateTransitionError
 from linkengine.domain.states import MirrorState
 
 
 class TransitionErrorData(serializers.ModelSerializer[StateTransitionError]):
-    """What the mirror waits for, or fails at; the code is explained in the documentation."""
+    """An error or a condition that the mirror waits for; the documentation explains each code."""
 
     class Meta:
         model = StateTransitionError
@@ -23,17 +23,23 @@ class TransitionErrorData(serializers.ModelSerializer[StateTransitionError]):
 
 
 class MirrorStateData(serializers.ModelSerializer[MirrorTopic]):
-    """The state of a mirror, as its history (transitions) names it."""
+    """The state of a mirror, with the names that its transitions use."""
 
     mirror_topic_name = serializers.CharField(source="name")
     prior_state = serializers.ChoiceField(
-        choices=[one.value for one in MirrorState], allow_null=True, help_text="Null for a mirror that never had another."
+        choices=[state.value for state in MirrorState],
+        allow_null=True,
+        help_text="Null if the mirror had no other state before.",
     )
-    retry_count = serializers.IntegerField(help_text="Tries in a row that did not get on; 0 once one has.")
-    retry_at = serializers.DateTimeField(allow_null=True, help_text="Not before; null: at once, or the copier's own pauses.")
-    error_code = serializers.CharField(help_text="Why it failed for good; empty unless it has.")
+    retry_count = serializers.IntegerField(help_text="Number of consecutive failed attempts; 0 after a success.")
+    retry_at = serializers.DateTimeField(
+        allow_null=True, help_text="Earliest time of the next attempt; null if it is immediate or scheduled by the copy worker."
+    )
+    error_code = serializers.CharField(help_text="Why the mirror is FAILED; empty otherwise.")
     error_message = serializers.CharField()
-    error_since = serializers.DateTimeField(allow_null=True, help_text="Since when trouble lasts without a break.")
+    error_since = serializers.DateTimeField(
+        allow_null=True, help_text="Since when there have been errors without interruption."
+    )
     transition_errors = TransitionErrorData(many=True)
 
     class Meta:
@@ -52,15 +58,15 @@ class MirrorStateData(serializers.ModelSerializer[MirrorTopic]):
         )
 
     def to_representation(self, instance: MirrorTopic) -> dict[str, Any]:
-        """Write "no state" as null."""
-        shown: dict[str, Any] = super().to_representation(instance)
-        return {**shown, "prior_state": shown["prior_state"] or None}
+        """Return the fields with an empty prior state as null."""
+        values: dict[str, Any] = super().to_representation(instance)
+        return {**values, "prior_state": values["prior_state"] or None}
 
 
 class MirrorStateView(MirrorPartView):
     """…/mirrors/{mirror_topic_name}/state"""
 
-    @operation("getMirrorState", summary="Get a mirror's state", answers={200: MirrorStateData}, tag=OURS)
+    @operation("getMirrorState", summary="Get a mirror's state", responses={200: MirrorStateData}, tag=ADDITIONS)
     def get(self, request: Request, **path: str) -> Response:
-        """Show where the mirror stands."""
+        """Return the mirror's state."""
         return Response(MirrorStateData(self.mirror(request, path)).data)

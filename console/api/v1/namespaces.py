@@ -1,4 +1,4 @@
-"""Namespaces of a cluster: name a group of topics, reserve it, let it follow a link, and see how well it does."""
+"""Namespaces of a cluster: list, create, reserve, attach to a link, detach, delete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from console.actions import namespaces as actions
 from console.api.fields import FlagField, TextField
-from console.api.schema import OURS, operation
+from console.api.schema import ADDITIONS, operation
 from console.api.views import RestView, actor_of, body, moment
 from console.models import Cluster, Namespace
 from console.queries import clusters, links
@@ -21,13 +21,15 @@ from linkengine.domain.namespaces import ReplicationState
 
 
 class NamespaceData(serializers.Serializer[Any]):
-    """All topics of a cluster that begin with the prefix."""
+    """A namespace: all topics of a cluster whose names begin with the prefix."""
 
     id = serializers.IntegerField(source="namespace.pk")
     prefix = serializers.CharField(source="namespace.prefix", allow_blank=True)
     reserved = serializers.BooleanField(source="namespace.reserved")
     guarded = serializers.BooleanField(
-        source="namespace.guarded", allow_null=True, help_text="The cluster itself keeps others out. Null: not tried yet."
+        source="namespace.guarded",
+        allow_null=True,
+        help_text="True if an ACL on the cluster prevents others from creating topics; null until that was tried.",
     )
     guard_problem = serializers.CharField(source="namespace.guard_problem", allow_blank=True)
     link_name = serializers.CharField(source="namespace.link.name", allow_null=True, default=None)
@@ -38,11 +40,11 @@ class NamespaceData(serializers.Serializer[Any]):
         child=serializers.CharField(),
         source="unmirrored",
         allow_null=True,
-        help_text="Topics of the source's namespace that the link does not mirror; null: nobody could list them lately.",
+        help_text="Topics of the source's namespace that the link does not mirror; null if they could not be listed recently.",
     )
 
     def get_replication_state(self, summary: NamespaceSummary) -> str:
-        """Name the state: DISCONNECTED, CATCHING_UP, FOLLOWING or IN_SYNC."""
+        """Return DISCONNECTED, CATCHING_UP, FOLLOWING or IN_SYNC."""
         return ReplicationState(summary.state).name
 
 
@@ -53,20 +55,20 @@ class NamespaceDataList(serializers.Serializer[Any]):
 
 
 class CreateNamespaceRequest(serializers.Serializer[Any]):
-    """A namespace to be created."""
+    """A namespace to create."""
 
     prefix = TextField(allow_blank=True)
     reserved = FlagField(required=False)
 
 
 class ReserveNamespaceRequest(serializers.Serializer[Any]):
-    """Whether others may create topics in it."""
+    """Whether the namespace is reserved for its link."""
 
     reserved = FlagField()
 
 
 class FollowRequest(serializers.Serializer[Any]):
-    """The link a namespace shall follow, and the prefix at its source."""
+    """The link to attach, and the prefix of the namespace at its source."""
 
     link_name = TextField()
     leader_prefix = TextField(allow_blank=True, required=False)
@@ -75,17 +77,21 @@ class FollowRequest(serializers.Serializer[Any]):
 class NamespaceListView(RestView):
     """…/clusters/{cluster_id}/namespaces"""
 
-    @operation("listNamespaces", summary="List namespaces", answers={200: NamespaceDataList}, tag=OURS)
+    @operation("listNamespaces", summary="List namespaces", responses={200: NamespaceDataList}, tag=ADDITIONS)
     def get(self, request: Request, cluster_id: str) -> Response:
-        """List the namespaces of a cluster with their replication states."""
+        """Return the namespaces of a cluster with their replication states."""
         rows = queries.list_namespaces(cluster=_cluster(request, cluster_id))
         return Response({"data": NamespaceData(rows, many=True).data})
 
     @operation(
-        "createNamespace", summary="Create a namespace", body=CreateNamespaceRequest, answers={201: NamespaceData}, tag=OURS
+        "createNamespace",
+        summary="Create a namespace",
+        body=CreateNamespaceRequest,
+        responses={201: NamespaceData},
+        tag=ADDITIONS,
     )
     def post(self, request: Request, cluster_id: str) -> Response:
-        """Name a group of topics."""
+        """Create a namespace."""
         wanted = body(request, CreateNamespaceRequest)
         made = actions.create_namespace(
             cluster=_cluster(request, cluster_id),
@@ -94,30 +100,39 @@ class NamespaceListView(RestView):
             by=actor_of(request),
             now=moment(),
         )
-        return _answer(made, status=201)
+        return _response(made, status=201)
 
 
 class NamespaceView(RestView):
     """…/clusters/{cluster_id}/namespaces/{namespace_id}"""
 
-    @operation("getNamespace", summary="Get a namespace", answers={200: NamespaceData}, tag=OURS)
+    @operation("getNamespace", summary="Get a namespace", responses={200: NamespaceData}, tag=ADDITIONS)
     def get(self, request: Request, **path: Any) -> Response:
-        """Show a namespace."""
-        return _answer(_namespace(request, path))
+        """Return a namespace."""
+        return _response(_namespace(request, path))
 
     @operation(
-        "reserveNamespace", summary="Reserve a namespace", body=ReserveNamespaceRequest, answers={200: NamespaceData}, tag=OURS
+        "reserveNamespace",
+        summary="Reserve a namespace",
+        body=ReserveNamespaceRequest,
+        responses={200: NamespaceData},
+        tag=ADDITIONS,
     )
     def put(self, request: Request, **path: Any) -> Response:
-        """Reserve a namespace, or open it again."""
+        """Reserve a namespace, or end the reservation."""
         reserved = body(request, ReserveNamespaceRequest)["reserved"]
-        return _answer(
+        return _response(
             actions.reserve(namespace=_namespace(request, path), reserved=reserved, by=actor_of(request), now=moment())
         )
 
-    @operation("deleteNamespace", summary="Delete a namespace", answers={204: "The namespace is forgotten."}, tag=OURS)
+    @operation(
+        "deleteNamespace",
+        summary="Delete a namespace",
+        responses={204: "The namespace is being deleted; its topics are kept."},
+        tag=ADDITIONS,
+    )
     def delete(self, request: Request, **path: Any) -> Response:
-        """Forget a namespace; its topics stay."""
+        """Delete a namespace; its topics are kept."""
         actions.delete_namespace(namespace=_namespace(request, path), by=actor_of(request), now=moment())
         return Response(status=204)
 
@@ -125,20 +140,22 @@ class NamespaceView(RestView):
 class NamespaceFollowerView(RestView):
     """…/clusters/{cluster_id}/namespaces/{namespace_id}/link"""
 
-    @operation("attachNamespace", summary="Attach a namespace", body=FollowRequest, answers={200: NamespaceData}, tag=OURS)
+    @operation(
+        "attachNamespace", summary="Attach a namespace", body=FollowRequest, responses={200: NamespaceData}, tag=ADDITIONS
+    )
     def put(self, request: Request, **path: Any) -> Response:
-        """Let a namespace follow one at the source of a link."""
+        """Attach a namespace to a link, so that it follows a namespace of the link's source."""
         wanted, by = body(request, FollowRequest), actor_of(request)
         link = links.get_link(cluster_id=path["cluster_id"], name=wanted["link_name"], by=by)
         prefix = wanted.get("leader_prefix", "")
-        return _answer(
+        return _response(
             actions.attach(namespace=_namespace(request, path), link=link, leader_prefix=prefix, by=by, now=moment())
         )
 
-    @operation("detachNamespace", summary="Detach a namespace", answers={200: NamespaceData}, tag=OURS)
+    @operation("detachNamespace", summary="Detach a namespace", responses={200: NamespaceData}, tag=ADDITIONS)
     def delete(self, request: Request, **path: Any) -> Response:
-        """End the following; the namespace stays reserved."""
-        return _answer(actions.detach(namespace=_namespace(request, path), by=actor_of(request), now=moment()))
+        """Detach a namespace; it stays reserved."""
+        return _response(actions.detach(namespace=_namespace(request, path), by=actor_of(request), now=moment()))
 
 
 def _cluster(request: Request, cluster_id: str) -> Cluster:
@@ -149,5 +166,5 @@ def _namespace(request: Request, path: Mapping[str, Any]) -> Namespace:
     return queries.get_namespace(cluster=_cluster(request, path["cluster_id"]), namespace_id=path["namespace_id"])
 
 
-def _answer(namespace: Namespace, *, status: int = 200) -> Response:
+def _response(namespace: Namespace, *, status: int = 200) -> Response:
     return Response(NamespaceData(queries.summary_of(namespace)).data, status=status)

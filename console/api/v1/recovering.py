@@ -1,4 +1,4 @@
-"""Letting a mirror topic go on that had failed for a reason somebody has removed."""
+"""Recovery of a failed mirror topic after the cause was removed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from rest_framework.response import Response
 
 from console.actions.operations import operate
 from console.api.kafka.words import mirror_status
-from console.api.schema import OURS, operation, query_flag
+from console.api.schema import ADDITIONS, operation, query_flag
 from console.api.v1.views import MirrorPartView
 from console.api.views import actor_of, flag, moment
 from linkengine.domain.states import MirrorEvent
 
 
 class RecoverData(serializers.Serializer[Any]):
-    """A mirror that goes on or, with validate_only, may go on."""
+    """A mirror that was recovered or, with validate_only, can be recovered."""
 
     mirror_topic_name = serializers.CharField()
-    mirror_status = serializers.CharField(help_text="As it is now.")
+    mirror_status = serializers.CharField(help_text="The current status.")
 
 
 class RecoverView(MirrorPartView):
@@ -28,15 +28,15 @@ class RecoverView(MirrorPartView):
 
     @operation(
         "recoverMirrorTopic",
-        summary="Let a failed mirror go on",
-        description="Only for mirrors that are FAILED and whose offsets still mean the same as their source's, for example "
-        "after rights were missing for too long. Everything else is refused with the reason and the way out.",
-        parameters=[query_flag("validate_only", "Check whether it could go on, change nothing.")],
-        answers={200: RecoverData},
-        tag=OURS,
+        summary="Recover a failed mirror",
+        description="Resumes copying. Only for mirrors that are FAILED and whose offsets still correspond to their source's, "
+        "for example after a missing ACL was added. Otherwise the request is refused with the reason and the alternative.",
+        parameters=[query_flag("validate_only", "Only check whether the mirror can be recovered.")],
+        responses={200: RecoverData},
+        tag=ADDITIONS,
     )
     def post(self, request: Request, **path: str) -> Response:
-        """Let the mirror go on."""
+        """Recover the mirror."""
         mirror, preview = self.mirror(request, path), flag(request, "validate_only")
         recover = MirrorEvent.RECOVER
         mirror = operate(mirror=mirror, operation=recover, validate_only=preview, by=actor_of(request), now=moment())

@@ -1,4 +1,4 @@
-"""Moving a mirror topic to a link from another copy of its source."""
+"""Reparenting: moves a mirror topic to a link from another copy of its source."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from rest_framework.response import Response
 
 from console.actions.reparenting import reparent
 from console.api.fields import OffsetField
-from console.api.schema import OURS, operation, query_flag
+from console.api.schema import ADDITIONS, operation, query_flag
 from console.api.v1.views import MirrorPartView
 from console.api.views import actor_of, body, flag, moment
 
 
 class ReparentRequest(serializers.Serializer[Any]):
-    """Where the mirror shall go on."""
+    """The link to which the mirror is moved."""
 
-    link_name = serializers.CharField(max_length=249, help_text="A link of the same cluster, from the other copy.")
+    link_name = serializers.CharField(max_length=249, help_text="A link to the same cluster from the other copy.")
 
 
 class ReparentPointData(serializers.Serializer[Any]):
-    """One partition."""
+    """The offsets of a partition."""
 
     partition = serializers.IntegerField()
-    end = OffsetField(help_text="Where the mirror ends and goes on.")
-    fence = OffsetField(help_text="Up to here the other copy holds the common source's records.")
-    to_copy = OffsetField(help_text="Offsets the other copy holds beyond the mirror's end.")
+    end = OffsetField(help_text="The mirror's log end offset, where copying continues.")
+    fence = OffsetField(help_text="Up to here the other copy has the records of the common source.")
+    to_copy = OffsetField(help_text="Offsets that the other copy has beyond the mirror's end.")
 
 
 class ReparentData(serializers.Serializer[Any]):
-    """A mirror that has moved or, with validate_only, may move."""
+    """A mirror that was moved or, with validate_only, can be moved."""
 
     mirror_topic_name = serializers.CharField()
     link_name = serializers.CharField()
     source_cluster_id = serializers.CharField()
     source_topic_name = serializers.CharField()
-    moved = serializers.BooleanField(help_text="False: validate_only, nothing was changed.")
+    moved = serializers.BooleanField(help_text="False with validate_only: nothing was changed.")
     partitions: Any = ReparentPointData(many=True)
 
 
@@ -47,12 +47,12 @@ class ReparentView(MirrorPartView):
     @operation(
         "reparentMirrorTopic",
         summary="Move a paused mirror to a link from another copy of its source",
-        description="For the mirrors that a lost cluster fed besides the one that was failed over. Allowed where the mirror is "
-        "a prefix of the failed-over topic in every partition; nothing is copied again. The mirror stays PAUSED.",
+        description="For the other mirrors of a lost source cluster, after one of its mirrors was failed over. Allowed if in "
+        "every partition the mirror is a prefix of the failed-over topic. No record is copied again. The mirror stays PAUSED.",
         body=ReparentRequest,
-        parameters=[query_flag("validate_only", "Measure and answer, change nothing.")],
-        answers={200: ReparentData},
-        tag=OURS,
+        parameters=[query_flag("validate_only", "Compare the offsets and change nothing.")],
+        responses={200: ReparentData},
+        tag=ADDITIONS,
     )
     def post(self, request: Request, **path: str) -> Response:
         """Move the mirror."""

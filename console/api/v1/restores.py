@@ -1,4 +1,4 @@
-"""Restores of a topic: what was dropped from it, and the file the dropped records are kept in."""
+"""Restores of a topic: list, and download the exported diverged records."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from rest_framework.response import Response
 from console import exports
 from console.access import Permission, check_permission
 from console.api.fields import OffsetField
-from console.api.schema import OURS, BinaryAnswer, operation
+from console.api.schema import ADDITIONS, BinaryAnswer, operation
 from console.api.v1.views import LIMIT, MirrorPartView, limit_of
 from console.api.views import actor_of
 from console.models import RestoreRun
 
 
 class RestorePointData(serializers.Serializer[Any]):
-    """One partition as it was when the restore began."""
+    """A partition at the start of the restore."""
 
     partition = serializers.IntegerField()
-    start = OffsetField(help_text="First offset it held.")
-    end = OffsetField(help_text="Its log end.")
-    common = OffsetField(help_text="First offset that both sides do not share.")
-    other_start = OffsetField(default=0, help_text="First offset the other side held; what lies below is set aside, too.")
-    records = OffsetField(allow_null=True, help_text="Set aside; null until they are.")
+    start = OffsetField(help_text="The log start offset.")
+    end = OffsetField(help_text="The log end offset.")
+    common = OffsetField(help_text="The first offset at which the two sides differ.")
+    other_start = OffsetField(default=0, help_text="The log start offset of the other side; records below it are exported too.")
+    records = OffsetField(allow_null=True, help_text="Number of exported records; null until they are exported.")
 
 
 class RestoreRunData(serializers.ModelSerializer[RestoreRun]):
-    """One truncate-and-restore. Its file, if it has one, is gzip with one JSON object per record."""
+    """A truncate-and-restore. Its export file, if there is one, is gzip with a JSON object per record."""
 
     points: Any = RestorePointData(many=True)
     export_records = OffsetField(allow_null=True)
@@ -58,12 +58,12 @@ class RestoreRunData(serializers.ModelSerializer[RestoreRun]):
 
     @extend_schema_field(OffsetField())
     def get_messages_truncated(self, run: RestoreRun) -> int:
-        """Count over all partitions."""
+        """Return the number of diverged records of all partitions."""
         return run.messages_truncated
 
 
 class RestoreRunDataList(serializers.Serializer[Any]):
-    """The topic's restores, the newest first."""
+    """The topic's restores, newest first."""
 
     data: Any = RestoreRunData(many=True)
 
@@ -71,9 +71,9 @@ class RestoreRunDataList(serializers.Serializer[Any]):
 class RestoreRunListView(MirrorPartView):
     """…/mirrors/{mirror_topic_name}/restores"""
 
-    @operation("listRestores", summary="List restores", parameters=[LIMIT], answers={200: RestoreRunDataList}, tag=OURS)
+    @operation("listRestores", summary="List restores", parameters=[LIMIT], responses={200: RestoreRunDataList}, tag=ADDITIONS)
     def get(self, request: Request, **path: str) -> Response:
-        """List the restores of a topic."""
+        """Return the restores of a topic."""
         runs = self.mirror(request, path).restores.all()[: limit_of(request)]
         return Response({"data": RestoreRunData(runs, many=True).data})
 
@@ -83,14 +83,14 @@ class RestoreRecordsView(MirrorPartView):
 
     @operation(
         "getRestoreRecords",
-        summary="Download the records a restore set aside",
+        summary="Download the diverged records that a restore exported",
         description="gzip of JSON lines: partition, offset, timestamp, key and value (base64 or null), headers (pairs of name "
-        "and base64 or null). They are the topic's data, so it takes the right to operate on the topic.",
-        answers={200: BinaryAnswer},
-        tag=OURS,
+        "and base64 or null). They are the topic's data, so the permission to operate on the topic is needed.",
+        responses={200: BinaryAnswer},
+        tag=ADDITIONS,
     )
     def get(self, request: Request, restore_id: int, **path: str) -> FileResponse:
-        """Send the file."""
+        """Return the file."""
         mirror = self.mirror(request, path)
         check_permission(actor_of(request), Permission.OPERATE_MIRROR, mirror=mirror)
         return exports.answer(mirror.restores.filter(pk=restore_id).first(), restore_id)

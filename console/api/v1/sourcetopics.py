@@ -1,4 +1,4 @@
-"""Why source topics of a link are mirrored or not, below /api/v1."""
+"""Source topics of a link and why they are mirrored or not, below /api/v1."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api.schema import OURS, operation
+from console.api.schema import ADDITIONS, operation
 from console.api.v1.views import limit_of
 from console.api.views import RestView, actor_of, choice
 from console.models import ClusterLink
@@ -18,32 +18,34 @@ from console.queries.mirrorability import judge_source, judge_topic
 from linkengine.domain.mirrorability import CheckCode, Standing, Verdict
 
 Text, Flag = serializers.CharField, serializers.BooleanField
-_LIMIT = OpenApiParameter("limit", int, description="Most rows to answer, 1 to 1000.", default=100)
-_STANDING = OpenApiParameter("standing", str, enum=list(Standing), description="Only topics that stand like this.")
-_SEARCH = OpenApiParameter("q", str, description="Only topics whose name holds this.")
+_LIMIT = OpenApiParameter("limit", int, description="Maximum number of rows, 1 to 1000.", default=100)
+_STANDING = OpenApiParameter("standing", str, enum=list(Standing), description="Only topics with this standing.")
+_SEARCH = OpenApiParameter("q", str, description="Only topics whose name contains this text.")
 
 
 class SourceTopicCheck(serializers.Serializer[Any]):
-    """One thing that was looked at."""
+    """A check of a source topic."""
 
     code = serializers.ChoiceField(choices=list(CheckCode))
     passed = Flag()
-    blocks = Flag(help_text="False: it does not keep the topic from being mirrored.")
+    blocks = Flag(help_text="True if the topic cannot be mirrored because of this check.")
     finding = Text()
-    next_step = Text(help_text="Empty where nothing is to be done.")
+    next_step = Text(help_text="Empty if nothing has to be done.")
 
 
 class SourceTopicStanding(serializers.Serializer[Any]):
-    """How a source topic stands with the link, and why."""
+    """A source topic, whether the link mirrors it, and why or why not."""
 
     source_topic_name = Text(source="topic")
-    mirror_topic_name = Text(source="mirror", help_text="The name its mirror has or would have; empty: it cannot have one.")
+    mirror_topic_name = Text(
+        source="mirror", help_text="The name that its mirror has or would have; empty if none is possible."
+    )
     standing = serializers.ChoiceField(choices=list(Standing))
     mirror_status = serializers.SerializerMethodField()
     checks: Any = SourceTopicCheck(many=True, help_text="Empty for a topic that is mirrored.")
 
     def get_mirror_status(self, verdict: Verdict) -> str | None:
-        """Answer the state of its mirror, null without one."""
+        """Return the state of the topic's mirror, or None if it has none."""
         return verdict.mirror_state
 
 
@@ -60,15 +62,15 @@ class SourceTopicListView(RestView):
         "listSourceTopics",
         summary="List a link's source topics and why they are mirrored or not",
         parameters=[_LIMIT, _STANDING, _SEARCH],
-        answers={200: SourceTopicStandingList},
-        tag=OURS,
+        responses={200: SourceTopicStandingList},
+        tag=ADDITIONS,
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """List the topics that were seen last."""
+        """Return the topics that the source last listed."""
         link = _link(request, cluster_id, link_name)
         wanted, limit = choice(request, "standing", values=list(Standing)), limit_of(request)
         judged = judge_source(link=link, by=actor_of(request), search=request.query_params.get("q", ""))
-        shown = [one for one in judged if wanted in ("", one.standing)][:limit]
+        shown = [verdict for verdict in judged if wanted in ("", verdict.standing)][:limit]
         return Response({"data": SourceTopicStanding(shown, many=True).data})
 
 
@@ -77,13 +79,13 @@ class SourceTopicView(RestView):
 
     @operation(
         "getSourceTopic",
-        summary="Why is this topic (not) mirrored",
-        description="Also for a topic that nobody has seen: then the first check says so.",
-        answers={200: SourceTopicStanding},
-        tag=OURS,
+        summary="Get why a source topic is mirrored or not",
+        description="Also for a topic that the source does not have; then the first check fails.",
+        responses={200: SourceTopicStanding},
+        tag=ADDITIONS,
     )
     def get(self, request: Request, cluster_id: str, link_name: str, source_topic_name: str) -> Response:
-        """Judge one topic."""
+        """Return the checks of a topic."""
         verdict = judge_topic(link=_link(request, cluster_id, link_name), name=source_topic_name, by=actor_of(request))
         return Response(SourceTopicStanding(verdict).data)
 

@@ -1,4 +1,4 @@
-"""What promotions and failovers cost, of one mirror and of a link: records left behind, RPO, RTO."""
+"""Failover reports of a mirror and of a link: records not copied, RPO and RTO of promotions and failovers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.fields import OffsetField
-from console.api.schema import OURS, operation
+from console.api.schema import ADDITIONS, operation
 from console.api.v1.groups import ClampedOffsetData
 from console.api.v1.views import LIMIT, MirrorPartView, limit_of
 from console.api.views import RestView, actor_of
@@ -20,56 +20,60 @@ from console.queries import links, stopreports
 
 
 class PartitionAtStop(serializers.Serializer[Any]):
-    """One partition at the moment of the fence."""
+    """A partition at the time of the fence."""
 
     partition = serializers.IntegerField()
-    mirrored_end = OffsetField(allow_null=True, help_text="Offset after the last mirrored one.")
+    mirrored_end = OffsetField(allow_null=True, help_text="The offset after the last mirrored record.")
     source_end = OffsetField(
         allow_null=True,
-        help_text="Failover: the source's high watermark, as last seen. Promotion: its end after the fence.",
+        help_text="Failover: the source's high watermark, as last read. Promotion: its log end offset after the fence.",
     )
     stable_end = OffsetField(
         allow_null=True,
-        help_text="Failover: the source's last stable offset, as last seen; beyond it was an open transaction.",
+        help_text="Failover: the source's last stable offset, as last read; an open transaction was beyond it.",
     )
     source_seen_at_ms = OffsetField(allow_null=True)
-    caught_up_at_ms = OffsetField(allow_null=True, help_text="The mirror holds everything the source had then.")
+    caught_up_at_ms = OffsetField(allow_null=True, help_text="The mirror has all records that the source had at this time.")
     last_timestamp_ms = OffsetField(allow_null=True)
-    outdated = serializers.BooleanField(default=False, help_text="The source was last seen too long before the stop.")
-    not_copied = OffsetField(allow_null=True, help_text="Null where the source's end at the stop is not known.")
+    outdated = serializers.BooleanField(default=False, help_text="True if the source was last read too long before the stop.")
+    not_copied = OffsetField(allow_null=True, help_text="Null if the source's end at the time of the stop is unknown.")
     missing_when_seen = OffsetField(
-        default=None, allow_null=True, help_text="What was missing when the source was last seen: a lower bound."
+        default=None, allow_null=True, help_text="Offsets that were missing when the source was last read: a lower bound."
     )
 
 
 class RefusedStepData(serializers.Serializer[Any]):
-    """A config that the destination refused after the mirror was opened for producers."""
+    """A config that the destination refused after the topic was made writable."""
 
-    name = serializers.CharField(help_text="A topic config; fillers: the empty records at the head.")
-    value = serializers.CharField(allow_null=True, help_text="What it should be; null: the cluster's default.")
+    name = serializers.CharField(help_text="A topic config, or fillers for the empty records at the head.")
+    value = serializers.CharField(allow_null=True, help_text="The value to set; null for the cluster's default.")
     code = serializers.CharField()
     message = serializers.CharField(help_text="Why the destination refused it.")
-    resolved_at = serializers.DateTimeField(allow_null=True, help_text="When a retry found it accepted or changed; null: open.")
+    resolved_at = serializers.DateTimeField(
+        allow_null=True, help_text="When a retry succeeded or found the config changed; null if open."
+    )
 
 
 class StopReportData(serializers.ModelSerializer[StopReport]):
-    """What a promotion or failover cost. Unknown is null, never 0."""
+    """The failover report of a promotion or failover. Unknown is null, never 0."""
 
     mirror_topic_name = serializers.CharField(source="mirror.name")
     records_not_copied = OffsetField(
         allow_null=True,
-        help_text="Offsets the source had and the mirror has not; behind an open transaction some may be markers or aborted "
-        "records. Null where the source was not seen within 15 s before the stop was asked for.",
+        help_text="Offsets that the source had and the mirror does not have. After an open transaction some of them may be "
+        "markers or aborted records. Null if the source was not read within 15 s before the stop was requested.",
     )
-    rpo_ms = OffsetField(allow_null=True, help_text="Upper bound: what the source had that long before is in the mirror.")
-    rto_ms = OffsetField(help_text="From the request until producers could write.")
+    rpo_ms = OffsetField(
+        allow_null=True, help_text="Upper bound: the mirror has all records that the source had this long before the stop."
+    )
+    rto_ms = OffsetField(help_text="Time from the request until producers could write.")
     partitions = PartitionAtStop(many=True)
-    refused = RefusedStepData(many=True, help_text="What the destination refused once producers were let in.")
+    refused = RefusedStepData(many=True, help_text="Configs that the destination refused after the topic was made writable.")
     groups_clamped = serializers.SerializerMethodField(
-        help_text="Consumer groups that stood beyond the mirror's end and were set back to it: the first "
-        f"{stopreports.CLAMPED_SHOWN} offsets. All are under …/clamped-offsets of the mirror."
+        help_text="Offsets of consumer groups that were beyond the mirror's end and were set back to it: the first "
+        f"{stopreports.CLAMPED_SHOWN}. All are under …/clamped-offsets of the mirror."
     )
-    groups_clamped_total = serializers.SerializerMethodField(help_text="How many offsets of groups this stop set back.")
+    groups_clamped_total = serializers.SerializerMethodField(help_text="Number of offsets that this stop set back.")
 
     class Meta:
         model = StopReport
@@ -91,18 +95,18 @@ class StopReportData(serializers.ModelSerializer[StopReport]):
 
     @extend_schema_field(ClampedOffsetData(many=True))
     def get_groups_clamped(self, report: StopReport) -> Any:
-        """List what this stop did to groups."""
+        """Return the offsets of consumer groups that this stop set back."""
         found: stopreports.Clamped | None = self.context["clamped"].get(report.pk)
         return ClampedOffsetData(found.rows if found else (), many=True).data
 
     def get_groups_clamped_total(self, report: StopReport) -> int:
-        """Count what is listed and what is not."""
+        """Return the number of offsets that this stop set back."""
         found: stopreports.Clamped | None = self.context["clamped"].get(report.pk)
         return found.total if found else 0
 
 
 class StopTotals(serializers.Serializer[Any]):
-    """The newest stop of each mirror, added up."""
+    """Totals of the newest stop of each mirror."""
 
     mirrors = serializers.IntegerField()
     records_not_copied = OffsetField(allow_null=True)
@@ -111,7 +115,7 @@ class StopTotals(serializers.Serializer[Any]):
 
 
 class StopReportDataList(serializers.Serializer[Any]):
-    """Promotions and failovers, the newest first."""
+    """Failover reports of promotions and failovers, newest first."""
 
     totals = StopTotals()
     data: Any = StopReportData(many=True)
@@ -122,15 +126,15 @@ class MirrorStopReportListView(MirrorPartView):
 
     @operation(
         "listMirrorStopReports",
-        summary="List what the stops of a mirror cost",
+        summary="List a mirror's failover reports",
         parameters=[LIMIT],
-        answers={200: StopReportDataList},
-        tag=OURS,
+        responses={200: StopReportDataList},
+        tag=ADDITIONS,
     )
     def get(self, request: Request, **path: str) -> Response:
-        """List promotions and failovers with records left behind, RPO and RTO."""
+        """Return the failover reports of a mirror."""
         reports = stopreports.list_reports(mirror=self.mirror(request, path), limit=limit_of(request))
-        return _answer(reports, stopreports.total_of(reports))  # its newest is among them
+        return _response(reports, stopreports.total_of(reports))  # the totals need only the newest, which is in the list
 
 
 class LinkStopReportListView(RestView):
@@ -138,19 +142,19 @@ class LinkStopReportListView(RestView):
 
     @operation(
         "listLinkStopReports",
-        summary="List what the stops of a link's mirrors cost",
+        summary="List the failover reports of a link's mirrors",
         parameters=[LIMIT],
-        answers={200: StopReportDataList},
-        tag=OURS,
+        responses={200: StopReportDataList},
+        tag=ADDITIONS,
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """List promotions and failovers of the mirrors one may see; the totals are of all of them, listed or not."""
+        """Return the reports of the mirrors that the actor may see; the totals include reports beyond the limit."""
         by = actor_of(request)
         link = links.get_link(cluster_id=cluster_id, name=link_name, by=by)
         reports = list(stopreports.link_reports(link=link, by=by)[: limit_of(request)])
-        return _answer(reports, stopreports.link_totals(link=link, by=by))
+        return _response(reports, stopreports.link_totals(link=link, by=by))
 
 
-def _answer(reports: list[StopReport], totals: stopreports.StopTotals) -> Response:
+def _response(reports: list[StopReport], totals: stopreports.StopTotals) -> Response:
     context = {"clamped": stopreports.clamped_of(reports)}
     return Response({"totals": asdict(totals), "data": StopReportData(reports, many=True, context=context).data})

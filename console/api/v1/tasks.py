@@ -1,4 +1,4 @@
-"""The tasks of a link below /api/v1: what each did last, and "run now"."""
+"""Recurring tasks of a link, below /api/v1: list with the results of the last run, run now."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.actions.linktasks import run_task
-from console.api.schema import OURS, operation
+from console.api.schema import ADDITIONS, operation
 from console.api.views import RestView, actor_of, moment
 from console.queries import links
 from console.queries.linktasks import get_task, list_tasks
@@ -19,32 +19,32 @@ Text, Number, Time = serializers.CharField, serializers.IntegerField, serializer
 
 
 class LinkTaskFault(serializers.Serializer[Any]):
-    """One thing the last run could not do."""
+    """An error of the last run."""
 
     code = Text()
     message = Text()
 
 
 class LinkTaskStatus(serializers.Serializer[Any]):
-    """A task of a link. Times are null where there was no such moment."""
+    """A recurring task of a link. A time is null if the event has not occurred."""
 
     name = Text()
     state = serializers.ChoiceField(choices=list(TaskState))
-    errors: Any = LinkTaskFault(many=True, help_text="The first of what the last run left undone.")
-    error_count = Number(help_text="All of it.")
+    errors: Any = LinkTaskFault(many=True, help_text="The first errors of the last run.")
+    error_count = Number(help_text="Number of all errors of the last run.")
     summary = Text()
-    interval_ms = Number(allow_null=True, help_text="Null: not run by the clock.")
+    interval_ms = Number(allow_null=True, help_text="Null if the task is not scheduled by time.")
     started_at = Time(allow_null=True)
     finished_at = Time(allow_null=True)
     succeeded_at = Time(allow_null=True)
     failing_since = Time(allow_null=True)
     next_run_at = Time(allow_null=True)
-    requested_at = Time(allow_null=True, help_text="Somebody waits for a run since.")
+    requested_at = Time(allow_null=True, help_text="When a run was requested that has not started yet.")
     runs = Number()
-    failures = Number(help_text="Runs that ended with an error.")
-    changes = Number(help_text="What all runs changed: topics created, configs set, offsets committed, ACLs written.")
+    failures = Number(help_text="Number of runs that ended with an error.")
+    changes = Number(help_text="Number of changes by all runs: topics created, configs set, offsets committed, ACLs written.")
     can_run = serializers.BooleanField()
-    why_not = Text(help_text="Why it cannot run now; empty: it can.")
+    why_not = Text(help_text="Why the task cannot run now; empty if it can.")
 
 
 class LinkTaskStatusList(serializers.Serializer[Any]):
@@ -56,9 +56,9 @@ class LinkTaskStatusList(serializers.Serializer[Any]):
 class LinkTaskListView(RestView):
     """…/links/{link_name}/tasks"""
 
-    @operation("listLinkTasks", summary="List a link's tasks", answers={200: LinkTaskStatusList}, tag=OURS)
+    @operation("listLinkTasks", summary="List a link's tasks", responses={200: LinkTaskStatusList}, tag=ADDITIONS)
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """List what the link's tasks did last."""
+        """Return the link's tasks with the results of their last runs."""
         link = links.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         return Response({"data": LinkTaskStatus(list_tasks(link=link), many=True).data})
 
@@ -69,12 +69,12 @@ class LinkTaskRunView(RestView):
     @operation(
         "runLinkTask",
         summary="Run a task of a link now",
-        description="The task runs at once instead of at its time; the answer does not wait for it.",
-        answers={202: LinkTaskStatus},
-        tag=OURS,
+        description="The task runs immediately instead of at its next scheduled time. The response does not wait for the run.",
+        responses={202: LinkTaskStatus},
+        tag=ADDITIONS,
     )
     def post(self, request: Request, cluster_id: str, link_name: str, task_name: str) -> Response:
-        """Run the task."""
+        """Request a run of the task."""
         by = actor_of(request)
         link = links.get_link(cluster_id=cluster_id, name=link_name, by=by)
         run_task(link=link, name=task_name, by=by, now=moment())

@@ -1,4 +1,4 @@
-"""Bearer tokens for clients that send ``Authorization: Bearer``; made with an API key and its secret only."""
+"""Bearer tokens, for clients that send ``Authorization: Bearer``. Creating a token needs an API key with its secret."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from rest_framework.response import Response
 from console.actions.access import create_token
 from console.api.authentication import ApiKeyAuthentication
 from console.api.fields import NumberField
-from console.api.schema import OURS, operation
+from console.api.schema import ADDITIONS, operation
 from console.api.views import RestView, actor_of, body, moment
 
 
 class CreateTokenRequestData(serializers.Serializer[Any]):
-    """A token to be made."""
+    """A token to create."""
 
-    expires_in_s = NumberField(required=False, min_value=1, help_text="How long it lasts; the installation sets the most.")
+    expires_in_s = NumberField(
+        required=False, min_value=1, help_text="Validity in seconds; the installation has a maximum, which is the default."
+    )
 
 
 class AccessToken(serializers.Serializer[Any]):
@@ -33,21 +35,20 @@ class AccessToken(serializers.Serializer[Any]):
 class TokenListView(RestView):
     """/api/v1/tokens"""
 
-    authentication_classes = [ApiKeyAuthentication]  # a token must not prolong itself
+    authentication_classes = [ApiKeyAuthentication]  # a token must not create further tokens
 
     @operation(
         "createAccessToken",
-        summary="Make a bearer token",
-        description="The token acts as the API key of this request until it expires, or the key expires or is deleted. It is "
-        "not stored here.",
+        summary="Create a bearer token",
+        description="The token acts as the API key of this request until it expires, or the key expires or is deleted. Tokens "
+        "are not stored.",
         body=CreateTokenRequestData,
-        answers={201: AccessToken},
-        tag=OURS,
+        responses={201: AccessToken},
+        tag=ADDITIONS,
     )
     def post(self, request: Request) -> Response:
-        """Make a token."""
+        """Create a token."""
         wanted = body(request, CreateTokenRequestData)
         life_s = wanted.get("expires_in_s", settings.API_TOKEN_LIFE_S)
         token = create_token(key=str(request.auth), life_s=life_s, by=actor_of(request), now=moment())
-        made = {"access_token": token, "token_type": "Bearer", "expires_in": life_s}
-        return Response(made, status=201)
+        return Response({"access_token": token, "token_type": "Bearer", "expires_in": life_s}, status=201)

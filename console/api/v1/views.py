@@ -1,4 +1,4 @@
-"""Views of /api/v1: verify runs, gaps, transitions and partitions of a mirror, rates of a link."""
+"""Views of /api/v1: verification runs, gaps, transitions and partitions of a mirror, rates of a link."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from console.access import Permission, can
 from console.actions.verification import start_verify
 from console.api.errors import UnreadableError
 from console.api.kafka.words import mirror_status
-from console.api.schema import OURS, operation
+from console.api.schema import ADDITIONS, operation
 from console.api.v1 import answers
 from console.api.views import RestView, actor_of, moment
 from console.errors import NotFoundError
@@ -22,14 +22,14 @@ from console.models import MirrorTopic, VerifyRun, VerifyWatch
 from console.queries import links, mirrors, verification
 
 MAX_ROWS = 1000
-LIMIT = OpenApiParameter("limit", int, description=f"Most rows to answer, 1 to {MAX_ROWS}.", default=100)
+LIMIT = OpenApiParameter("limit", int, description=f"Maximum number of rows, 1 to {MAX_ROWS}.", default=100)
 
 
 class MirrorPartView(RestView):
-    """Something that belongs to a mirror."""
+    """Base of views of resources that belong to a mirror."""
 
     def mirror(self, request: Request, path: Mapping[str, str]) -> MirrorTopic:
-        """Find the mirror that the path names."""
+        """Return the mirror that the path names; raise NotFoundError if it does not exist or is not visible."""
         return mirrors.get_mirror(
             cluster_id=path["cluster_id"],
             link_name=path["link_name"],
@@ -38,7 +38,7 @@ class MirrorPartView(RestView):
         )
 
     def reads_records(self, request: Request, mirror: MirrorTopic) -> dict[str, bool]:
-        """Answer the context with which differences are written."""
+        """Return the serializer context for differences: whether the actor may read records."""
         return {"reads_records": can(actor_of(request), Permission.READ_RECORDS, mirror=mirror)}
 
 
@@ -46,10 +46,14 @@ class VerifyRunListView(MirrorPartView):
     """…/mirrors/{mirror_topic_name}/verify-runs"""
 
     @operation(
-        "listVerifyRuns", summary="List verify runs", parameters=[LIMIT], answers={200: answers.VerifyRunDataList}, tag=OURS
+        "listVerifyRuns",
+        summary="List verification runs",
+        parameters=[LIMIT],
+        responses={200: answers.VerifyRunDataList},
+        tag=ADDITIONS,
     )
     def get(self, request: Request, **path: str) -> Response:
-        """List the runs of a mirror."""
+        """Return the verification runs of a mirror."""
         mirror = self.mirror(request, path)
         runs = verification.list_runs(mirror=mirror, limit=limit_of(request))
         context = self.reads_records(request, mirror)
@@ -57,29 +61,29 @@ class VerifyRunListView(MirrorPartView):
 
     @operation(
         "startVerifyRun",
-        summary="Compare a mirror with its source",
-        description="Compares every record up to the mirror's end. A run that is under way already is answered instead of a "
-        "second one.",
-        answers={202: answers.VerifyRunData},
-        tag=OURS,
+        summary="Start a verification run",
+        description="Compares every record of the mirror with its source. If a run is in progress, it is returned and no "
+        "second run is started.",
+        responses={202: answers.VerifyRunData},
+        tag=ADDITIONS,
     )
     def post(self, request: Request, **path: str) -> Response:
-        """Start a run."""
+        """Start a verification run."""
         run = start_verify(mirror=self.mirror(request, path), by=actor_of(request), now=moment())
-        place = request.build_absolute_uri(f"{request.path}/{run.pk}")
-        return Response(answers.VerifyRunData(run).data, status=202, headers={"Location": place})
+        location = request.build_absolute_uri(f"{request.path}/{run.pk}")
+        return Response(answers.VerifyRunData(run).data, status=202, headers={"Location": location})
 
 
 class VerifyRunView(MirrorPartView):
     """…/mirrors/{mirror_topic_name}/verify-runs/{run_id}"""
 
-    @operation("getVerifyRun", summary="Get a verify run", answers={200: answers.VerifyRunData}, tag=OURS)
+    @operation("getVerifyRun", summary="Get a verification run", responses={200: answers.VerifyRunData}, tag=ADDITIONS)
     def get(self, request: Request, run_id: int, **path: str) -> Response:
-        """Show a run of this mirror."""
+        """Return a verification run of this mirror."""
         mirror = self.mirror(request, path)
         run: VerifyRun = verification.get_run(run_id=run_id, by=actor_of(request))
         if run.mirror_id != mirror.pk:
-            raise NotFoundError(f"Verify run {run_id} does not exist.", code="UNKNOWN_VERIFY_RUN")
+            raise NotFoundError(f"Verification run {run_id} does not exist.", code="UNKNOWN_VERIFY_RUN")
         return Response(answers.VerifyRunData(run, context=self.reads_records(request, mirror)).data)
 
 
@@ -87,10 +91,13 @@ class VerificationView(MirrorPartView):
     """…/mirrors/{mirror_topic_name}/verification"""
 
     @operation(
-        "getVerification", summary="Get how much of a mirror is verified", answers={200: answers.VerificationData}, tag=OURS
+        "getVerification",
+        summary="Get how much of a mirror is verified",
+        responses={200: answers.VerificationData},
+        tag=ADDITIONS,
     )
     def get(self, request: Request, **path: str) -> Response:
-        """Show how far every partition was compared."""
+        """Return how much of each partition is verified."""
         mirror = self.mirror(request, path)
         watch = VerifyWatch.objects.filter(mirror=mirror).first() or VerifyWatch()
         names = ("next_at", "finished_at", "duration_ms", "error_message")
@@ -99,7 +106,7 @@ class VerificationView(MirrorPartView):
         missing = verification.missing_as_reported(mirror=mirror).items()
         seen = {
             "continuous": continuous,
-            "missing_beginnings": [{"partition": number, "start": one.start, "end": one.end} for number, one in missing],
+            "missing_beginnings": [{"partition": n, "start": offsets.start, "end": offsets.end} for n, offsets in missing],
             "data": verification.coverage(mirror=mirror),
         }
         return Response(answers.VerificationData(seen).data)
@@ -112,11 +119,11 @@ class VerifiedRangeListView(MirrorPartView):
         "listVerifiedRanges",
         summary="List verified ranges",
         parameters=[LIMIT],
-        answers={200: answers.VerifiedRangeDataList},
-        tag=OURS,
+        responses={200: answers.VerifiedRangeDataList},
+        tag=ADDITIONS,
     )
     def get(self, request: Request, **path: str) -> Response:
-        """List the ledger of comparisons."""
+        """Return the verified ranges of a mirror."""
         mirror = self.mirror(request, path)
         rows = verification.list_ranges(mirror=mirror, limit=limit_of(request))
         context = self.reads_records(request, mirror)
@@ -126,9 +133,9 @@ class VerifiedRangeListView(MirrorPartView):
 class GapListView(MirrorPartView):
     """…/mirrors/{mirror_topic_name}/gaps"""
 
-    @operation("listGaps", summary="List gaps", parameters=[LIMIT], answers={200: answers.GapDataList}, tag=OURS)
+    @operation("listGaps", summary="List gaps", parameters=[LIMIT], responses={200: answers.GapDataList}, tag=ADDITIONS)
     def get(self, request: Request, **path: str) -> Response:
-        """List what was filled instead of copied."""
+        """Return the gap ledger of a mirror."""
         mirror = self.mirror(request, path)
         rows = mirrors.list_gaps(mirror=mirror, limit=limit_of(request))
         return Response({"totals": _totals(mirror), "data": answers.GapData(rows, many=True).data})
@@ -141,11 +148,11 @@ class TransitionListView(MirrorPartView):
         "listTransitions",
         summary="List a mirror's transitions",
         parameters=[LIMIT],
-        answers={200: answers.TransitionDataList},
-        tag=OURS,
+        responses={200: answers.TransitionDataList},
+        tag=ADDITIONS,
     )
     def get(self, request: Request, **path: str) -> Response:
-        """List the steps of a mirror's life."""
+        """Return the state transitions of a mirror."""
         rows = mirrors.list_transitions(mirror=self.mirror(request, path), limit=limit_of(request))
         return Response({"data": answers.TransitionData(rows, many=True).data})
 
@@ -153,9 +160,11 @@ class TransitionListView(MirrorPartView):
 class PartitionListView(MirrorPartView):
     """…/mirrors/{mirror_topic_name}/partitions"""
 
-    @operation("listPartitions", summary="List a mirror's partitions", answers={200: answers.MirrorPartitionDataList}, tag=OURS)
+    @operation(
+        "listPartitions", summary="List a mirror's partitions", responses={200: answers.MirrorPartitionDataList}, tag=ADDITIONS
+    )
     def get(self, request: Request, **path: str) -> Response:
-        """List how far each partition is."""
+        """Return the progress of each partition."""
         rows = self.mirror(request, path).partitions.all()
         return Response({"data": answers.MirrorPartitionData(rows, many=True, context={"now": moment()}).data})
 
@@ -163,9 +172,9 @@ class PartitionListView(MirrorPartView):
 class LinkRatesView(RestView):
     """…/links/{link_name}/rates"""
 
-    @operation("getLinkRates", summary="Get a link's rates and lag", answers={200: answers.LinkRates}, tag=OURS)
+    @operation("getLinkRates", summary="Get a link's rates and lag", responses={200: answers.LinkRates}, tag=ADDITIONS)
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """Show how fast a link is."""
+        """Return throughput and lag of a link."""
         by = actor_of(request)
         link = links.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
         summary = links.summarize([link], by=by)[0]
@@ -181,10 +190,10 @@ class LinkRatesView(RestView):
 
 
 def limit_of(request: Request) -> int:
-    """Read the query parameter ``limit``."""
+    """Return the query parameter ``limit``; raise UnreadableError unless it is a number from 1 to MAX_ROWS."""
     text = request.query_params.get("limit", str(LIMIT.default))
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:9]) <= MAX_ROWS or len(text) > 9:
-        raise UnreadableError(f"Cannot deserialize the query parameter limit: it is a whole number from 1 to {MAX_ROWS}.")
+        raise UnreadableError(f"Cannot deserialize the query parameter limit: it must be a whole number from 1 to {MAX_ROWS}.")
     return int(text)
 
 

@@ -1,1 +1,1 @@
-"""Management commands: the doors for people at a terminal."""
+"""Commands of ``manage.py``, for administrators of an installation."""

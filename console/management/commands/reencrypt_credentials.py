@@ -1,4 +1,7 @@
-"""``reencrypt_credentials``: rewrite stored credentials with the newest key, so that the former one can be taken away."""
+"""``reencrypt_credentials``: encrypt stored credentials with the newest key, so that former keys can be removed.
+
+A row is updated only if its ciphertext has not changed since it was read, so concurrent changes are never overwritten.
+"""
 
 from __future__ import annotations
 
@@ -16,54 +19,54 @@ from django.db.models.functions import Cast
 from console.models.fields import EncryptedJSONField, renewed
 
 BATCH = 200  # rows read at once
-REWRITTEN, NEWEST, UNREADABLE, CHANGED = "rewritten", "had the newest key", "unreadable", "changed meanwhile"
-ROUNDS = 5  # a process that still puts the former key first may write while this runs
+REWRITTEN, NEWEST, UNREADABLE, CHANGED = "rewritten", "had the newest key", "unreadable", "changed during the run"
+ROUNDS = 5  # processes that were not restarted yet may write with the former key during the run
 
 
 class Command(BaseCommand):
     help = (
-        "Rewrite all stored credentials with the first key of CLUSTERLINK_CREDENTIALS_KEY. Safe while the product runs, and "
-        "again. Ends with status 1 where credentials are left that need another key."
+        "Encrypt all stored credentials with the first key of CLUSTERLINK_CREDENTIALS_KEY. Safe to run while the product is in "
+        "use, and to repeat. Exits with 1 if credentials remain that need another key."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--check", action="store_true", help="change nothing, only tell what another key is needed for")
+        parser.add_argument("--check", action="store_true", help="change nothing, only count credentials by key")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        left = sum(self._field(model, name, check=options["check"]) for model, name in _encrypted())
-        if left:
+        remaining = sum(self._reencrypt(model, name, check=options["check"]) for model, name in _encrypted_fields())
+        if remaining:
             raise CommandError(
-                f"{left} stored credentials still need another key than the first one. Keep the other keys. Run this again "
-                "without --check; what is unreadable needs a key that is not in CLUSTERLINK_CREDENTIALS_KEY: add it at the "
-                "end, or save the credentials of that cluster or link anew."
+                f"{remaining} stored credentials still need another key than the first one. Keep the other keys and run this "
+                "command again without --check. Unreadable credentials need a key that is not in CLUSTERLINK_CREDENTIALS_KEY: "
+                "add it at the end, or enter the credentials of that cluster or link again."
             )
         self.stdout.write("All stored credentials have the newest key. The other keys are needed for older backups only.")
 
-    def _field(self, model: type[Model], name: str, *, check: bool) -> int:
-        """Bring one column to the newest key and answer how many of its values need another one."""
+    def _reencrypt(self, model: type[Model], name: str, *, check: bool) -> int:
+        """Encrypt a column with the newest key, print the counts, and return how many values still need another key."""
         counts = _pass(model, name, check=check)
         for _ in range(ROUNDS):
             if check or not counts[CHANGED]:
                 break
-            again = _pass(model, name, check=False)
-            counts = again + Counter({REWRITTEN: counts[REWRITTEN]}) - Counter({NEWEST: counts[REWRITTEN]})
-        verbs = {REWRITTEN: "to be rewritten"} if check else {}
-        told = (REWRITTEN, NEWEST, UNREADABLE, CHANGED)
-        words = ", ".join(f"{counts[kind]} {verbs.get(kind, kind)}" for kind in told if counts[kind] or kind != CHANGED)
-        self.stdout.write(f"{model.__name__}.{name}: {words}")
+            retried = _pass(model, name, check=False)
+            counts = retried + Counter({REWRITTEN: counts[REWRITTEN]}) - Counter({NEWEST: counts[REWRITTEN]})
+        labels = {REWRITTEN: "to be rewritten"} if check else {}
+        kinds = (REWRITTEN, NEWEST, UNREADABLE, CHANGED)
+        summary = ", ".join(f"{counts[kind]} {labels.get(kind, kind)}" for kind in kinds if counts[kind] or kind != CHANGED)
+        self.stdout.write(f"{model.__name__}.{name}: {summary}")
         return counts[UNREADABLE] + counts[CHANGED] + (counts[REWRITTEN] if check else 0)
 
 
-def _encrypted() -> Iterator[tuple[type[Model], str]]:
+def _encrypted_fields() -> Iterator[tuple[type[Model], str]]:
     for model in apps.get_models():
-        for field in model._meta.get_fields():  # noqa: SLF001 - Django documents it
+        for field in model._meta.get_fields():  # noqa: SLF001 - documented by Django
             if isinstance(field, EncryptedJSONField):
                 yield model, field.name
 
 
 def _stored(model: type[Model], name: str) -> QuerySet[Any]:
-    """Choose all rows with the text that is in the database."""
-    return model._default_manager.annotate(stored=Cast(name, TextField()))  # noqa: SLF001 - Django documents it
+    """Return all rows with the ciphertext of the field as ``stored``."""
+    return model._default_manager.annotate(stored=Cast(name, TextField()))  # noqa: SLF001 - documented by Django
 
 
 def _pass(model: type[Model], name: str, *, check: bool) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""``register_cluster <name> --properties <file>``: register a Kafka cluster, in a new environment where there is none yet."""
+"""``register_cluster <name> --properties <file>``: register a Kafka cluster; creates its environment if it does not exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("name")
-        parser.add_argument("--properties", required=True, help="file with name=value lines, as for Kafka's own tools")
+        parser.add_argument("--properties", required=True, help="file with name=value lines, as for Kafka's command-line tools")
         parser.add_argument("--organization", default="Default organization")
         parser.add_argument("--environment", default="default")
 
@@ -42,7 +42,7 @@ class Command(BaseCommand):
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """Read name=value lines; comments and empty lines are left out."""
+    """Return the properties of a file of name=value lines ("-" for standard input); comments and empty lines are ignored."""
     text = sys.stdin.read() if path == "-" else Path(path).read_text()
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
     return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}

@@ -1,6 +1,7 @@
-"""``render_errors [--check]``: write the page of each error code and the table of all, or check whether they are up to date.
+"""``render_errors [--check]``: generate the documentation of all error codes, or check that it is up to date.
 
-The pages are in docs/operations/troubleshoot/. What follows the generated part of a page is written by hand and kept.
+Writes a page per error code and their table in docs/operations/troubleshoot/. The text after the generated part of a page is
+written by hand and kept.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CODES = tuple(str(code) for code in (*ErrorCode, *KEPT) if code != ErrorCode.NO_
 
 
 class Command(BaseCommand):
-    help = "Write the pages of the error codes; with --check change nothing and fail if one differs."
+    help = "Write the documentation pages of the error codes; with --check change nothing and fail if a page differs."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--check", action="store_true")
@@ -37,42 +38,42 @@ class Command(BaseCommand):
         different = [name for name, text in wanted.items() if read(folder / name) != text]
         obsolete = sorted(path.name for path in folder.glob("*.md") if path.name not in wanted)
         if obsolete:
-            raise CommandError(f"{PLACE} has pages of codes that do not exist: {', '.join(obsolete)}. Delete them.")
+            raise CommandError(f"{PLACE} has pages for error codes that do not exist: {', '.join(obsolete)}. Delete them.")
         if options["check"] and different:
-            raise CommandError(f"In {PLACE} {', '.join(different)} differ from the code. Run `make docs`.")
+            raise CommandError(f"These pages in {PLACE} differ from the code: {', '.join(different)}. Run `make docs`.")
         for name in different:
             (folder / name).write_text(wanted[name])
 
 
 def wanted_pages(folder: Path) -> dict[str, str]:
-    """Return the text of every page by its file name, with the parts written by hand that are there now."""
+    """Return the text of every page by file name, with the handwritten parts of the existing pages."""
     pages = {f"{code}.md": page(ERROR_HELP[code], by_hand=by_hand(read(folder / f"{code}.md"))) for code in CODES}
     return {INDEX: with_table(read(folder / INDEX)), **pages}
 
 
 def page(row: ErrorHelp, *, by_hand: str) -> str:
-    """Return one page."""
+    """Return the page of an error code."""
     fix = f"**What to do.** {row.fix}\n\n" if row.fix else ""
     return f"# {row.code}\n\n**What it means.** {row.meaning}\n\n{fix}{PAGE_END}{by_hand}"
 
 
 def by_hand(document: str) -> str:
-    """Return the part after the generated one; all of a page that has never been generated."""
+    """Return the handwritten part of a page, which follows PAGE_END; the whole page if it has no generated part."""
     _, mark, rest = document.partition(PAGE_END)
     return rest if mark else f"\n{document}" if document else ""
 
 
 def with_table(document: str) -> str:
-    """Put the present table between its marks; raise CommandError if a mark is missing."""
+    """Return the document with the current table between its marks; raise CommandError if a mark is missing."""
     head, begin, rest = document.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not (begin and end):
-        raise CommandError(f"{PLACE}/{INDEX} has lost the marks around the table of error codes.")
+        raise CommandError(f"{PLACE}/{INDEX} has lost the marks around the table of error codes. Restore them from git.")
     return "".join([head, BEGIN, *_table(), END, tail])
 
 
 def read(path: Path) -> str:
-    """Return the text of a file, "" if there is none."""
+    """Return the text of a file, or "" if it does not exist."""
     return path.read_text() if path.exists() else ""
 
 

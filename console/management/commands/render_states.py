@@ -1,4 +1,4 @@
-"""``render_states [--check]``: write docs/states.md from the transition table, or tell whether it is up to date."""
+"""``render_states [--check]``: generate docs/states.md from the transition table, or check that it is up to date."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from linkengine.domain.states import COPYING, OPERATIONS, TRANSITIONS, WRITABLE,
 PATH = "docs/states.md"
 HEAD = """# States of a mirror topic
 
-Generated from `linkengine/domain/states.py` by `make docs`; `make check` compares. Operations of people are written in
-**bold**, everything else the engine observes or finishes. A mirror topic is read-only in every state but STOPPED.
+Generated from `linkengine/domain/states.py` by `make docs`; `make check` compares. Events in **bold** are operations of users;
+all other events are raised by the engine. A mirror topic is read-only in every state but STOPPED.
 """
 
 
@@ -30,11 +30,11 @@ class Command(BaseCommand):
         if not options["check"]:
             path.write_text(text)
         elif not path.exists() or path.read_text() != text:
-            raise CommandError(f"{PATH} is not what the transition table says. Run `make docs`.")
+            raise CommandError(f"{PATH} differs from the transition table. Run `make docs`.")
 
 
 def render() -> str:
-    """Answer the whole document."""
+    """Return the whole document."""
     parts = [HEAD, "```mermaid", *_diagram(), "```", "", *_table()]
     return "\n".join(parts) + "\n"
 

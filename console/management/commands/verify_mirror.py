@@ -1,4 +1,4 @@
-"""``verify_mirror <cluster id> <link> <topic>``: compare a mirror with its source and wait for the result."""
+"""``verify_mirror <cluster id> <link> <topic>``: start a verification run, wait for its result and print it as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from console.errors import ConsoleError
 from console.models import VerifyRun
 from console.queries.mirrors import get_mirror
 
-LOOK_EVERY_S = 0.5
+POLL_S = 0.5
 
 
 class Command(BaseCommand):
@@ -39,15 +39,18 @@ class Command(BaseCommand):
         run = _wait(run, timeout_s=options["timeout"])
         self.stdout.write(json.dumps(_facts(run), indent=2))
         if run.status != VerifyRun.Status.EQUAL:
-            raise CommandError(run.error_message or f"{run.differences} differences.")
+            raise CommandError(run.error_message or f"The mirror differs from its source: {run.differences} differences.")
 
 
 def _wait(run: VerifyRun, *, timeout_s: float) -> VerifyRun:
     deadline = time.monotonic() + timeout_s
     while run.status in UNFINISHED:
         if time.monotonic() > deadline:
-            raise CommandError(f"Run {run.pk} is still {run.status}. Is a worker running? The result will be kept.")
-        time.sleep(LOOK_EVERY_S)
+            raise CommandError(
+                f"Verification run {run.pk} is still {run.status} after {timeout_s:.0f} s. Check that a worker is running; the "
+                "result will be stored."
+            )
+        time.sleep(POLL_S)
         run.refresh_from_db()
     return run
 

@@ -1,4 +1,4 @@
-"""Roles reach what lies below them, and nothing else; a refusal names a role and leaves a row."""
+"""Roles apply to the place where they are granted and below; a refusal names the role needed and is audited."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ P = Permission
 
 @pytest.mark.parametrize("role", list(Role))
 @pytest.mark.parametrize("permission", list(P))
-def test_a_role_on_a_cluster_allows_exactly_what_the_table_says(
+def test_a_role_on_a_cluster_has_exactly_the_permissions_of_the_table(
     role: Role, permission: P, make_actor: MakeActor, destination: Cluster
 ) -> None:
-    actor = make_actor("somebody", role, cluster=destination)
+    actor = make_actor("user", role, cluster=destination)
 
     assert can(actor, permission, cluster=destination) == (permission in ROLE_PERMISSIONS[role])
 
 
-def test_a_role_reaches_down_the_tree_only(
+def test_a_role_applies_to_lower_levels_only(
     make_actor: MakeActor, organization: Organization, environment: Environment, link: ClusterLink, source: Cluster
 ) -> None:
     top = make_actor("top", Role.ORGANIZATION_ADMIN, organization=organization)
@@ -39,7 +39,9 @@ def test_a_role_reaches_down_the_tree_only(
     assert not can(bottom, P.VIEW, environment=environment)
 
 
-def test_a_resource_role_reaches_its_resource(make_actor: MakeActor, mirror: MirrorTopic, link: ClusterLink) -> None:
+def test_a_role_on_a_resource_applies_to_that_resource_only(
+    make_actor: MakeActor, mirror: MirrorTopic, link: ClusterLink
+) -> None:
     place = {"cluster": link.destination, "resource_type": "Topic"}
     exact = make_actor("exact", Role.DEVELOPER_MANAGE, resource_name="orders", **place)
     prefix = make_actor("prefix", Role.DEVELOPER_MANAGE, resource_name="ord", prefixed=True, **place)
@@ -51,7 +53,7 @@ def test_a_resource_role_reaches_its_resource(make_actor: MakeActor, mirror: Mir
     assert not can(exact, P.MANAGE_LINK, link=link)
 
 
-def test_the_owner_of_a_link_operates_its_mirrors(make_actor: MakeActor, mirror: MirrorTopic) -> None:
+def test_the_owner_of_a_link_may_operate_its_mirrors(make_actor: MakeActor, mirror: MirrorTopic) -> None:
     link = mirror.link
     place = {"cluster": link.destination, "resource_type": "ClusterLink", "resource_name": link.name}
     actor = make_actor("link-owner", Role.RESOURCE_OWNER, **place)
@@ -61,7 +63,7 @@ def test_the_owner_of_a_link_operates_its_mirrors(make_actor: MakeActor, mirror:
     assert not can(actor, P.MANAGE_LINK, cluster=link.destination)
 
 
-def test_a_refusal_names_the_role_needed_and_is_kept(stranger: Actor, link: ClusterLink) -> None:
+def test_a_refusal_names_the_role_needed_and_is_audited(stranger: Actor, link: ClusterLink) -> None:
     with pytest.raises(DeniedError, match="DeveloperRead"):
         check_permission(stranger, P.VIEW, link=link)
 
@@ -81,14 +83,14 @@ def test_superusers_and_the_engine_may_do_everything(make_actor: MakeActor, link
     assert not AuditEvent.objects.exists()
 
 
-def test_somebody_who_was_deactivated_may_nothing(owner: Actor, link: ClusterLink) -> None:
+def test_a_deactivated_user_has_no_permissions(owner: Actor, link: ClusterLink) -> None:
     assert owner.user is not None
     owner.user.is_active = False
 
     assert not can(owner, P.VIEW, link=link)
 
 
-def test_the_humblest_role_is_named() -> None:
+def test_the_least_powerful_role_with_the_permission_is_named() -> None:
     assert role_needed(P.VIEW) == Role.DEVELOPER_READ
     assert role_needed(P.OPERATE_MIRROR) == Role.DEVELOPER_MANAGE
     assert role_needed(P.MANAGE_LINK) == Role.RESOURCE_OWNER

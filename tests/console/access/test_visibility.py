@@ -1,4 +1,4 @@
-"""What somebody may see comes as querysets, so that lists hide the rest."""
+"""Querysets of visible rows contain exactly what an actor may see."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_stranger_sees_nothing(stranger: Actor, link: ClusterLink, make_mirror
         assert visible(ENGINE).exists()
 
 
-def test_the_owner_of_an_environment_sees_all_of_it(owner: Actor, link: ClusterLink, make_mirror: MakeMirror) -> None:
+def test_an_environment_admin_sees_all_of_the_environment(owner: Actor, link: ClusterLink, make_mirror: MakeMirror) -> None:
     make_mirror()
 
     assert names(visible_environments(owner)) == ["Production"]
@@ -57,18 +57,18 @@ def test_the_reader_of_a_topic_sees_it_and_its_link(
     prefix = make_actor(
         "prefix", Role.DEVELOPER_READ, cluster=destination, resource_type="Topic", resource_name="sal", prefixed=True
     )
-    nobody = make_actor("nobody", Role.DEVELOPER_READ, cluster=destination, resource_type="Topic", resource_name="none")
+    blind = make_actor("blind", Role.DEVELOPER_READ, cluster=destination, resource_type="Topic", resource_name="none")
 
     assert names(visible_mirrors(reader)) == ["orders"]
     assert names(visible_mirrors(prefix)) == ["salaries"]
     assert names(visible_links(reader)) == ["west-to-east"]
-    assert not visible_links(nobody).exists()
+    assert not visible_links(blind).exists()
 
 
-def test_a_prefix_tells_capitals_from_small_letters(
+def test_a_prefix_is_case_sensitive(
     make_actor: MakeActor, destination: Cluster, link: ClusterLink, make_mirror: MakeMirror
 ) -> None:
-    """Policies do; what is listed must not be more than what may be opened."""
+    """As in ``can``: a list must not contain rows that the actor may not open."""
     for name in ("pay.bills", "PAY.salaries", "pay_x", "pa"):
         make_mirror(name)
     place = {"cluster": destination, "prefixed": True}
@@ -82,7 +82,7 @@ def test_a_prefix_tells_capitals_from_small_letters(
     assert names(visible_links(westerner)) == [link.name]
 
 
-def test_an_empty_prefix_is_every_name(make_actor: MakeActor, destination: Cluster, make_mirror: MakeMirror) -> None:
+def test_an_empty_prefix_matches_every_name(make_actor: MakeActor, destination: Cluster, make_mirror: MakeMirror) -> None:
     make_mirror("orders")
     reader = make_actor(
         "reader", Role.DEVELOPER_READ, cluster=destination, resource_type="Topic", resource_name="", prefixed=True

@@ -1,4 +1,4 @@
-"""Granting and revoking roles, API keys."""
+"""Granting and revoking roles, creating and deleting API keys."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ def test_a_role_is_granted_once_and_audited(stranger: Actor, owner: Actor, envir
     assert event.detail == {"user": "stranger", "role": "DeveloperRead", "prefixed": False}
 
 
-@pytest.mark.parametrize("moment", ["_check_binding", "_check_not_beyond"])
-def test_of_two_grants_at_the_same_moment_one_is_stored(
+@pytest.mark.parametrize("moment", ["_check_binding", "_check_holds_role"])
+def test_concurrent_grants_of_the_same_role_store_one_binding(
     moment: str, stranger: Actor, owner: Actor, destination: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = getattr(access, moment)
     place: dict[str, Any] = {"cluster": destination, "resource_type": "Topic", "resource_name": "orders"}
 
-    def somebody_is_quicker(*args: Any, **kwargs: Any) -> None:
+    def grant_first(*args: Any, **kwargs: Any) -> None:
         RoleBinding.objects.create(user=stranger.user, role="DeveloperRead", granted_at=NOW, granted_by="quick", **place)
         check(*args, **kwargs)
 
-    monkeypatch.setattr(access, moment, somebody_is_quicker)
+    monkeypatch.setattr(access, moment, grant_first)
 
     assert grant(stranger, owner, **place).granted_by == "quick"
     assert RoleBinding.objects.filter(user=stranger.user).count() == 1
     assert not AuditEvent.objects.exists()
 
 
-def test_a_role_is_revoked_with_a_trace(stranger: Actor, owner: Actor, destination: Cluster) -> None:
+def test_revoking_a_role_is_audited(stranger: Actor, owner: Actor, destination: Cluster) -> None:
     binding = grant(stranger, owner, cluster=destination, resource_type="Topic", resource_name="orders")
 
     revoke_role(binding=binding, by=owner, now=NOW)
@@ -59,7 +59,7 @@ def test_a_role_is_revoked_with_a_trace(stranger: Actor, owner: Actor, destinati
 
 
 @pytest.mark.parametrize("place", [{}, {"resource_type": "Topic"}, {"resource_name": "x"}])
-def test_a_role_needs_a_place_that_makes_sense(place: dict[str, str], stranger: Actor, destination: Cluster) -> None:
+def test_a_binding_with_an_incomplete_place_is_refused(place: dict[str, str], stranger: Actor, destination: Cluster) -> None:
     cluster = {"cluster": destination} if place else {}
     with pytest.raises(InvalidInputError):
         grant(stranger, SYSTEM, **cluster, **place)
@@ -71,7 +71,9 @@ def test_an_unknown_role_is_refused(stranger: Actor, destination: Cluster) -> No
     assert caught.value.field == "role"
 
 
-def test_the_owner_of_one_name_does_not_give_more_than_it(make_actor: MakeActor, stranger: Actor, link: ClusterLink) -> None:
+def test_the_owner_of_one_topic_cannot_grant_roles_on_more_topics(
+    make_actor: MakeActor, stranger: Actor, link: ClusterLink
+) -> None:
     place: dict[str, Any] = {"cluster": link.destination, "resource_type": "Topic", "resource_name": "orders"}
     topic_owner = make_actor("topic-owner", "ResourceOwner", **place)
 
@@ -85,51 +87,51 @@ def test_the_owner_of_one_name_does_not_give_more_than_it(make_actor: MakeActor,
     ("own", "lower", "higher"),
     [("ResourceOwner", "DeveloperManage", "CloudClusterAdmin"), ("ResourceOwner", "ResourceOwner", "EnvironmentAdmin")],
 )
-def test_nobody_hands_on_or_takes_away_more_than_they_may_do_themselves(
+def test_roles_above_the_own_role_can_be_neither_granted_nor_revoked(
     own: str, lower: str, higher: str, make_actor: MakeActor, stranger: Actor, destination: Cluster
 ) -> None:
-    somebody = make_actor("somebody", own, cluster=destination)
-    revoke_role(binding=grant(stranger, somebody, lower, cluster=destination), by=somebody, now=NOW)
+    admin = make_actor("admin", own, cluster=destination)
+    revoke_role(binding=grant(stranger, admin, lower, cluster=destination), by=admin, now=NOW)
 
-    with pytest.raises(DeniedError, match="you may not do there yourself"):
-        grant(somebody, somebody, higher, cluster=destination)
-    given = grant(stranger, SYSTEM, higher, cluster=destination)
+    with pytest.raises(DeniedError, match="which you do not have"):
+        grant(admin, admin, higher, cluster=destination)
+    granted = grant(stranger, SYSTEM, higher, cluster=destination)
     with pytest.raises(DeniedError):
-        revoke_role(binding=given, by=somebody, now=NOW)
-    assert not may_hand_on(somebody, given)
-    assert [one.role for one in my_bindings(by=stranger)] == [higher]
+        revoke_role(binding=granted, by=admin, now=NOW)
+    assert not may_hand_on(admin, granted)
+    assert [binding.role for binding in my_bindings(by=stranger)] == [higher]
 
 
-def test_an_environments_admin_does_not_become_the_organizations(owner: Actor, environment: Environment) -> None:
+def test_an_environment_admin_cannot_grant_organization_admin(owner: Actor, environment: Environment) -> None:
     with pytest.raises(DeniedError, match="manage the organization"):
         grant(owner, owner, "OrganizationAdmin", environment=environment)
     grant(owner, owner, "EnvironmentAdmin", environment=environment)
 
 
-def test_bindings_are_shown_to_who_manages_them(owner: Actor, colleague: Actor, stranger: Actor) -> None:
-    assert {one.user.username for one in list_bindings(by=owner)} == {"owner", "colleague"}
-    assert {one.user.username for one in list_bindings(by=colleague)} == {"colleague"}
+def test_bindings_are_listed_for_users_who_manage_them(owner: Actor, colleague: Actor, stranger: Actor) -> None:
+    assert {binding.user.username for binding in list_bindings(by=owner)} == {"owner", "colleague"}
+    assert {binding.user.username for binding in list_bindings(by=colleague)} == {"colleague"}
     assert list_bindings(by=stranger) == []
 
 
-def test_a_key_opens_the_door_until_it_expires_or_goes(owner: Actor) -> None:
+def test_an_api_key_is_accepted_until_it_expires_or_is_deleted(owner: Actor) -> None:
     assert owner.user is not None
     key, secret = create_api_key(user=owner.user, description="ci", expires_at=NOW + timedelta(days=1), by=owner, now=NOW)
     assert secret not in key.secret_hash
     assert secret not in str(AuditEvent.objects.get().detail)
 
-    def opens(given: str, *, after: timedelta = timedelta(0)) -> bool:
+    def accepted(given: str, *, after: timedelta = timedelta(0)) -> bool:
         return user_of_key(key=key.key, secret=given, now=NOW + after) == owner.user
 
-    assert opens(secret)
+    assert accepted(secret)
     assert ApiKey.objects.get().last_used_at == NOW
-    assert not opens("wrong")
-    assert not opens(secret, after=timedelta(days=1))
+    assert not accepted("wrong")
+    assert not accepted(secret, after=timedelta(days=1))
     delete_api_key(api_key=key, by=owner, now=NOW)
-    assert not opens(secret)
+    assert not accepted(secret)
 
 
-def test_a_key_of_somebody_deactivated_opens_nothing(owner: Actor) -> None:
+def test_the_api_key_of_a_deactivated_user_is_rejected(owner: Actor) -> None:
     assert owner.user is not None
     key, secret = create_api_key(user=owner.user, description="", by=owner, now=NOW)
     owner.user.is_active = False
@@ -138,7 +140,7 @@ def test_a_key_of_somebody_deactivated_opens_nothing(owner: Actor) -> None:
     assert user_of_key(key=key.key, secret=secret, now=NOW) is None
 
 
-def test_keys_are_ones_own(owner: Actor, stranger: Actor) -> None:
+def test_users_see_create_and_delete_only_their_own_api_keys(owner: Actor, stranger: Actor) -> None:
     assert owner.user is not None
     key, _ = create_api_key(user=owner.user, description="", by=owner, now=NOW)
 

@@ -1,4 +1,4 @@
-"""Many mirrors moved by few statements: the same rows, history and audit as one by one."""
+"""Bulk operations change many mirrors with few SQL statements, with the same rows, history and audit as single operations."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ Sent = list[tuple[str, dict[str, Any]]]
 
 @pytest.fixture
 def many(make_mirror: MakeMirror) -> list[MirrorTopic]:
-    """Thirty mirrors; one is stopped, one is being promoted."""
+    """Thirty mirrors: 28 active, a stopped mirror, and a mirror that is being promoted."""
     states = {28: S.STOPPED, 29: S.PENDING_STOPPED}
     return [make_mirror(f"topic-{number:02}", states.get(number, S.ACTIVE), partitions=1) for number in range(30)]
 
 
-def test_all_fail_over_in_few_statements(many: list[MirrorTopic], link: ClusterLink, owner: Actor, sent: Sent) -> None:
+def test_bulk_failover_needs_fewer_statements_than_mirrors(
+    many: list[MirrorTopic], link: ClusterLink, owner: Actor, sent: Sent
+) -> None:
     with CaptureQueriesContext(
         connection,
     ) as queries:
@@ -43,7 +45,7 @@ def test_all_fail_over_in_few_statements(many: list[MirrorTopic], link: ClusterL
     assert [name for name, _ in sent] == ["stop_many", "reconcile_link"]
 
 
-def test_a_row_that_was_moved_meanwhile_is_asked_about_again(
+def test_bulk_pause_refuses_a_mirror_whose_state_changed_since_it_was_read(
     many: list[MirrorTopic], link: ClusterLink, owner: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from console.actions import bulk  # noqa: PLC0415
@@ -56,7 +58,7 @@ def test_a_row_that_was_moved_meanwhile_is_asked_about_again(
 
     monkeypatch.setattr(bulk, "_move", late)
 
-    rows = operate_many(link=link, names=[one.name for one in many[:28]], operation=E.PAUSE, by=owner, now=NOW)
+    rows = operate_many(link=link, names=[mirror.name for mirror in many[:28]], operation=E.PAUSE, by=owner, now=NOW)
 
     refused = {row.mirror_topic_name: row.error_message for row in rows if row.error_code}
     assert set(refused) == {"topic-00"}

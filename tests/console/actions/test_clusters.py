@@ -1,4 +1,4 @@
-"""Registering clusters and looking at them again."""
+"""Registering, updating, probing and unregistering clusters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def register(environment: Environment, by: Actor, **changes: Any) -> Cluster:
     return clusters.register_cluster(environment=environment, by=by, **values)
 
 
-def test_a_cluster_tells_its_own_id(environment: Environment, owner: Actor, engine: Engine, sent: Sent) -> None:
+def test_a_cluster_is_registered_with_the_id_of_its_brokers(
+    environment: Environment, owner: Actor, engine: Engine, sent: Sent
+) -> None:
     cluster = register(environment, owner)
 
     assert (cluster.cluster_id, cluster.kafka_version, cluster.brokers, cluster.probed_at) == ("source-id", "4.3", 1, NOW)
@@ -41,7 +43,7 @@ def test_a_cluster_is_registered_once(environment: Environment, owner: Actor, en
 @pytest.mark.parametrize(
     "changes", [{"name": " "}, {"properties": {}}, {"properties": {"bootstrap.servers": "a:1", "security.protocol": "X"}}]
 )
-def test_input_that_cannot_work_is_refused_before_anybody_is_asked(
+def test_invalid_input_is_refused_before_the_cluster_is_contacted(
     changes: dict[str, Any], environment: Environment, owner: Actor, engine: Engine
 ) -> None:
     with pytest.raises(InvalidInputError):
@@ -74,7 +76,9 @@ def test_unsupported_security_and_servers_are_refused_by_name(
     assert not engine.calls
 
 
-def test_all_servers_of_a_list_with_protocols_are_kept(environment: Environment, owner: Actor, engine: Engine) -> None:
+def test_protocol_prefixes_are_removed_from_all_bootstrap_servers(
+    environment: Environment, owner: Actor, engine: Engine
+) -> None:
     protocol = SOURCE_PROPERTIES["security.protocol"]
     servers = f"{protocol}://one.test:9092, {protocol.lower()}://two.test:9092,{protocol}://[2001:db8::1]:9092"
 
@@ -83,14 +87,14 @@ def test_all_servers_of_a_list_with_protocols_are_kept(environment: Environment,
     assert cluster.bootstrap_servers == cluster.address.bootstrap_servers == "one.test:9092,two.test:9092,[2001:db8::1]:9092"
 
 
-def test_a_cluster_that_does_not_answer_is_not_registered(environment: Environment, owner: Actor, engine: Engine) -> None:
+def test_a_cluster_that_cannot_be_reached_is_not_registered(environment: Environment, owner: Actor, engine: Engine) -> None:
     engine.refuses("probe_address", LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No answer."))
     with pytest.raises(ConsoleError, match="No answer"):
         register(environment, owner)
     assert not Cluster.objects.exists()
 
 
-def test_a_cluster_is_renamed_with_a_trace(source: Cluster, destination: Cluster, owner: Actor, colleague: Actor) -> None:
+def test_renaming_a_cluster_is_audited(source: Cluster, destination: Cluster, owner: Actor, colleague: Actor) -> None:
     clusters.rename(cluster=source, name="Source", by=owner, now=NOW)
     assert not AuditEvent.objects.exists()
 
@@ -107,7 +111,7 @@ def test_a_cluster_is_renamed_with_a_trace(source: Cluster, destination: Cluster
     assert set(Cluster.objects.values_list("name", flat=True)) == {"West", "Destination"}
 
 
-def test_new_credentials_reach_every_link_of_the_cluster(
+def test_new_credentials_increase_the_revision_of_the_clusters_links(
     source: Cluster, link: ClusterLink, owner: Actor, engine: Engine
 ) -> None:
     clusters.update_properties(cluster=source, properties={"bootstrap.servers": "new:9092"}, by=owner, now=NOW)
@@ -141,12 +145,12 @@ def test_the_stored_secret_of_a_cluster_is_not_redirected(
     assert "secret-of-the-link" not in str(Cluster.objects.get(pk=source.pk).properties)
 
 
-def test_another_cluster_cannot_take_the_place(destination: Cluster, owner: Actor, engine: Engine) -> None:
+def test_properties_of_another_cluster_are_refused(destination: Cluster, owner: Actor, engine: Engine) -> None:
     with pytest.raises(BadRequestError, match="not destination-id"):
         clusters.update_properties(cluster=destination, properties=SOURCE_PROPERTIES, by=owner, now=NOW)
 
 
-def test_a_failed_look_keeps_what_was_known(source: Cluster) -> None:
+def test_a_failed_probe_keeps_the_previous_results(source: Cluster) -> None:
     source.kafka_version = "3.9"
     clusters.note_failed_probe(cluster=source, error=LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No answer."))
     assert Cluster.objects.get(pk=source.pk).error_message == "No answer."
@@ -157,21 +161,19 @@ def test_a_failed_look_keeps_what_was_known(source: Cluster) -> None:
     assert (row.error_message, row.brokers, row.has_authorizer) == ("", 3, False)
 
 
-def test_whoever_sees_a_cluster_may_have_it_looked_at(
-    destination: Cluster, colleague: Actor, stranger: Actor, sent: Sent
-) -> None:
+def test_readers_of_a_cluster_may_refresh_it(destination: Cluster, colleague: Actor, stranger: Actor, sent: Sent) -> None:
     clusters.refresh(cluster=destination, by=colleague, now=NOW)
     assert [name for name, _ in sent] == ["probe_cluster", "refresh_topics"]
     with pytest.raises(DeniedError):
         clusters.refresh(cluster=destination, by=stranger, now=NOW)
 
 
-def test_who_may_only_look_registers_nothing(environment: Environment, colleague: Actor, engine: Engine) -> None:
+def test_a_reader_may_not_register_clusters(environment: Environment, colleague: Actor, engine: Engine) -> None:
     with pytest.raises(DeniedError, match="CloudClusterAdmin"):
         register(environment, colleague)
 
 
-def test_a_cluster_is_let_go_of_with_a_trace(source: Cluster, owner: Actor, colleague: Actor) -> None:
+def test_unregistering_a_cluster_is_audited(source: Cluster, owner: Actor, colleague: Actor) -> None:
     with pytest.raises(DeniedError):
         clusters.unregister(cluster=source, by=colleague, now=NOW)
     assert Cluster.objects.filter(pk=source.pk).exists()
@@ -183,7 +185,7 @@ def test_a_cluster_is_let_go_of_with_a_trace(source: Cluster, owner: Actor, coll
     assert not Cluster.objects.filter(cluster_id="source-id").exists()
 
 
-def test_a_cluster_with_links_is_kept(link: ClusterLink, owner: Actor) -> None:
+def test_a_cluster_with_links_cannot_be_unregistered(link: ClusterLink, owner: Actor) -> None:
     with pytest.raises(ConflictError, match="Delete its links first"):
         clusters.unregister(cluster=link.destination, by=owner, now=NOW)
 

@@ -1,4 +1,4 @@
-"""Somebody deletes what an action is about after it was looked up: the action refuses, and leaves nothing behind."""
+"""Actions on a link or mirror that is deleted after the request looked it up raise NotFoundError and store nothing."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.console.conftest import NOW, MakeMirror
 pytestmark = pytest.mark.usefixtures("sent")
 PAUSE = ConfigChange(name="cluster.link.paused", value="true")
 OF_LINKS = (remove_link, delete_link, start_drill, partial(alter_configs, changes=[PAUSE]))
-OF_MIRRORS = (start_verify, start_gate, partial(override_gate, reason="nobody reads it any more"))
+OF_MIRRORS = (start_verify, start_gate, partial(override_gate, reason="the topic is not used now"))
 
 
 def refused(action: Callable[..., object], **values: object) -> str:
-    """Answer the code of the refusal."""
+    """Check that the action raises NotFoundError without an audit row; return the error's code."""
     with transaction.atomic(), pytest.raises(NotFoundError, match="has been deleted") as caught:
         action(**values, now=NOW)
     assert not AuditEvent.objects.exists()
@@ -37,21 +37,21 @@ def refused(action: Callable[..., object], **values: object) -> str:
 
 
 @pytest.mark.parametrize("action", OF_LINKS)
-def test_a_link_that_has_gone_is_not_found(action: Callable[..., object], link: ClusterLink, owner: Actor) -> None:
+def test_actions_on_a_deleted_link_raise_not_found(action: Callable[..., object], link: ClusterLink, owner: Actor) -> None:
     ClusterLink.objects.filter(pk=link.pk).delete()
 
     assert refused(action, link=link, by=owner) == "UNKNOWN_LINK"
 
 
 @pytest.mark.parametrize("action", OF_MIRRORS)
-def test_a_mirror_that_has_gone_is_not_found(action: Callable[..., object], mirror: MirrorTopic, owner: Actor) -> None:
+def test_actions_on_a_deleted_mirror_raise_not_found(action: Callable[..., object], mirror: MirrorTopic, owner: Actor) -> None:
     MirrorTopic.objects.filter(pk=mirror.pk).delete()
 
     assert refused(action, mirror=mirror, by=owner) == "UNKNOWN_MIRROR"
 
 
 @pytest.mark.parametrize("action", OF_MIRRORS[:2])
-def test_a_mirror_that_has_gone_with_its_link_is_not_found(
+def test_actions_on_a_mirror_deleted_with_its_link_name_the_link(
     action: Callable[..., object], mirror: MirrorTopic, owner: Actor
 ) -> None:
     mirror.link.mirrors.all().delete()
@@ -60,7 +60,7 @@ def test_a_mirror_that_has_gone_with_its_link_is_not_found(
     assert refused(action, mirror=mirror, by=owner) == "UNKNOWN_LINK"
 
 
-def test_a_topic_that_was_to_be_deleted_is_deleted_before_its_link_goes(
+def test_a_pending_topic_deletion_is_completed_before_the_link_is_deleted(
     link: ClusterLink, make_mirror: MakeMirror, owner: Actor, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deleted: list[str] = []

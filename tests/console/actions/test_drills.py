@@ -1,4 +1,4 @@
-"""Beginning a drill: what it copies, what it leaves alone, when it is refused."""
+"""Failover drills: scratch copies, batches, reports, and refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.console.conftest import NOW, MakeMirror
 Sent = list[tuple[str, dict[str, Any]]]
 
 
-def test_scratch_copies_are_made_of_active_mirrors_and_shown_in_no_list(
+def test_scratch_copies_are_created_for_active_mirrors_and_not_listed(
     link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
 ) -> None:
     make_mirror("orders"), make_mirror("paused", MirrorState.PAUSED)
@@ -38,30 +38,30 @@ def test_scratch_copies_are_made_of_active_mirrors_and_shown_in_no_list(
     assert (copy.name, copy.source_topic, copy.state) == (f"orders.clusterlink-drill-{drill.pk}", "orders", "PENDING_SETUP")
     assert copy.start_spec == "latest"
     assert set(visible_mirrors(owner).values_list("name", flat=True)) == {"orders", "paused"}
-    assert sum(one.mirrors for one in link_figures(link=link, by=ENGINE).states.values()) == 2
+    assert sum(figures.mirrors for figures in link_figures(link=link, by=ENGINE).states.values()) == 2
     assert AuditEvent.objects.get(action="StartFailoverDrill").detail["topics"] == ["orders"]
 
 
-def test_one_drill_at_a_time(link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+def test_a_second_drill_of_a_link_is_refused_while_the_first_runs(
+    link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
+) -> None:
     start_drill(link=link, by=owner, now=NOW)
-    with pytest.raises(ConflictError, match="under way"):
+    with pytest.raises(ConflictError, match="is in progress"):
         start_drill(link=link, by=owner, now=NOW)
 
 
-def test_unknown_names_are_named(link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+def test_a_drill_of_unknown_mirrors_names_them(link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
     with pytest.raises(NotFoundError, match="bills"):
         start_drill(link=link, names=["orders", "bills"], by=owner, now=NOW)
     assert not link.drills.exists()
 
 
-def test_there_must_be_something_to_rehearse(link: ClusterLink, owner: Actor, sent: Sent) -> None:
+def test_a_drill_of_a_link_without_active_mirrors_is_refused(link: ClusterLink, owner: Actor, sent: Sent) -> None:
     with pytest.raises(ConflictError, match="no active mirror"):
         start_drill(link=link, by=owner, now=NOW)
 
 
-def test_a_whole_link_is_rehearsed_some_topics_at_a_time(
-    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
-) -> None:
+def test_a_drill_of_a_whole_link_runs_in_batches(link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent) -> None:
     names = sorted(f"topic-{number}" for number in range(BATCH + 3))
     for name in names:
         make_mirror(name, partitions=1)
@@ -70,28 +70,28 @@ def test_a_whole_link_is_rehearsed_some_topics_at_a_time(
     assert drill.topics == names
     assert rehearsed(drill) == names[:BATCH]
     link.mirrors.filter(name=names[-1]).update(state=MirrorState.PAUSED)
-    turn_is_over(drill, names[:BATCH])
+    finish_batch(drill, names[:BATCH])
 
     assert begin_next_batch(drill=drill, by=owner, now=NOW)
     assert rehearsed(drill) == names[BATCH:-1]
-    turn_is_over(drill, names[BATCH:-1])
+    finish_batch(drill, names[BATCH:-1])
     assert not begin_next_batch(drill=drill, by=owner, now=NOW)
 
     conclude(drill=drill, now=NOW)
     drill.refresh_from_db()
-    told = {row["mirror_topic_name"]: row["problem"] for row in drill.report}
-    assert sorted(told) == names
-    assert "no active mirror topic any more" in told[names[-1]]
-    assert drill.status == "FAILED"  # one of them was not rehearsed
+    problems = {row["mirror_topic_name"]: row["problem"] for row in drill.report}
+    assert sorted(problems) == names
+    assert "the mirror topic is not active" in problems[names[-1]]
+    assert drill.status == "FAILED"  # the paused mirror was not rehearsed
 
 
-def test_a_drill_makes_no_copies_for_a_link_that_is_to_go(
+def test_a_drill_creates_no_copies_on_a_link_that_is_being_deleted(
     link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
 ) -> None:
     for number in range(BATCH + 1):
         make_mirror(f"topic-{number:02}", partitions=1)
     drill = start_drill(link=link, by=owner, now=NOW)
-    turn_is_over(drill, rehearsed(drill))
+    finish_batch(drill, rehearsed(drill))
     ClusterLink.objects.update(deletion_requested_at=NOW)
 
     assert not begin_next_batch(drill=drill, by=owner, now=NOW)
@@ -101,7 +101,7 @@ def test_a_drill_makes_no_copies_for_a_link_that_is_to_go(
     assert drill.report[-1]["problem"] == "Not rehearsed: the cluster link is being deleted."
 
 
-def test_a_drill_that_ends_early_says_what_it_did_not_come_to(
+def test_a_drill_that_ends_early_reports_the_topics_it_did_not_rehearse(
     link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
 ) -> None:
     for number in range(BATCH + 1):
@@ -116,15 +116,15 @@ def test_a_drill_that_ends_early_says_what_it_did_not_come_to(
     conclude(drill=drill, now=NOW)
     drill.refresh_from_db()
     assert (drill.status, len(drill.report)) == ("FAILED", BATCH + 1)
-    assert {row["problem"] for row in drill.report} == {"Not rehearsed: the drill ended before."}
+    assert {row["problem"] for row in drill.report} == {"Not rehearsed: the drill ended early because of a problem."}
 
 
 def rehearsed(drill: Drill) -> list[str]:
     return sorted(MirrorTopic.objects.filter(drill=drill).values_list("source_topic", flat=True))
 
 
-def turn_is_over(drill: Drill, names: list[str]) -> None:
-    """Do what the tasks do with a batch that went well."""
+def finish_batch(drill: Drill, names: list[str]) -> None:
+    """Delete the copies and add passed report rows, as the tasks do after a successful batch."""
     MirrorTopic.objects.filter(drill=drill).delete()
     good = {"scratch_topic_name": "x", "records_compared": 1, "differences": 0, "writable": True}
     drill.refresh_from_db()
@@ -133,18 +133,18 @@ def turn_is_over(drill: Drill, names: list[str]) -> None:
     drill.save()
 
 
-def test_a_start_that_means_nothing_is_refused(link: ClusterLink, mirror: MirrorTopic, owner: Actor) -> None:
+def test_a_malformed_start_spec_is_refused(link: ClusterLink, mirror: MirrorTopic, owner: Actor) -> None:
     with pytest.raises(InvalidInputError):
         start_drill(link=link, start_spec="yesterday", by=owner, now=NOW)
 
 
-def test_a_link_in_trouble_rehearses_nothing(link: ClusterLink, mirror: MirrorTopic, owner: Actor) -> None:
+def test_a_drill_of_a_link_that_is_not_active_is_refused(link: ClusterLink, mirror: MirrorTopic, owner: Actor) -> None:
     ClusterLink.objects.update(state=LinkState.UNAVAILABLE)
     with pytest.raises(ConflictError, match="unavailable"):
         start_drill(link=link, by=owner, now=NOW)
 
 
-def test_a_reader_may_not_rehearse(link: ClusterLink, mirror: MirrorTopic, colleague: Actor) -> None:
+def test_a_reader_may_not_start_a_drill(link: ClusterLink, mirror: MirrorTopic, colleague: Actor) -> None:
     with pytest.raises(DeniedError):
         start_drill(link=link, by=colleague, now=NOW)
 
@@ -164,7 +164,7 @@ def test_a_scratch_copy_can_be_deleted_although_a_filter_matches(
     assert copy.deletion_requested_at == NOW
 
 
-def test_a_comparison_that_came_to_no_result_is_made_again_but_not_for_ever(
+def test_a_failed_verification_run_of_a_drill_is_repeated_a_limited_number_of_times(
     link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
 ) -> None:
     start_drill(link=link, by=owner, now=NOW)
@@ -175,20 +175,20 @@ def test_a_comparison_that_came_to_no_result_is_made_again_but_not_for_ever(
     runs = []
     for _ in range(COMPARISONS + 1):
         runs.append(run := _comparison(copy, NOW))
-        record_failure(run=run, message="The worker went away.", now=NOW)
+        record_failure(run=run, message="The worker was lost.", now=NOW)
 
     assert len({run.pk for run in runs}) == COMPARISONS
     assert runs[-1].pk == runs[-2].pk
 
 
-COMPARED = [(997, 0, False), (997, 2, True), (0, 0, True)]  # first offset, records, whether that proves anything
+COMPARED = [(997, 0, False), (997, 2, True), (0, 0, True)]  # first offset, records, whether the comparison is conclusive
 
 
 @pytest.mark.parametrize(("begins", "records", "proves"), COMPARED)
-def test_offsets_without_a_record_prove_nothing_unless_all_of_the_source_was_read(
+def test_a_comparison_without_records_is_inconclusive_unless_all_of_the_source_was_read(
     link: ClusterLink, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch, begins: int, records: int, proves: bool
 ) -> None:
-    """An aborted transaction may be all that arrived while the copy was made."""
+    """The compared offsets may hold nothing but an aborted transaction."""
     monkeypatch.setattr(jobs, "try_writing", lambda *_: [])
     asked = {"requested_by": "owner", "requested_at": NOW}
     drill = Drill.objects.create(link=link, status="CHECKING", status_since=NOW, start_spec="latest", **asked)
@@ -203,7 +203,7 @@ def test_offsets_without_a_record_prove_nothing_unless_all_of_the_source_was_rea
     assert problem == "" if proves else problem.startswith("Nothing was compared in partition 0:")
 
 
-def test_a_drill_is_refused_where_the_destination_deletes_no_topics(
+def test_a_drill_is_refused_if_topic_deletion_is_disabled(
     link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
 ) -> None:
     link.destination.deletes_topics = False
@@ -215,8 +215,8 @@ def test_a_drill_is_refused_where_the_destination_deletes_no_topics(
     assert not link.drills.exists()
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["known by then", "told by the refusal"])
-def test_a_drill_ends_and_names_scratch_topics_that_the_destination_does_not_delete(
+@pytest.mark.parametrize("known", [True, False], ids=["known from the probe", "known from the refused deletion"])
+def test_a_drill_names_scratch_topics_that_the_destination_does_not_delete(
     link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent, known: bool
 ) -> None:
     start_drill(link=link, by=owner, now=NOW)
@@ -229,7 +229,7 @@ def test_a_drill_ends_and_names_scratch_topics_that_the_destination_does_not_del
     else:
         troubles.note(mirror=copy, code=DELETION_REFUSED, message="Topic deletion is disabled.", now=NOW)
 
-    for _ in range(2):  # the rows go with one step, the drill ends with the next
+    for _ in range(2):  # the first step deletes the rows, the second ends the drill
         drill = Drill.objects.select_related("link__destination").get()
         _clean(drill, _copies(drill), NOW)
 
@@ -239,7 +239,7 @@ def test_a_drill_ends_and_names_scratch_topics_that_the_destination_does_not_del
     assert drill.problem.startswith(f"Scratch topic '{copy.name}' is left on the destination; delete it there.")
 
 
-def test_a_drill_tells_which_configs_a_failover_leaves_undone(
+def test_a_drill_reports_configs_that_the_destination_refuses_after_a_failover(
     link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "try_writing", lambda *_: ())

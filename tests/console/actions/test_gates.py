@@ -1,4 +1,4 @@
-"""The migration gate: runs, overrides, and the promotion that asks it."""
+"""The migration gate: runs, overrides, and promotions that it opens or blocks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def finished(mirror: MirrorTopic, by: Actor, *, lost: int) -> GateRun:
     return run
 
 
-def test_a_run_begins_with_a_comparison_and_is_not_doubled(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+def test_a_gate_run_starts_a_verification_run_and_is_not_duplicated(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
     run = start_gate(mirror=mirror, by=owner, now=NOW)
 
     assert start_gate(mirror=mirror, by=owner, now=NOW) == run
@@ -58,41 +58,43 @@ def test_a_run_begins_with_a_comparison_and_is_not_doubled(mirror: MirrorTopic, 
     assert AuditEvent.objects.filter(action="RunMigrationGate").count() == 1
 
 
-def test_a_link_without_a_gate_promotes_as_before(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+def test_a_mirror_of_a_link_without_a_gate_can_be_promoted(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
     assert promote(mirror, owner).state == MirrorState.PENDING_STOPPED
 
 
-def test_a_gate_that_was_not_run_is_closed(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+def test_a_promotion_is_refused_before_the_gate_was_run(
+    gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
+) -> None:
     with pytest.raises(ConflictError, match="has not been run yet"):
         promote(mirror, owner)
 
 
-def test_a_green_gate_opens_for_a_while(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+def test_a_green_gate_expires_after_15_minutes(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
     finished(mirror, owner, lost=0)
     with pytest.raises(ConflictError, match="too old"):
         promote(mirror, owner, after_s=901)
     assert promote(mirror, owner, after_s=899).state == MirrorState.PENDING_STOPPED
 
 
-def test_a_red_gate_names_what_failed(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+def test_the_refusal_of_a_red_gate_names_the_failed_check(
+    gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
+) -> None:
     finished(mirror, owner, lost=3)
     with pytest.raises(ConflictError, match="NOTHING_LOST"):
         promote(mirror, owner)
 
 
-def test_a_run_does_not_take_a_comparison_that_began_before_it(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
-    begun = start_verify(mirror=mirror, by=owner, now=NOW)
-    mark_started(run=begun, now=NOW)
+def test_a_gate_run_does_not_use_a_verification_run_that_started_before(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+    started = start_verify(mirror=mirror, by=owner, now=NOW)
+    mark_started(run=started, now=NOW)
     queued = start_gate(mirror=mirror, by=owner, now=NOW).verify_run
 
-    assert queued != begun
+    assert queued != started
     assert start_verify(mirror=mirror, by=owner, now=NOW, of_now=True) == queued
 
 
 @pytest.mark.parametrize("code", STAYING)
-def test_what_was_found_since_closes_a_green_gate(
-    gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent, code: str
-) -> None:
+def test_a_new_alarm_closes_a_green_gate(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent, code: str) -> None:
     finished(mirror, owner, lost=0)
     mirror.transition_errors.create(code=code, message="3 differ.", since=NOW, last_seen_at=NOW)
     with pytest.raises(ConflictError, match=code):
@@ -102,7 +104,7 @@ def test_what_was_found_since_closes_a_green_gate(
     assert promote(mirror, owner).state == MirrorState.PENDING_STOPPED
 
 
-def test_a_loss_of_before_does_not_refute_a_run_that_saw_it(
+def test_a_loss_before_a_green_run_does_not_close_the_gate(
     gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
 ) -> None:
     before = NOW - timedelta(hours=1)
@@ -114,10 +116,10 @@ def test_a_loss_of_before_does_not_refute_a_run_that_saw_it(
 
 @pytest.mark.parametrize("event", ["mirror-ready", "mirror-ready-paused", "re-parent"])
 @pytest.mark.parametrize("opened", [True, False], ids=["green", "overridden"])
-def test_what_opened_the_gate_of_an_earlier_life_opens_no_other(
+def test_a_green_run_or_override_from_before_the_topic_became_a_mirror_again_does_not_count(
     gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent, event: str, opened: bool
 ) -> None:
-    """The topic was failed over and made anew as a mirror, or moved to another source, within the age that a run may have."""
+    """Within the 15 minutes the topic was failed over and made a mirror again, or moved to another source."""
     if opened:
         finished(mirror, owner, lost=0)
     else:
@@ -130,15 +132,15 @@ def test_what_opened_the_gate_of_an_earlier_life_opens_no_other(
     assert promote(mirror, owner, after_s=10).state == MirrorState.PENDING_STOPPED
 
 
-def test_a_run_does_not_go_on_in_another_life(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+def test_a_gate_run_fails_if_the_topic_becomes_a_mirror_again_during_it(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
     run = start_gate(mirror=mirror, by=owner, now=NOW)
     later = NOW + timedelta(seconds=6)
     mirror.transitions.create(from_state="", to_state="ACTIVE", event="mirror-ready", by="engine", at=later)
 
-    assert {one.state for one in _checks(run)} == {"FAILED"}
+    assert {check.state for check in _checks(run)} == {"FAILED"}
 
 
-def test_a_green_run_of_a_clock_that_was_set_back_opens_nothing(
+def test_a_green_run_from_the_future_does_not_open_the_gate(
     gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
 ) -> None:
     ahead = NOW + timedelta(hours=1)
@@ -153,7 +155,7 @@ def test_a_green_run_of_a_clock_that_was_set_back_opens_nothing(
 
 
 @pytest.mark.parametrize("code", ["RECORDS_DIFFER", "TOMBSTONES_MISSED"])
-def test_an_equal_comparison_beside_a_standing_alarm_shows_nothing(
+def test_an_equal_verification_run_does_not_pass_while_an_alarm_is_active(
     mirror: MirrorTopic, owner: Actor, sent: Sent, code: str
 ) -> None:
     run = start_verify(mirror=mirror, by=owner, now=NOW)
@@ -167,10 +169,10 @@ def test_an_equal_comparison_beside_a_standing_alarm_shows_nothing(
 @pytest.mark.parametrize(
     "change", [{"doubted_at": NOW}, {"mirror_topic_id": "another"}, {"source_topic_id": "of a new parent"}]
 )
-def test_a_comparison_of_what_changed_under_it_is_not_equal(
+def test_a_verification_run_is_discarded_if_the_topics_changed_during_it(
     mirror: MirrorTopic, owner: Actor, sent: Sent, change: dict[str, Any]
 ) -> None:
-    """The mirror lost its tail, or was made anew, or moved to another source."""
+    """The mirror lost its tail, was created anew, or moved to another source."""
     run = start_verify(mirror=mirror, by=owner, now=NOW)
     MirrorTopic.objects.filter(pk=mirror.pk).update(**change)
 
@@ -182,7 +184,9 @@ def test_a_comparison_of_what_changed_under_it_is_not_equal(
     assert (check.state, "Start the verification again" in check.detail) == ("FAILED", True)
 
 
-def test_differences_count_although_the_mirror_became_shorter_meanwhile(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+def test_differences_count_even_if_the_mirror_was_truncated_during_the_run(
+    mirror: MirrorTopic, owner: Actor, sent: Sent
+) -> None:
     run = start_verify(mirror=mirror, by=owner, now=NOW)
     MirrorTopic.objects.filter(pk=mirror.pk).update(doubted_at=NOW)
 
@@ -195,12 +199,12 @@ def test_differences_count_although_the_mirror_became_shorter_meanwhile(mirror: 
 @pytest.mark.parametrize(
     ("head", "include", "state"),
     [(0, "", "FAILED"), (60, "", "FAILED"), (100, "", "PASSED"), (0, "cleanup.policy", "PASSED")],
-    ids=["deleted", "deleted behind the beginning of the copy", "never copied", "a retention of its own"],
+    ids=["deleted", "deleted after the start of the copy", "never copied", "the mirror's own retention"],
 )
-def test_what_the_source_holds_before_the_mirror_is_no_equal_data(
+def test_records_of_the_source_below_the_mirrors_log_start_fail_the_data_check(
     link: ClusterLink, mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch, head: int, include: str, state: str
 ) -> None:
-    """No comparison looks there: it begins at the higher of both log starts."""
+    """A verification run does not read them: it starts at the higher of both log start offsets."""
     begins = {"orders": 40, "copy": 100}
     monkeypatch.setattr(jobs, "log_ranges", lambda _, topic, **__: (LogRange(partition=1, start=begins[topic], **ENDS),))
     MirrorTopic.objects.filter(pk=mirror.pk).update(name="copy")
@@ -218,9 +222,9 @@ def test_what_the_source_holds_before_the_mirror_is_no_equal_data(
 @pytest.mark.parametrize(
     ("not_copied", "records", "state"),
     [(0, 9, "PASSED"), (0, 0, "FAILED"), (5, 9, "FAILED"), (None, 9, "FAILED")],
-    ids=["written to since", "compared when it was empty", "behind when it was compared", "source's end unknown"],
+    ids=["records written since", "compared when empty", "behind when compared", "source's end unknown"],
 )
-def test_what_the_mirror_lacked_when_it_was_compared_is_no_equal_data(
+def test_records_that_were_not_copied_when_compared_fail_the_data_check(
     mirror: MirrorTopic,
     owner: Actor,
     sent: Sent,
@@ -229,7 +233,7 @@ def test_what_the_mirror_lacked_when_it_was_compared_is_no_equal_data(
     records: int,
     state: str,
 ) -> None:
-    """Both sides hold [40, 200) now; compared was up to 190."""
+    """Both sides hold [40, 200) now; the run compared up to 190."""
     monkeypatch.setattr(jobs, "log_ranges", lambda *_, **__: (LogRange(partition=1, start=40, **ENDS),))
     run = start_verify(mirror=mirror, by=owner, now=NOW)
     seen = replace(EQUAL, not_copied=not_copied, records_compared=records, partitions=((1, 40, 190),))
@@ -238,9 +242,7 @@ def test_what_the_mirror_lacked_when_it_was_compared_is_no_equal_data(
     assert check_data(_with_the_rest(mirror, _comparison(run), run=run)).state == state
 
 
-def test_where_nobody_could_see_the_beginnings_the_data_is_not_equal(
-    mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_data_check_fails_if_the_log_starts_are_unknown(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     silent = LinkEngineError(ErrorCode.TIMEOUT_ERROR, "no answer")
     monkeypatch.setattr(jobs, "log_ranges", Mock(side_effect=silent))
 
@@ -249,14 +251,12 @@ def test_where_nobody_could_see_the_beginnings_the_data_is_not_equal(
     assert (check.state, check.detail) == ("FAILED", "The log starts of both sides could not be read: no answer")
 
 
-def test_a_failover_never_asks_the_gate(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+def test_a_failover_does_not_need_an_open_gate(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
     stopped = operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=owner, now=NOW)
     assert stopped.state == MirrorState.PENDING_STOPPED
 
 
-def test_an_override_opens_the_gate_and_stays_in_the_audit(
-    gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
-) -> None:
+def test_an_override_opens_the_gate_and_is_audited(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
     finished(mirror, owner, lost=3)
     override_gate(mirror=mirror, reason=f"  {REASON}\n", by=owner, now=NOW + timedelta(seconds=1))
 
@@ -266,7 +266,7 @@ def test_an_override_opens_the_gate_and_stays_in_the_audit(
 
 @pytest.mark.parametrize("reason", ["", "   \n ", "because"])
 def test_an_override_needs_a_reason(mirror: MirrorTopic, owner: Actor, reason: str) -> None:
-    with pytest.raises(InvalidInputError, match="Say why"):
+    with pytest.raises(InvalidInputError, match="The reason is too short"):
         override_gate(mirror=mirror, reason=reason, by=owner, now=NOW)
 
 
@@ -277,6 +277,6 @@ def test_a_reader_may_neither_run_nor_override(mirror: MirrorTopic, colleague: A
         override_gate(mirror=mirror, reason=REASON, by=colleague, now=NOW)
 
 
-def test_what_is_stopped_has_no_gate(make_mirror: MakeMirror, owner: Actor) -> None:
-    with pytest.raises(ConflictError, match="nothing to promote"):
+def test_the_gate_of_a_stopped_mirror_cannot_be_run(make_mirror: MakeMirror, owner: Actor) -> None:
+    with pytest.raises(ConflictError, match="is STOPPED and cannot be promoted"):
         start_gate(mirror=make_mirror(state=MirrorState.STOPPED), by=owner, now=NOW)

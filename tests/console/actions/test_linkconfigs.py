@@ -1,4 +1,4 @@
-"""Changing configs of a link: all or nothing."""
+"""Changes of link configs: atomic, checked, and passed on to the copy workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def alter(link: ClusterLink, by: Actor, *, validate_only: bool = False, **change
     return ClusterLink.objects.get(pk=link.pk)
 
 
-def test_a_setting_leaves_running_copies_alone(link: ClusterLink, owner: Actor, sent: Sent) -> None:
+def test_a_config_that_copies_do_not_use_keeps_the_revision(link: ClusterLink, owner: Actor, sent: Sent) -> None:
     row = alter(link, owner, topic_config_sync_ms="9000")
 
     assert LinkConfig.objects.get().value == "9000"
@@ -34,7 +34,7 @@ def test_a_setting_leaves_running_copies_alone(link: ClusterLink, owner: Actor, 
     assert sent == [("reconcile_link", {"link_id": link.pk, "probe": True})]
 
 
-def test_new_credentials_reach_running_copies(link: ClusterLink, owner: Actor) -> None:
+def test_new_credentials_increase_the_revision(link: ClusterLink, owner: Actor) -> None:
     row = alter(link, owner, sasl_jaas_config='PlainLoginModule required username="u" password="new-secret";')
 
     assert row.revision == link.revision + 1
@@ -44,7 +44,7 @@ def test_new_credentials_reach_running_copies(link: ClusterLink, owner: Actor) -
 
 
 @pytest.mark.parametrize("value", ["1000000", None])
-def test_a_new_bandwidth_limit_reaches_running_copies(link: ClusterLink, owner: Actor, value: str | None) -> None:
+def test_a_new_bandwidth_limit_increases_the_revision(link: ClusterLink, owner: Actor, value: str | None) -> None:
     row = alter(link, owner, link_throughput_limit_bytes_per_second=value)
 
     assert row.revision == link.revision + 1
@@ -53,7 +53,7 @@ def test_a_new_bandwidth_limit_reaches_running_copies(link: ClusterLink, owner: 
 @pytest.mark.parametrize(
     ("name", "grown"), [("local_sasl_jaas_config", 1), ("sasl_jaas_config", 0), ("topic_config_sync_ms", 0)]
 )
-def test_how_to_sign_in_at_the_source_of_a_source_initiated_link_reaches_the_copies_of_its_other_side(
+def test_local_credentials_of_a_source_initiated_link_increase_the_revision_of_its_other_side(
     link: ClusterLink, back: ClusterLink, owner: Actor, sent: Sent, name: str, grown: int
 ) -> None:
     ClusterLink.objects.filter(pk=link.pk).update(mode="DESTINATION", connection_mode="INBOUND")
@@ -67,7 +67,7 @@ def test_how_to_sign_in_at_the_source_of_a_source_initiated_link_reaches_the_cop
     assert sent == [("reconcile_link", {"link_id": pk, "probe": True}) for pk in (back.pk, link.pk)[: 1 + grown]]
 
 
-def test_the_side_that_copies_nothing_is_not_paused(link: ClusterLink, owner: Actor) -> None:
+def test_the_source_side_of_a_link_cannot_be_paused(link: ClusterLink, owner: Actor) -> None:
     ClusterLink.objects.filter(pk=link.pk).update(mode="SOURCE")
     link = ClusterLink.objects.get(pk=link.pk)
 
@@ -78,7 +78,7 @@ def test_the_side_that_copies_nothing_is_not_paused(link: ClusterLink, owner: Ac
     assert alter(link, owner, cluster_link_paused="false").state == "ACTIVE"
 
 
-def test_a_setting_goes_back_to_its_default(link: ClusterLink, owner: Actor) -> None:
+def test_deleting_a_config_resets_it_to_its_default(link: ClusterLink, owner: Actor) -> None:
     alter(link, owner, topic_config_sync_ms="9000")
 
     alter_configs(link=link, changes=[ConfigChange(name="topic.config.sync.ms", operation="DELETE")], by=owner, now=NOW)
@@ -86,7 +86,7 @@ def test_a_setting_goes_back_to_its_default(link: ClusterLink, owner: Actor) -> 
     assert not LinkConfig.objects.exists()
 
 
-def test_one_wrong_value_changes_nothing(link: ClusterLink, owner: Actor) -> None:
+def test_an_invalid_value_rejects_the_whole_request(link: ClusterLink, owner: Actor) -> None:
     with pytest.raises(InvalidInputError) as caught:
         alter(link, owner, topic_config_sync_ms="9000", acl_sync_ms="never")
 
@@ -95,12 +95,12 @@ def test_one_wrong_value_changes_nothing(link: ClusterLink, owner: Actor) -> Non
 
 
 @pytest.mark.parametrize("name", ["cluster.link.prefix", "link.mode", "request.timeout.ms"])
-def test_what_is_fixed_stays_fixed(name: str, link: ClusterLink, owner: Actor) -> None:
+def test_immutable_configs_cannot_be_changed(name: str, link: ClusterLink, owner: Actor) -> None:
     with pytest.raises(InvalidInputError, match=name):
         alter_configs(link=link, changes=[ConfigChange(name=name, value="1")], by=owner, now=NOW)
 
 
-def test_a_name_is_given_once(link: ClusterLink, owner: Actor) -> None:
+def test_a_config_that_is_named_twice_is_refused(link: ClusterLink, owner: Actor) -> None:
     change = ConfigChange(name="acl.sync.ms", value="6000")
     with pytest.raises(InvalidInputError, match="twice"):
         alter_configs(link=link, changes=[change, change], by=owner, now=NOW)
@@ -118,7 +118,9 @@ def test_a_link_is_paused_and_resumed(link: ClusterLink, owner: Actor) -> None:
     assert alter(link, owner, cluster_link_paused="false").state == LinkState.ACTIVE
 
 
-def test_credentials_of_the_source_are_not_borrowed_by_an_edit(link: ClusterLink, make_actor: MakeActor) -> None:
+def test_removing_the_own_credentials_needs_the_permission_to_use_the_registered_ones(
+    link: ClusterLink, make_actor: MakeActor
+) -> None:
     link_owner = make_actor("link-owner", "CloudClusterAdmin", cluster=link.destination)
 
     alter(link, link_owner, sasl_jaas_config='PlainLoginModule required username="u" password="p";')
@@ -149,7 +151,7 @@ def test_a_stored_secret_is_not_redirected(
 ) -> None:
     place = {"cluster": link.destination, "resource_type": "ClusterLink", "resource_name": "west-", "prefixed": True}
     for by in (make_actor("link-owner", "ResourceOwner", **place), owner):
-        with pytest.raises(InvalidInputError, match=r"the request has to contain sasl\.jaas\.config") as refused:
+        with pytest.raises(InvalidInputError, match=r"the request must contain sasl\.jaas\.config") as refused:
             alter(link, by, validate_only=validate_only, **change)
         assert (refused.value.code, refused.value.field) == ("SECRET_NEEDED", "sasl.jaas.config")
 
@@ -158,7 +160,7 @@ def test_a_stored_secret_is_not_redirected(
 
 
 @pytest.mark.parametrize("change", PATH_CHANGES[:4])
-def test_a_secret_that_is_given_again_goes_to_the_new_address(
+def test_a_secret_that_the_request_contains_is_used_with_the_new_address(
     link: ClusterLink, owner: Actor, change: dict[str, str | None]
 ) -> None:
     properties = alter(link, owner, **change, **RETYPED).properties
@@ -168,17 +170,17 @@ def test_a_secret_that_is_given_again_goes_to_the_new_address(
 
 
 def test_a_secret_cannot_be_redirected_in_several_steps(link: ClusterLink, owner: Actor) -> None:
-    """Without SASL the stored secret is not sent; but it would be again after the last step."""
+    """Without SASL the stored secret is not sent, but it would be sent again after the last step."""
     for step in ({"security_protocol": "PLAINTEXT"}, {"bootstrap_servers": "attacker.test:9092"}):
-        with pytest.raises(InvalidInputError, match="the request has to contain"):
+        with pytest.raises(InvalidInputError, match="the request must contain"):
             alter(link, owner, **step)
     alter(link, owner, sasl_jaas_config=None, security_protocol="PLAINTEXT", bootstrap_servers="elsewhere.test:9092")
     changed = alter(link, owner, security_protocol="SASL_PLAINTEXT", **RETYPED)
     assert STORED not in changed.properties.values()
 
 
-def test_the_order_of_calls_of_confluents_terraform_provider_works(link: ClusterLink, owner: Actor) -> None:
-    """It rotates credentials in one batch, mechanism included, and sends other configs in a second one."""
+def test_the_requests_of_confluents_terraform_provider_succeed(link: ClusterLink, owner: Actor) -> None:
+    """It sends credentials, with the mechanism, in one batch, and other configs in a second batch."""
     changed = alter(link, owner, sasl_jaas_config=RETYPED["sasl_jaas_config"], sasl_mechanism="PLAIN")
     assert changed.properties["sasl.mechanism"] == "PLAIN"
     assert alter(link, owner, topic_config_sync_ms="7000").properties == changed.properties
@@ -188,7 +190,7 @@ def test_the_order_of_calls_of_confluents_terraform_provider_works(link: Cluster
 
 
 def test_local_credentials_of_a_source_side_are_not_redirected(link: ClusterLink, source: Cluster, owner: Actor) -> None:
-    """The destination's side signs in with them at the source, so a token URL or an authority is as good as an address."""
+    """The destination side signs in with them at the source, so a token URL or a trusted CA redirects them like an address."""
     local = {f"local.{name}": value for name, value in SOURCE_PROPERTIES.items() if name != "bootstrap.servers"}
     there = {"bootstrap.servers": "destination.test:9092", "security.protocol": "PLAINTEXT"}
     ClusterLink.objects.filter(pk=link.pk).update(mode="SOURCE", properties={**there, **local})
@@ -220,11 +222,11 @@ def test_registered_credentials_of_a_source_side_are_not_redirected_by_one_local
     ClusterLink.objects.filter(pk=link.pk).update(**changed, properties=there)
     link = ClusterLink.objects.get(pk=link.pk)
 
-    with pytest.raises(InvalidInputError, match="as a whole"):
+    with pytest.raises(InvalidInputError, match="replace all registered credentials"):
         alter(link, owner, **change)
 
 
-def test_an_edit_begins_or_widens_the_use_of_stored_credentials_only_with_the_permission(
+def test_starting_or_extending_the_use_of_stored_credentials_needs_the_permission(
     link: ClusterLink, source: Cluster, make_actor: MakeActor, owner: Actor
 ) -> None:
     make_actor("link-owner", "ResourceOwner", cluster=link.destination)
@@ -236,10 +238,10 @@ def test_an_edit_begins_or_widens_the_use_of_stored_credentials_only_with_the_pe
     assert alter(link, owner, **everything).uses_cluster_credentials
     with pytest.raises(DeniedError, match="stored credentials"):
         alter(link, link_owner, bootstrap_servers="source.test:9092")
-    assert alter(link, link_owner, topic_config_sync_ms="7000").uses_cluster_credentials  # an unrelated change keeps it
+    assert alter(link, link_owner, topic_config_sync_ms="7000").uses_cluster_credentials  # not affected by an unrelated change
 
 
-def test_an_edit_with_complete_security_ends_the_use_of_stored_credentials(link: ClusterLink, owner: Actor) -> None:
+def test_setting_complete_own_credentials_ends_the_use_of_stored_credentials(link: ClusterLink, owner: Actor) -> None:
     ClusterLink.objects.filter(pk=link.pk).update(properties={}, uses_cluster_credentials=True)
     link.refresh_from_db()
     own = {name.replace(".", "_"): value for name, value in SOURCE_PROPERTIES.items()}
@@ -248,9 +250,7 @@ def test_an_edit_with_complete_security_ends_the_use_of_stored_credentials(link:
     assert AuditEvent.objects.latest("pk").detail["uses_cluster_credentials"] is False
 
 
-def test_acls_are_synchronized_only_for_people_who_may_create_them(
-    link: ClusterLink, owner: Actor, make_actor: MakeActor
-) -> None:
+def test_acl_sync_needs_the_permission_to_manage_acls(link: ClusterLink, owner: Actor, make_actor: MakeActor) -> None:
     link_owner = make_actor("link-owner", "ResourceOwner", cluster=link.destination)
     filters = '{"aclFilters": [{"resourceFilter": {"resourceType": "any"}, "accessFilter": {"operation": "any"}}]}'
     switched_on = {"acl_sync_enable": "true", "acl_filters": filters}
@@ -258,7 +258,7 @@ def test_acls_are_synchronized_only_for_people_who_may_create_them(
     with pytest.raises(DeniedError, match="manage ACLs"):
         alter(link, link_owner, **switched_on)
     alter(link, owner, **switched_on)
-    # another source would name other ACLs, so neither it nor the filters are changed without the permission
+    # another source or other filters would select other ACLs, so changing them needs the permission too
     for change in ({"bootstrap_servers": "attacker.test:9092", **RETYPED}, {"acl_filters": filters}):
         with pytest.raises(DeniedError, match="manage ACLs"):
             alter(link, link_owner, **change)
@@ -266,12 +266,12 @@ def test_acls_are_synchronized_only_for_people_who_may_create_them(
     alter(link, link_owner, acl_sync_enable="false")
 
 
-def test_who_may_only_look_changes_nothing(link: ClusterLink, colleague: Actor) -> None:
+def test_a_reader_may_not_change_configs(link: ClusterLink, colleague: Actor) -> None:
     with pytest.raises(DeniedError):
         alter(link, colleague, acl_sync_ms="9000")
 
 
-def test_switching_auto_create_off_clears_the_filters(link: ClusterLink, owner: Actor) -> None:
+def test_disabling_auto_create_clears_its_filters(link: ClusterLink, owner: Actor) -> None:
     filters = '{"topicFilters": [{"name": "*", "patternType": "LITERAL", "filterType": "INCLUDE"}]}'
     alter(
         link,
@@ -287,7 +287,7 @@ def test_switching_auto_create_off_clears_the_filters(link: ClusterLink, owner: 
 
 
 @pytest.mark.parametrize("value", ["false", None], ids=["off", "default"])
-def test_groups_follow_no_more_once_the_offset_sync_is_switched_off(
+def test_disabling_the_offset_sync_sets_groups_to_waiting(
     link: ClusterLink, mirror: MirrorTopic, owner: Actor, value: str | None
 ) -> None:
     alter(link, owner, consumer_offset_sync_enable="true")
@@ -299,18 +299,18 @@ def test_groups_follow_no_more_once_the_offset_sync_is_switched_off(
     alter(link, owner, consumer_offset_sync_enable=value)
 
     kept = {"EXCLUDED", "UNSUPPORTED_TYPE", "NOT_LISTED", "NO_MIRROR_TOPIC"}
-    assert {one.name: one.status for one in link.groups.all()} == {
+    assert {group.name: group.status for group in link.groups.all()} == {
         status.value: status.value if status in kept else "WAITING" for status in GroupStatus
     }
     assert "consumer.offset.sync.enable" in link.groups.get(name="SYNCED").message
-    assert GroupOffset.objects.get().acted_source == 7  # what the next run steers by
+    assert GroupOffset.objects.get().acted_source == 7  # the next run starts from these offsets
 
     alter(link, owner, consumer_offset_sync_enable="true")
     assert link.groups.get(name="SYNCED").message == ""
 
 
 def sample_of(spec: LinkConfigSpec) -> str:
-    """Answer a value that the config takes and that is not its default."""
+    """Return a valid value of the config that is not its default."""
     filters = '{{"{}": [{{"name": "a", "patternType": "LITERAL", "filterType": "INCLUDE"}}]}}'
     special = {
         "auto.create.mirror.topics.enable": "false",
@@ -328,11 +328,13 @@ def sample_of(spec: LinkConfigSpec) -> str:
 
 
 @pytest.mark.parametrize(
-    "spec", [one for one in LINK_CONFIGS.values() if not is_connection(one.name)], ids=lambda one: one.name
+    "spec", [spec for spec in LINK_CONFIGS.values() if not is_connection(spec.name)], ids=lambda spec: spec.name
 )
-def test_every_config_is_set_and_reset_or_refused_by_its_mark(spec: LinkConfigSpec, link: ClusterLink, owner: Actor) -> None:
+def test_every_config_can_be_set_and_reset_or_is_refused_as_immutable(
+    spec: LinkConfigSpec, link: ClusterLink, owner: Actor
+) -> None:
     change = ConfigChange(name=spec.name, value=sample_of(spec))
-    if spec.name == "consumer.group.prefix.enable":  # means nothing without a prefix
+    if spec.name == "consumer.group.prefix.enable":  # has no effect without a prefix
         LinkConfig.objects.create(link=link, name="cluster.link.prefix", value="west.")
     if spec.read_only or spec.immutable:
         with pytest.raises(InvalidInputError, match=re.escape(spec.name)):

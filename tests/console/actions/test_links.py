@@ -1,4 +1,4 @@
-"""Creating and deleting links."""
+"""Creation and deletion of cluster links."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def test_a_link_is_stored_with_its_configs_and_audited(
     assert [name for name, _ in sent] == ["reconcile_link", "refresh_topics"]
 
 
-def test_a_link_may_begin_paused(destination: Cluster, owner: Actor, engine: Engine, sent: Sent) -> None:
+def test_a_link_can_be_created_paused(destination: Cluster, owner: Actor, engine: Engine, sent: Sent) -> None:
     link = create(destination, owner, configs={**SOURCE_PROPERTIES, "cluster.link.paused": "true"})
 
     assert link is not None
     assert link.state == "PAUSED"
 
 
-def test_the_source_is_asked_with_sealed_credentials(destination: Cluster, owner: Actor, engine: Engine) -> None:
+def test_credentials_are_encrypted_in_the_validation_task(destination: Cluster, owner: Actor, engine: Engine) -> None:
     create(destination, owner)
 
     ((name, kwargs),) = engine.calls
@@ -70,10 +70,10 @@ def test_the_source_is_asked_with_sealed_credentials(destination: Cluster, owner
 
 
 @pytest.mark.parametrize("name", ["ssl.endpoint.identification.algorithm", "local.ssl.endpoint.identification.algorithm"])
-def test_host_names_are_not_compared_where_the_config_is_empty(
+def test_an_empty_endpoint_identification_algorithm_disables_host_name_checks(
     name: str, destination: Cluster, owner: Actor, engine: Engine, sent: Sent
 ) -> None:
-    """Empty is Kafka's word for that, and no absence; of any other config it is the default."""
+    """As in Kafka, empty is a value of this config; for all other configs it means the default."""
     link = create(
         destination, owner, configs={**SOURCE_PROPERTIES, name: "", "cluster.link.prefix": "", "ssl.key.password": ""}
     )
@@ -84,14 +84,14 @@ def test_host_names_are_not_compared_where_the_config_is_empty(
     assert not LinkConfig.objects.exists()
 
 
-def test_a_cluster_id_that_is_none_is_refused(destination: Cluster, owner: Actor, engine: Engine) -> None:
-    with pytest.raises(InvalidInputError, match="65 characters, of 64 at most"):
+def test_a_cluster_id_of_more_than_64_characters_is_refused(destination: Cluster, owner: Actor, engine: Engine) -> None:
+    with pytest.raises(InvalidInputError, match="65 characters; at most 64 are allowed"):
         create(destination, owner, source_cluster_id="i" * 65)
     assert not engine.calls
 
 
 @pytest.mark.parametrize(("mode", "fills"), [("DESTINATION", True), ("BIDIRECTIONAL", True), ("SOURCE", False)])
-def test_only_a_side_that_has_mirrors_must_be_able_to_fill_gaps(
+def test_gap_filling_is_validated_only_for_a_side_with_mirrors(
     destination: Cluster, owner: Actor, engine: Engine, mode: str, fills: bool
 ) -> None:
     create(destination, owner, configs={**SOURCE_PROPERTIES, "link.mode": mode}, validate_only=True)
@@ -99,23 +99,25 @@ def test_only_a_side_that_has_mirrors_must_be_able_to_fill_gaps(
     assert engine.calls[0][1]["fills_gaps"] is fills
 
 
-def test_validate_only_asks_and_stores_nothing(destination: Cluster, owner: Actor, engine: Engine, sent: Sent) -> None:
+def test_validate_only_contacts_the_source_and_stores_nothing(
+    destination: Cluster, owner: Actor, engine: Engine, sent: Sent
+) -> None:
     engine.answers["check_link"] |= {"distances": [{"broker": 3, "address": "far.test:9092", "round_trip_ms": 80.5}]}
 
     found = create(destination, owner, validate_only=True)
 
     assert engine.calls[0][1]["with_distances"] is True
-    assert [(each.broker, each.round_trip_ms) for each in found.distances] == [(3, 80.5)]
+    assert [(distance.broker, distance.round_trip_ms) for distance in found.distances] == [(3, 80.5)]
     assert not sent
     assert not ClusterLink.objects.exists()
 
 
-def test_without_validation_nobody_is_asked(destination: Cluster, owner: Actor, engine: Engine) -> None:
+def test_a_link_created_without_validation_contacts_no_cluster(destination: Cluster, owner: Actor, engine: Engine) -> None:
     assert create(destination, owner, validate_link=False) is not None
     assert not engine.calls
 
 
-def test_a_source_without_an_id_tells_its_own(destination: Cluster, owner: Actor, engine: Engine) -> None:
+def test_the_cluster_id_is_read_from_the_source_if_it_is_not_given(destination: Cluster, owner: Actor, engine: Engine) -> None:
     link = create(destination, owner, source_cluster_id="")
     assert link is not None
     assert link.source_cluster_id == "source-id"
@@ -124,7 +126,7 @@ def test_a_source_without_an_id_tells_its_own(destination: Cluster, owner: Actor
         create(destination, owner, name="other", source_cluster_id="", validate_link=False)
 
 
-def test_a_wrong_password_is_a_bad_request_with_the_engines_words(destination: Cluster, owner: Actor, engine: Engine) -> None:
+def test_a_wrong_password_is_a_bad_request_with_the_engines_message(destination: Cluster, owner: Actor, engine: Engine) -> None:
     engine.refuses("check_link", LinkEngineError(ErrorCode.AUTHENTICATION_ERROR, "Refused. Correct the password."))
 
     with pytest.raises(BadRequestError, match="Correct the password") as caught:
@@ -147,7 +149,7 @@ def test_a_wrong_password_is_a_bad_request_with_the_engines_words(destination: C
         ({"configs": {"security.protocol": "PLAINTEXT"}, "source_cluster_id": "unknown"}, "bootstrap.servers"),
     ],
 )
-def test_input_that_cannot_work_names_its_field(
+def test_invalid_input_names_its_field(
     changes: dict[str, Any], field: str, destination: Cluster, owner: Actor, engine: Engine
 ) -> None:
     with pytest.raises(InvalidInputError) as caught:
@@ -162,12 +164,10 @@ def test_a_cluster_cannot_be_its_own_source(destination: Cluster, owner: Actor) 
         create(destination, owner, source_cluster_id="destination-id")
 
 
-def test_an_inbound_link_is_refused_where_nobody_would_know_how_to_reach_its_source(
-    destination: Cluster, owner: Actor, engine: Engine
-) -> None:
-    asked = {"destination": destination, "name": "pushed", "source_cluster_id": "nobody-registered-it", "by": owner, "now": NOW}
+def test_an_inbound_link_needs_a_registered_source(destination: Cluster, owner: Actor, engine: Engine) -> None:
+    values = {"destination": destination, "name": "pushed", "source_cluster_id": "not-registered", "by": owner, "now": NOW}
     with pytest.raises(InvalidInputError, match="Register the source first") as refused:
-        create_link(**asked, configs={**SOURCE_PROPERTIES, "connection.mode": "INBOUND"})
+        create_link(**values, configs={**SOURCE_PROPERTIES, "connection.mode": "INBOUND"})
 
     assert refused.value.field == "source_cluster_id"
     assert not ClusterLink.objects.exists()
@@ -182,7 +182,7 @@ TERRAFORM = {
 
 
 @pytest.mark.parametrize("configs", [{}, {"bootstrap.servers": "source.test:9092"}, TERRAFORM])
-def test_the_registered_cluster_lends_its_credentials(
+def test_a_link_without_usable_security_uses_the_registered_credentials(
     destination: Cluster, source: Cluster, owner: Actor, engine: Engine, sent: Sent, configs: dict[str, str]
 ) -> None:
     link = create(destination, owner, configs=configs)
@@ -194,7 +194,7 @@ def test_the_registered_cluster_lends_its_credentials(
     assert AuditEvent.objects.get().detail["uses_cluster_credentials"] is True
 
 
-def test_credentials_are_not_lent_to_who_may_not_see_the_cluster(
+def test_registered_credentials_are_not_used_if_the_actor_may_not_see_the_cluster(
     destination: Cluster, source: Cluster, make_actor: MakeActor, engine: Engine
 ) -> None:
     admin_here = make_actor("admin-here", "CloudClusterAdmin", cluster=destination)
@@ -216,7 +216,7 @@ def test_credentials_are_not_lent_to_who_may_not_see_the_cluster(
     ],
 )
 @pytest.mark.parametrize("validate_link", [True, False])
-def test_stored_credentials_need_a_permission_of_their_own(
+def test_using_stored_credentials_needs_a_separate_permission(
     destination: Cluster,
     source: Cluster,
     make_actor: MakeActor,
@@ -225,19 +225,19 @@ def test_stored_credentials_need_a_permission_of_their_own(
     scope: dict[str, str],
     validate_link: bool,
 ) -> None:
-    """An administrator of one cluster does not read another one's records by naming it."""
+    """An administrator of one cluster cannot read another cluster's records by linking to it."""
     make_actor("admin-here", "CloudClusterAdmin", cluster=destination)
     reader = make_actor("admin-here", role, cluster=source, **scope)
 
     for configs in ({}, {"bootstrap.servers": "source.test:9092"}, {"security.protocol": "SASL_PLAINTEXT"}):
-        with pytest.raises(DeniedError, match=r"use the stored credentials.*CloudClusterAdmin.*credentials of its own"):
+        with pytest.raises(DeniedError, match=r"use the stored credentials.*CloudClusterAdmin.*its own credentials"):
             create(destination, reader, configs=configs, validate_link=validate_link)
     assert not engine.calls
     assert not ClusterLink.objects.exists()
     assert AuditEvent.objects.filter(result="DENIED", action="USE_CREDENTIALS").count() == 3
 
 
-def test_a_link_with_credentials_of_its_own_needs_no_permission_at_the_source(
+def test_a_link_with_its_own_credentials_needs_no_permission_at_the_source(
     destination: Cluster, source: Cluster, make_actor: MakeActor, engine: Engine
 ) -> None:
     make_actor("admin-here", "CloudClusterAdmin", cluster=destination)
@@ -248,7 +248,7 @@ def test_a_link_with_credentials_of_its_own_needs_no_permission_at_the_source(
     assert link is not None
     assert other is not None
     assert link.source == source
-    assert unseal(engine.calls[-1][1]["sealed"])["source"] == TERRAFORM  # taken at its word
+    assert unseal(engine.calls[-1][1]["sealed"])["source"] == TERRAFORM  # complete, so used as given
     assert not link.uses_cluster_credentials
     assert not other.uses_cluster_credentials
 
@@ -273,19 +273,19 @@ LOCAL = {f"local.{name}": value for name, value in SOURCE_PROPERTIES.items() if 
 def test_a_source_side_needs_the_permission_at_its_own_cluster_or_local_credentials(
     destination: Cluster, source: Cluster, make_actor: MakeActor, engine: Engine, sent: Sent
 ) -> None:
-    """The destination's side reads with what this side gives it: the owner of some links may not give the cluster's own."""
+    """The destination side signs in with these credentials; an owner of single links may not hand out the cluster's own."""
     at_source = {"cluster": source, "resource_type": "ClusterLink", "resource_name": "team-", "prefixed": True}
     link_owner = make_actor("link-owner", "ResourceOwner", **at_source)
-    asked = {"name": "team-a", "source_cluster_id": "destination-id"}
+    values = {"name": "team-a", "source_cluster_id": "destination-id"}
     there = {"bootstrap.servers": "destination.test:9092", "security.protocol": "PLAINTEXT", "link.mode": "SOURCE"}
 
     with pytest.raises(DeniedError, match=r"stored credentials of clusters in cluster/source-id.*local\.sasl\.jaas\.config"):
-        create(source, link_owner, **asked, configs=there)
+        create(source, link_owner, **values, configs=there)
     for partial in ({"local.sasl.mechanism": "PLAIN"}, {"local.security.protocol": "SASL_SSL"}):
-        with pytest.raises(InvalidInputError, match=r"replace the registered credentials.*as a whole") as refused:
-            create(source, link_owner, **asked, configs={**there, **partial})
+        with pytest.raises(InvalidInputError, match=r"replace all registered credentials") as refused:
+            create(source, link_owner, **values, configs={**there, **partial})
         assert refused.value.field == "local.sasl.jaas.config"
-    assert create(source, link_owner, **asked, configs={**there, **LOCAL}) is not None
+    assert create(source, link_owner, **values, configs={**there, **LOCAL}) is not None
 
 
 def test_an_inbound_side_needs_the_permission_unless_the_source_side_exists(
@@ -294,7 +294,7 @@ def test_an_inbound_side_needs_the_permission_unless_the_source_side_exists(
     make_actor("admin-here", "CloudClusterAdmin", cluster=destination)
     admin_here = make_actor("admin-here", "DeveloperRead", cluster=source)
     inbound = {"name": "pushed", "configs": {"connection.mode": "INBOUND"}}
-    with pytest.raises(DeniedError, match="source's side of the link created first"):
+    with pytest.raises(DeniedError, match="create the source side of the link first"):
         create(destination, admin_here, **inbound)
     assert not engine.calls
 
@@ -307,10 +307,10 @@ def test_an_inbound_side_needs_the_permission_unless_the_source_side_exists(
     assert "secret-of-the-link" not in str(unseal(engine.calls[-1][1]["sealed"])["source"])
 
 
-def test_synchronizing_acls_needs_the_right_to_create_acls_at_the_destination(
+def test_acl_sync_needs_the_permission_to_manage_acls_of_the_destination(
     destination: Cluster, make_actor: MakeActor, engine: Engine, sent: Sent
 ) -> None:
-    """The source decides which ACLs those are, and the destination's stored credentials create them."""
+    """The source selects these ACLs, and the destination's stored credentials create them."""
     link_owner = make_actor("link-owner", "ResourceOwner", cluster=destination)
     filters = '{"aclFilters": [{"resourceFilter": {"resourceType": "any"}, "accessFilter": {"operation": "any"}}]}'
     configs = {**SOURCE_PROPERTIES, "acl.sync.enable": "true", "acl.filters": filters}
@@ -321,7 +321,7 @@ def test_synchronizing_acls_needs_the_right_to_create_acls_at_the_destination(
 
 
 @pytest.mark.parametrize("servers", ["elsewhere.test:9092", "source.test:9092,elsewhere.test:9092"])
-def test_credentials_are_lent_for_registered_addresses_only(
+def test_registered_credentials_are_used_for_registered_addresses_only(
     servers: str, destination: Cluster, source: Cluster, owner: Actor, engine: Engine
 ) -> None:
     with pytest.raises(InvalidInputError, match=r"names elsewhere\.test:9092, which is not an address") as caught:
@@ -331,16 +331,16 @@ def test_credentials_are_lent_for_registered_addresses_only(
     assert not engine.calls
 
 
-def test_a_second_link_of_the_name_is_refused(destination: Cluster, owner: Actor, engine: Engine) -> None:
+def test_a_second_link_with_the_same_name_is_refused(destination: Cluster, owner: Actor, engine: Engine) -> None:
     create(destination, owner)
 
     with pytest.raises(BadRequestError, match=r"Cluster link 'new' already exists\."):
         create(destination, owner, configs={**SOURCE_PROPERTIES, "acl.sync.ms": "9000"})
 
 
-def test_the_same_request_succeeds_after_a_503(destination: Cluster, owner: Actor, colleague: Actor, engine: Engine) -> None:
+def test_a_repeated_request_succeeds_after_a_503(destination: Cluster, owner: Actor, colleague: Actor, engine: Engine) -> None:
     check = engine.answers["check_link"]
-    engine.refuses("check_link", UnavailableError("No worker answers."))
+    engine.refuses("check_link", UnavailableError("No worker responds."))
     with pytest.raises(UnavailableError):
         create(destination, owner)
     engine.answers["check_link"] = check
@@ -352,7 +352,7 @@ def test_the_same_request_succeeds_after_a_503(destination: Cluster, owner: Acto
             create(destination, owner, **changes)
 
 
-def test_who_may_only_look_may_not_link(destination: Cluster, colleague: Actor, engine: Engine) -> None:
+def test_a_reader_may_not_create_links(destination: Cluster, colleague: Actor, engine: Engine) -> None:
     with pytest.raises(DeniedError, match="ResourceOwner"):
         create(destination, colleague)
 
@@ -360,14 +360,14 @@ def test_who_may_only_look_may_not_link(destination: Cluster, colleague: Actor, 
     assert not engine.calls
 
 
-def test_a_refusal_of_a_name_that_nobody_could_give_is_kept_too(destination: Cluster, colleague: Actor, engine: Engine) -> None:
+def test_a_denial_with_an_invalid_long_name_is_audited(destination: Cluster, colleague: Actor, engine: Engine) -> None:
     with pytest.raises(DeniedError):
         create(destination, colleague, name="a" * 700)
 
     AuditEvent.objects.get().full_clean()
 
 
-def test_a_link_with_mirrors_is_not_deleted(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+def test_a_link_with_mirrors_cannot_be_deleted(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
     for name in "abcdefg":
         make_mirror(name)
 
@@ -376,7 +376,7 @@ def test_a_link_with_mirrors_is_not_deleted(link: ClusterLink, make_mirror: Make
 
 
 @pytest.mark.parametrize("state", sorted(set(MirrorState) - {MirrorState.STOPPED}))
-def test_a_mirror_in_any_other_state_than_stopped_keeps_its_link_and_is_named(
+def test_the_refused_deletion_of_a_link_names_only_mirrors_that_are_not_stopped(
     state: MirrorState, link: ClusterLink, make_mirror: MakeMirror, owner: Actor
 ) -> None:
     make_mirror("done", MirrorState.STOPPED)
@@ -388,7 +388,7 @@ def test_a_mirror_in_any_other_state_than_stopped_keeps_its_link_and_is_named(
     assert "done" not in refused.value.message
 
 
-def test_a_link_whose_mirrors_are_stopped_is_deleted(
+def test_a_link_whose_mirrors_are_stopped_can_be_deleted(
     link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
 ) -> None:
     done = make_mirror("done", MirrorState.STOPPED)
@@ -403,7 +403,9 @@ def test_a_link_whose_mirrors_are_stopped_is_deleted(
     assert sent == [("forget_link", {"link_key": link.link_uuid.hex, "partitions": {done.engine_name: 2}})]
 
 
-def test_force_fails_mirrors_over_first(link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent) -> None:
+def test_a_forced_deletion_fails_mirrors_over_first(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
+) -> None:
     make_mirror("live")
     make_mirror("done", MirrorState.STOPPED)
 
@@ -415,10 +417,10 @@ def test_force_fails_mirrors_over_first(link: ClusterLink, make_mirror: MakeMirr
     assert "reconcile_link" in [name for name, _ in sent]
 
 
-def test_a_link_that_is_to_go_gets_no_mirror_from_whoever_looked_before(
+def test_no_mirror_is_stored_on_a_link_whose_deletion_started_during_the_checks(
     link: ClusterLink, make_mirror: MakeMirror, owner: Actor, engine: Engine, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever creates mirrors asks both clusters first, which may take long."""
+    """The checks on both clusters may take long, so the link may be deleted while they run."""
     make_mirror("live")
     stale = ClusterLink.objects.get(pk=link.pk)
     monkeypatch.setattr(mirrors, "check_free", lambda **_: delete_link(link=link, force=True, by=owner, now=NOW))
@@ -434,7 +436,7 @@ def test_a_link_that_is_to_go_gets_no_mirror_from_whoever_looked_before(
 
 
 @pytest.mark.parametrize(("state", "left"), [(LinkState.ACTIVE, LinkState.FAILED), (LinkState.PAUSED, LinkState.PAUSED)])
-def test_a_link_that_loses_its_other_side_fails_unless_somebody_paused_it(
+def test_an_inbound_link_fails_without_its_source_side_unless_it_is_paused(
     link: ClusterLink, back: ClusterLink, owner: Actor, sent: Sent, state: LinkState, left: LinkState
 ) -> None:
     ClusterLink.objects.filter(pk=link.pk).update(mode=LinkMode.DESTINATION, connection_mode="INBOUND", state=state)
@@ -445,6 +447,6 @@ def test_a_link_that_loses_its_other_side_fails_unless_somebody_paused_it(
     assert ClusterLink.objects.get().state == left
 
 
-def test_every_refusal_is_one_of_ours(destination: Cluster, stranger: Actor) -> None:
+def test_a_refusal_is_a_console_error(destination: Cluster, stranger: Actor) -> None:
     with pytest.raises(ConsoleError):
         create(destination, stranger)

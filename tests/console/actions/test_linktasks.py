@@ -1,4 +1,4 @@
-"""Run a task of a link now: who may, when, and what it leaves."""
+"""Immediate runs of recurring link tasks: permission, conditions, and the stored request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.console.conftest import NOW
 CONFIGS = TaskName.TOPIC_CONFIGS
 
 
-def test_a_wish_is_noted_audited_and_sent(
+def test_a_requested_run_is_stored_audited_and_queued(
     link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: list[tuple[str, dict[str, Any]]]
 ) -> None:
     run_task(link=link, name=CONFIGS, by=owner, now=NOW)
@@ -30,7 +30,7 @@ def test_a_wish_is_noted_audited_and_sent(
     assert (event.action, event.detail) == ("RunLinkTask", {"task": CONFIGS})
 
 
-def test_who_may_only_look_may_not_run(link: ClusterLink, mirror: MirrorTopic, colleague: Actor) -> None:
+def test_a_reader_may_not_run_a_task(link: ClusterLink, mirror: MirrorTopic, colleague: Actor) -> None:
     with pytest.raises(DeniedError, match="manage links"):
         run_task(link=link, name=CONFIGS, by=colleague, now=NOW)
 
@@ -43,7 +43,7 @@ def test_only_recurring_tasks_can_be_run(link: ClusterLink, owner: Actor, name: 
         run_task(link=link, name=name, by=owner, now=NOW)
 
 
-def test_a_task_that_is_switched_off_says_what_switches_it_on(link: ClusterLink, owner: Actor) -> None:
+def test_running_a_disabled_task_names_the_config_that_enables_it(link: ClusterLink, owner: Actor) -> None:
     with pytest.raises(ConflictError, match=r"Set auto\.create\.mirror\.topics\.enable to true"):
         run_task(link=link, name=TaskName.AUTO_CREATE, by=owner, now=NOW)
     with pytest.raises(ConflictError, match="no mirror topic"):
@@ -54,7 +54,7 @@ def test_a_task_that_is_switched_off_says_what_switches_it_on(link: ClusterLink,
     ("state", "words"),
     [(LinkState.PAUSED, "paused"), (LinkState.FAILED, "broken"), (LinkState.UNAVAILABLE, "cannot reach its source")],
 )
-def test_a_link_that_is_down_says_so(
+def test_running_a_task_of_a_link_that_does_not_work_names_its_state(
     link: ClusterLink, mirror: MirrorTopic, owner: Actor, state: LinkState, words: str
 ) -> None:
     link.state = state
@@ -62,7 +62,7 @@ def test_a_link_that_is_down_says_so(
         run_task(link=link, name=CONFIGS, by=owner, now=NOW)
 
 
-def test_a_changed_config_makes_its_task_run_at_once(link: ClusterLink, owner: Actor, sent: object) -> None:
+def test_a_config_change_reschedules_only_the_task_that_uses_it(link: ClusterLink, owner: Actor, sent: object) -> None:
     LinkTask.objects.create(link=link, name=CONFIGS, next_run_at=NOW)
     LinkTask.objects.create(link=link, name=TaskName.ACLS, next_run_at=NOW)
 
@@ -72,7 +72,7 @@ def test_a_changed_config_makes_its_task_run_at_once(link: ClusterLink, owner: A
     assert LinkTask.objects.get(name=TaskName.ACLS).next_run_at == NOW
 
 
-def test_a_task_that_is_switched_off_leaves_no_errors_behind(link: ClusterLink, owner: Actor, sent: object) -> None:
+def test_disabling_a_task_clears_its_errors(link: ClusterLink, owner: Actor, sent: object) -> None:
     errors = [{"code": "X", "message": "y"}]
     LinkTask.objects.create(link=link, name=TaskName.ACLS, errors=errors, error_count=1, failing_since=NOW)
     LinkTask.objects.create(link=link, name=CONFIGS, errors=errors, error_count=1)

@@ -1,4 +1,4 @@
-"""Creating and deleting mirror topics."""
+"""Creation and deletion of mirror topics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def create(link: ClusterLink, by: Actor, **values: Any) -> MirrorTopic:
     return create_mirror(link=link, by=by, now=NOW, **{"source_topic": "orders", **values})
 
 
-def test_a_mirror_begins_with_its_topic_being_created(link: ClusterLink, owner: Actor, engine: Engine, sent: Sent) -> None:
+def test_a_new_mirror_is_pending_setup_audited_and_queued(link: ClusterLink, owner: Actor, engine: Engine, sent: Sent) -> None:
     mirror = create(link, owner, replication_factor=3, configs={"retention.ms": "1000", "unset": None})
 
     assert (mirror.state, mirror.name, mirror.replication_factor) == (MirrorState.PENDING_SETUP, "orders", 3)
@@ -34,7 +34,7 @@ def test_a_mirror_begins_with_its_topic_being_created(link: ClusterLink, owner: 
     assert engine.calls[0][1]["link_id"] == link.pk
 
 
-def test_the_prefix_is_put_before_the_name(link: ClusterLink, owner: Actor, engine: Engine) -> None:
+def test_the_mirror_name_has_the_prefix_of_the_link(link: ClusterLink, owner: Actor, engine: Engine) -> None:
     link.prefix = "west."
 
     assert create(link, owner).name == "west.orders"
@@ -42,7 +42,7 @@ def test_the_prefix_is_put_before_the_name(link: ClusterLink, owner: Actor, engi
         create(link, owner, source_topic="planes", mirror_topic="planes")
 
 
-def test_renaming_needs_a_prefix(link: ClusterLink, owner: Actor, engine: Engine) -> None:
+def test_a_mirror_name_without_a_prefix_must_be_the_source_name(link: ClusterLink, owner: Actor, engine: Engine) -> None:
     with pytest.raises(BadRequestError, match="renaming for mirroring is not supported"):
         create(link, owner, mirror_topic="other")
     assert create(link, owner, mirror_topic="orders").name == "orders"
@@ -64,26 +64,26 @@ def test_a_topic_that_exists_is_refused(link: ClusterLink, owner: Actor, engine:
         create(link, owner)
 
 
-@pytest.mark.parametrize("by_filter", [False, True], ids=["asked for", "chosen by a filter"])
-def test_of_two_links_that_ask_for_one_name_at_once_one_gets_it(
+@pytest.mark.parametrize("by_filter", [False, True], ids=["by request", "by filter"])
+def test_one_of_two_links_that_create_the_same_name_concurrently_succeeds(
     link: ClusterLink, owner: Actor, engine: Engine, monkeypatch: pytest.MonkeyPatch, by_filter: bool
 ) -> None:
-    """While the clusters are asked, another link's request comes and is answered."""
+    """While the clusters are contacted, a request for another link is completed."""
     other = ClusterLink.objects.get(pk=link.pk)
     other.pk, other.name, other.link_uuid = None, "other", uuid4()
     other.save()
     choose_all(other)
-    asked = mirrors._ask_clusters
+    check = mirrors._check_on_clusters
 
-    def ask_slowly(*args: Any, **values: Any) -> None:
-        asked(*args, **values)
-        monkeypatch.setattr(mirrors, "_ask_clusters", asked)
+    def check_slowly(*args: Any, **values: Any) -> None:
+        check(*args, **values)
+        monkeypatch.setattr(mirrors, "_check_on_clusters", check)
         if by_filter:
             mirrors.auto_create(link=other, source_topic="orders", now=NOW)
         else:
             create(other, owner)
 
-    monkeypatch.setattr(mirrors, "_ask_clusters", ask_slowly)
+    monkeypatch.setattr(mirrors, "_check_on_clusters", check_slowly)
 
     with pytest.raises(BadRequestError, match="It is a mirror topic of cluster link 'other'"):
         create(link, owner)
@@ -102,7 +102,7 @@ def test_a_name_is_mirrored_once_per_destination(
 
 
 @pytest.mark.parametrize(("state", "words"), [("PAUSED", "is paused"), ("FAILED", "is failed"), ("UNAVAILABLE", "unavailable")])
-def test_a_link_that_does_not_copy_gets_no_mirror(
+def test_no_mirror_can_be_created_on_a_link_that_does_not_copy(
     state: str, words: str, link: ClusterLink, owner: Actor, engine: Engine
 ) -> None:
     link.state = state
@@ -112,12 +112,12 @@ def test_a_link_that_does_not_copy_gets_no_mirror(
 
 
 @pytest.mark.parametrize("values", [{"source_topic": ""}, {"replication_factor": 0}])
-def test_input_that_cannot_work_is_refused(values: dict[str, Any], link: ClusterLink, owner: Actor, engine: Engine) -> None:
+def test_invalid_input_is_refused(values: dict[str, Any], link: ClusterLink, owner: Actor, engine: Engine) -> None:
     with pytest.raises(InvalidInputError):
         create(link, owner, **values)
 
 
-def test_a_role_on_the_topic_is_enough(link: ClusterLink, make_actor: MakeActor, engine: Engine) -> None:
+def test_a_role_on_the_topic_suffices_to_create_its_mirror(link: ClusterLink, make_actor: MakeActor, engine: Engine) -> None:
     place = {"cluster": link.destination, "resource_type": "Topic", "resource_name": "orders"}
     developer = make_actor("developer", "DeveloperManage", **place)
 
@@ -134,9 +134,7 @@ BECOMING_MIRROR = (
 
 
 @pytest.mark.parametrize("state", BECOMING_MIRROR)
-def test_a_topic_that_holds_records_of_its_own_is_not_deleted(
-    state: MirrorState, make_mirror: MakeMirror, owner: Actor
-) -> None:
+def test_a_topic_that_is_becoming_a_mirror_cannot_be_deleted(state: MirrorState, make_mirror: MakeMirror, owner: Actor) -> None:
     with pytest.raises(ConflictError, match="Allowed now: failover"):
         delete_mirror(mirror=make_mirror("orders", state), by=owner, now=NOW)
 
@@ -144,7 +142,7 @@ def test_a_topic_that_holds_records_of_its_own_is_not_deleted(
 
 
 @pytest.mark.parametrize("state", sorted(set(MirrorState) - {*BECOMING_MIRROR}))
-def test_a_mirror_is_deleted_in_every_other_state(
+def test_deletion_is_idempotent_in_every_other_state(
     state: MirrorState, make_mirror: MakeMirror, owner: Actor, sent: Sent
 ) -> None:
     mirror = make_mirror("orders", state)
@@ -158,29 +156,29 @@ def test_a_mirror_is_deleted_in_every_other_state(
     assert [name for name, _ in sent] == ["reconcile_link"]
 
 
-def test_who_may_only_look_deletes_nothing(mirror: MirrorTopic, colleague: Actor) -> None:
+def test_a_reader_may_not_delete_mirrors(mirror: MirrorTopic, colleague: Actor) -> None:
     with pytest.raises(DeniedError):
         delete_mirror(mirror=mirror, by=colleague, now=NOW)
     assert AuditEvent.objects.get().result == "DENIED"
 
 
-def test_a_mirror_starts_where_it_is_told_else_where_its_link_says(link: ClusterLink, owner: Actor, engine: Engine) -> None:
+def test_the_start_of_a_mirror_is_its_own_or_else_that_of_the_link(link: ClusterLink, owner: Actor, engine: Engine) -> None:
     assert create(link, owner).start_spec == "earliest"
     LinkConfig.objects.create(link=link, name="mirror.start.offset.spec", value="latest")
 
     assert create(link, owner, source_topic="planes").start_spec == "latest"
-    asked = create(link, owner, source_topic="ships", configs={"mirror.start.offset.spec": "2026-11-21T03:00:00Z"})
-    assert (asked.start_spec, asked.config_overrides) == ("2026-11-21T03:00:00Z", {})
+    mirror = create(link, owner, source_topic="ships", configs={"mirror.start.offset.spec": "2026-11-21T03:00:00Z"})
+    assert (mirror.start_spec, mirror.config_overrides) == ("2026-11-21T03:00:00Z", {})
 
 
-def test_a_start_that_names_no_moment_is_refused(link: ClusterLink, owner: Actor, engine: Engine) -> None:
+def test_a_malformed_start_offset_spec_is_refused(link: ClusterLink, owner: Actor, engine: Engine) -> None:
     with pytest.raises(InvalidInputError, match=r"must be earliest, latest, a time") as caught:
         create(link, owner, configs={"mirror.start.offset.spec": "yesterday"})
     assert caught.value.field == "mirror.start.offset.spec"
     assert not engine.calls
 
 
-def test_a_mirror_that_would_feed_its_own_cluster_is_refused_and_the_ring_named(
+def test_a_ring_of_mirrors_is_refused_and_named(
     link: ClusterLink, destination: Cluster, source: Cluster, owner: Actor, engine: Engine, make_mirror: MakeMirror
 ) -> None:
     make_mirror("orders")
@@ -205,7 +203,7 @@ def test_a_mirror_that_would_feed_its_own_cluster_is_refused_and_the_ring_named(
 
 
 @pytest.mark.parametrize(("role", "shown"), [("", False), ("DeveloperRead", True)])
-def test_the_ring_message_names_no_topic_that_the_reader_may_not_see(
+def test_the_ring_message_hides_topics_that_the_actor_may_not_see(
     link: ClusterLink,
     destination: Cluster,
     source: Cluster,
@@ -215,7 +213,7 @@ def test_the_ring_message_names_no_topic_that_the_reader_may_not_see(
     role: str,
     shown: bool,
 ) -> None:
-    """source → destination → third, and back to the source over a link whose owner sees the source and one topic of third."""
+    """source → destination → third → source; the actor may see the source and, with a role, the destination."""
     make_mirror("orders")
     common = {"properties": {}, "state_since": NOW, "created_at": NOW, "created_by": "owner"}
     third = Cluster.objects.create(
@@ -240,7 +238,7 @@ def test_the_ring_message_names_no_topic_that_the_reader_may_not_see(
     assert ("Destination" in caught.value.message) is shown
 
 
-def test_a_taken_name_does_not_tell_which_link_has_it_to_a_person_who_may_not_see_that_link(
+def test_the_message_of_an_existing_mirror_hides_links_that_the_actor_may_not_see(
     link: ClusterLink, source: Cluster, make_actor: MakeActor, engine: Engine, make_mirror: MakeMirror, owner: Actor
 ) -> None:
     make_mirror("orders")

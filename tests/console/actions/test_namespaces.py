@@ -1,4 +1,4 @@
-"""Namespaces: reservation, following one link at a time, and what a reservation refuses."""
+"""Namespaces: reservation, attachment to one link at a time, refused topics, and the ACLs that enforce a reservation."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ def other_link(link: ClusterLink) -> ClusterLink:
 
 @pytest.fixture
 def rules(monkeypatch: pytest.MonkeyPatch) -> Rules:
-    """What the cluster was asked to set and to take away; ``answer`` is raised, or refuses the rule."""
-    asked: Rules = {"create": [], "delete": [], "answer": None, "refusal": None}
+    """ACLs that the cluster has created and deleted; set ``error`` to be raised, or ``refusal`` as the result of each ACL."""
+    cluster: Rules = {"create": [], "delete": [], "error": None, "refusal": None}
 
     def change_acls(_address: object, *, create: Any = (), delete: Any = ()) -> dict[Any, LinkEngineError]:
-        if asked["answer"] is not None:
-            raise asked["answer"]
-        if asked["refusal"] is not None:
-            return dict.fromkeys([*create, *delete], asked["refusal"])
-        asked["create"] += create
-        asked["delete"] += delete
+        if cluster["error"] is not None:
+            raise cluster["error"]
+        if cluster["refusal"] is not None:
+            return dict.fromkeys([*create, *delete], cluster["refusal"])
+        cluster["create"] += create
+        cluster["delete"] += delete
         return {}
 
     monkeypatch.setattr(jobs, "change_acls", change_acls)
-    return asked
+    return cluster
 
 
 def attach(namespace: Namespace, link: ClusterLink, by: Actor, leader_prefix: str = "orders.") -> Namespace:
     return namespaces.attach(namespace=namespace, link=link, leader_prefix=leader_prefix, by=by, now=NOW)
 
 
-def test_namespaces_need_the_right_to_manage_acls(
+def test_managing_namespaces_needs_the_permission_to_manage_acls(
     orders: Namespace, destination: Cluster, link: ClusterLink, make_actor: MakeActor, sent: Sent
 ) -> None:
-    """The cluster's stored credentials create an ACL that keeps every principal from creating topics of these names."""
+    """A reservation creates an ACL, with the cluster's stored credentials, that denies all principals to create topics."""
     by = make_actor("link-owner", "ResourceOwner", cluster=destination)
     sent.clear()
     for attempt in (
@@ -74,14 +74,14 @@ def test_namespaces_need_the_right_to_manage_acls(
     assert not sent
 
 
-def test_a_prefix_longer_than_is_kept_is_refused(destination: Cluster, owner: Actor, sent: Sent) -> None:
+def test_a_prefix_of_more_than_200_characters_is_refused(destination: Cluster, owner: Actor, sent: Sent) -> None:
     assert namespaces.create_namespace(cluster=destination, prefix="a" * 200, by=owner, now=NOW).pk
 
-    with pytest.raises(InvalidInputError, match="201 characters, of 200 at most"):
+    with pytest.raises(InvalidInputError, match="201 characters; at most 200 are allowed"):
         namespaces.create_namespace(cluster=destination, prefix="b" * 201, by=owner, now=NOW)
 
 
-def test_a_namespace_that_was_deleted_meanwhile_is_not_found(orders: Namespace, link: ClusterLink, owner: Actor) -> None:
+def test_changing_a_deleted_namespace_raises_not_found(orders: Namespace, link: ClusterLink, owner: Actor) -> None:
     AuditEvent.objects.all().delete()
     Namespace.objects.filter(pk=orders.pk).delete()
 
@@ -95,7 +95,7 @@ def test_a_namespace_that_was_deleted_meanwhile_is_not_found(orders: Namespace, 
     assert not AuditEvent.objects.exists()
 
 
-def test_a_namespace_that_follows_is_reserved_and_guarded(
+def test_an_attached_namespace_is_reserved_and_its_guard_queued(
     orders: Namespace, link: ClusterLink, owner: Actor, sent: Sent
 ) -> None:
     found = attach(orders, link, owner)
@@ -110,33 +110,35 @@ def test_a_detached_namespace_stays_reserved(orders: Namespace, link: ClusterLin
     assert (found.reserved, found.link) == (True, None)
 
 
-def test_a_following_namespace_can_be_neither_opened_nor_deleted(
+def test_an_attached_namespace_can_be_neither_opened_nor_deleted(
     orders: Namespace, link: ClusterLink, owner: Actor, sent: Sent
 ) -> None:
     found = attach(orders, link, owner)
-    with pytest.raises(ConflictError, match="detach it first"):
+    with pytest.raises(ConflictError, match="Detach it first"):
         namespaces.reserve(namespace=found, reserved=False, by=owner, now=NOW)
-    with pytest.raises(ConflictError, match="detach it first"):
+    with pytest.raises(ConflictError, match="Detach it first"):
         namespaces.delete_namespace(namespace=found, by=owner, now=NOW)
 
 
-def test_prefixes_must_fit_the_link(orders: Namespace, link: ClusterLink, owner: Actor, sent: Sent) -> None:
-    with pytest.raises(InvalidInputError, match="arrive over"):
+def test_a_leader_prefix_that_does_not_fit_the_link_is_refused(
+    orders: Namespace, link: ClusterLink, owner: Actor, sent: Sent
+) -> None:
+    with pytest.raises(InvalidInputError, match=r"mirrors topics 'bills\.\*' as 'bills\.\*', not as"):
         attach(orders, link, owner, "bills.")
 
 
-def test_topics_follow_one_link_at_a_time(
+def test_overlapping_namespaces_cannot_be_attached_to_two_links(
     orders: Namespace, link: ClusterLink, other_link: ClusterLink, owner: Actor, destination: Cluster, sent: Sent
 ) -> None:
     attach(orders, link, owner)
     inner = namespaces.create_namespace(cluster=destination, prefix="orders.eu.", by=owner, now=NOW)
-    with pytest.raises(ConflictError, match="follows cluster link 'west-to-east' already"):
+    with pytest.raises(ConflictError, match="is attached to cluster link 'west-to-east'"):
         attach(inner, other_link, owner, "orders.eu.")
-    with pytest.raises(ConflictError, match="another link already"):
+    with pytest.raises(ConflictError, match="is attached to another cluster link"):
         attach(orders, other_link, owner)
 
 
-def test_only_the_link_it_follows_creates_topics_in_it(
+def test_only_the_attached_link_creates_mirrors_in_a_namespace(
     orders: Namespace, link: ClusterLink, other_link: ClusterLink, owner: Actor, engine: Engine, sent: Sent
 ) -> None:
     attach(orders, link, owner)
@@ -146,15 +148,15 @@ def test_only_the_link_it_follows_creates_topics_in_it(
     assert create_mirror(link=other_link, source_topic="bills", by=owner, now=NOW).name == "bills"
 
 
-def test_auto_create_keeps_out_of_a_namespace_as_people_must(
+def test_auto_create_is_refused_in_a_namespace_of_another_link(
     orders: Namespace, link: ClusterLink, other_link: ClusterLink, owner: Actor, sent: Sent
 ) -> None:
     attach(orders, link, owner)
-    for one in (link, other_link):
-        choose_all(one)
+    for each in (link, other_link):
+        choose_all(each)
 
     with pytest.raises(
-        ConflictError, match=r"reserved namespace 'orders\.\*', in which cluster link 'west-to-east'"
+        ConflictError, match=r"reserved namespace 'orders\.\*', in which only cluster link 'west-to-east'"
     ) as refused:
         auto_create(link=other_link, source_topic="orders.new", now=NOW)
 
@@ -171,7 +173,7 @@ def test_auto_create_keeps_out_of_a_namespace_as_people_must(
         (True, True, Standing.NOT_MIRRORED),
     ],
 )
-def test_what_a_namespace_keeps_out_is_told_with_the_link_that_creates_it(
+def test_mirrorability_names_the_link_that_is_attached_to_the_namespace(
     orders: Namespace,
     link: ClusterLink,
     other_link: ClusterLink,
@@ -185,38 +187,40 @@ def test_what_a_namespace_keeps_out_is_told_with_the_link_that_creates_it(
     namespaces.reserve(namespace=orders, reserved=reserved, by=owner, now=NOW)
     if follows:
         attach(orders, link, owner)
-    for one in (link, other_link):
-        SourceTopic.objects.create(link=one, name="orders.new", partitions=1, seen_at=NOW)
-        choose_all(one)
+    for each in (link, other_link):
+        SourceTopic.objects.create(link=each, name="orders.new", partitions=1, seen_at=NOW)
+        choose_all(each)
 
     found = judge_topic(link=other_link, name="orders.new", by=owner)
 
     assert found.standing is standing
-    assert [one.code for one in found.failed] == ([CheckCode.NAMESPACE] if reserved else [])
-    assert ("cluster link 'west-to-east' creates topics" in "".join(one.finding for one in found.failed)) is follows
+    assert [check.code for check in found.failed] == ([CheckCode.NAMESPACE] if reserved else [])
+    assert ("cluster link 'west-to-east' creates topics" in "".join(check.finding for check in found.failed)) is follows
     assert judge_topic(link=link, name="orders.new").standing is (Standing.WAITING if follows else standing)
 
 
-def test_an_open_namespace_refuses_nothing(orders: Namespace, destination: Cluster, owner: Actor) -> None:
+def test_an_unreserved_namespace_refuses_no_topics(orders: Namespace, destination: Cluster, owner: Actor) -> None:
     namespaces.check_free(cluster=destination, topic="orders.new", by=owner)
 
 
-def test_the_same_prefix_is_refused_twice(orders: Namespace, destination: Cluster, owner: Actor, sent: Sent) -> None:
+def test_a_second_namespace_with_the_same_prefix_is_refused(
+    orders: Namespace, destination: Cluster, owner: Actor, sent: Sent
+) -> None:
     with pytest.raises(ConflictError, match="exists"):
         namespaces.create_namespace(cluster=destination, prefix="orders.", by=owner, now=NOW)
 
 
-def test_a_prefix_that_no_topic_can_have_is_refused(destination: Cluster, owner: Actor) -> None:
+def test_a_prefix_that_is_no_valid_topic_name_is_refused(destination: Cluster, owner: Actor) -> None:
     with pytest.raises(InvalidInputError):
         namespaces.create_namespace(cluster=destination, prefix="a b", by=owner, now=NOW)
 
 
-def test_a_reader_creates_none(destination: Cluster, colleague: Actor) -> None:
+def test_a_reader_may_not_create_namespaces(destination: Cluster, colleague: Actor) -> None:
     with pytest.raises(DeniedError):
         namespaces.create_namespace(cluster=destination, prefix="x", by=colleague, now=NOW)
 
 
-def test_a_namespace_that_was_opened_a_moment_ago_is_forgotten_after_its_rule(
+def test_a_deleted_namespace_is_removed_after_its_acl(
     orders: Namespace, owner: Actor, rules: Rules, destination: Cluster
 ) -> None:
     namespaces.reserve(namespace=orders, reserved=True, by=owner, now=NOW)
@@ -233,7 +237,7 @@ def test_a_namespace_that_was_opened_a_moment_ago_is_forgotten_after_its_rule(
 
 
 @pytest.mark.parametrize("delete", [True, False])
-def test_a_rule_is_asked_for_again_where_the_cluster_was_away(
+def test_deleting_an_acl_is_retried_while_the_cluster_is_unavailable(
     orders: Namespace, owner: Actor, rules: Rules, *, delete: bool
 ) -> None:
     namespaces.reserve(namespace=orders, reserved=True, by=owner, now=NOW)
@@ -242,31 +246,31 @@ def test_a_rule_is_asked_for_again_where_the_cluster_was_away(
         namespaces.delete_namespace(namespace=orders, by=owner, now=NOW)
     else:
         namespaces.reserve(namespace=orders, reserved=False, by=owner, now=NOW)
-    rules["answer"] = LinkEngineError(ErrorCode.DESTINATION_UNAVAILABLE, "No broker answers.")
+    rules["error"] = LinkEngineError(ErrorCode.DESTINATION_UNAVAILABLE, "No broker responds.")
 
     guard_namespace(namespace_id=orders.pk)
     row = Namespace.objects.get()
-    assert (row.guarded, row.guard_problem) == (None, "No broker answers.")
-    rules["answer"] = None
+    assert (row.guarded, row.guard_problem) == (None, "No broker responds.")
+    rules["error"] = None
     guard_namespace(namespace_id=orders.pk)
 
     assert len(rules["delete"]) == 1
     assert list(Namespace.objects.values_list("guarded", flat=True)) == ([] if delete else [False])
 
 
-def test_a_namespace_whose_rule_the_cluster_refuses_to_take_away_stays(orders: Namespace, owner: Actor, rules: Rules) -> None:
+def test_a_namespace_stays_while_the_cluster_refuses_to_delete_its_acl(orders: Namespace, owner: Actor, rules: Rules) -> None:
     namespaces.reserve(namespace=orders, reserved=True, by=owner, now=NOW)
     guard_namespace(namespace_id=orders.pk)
     namespaces.delete_namespace(namespace=orders, by=owner, now=NOW)
-    rules["refusal"] = LinkEngineError(ErrorCode.AUTHORIZATION_ERROR, "It may not.")
+    rules["refusal"] = LinkEngineError(ErrorCode.AUTHORIZATION_ERROR, "Not authorized.")
 
     guard_namespace(namespace_id=orders.pk)
 
     row = Namespace.objects.get()
-    assert (row.guarded, row.guard_problem) == (None, "It may not.")
+    assert (row.guarded, row.guard_problem) == (None, "Not authorized.")
 
 
-def test_a_namespace_without_a_rule_is_forgotten_at_once(orders: Namespace, owner: Actor, rules: Rules) -> None:
+def test_a_namespace_without_an_acl_is_deleted_immediately(orders: Namespace, owner: Actor, rules: Rules) -> None:
     rules["refusal"] = LinkEngineError(ErrorCode.SECURITY_DISABLED_ERROR, "There is no authorizer.")
     namespaces.reserve(namespace=orders, reserved=True, by=owner, now=NOW)
     guard_namespace(namespace_id=orders.pk)
@@ -277,7 +281,7 @@ def test_a_namespace_without_a_rule_is_forgotten_at_once(orders: Namespace, owne
     assert not Namespace.objects.exists()
 
 
-def test_the_name_of_a_namespace_that_is_being_forgotten_can_be_given_again(
+def test_the_prefix_of_a_namespace_that_is_being_deleted_can_be_used_again(
     orders: Namespace, owner: Actor, destination: Cluster, sent: Sent, rules: Rules
 ) -> None:
     namespaces.delete_namespace(namespace=orders, by=owner, now=NOW)

@@ -1,4 +1,4 @@
-"""Operations of people: what they change, why they are refused, one and many."""
+"""Operations of users on one or many mirrors: what they change, and why they are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ Sent = list[tuple[str, dict[str, Any]]]
 
 
 @pytest.mark.parametrize("event", [E.PAUSE, E.PROMOTE, E.FAILOVER])
-def test_an_operation_moves_the_mirror_and_tells_the_engine(event: E, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+def test_an_operation_changes_the_state_and_queues_the_engines_tasks(
+    event: E, mirror: MirrorTopic, owner: Actor, sent: Sent
+) -> None:
     moved = operate(mirror=mirror, operation=event, by=owner, now=NOW)
 
     assert moved.state == (S.PAUSED if event is E.PAUSE else S.PENDING_STOPPED)
@@ -30,13 +32,13 @@ def test_an_operation_moves_the_mirror_and_tells_the_engine(event: E, mirror: Mi
     assert names == ["reconcile_link"] if event is E.PAUSE else ["reconcile_link", "advance_stop"]
 
 
-def test_running_copies_of_other_mirrors_go_on(mirror: MirrorTopic, owner: Actor) -> None:
+def test_pausing_a_mirror_does_not_restart_the_copies_of_its_link(mirror: MirrorTopic, owner: Actor) -> None:
     operate(mirror=mirror, operation=E.PAUSE, by=owner, now=NOW)
 
     assert ClusterLink.objects.get().revision == mirror.link.revision
 
 
-def test_a_failover_overrules_a_promotion(make_mirror: MakeMirror, owner: Actor) -> None:
+def test_a_failover_replaces_a_pending_promotion(make_mirror: MakeMirror, owner: Actor) -> None:
     mirror = make_mirror("orders", S.PENDING_STOPPED)
 
     operate(mirror=mirror, operation=E.FAILOVER, by=owner, now=NOW)
@@ -44,13 +46,13 @@ def test_a_failover_overrules_a_promotion(make_mirror: MakeMirror, owner: Actor)
     assert MirrorTopic.objects.get().stop_reason == "failover"
 
 
-def test_errors_go_with_the_operation_but_lost_records_stay(mirror: MirrorTopic, owner: Actor) -> None:
+def test_an_operation_clears_errors_except_lost_records(mirror: MirrorTopic, owner: Actor) -> None:
     for code in ("AUTHORIZATION_ERROR", RECORDS_LOST):
         StateTransitionError.objects.create(mirror=mirror, code=code, message="", since=NOW, last_seen_at=NOW)
 
     operate(mirror=mirror, operation=E.PAUSE, by=owner, now=NOW)
 
-    assert [one.code for one in StateTransitionError.objects.all()] == [RECORDS_LOST]
+    assert [error.code for error in StateTransitionError.objects.all()] == [RECORDS_LOST]
 
 
 def test_validate_only_changes_nothing(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
@@ -64,7 +66,7 @@ def test_validate_only_changes_nothing(mirror: MirrorTopic, owner: Actor, sent: 
 
 @pytest.mark.parametrize("state", list(S))
 @pytest.mark.parametrize("event", sorted(OPERATIONS))
-def test_the_reason_is_empty_exactly_where_the_table_has_the_edge(
+def test_the_rules_allow_exactly_the_transitions_of_the_table(
     state: S, event: E, link: ClusterLink, back: ClusterLink, make_mirror: MakeMirror
 ) -> None:
     mirror = make_mirror("orders", state)
@@ -76,7 +78,7 @@ def test_the_reason_is_empty_exactly_where_the_table_has_the_edge(
 
 
 @pytest.mark.parametrize("event", sorted(BIDIRECTIONAL_ONLY))
-def test_on_other_links_nothing_is_reversed_or_restored(event: E, make_mirror: MakeMirror) -> None:
+def test_reversals_and_restores_need_a_bidirectional_link(event: E, make_mirror: MakeMirror) -> None:
     state = S.STOPPED if event is E.RESTORE else S.ACTIVE
 
     assert "needs a bidirectional link" in why_not(make_mirror("orders", state), event)
@@ -93,7 +95,7 @@ def test_a_reversal_needs_both_sides(link: ClusterLink, back: ClusterLink, make_
 
 @pytest.mark.parametrize("event", sorted(BIDIRECTIONAL_ONLY))
 @pytest.mark.parametrize("state", sorted(set(LinkState) - {LinkState.ACTIVE}))
-def test_what_needs_both_sides_needs_a_link_that_is_active(
+def test_reversals_and_restores_need_an_active_link(
     event: E, state: LinkState, link: ClusterLink, back: ClusterLink, make_mirror: MakeMirror
 ) -> None:
     link.state = state
@@ -111,12 +113,12 @@ def test_a_failover_never_depends_on_the_link(state: LinkState, link: ClusterLin
 
 
 @pytest.mark.parametrize("event", sorted(set(E) - OPERATIONS))
-def test_nobody_may_ask_for_an_observation_of_the_engine(event: E, make_mirror: MakeMirror) -> None:
+def test_users_may_not_raise_events_of_the_engine(event: E, make_mirror: MakeMirror) -> None:
     for state in S:
         assert "cannot be requested by users" in why_not(make_mirror(state.value, state), event)
 
 
-def test_a_source_that_is_a_mirror_itself_cannot_turn_round(
+def test_a_mirror_cannot_be_reversed_if_its_source_topic_is_a_mirror(
     link: ClusterLink, back: ClusterLink, make_mirror: MakeMirror
 ) -> None:
     mirror = make_mirror("orders")
@@ -125,16 +127,14 @@ def test_a_source_that_is_a_mirror_itself_cannot_turn_round(
     assert "on the other side is ACTIVE itself" in why_not(mirror, E.REVERSE_AND_PAUSE)
 
 
-def test_a_failure_that_changed_the_meaning_of_offsets_cannot_be_recovered(make_mirror: MakeMirror) -> None:
+def test_recover_is_refused_if_offsets_changed_their_meaning(make_mirror: MakeMirror) -> None:
     assert why_not(make_mirror("a", S.FAILED, error_code="AUTHORIZATION_ERROR"), E.RECOVER) == ""
     assert "no longer mean the same" in why_not(make_mirror("b", S.FAILED, error_code="SOURCE_TOPIC_ID_CHANGED"), E.RECOVER)
     assert "before it was a mirror" in why_not(make_mirror("c", S.FAILED, partitions=0), E.RECOVER)
 
 
-def test_the_rules_are_asked_of_the_row_as_it_is_and_not_as_it_was_read(
-    make_mirror: MakeMirror, link: ClusterLink, owner: Actor
-) -> None:
-    """Somebody recovered it, and it failed again for a reason that cannot be mended; the link was paused, too."""
+def test_the_rules_are_checked_on_the_current_row(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:
+    """Since the rows were read, a mirror has failed for a reason that cannot be recovered, and the link was paused."""
     failed = make_mirror("orders", S.FAILED, error_code="AUTHORIZATION_ERROR")
     paused = make_mirror("payments", S.PAUSED)
     MirrorTopic.objects.filter(pk=failed.pk).update(error_code="UNEXPECTED_TRUNCATION")
@@ -149,7 +149,7 @@ def test_the_rules_are_asked_of_the_row_as_it_is_and_not_as_it_was_read(
     assert not AuditEvent.objects.exists()
 
 
-def test_the_audit_tells_the_state_that_was_left(make_mirror: MakeMirror, owner: Actor) -> None:
+def test_the_audit_row_has_the_stored_previous_state(make_mirror: MakeMirror, owner: Actor) -> None:
     mirror = make_mirror("orders")
     MirrorTopic.objects.update(state=S.PAUSED)
 
@@ -158,12 +158,12 @@ def test_the_audit_tells_the_state_that_was_left(make_mirror: MakeMirror, owner:
     assert AuditEvent.objects.get().detail == {"from": "PAUSED", "to": "PENDING_STOPPED"}
 
 
-def test_a_stopped_mirror_says_so_in_the_words_of_rest(make_mirror: MakeMirror) -> None:
+def test_operating_a_stopped_mirror_has_confluents_error_message(make_mirror: MakeMirror) -> None:
     reason = why_not(make_mirror("orders", S.STOPPED), E.PROMOTE)
     assert reason == "Topic 'orders' has already stopped its mirror from 'west-to-east'."
 
 
-def test_a_paused_link_holds_its_mirrors(make_mirror: MakeMirror, link: ClusterLink) -> None:
+def test_a_paused_link_allows_only_a_failover_of_its_mirrors(make_mirror: MakeMirror, link: ClusterLink) -> None:
     link.state = LinkState.PAUSED
     paused = make_mirror("orders", S.PAUSED)
 
@@ -172,11 +172,11 @@ def test_a_paused_link_holds_its_mirrors(make_mirror: MakeMirror, link: ClusterL
     assert why_not(paused, E.FAILOVER) == ""
 
 
-def test_a_mirror_that_is_being_deleted_does_nothing_else(make_mirror: MakeMirror) -> None:
+def test_a_mirror_that_is_being_deleted_allows_no_operation(make_mirror: MakeMirror) -> None:
     assert "being deleted" in why_not(make_mirror(deletion_requested_at=NOW), E.PAUSE)
 
 
-def test_many_succeed_and_fail_each_by_itself(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:
+def test_each_mirror_of_a_batch_succeeds_or_fails_separately(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:
     make_mirror("a")
     make_mirror("b", S.STOPPED)
 
@@ -198,12 +198,12 @@ def test_a_pattern_matches_whole_names(make_mirror: MakeMirror, link: ClusterLin
 
 
 @pytest.mark.parametrize("chosen", [{}, {"pattern": "("}])
-def test_what_to_operate_on_must_be_clear(chosen: dict[str, str], link: ClusterLink, owner: Actor) -> None:
+def test_a_batch_needs_names_or_a_valid_pattern(chosen: dict[str, str], link: ClusterLink, owner: Actor) -> None:
     with pytest.raises(InvalidInputError):
         operate_many(link=link, operation=E.PAUSE, by=owner, now=NOW, **chosen)  # type: ignore[arg-type]
 
 
-def test_a_denied_row_does_not_stop_the_others(make_mirror: MakeMirror, link: ClusterLink, make_actor: MakeActor) -> None:
+def test_a_denied_mirror_does_not_stop_the_batch(make_mirror: MakeMirror, link: ClusterLink, make_actor: MakeActor) -> None:
     make_mirror("a")
     make_mirror("b")
     place = {"cluster": link.destination, "resource_type": "Topic"}
@@ -215,6 +215,6 @@ def test_a_denied_row_does_not_stop_the_others(make_mirror: MakeMirror, link: Cl
     assert [row.error_code for row in rows] == [None, 403]
 
 
-def test_who_may_only_look_operates_nothing(mirror: MirrorTopic, colleague: Actor) -> None:
+def test_a_reader_may_not_operate_mirrors(mirror: MirrorTopic, colleague: Actor) -> None:
     with pytest.raises(DeniedError, match="DeveloperManage"):
         operate(mirror=mirror, operation=E.FAILOVER, by=colleague, now=NOW)

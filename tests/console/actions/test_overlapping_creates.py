@@ -1,4 +1,7 @@
-"""Two requests that are equal, or belong together, meet while the clusters are asked: who repeats is told the same."""
+"""Concurrent create requests: both pass the first check while the clusters are contacted, and meet when they are stored.
+
+An equal request gets the row of the first; a different request is refused.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,15 @@ Call = Callable[..., Any]
 
 
 @pytest.fixture
-def meanwhile(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Have something done once, while the first request waits for the worker's answer."""
+def while_waiting(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Return a function that runs a callback once, while the first request waits for the worker's result."""
 
-    def during(task: str, happens: Call) -> None:
+    def during(task: str, callback: Call) -> None:
         def call(task_name: str, **values: Any) -> Any:
             answer = engine.call(task_name, **values)
             if task_name == task:
                 monkeypatch.setattr(dispatch, "call", engine.call)
-                happens()
+                callback()
             return answer
 
         monkeypatch.setattr(dispatch, "call", call)
@@ -45,19 +48,19 @@ def make_link(destination: Cluster, by: Actor, **changes: Any) -> ClusterLink | 
     return create_link(destination=destination, by=by, now=NOW, **{**values, **changes})
 
 
-def test_an_equal_link_that_was_made_meanwhile_is_the_answer(
-    destination: Cluster, owner: Actor, meanwhile: Call, sent: list[Any]
+def test_an_equal_link_created_concurrently_is_returned(
+    destination: Cluster, owner: Actor, while_waiting: Call, sent: list[Any]
 ) -> None:
-    meanwhile("check_link", lambda: make_link(destination, owner))
+    while_waiting("check_link", lambda: make_link(destination, owner))
 
     assert make_link(destination, owner) == ClusterLink.objects.get()
     assert AuditEvent.objects.count() == 1
 
 
-def test_another_link_of_the_name_that_was_made_meanwhile_is_in_the_way(
-    destination: Cluster, owner: Actor, meanwhile: Call, sent: list[Any]
+def test_a_different_link_created_concurrently_is_refused_by_name(
+    destination: Cluster, owner: Actor, while_waiting: Call, sent: list[Any]
 ) -> None:
-    meanwhile("check_link", lambda: make_link(destination, owner, configs={**SOURCE_PROPERTIES, "acl.sync.ms": "9000"}))
+    while_waiting("check_link", lambda: make_link(destination, owner, configs={**SOURCE_PROPERTIES, "acl.sync.ms": "9000"}))
 
     with pytest.raises(BadRequestError, match=r"Cluster link 'new' already exists\.") as caught:
         make_link(destination, owner)
@@ -65,24 +68,24 @@ def test_another_link_of_the_name_that_was_made_meanwhile_is_in_the_way(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_cluster_that_was_deleted_meanwhile_is_no_link_that_exists(
-    destination: Cluster, source: Cluster, owner: Actor, meanwhile: Call, sent: list[Any]
+def test_a_cluster_deleted_concurrently_is_reported_as_deleted(
+    destination: Cluster, source: Cluster, owner: Actor, while_waiting: Call, sent: list[Any]
 ) -> None:
-    meanwhile("check_link", lambda: Cluster.objects.all().delete())
+    while_waiting("check_link", lambda: Cluster.objects.all().delete())
 
-    with pytest.raises(ConflictError, match="was deleted at the same moment"):
+    with pytest.raises(ConflictError, match="was deleted at the same time"):
         make_link(destination, owner)
 
 
-def test_the_second_half_of_a_pair_takes_the_id_of_one_that_was_made_meanwhile(
-    destination: Cluster, source: Cluster, owner: Actor, meanwhile: Call, engine: Engine, sent: list[Any]
+def test_the_second_side_of_a_pair_gets_the_id_of_the_first_created_concurrently(
+    destination: Cluster, source: Cluster, owner: Actor, while_waiting: Call, engine: Engine, sent: list[Any]
 ) -> None:
-    def other_half() -> None:
+    def create_other_side() -> None:
         engine.answers["check_link"] = {**engine.answers["check_link"], "cluster_id": "destination-id"}
         make_link(source, owner, source_cluster_id="destination-id", configs=there)
 
     there = {**destination.properties, "link.mode": "BIDIRECTIONAL"}
-    meanwhile("check_link", other_half)
+    while_waiting("check_link", create_other_side)
 
     made = make_link(destination, owner, configs=PAIR)
 
@@ -91,19 +94,19 @@ def test_the_second_half_of_a_pair_takes_the_id_of_one_that_was_made_meanwhile(
     assert (made.shown_uuid, other.shown_uuid) == (other.link_uuid, other.link_uuid)
 
 
-def test_an_equal_mirror_that_was_made_meanwhile_is_the_answer(
-    link: ClusterLink, owner: Actor, meanwhile: Call, sent: list[Any]
+def test_an_equal_mirror_created_concurrently_is_returned(
+    link: ClusterLink, owner: Actor, while_waiting: Call, sent: list[Any]
 ) -> None:
-    meanwhile("check_mirror", lambda: create_mirror(link=link, source_topic="orders", by=owner, now=NOW))
+    while_waiting("check_mirror", lambda: create_mirror(link=link, source_topic="orders", by=owner, now=NOW))
 
     assert create_mirror(link=link, source_topic="orders", by=owner, now=NOW) == MirrorTopic.objects.get()
     assert [name for name, _ in sent] == ["setup_mirror"]
 
 
-def test_a_mirror_that_somebody_else_made_meanwhile_is_in_the_way(
-    link: ClusterLink, owner: Actor, meanwhile: Call, sent: list[Any]
+def test_a_mirror_created_concurrently_by_another_user_is_refused(
+    link: ClusterLink, owner: Actor, while_waiting: Call, sent: list[Any]
 ) -> None:
-    meanwhile("check_mirror", lambda: create_mirror(link=link, source_topic="orders", by=SYSTEM, now=NOW))
+    while_waiting("check_mirror", lambda: create_mirror(link=link, source_topic="orders", by=SYSTEM, now=NOW))
 
     with pytest.raises(BadRequestError, match="mirror topic of cluster link 'west-to-east'") as caught:
         create_mirror(link=link, source_topic="orders", by=owner, now=NOW)
@@ -112,26 +115,26 @@ def test_a_mirror_that_somebody_else_made_meanwhile_is_in_the_way(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("what", ["link", "mirror"])
-def test_of_many_equal_requests_at_once_each_is_told_of_success(
+def test_concurrent_equal_requests_all_get_the_same_row(
     what: str, destination: Cluster, link: ClusterLink, engine: Engine, sent: list[Any]
 ) -> None:
-    answers = []
+    keys = []
 
     def run() -> None:
         row = make_link(destination, SYSTEM) if what == "link" else _mirror(link)
-        answers.append(row.pk if row else None)
+        keys.append(row.pk if row else None)
 
     at_once(*[run] * 4)
 
-    assert len(answers) == 4
-    assert len(set(answers)) == 1
+    assert len(keys) == 4
+    assert len(set(keys)) == 1
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_halves_made_at_once_have_one_id(
+def test_both_sides_of_a_pair_created_concurrently_get_one_id(
     destination: Cluster, source: Cluster, engine: Engine, sent: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each has looked for the other one before either is stored."""
+    """Both requests look for the other side before either is stored."""
     start = Barrier(2)
 
     def ask_source(link: ClusterLink, **_: object) -> dict[str, str]:

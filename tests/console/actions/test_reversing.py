@@ -1,4 +1,4 @@
-"""The rows of reversals and restores: both sides move together, whoever comes second sees what the first did."""
+"""The rows of reversals and restores: both sides change together, and the second of two concurrent requests sees the first."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.usefixtures("sent")
 
 @pytest.fixture
 def mirror(link: ClusterLink, back: ClusterLink, make_mirror: MakeMirror) -> MirrorTopic:
-    """A mirror on a link that has both sides."""
+    """A mirror on a bidirectional link with both sides."""
     assert back
     return make_mirror("orders")
 
 
 def states() -> list[str]:
-    """Answer the states of both sides: the mirror's, then the other topic's."""
+    """Return the states of both sides: the mirror's, then the other topic's."""
     return list(MirrorTopic.objects.order_by("link_id").values_list("state", flat=True))
 
 
@@ -44,23 +44,21 @@ def do(mirror: MirrorTopic, operation: E, by: Actor, **more: Any) -> MirrorTopic
 
 @pytest.fixture
 def other(mirror: MirrorTopic, back: ClusterLink, owner: Actor) -> MirrorTopic:
-    """The other topic of a reversal that has begun."""
+    """The row of the other topic, after a reversal was started."""
     do(mirror, E.REVERSE_AND_START, owner)
     return MirrorTopic.objects.get(link=back)
 
 
-def test_of_two_reversals_at_the_same_moment_one_is_refused(
-    mirror: MirrorTopic, owner: Actor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_of_two_concurrent_reversals_is_refused(mirror: MirrorTopic, owner: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
     save = MirrorTopic.save
 
-    def somebody_is_quicker(row: MirrorTopic, **how: Any) -> None:
+    def insert_first(row: MirrorTopic, **how: Any) -> None:
         monkeypatch.undo()
         MirrorTopic.objects.bulk_create([copy(row)])
         save(row, **how)
 
-    monkeypatch.setattr(MirrorTopic, "save", somebody_is_quicker)
-    with pytest.raises(ConflictError, match="becoming a mirror"):
+    monkeypatch.setattr(MirrorTopic, "save", insert_first)
+    with pytest.raises(ConflictError, match="Another request has just started"):
         do(mirror, E.REVERSE_AND_START, owner)
 
     assert states() == [S.ACTIVE]
@@ -72,10 +70,10 @@ OLDER = "holds older records than 'orders' ever had"
 @pytest.mark.parametrize(
     ("source_start", "refusal"), [(0, OLDER), (99, OLDER), (100, ""), (None, "not known yet .* Try again once")]
 )
-def test_a_source_keeps_what_its_mirror_never_had(
+def test_a_reversal_is_refused_if_the_source_holds_older_records_than_the_mirror(
     mirror: MirrorTopic, owner: Actor, source_start: int | None, refusal: str
 ) -> None:
-    """The mirror began at its source's end (``mirror.start.offset.spec``); as its mirror the source would begin there, too."""
+    """The mirror started at its source's end (``mirror.start.offset.spec``); as its mirror the source would start there too."""
     mirror.gaps.create(partition=0, start=0, end=100, reason="HEAD", filled=100, noted_at=NOW)
     MirrorPartition.objects.update_or_create(mirror=mirror, partition=0, defaults={"source_start": source_start})
 
@@ -86,8 +84,8 @@ def test_a_source_keeps_what_its_mirror_never_had(
             do(mirror, E.REVERSE_AND_START, owner)
 
 
-def test_a_mirror_that_is_known_to_differ_from_its_source_is_not_reversed(mirror: MirrorTopic, owner: Actor) -> None:
-    """The source would keep its own records where its new source has others."""
+def test_a_mirror_with_known_differences_cannot_be_reversed(mirror: MirrorTopic, owner: Actor) -> None:
+    """After the reversal the former source would hold records that differ from those of its new source."""
     mirror.transition_errors.create(code=RECORDS_DIFFER, message="Offset 7 differs.", since=NOW, last_seen_at=NOW)
 
     with pytest.raises(ConflictError, match="Verify the whole mirror first"):
@@ -96,20 +94,22 @@ def test_a_mirror_that_is_known_to_differ_from_its_source_is_not_reversed(mirror
     assert states() == [S.ACTIVE]
 
 
-def test_both_rows_move_together(mirror: MirrorTopic, other: MirrorTopic) -> None:
+def test_a_reversal_changes_both_rows(mirror: MirrorTopic, other: MirrorTopic) -> None:
     assert states() == [S.PENDING_SYNCHRONIZE, S.PENDING_MIRROR]
     assert (other.name, other.source_topic, other.num_partitions) == ("orders", "orders", 2)
     assert not other.holds_copy
     assert list(other.partitions.values_list("partition", "whole_at")) == [(0, NOW), (1, NOW)]
 
 
-def test_validate_only_makes_no_row(mirror: MirrorTopic, owner: Actor) -> None:
+def test_validating_a_reversal_stores_no_row(mirror: MirrorTopic, owner: Actor) -> None:
     do(mirror, E.REVERSE_AND_START, owner, validate_only=True)
 
     assert states() == [S.ACTIVE]
 
 
-def test_a_second_reversal_takes_the_row_of_the_first(mirror: MirrorTopic, make_mirror: MakeMirror, back: ClusterLink) -> None:
+def test_a_second_reversal_reuses_and_resets_the_row_of_the_first(
+    mirror: MirrorTopic, make_mirror: MakeMirror, back: ClusterLink
+) -> None:
     row = make_mirror("orders", S.STOPPED, link=back, stop_reason="promote", fencing_at=NOW)
     former = {"source_start": 1, "last_source_end": 7, "last_high_watermark": 7, "last_timestamp_ms": 1_000}
     MirrorPartition.objects.filter(mirror=row).update(stopped_end=7, last_source_seen_at=NOW, **former)
@@ -118,12 +118,12 @@ def test_a_second_reversal_takes_the_row_of_the_first(mirror: MirrorTopic, make_
 
     row.refresh_from_db()
     assert (row.state, row.stop_reason, row.fencing_at, row.reversal) == (S.PENDING_MIRROR, "", None, "reverse-and-pause")
-    for name in ("stopped_end", "last_source_seen_at", *former):  # they would be told of the topic that is its source now
+    for name in ("stopped_end", "last_source_seen_at", *former):  # these were measured on its former source
         assert set(row.partitions.values_list(name, flat=True)) == {None}
 
 
-@pytest.mark.parametrize("anew", [True, False], ids=["another topic", "the same topics"])
-def test_what_was_compared_with_a_topic_that_is_gone_is_not_verified_when_the_row_is_a_mirror_again(
+@pytest.mark.parametrize("anew", [True, False], ids=["created anew", "the same topics"])
+def test_a_reversal_drops_verified_ranges_of_topics_that_were_created_anew(
     mirror: MirrorTopic, make_mirror: MakeMirror, back: ClusterLink, owner: Actor, anew: bool
 ) -> None:
     MirrorTopic.objects.filter(pk=mirror.pk).update(mirror_topic_id="restored")
@@ -138,7 +138,7 @@ def test_what_was_compared_with_a_topic_that_is_gone_is_not_verified_when_the_ro
     assert AuditEvent.objects.filter(action="EndDifferenceAlarm").exists() == anew
 
 
-def test_failing_the_source_over_lets_the_mirror_mirror_on(mirror: MirrorTopic, other: MirrorTopic, owner: Actor) -> None:
+def test_failing_over_the_source_topic_ends_the_reversal(mirror: MirrorTopic, other: MirrorTopic, owner: Actor) -> None:
     do(other, E.FAILOVER, owner)
 
     assert states() == [S.ACTIVE, S.PENDING_STOPPED]
@@ -146,7 +146,7 @@ def test_failing_the_source_over_lets_the_mirror_mirror_on(mirror: MirrorTopic, 
     assert not reversing.note_synchronized(mirror=mirror, now=NOW)
 
 
-def test_what_is_synchronized_waits_for_its_fence(mirror: MirrorTopic, other: MirrorTopic) -> None:
+def test_a_synchronized_mirror_is_pending_stopped_until_it_is_fenced(mirror: MirrorTopic, other: MirrorTopic) -> None:
     draining = MirrorTopic.objects.get(pk=mirror.pk)
 
     assert reversing.note_synchronized(mirror=draining, now=NOW)
@@ -154,16 +154,14 @@ def test_what_is_synchronized_waits_for_its_fence(mirror: MirrorTopic, other: Mi
     assert states() == [S.PENDING_STOPPED, S.PENDING_MIRROR]
 
 
-def test_a_paused_reversal_goes_on_when_it_is_resumed(mirror: MirrorTopic, other: MirrorTopic, owner: Actor) -> None:
+def test_a_paused_reversal_continues_when_it_is_resumed(mirror: MirrorTopic, other: MirrorTopic, owner: Actor) -> None:
     do(mirror, E.PAUSE, owner)
     assert states() == [S.PAUSED, S.PENDING_MIRROR]
     do(mirror, E.RESUME, owner)
     assert states() == [S.PENDING_SYNCHRONIZE, S.PENDING_MIRROR]
 
 
-def test_a_paused_reversal_is_not_completed_by_a_promotion_that_nobody_meant_so(
-    mirror: MirrorTopic, other: MirrorTopic, owner: Actor
-) -> None:
+def test_a_paused_reversal_cannot_be_promoted_until_it_is_ended(mirror: MirrorTopic, other: MirrorTopic, owner: Actor) -> None:
     do(mirror, E.PAUSE, owner)
     with pytest.raises(ConflictError, match="paused in the middle of reverse-and-start"):
         do(mirror, E.PROMOTE, owner)
@@ -174,7 +172,7 @@ def test_a_paused_reversal_is_not_completed_by_a_promotion_that_nobody_meant_so(
     assert states() == [S.PENDING_STOPPED, S.PENDING_STOPPED]
 
 
-def test_a_paused_reversal_whose_source_was_failed_over_is_forgotten(
+def test_a_paused_reversal_whose_source_was_failed_over_resumes_as_active(
     mirror: MirrorTopic, other: MirrorTopic, owner: Actor
 ) -> None:
     do(mirror, E.PAUSE, owner)
@@ -184,9 +182,7 @@ def test_a_paused_reversal_whose_source_was_failed_over_is_forgotten(
     assert states() == [S.ACTIVE, S.PENDING_STOPPED]
 
 
-def test_who_may_not_operate_the_other_side_reverses_nothing(
-    mirror: MirrorTopic, link: ClusterLink, make_actor: MakeActor
-) -> None:
+def test_a_reversal_needs_the_permission_on_both_sides(mirror: MirrorTopic, link: ClusterLink, make_actor: MakeActor) -> None:
     here_only = make_actor("here-only", RoleBinding.Role.CLOUD_CLUSTER_ADMIN, cluster=link.destination)
 
     with pytest.raises(DeniedError):
@@ -207,7 +203,7 @@ def test_an_ordinary_topic_is_restored_from_its_stopped_mirror(mirror: MirrorTop
     assert RestoreRun.objects.get().mirror.link_id == back.pk
 
 
-def test_a_topic_that_is_mirrored_now_is_reversed_not_restored(
+def test_a_topic_whose_other_side_is_not_stopped_cannot_be_restored(
     mirror: MirrorTopic, back: ClusterLink, make_mirror: MakeMirror, owner: Actor
 ) -> None:
     stopped = make_mirror("orders", S.STOPPED, link=back)
@@ -217,41 +213,39 @@ def test_a_topic_that_is_mirrored_now_is_reversed_not_restored(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_operators_at_once_one_wins_and_the_rows_agree(mirror: MirrorTopic, owner: Actor) -> None:
-    assert owner.bindings  # read once, before the threads
+def test_one_of_two_concurrent_reversals_wins_and_the_rows_agree(mirror: MirrorTopic, owner: Actor) -> None:
+    assert owner.bindings  # read once, before the threads start
     outcomes = []
 
-    def ask(operation: E) -> None:
+    def reverse(operation: E) -> None:
         with suppress(ConflictError):
             do(mirror, operation, owner)
             outcomes.append(operation)
 
-    at_once(partial(ask, E.REVERSE_AND_START), partial(ask, E.REVERSE_AND_PAUSE))
+    at_once(partial(reverse, E.REVERSE_AND_START), partial(reverse, E.REVERSE_AND_PAUSE))
 
     assert len(outcomes) == 1
     assert states() == [S.PENDING_SYNCHRONIZE, S.PENDING_MIRROR]
     assert set(MirrorTopic.objects.values_list("reversal", flat=True)) == {outcomes[0]}
 
 
-def test_two_sides_cannot_be_asked_to_follow_each_other_at_the_same_time(
-    mirror: MirrorTopic, back: ClusterLink, owner: Actor
-) -> None:
-    """Both requests have found the other side stopped; the one that comes second is refused."""
+def test_restores_of_both_sides_cannot_start_concurrently(mirror: MirrorTopic, back: ClusterLink, owner: Actor) -> None:
+    """Both requests found the other side stopped; the second request to lock the rows is refused."""
     MirrorTopic.objects.filter(pk=mirror.pk).update(state=S.STOPPED)
     [other] = restoring.candidates(back, owner)
     MirrorTopic.objects.filter(pk=mirror.pk).update(state=S.PENDING_SETUP_FOR_RESTORE)
 
-    with pytest.raises(ConflictError, match="by now"), transaction.atomic():
+    with pytest.raises(ConflictError, match="must be STOPPED to become the source"), transaction.atomic():
         restoring.begin(mirror=other, by=owner, now=NOW)
 
     assert MirrorTopic.objects.get().pk == mirror.pk
 
 
 @pytest.mark.parametrize("state", sorted(CLOSED_FIRST))
-def test_a_stopped_topic_is_not_deleted_while_the_other_side_is_becoming_its_mirror(
+def test_a_stopped_topic_cannot_be_deleted_while_the_other_side_is_becoming_its_mirror(
     mirror: MirrorTopic, other: MirrorTopic, owner: Actor, state: MirrorState
 ) -> None:
-    """Behind the deletion of the other topic it has the only copy; also where both were asked for in the same moment."""
+    """After the other topic is deleted it holds the only copy; this also applies to concurrent requests."""
     MirrorTopic.objects.filter(pk=mirror.pk).update(state=S.STOPPED)
     seen = MirrorTopic.objects.select_related("link__destination").get(pk=mirror.pk)
     MirrorTopic.objects.filter(pk=other.pk).update(state=state)

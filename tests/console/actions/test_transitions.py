@@ -1,4 +1,4 @@
-"""The compare-and-swap along the table: every edge and every missing edge, and two who want to move one mirror at once."""
+"""State transitions by compare-and-swap: every transition of the table, every missing one, and concurrent transitions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ MATRIX = [(state, event) for state in MirrorState for event in MirrorEvent]
 
 
 @pytest.mark.parametrize(("state", "event"), MATRIX, ids=str)
-def test_a_mirror_moves_along_the_edges_of_the_table_only(
-    state: MirrorState, event: MirrorEvent, make_mirror: MakeMirror
-) -> None:
+def test_only_transitions_of_the_table_are_possible(state: MirrorState, event: MirrorEvent, make_mirror: MakeMirror) -> None:
     mirror = make_mirror("orders", state, partitions=0)
     target = TRANSITIONS[state].get(event)
 
@@ -38,13 +36,13 @@ def test_a_mirror_moves_along_the_edges_of_the_table_only(
     assert row.prior_state == ("" if target is state else state)
 
 
-def test_a_step_is_shown_at_once(make_mirror: MakeMirror, link: ClusterLink) -> None:
+def test_a_transition_increases_the_sequence_of_the_link(make_mirror: MakeMirror, link: ClusterLink) -> None:
     apply_event(mirror=make_mirror(), event=MirrorEvent.PAUSE, by=ENGINE, now=NOW)
 
     assert ClusterLink.objects.get(pk=link.pk).sequence == link.sequence + 1
 
 
-def test_a_stale_row_is_read_again(make_mirror: MakeMirror) -> None:
+def test_a_transition_of_a_stale_row_uses_the_stored_state(make_mirror: MakeMirror) -> None:
     mirror = make_mirror()
     stale = MirrorTopic.objects.get(pk=mirror.pk)
     apply_event(mirror=mirror, event=MirrorEvent.PAUSE, by=ENGINE, now=NOW)
@@ -55,7 +53,7 @@ def test_a_stale_row_is_read_again(make_mirror: MakeMirror) -> None:
     assert list(StateTransition.objects.values_list("event", flat=True)) == ["resume", "pause"]
 
 
-def test_a_mirror_that_has_gone_is_not_found(make_mirror: MakeMirror) -> None:
+def test_a_transition_of_a_deleted_mirror_raises_not_found(make_mirror: MakeMirror) -> None:
     mirror = make_mirror()
     MirrorTopic.objects.all().delete()
 
@@ -64,7 +62,7 @@ def test_a_mirror_that_has_gone_is_not_found(make_mirror: MakeMirror) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_connections_that_pause_at_once_one_wins(make_mirror: MakeMirror) -> None:
+def test_one_of_two_concurrent_pauses_succeeds(make_mirror: MakeMirror) -> None:
     mirror = make_mirror()
     rows, outcomes = [MirrorTopic.objects.select_related("link").get(pk=mirror.pk) for _ in range(2)], []
 
@@ -75,7 +73,7 @@ def test_of_two_connections_that_pause_at_once_one_wins(make_mirror: MakeMirror)
         except IllegalTransitionError:
             outcomes.append("lost")
 
-    at_once(*(partial(pause, one) for one in rows))
+    at_once(*(partial(pause, row) for row in rows))
 
     assert sorted(outcomes) == ["lost", "won"]
     assert StateTransition.objects.filter(event="pause").count() == 1

@@ -1,4 +1,4 @@
-"""Two people operate on one mirror at the same moment: what comes of it is what one of the two orders would have given."""
+"""Two concurrent operations on a mirror have the same result as the two operations in one of the possible orders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPERATIONS = (E.PAUSE, E.PROMOTE, E.FAILOVER, E.REVERSE_AND_START, E.REVERSE_AND
 
 
 def in_order(*operations: E) -> tuple[str, int]:
-    """Answer the state after operations one after the other, along the table, and how many of them were legal."""
+    """Return the state after the operations in this order, by the transition table, and the number of legal operations."""
     state, done = S.ACTIVE, 0
     for operation in operations:
         if operation in TRANSITIONS[state]:
@@ -32,7 +32,7 @@ def in_order(*operations: E) -> tuple[str, int]:
 
 
 def operated(mirror: MirrorTopic, *operations: E) -> list[E]:
-    """Operate from a thread each, all with the row as it was before; answer what was accepted."""
+    """Run each operation in its own thread, on the row as it was before; return the accepted operations."""
     mirrors, accepted = MirrorTopic.objects.select_related("link__destination__environment"), []
 
     def run(own: MirrorTopic, operation: E) -> None:
@@ -40,12 +40,14 @@ def operated(mirror: MirrorTopic, *operations: E) -> list[E]:
             operate(mirror=own, operation=operation, by=SYSTEM, now=NOW)
             accepted.append(operation)
 
-    at_once(*(partial(run, mirrors.get(pk=mirror.pk), one) for one in operations))
+    at_once(*(partial(run, mirrors.get(pk=mirror.pk), operation) for operation in operations))
     return accepted
 
 
 @pytest.mark.parametrize(("first", "second"), list(product(OPERATIONS, OPERATIONS)), ids=str)
-def test_the_end_is_that_of_one_after_the_other(first: E, second: E, back: ClusterLink, make_mirror: MakeMirror) -> None:
+def test_concurrent_operations_end_as_in_one_of_the_two_orders(
+    first: E, second: E, back: ClusterLink, make_mirror: MakeMirror
+) -> None:
     mirror = make_mirror("orders")
 
     accepted = operated(mirror, first, second)
@@ -66,4 +68,4 @@ def _check_consistent(row: MirrorTopic, accepted: list[E], steps: list[Any]) -> 
     others = MirrorTopic.objects.exclude(pk=row.pk)
     if row.state == S.PENDING_SYNCHRONIZE:
         assert row.reversal == steps[-1][2]
-        assert [one.state for one in others] == [S.PENDING_MIRROR]
+        assert [other.state for other in others] == [S.PENDING_MIRROR]

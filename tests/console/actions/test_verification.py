@@ -1,4 +1,4 @@
-"""Starting comparisons and keeping what they saw."""
+"""Starting verification runs and storing their results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def report(*differences: RecordDifference) -> VerifyReport:
     )  # fmt: skip
 
 
-def test_a_comparison_is_queued_once(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+def test_an_unfinished_run_is_returned_instead_of_a_second_run(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
     run = verification.start_verify(mirror=mirror, by=owner, now=NOW)
 
     assert verification.start_verify(mirror=mirror, by=owner, now=NOW + timedelta(minutes=1)) == run
@@ -36,7 +36,7 @@ def test_a_comparison_is_queued_once(mirror: MirrorTopic, owner: Actor, sent: Se
     assert verification.start_verify(mirror=mirror, by=owner, now=NOW + timedelta(hours=3)) == run  # a terabyte takes as long
 
 
-def test_a_run_is_taken_once(mirror: MirrorTopic, owner: Actor) -> None:
+def test_a_run_is_started_once(mirror: MirrorTopic, owner: Actor) -> None:
     run = verification.start_verify(mirror=mirror, by=owner, now=NOW)
 
     assert verification.mark_started(run=run, now=NOW)
@@ -44,7 +44,7 @@ def test_a_run_is_taken_once(mirror: MirrorTopic, owner: Actor) -> None:
 
 
 @pytest.mark.parametrize(("differences", "status"), [((), "EQUAL"), ((DIFFERENCE,), "DIFFERENT")])
-def test_what_the_witness_saw_is_kept(
+def test_the_report_of_a_run_is_stored(
     differences: tuple[RecordDifference, ...], status: str, mirror: MirrorTopic, owner: Actor
 ) -> None:
     run = verification.start_verify(mirror=mirror, by=owner, now=NOW)
@@ -53,11 +53,11 @@ def test_what_the_witness_saw_is_kept(
 
     row = get_run(run_id=run.pk, by=owner)
     assert (row.status, row.records_compared, row.ranges) == (status, 100, [[0, 0, 100]])
-    assert [one["offset"] for one in row.first_differences] == [7] * len(differences)
+    assert [difference["offset"] for difference in row.first_differences] == [7] * len(differences)
     assert list_runs(mirror=mirror) == [row]
 
 
-def test_a_comparison_that_fails_says_nothing_about_the_data(mirror: MirrorTopic, owner: Actor) -> None:
+def test_a_failed_run_has_an_error_and_no_result(mirror: MirrorTopic, owner: Actor) -> None:
     run = verification.start_verify(mirror=mirror, by=owner, now=NOW)
     verification.record_failure(run=run, message="No Spark.", now=NOW)
 
@@ -65,22 +65,22 @@ def test_a_comparison_that_fails_says_nothing_about_the_data(mirror: MirrorTopic
     assert verification.start_verify(mirror=mirror, by=owner, now=NOW) != run
 
 
-def test_a_result_is_not_taken_back_by_somebody_who_took_the_comparison_for_dead(mirror: MirrorTopic, owner: Actor) -> None:
+def test_a_late_failure_does_not_replace_a_stored_result(mirror: MirrorTopic, owner: Actor) -> None:
     run = verification.start_verify(mirror=mirror, by=owner, now=NOW)
-    as_read_before = VerifyRun.objects.select_related("mirror").get(pk=run.pk)
+    stale = VerifyRun.objects.select_related("mirror").get(pk=run.pk)
     verification.record_result(run=run, report=report(DIFFERENCE), now=NOW)
 
-    verification.record_failure(run=as_read_before, message="The worker went away.", now=NOW)
+    verification.record_failure(run=stale, message="The worker was lost.", now=NOW)
 
-    assert [VerifyRun.objects.get().status, as_read_before.status] == ["DIFFERENT", "DIFFERENT"]
+    assert [VerifyRun.objects.get().status, stale.status] == ["DIFFERENT", "DIFFERENT"]
 
 
-def test_what_is_not_there_yet_cannot_be_compared(make_mirror: MakeMirror, owner: Actor) -> None:
+def test_a_mirror_that_is_being_created_cannot_be_verified(make_mirror: MakeMirror, owner: Actor) -> None:
     with pytest.raises(ConflictError, match="still being created"):
         verification.start_verify(mirror=make_mirror("orders", MirrorState.PENDING_SETUP), by=owner, now=NOW)
 
 
-def test_who_may_only_look_starts_nothing_and_strangers_see_nothing(
+def test_readers_may_see_but_not_start_runs_and_strangers_see_none(
     mirror: MirrorTopic, owner: Actor, colleague: Actor, stranger: Actor
 ) -> None:
     run = verification.start_verify(mirror=mirror, by=owner, now=NOW)

@@ -1,4 +1,4 @@
-"""Administration pages for staff: every list opens, secrets are written and never read, changes are audited."""
+"""Admin pages for staff: every list opens, secrets are written but never shown, changes are checked and audited."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_credentials_of_a_cluster_are_not_shown(staff: Client, source: Cluster) 
     assert "source.test:9092" in page
 
 
-def test_a_cluster_is_registered_once_it_answers(staff: Client, link: ClusterLink, engine: Engine) -> None:
+def test_a_cluster_is_registered_after_it_was_probed(staff: Client, link: ClusterLink, engine: Engine) -> None:
     engine.answers["probe_address"] = {**engine.answers["probe_address"], "cluster_id": "third-id"}
     form = {
         "environment": link.destination.environment_id,
@@ -54,7 +54,9 @@ def test_a_cluster_is_registered_once_it_answers(staff: Client, link: ClusterLin
     assert AuditEvent.objects.get().action == "RegisterCluster"
 
 
-def test_new_credentials_must_lead_to_the_same_cluster(staff: Client, source: Cluster, engine: Engine) -> None:
+def test_new_client_properties_are_stored_if_they_lead_to_the_same_cluster(
+    staff: Client, source: Cluster, engine: Engine
+) -> None:
     form = {"environment": source.environment_id, "name": "Source", "properties_text": "bootstrap.servers=new.test:9092"}
 
     staff.post(reverse("admin:console_cluster_change", args=[source.pk]), form)
@@ -65,7 +67,7 @@ def test_new_credentials_must_lead_to_the_same_cluster(staff: Client, source: Cl
 
 @pytest.fixture
 def helper(make_actor: MakeActor, client: Client) -> Client:
-    """Staff with all of Django's permissions and no role."""
+    """A client signed in as staff with all of Django's permissions and without a role."""
     user = make_actor("helper").user
     assert user is not None
     user.is_staff = True
@@ -80,12 +82,14 @@ def helper(make_actor: MakeActor, client: Client) -> Client:
     [{"name": "Mine"}, {"properties_text": "bootstrap.servers=mine.test:9092"}, {}],
     ids=["name", "properties", "none"],
 )
-def test_who_has_no_role_changes_no_cluster(change: dict[str, str], helper: Client, source: Cluster, engine: Engine) -> None:
+def test_staff_without_a_role_may_not_change_clusters(
+    change: dict[str, str], helper: Client, source: Cluster, engine: Engine
+) -> None:
     form = {"environment": source.environment_id, "name": "Source", "properties_text": "", **change}
 
     page = helper.post(reverse("admin:console_cluster_change", args=[source.pk]), form, follow=True).content.decode()
 
-    assert "You may not manage" in page
+    assert "You do not have the permission to manage" in page
     assert "was changed successfully" not in page
     source.refresh_from_db()
     assert (source.name, source.bootstrap_servers) == ("Source", "source.test:9092")
@@ -93,17 +97,17 @@ def test_who_has_no_role_changes_no_cluster(change: dict[str, str], helper: Clie
     assert not LogEntry.objects.exists()
 
 
-def test_who_has_no_role_registers_no_cluster(helper: Client, environment: Environment, engine: Engine) -> None:
+def test_staff_without_a_role_may_not_register_clusters(helper: Client, environment: Environment, engine: Engine) -> None:
     form = {"environment": environment.pk, "name": "Third", "properties_text": "bootstrap.servers=third.test:9092"}
 
     page = helper.post(reverse("admin:console_cluster_add"), form, follow=True).content.decode()
 
-    assert "You may not manage" in page
+    assert "You do not have the permission to manage" in page
     assert "was added successfully" not in page
     assert not Cluster.objects.exists()
 
 
-def test_no_place_is_moved(staff: Client, source: Cluster, organization: Organization) -> None:
+def test_clusters_and_environments_cannot_be_moved(staff: Client, source: Cluster, organization: Organization) -> None:
     other = Organization.objects.create(name="Other", created_at=NOW)
     place = Environment.objects.create(organization=other, name="Theirs", slug="theirs", created_at=NOW)
 
@@ -116,34 +120,35 @@ def test_no_place_is_moved(staff: Client, source: Cluster, organization: Organiz
     assert source.environment.organization == organization
 
 
-def test_the_secret_of_a_key_is_shown_once_and_travels_in_no_message(staff: Client) -> None:
+def test_the_secret_of_an_api_key_is_shown_once_and_stored_in_no_cookie(staff: Client) -> None:
     form = {"user": "root", "description": "for terraform", "expires_at_0": "", "expires_at_1": ""}
-    answer = staff.post(reverse("admin:console_apikey_add"), form)
+    response = staff.post(reverse("admin:console_apikey_add"), form)
 
-    shown = re.search(r'id="secret">([\w-]{40,})<', answer.content.decode())
+    shown = re.search(r'id="secret">([\w-]{40,})<', response.content.decode())
     assert shown
     assert ApiKey.objects.get().secret_hash == hash_secret(shown[1])
-    assert answer.status_code == 200
-    assert "no-store" in answer["Cache-Control"]
-    assert not list(get_messages(answer.wsgi_request))
-    kept = [str(one) for one in staff.cookies.values()] + [str(one.get_decoded()) for one in Session.objects.all()]
+    assert response.status_code == 200
+    assert "no-store" in response["Cache-Control"]
+    assert not list(get_messages(response.wsgi_request))
+    cookies = [str(cookie) for cookie in staff.cookies.values()]
+    kept = cookies + [str(session.get_decoded()) for session in Session.objects.all()]
     assert kept
     assert shown[1] not in "".join(kept)
     assert shown[1] not in staff.get(reverse("admin:console_apikey_changelist")).content.decode()
 
 
-def test_who_may_not_make_a_key_for_others_is_told_so(helper: Client, owner: Actor) -> None:
+def test_creating_an_api_key_for_another_user_is_refused(helper: Client, owner: Actor) -> None:
     assert owner.user is not None
     form = {"user": owner.name, "description": "", "expires_at_0": "", "expires_at_1": ""}
 
     page = helper.post(reverse("admin:console_apikey_add"), form, follow=True).content.decode()
 
-    assert "API keys of your own only" in page
+    assert "only your own API keys" in page
     assert not ApiKey.objects.exists()
 
 
 @pytest.mark.parametrize("model", ["rolebinding", "apikey"])
-def test_the_form_lists_no_users(model: str, helper: Client, owner: Actor) -> None:
+def test_the_forms_do_not_list_users(model: str, helper: Client, owner: Actor) -> None:
     address = reverse(f"admin:console_{model}_add")
 
     assert owner.name not in helper.get(address).content.decode()
@@ -151,7 +156,7 @@ def test_the_form_lists_no_users(model: str, helper: Client, owner: Actor) -> No
     assert "No active user has this name." in page
 
 
-def test_roles_are_granted_and_revoked_with_a_trace(staff: Client, destination: Cluster) -> None:
+def test_granting_and_revoking_roles_is_audited(staff: Client, destination: Cluster) -> None:
     form = {"user": "root", "role": "DeveloperRead", "cluster": destination.pk, "resource_name": ""}
     staff.post(reverse("admin:console_rolebinding_add"), form)
     binding = RoleBinding.objects.get()
@@ -163,7 +168,7 @@ def test_roles_are_granted_and_revoked_with_a_trace(staff: Client, destination: 
     assert list(AuditEvent.objects.values_list("action", flat=True)) == ["RevokeRole", "GrantRole"]
 
 
-def test_what_becomes_of_a_group_of_clusters_is_in_the_audit(staff: Client, environment: Environment) -> None:
+def test_changes_of_environments_and_organizations_are_audited(staff: Client, environment: Environment) -> None:
     form = {"organization": environment.organization_id, "name": "Renamed", "slug": "renamed"}
     staff.post(reverse("admin:console_environment_change", args=[environment.pk]), form)
     staff.post(reverse("admin:console_organization_add"), {"name": "Other"})
@@ -171,8 +176,7 @@ def test_what_becomes_of_a_group_of_clusters_is_in_the_audit(staff: Client, envi
     chosen = {"action": "delete_selected", "_selected_action": [other.pk], "post": "yes"}
     staff.post(reverse("admin:console_organization_changelist"), chosen)
 
-    told = [(one.actor, one.action, one.resource) for one in AuditEvent.objects.order_by("pk")]
-    assert told == [
+    assert [(event.actor, event.action, event.resource) for event in AuditEvent.objects.order_by("pk")] == [
         ("root", "UpdateEnvironment", "environment/renamed"),
         ("root", "CreateOrganization", "organization/Other"),
         ("root", "DeleteOrganization", "organization/Other"),
@@ -180,8 +184,8 @@ def test_what_becomes_of_a_group_of_clusters_is_in_the_audit(staff: Client, envi
     assert not Organization.objects.filter(pk=other.pk).exists()
 
 
-@pytest.mark.parametrize("selected", [True, False], ids=["selected", "one"])
-def test_who_has_no_role_lets_go_of_no_cluster_and_is_told_of_none(selected: bool, helper: Client, source: Cluster) -> None:
+@pytest.mark.parametrize("selected", [True, False], ids=["list", "page"])
+def test_staff_without_a_role_may_not_unregister_clusters(selected: bool, helper: Client, source: Cluster) -> None:
     address = reverse("admin:console_cluster_changelist")
     form: dict[str, object] = {"action": "delete_selected", "_selected_action": [source.pk], "post": "yes"}
     if not selected:
@@ -189,13 +193,13 @@ def test_who_has_no_role_lets_go_of_no_cluster_and_is_told_of_none(selected: boo
 
     page = helper.post(address, form, follow=True).content.decode()
 
-    assert "You may not manage" in page
+    assert "You do not have the permission to manage" in page
     assert "successfully" not in page.lower()
     assert Cluster.objects.filter(pk=source.pk).exists()
     assert not LogEntry.objects.exists()
 
 
-def test_a_cluster_is_let_go_of_with_a_trace(staff: Client, source: Cluster) -> None:
+def test_unregistering_a_cluster_is_audited(staff: Client, source: Cluster) -> None:
     page = staff.post(reverse("admin:console_cluster_delete", args=[source.pk]), {"post": "yes"}, follow=True)
 
     assert "was deleted successfully" in page.content.decode()
@@ -203,12 +207,13 @@ def test_a_cluster_is_let_go_of_with_a_trace(staff: Client, source: Cluster) -> 
     assert AuditEvent.objects.get().action == "UnregisterCluster"
 
 
-def test_whoever_guesses_a_password_of_staff_has_to_wait(db: None, redis_url: str, settings: Any) -> None:
+def test_failed_sign_ins_of_staff_are_throttled(db: None, redis_url: str, settings: Any) -> None:
     settings.ATTEMPTS_AT_ONCE, settings.ATTEMPT_EVERY_S = 2, 1_000
     User.objects.create_superuser("root", password="right")
     stranger = Client(REMOTE_ADDR="192.0.2.11")
 
-    pages = [stranger.post("/admin/login/", {"username": "root", "password": one}) for one in ("guess", "guess", "right")]
+    passwords = ("guess", "guess", "right")
+    pages = [stranger.post("/admin/login/", {"username": "root", "password": password}) for password in passwords]
 
     assert "Too many attempts" in pages[-1].content.decode()
     assert "Too many attempts" not in pages[-2].content.decode()
@@ -216,7 +221,7 @@ def test_whoever_guesses_a_password_of_staff_has_to_wait(db: None, redis_url: st
     assert Client().post("/admin/login/", {"username": "root", "password": "right"}).status_code == 302
 
 
-def test_the_audit_is_read_only(staff: Client, link: ClusterLink) -> None:
+def test_the_audit_log_is_read_only(staff: Client, link: ClusterLink) -> None:
     AuditEvent.objects.create(at=link.created_at, actor="a", action="b", resource="c", result="SUCCESS")
     change = reverse("admin:console_auditevent_change", args=[AuditEvent.objects.get().pk])
 

@@ -1,4 +1,4 @@
-"""What a small cluster would answer to the questions of ``console.tasks.browsing``; tests on real ones show that it does."""
+"""A fake of a small cluster for the queries of ``console.tasks.browsing``; other tests check real clusters."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def lag(number: int, *, behind: int | None) -> dict[str, Any]:
 
 
 class SmallCluster:
-    """One topic named plain, one group named readers, one ACL; ``asked`` notes every question."""
+    """A cluster with a topic ``plain``, a consumer group ``readers`` and an ACL; ``asked`` has every query."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
@@ -75,12 +75,12 @@ class SmallCluster:
         self.lags = [lag(0, behind=4), lag(1, behind=6)]
         self.groups: dict[str, dict[str, Any]] = {"readers": GROUP}
         self.incomplete = ""
-        self.timed = [[TIMED]]  # one answer after the other; the last one stays
+        self.timed = [[TIMED]]  # consecutive results; the last is repeated
         self.refusal: dict[str, Any] = {}
         self.error: LinkEngineError | None = None
 
     def answer(self, task_name: str, kwargs: dict[str, Any]) -> Any:
-        """Answer as a worker would."""
+        """Return the result that a worker would return."""
         if task_name == "change_cluster":
             with audit.carried_out(kwargs["entry"], change_id=kwargs["change_id"]) as attempt:
                 attempt.found = self._answer(kwargs["question"], kwargs["asked"])

@@ -1,4 +1,4 @@
-"""Who and what the tests of REST are about: clients with an API key, the boundary to the worker, rows of the small world."""
+"""Helpers of the REST tests: clients with an API key, a fake of the way to the worker, rows of the database."""
 
 import base64
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ NEW_LINK = {
 
 
 class Rest:
-    """A client of one API key: JSON in, JSON out, never a redirect."""
+    """A test client that signs in with an API key and sends JSON."""
 
     def __init__(self, key: str, secret: str) -> None:
         self.authorization = "Basic " + base64.b64encode(f"{key}:{secret}".encode()).decode()
@@ -52,7 +52,7 @@ class Rest:
 
 
 class Boundary:
-    """Stands in for the way to Celery: notes what was sent, answers what it was told to."""
+    """A fake of ``console.dispatch``: records tasks, and returns ``answer`` (a value or a function) or raises ``error``."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, dict[str, Any]]] = []

@@ -1,4 +1,4 @@
-"""A small cast: an owner who may do everything in the environment, a reader who may look, a stranger who may nothing."""
+"""Fixtures of the REST tests. Clients: an owner (environment admin), a reader (DeveloperRead), a stranger (no role)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +14,10 @@ from tests.console.api.cast import DESTINATION, NOW, SOURCE, Boundary, Rest, mak
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let generated tests differ in their ids: pytest 9.2 and schemathesis 4.32 do not, and of equals xdist runs only one."""
+    """Set distinct ids for generated tests, since xdist runs only one of several tests with the same id.
+
+    pytest 9.2 and schemathesis 4.32 give them equal ids.
+    """
     label = getattr(item, "operation_label", None)
     if label is not None:
         item._id = replace(item._id, params=label)
@@ -22,25 +25,25 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture
 def cluster() -> SmallCluster:
-    """What the destination would answer."""
+    """A fake of the destination cluster."""
     return SmallCluster()
 
 
 @pytest.fixture(autouse=True)
 def boundary(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Boundary | None:
-    """No unit test of this folder reaches a worker; the end-to-end test does."""
+    """Replace ``console.dispatch`` in all tests of this folder except those with the marker ``kafka``."""
     if request.node.get_closest_marker("kafka"):
         return None
-    stand_in = Boundary()
-    stand_in.answer = request.getfixturevalue("cluster").answer
-    monkeypatch.setattr(dispatch, "send", stand_in.send)
-    monkeypatch.setattr(dispatch, "call", stand_in.call)
-    return stand_in
+    fake = Boundary()
+    fake.answer = request.getfixturevalue("cluster").answer
+    monkeypatch.setattr(dispatch, "send", fake.send)
+    monkeypatch.setattr(dispatch, "call", fake.call)
+    return fake
 
 
 @pytest.fixture(autouse=True)
 def no_rate(settings: Any) -> None:
-    """Tests send what they like, whether or not another test has started Redis; those of the rate set one."""
+    """Disable the rate limit and the login throttle, whether or not Redis is running; tests of these enable them."""
     settings.API_RATE_PER_S = settings.ATTEMPTS_AT_ONCE = 0
 
 
@@ -84,7 +87,7 @@ MakeMirror = Callable[..., MirrorTopic]
 
 @pytest.fixture
 def make_mirror(link: ClusterLink) -> MakeMirror:
-    """Make a mirror of the link; ``lags`` are (source end, mirror end) per partition, None for one nobody reported on."""
+    """Create a mirror of the link; ``lags`` are (source end, mirror end) per partition, None for one without a report."""
 
     def make(name: str, state: MirrorState = MirrorState.ACTIVE, *, lags: Any = ((10, 10),), **fields: Any) -> MirrorTopic:
         values = {"stop_reason": "promote"} if state is MirrorState.PENDING_STOPPED else {}
@@ -117,7 +120,7 @@ def make_mirror(link: ClusterLink) -> MakeMirror:
 
 @pytest.fixture
 def orders(make_mirror: MakeMirror) -> MirrorTopic:
-    """A mirror that lags in one partition, does not in the next, and of whose third nobody has told."""
+    """A mirror with a lag in partition 0, no lag in partition 1, and an unknown lag in partition 2."""
     return make_mirror("orders", lags=((15, 10), (7, 7), None))
 
 
@@ -138,11 +141,11 @@ def stranger(db: None) -> Rest:
 
 @pytest.fixture
 def base(destination: Cluster) -> str:
-    """The address of the destination cluster below the usual prefix."""
+    """The path of the destination cluster below /kafka/v3."""
     return f"/kafka/v3/clusters/{destination.cluster_id}"
 
 
 @pytest.fixture
 def topics(base: str) -> str:
-    """Where the topics of the destination are; it has one, named plain."""
+    """The path of the destination's topics; it has one, named plain."""
     return f"{base}/topics"

@@ -1,4 +1,4 @@
-"""The product as it runs: web process, worker and beat on a database of their own, reached over HTTP only."""
+"""Runs the whole product: web process, worker and beat with a database of their own, used over HTTP."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from devcluster.processes import Process
 ROOT = Path(__file__).resolve().parents[3]
 START_TIMEOUT_S = 180.0
 POLL_S = 0.1
-# Runs inside the product, as its installer would: an administrator with an API key, and both clusters.
+# Run in the product's shell, like an installer would: creates an administrator with an API key, and both clusters.
 _SEED = """
 import json, sys
 from django.contrib.auth.models import User
@@ -42,7 +42,7 @@ class Service:
     """A running product and a client of its REST API."""
 
     def __init__(self, *, directory: Path, clusters: Mapping[str, Mapping[str, str]]) -> None:
-        """Prepare the database and start the processes; ``stop`` ends them."""
+        """Migrate the database and start the processes; ``stop`` ends them."""
         self._directory = directory
         self._env = {"CLUSTERLINK_DATABASE_URL": f"sqlite:///{directory}/service.sqlite3", "CLUSTERLINK_LOG_LEVEL": "INFO"}
         port = free_port()
@@ -64,30 +64,30 @@ class Service:
             raise
 
     def stop(self) -> None:
-        """Stop the processes; the reverse order lets the worker finish first."""
+        """Stop the processes in the order of their start, so that the worker finishes first."""
         for process in self._processes:
             process.stop()
 
     def call(self, method: str, path: str, *, expect: int, body: Any = None) -> Any:
-        """Send one request, check its status, answer its JSON (None if empty)."""
-        answer = self.client.request(method, path, json=body)
-        assert answer.status_code == expect, f"{method} {path}: {answer.status_code} {answer.text}\n{self.log_tail()}"
-        return answer.json() if answer.content else None
+        """Send a request, check its status and return its JSON (None if the response is empty)."""
+        response = self.client.request(method, path, json=body)
+        assert response.status_code == expect, f"{method} {path}: {response.status_code} {response.text}\n{self.log_tail()}"
+        return response.json() if response.content else None
 
-    def wait_for(self, what: str, look: Callable[[], Any], *, timeout_s: float = 180.0) -> Any:
-        """Look until the answer is true; fail with what was awaited and the worker's log."""
+    def wait_for(self, what: str, poll: Callable[[], Any], *, timeout_s: float = 180.0) -> Any:
+        """Poll until the result is true and return it; fail with ``what`` and the logs after the timeout."""
         deadline = time.monotonic() + timeout_s
-        while not (seen := look()):
+        while not (result := poll()):
             assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s\n{self.log_tail()}"
             time.sleep(POLL_S)
-        return seen
+        return result
 
     def log_tail(self) -> str:
-        """Answer the end of the worker's log."""
+        """Return the last lines of the processes' logs."""
         return "\n".join(process.log_tail() for process in self._processes)
 
     def _ready(self) -> bool:
-        """A worker has to be there, too: it looks at the clusters that are registered."""
+        """Return whether /readyz succeeds; it also needs the worker, which probes the registered clusters."""
         try:
             return self.client.get("/readyz").status_code == 200
         except httpx.TransportError:
@@ -117,7 +117,7 @@ class Service:
 
 @contextmanager
 def running(*, directory: Path, clusters: Mapping[str, Mapping[str, str]]) -> Iterator[Service]:
-    """Run the product for the length of a block."""
+    """Run the product during a ``with`` block."""
     service = Service(directory=directory, clusters=clusters)
     try:
         yield service

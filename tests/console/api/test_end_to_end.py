@@ -1,4 +1,4 @@
-"""The whole way, nothing replaced: HTTP, worker, Spark, two Kafka clusters."""
+"""End-to-end tests without fakes: HTTP, worker, Spark, two Kafka clusters."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -47,7 +47,7 @@ def links(destination_cluster: KafkaCluster) -> str:
 
 @pytest.fixture
 def make_topic(source_admin: AdminClient, source_cluster: KafkaCluster, topic_name: str) -> Any:
-    """Create a source topic with records."""
+    """Return a function that creates a source topic with records and returns its name."""
 
     def make(suffix: str) -> str:
         name = f"{topic_name}-{suffix}"
@@ -59,7 +59,7 @@ def make_topic(source_admin: AdminClient, source_cluster: KafkaCluster, topic_na
 
 
 def produce(cluster: KafkaCluster, topic: str, *, count: int) -> KafkaError | None:
-    """Write records as an ordinary client; answer the last error."""
+    """Produce records as an ordinary client; return the first delivery error, or None."""
     errors: list[KafkaError | None] = []
     producer = Producer({**cluster.client("app"), "message.timeout.ms": 20_000})
     for number in range(count):
@@ -69,14 +69,15 @@ def produce(cluster: KafkaCluster, topic: str, *, count: int) -> KafkaError | No
 
 
 def read(cluster: KafkaCluster, topic: str, *, count: int) -> set[tuple[int, int, bytes]]:
-    """Read records as an ordinary client: (partition, offset, value)."""
+    """Consume records as an ordinary client; return them as (partition, offset, value)."""
     consumer = Consumer({**cluster.client("app"), "group.id": f"read-{topic}", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
     records: set[tuple[int, int, bytes]] = set()
     while len(records) < count:
         batch = consumer.consume(count - len(records), timeout=30)
         assert batch, f"{topic}: {len(records)} of {count} records"
-        records |= {(one.partition() or 0, one.offset() or 0, one.value() or b"") for one in batch if not one.error()}
+        read = (message for message in batch if not message.error())
+        records |= {(message.partition() or 0, message.offset() or 0, message.value() or b"") for message in read}
     consumer.close()
     return records
 
@@ -90,10 +91,10 @@ def link_body(source: KafkaCluster, *, password: str | None = None) -> dict[str,
 
 
 def caught_up(service: Service, mirror: str) -> dict[str, Any] | None:
-    """Answer the mirror once it is ACTIVE and every partition was seen without lag."""
+    """Return the mirror if it is ACTIVE and no partition has a lag, or None."""
     shown = service.call("GET", mirror, expect=200)
     lags = shown["mirror_lags"]
-    done = shown["mirror_status"] == "ACTIVE" and len(lags) == PARTITIONS and all(one["lag"] == 0 for one in lags)
+    done = shown["mirror_status"] == "ACTIVE" and len(lags) == PARTITIONS and all(row["lag"] == 0 for row in lags)
     return shown if done else None
 
 
@@ -102,8 +103,8 @@ def status(service: Service, mirror: str) -> str:
 
 
 def operate(service: Service, mirrors: str, verb: str, name: str) -> None:
-    answer = service.call("POST", f"{mirrors}:{verb}", expect=200, body={"mirror_topic_names": [name]})
-    assert [row["error_code"] for row in answer["data"]] == [None], answer
+    result = service.call("POST", f"{mirrors}:{verb}", expect=200, body={"mirror_topic_names": [name]})
+    assert [row["error_code"] for row in result["data"]] == [None], result
 
 
 def test_topics_are_mirrored_paused_promoted_failed_over_and_deleted(
@@ -113,7 +114,7 @@ def test_topics_are_mirrored_paused_promoted_failed_over_and_deleted(
     mirrors = f"{links}/whole/mirrors"
 
     service.call("POST", f"{links}?link_name=whole", expect=204, body=link_body(source_cluster))
-    assert "whole" in [one["link_name"] for one in service.call("GET", links, expect=200)["data"]]
+    assert "whole" in [link["link_name"] for link in service.call("GET", links, expect=200)["data"]]
     for name in (kept, lost):
         service.call("POST", mirrors, expect=204, body={"source_topic_name": name})
     for name in (kept, lost):
@@ -143,7 +144,7 @@ def test_topics_are_mirrored_paused_promoted_failed_over_and_deleted(
     service.call("GET", f"{links}/whole", expect=404)
 
 
-def test_a_wrong_password_breaks_the_link_and_the_right_one_heals_it(
+def test_a_wrong_password_fails_the_link_and_the_right_one_recovers_it(
     service: Service, links: str, make_topic: Any, source_cluster: KafkaCluster
 ) -> None:
     topic = make_topic("healed")
@@ -159,7 +160,7 @@ def test_a_wrong_password_breaks_the_link_and_the_right_one_heals_it(
 
     service.wait_for("broken", lambda: status(service, mirror) == "LINK_FAILED")
     shown = service.call("GET", f"{mirror}?include_state_transition_errors=true", expect=200)
-    errors = {one["error_code"]: one["error_message"] for one in shown["mirror_state_transition_errors"]}
+    errors = {error["error_code"]: error["error_message"] for error in shown["mirror_state_transition_errors"]}
     assert "AUTHENTICATION_ERROR" in errors
     assert WRONG not in errors["AUTHENTICATION_ERROR"]
     link = service.call("GET", f"{links}/healing", expect=200)
@@ -177,7 +178,7 @@ def test_a_wrong_password_breaks_the_link_and_the_right_one_heals_it(
 
 
 def pair_body(there: KafkaCluster) -> dict[str, Any]:
-    """Answer what makes one side of a bidirectional link."""
+    """Return the request body that creates a side of a bidirectional link."""
     configs = {**there.client_properties("link"), "link.mode": "BIDIRECTIONAL"}
     return {
         "remote_cluster_id": there.cluster_id,
@@ -185,40 +186,40 @@ def pair_body(there: KafkaCluster) -> dict[str, Any]:
     }
 
 
-def ask_for(service: Service, mirrors: str, verb: str, name: str) -> str | None:
-    """Operate on a mirror, or delete it, as one of two operators; answer the refusal, None where it was accepted."""
+def request_operation(service: Service, mirrors: str, verb: str, name: str) -> str | None:
+    """Operate on a mirror, or delete it; return the refusal's message, or None if it was accepted."""
     if verb == DELETE:
-        answer = service.client.delete(f"{mirrors.partition('/links')[0]}/topics/{name}")
-        assert answer.status_code in (204, 400, 404), answer.text
-        return None if answer.status_code == 204 else str(answer.json()["message"])
+        response = service.client.delete(f"{mirrors.partition('/links')[0]}/topics/{name}")
+        assert response.status_code in (204, 400, 404), response.text
+        return None if response.status_code == 204 else str(response.json()["message"])
     (row,) = service.call("POST", f"{mirrors}:{verb}", expect=200, body={"mirror_topic_names": [name]})["data"]
     assert row["error_code"] in (None, 400, 404)
     return None if row["error_code"] is None else str(row["error_message"])
 
 
-def together(*calls: Callable[[], str | None]) -> list[str | None]:
-    """Make calls at the same moment, each in a thread of its own."""
-    barrier = Barrier(len(calls), timeout=60)
+def together(*functions: Callable[[], str | None]) -> list[str | None]:
+    """Call functions at the same time, each in its own thread; return their results."""
+    barrier = Barrier(len(functions), timeout=60)
 
-    def call(one: Callable[[], str | None]) -> str | None:
+    def call(function: Callable[[], str | None]) -> str | None:
         barrier.wait()
-        return one()
+        return function()
 
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return list(pool.map(call, calls))
+    with ThreadPoolExecutor(len(functions)) as pool:
+        return list(pool.map(call, functions))
 
 
 def check_history(service: Service, mirror: str, *, final: str) -> None:
-    """One step followed the other, whoever ordered them; and a topic is stopped once."""
+    """Check that the transitions form a chain to the final state, and that the topic was stopped at most once."""
     own = mirror.replace("/kafka/v3/", "/api/v1/")
     steps = service.call("GET", f"{own}/transitions?limit=100", expect=200)["data"][::-1]
     assert [before["to_state"] for before, _ in pairwise(steps)] == [after["from_state"] for _, after in pairwise(steps)]
     assert steps[-1]["to_state"] == final
-    assert [one["to_state"] for one in steps].count("STOPPED") == (final == "STOPPED")
+    assert [step["to_state"] for step in steps].count("STOPPED") == (final == "STOPPED")
     assert len(service.call("GET", f"{own}/stop-reports", expect=200)["data"]) == (final == "STOPPED")
 
 
-def test_two_operators_at_once_come_to_one_legal_end_and_lose_no_record(
+def test_concurrent_operations_end_in_a_legal_state_without_losing_records(
     service: Service, links: str, make_topic: Any, source_cluster: KafkaCluster, destination_cluster: KafkaCluster
 ) -> None:
     mirrors, back = f"{links}/pair/mirrors", links.replace(destination_cluster.cluster_id, source_cluster.cluster_id)
@@ -234,13 +235,13 @@ def test_two_operators_at_once_come_to_one_legal_end_and_lose_no_record(
     service.wait_for("failed over", lambda: status(service, f"{mirrors}/{stopped}") == "STOPPED")
 
     refusals = {
-        verbs: together(*(lambda verb=verb, name=name: ask_for(service, mirrors, verb, name) for verb in verbs))  # type: ignore[misc]
+        verbs: together(*(lambda verb=verb, name=name: request_operation(service, mirrors, verb, name) for verb in verbs))  # type: ignore[misc]
         for verbs, name in contested.items()
     }
 
     for verbs, name in contested.items():
         assert None in refusals[verbs], refusals
-        assert all(name in one or "in state" in one for one in refusals[verbs] if one), refusals
+        assert all(name in text or "in state" in text for text in refusals[verbs] if text), refusals
     assert refusals["pause", "failover"][1] is refusals["failover", "failover"][0] is None, refusals
     assert refusals["pause", "pause"].count(None) == 1, refusals
     for verbs in RACES:

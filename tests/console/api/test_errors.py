@@ -1,4 +1,4 @@
-"""One envelope for everything that goes wrong, always JSON, never a trace."""
+"""Error responses: a code and a message for every error, always JSON, without internal details."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from django.http import Http404
 from rest_framework import exceptions
 
 from console import errors
-from console.api.errors import CONSOLE_KINDS, Failure, TooLargeError, UnreadableError, answer_failure, failure_of
+from console.api.errors import CONSOLE_KINDS, Failure, TooLargeError, UnreadableError, failure_of, failure_response
 from console.models import ClusterLink
 from console.queries import clusters
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -29,7 +29,7 @@ ERRORS: list[tuple[Exception, int, int, str]] = [
     (errors.NotFoundError("no", code="PARTITION_NOT_FOUND"), 404, 40402, "no"),
     (errors.BrokerFailedError("no"), 500, 50002, "no"),
     (errors.BrokerFailedError("no", code=errors.BROKER_TIMEOUT), 500, 50003, "no"),
-    (TooLargeError(), 413, 413, "The request body is too large."),
+    (TooLargeError(), 413, 413, "The request body is too large. At most 1 MiB is allowed."),
     (exceptions.UnsupportedMediaType("text/plain"), 415, 415, 'Unsupported media type "text/plain" in request.'),
     (exceptions.ValidationError({"name": "no"}, code="required"), 422, 422, "name: no"),
     (LinkEngineError(ErrorCode.DESTINATION_UNAVAILABLE, "no"), 503, 50302, "no"),
@@ -44,7 +44,7 @@ ERRORS: list[tuple[Exception, int, int, str]] = [
     (exceptions.NotFound(), 404, 404, "HTTP 404 Not Found"),
     (exceptions.MethodNotAllowed("PATCH"), 405, 405, 'Method "PATCH" not allowed.'),
     (exceptions.Throttled(), 429, 42901, "Request was throttled."),
-    (ValueError("secret"), 500, 500, "Internal Server Error. The answer's X-Request-ID finds it in the log."),
+    (ValueError("secret"), 500, 500, "Internal Server Error. Search the log for the response's X-Request-ID."),
 ]
 
 
@@ -53,22 +53,22 @@ def test_each_error_has_its_code(error: Exception, status: int, code: int, messa
     assert failure_of(error) == Failure(status=status, error_code=code, message=message)
 
 
-def test_every_kind_of_ours_has_a_code() -> None:
+def test_every_kind_of_console_error_has_a_code() -> None:
     kinds = {kind.kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.ConsoleError)}
 
     assert kinds == set(CONSOLE_KINDS)
 
 
 @pytest.mark.django_db
-def test_throttled_answers_say_when_to_come_back() -> None:
-    answer = answer_failure(exceptions.Throttled(wait=7), {})
+def test_throttled_responses_have_retry_after() -> None:
+    response = failure_response(exceptions.Throttled(wait=7), {})
 
-    assert (answer.status_code, answer["Retry-After"]) == (429, "7")
+    assert (response.status_code, response["Retry-After"]) == (429, "7")
 
 
 @pytest.mark.django_db
 class TestOverHttp:
-    """What clients see."""
+    """Error responses as clients receive them."""
 
     @pytest.mark.parametrize(
         "path",
@@ -85,91 +85,91 @@ class TestOverHttp:
         ],
     )
     @pytest.mark.parametrize("prefix", ["/kafka/v3/", "/v3/", "/api/v1/"])
-    def test_unknown_endpoints_answer_json(self, owner: Rest, prefix: str, path: str) -> None:
+    def test_unknown_endpoints_return_json(self, owner: Rest, prefix: str, path: str) -> None:
         for method in ("get", "post", "put", "patch", "delete"):
-            answer = owner.call(method, prefix + path)
+            response = owner.call(method, prefix + path)
 
-            assert answer.status_code == 404
-            assert answer["Content-Type"] == "application/json"
-            assert answer.json() == {"error_code": 404, "message": "HTTP 404 Not Found"}
+            assert response.status_code == 404
+            assert response["Content-Type"] == "application/json"
+            assert response.json() == {"error_code": 404, "message": "HTTP 404 Not Found"}
 
     @pytest.mark.parametrize("prefix", ["/kafka/v3", "/v3", "/api/v1"])
-    def test_a_prefix_by_itself_is_json_too(self, owner: Rest, prefix: str) -> None:
-        answer = owner.get(prefix)
+    def test_a_rest_prefix_without_a_path_returns_json(self, owner: Rest, prefix: str) -> None:
+        response = owner.get(prefix)
 
-        assert (answer.status_code, answer.json()) == (404, {"error_code": 404, "message": "HTTP 404 Not Found"})
+        assert (response.status_code, response.json()) == (404, {"error_code": 404, "message": "HTTP 404 Not Found"})
 
     @pytest.mark.parametrize("accept", ["text/html", "application/xml", "nonsense"])
-    def test_the_answer_is_json_whatever_is_asked_for(self, owner: Rest, accept: str) -> None:
+    def test_the_response_is_json_for_every_accept_header(self, owner: Rest, accept: str) -> None:
         for path in ("/kafka/v3/clusters", "/kafka/v3/clusters/none", "/kafka/v3/none"):
-            answer = owner.client.get(path, headers={"accept": accept})
-            assert answer["Content-Type"] == "application/json"
+            response = owner.client.get(path, headers={"accept": accept})
+            assert response["Content-Type"] == "application/json"
 
-    def test_a_wrong_method_is_405_and_names_the_right_ones(self, owner: Rest) -> None:
-        answer = owner.call("patch", "/kafka/v3/clusters")
+    def test_a_wrong_method_is_405_and_lists_the_allowed_methods(self, owner: Rest) -> None:
+        response = owner.call("patch", "/kafka/v3/clusters")
 
-        assert answer.status_code == answer.json()["error_code"] == 405
-        assert answer["Allow"] == "GET, HEAD, OPTIONS"
+        assert response.status_code == response.json()["error_code"] == 405
+        assert response["Allow"] == "GET, HEAD, OPTIONS"
 
-    def test_a_failure_nobody_foresaw_tells_nothing(self, owner: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_unexpected_error_reveals_no_details(self, owner: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
         def explode(**_: Any) -> None:
             raise RuntimeError("password=hidden")
 
         monkeypatch.setattr(clusters, "list_clusters", explode)
 
-        answer = owner.get("/kafka/v3/clusters")
+        response = owner.get("/kafka/v3/clusters")
 
-        assert answer.status_code == answer.json()["error_code"] == 500
-        assert b"hidden" not in answer.content
-        assert b"Traceback" not in answer.content
+        assert response.status_code == response.json()["error_code"] == 500
+        assert b"hidden" not in response.content
+        assert b"Traceback" not in response.content
 
     @pytest.mark.parametrize("text", ["{", "[1,", "nul", '{"a": NaN}', "\xff", "[" * 100_000])
-    def test_a_body_that_is_no_json_is_refused(self, owner: Rest, base: str, text: str) -> None:
-        answer = owner.client.post(f"{base}/links?link_name=a", data=text, content_type="application/json")
+    def test_a_body_that_is_not_json_is_refused(self, owner: Rest, base: str, text: str) -> None:
+        response = owner.client.post(f"{base}/links?link_name=a", data=text, content_type="application/json")
 
-        assert answer.status_code == answer.json()["error_code"] == 400
+        assert response.status_code == response.json()["error_code"] == 400
 
     @pytest.mark.parametrize("text", ["[]", '"a"', "5", "null"])
-    def test_a_body_that_is_no_object_is_refused(self, owner: Rest, base: str, text: str) -> None:
-        answer = owner.client.post(f"{base}/links?link_name=a", data=text, content_type="application/json")
+    def test_a_body_that_is_not_an_object_is_refused(self, owner: Rest, base: str, text: str) -> None:
+        response = owner.client.post(f"{base}/links?link_name=a", data=text, content_type="application/json")
 
-        assert answer.status_code == answer.json()["error_code"] == 400
+        assert response.status_code == response.json()["error_code"] == 400
 
-    def test_a_body_of_another_type_is_refused(self, owner: Rest, base: str) -> None:
-        answer = owner.client.post(f"{base}/links?link_name=a", data="a=b", content_type="application/x-www-form-urlencoded")
+    def test_a_body_of_another_media_type_is_refused(self, owner: Rest, base: str) -> None:
+        response = owner.client.post(f"{base}/links?link_name=a", data="a=b", content_type="application/x-www-form-urlencoded")
 
-        assert answer.status_code == answer.json()["error_code"] == 415
+        assert response.status_code == response.json()["error_code"] == 415
 
-    def test_a_charset_is_no_other_type(self, owner: Rest, base: str) -> None:
-        answer = owner.client.post(f"{base}/links?link_name=a b", data="{}", content_type="application/json; charset=utf-8")
+    def test_a_charset_parameter_of_the_media_type_is_accepted(self, owner: Rest, base: str) -> None:
+        response = owner.client.post(f"{base}/links?link_name=a b", data="{}", content_type="application/json; charset=utf-8")
 
-        assert answer.status_code == 400
+        assert response.status_code == 400
 
-    def test_a_body_without_end_is_refused(self, owner: Rest, base: str) -> None:
+    def test_a_body_of_more_than_1_mib_is_refused(self, owner: Rest, base: str) -> None:
         text = '{"source_cluster_id": "' + "a" * (1 << 20) + '"}'
 
-        answer = owner.client.post(f"{base}/links?link_name=a", data=text, content_type="application/json")
+        response = owner.client.post(f"{base}/links?link_name=a", data=text, content_type="application/json")
 
-        assert answer.status_code == answer.json()["error_code"] == 413
+        assert response.status_code == response.json()["error_code"] == 413
 
     @pytest.mark.parametrize("value", ["", "1", "yes", "maybe"])
-    def test_a_flag_is_true_or_false(self, owner: Rest, base: str, link: ClusterLink, value: str) -> None:
-        answer = owner.get(f"{base}/links/{link.name}?include_tasks={value}")
+    def test_a_boolean_parameter_must_be_true_or_false(self, owner: Rest, base: str, link: ClusterLink, value: str) -> None:
+        response = owner.get(f"{base}/links/{link.name}?include_tasks={value}")
 
-        assert answer.status_code == answer.json()["error_code"] == 400
-        assert "include_tasks" in answer.json()["message"]
+        assert response.status_code == response.json()["error_code"] == 400
+        assert "include_tasks" in response.json()["message"]
 
     @pytest.mark.parametrize("query", ["links/-/mirrors?mirror_status=", "acls?operation="])
-    def test_a_choice_that_is_there_says_something(self, owner: Rest, base: str, query: str) -> None:
+    def test_an_empty_enum_parameter_is_refused(self, owner: Rest, base: str, query: str) -> None:
         assert owner.get(f"{base}/{query}").json()["error_code"] == 400
 
-    def test_names_with_nul_are_not_looked_for(self, owner: Rest, base: str) -> None:
+    def test_names_with_nul_are_refused_without_a_query(self, owner: Rest, base: str) -> None:
         assert owner.get(f"{base}/links/a%00b").status_code == 404
         assert owner.get(f"{base}/links/-/mirrors?mirror_status=%00").status_code == 400
 
     def test_lone_surrogates_are_refused(self, owner: Rest, base: str) -> None:
-        answer = owner.client.post(
+        response = owner.client.post(
             f"{base}/links?link_name=a", data='{"source_cluster_id": "\\ud800"}', content_type="application/json"
         )
 
-        assert answer.status_code == answer.json()["error_code"] == 400
+        assert response.status_code == response.json()["error_code"] == 400

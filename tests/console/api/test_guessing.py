@@ -1,4 +1,4 @@
-"""Whoever guesses the secret of an API key has to wait, and nobody else has."""
+"""Failed API key attempts are throttled per key and address; correct secrets are always accepted."""
 
 from typing import Any
 
@@ -29,28 +29,28 @@ def client_at(key: str, secret: str, address: str) -> Client:
 
 
 @pytest.mark.parametrize("number", range(len(SURFACES)))
-def test_whoever_guesses_is_told_when_to_come_back(owner: Rest, redis_url: str, number: int) -> None:
+def test_failed_attempts_are_throttled_with_retry_after(owner: Rest, redis_url: str, number: int) -> None:
     path, address = SURFACES[number], f"192.0.2.3{number}"
     assert statuses(owner.key, "guess", address, times=AT_ONCE, path=path) == [401] * AT_ONCE
 
-    answer = client_at(owner.key, "guess", address).get(path)
+    response = client_at(owner.key, "guess", address).get(path)
 
-    assert (answer.status_code, answer["Content-Type"]) == (429, "application/json")
-    assert answer.json()["error_code"] == 42901
-    assert "Too many failed attempts" in answer.json()["message"]
-    assert set(answer.json()) == {"error_code", "message"}
-    assert 900 < int(answer["Retry-After"]) <= 1_000
-    assert "WWW-Authenticate" not in answer
+    assert (response.status_code, response["Content-Type"]) == (429, "application/json")
+    assert response.json()["error_code"] == 42901
+    assert "too many attempts with API keys failed" in response.json()["message"]
+    assert set(response.json()) == {"error_code", "message"}
+    assert 900 < int(response["Retry-After"]) <= 1_000
+    assert "WWW-Authenticate" not in response
 
 
-def test_a_right_secret_is_let_in_however_much_was_guessed_there(owner: Rest, redis_url: str) -> None:
+def test_a_correct_secret_is_accepted_after_many_failed_attempts(owner: Rest, redis_url: str) -> None:
     statuses(owner.key, "guess", "192.0.2.40", times=AT_ONCE + 2)
 
     assert statuses(owner.key, owner.secret, "192.0.2.40") == [200]
     assert statuses(owner.key, "guess", "192.0.2.40") == [429]
 
 
-def test_neither_other_addresses_nor_other_keys_have_to_wait(owner: Rest, redis_url: str) -> None:
+def test_other_addresses_and_other_keys_are_not_throttled(owner: Rest, redis_url: str) -> None:
     other = make_client(None, name="other", role="")
     statuses(owner.key, "guess", "192.0.2.41", times=AT_ONCE + 2)
 
@@ -58,18 +58,18 @@ def test_neither_other_addresses_nor_other_keys_have_to_wait(owner: Rest, redis_
     assert statuses(other.key, other.secret, "192.0.2.41") == [200]
 
 
-def test_who_tries_many_keys_has_to_wait_and_a_right_secret_from_there_has_not(owner: Rest, redis_url: str) -> None:
+def test_failed_attempts_with_many_keys_of_an_address_are_throttled(owner: Rest, redis_url: str) -> None:
     tried = [statuses(f"KEY{number}", "guess", "192.0.2.43")[0] for number in range(10 * AT_ONCE + 4)]
 
     assert tried == [401] * 10 * AT_ONCE + [429] * 4
     assert statuses(owner.key, owner.secret, "192.0.2.43") == [200]
 
 
-def test_right_secrets_are_not_counted(owner: Rest, redis_url: str) -> None:
+def test_correct_secrets_are_not_counted(owner: Rest, redis_url: str) -> None:
     assert statuses(owner.key, owner.secret, "192.0.2.44", times=4 * AT_ONCE) == [200] * 4 * AT_ONCE
 
 
-def test_an_address_that_begins_to_wait_is_in_the_audit_once(owner: Rest, redis_url: str) -> None:
+def test_throttling_of_an_address_is_audited_once(owner: Rest, redis_url: str) -> None:
     statuses(owner.key, "guess", "192.0.2.45", times=AT_ONCE)
     assert not AuditEvent.objects.filter(action="ThrottleApiKey").exists()
 
@@ -77,11 +77,11 @@ def test_an_address_that_begins_to_wait_is_in_the_audit_once(owner: Rest, redis_
     statuses("ANOTHER", "guess", "192.0.2.45", times=AT_ONCE + 5)
 
     (event,) = AuditEvent.objects.filter(action="ThrottleApiKey")
-    told = (event.actor, event.resource, event.result, event.client_address, len(event.request_id))
-    assert told == (NOBODY, f"api-key/{owner.key}", "DENIED", "192.0.2.45", 32)
+    values = (event.actor, event.resource, event.result, event.client_address, len(event.request_id))
+    assert values == (NOBODY, f"api-key/{owner.key}", "DENIED", "192.0.2.45", 32)
 
 
-def test_nobody_waits_while_redis_is_away(owner: Rest, settings: Any) -> None:
+def test_nothing_is_throttled_while_redis_is_unavailable(owner: Rest, settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
 
     assert statuses(owner.key, "guess", "192.0.2.46", times=AT_ONCE + 2) == [401] * (AT_ONCE + 2)
@@ -89,7 +89,7 @@ def test_nobody_waits_while_redis_is_away(owner: Rest, settings: Any) -> None:
     assert not AuditEvent.objects.filter(action="ThrottleApiKey").exists()
 
 
-def test_tokens_and_sessions_do_not_wait_for_those_who_guess(owner: Rest, redis_url: str) -> None:
+def test_tokens_are_not_throttled_by_failed_api_key_attempts(owner: Rest, redis_url: str) -> None:
     token = owner.post("/api/v1/tokens", {}).json()["access_token"]
     statuses(owner.key, "guess", "192.0.2.47", times=AT_ONCE + 2)
 

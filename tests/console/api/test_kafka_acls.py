@@ -1,4 +1,4 @@
-"""ACLs over REST: search, create, delete; who may, and what is refused."""
+"""REST API of ACLs: search, create, delete, permissions, refusals."""
 
 from typing import Any
 
@@ -22,11 +22,11 @@ def shown(acls: str) -> dict[str, Any]:
     return {"kind": "KafkaAcl", "metadata": {"self": f"http://testserver{acls}"}, "cluster_id": DESTINATION, **ACL}
 
 
-def test_acls_are_searched_with_everything_by_default(owner: Rest, acls: str, cluster: SmallCluster) -> None:
-    answer = owner.get(acls)
+def test_acls_are_searched_with_any_by_default(owner: Rest, acls: str, cluster: SmallCluster) -> None:
+    response = owner.get(acls)
 
-    assert answer.status_code == 200
-    assert answer.json() == {
+    assert response.status_code == 200
+    assert response.json() == {
         "kind": "KafkaAclList",
         "metadata": {"self": f"http://testserver{acls}", "next": None},
         "data": [shown(acls)],
@@ -41,60 +41,62 @@ def test_acls_are_searched_by_all_criteria(owner: Rest, acls: str, cluster: Smal
     assert cluster.asked == [("acls", {"wanted": ACL})]
 
 
-def test_a_word_that_kafka_does_not_know_is_refused(owner: Rest, acls: str) -> None:
-    answer = owner.get(f"{acls}?operation=DANCE")
+def test_an_unknown_acl_operation_is_refused(owner: Rest, acls: str) -> None:
+    response = owner.get(f"{acls}?operation=DANCE")
 
-    assert (answer.status_code, answer.json()["error_code"]) == (400, 400)
+    assert (response.status_code, response.json()["error_code"]) == (400, 400)
 
 
 def test_an_acl_is_created(owner: Rest, acls: str, cluster: SmallCluster) -> None:
-    answer = owner.post(acls, ACL)
+    response = owner.post(acls, ACL)
 
-    assert (answer.status_code, answer.content) == (201, b"")
+    assert (response.status_code, response.content) == (201, b"")
     assert cluster.asked == [("create_acls", {"rules": [ACL]})]
     assert AuditEvent.objects.get(action="CreateAcls").detail == {"rules": [ACL]}
 
 
 def test_acls_are_created_in_a_batch(owner: Rest, acls: str, cluster: SmallCluster) -> None:
-    answer = owner.post(f"{acls}:batch", {"data": [ACL, {**ACL, "operation": "WRITE"}]})
+    response = owner.post(f"{acls}:batch", {"data": [ACL, {**ACL, "operation": "WRITE"}]})
 
-    assert (answer.status_code, answer.content) == (201, b"")
-    assert [one["operation"] for one in cluster.asked[0][1]["rules"]] == ["READ", "WRITE"]
+    assert (response.status_code, response.content) == (201, b"")
+    assert [rule["operation"] for rule in cluster.asked[0][1]["rules"]] == ["READ", "WRITE"]
 
 
-def test_deleting_names_what_was_deleted_and_guards_mirrors(
+def test_deleting_acls_returns_them_and_protects_the_acls_of_mirrors(
     owner: Rest, acls: str, cluster: SmallCluster, make_mirror: Any
 ) -> None:
     make_mirror("orders")
     make_mirror("old", MirrorState.STOPPED)
 
-    answer = owner.delete(f"{acls}?{EXACTLY}")
+    response = owner.delete(f"{acls}?{EXACTLY}")
 
-    assert answer.status_code == 200
-    assert answer.json() == {"data": [shown(acls)]}
+    assert response.status_code == 200
+    assert response.json() == {"data": [shown(acls)]}
     assert cluster.asked[0][1]["guarded"] == ["orders"]
     assert AuditEvent.objects.filter(action="DeleteAcls", result="SUCCESS").exists()
 
 
 @pytest.mark.parametrize("name", ["resource_type", "pattern_type", "operation", "permission"])
 @pytest.mark.parametrize("value", [None, "UNKNOWN"])
-def test_deleting_needs_the_four_words(owner: Rest, acls: str, cluster: SmallCluster, name: str, value: str | None) -> None:
+def test_deleting_acls_needs_four_parameters(
+    owner: Rest, acls: str, cluster: SmallCluster, name: str, value: str | None
+) -> None:
     words = {"resource_type": "ANY", "pattern_type": "ANY", "operation": "ANY", "permission": "ANY", name: value}
     query = "&".join(f"{key}={word}" for key, word in words.items() if word)
 
-    answer = owner.delete(f"{acls}?{query}")
+    response = owner.delete(f"{acls}?{query}")
 
-    assert (answer.status_code, answer.json()["error_code"]) == (400, 400)
+    assert (response.status_code, response.json()["error_code"]) == (400, 400)
     assert not cluster.asked
 
 
-def test_a_reader_may_look_but_not_change(reader: Rest, acls: str) -> None:
+def test_a_reader_may_search_but_not_change_acls(reader: Rest, acls: str) -> None:
     assert reader.get(acls).status_code == 200
-    for answer in (reader.post(acls, ACL), reader.post(f"{acls}:batch", {"data": [ACL]}), reader.delete(f"{acls}?{EXACTLY}")):
-        assert (answer.status_code, answer.json()["error_code"]) == (403, 40301)
+    for response in (reader.post(acls, ACL), reader.post(f"{acls}:batch", {"data": [ACL]}), reader.delete(f"{acls}?{EXACTLY}")):
+        assert (response.status_code, response.json()["error_code"]) == (403, 40301)
 
 
-def test_who_sees_one_topic_sees_no_acls(reader: Rest, acls: str, destination: Cluster) -> None:
+def test_a_role_on_a_topic_does_not_show_acls(reader: Rest, acls: str, destination: Cluster) -> None:
     RoleBinding.objects.update(environment=None, cluster=destination, resource_type="Topic", resource_name="plain")
 
     assert reader.get(acls).status_code == 403

@@ -1,4 +1,4 @@
-"""Brokers over REST: every address that other answers give is one that answers."""
+"""REST API of brokers: configs, replicas, reassignments; and every URL in a response exists."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def test_a_broker_is_shown_with_the_exact_envelope(owner: Rest) -> None:
     assert (listed["kind"], listed["data"][0], len(listed["data"])) == ("KafkaBrokerList", shown, 2)
 
 
-def test_configs_of_a_broker_and_of_all_are_shown(owner: Rest, cluster: SmallCluster) -> None:
-    one = owner.get(f"{BASE}/brokers/1/configs/retention.ms").json()
-    assert (one["kind"], one["broker_id"], one["value"]) == ("KafkaBrokerConfig", 1, "1000")
-    assert owner.get(f"{BASE}/brokers/1/configs").json()["data"] == [one]
-    whole = owner.get(f"{BASE}/broker-configs").json()
-    assert (whole["kind"], whole["data"][0]["config_type"]) == ("KafkaClusterConfigList", "BROKER")
+def test_configs_of_a_broker_and_of_all_brokers_are_listed(owner: Rest, cluster: SmallCluster) -> None:
+    config = owner.get(f"{BASE}/brokers/1/configs/retention.ms").json()
+    assert (config["kind"], config["broker_id"], config["value"]) == ("KafkaBrokerConfig", 1, "1000")
+    assert owner.get(f"{BASE}/brokers/1/configs").json()["data"] == [config]
+    dynamic = owner.get(f"{BASE}/broker-configs").json()
+    assert (dynamic["kind"], dynamic["data"][0]["config_type"]) == ("KafkaClusterConfigList", "BROKER")
     assert [asked for question, asked in cluster.asked if question == "broker_configs"] == [{"broker": 1}, {"broker": 1}, {}]
 
 
-def test_partitions_on_their_way_are_listed(owner: Rest) -> None:
+def test_partition_reassignments_are_listed(owner: Rest) -> None:
     every = owner.get(f"{BASE}/topics/-/partitions/-/reassignment").json()
     assert every["kind"] == "KafkaReassignmentList"
-    assert [(one["topic_name"], one["adding_replicas"], one["removing_replicas"]) for one in every["data"]] == [
+    assert [(row["topic_name"], row["adding_replicas"], row["removing_replicas"]) for row in every["data"]] == [
         ("plain", [3], [1])
     ]
     assert owner.get(f"{BASE}/topics/plain/partitions/-/reassignment").json()["data"] == every["data"]
@@ -74,34 +74,34 @@ def test_partitions_on_their_way_are_listed(owner: Rest) -> None:
         "consumer-groups/readers/lags/plain/partitions/9",
     ],
 )
-def test_what_is_not_there_is_404(owner: Rest, path: str) -> None:
+def test_unknown_resources_of_a_cluster_are_404(owner: Rest, path: str) -> None:
     assert owner.get(f"{BASE}/{path}").status_code == 404
 
 
-def test_who_sees_one_topic_sees_no_broker(reader: Rest, destination: Cluster) -> None:
+def test_a_role_on_a_topic_does_not_show_brokers(reader: Rest, destination: Cluster) -> None:
     RoleBinding.objects.update(environment=None, cluster=destination, resource_type="Topic", resource_name="other")
 
     assert reader.get(f"{BASE}/brokers").status_code == 403
     assert reader.get(f"{BASE}/topics/-/partitions/-/reassignment").json()["data"] == []
 
 
-def test_every_address_in_an_answer_answers(owner: Rest) -> None:
-    """Follow all addresses from the cluster on; each is asked once."""
+def test_every_url_in_a_response_exists(owner: Rest) -> None:
+    """Follow all URLs from the cluster on, each once."""
     waiting, seen = [BASE], set()
     while waiting:
         path = waiting.pop()
         if path in seen:
             continue
         seen.add(path)
-        answer = owner.get(path)
-        assert answer.status_code == 200 or path.endswith("/reassignment"), (path, answer.content)
-        if answer.status_code == 200:
-            waiting += [url.removeprefix(HOST) for url in _addresses(answer.json())]
+        response = owner.get(path)
+        assert response.status_code == 200 or path.endswith("/reassignment"), (path, response.content)
+        if response.status_code == 200:
+            waiting += [url.removeprefix(HOST) for url in _urls(response.json())]
     assert len(seen) > 20
 
 
-def _addresses(value: Any) -> list[str]:
+def _urls(value: Any) -> list[str]:
     if isinstance(value, dict):
         own = [value[name] for name in ("related", "self") if isinstance(value.get(name), str)]
-        return [*own, *(url for one in value.values() for url in _addresses(one))]
-    return [url for one in value for url in _addresses(one)] if isinstance(value, list) else []
+        return [*own, *(url for child in value.values() for url in _urls(child))]
+    return [url for child in value for url in _urls(child)] if isinstance(value, list) else []

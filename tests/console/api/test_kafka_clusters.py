@@ -1,4 +1,4 @@
-"""Clusters over REST."""
+"""REST API of clusters."""
 
 import pytest
 
@@ -26,15 +26,15 @@ def test_a_cluster_is_shown_with_the_exact_envelope(owner: Rest, destination: Cl
 
 
 def test_clusters_are_listed(owner: Rest, destination: Cluster, source: Cluster) -> None:
-    answer = owner.get("/kafka/v3/clusters").json()
+    response = owner.get("/kafka/v3/clusters").json()
 
-    assert answer["kind"] == "KafkaClusterList"
-    assert answer["metadata"] == {"self": "http://testserver/kafka/v3/clusters", "next": None}
-    assert [one["cluster_id"] for one in answer["data"]] == [destination.cluster_id, source.cluster_id]
+    assert response["kind"] == "KafkaClusterList"
+    assert response["metadata"] == {"self": "http://testserver/kafka/v3/clusters", "next": None}
+    assert [cluster["cluster_id"] for cluster in response["data"]] == [destination.cluster_id, source.cluster_id]
 
 
 def test_a_stranger_sees_no_cluster(stranger: Rest, destination: Cluster) -> None:
     assert stranger.get("/kafka/v3/clusters").json()["data"] == []
-    answer = stranger.get(f"/kafka/v3/clusters/{DESTINATION}")
-    assert answer.status_code == 404
-    assert answer.json() == {"error_code": 404, "message": f"Cluster {DESTINATION} cannot be found."}
+    response = stranger.get(f"/kafka/v3/clusters/{DESTINATION}")
+    assert response.status_code == 404
+    assert response.json() == {"error_code": 404, "message": f"Cluster {DESTINATION} cannot be found."}

@@ -1,4 +1,4 @@
-"""Consumer groups over REST: list, show, members, lags; unknown is -1, never 0."""
+"""REST API of consumer groups: groups, members, lags; an unknown lag is -1, never 0."""
 
 import pytest
 
@@ -38,39 +38,40 @@ def test_a_group_is_shown_with_the_exact_envelope(owner: Rest, groups: str) -> N
 
 
 def test_members_are_listed(owner: Rest, groups: str) -> None:
-    answer = owner.get(f"{groups}/readers/consumers").json()
+    response = owner.get(f"{groups}/readers/consumers").json()
 
-    assert answer["kind"] == "KafkaConsumerList"
-    assert [(one["consumer_id"], one["client_id"], one["instance_id"]) for one in answer["data"]] == [("c-1", "app", None)]
+    assert response["kind"] == "KafkaConsumerList"
+    members = [(member["consumer_id"], member["client_id"], member["instance_id"]) for member in response["data"]]
+    assert members == [("c-1", "app", None)]
 
 
 def test_lags_are_listed(owner: Rest, groups: str, cluster: SmallCluster) -> None:
     cluster.lags.append(lag(2, behind=None))
 
-    answer = owner.get(f"{groups}/readers/lags").json()
+    response = owner.get(f"{groups}/readers/lags").json()
 
-    assert answer["kind"] == "KafkaConsumerLagList"
+    assert response["kind"] == "KafkaConsumerLagList"
     fields = ("partition_id", "current_offset", "log_end_offset", "lag", "consumer_id")
-    assert [tuple(one[field] for field in fields) for one in answer["data"]] == [
+    assert [tuple(row[field] for field in fields) for row in response["data"]] == [
         (0, 10, 14, 4, "c-1"),
         (1, 10, 16, 6, "c-1"),
         (2, 10, -1, -1, "c-1"),
     ]
 
 
-def test_the_largest_lag_is_told(owner: Rest, groups: str) -> None:
-    answer = owner.get(f"{groups}/readers/lag-summary").json()
+def test_the_lag_summary_has_the_largest_lag_and_the_sum(owner: Rest, groups: str) -> None:
+    response = owner.get(f"{groups}/readers/lag-summary").json()
 
-    assert answer["kind"] == "KafkaConsumerGroupLagSummary"
-    assert (answer["max_lag"], answer["total_lag"], answer["max_lag_partition_id"]) == (6, 10, 1)
+    assert response["kind"] == "KafkaConsumerGroupLagSummary"
+    assert (response["max_lag"], response["total_lag"], response["max_lag_partition_id"]) == (6, 10, 1)
 
 
 def test_an_unknown_lag_makes_the_sum_unknown(owner: Rest, groups: str, cluster: SmallCluster) -> None:
     cluster.lags.append(lag(2, behind=None))
 
-    answer = owner.get(f"{groups}/readers/lag-summary").json()
+    response = owner.get(f"{groups}/readers/lag-summary").json()
 
-    assert (answer["max_lag"], answer["total_lag"], answer["max_lag_partition_id"]) == (-1, -1, 2)
+    assert (response["max_lag"], response["total_lag"], response["max_lag_partition_id"]) == (-1, -1, 2)
 
 
 def test_a_group_without_offsets_has_no_lag(owner: Rest, groups: str, cluster: SmallCluster) -> None:
@@ -82,13 +83,13 @@ def test_a_group_without_offsets_has_no_lag(owner: Rest, groups: str, cluster: S
 
 @pytest.mark.parametrize("more", ["", "/consumers", "/lags", "/lag-summary"])
 def test_an_unknown_group_is_404(owner: Rest, groups: str, more: str) -> None:
-    answer = owner.get(f"{groups}/none{more}")
+    response = owner.get(f"{groups}/none{more}")
 
-    assert answer.status_code == 404
-    assert answer.json() == {"error_code": 404, "message": "Consumer group none cannot be found."}
+    assert response.status_code == 404
+    assert response.json() == {"error_code": 404, "message": "Consumer group none cannot be found."}
 
 
-def test_who_has_a_role_on_another_group_does_not_see_it(reader: Rest, groups: str, destination: Cluster) -> None:
+def test_a_role_on_another_group_does_not_show_the_group(reader: Rest, groups: str, destination: Cluster) -> None:
     assert len(reader.get(groups).json()["data"]) == 1
     RoleBinding.objects.update(environment=None, cluster=destination, resource_type="Group", resource_name="others")
 

@@ -1,4 +1,4 @@
-"""Cluster links over REST: exact envelopes, tasks, and what deletion refuses."""
+"""REST API of cluster links: exact responses, tasks, deletion."""
 
 import base64
 from datetime import timedelta
@@ -29,8 +29,8 @@ def categories(**counts: int) -> list[dict[str, Any]]:
     return [{"state_category": name, "count": counts.get(name, 0)} for name in names]
 
 
-def heard(*, seconds_ago: float = 0) -> None:
-    """Let the copy tasks have reported so long ago."""
+def set_last_report(*, seconds_ago: float = 0) -> None:
+    """Set the time of the copy workers' last report on all partitions."""
     MirrorPartition.objects.update(observed_at=timezone.now() - timedelta(seconds=seconds_ago))
 
 
@@ -43,11 +43,11 @@ def test_a_link_is_shown_with_the_exact_envelope(owner: Rest, base: str, link: C
     make_mirror("orders")
     make_mirror("old", MirrorState.STOPPED)
 
-    answer = owner.get(f"{base}/links/from-source")
+    response = owner.get(f"{base}/links/from-source")
 
-    assert answer.status_code == 200
-    assert answer["Content-Type"] == "application/json"
-    assert answer.json() == {
+    assert response.status_code == 200
+    assert response["Content-Type"] == "application/json"
+    assert response.json() == {
         "kind": "KafkaLinkData",
         "metadata": {"self": f"http://testserver{base}/links/from-source"},
         "link_name": "from-source",
@@ -66,14 +66,14 @@ def test_a_link_is_shown_with_the_exact_envelope(owner: Rest, base: str, link: C
 
 
 def test_links_are_listed_completely(owner: Rest, base: str, link: ClusterLink) -> None:
-    answer = owner.get(f"{base}/links").json()
+    response = owner.get(f"{base}/links").json()
 
-    assert answer["kind"] == "KafkaLinkDataList"
-    assert answer["metadata"] == {"self": f"http://testserver{base}/links", "next": None}
-    assert [one["link_name"] for one in answer["data"]] == ["from-source"]
+    assert response["kind"] == "KafkaLinkDataList"
+    assert response["metadata"] == {"self": f"http://testserver{base}/links", "next": None}
+    assert [link["link_name"] for link in response["data"]] == ["from-source"]
 
 
-def test_a_list_costs_the_same_queries_for_many_links(
+def test_the_list_of_many_links_needs_a_constant_number_of_queries(
     owner: Rest, base: str, link: ClusterLink, django_assert_max_num_queries: Any
 ) -> None:
     for number in range(20):
@@ -84,31 +84,31 @@ def test_a_list_costs_the_same_queries_for_many_links(
         assert len(owner.get(f"{base}/links").json()["data"]) == 21
 
 
-def test_both_prefixes_answer_and_address_themselves(owner: Rest, link: ClusterLink) -> None:
-    answer = owner.get(f"/v3/clusters/{DESTINATION}/links/from-source").json()
+def test_urls_in_a_response_have_the_prefix_of_the_request(owner: Rest, link: ClusterLink) -> None:
+    response = owner.get(f"/v3/clusters/{DESTINATION}/links/from-source").json()
 
-    assert answer["metadata"]["self"] == f"http://testserver/v3/clusters/{DESTINATION}/links/from-source"
+    assert response["metadata"]["self"] == f"http://testserver/v3/clusters/{DESTINATION}/links/from-source"
 
 
-def test_a_broken_link_tells_its_error(owner: Rest, base: str, link: ClusterLink) -> None:
+def test_a_failed_link_shows_its_error(owner: Rest, base: str, link: ClusterLink) -> None:
     ClusterLink.objects.update(state=LinkState.FAILED, error_code="AUTHENTICATION_ERROR", error_message="Wrong password.")
 
-    answer = owner.get(f"{base}/links/from-source").json()
+    response = owner.get(f"{base}/links/from-source").json()
 
-    assert (answer["link_state"], answer["link_error"]) == ("FAILED", "AUTHENTICATION_ERROR")
-    assert answer["link_error_message"] == "Wrong password."
+    assert (response["link_state"], response["link_error"]) == ("FAILED", "AUTHENTICATION_ERROR")
+    assert response["link_error_message"] == "Wrong password."
 
 
-def test_tasks_tell_what_runs_and_what_nobody_asked_for(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
+def test_tasks_of_a_link_show_their_states(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
-    heard()
+    set_last_report()
     VerifyRun.objects.create(mirror=mirror, status="DIFFERENT", differences=3, requested_by="owner", requested_at=NOW)
     LinkConfig.objects.create(link=link, name="auto.create.mirror.topics.enable", value="true")
     LinkTask.objects.create(link=link, name="TopicConfigsSync", finished_at=NOW)
 
     tasks = owner.get(f"{base}/links/from-source?include_tasks=true").json()["tasks"]
 
-    assert {one["task_name"]: one["state"] for one in tasks} == {
+    assert {task["task_name"]: task["state"] for task in tasks} == {
         "MirrorTopicCopy": "ACTIVE",
         "MirrorTopicVerify": "IN_ERROR",
         "TopicConfigsSync": "ACTIVE",
@@ -119,12 +119,12 @@ def test_tasks_tell_what_runs_and_what_nobody_asked_for(owner: Rest, base: str, 
     assert tasks[1]["errors"] == [{"error_code": "RECORDS_DIFFER", "error_message": "orders: 3 records differ."}]
 
 
-def test_records_that_differ_are_told_by_the_verify_task_alone(
+def test_records_that_differ_are_an_error_of_the_verify_task_only(
     owner: Rest, base: str, link: ClusterLink, make_mirror: Any
 ) -> None:
     mirror = make_mirror("orders")
     mirror.transition_errors.create(code="RECORDS_DIFFER", message="3 differ.", since=NOW, last_seen_at=NOW)
-    heard()
+    set_last_report()
 
     copy, verify, *_ = owner.get(f"{base}/links/from-source?include_tasks=true").json()["tasks"]
 
@@ -143,7 +143,7 @@ def test_records_that_differ_are_told_by_the_verify_task_alone(
         ({"deletion_requested_at": NOW}, []),
     ],
 )
-def test_a_continuous_comparison_that_does_not_come_about_is_an_error(
+def test_a_failed_continuous_verification_is_an_error_of_the_verify_task(
     owner: Rest, base: str, link: ClusterLink, make_mirror: Any, changed: dict[str, Any], errors: list[str]
 ) -> None:
     VerifyWatch.objects.create(mirror=make_mirror("orders"), next_at=NOW, finished_at=NOW, error_message="No Spark.")
@@ -151,19 +151,19 @@ def test_a_continuous_comparison_that_does_not_come_about_is_an_error(
     make_mirror("quiet")
     wanted = LinkConfig.objects.create(link=link, name="verify.continuous.enable", value="true")
 
-    assert [one["error_message"] for one in tasks_of(owner, base)[1]["errors"]] == errors
+    assert [error["error_message"] for error in tasks_of(owner, base)[1]["errors"]] == errors
     assert tasks_of(owner, base)[1]["state"] == ("IN_ERROR" if errors else "ACTIVE")
     wanted.value = "false"
     wanted.save()
     assert tasks_of(owner, base)[1]["state"] == "NOT_CONFIGURED"
 
 
-def test_the_newest_run_of_each_mirror_counts_however_often_others_were_compared(
+def test_the_verify_task_uses_the_newest_run_of_each_mirror(
     owner: Rest, base: str, link: ClusterLink, make_mirror: Any
 ) -> None:
-    often, once, mended = make_mirror("a-often"), make_mirror("b-once"), make_mirror("c-mended")
+    often, once, fixed = make_mirror("a-often"), make_mirror("b-once"), make_mirror("c-fixed")
     runs = [(often, "EQUAL", minutes) for minutes in range(1000)]
-    runs += [(once, "DIFFERENT", 0), (mended, "ERROR", 0), (mended, "EQUAL", 1)]
+    runs += [(once, "DIFFERENT", 0), (fixed, "ERROR", 0), (fixed, "EQUAL", 1)]
     VerifyRun.objects.bulk_create(
         VerifyRun(mirror=mirror, status=status, differences=1, requested_by="owner", requested_at=NOW + timedelta(minutes=at))
         for mirror, status, at in runs
@@ -171,13 +171,13 @@ def test_the_newest_run_of_each_mirror_counts_however_often_others_were_compared
 
     verify = tasks_of(owner, base)[1]
 
-    assert [one["error_message"] for one in verify["errors"]] == ["b-once: 1 record differs."]
+    assert [error["error_message"] for error in verify["errors"]] == ["b-once: 1 record differs."]
 
 
-def test_the_copy_task_repeats_the_errors_of_its_mirrors(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
+def test_the_copy_task_shows_the_errors_of_its_mirrors(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
     mirror.transition_errors.create(code="WAITING_FOR_LAG", message="5 records to go.", since=NOW, last_seen_at=NOW)
-    heard()
+    set_last_report()
 
     task = owner.get(f"{base}/links/from-source?include_tasks=true").json()["tasks"][0]
 
@@ -189,7 +189,7 @@ def test_all_errors_are_counted_and_the_first_are_listed(owner: Rest, base: str,
     for number in range(60):
         mirror = make_mirror(f"orders-{number}", error_code="CORRUPT_RECORDS")
         mirror.transition_errors.create(code="TIMEOUT_ERROR", message="No answer.", since=NOW, last_seen_at=NOW)
-    heard()
+    set_last_report()
     ClusterLink.objects.update(engine_error="Spark is away.")
 
     copy = owner.get(base.replace("kafka/v3", "api/v1") + "/links/from-source/tasks").json()["data"][0]
@@ -198,34 +198,36 @@ def test_all_errors_are_counted_and_the_first_are_listed(owner: Rest, base: str,
     assert copy["errors"][0]["message"] == "Spark is away."
 
 
-def test_copies_of_drills_are_no_mirrors_of_the_copy_task(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
+def test_the_copy_task_ignores_the_scratch_copies_of_drills(
+    owner: Rest, base: str, link: ClusterLink, make_mirror: Any
+) -> None:
     drill = Drill.objects.create(link=link, status_since=NOW, requested_at=NOW)
     scratch = make_mirror("scratch", MirrorState.FAILED, error_code="CORRUPT_RECORDS", drill=drill)
     scratch.transition_errors.create(code="TIMEOUT_ERROR", message="No answer.", since=NOW, last_seen_at=NOW)
     assert tasks_of(owner, base)[0]["state"] == "NOT_CONFIGURED"
 
     make_mirror("orders")
-    heard()
+    set_last_report()
 
     assert (tasks_of(owner, base)[0]["state"], tasks_of(owner, base)[0]["errors"]) == ("ACTIVE", [])
 
 
 @pytest.mark.parametrize("partitions", [((10, 10),), (None,)])
-def test_a_copy_task_that_nobody_hears_of_is_no_active_one(
+def test_the_copy_task_is_in_error_without_recent_reports(
     owner: Rest, base: str, link: ClusterLink, make_mirror: Any, partitions: Any
 ) -> None:
     make_mirror("orders", lags=partitions)
-    heard(seconds_ago=600)
+    set_last_report(seconds_ago=600)
 
     task = tasks_of(owner, base)[0]
 
     assert (task["task_name"], task["state"]) == ("MirrorTopicCopy", "IN_ERROR")
-    assert [one["error_code"] for one in task["errors"]] == ["INTERNAL_ERROR"]
+    assert [error["error_code"] for error in task["errors"]] == ["INTERNAL_ERROR"]
     assert "No copy worker has reported on this link since" in task["errors"][0]["error_message"]
 
 
 @pytest.mark.parametrize(
-    "began",
+    "change",
     [
         lambda now: MirrorTopic.objects.update(state_since=now),
         lambda now: ClusterLink.objects.update(state_since=now),
@@ -233,12 +235,12 @@ def test_a_copy_task_that_nobody_hears_of_is_no_active_one(
         lambda _now: MirrorTopic.objects.update(state=MirrorState.PENDING_SETUP, num_partitions=0),
     ],
 )
-def test_nobody_is_missed_who_has_just_begun_or_has_nothing_to_copy(
-    owner: Rest, base: str, link: ClusterLink, make_mirror: Any, began: Any
+def test_the_copy_task_is_active_without_reports_if_copying_has_just_started_or_is_not_needed(
+    owner: Rest, base: str, link: ClusterLink, make_mirror: Any, change: Any
 ) -> None:
     make_mirror("orders")
-    heard(seconds_ago=600)
-    began(timezone.now())
+    set_last_report(seconds_ago=600)
+    change(timezone.now())
 
     task = tasks_of(owner, base)[0]
 
@@ -249,7 +251,7 @@ def test_nobody_is_missed_who_has_just_begun_or_has_nothing_to_copy(
     ("state", "shown"),
     [(MirrorState.PAUSED, "NOT_CONFIGURED"), (MirrorState.STOPPED, "NOT_CONFIGURED"), (MirrorState.FAILED, "IN_ERROR")],
 )
-def test_where_nothing_is_to_be_copied_the_copy_task_is_not_active(
+def test_the_copy_task_is_not_active_if_no_mirror_is_copied(
     owner: Rest, base: str, link: ClusterLink, make_mirror: Any, state: MirrorState, shown: str
 ) -> None:
     make_mirror("orders", state, error_code="CORRUPT_RECORDS" if state is MirrorState.FAILED else "")
@@ -261,7 +263,7 @@ def test_where_nothing_is_to_be_copied_the_copy_task_is_not_active(
     ("state", "shown"),
     [("PAUSED", "LINK_PAUSED"), ("FAILED", "LINK_FAILED"), ("UNAVAILABLE", "LINK_UNAVAILABLE")],
 )
-def test_tasks_of_a_link_that_is_down_say_so(
+def test_tasks_of_a_link_that_does_not_work_show_its_state(
     owner: Rest, base: str, link: ClusterLink, make_mirror: Any, state: str, shown: str
 ) -> None:
     make_mirror("orders")
@@ -270,20 +272,20 @@ def test_tasks_of_a_link_that_is_down_say_so(
     assert owner.get(f"{base}/links/from-source?include_tasks=true").json()["tasks"][0]["state"] == shown
 
 
-def test_deleting_a_link_answers_200_with_nothing(owner: Rest, base: str, link: ClusterLink) -> None:
-    answer = owner.delete(f"{base}/links/from-source")
+def test_deleting_a_link_returns_200_without_a_body(owner: Rest, base: str, link: ClusterLink) -> None:
+    response = owner.delete(f"{base}/links/from-source")
 
-    assert (answer.status_code, answer.content) == (200, b"")
+    assert (response.status_code, response.content) == (200, b"")
     assert owner.get(f"{base}/links/from-source").status_code == 404
 
 
-def test_a_link_with_mirrors_is_not_deleted(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
+def test_a_link_with_mirrors_cannot_be_deleted(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
     make_mirror("orders")
 
-    answer = owner.delete(f"{base}/links/from-source")
+    response = owner.delete(f"{base}/links/from-source")
 
-    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
-    assert "'orders'" in answer.json()["message"]
+    assert (response.status_code, response.json()["error_code"]) == (400, 40002)
+    assert "'orders'" in response.json()["message"]
     assert ClusterLink.objects.exists()
 
 
@@ -293,10 +295,10 @@ def test_validate_only_returns_the_round_trips_to_the_source_and_creates_nothing
     far = {"round_trip_ms": 80.0, "send_buffer_bytes": 102_400, "receive_buffer_bytes": 6_291_456}
     boundary.answer = {"cluster_id": SOURCE, "distances": [{"broker": 1, "address": "far.test:9092", **far}]}
 
-    answer = owner.post(f"{base}/links?link_name=new&validate_only=true", NEW_LINK)
+    response = owner.post(f"{base}/links?link_name=new&validate_only=true", NEW_LINK)
 
-    assert answer.status_code == 200
-    assert answer.json() == {
+    assert response.status_code == 200
+    assert response.json() == {
         "kind": "KafkaLinkValidationData",
         "metadata": {"self": f"http://testserver{base}/links"},
         "source_cluster_id": SOURCE,
@@ -315,13 +317,13 @@ def test_validate_only_returns_the_round_trips_to_the_source_and_creates_nothing
 
 
 def test_validate_only_deletes_nothing(owner: Rest, base: str, link: ClusterLink) -> None:
-    answer = owner.delete(f"{base}/links/from-source?validate_only=true")
+    response = owner.delete(f"{base}/links/from-source?validate_only=true")
 
-    assert (answer.status_code, answer.content) == (200, b"")
+    assert (response.status_code, response.content) == (200, b"")
     assert ClusterLink.objects.exists()
 
 
-def test_force_lets_go_of_the_mirrors_first(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
+def test_a_forced_deletion_fails_mirrors_over_first(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
 
     assert owner.delete(f"{base}/links/from-source?force=true").status_code == 200
@@ -330,24 +332,24 @@ def test_force_lets_go_of_the_mirrors_first(owner: Rest, base: str, link: Cluste
     assert (mirror.state, mirror.stop_reason) == ("PENDING_STOPPED", "failover")
 
 
-def test_the_stopped_mirrors_of_a_link_go_with_it(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
+def test_deleting_a_link_deletes_its_stopped_mirrors(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
     make_mirror("old", MirrorState.STOPPED)
 
     assert owner.delete(f"{base}/links/from-source").status_code == 200
     assert not ClusterLink.objects.exists()
 
 
-def test_a_reader_may_look_but_not_change(reader: Rest, base: str, link: ClusterLink) -> None:
+def test_a_reader_may_read_but_not_change_links(reader: Rest, base: str, link: ClusterLink) -> None:
     assert reader.get(f"{base}/links/from-source").status_code == 200
 
-    for answer in (reader.post(f"{base}/links?link_name=new", NEW_LINK), reader.delete(f"{base}/links/from-source")):
-        assert answer.status_code == 403
-        assert answer.json()["error_code"] == 40301
-        assert "role" in answer.json()["message"]
+    for response in (reader.post(f"{base}/links?link_name=new", NEW_LINK), reader.delete(f"{base}/links/from-source")):
+        assert response.status_code == 403
+        assert response.json()["error_code"] == 40301
+        assert "role" in response.json()["message"]
     assert AuditEvent.objects.filter(result="DENIED").count() == 2
 
 
-def test_a_stranger_learns_nothing(stranger: Rest, base: str, link: ClusterLink) -> None:
+def test_a_stranger_cannot_see_the_cluster(stranger: Rest, base: str, link: ClusterLink) -> None:
     missing = {"error_code": 404, "message": f"Cluster {DESTINATION} cannot be found."}
 
     assert stranger.get(f"{base}/links").json() == missing

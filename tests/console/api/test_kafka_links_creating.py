@@ -1,4 +1,4 @@
-"""Creating cluster links over REST: what it asks for, what it refuses, and what a repetition is."""
+"""REST API: creation of cluster links, validation, refusals, repeated requests."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,28 +15,28 @@ from tests.console.api.cast import DESTINATION, NEW_LINK, NOW, SOURCE, Boundary,
 pytestmark = pytest.mark.django_db
 
 
-def test_creating_a_link_answers_204_and_stores_it(owner: Rest, base: str, source: Any, boundary: Boundary) -> None:
-    answer = owner.post(f"{base}/links?link_name=new", NEW_LINK)
+def test_creating_a_link_returns_204_and_stores_it(owner: Rest, base: str, source: Any, boundary: Boundary) -> None:
+    response = owner.post(f"{base}/links?link_name=new", NEW_LINK)
 
-    assert (answer.status_code, answer.content) == (204, b"")
+    assert (response.status_code, response.content) == (204, b"")
     stored = ClusterLink.objects.get(name="new")
     assert (stored.source, stored.source_cluster_id) == (source, SOURCE)
     assert boundary.called
     assert AuditEvent.objects.filter(action="CreateClusterLink", actor__startswith="owner (API key ").exists()
 
 
-def test_validate_only_asks_the_source_and_stores_nothing(owner: Rest, base: str, source: Any, boundary: Boundary) -> None:
-    answer = owner.post(f"{base}/links?link_name=new&validate_only=true", NEW_LINK)
+def test_validate_only_contacts_the_source_and_stores_nothing(owner: Rest, base: str, source: Any, boundary: Boundary) -> None:
+    response = owner.post(f"{base}/links?link_name=new&validate_only=true", NEW_LINK)
 
-    assert (answer.status_code, answer.json()["source_brokers"]) == (200, None)
+    assert (response.status_code, response.json()["source_brokers"]) == (200, None)
     assert boundary.called
     assert not ClusterLink.objects.exists()
 
 
-def test_without_validate_link_the_source_is_not_asked(owner: Rest, base: str, boundary: Boundary) -> None:
-    answer = owner.post(f"{base}/links?link_name=new&validate_link=false", NEW_LINK)
+def test_without_validate_link_the_source_is_not_contacted(owner: Rest, base: str, boundary: Boundary) -> None:
+    response = owner.post(f"{base}/links?link_name=new&validate_link=false", NEW_LINK)
 
-    assert answer.status_code == 204
+    assert response.status_code == 204
     assert not boundary.called
 
 
@@ -57,39 +57,41 @@ def test_without_validate_link_the_source_is_not_asked(owner: Rest, base: str, b
 def test_unsupported_security_and_servers_are_refused_by_name(
     owner: Rest, base: str, boundary: Boundary, changes: dict[str, str], named: str
 ) -> None:
-    configs = {one["name"]: one["value"] for one in NEW_LINK["configs"]} | changes
+    configs = {config["name"]: config["value"] for config in NEW_LINK["configs"]} | changes
     body = {**NEW_LINK, "configs": [{"name": name, "value": value} for name, value in configs.items()]}
 
-    answer = owner.post(f"{base}/links?link_name=new", body)
+    response = owner.post(f"{base}/links?link_name=new", body)
 
-    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
-    assert named in answer.json()["message"]
+    assert (response.status_code, response.json()["error_code"]) == (400, 40002)
+    assert named in response.json()["message"]
     assert not boundary.called
 
 
 @pytest.mark.parametrize("query", ["", "?link_name="])
 def test_a_link_needs_a_name(owner: Rest, base: str, query: str) -> None:
-    answer = owner.post(f"{base}/links{query}", NEW_LINK)
+    response = owner.post(f"{base}/links{query}", NEW_LINK)
 
-    assert answer.status_code == 400
-    assert answer.json() == {"error_code": 400, "message": "The query parameter link_name is missing."}
+    assert response.status_code == 400
+    message = "The query parameter link_name is missing. Give the name of the new link."
+    assert response.json() == {"error_code": 400, "message": message}
 
 
 @pytest.mark.parametrize("name", ["a b", "-", ".", "..", "ä", "x" * 201, "a%2Fb"])
-def test_a_name_that_no_path_could_carry_is_refused(owner: Rest, base: str, name: str) -> None:
-    answer = owner.post(f"{base}/links?link_name={name}", NEW_LINK)
+def test_an_invalid_link_name_is_refused(owner: Rest, base: str, name: str) -> None:
+    response = owner.post(f"{base}/links?link_name={name}", NEW_LINK)
 
-    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+    assert (response.status_code, response.json()["error_code"]) == (400, 40002)
 
 
 def test_a_second_link_of_the_same_name_is_refused(owner: Rest, base: str, link: ClusterLink) -> None:
-    answer = owner.post(f"{base}/links?link_name=from-source", NEW_LINK)
+    response = owner.post(f"{base}/links?link_name=from-source", NEW_LINK)
 
-    assert answer.status_code == 400
-    assert answer.json() == {"error_code": 40002, "message": "Cluster link 'from-source' already exists."}
+    assert response.status_code == 400
+    message = "Cluster link 'from-source' already exists. Choose another name, or change the existing link."
+    assert response.json() == {"error_code": 40002, "message": message}
 
 
-def test_a_create_whose_answer_was_lost_may_be_repeated(owner: Rest, base: str, source: Any) -> None:
+def test_a_create_whose_response_was_lost_can_be_repeated(owner: Rest, base: str, source: Any) -> None:
     for _ in range(2):
         assert owner.post(f"{base}/links?link_name=new", NEW_LINK).status_code == 204
 
@@ -98,7 +100,7 @@ def test_a_create_whose_answer_was_lost_may_be_repeated(owner: Rest, base: str, 
 
 
 @pytest.mark.parametrize("change", ["values", "later", "another key"])
-def test_what_is_no_repeat_of_a_create_is_refused(owner: Rest, base: str, source: Any, time_machine: Any, change: str) -> None:
+def test_a_create_that_is_not_a_repeat_is_refused(owner: Rest, base: str, source: Any, time_machine: Any, change: str) -> None:
     owner.post(f"{base}/links?link_name=new", NEW_LINK)
     body = {**NEW_LINK, "configs": NEW_LINK["configs"][:2]} if change == "values" else NEW_LINK
     if change == "later":
@@ -108,38 +110,38 @@ def test_what_is_no_repeat_of_a_create_is_refused(owner: Rest, base: str, source
         api_key, secret = make_key(User.objects.get(username="owner"))
         client = Rest(api_key.key, secret)
 
-    answer = client.post(f"{base}/links?link_name=new", body)
+    response = client.post(f"{base}/links?link_name=new", body)
 
-    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
-    assert "already exists" in answer.json()["message"]
+    assert (response.status_code, response.json()["error_code"]) == (400, 40002)
+    assert "already exists" in response.json()["message"]
 
 
-def test_a_wrong_password_is_told_with_400(owner: Rest, base: str, boundary: Boundary) -> None:
+def test_a_wrong_password_is_reported_with_400(owner: Rest, base: str, boundary: Boundary) -> None:
     boundary.error = LinkEngineError(ErrorCode.AUTHENTICATION_ERROR, "The source refuses the password.")
 
-    answer = owner.post(f"{base}/links?link_name=new", NEW_LINK)
+    response = owner.post(f"{base}/links?link_name=new", NEW_LINK)
 
-    assert answer.status_code == 400
-    assert answer.json() == {"error_code": 40002, "message": "The source refuses the password."}
+    assert response.status_code == 400
+    assert response.json() == {"error_code": 40002, "message": "The source refuses the password."}
     assert not ClusterLink.objects.exists()
 
 
-def test_no_worker_is_told_with_503(owner: Rest, base: str, boundary: Boundary) -> None:
+def test_an_unavailable_worker_is_reported_with_503(owner: Rest, base: str, boundary: Boundary) -> None:
     boundary.error = UnavailableError("No worker answers.")
 
-    answer = owner.post(f"{base}/links?link_name=new", NEW_LINK)
+    response = owner.post(f"{base}/links?link_name=new", NEW_LINK)
 
-    assert answer.status_code == 503
-    assert answer.json() == {"error_code": 50302, "message": "No worker answers."}
+    assert response.status_code == 503
+    assert response.json() == {"error_code": 50302, "message": "No worker answers."}
     assert not ClusterLink.objects.exists()
 
 
 def test_a_config_given_twice_is_refused(owner: Rest, base: str) -> None:
     configs = [{"name": "acl.sync.ms", "value": "1"}, {"name": "acl.sync.ms", "value": "2"}]
 
-    answer = owner.post(f"{base}/links?link_name=new", {"source_cluster_id": SOURCE, "configs": configs})
+    response = owner.post(f"{base}/links?link_name=new", {"source_cluster_id": SOURCE, "configs": configs})
 
-    assert answer.json() == {"error_code": 40002, "message": "Config 'acl.sync.ms' is given twice."}
+    assert response.json() == {"error_code": 40002, "message": "Config 'acl.sync.ms' is given twice. Give each config once."}
 
 
 def test_both_sides_of_a_bidirectional_link_have_one_id(owner: Rest, base: str, source: Cluster) -> None:
@@ -171,20 +173,20 @@ def test_a_link_created_at_the_source_names_its_destination(owner: Rest, base: s
     assert (shown["source_cluster_id"], shown["destination_cluster_id"]) == (None, DESTINATION)
     refused = owner.post(f"{there}/links/pushed/mirrors", {"source_topic_name": "orders"})
     assert refused.status_code == 400
-    assert "begins here" in refused.json()["message"]
+    assert "This cluster is the source of cluster link" in refused.json()["message"]
 
 
-def test_clusters_that_contradict_each_other_are_refused(owner: Rest, base: str) -> None:
-    answer = owner.post(f"{base}/links?link_name=new", {"source_cluster_id": SOURCE, "remote_cluster_id": "another"})
+def test_contradicting_cluster_ids_are_refused(owner: Rest, base: str) -> None:
+    response = owner.post(f"{base}/links?link_name=new", {"source_cluster_id": SOURCE, "remote_cluster_id": "another"})
 
-    assert answer.status_code == 400
-    assert "different clusters" in answer.json()["message"]
+    assert response.status_code == 400
+    assert "different clusters" in response.json()["message"]
 
 
-def test_a_reader_of_the_source_does_not_borrow_its_credentials(
+def test_a_reader_of_the_source_cannot_use_its_stored_credentials(
     base: str, destination: Cluster, source: Cluster, boundary: Boundary
 ) -> None:
-    """Administers the destination, may read the source's metadata, and would read all of its records over a link."""
+    """An admin of the destination who may see the source's metadata could read all of its records over such a link."""
     user = User.objects.create_user("neighbour")
     for role, cluster in (("CloudClusterAdmin", destination), ("DeveloperRead", source)):
         RoleBinding.objects.create(user=user, role=role, cluster=cluster, granted_at=NOW, granted_by="test")
@@ -193,10 +195,10 @@ def test_a_reader_of_the_source_does_not_borrow_its_credentials(
 
     for query in ("", "&validate_only=true", "&validate_link=false"):
         for configs in ([], [{"name": "bootstrap.servers", "value": "source.test:9092"}]):
-            answer = neighbour.post(f"{base}/links?link_name=new{query}", {"source_cluster_id": SOURCE, "configs": configs})
-            assert (answer.status_code, answer.json()["error_code"]) == (403, 40301)
-            assert "CloudClusterAdmin" in answer.json()["message"]
-            assert "security.protocol" in answer.json()["message"]
+            response = neighbour.post(f"{base}/links?link_name=new{query}", {"source_cluster_id": SOURCE, "configs": configs})
+            assert (response.status_code, response.json()["error_code"]) == (403, 40301)
+            assert "CloudClusterAdmin" in response.json()["message"]
+            assert "security.protocol" in response.json()["message"]
     assert not boundary.called
     assert not ClusterLink.objects.exists()
 

@@ -1,4 +1,4 @@
-"""Mirror topics over REST: exact envelopes, statuses that clients know, lag that is never a false 0."""
+"""REST API of mirror topics: exact responses, statuses of the Kafka REST interface, unknown lags."""
 
 from typing import Any
 
@@ -25,10 +25,10 @@ def mirrors(base: str, link: ClusterLink) -> str:
 def test_a_mirror_is_shown_with_the_exact_envelope(owner: Rest, mirrors: str, make_mirror: Any) -> None:
     make_mirror("orders", lags=((15, 10), (7, 7)))
 
-    answer = owner.get(f"{mirrors}/orders")
+    response = owner.get(f"{mirrors}/orders")
 
-    assert answer.status_code == 200
-    assert answer.json() == {
+    assert response.status_code == 200
+    assert response.json() == {
         "kind": "KafkaMirrorData",
         "metadata": {"self": f"http://testserver{mirrors}/orders"},
         "link_name": "from-source",
@@ -50,36 +50,36 @@ def test_unknown_lag_is_minus_one_and_every_partition_has_a_row(owner: Rest, mir
 
     lags = owner.get(f"{mirrors}/orders").json()["mirror_lags"]
 
-    assert [(one["partition"], one["lag"], one["last_source_fetch_offset"]) for one in lags] == [
+    assert [(row["partition"], row["lag"], row["last_source_fetch_offset"]) for row in lags] == [
         (0, -1, 3),
         (1, -1, -1),
         (2, -1, -1),
     ]
 
 
-def test_transition_errors_are_shown_when_asked_for(owner: Rest, mirrors: str, make_mirror: Any) -> None:
+def test_transition_errors_are_included_on_request(owner: Rest, mirrors: str, make_mirror: Any) -> None:
     mirror = make_mirror("orders", MirrorState.LINK_FAILED)
     mirror.transition_errors.create(code="AUTHENTICATION_ERROR", message="Wrong password.", since=NOW, last_seen_at=NOW)
 
-    answer = owner.get(f"{mirrors}/orders?include_state_transition_errors=true").json()
+    response = owner.get(f"{mirrors}/orders?include_state_transition_errors=true").json()
 
-    assert answer["mirror_status"] == "LINK_FAILED"
-    assert answer["mirror_state_transition_errors"] == [
+    assert response["mirror_status"] == "LINK_FAILED"
+    assert response["mirror_state_transition_errors"] == [
         {"error_code": "AUTHENTICATION_ERROR", "error_message": "Wrong password."}
     ]
     assert "mirror_state_transition_errors" not in owner.get(f"{mirrors}/orders").json()
 
 
-def test_a_failed_mirror_tells_its_error(owner: Rest, mirrors: str, make_mirror: Any) -> None:
+def test_a_failed_mirror_shows_its_error(owner: Rest, mirrors: str, make_mirror: Any) -> None:
     make_mirror("orders", MirrorState.FAILED, error_code="SOURCE_TOPIC_MAY_BE_DELETED", error_message="Gone.")
 
-    answer = owner.get(f"{mirrors}/orders").json()
+    response = owner.get(f"{mirrors}/orders").json()
 
-    assert (answer["mirror_status"], answer["mirror_topic_error"]) == ("FAILED", "SOURCE_TOPIC_MAY_BE_DELETED")
+    assert (response["mirror_status"], response["mirror_topic_error"]) == ("FAILED", "SOURCE_TOPIC_MAY_BE_DELETED")
 
 
 @pytest.mark.parametrize("state", MirrorState)
-def test_every_state_has_a_status_that_clients_know(owner: Rest, mirrors: str, make_mirror: Any, state: MirrorState) -> None:
+def test_every_state_has_a_status_of_the_interface(owner: Rest, mirrors: str, make_mirror: Any, state: MirrorState) -> None:
     make_mirror("orders", state)
 
     status = owner.get(f"{mirrors}/orders").json()["mirror_status"]
@@ -93,7 +93,9 @@ def test_every_state_has_a_status_that_clients_know(owner: Rest, mirrors: str, m
     ("state", "status"),
     [("ACTIVE", "LINK_PAUSED"), ("PAUSED", "PAUSED"), ("STOPPED", "STOPPED"), ("PENDING_STOPPED", "PENDING_STOPPED")],
 )
-def test_a_paused_link_shows_in_its_mirrors(owner: Rest, mirrors: str, make_mirror: Any, state: str, status: str) -> None:
+def test_mirrors_of_a_paused_link_have_the_status_link_paused(
+    owner: Rest, mirrors: str, make_mirror: Any, state: str, status: str
+) -> None:
     make_mirror("orders", MirrorState(state))
     ClusterLink.objects.update(state=LinkState.PAUSED)
 
@@ -104,14 +106,14 @@ def test_mirrors_of_a_link_are_listed(owner: Rest, mirrors: str, make_mirror: An
     make_mirror("orders")
     make_mirror("payments", MirrorState.PAUSED)
 
-    answer = owner.get(mirrors).json()
+    response = owner.get(mirrors).json()
 
-    assert answer["kind"] == "KafkaMirrorDataList"
-    assert answer["metadata"] == {"self": f"http://testserver{mirrors}", "next": None}
-    assert sorted(one["mirror_topic_name"] for one in answer["data"]) == ["orders", "payments"]
+    assert response["kind"] == "KafkaMirrorDataList"
+    assert response["metadata"] == {"self": f"http://testserver{mirrors}", "next": None}
+    assert sorted(mirror["mirror_topic_name"] for mirror in response["data"]) == ["orders", "payments"]
 
 
-def test_a_list_costs_the_same_queries_for_many_mirrors(
+def test_the_list_of_many_mirrors_needs_a_constant_number_of_queries(
     owner: Rest, mirrors: str, make_mirror: Any, django_assert_max_num_queries: Any
 ) -> None:
     for number in range(20):
@@ -121,7 +123,9 @@ def test_a_list_costs_the_same_queries_for_many_mirrors(
         assert len(owner.get(mirrors).json()["data"]) == 20
 
 
-def test_a_dash_means_all_links(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
+def test_a_dash_instead_of_a_link_name_lists_mirrors_of_all_links(
+    owner: Rest, base: str, link: ClusterLink, make_mirror: Any
+) -> None:
     other = ClusterLink.objects.create(
         name="other",
         destination=link.destination,
@@ -134,10 +138,10 @@ def test_a_dash_means_all_links(owner: Rest, base: str, link: ClusterLink, make_
     make_mirror("orders")
     make_mirror("payments", link=other)
 
-    answer = owner.get(f"{base}/links/-/mirrors").json()
+    response = owner.get(f"{base}/links/-/mirrors").json()
 
-    assert answer["kind"] == "KafkaMirrorDataList"
-    assert {one["mirror_topic_name"]: one["link_name"] for one in answer["data"]} == {
+    assert response["kind"] == "KafkaMirrorDataList"
+    assert {mirror["mirror_topic_name"]: mirror["link_name"] for mirror in response["data"]} == {
         "orders": "from-source",
         "payments": "other",
     }
@@ -148,28 +152,28 @@ def test_lists_are_filtered_by_status(owner: Rest, mirrors: str, base: str, make
     make_mirror("payments", MirrorState.PAUSED)
 
     for address in (mirrors, f"{base}/links/-/mirrors"):
-        answer = owner.get(f"{address}?mirror_status=ACTIVE").json()
-        assert [one["mirror_topic_name"] for one in answer["data"]] == ["orders"]
+        response = owner.get(f"{address}?mirror_status=ACTIVE").json()
+        assert [mirror["mirror_topic_name"] for mirror in response["data"]] == ["orders"]
 
 
-def test_a_status_that_is_none_is_refused(owner: Rest, mirrors: str) -> None:
-    answer = owner.get(f"{mirrors}?mirror_status=PENDING_SETUP")
+def test_an_unknown_status_is_refused(owner: Rest, mirrors: str) -> None:
+    response = owner.get(f"{mirrors}?mirror_status=PENDING_SETUP")
 
-    assert (answer.status_code, answer.json()["error_code"]) == (400, 400)
-    assert "LINK_PAUSED" in answer.json()["message"]
+    assert (response.status_code, response.json()["error_code"]) == (400, 400)
+    assert "LINK_PAUSED" in response.json()["message"]
 
 
-def test_creating_a_mirror_answers_204_and_sets_it_up(owner: Rest, mirrors: str, boundary: Boundary) -> None:
-    answer = owner.post(mirrors, {**CREATE, "replication_factor": 1, "configs": [{"name": "segment.ms", "value": "60000"}]})
+def test_creating_a_mirror_returns_204_and_queues_its_setup(owner: Rest, mirrors: str, boundary: Boundary) -> None:
+    response = owner.post(mirrors, {**CREATE, "replication_factor": 1, "configs": [{"name": "segment.ms", "value": "60000"}]})
 
-    assert (answer.status_code, answer.content) == (204, b"")
+    assert (response.status_code, response.content) == (204, b"")
     mirror = MirrorTopic.objects.get(name="orders")
     assert (mirror.replication_factor, mirror.config_overrides) == (1, {"segment.ms": "60000"})
     assert ("setup_mirror", {"mirror_id": mirror.pk}) in boundary.sent
     assert owner.get(f"{mirrors}/orders").json()["mirror_status"] == "ACTIVE"
 
 
-def test_a_set_up_that_does_not_get_on_says_why(owner: Rest, mirrors: str, boundary: Boundary) -> None:
+def test_a_failing_setup_shows_its_error(owner: Rest, mirrors: str, boundary: Boundary) -> None:
     owner.post(mirrors, CREATE)
     mirror = MirrorTopic.objects.get(name="orders")
     for code in ("TIMEOUT_ERROR", "INVALID_REQUEST_ERROR"):
@@ -181,37 +185,37 @@ def test_a_set_up_that_does_not_get_on_says_why(owner: Rest, mirrors: str, bound
     assert owner.get(f"{mirrors}/orders").json()["mirror_topic_error"] == "NO_ERROR"
 
 
-def test_the_mirror_name_may_repeat_the_source_name(owner: Rest, mirrors: str) -> None:
+def test_the_mirror_name_may_equal_the_source_name(owner: Rest, mirrors: str) -> None:
     assert owner.post(mirrors, {**CREATE, "mirror_topic_name": "orders"}).status_code == 204
 
 
-def test_renaming_is_refused(owner: Rest, mirrors: str) -> None:
-    answer = owner.post(mirrors, {**CREATE, "mirror_topic_name": "copy"})
+def test_another_mirror_name_is_refused(owner: Rest, mirrors: str) -> None:
+    response = owner.post(mirrors, {**CREATE, "mirror_topic_name": "copy"})
 
-    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
-    assert "renaming" in answer.json()["message"]
+    assert (response.status_code, response.json()["error_code"]) == (400, 40002)
+    assert "renaming" in response.json()["message"]
 
 
-def test_an_unknown_source_topic_is_a_404_of_topics(owner: Rest, mirrors: str, boundary: Boundary) -> None:
+def test_an_unknown_source_topic_is_404_with_code_40403(owner: Rest, mirrors: str, boundary: Boundary) -> None:
     boundary.error = LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, "The source has no topic 'orders'.")
 
-    answer = owner.post(mirrors, CREATE)
+    response = owner.post(mirrors, CREATE)
 
-    assert answer.status_code == 404
-    assert answer.json() == {"error_code": 40403, "message": "The source has no topic 'orders'."}
+    assert response.status_code == 404
+    assert response.json() == {"error_code": 40403, "message": "The source has no topic 'orders'."}
     assert not MirrorTopic.objects.exists()
 
 
 def test_a_topic_that_exists_is_refused(owner: Rest, mirrors: str, boundary: Boundary) -> None:
     boundary.error = LinkEngineError(ErrorCode.TOPIC_EXISTS_ERROR, "Topic 'orders' already exists.")
 
-    answer = owner.post(mirrors, CREATE)
+    response = owner.post(mirrors, CREATE)
 
-    assert answer.status_code == 400
-    assert answer.json() == {"error_code": 40002, "message": "Topic 'orders' already exists."}
+    assert response.status_code == 400
+    assert response.json() == {"error_code": 40002, "message": "Topic 'orders' already exists."}
 
 
-def test_a_create_whose_answer_was_lost_may_be_repeated(owner: Rest, mirrors: str, boundary: Boundary) -> None:
+def test_a_create_whose_response_was_lost_can_be_repeated(owner: Rest, mirrors: str, boundary: Boundary) -> None:
     for _ in range(2):
         assert owner.post(mirrors, CREATE).status_code == 204
 
@@ -220,15 +224,15 @@ def test_a_create_whose_answer_was_lost_may_be_repeated(owner: Rest, mirrors: st
     assert owner.post(mirrors, {**CREATE, "replication_factor": 3}).status_code == 400
 
 
-def test_validate_only_asks_the_clusters_and_creates_nothing(owner: Rest, mirrors: str, boundary: Boundary) -> None:
-    answer = owner.post(f"{mirrors}?validate_only=true", CREATE)
+def test_validate_only_contacts_the_clusters_and_creates_nothing(owner: Rest, mirrors: str, boundary: Boundary) -> None:
+    response = owner.post(f"{mirrors}?validate_only=true", CREATE)
 
-    assert (answer.status_code, answer.content) == (204, b"")
+    assert (response.status_code, response.content) == (204, b"")
     assert [name for name, _ in boundary.called] == ["check_mirror"]
     assert not MirrorTopic.objects.exists()
 
 
-def test_nothing_is_stored_behind_a_503(owner: Rest, mirrors: str, boundary: Boundary) -> None:
+def test_nothing_is_stored_after_a_503(owner: Rest, mirrors: str, boundary: Boundary) -> None:
     boundary.error = UnavailableError("No worker answers.")
 
     assert owner.post(mirrors, CREATE).status_code == 503
@@ -236,7 +240,7 @@ def test_nothing_is_stored_behind_a_503(owner: Rest, mirrors: str, boundary: Bou
     assert boundary.sent == []
 
 
-def test_a_mirror_that_is_being_deleted_is_no_repeat(owner: Rest, mirrors: str, base: str) -> None:
+def test_a_create_during_the_deletion_of_the_mirror_is_refused(owner: Rest, mirrors: str, base: str) -> None:
     owner.post(mirrors, CREATE)
     owner.delete(f"{base}/topics/orders")
 
@@ -246,10 +250,10 @@ def test_a_mirror_that_is_being_deleted_is_no_repeat(owner: Rest, mirrors: str, 
 def test_a_mirror_that_exists_is_refused(owner: Rest, mirrors: str, make_mirror: Any) -> None:
     make_mirror("orders")
 
-    answer = owner.post(mirrors, CREATE)
+    response = owner.post(mirrors, CREATE)
 
-    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
-    assert answer.json()["message"].startswith("Topic 'orders' already exists.")
+    assert (response.status_code, response.json()["error_code"]) == (400, 40002)
+    assert response.json()["message"].startswith("Topic 'orders' already exists.")
 
 
 @pytest.mark.parametrize(
@@ -266,26 +270,26 @@ def test_a_mirror_that_exists_is_refused(owner: Rest, mirrors: str, make_mirror:
         ({**CREATE, "configs": [{"name": "a"}]}, 422, "configs[0].value"),
     ],
 )
-def test_a_body_of_the_wrong_shape_names_the_field(owner: Rest, mirrors: str, body: Any, status: int, field: str) -> None:
-    answer = owner.post(mirrors, body)
+def test_an_invalid_body_names_the_field(owner: Rest, mirrors: str, body: Any, status: int, field: str) -> None:
+    response = owner.post(mirrors, body)
 
-    assert answer.status_code == answer.json()["error_code"] == status
-    assert answer.json()["message"].startswith(f"{field}: ")
+    assert response.status_code == response.json()["error_code"] == status
+    assert response.json()["message"].startswith(f"{field}: ")
 
 
 def test_a_missing_link_and_a_missing_mirror_are_404(owner: Rest, base: str, mirrors: str) -> None:
-    for answer in (
+    for response in (
         owner.get(f"{base}/links/none/mirrors"),
         owner.post(f"{base}/links/none/mirrors", CREATE),
         owner.get(f"{mirrors}/none"),
     ):
-        assert answer.status_code == answer.json()["error_code"] == 404
+        assert response.status_code == response.json()["error_code"] == 404
 
 
 def test_a_reader_may_not_create_a_mirror(reader: Rest, mirrors: str, make_mirror: Any) -> None:
     make_mirror("payments")
 
-    answer = reader.post(mirrors, CREATE)
+    response = reader.post(mirrors, CREATE)
 
-    assert (answer.status_code, answer.json()["error_code"]) == (403, 40301)
+    assert (response.status_code, response.json()["error_code"]) == (403, 40301)
     assert reader.get(f"{mirrors}/payments").status_code == 200

@@ -1,4 +1,4 @@
-"""Every operation in every state over REST: what is legal moves the mirror, the rest is refused in its row, with the reason."""
+"""Every operation in every state over REST: legal ones change the state, the others are refused with the reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERBS = {
 
 @pytest.fixture
 def both(link: ClusterLink, destination: Cluster, source: Cluster) -> ClusterLink:
-    """A bidirectional link; its destination's side."""
+    """The destination side of a bidirectional link with both sides."""
     link.mode = "BIDIRECTIONAL"
     link.save()
     ClusterLink.objects.create(
@@ -45,25 +45,25 @@ def both(link: ClusterLink, destination: Cluster, source: Cluster) -> ClusterLin
 
 @pytest.mark.parametrize("event", list(VERBS), ids=str)
 @pytest.mark.parametrize("state", list(S), ids=str)
-def test_a_verb_does_what_the_table_says(
+def test_each_verb_follows_the_transition_table(
     owner: Rest, base: str, both: ClusterLink, make_mirror: Any, state: S, event: E
 ) -> None:
     mirrors = f"{base}/links/{both.name}/mirrors"
     row = make_mirror("orders", state)
     target = TRANSITIONS[state].get(event)
 
-    answer = owner.post(f"{mirrors}:{VERBS[event]}", {"mirror_topic_names": ["orders"]})
+    response = owner.post(f"{mirrors}:{VERBS[event]}", {"mirror_topic_names": ["orders"]})
 
-    assert answer.status_code == 200
-    (told,) = answer.json()["data"]
+    assert response.status_code == 200
+    (result,) = response.json()["data"]
     shown = owner.get(f"{mirrors}/orders").json()["mirror_status"]
     now = MirrorTopic.objects.get(pk=row.pk).state
     if target is not None:
-        assert (told["error_code"], told["error_message"]) == (None, None)
+        assert (result["error_code"], result["error_message"]) == (None, None)
         assert (now, shown) == (target, MIRROR_STATUS[target])
         return
-    assert told["error_code"] == 400
-    assert told["error_message"] == reason(state, event)
+    assert result["error_code"] == 400
+    assert result["error_message"] == reason(state, event)
     assert (now, shown) == (state, MIRROR_STATUS[state])
     assert not StateTransition.objects.exists()
 
@@ -75,14 +75,16 @@ def reason(state: S, event: E) -> str:
 
 
 @pytest.mark.parametrize("state", list(S), ids=str)
-def test_a_topic_is_deleted_where_the_table_says(owner: Rest, base: str, link: ClusterLink, make_mirror: Any, state: S) -> None:
+def test_deleting_a_topic_follows_the_transition_table(
+    owner: Rest, base: str, link: ClusterLink, make_mirror: Any, state: S
+) -> None:
     make_mirror("orders", state)
 
-    answer = owner.delete(f"{base}/topics/orders")
+    response = owner.delete(f"{base}/topics/orders")
 
-    asked = MirrorTopic.objects.exclude(deletion_requested_at=None).exists()
+    requested = MirrorTopic.objects.exclude(deletion_requested_at=None).exists()
     if E.DELETE in TRANSITIONS[state]:
-        assert (answer.status_code, asked) == (204, True)
+        assert (response.status_code, requested) == (204, True)
         return
-    assert (answer.status_code, answer.json()["error_code"], asked) == (400, 40002, False)
-    assert answer.json()["message"] == reason(state, E.DELETE)
+    assert (response.status_code, response.json()["error_code"], requested) == (400, 40002, False)
+    assert response.json()["message"] == reason(state, E.DELETE)

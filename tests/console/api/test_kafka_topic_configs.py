@@ -1,4 +1,4 @@
-"""Configs of topics over REST: what the cluster tells and is asked to set, and what a mirror keeps from its source."""
+"""REST API of topic configs: list, set, reset, and configs that a mirror syncs from its source."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def test_configs_are_set_and_reset(owner: Rest, topics: str, cluster: SmallClust
     assert owner.put(f"{topics}/plain/configs/a", {"value": "2"}).status_code == 204
     assert owner.delete(f"{topics}/plain/configs/a").status_code == 204
 
-    changes = [(one["values"], one["deletions"], one["validate_only"]) for _, one in cluster.asked]
+    changes = [(asked["values"], asked["deletions"], asked["validate_only"]) for _, asked in cluster.asked]
     assert changes == [
         ({"a": "1", "c": "3"}, ["b"], False),
         ({"a": "1", "c": "3"}, ["b"], True),
@@ -71,31 +71,33 @@ def test_configs_are_set_and_reset(owner: Rest, topics: str, cluster: SmallClust
         [{"name": "a", "operation": "SET", "value": None}],
     ],
 )
-def test_a_batch_that_says_no_change_is_refused(owner: Rest, topics: str, data: Any, cluster: SmallCluster) -> None:
+def test_an_invalid_batch_is_refused(owner: Rest, topics: str, data: Any, cluster: SmallCluster) -> None:
     assert owner.post(f"{topics}/plain/configs:alter", {"data": data}).json()["error_code"] == 40002
     assert not cluster.asked
 
 
-def test_a_client_that_forgets_the_value_resets_nothing(owner: Rest, topics: str, cluster: SmallCluster) -> None:
+def test_a_request_without_a_value_resets_nothing(owner: Rest, topics: str, cluster: SmallCluster) -> None:
     for forgotten in ({}, {"valeu": "1"}):
         assert owner.put(f"{topics}/plain/configs/a", forgotten).status_code == 422
     assert not cluster.asked
 
     assert owner.put(f"{topics}/plain/configs/a", {"value": None}).status_code == 204
-    assert [one["deletions"] for _, one in cluster.asked] == [["a"]]
+    assert [asked["deletions"] for _, asked in cluster.asked] == [["a"]]
 
 
 @pytest.mark.parametrize("name", ["retention.ms", "cleanup.policy", "compression.type", "max.message.bytes"])
-def test_a_mirror_keeps_what_it_has_from_its_source(owner: Rest, topics: str, make_mirror: Any, name: str) -> None:
+def test_synced_configs_of_a_mirror_cannot_be_changed(owner: Rest, topics: str, make_mirror: Any, name: str) -> None:
     make_mirror("plain")
 
-    answer = owner.put(f"{topics}/plain/configs/{name}", {"value": "1"})
+    response = owner.put(f"{topics}/plain/configs/{name}", {"value": "1"})
 
-    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
-    assert name in answer.json()["message"]
+    assert (response.status_code, response.json()["error_code"]) == (400, 40002)
+    assert name in response.json()["message"]
 
 
-def test_configs_that_a_mirror_has_of_its_own_may_change(owner: Rest, topics: str, link: ClusterLink, make_mirror: Any) -> None:
+def test_configs_that_a_mirror_does_not_sync_can_be_changed(
+    owner: Rest, topics: str, link: ClusterLink, make_mirror: Any
+) -> None:
     make_mirror("plain")
     link.configs.create(name="topic.config.sync.include", value="retention.bytes")
 

@@ -1,4 +1,4 @@
-"""Topics over REST: what the cluster tells, what it is asked to do, and what a mirror topic refuses."""
+"""REST API of topics: list, create, delete, partitions, and refusals for mirror topics."""
 
 from datetime import timedelta
 from typing import Any
@@ -33,7 +33,7 @@ def test_a_topic_is_shown_with_the_exact_envelope(owner: Rest, topics: str) -> N
     }
 
 
-def test_what_may_be_done_with_a_topic_is_told_to_who_asks_and_else_left_out(
+def test_authorized_operations_are_included_only_on_request(
     owner: Rest, topics: str, make_mirror: Any, cluster: SmallCluster
 ) -> None:
     make_mirror("orders", MirrorState.PENDING_SETUP)
@@ -52,13 +52,13 @@ def test_topics_are_listed_with_mirrors_that_are_being_set_up(owner: Rest, topic
     make_mirror("gone")
     assert owner.get(f"{topics}/orders").json()["topic_name"] == "orders"
 
-    answer = owner.get(topics).json()
+    response = owner.get(topics).json()
 
-    assert answer["kind"] == "KafkaTopicList"
-    assert [one["topic_name"] for one in answer["data"]] == ["orders", "plain"]
+    assert response["kind"] == "KafkaTopicList"
+    assert [topic["topic_name"] for topic in response["data"]] == ["orders", "plain"]
 
 
-def test_who_has_a_role_on_one_topic_sees_that_one(
+def test_a_role_on_a_topic_shows_only_that_topic(
     environment: Environment, destination: Cluster, topics: str, cluster: SmallCluster
 ) -> None:
     user = User.objects.create_user("narrow")
@@ -75,27 +75,27 @@ def test_who_has_a_role_on_one_topic_sees_that_one(
     api_key, secret = make_key(user)
     narrow = Rest(api_key.key, secret)
 
-    assert [one["topic_name"] for one in narrow.get(topics).json()["data"]] == ["other"]
+    assert [row["topic_name"] for row in narrow.get(topics).json()["data"]] == ["other"]
     assert narrow.get(f"{topics}/plain").status_code == 404
 
 
 def test_an_unknown_topic_is_40401(owner: Rest, topics: str) -> None:
-    for answer in (owner.get(f"{topics}/none"), owner.delete(f"{topics}/none")):
-        assert answer.status_code == 404
-        assert answer.json() == {"error_code": 40401, "message": "Topic 'none' cannot be found on this cluster."}
+    for response in (owner.get(f"{topics}/none"), owner.delete(f"{topics}/none")):
+        assert response.status_code == 404
+        assert response.json() == {"error_code": 40401, "message": "Topic 'none' cannot be found on this cluster."}
 
 
 @pytest.mark.parametrize("state", [MirrorState.ACTIVE, MirrorState.STOPPED, MirrorState.FAILED])
-def test_deleting_the_topic_of_a_mirror_answers_204(owner: Rest, topics: str, make_mirror: Any, state: MirrorState) -> None:
+def test_deleting_the_topic_of_a_mirror_returns_204(owner: Rest, topics: str, make_mirror: Any, state: MirrorState) -> None:
     make_mirror("orders", state)
 
-    answer = owner.delete(f"{topics}/orders")
+    response = owner.delete(f"{topics}/orders")
 
-    assert (answer.status_code, answer.content) == (204, b"")
+    assert (response.status_code, response.content) == (204, b"")
     assert MirrorTopic.objects.get().deletion_requested_at is not None
 
 
-def test_deleting_twice_is_as_good_as_once(owner: Rest, topics: str, make_mirror: Any) -> None:
+def test_deleting_a_mirror_topic_is_idempotent(owner: Rest, topics: str, make_mirror: Any) -> None:
     make_mirror("orders")
 
     assert owner.delete(f"{topics}/orders").status_code == 204
@@ -103,9 +103,9 @@ def test_deleting_twice_is_as_good_as_once(owner: Rest, topics: str, make_mirror
 
 
 def test_an_ordinary_topic_is_deleted_on_its_cluster(owner: Rest, topics: str, cluster: SmallCluster) -> None:
-    answer = owner.delete(f"{topics}/plain")
+    response = owner.delete(f"{topics}/plain")
 
-    assert (answer.status_code, answer.content) == (204, b"")
+    assert (response.status_code, response.content) == (204, b"")
     assert cluster.asked == [("delete_topic", {"topic": "plain"})]
     event = AuditEvent.objects.get(action="DeleteTopic")
     assert (event.resource, event.result) == (f"cluster/{DESTINATION}/topic/plain", "SUCCESS")
@@ -129,9 +129,9 @@ def test_of_two_mirrors_of_one_topic_the_newer_is_deleted(
 def test_a_reader_may_not_delete_a_topic(reader: Rest, topics: str, make_mirror: Any) -> None:
     make_mirror("orders")
 
-    answer = reader.delete(f"{topics}/orders")
+    response = reader.delete(f"{topics}/orders")
 
-    assert (answer.status_code, answer.json()["error_code"]) == (403, 40301)
+    assert (response.status_code, response.json()["error_code"]) == (403, 40301)
 
 
 class TestCreating:
@@ -139,43 +139,43 @@ class TestCreating:
 
     def test_a_topic_is_created_and_shown(self, owner: Rest, topics: str, cluster: SmallCluster) -> None:
         configs = [{"name": "retention.ms", "value": "1000"}, {"name": "segment.ms", "value": None}]
-        answer = owner.post(topics, {"topic_name": "new", "partitions_count": 4, "replication_factor": 1, "configs": configs})
+        response = owner.post(topics, {"topic_name": "new", "partitions_count": 4, "replication_factor": 1, "configs": configs})
 
-        assert answer.status_code == 201
-        assert (answer.json()["topic_name"], answer.json()["partitions_count"]) == ("new", 4)
+        assert response.status_code == 201
+        assert (response.json()["topic_name"], response.json()["partitions_count"]) == ("new", 4)
         asked = {"partitions": 4, "replication_factor": 1, "configs": {"retention.ms": "1000"}}
         assert cluster.asked == [("create_topic", {"topic": "new", "validate_only": False, **asked})]
         assert AuditEvent.objects.get(action="CreateTopic").detail == asked
 
-    def test_validate_only_answers_200_and_leaves_no_trace(self, owner: Rest, topics: str, cluster: SmallCluster) -> None:
-        answer = owner.post(topics, {"topic_name": "new", "validate_only": True})
+    def test_validate_only_returns_200_without_an_audit_row(self, owner: Rest, topics: str, cluster: SmallCluster) -> None:
+        response = owner.post(topics, {"topic_name": "new", "validate_only": True})
 
-        assert answer.status_code == 200
+        assert response.status_code == 200
         assert cluster.asked[0][1]["validate_only"] is True
         assert not AuditEvent.objects.filter(action="CreateTopic").exists()
 
     def test_a_topic_that_exists_is_40002(self, owner: Rest, topics: str, cluster: SmallCluster) -> None:
         cluster.error = LinkEngineError(ErrorCode.TOPIC_EXISTS_ERROR, "Topic 'plain' already exists.")
 
-        answer = owner.post(topics, {"topic_name": "plain"})
+        response = owner.post(topics, {"topic_name": "plain"})
 
-        assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+        assert (response.status_code, response.json()["error_code"]) == (400, 40002)
         assert AuditEvent.objects.get(action="CreateTopic").result == "FAILURE"
 
     @pytest.mark.parametrize("state", [MirrorState.PENDING_SETUP, MirrorState.ACTIVE])
     @pytest.mark.parametrize("validate_only", [True, False])
-    def test_the_name_of_a_mirror_is_taken_before_its_topic_is_there(
+    def test_the_name_of_a_mirror_is_reserved_before_its_topic_exists(
         self, owner: Rest, topics: str, make_mirror: Any, cluster: SmallCluster, state: MirrorState, validate_only: bool
     ) -> None:
         link = make_mirror("orders", state).link
 
-        answer = owner.post(topics, {"topic_name": "orders", "validate_only": validate_only})
+        response = owner.post(topics, {"topic_name": "orders", "validate_only": validate_only})
 
-        assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
-        assert f"mirror topic of cluster link '{link.name}'" in answer.json()["message"]
+        assert (response.status_code, response.json()["error_code"]) == (400, 40002)
+        assert f"mirror topic of cluster link '{link.name}'" in response.json()["message"]
         assert not cluster.asked
 
-    def test_the_name_of_a_stopped_mirror_is_for_the_cluster_to_judge(
+    def test_the_name_of_a_stopped_mirror_is_checked_by_the_cluster_only(
         self, owner: Rest, topics: str, make_mirror: Any, cluster: SmallCluster
     ) -> None:
         make_mirror("orders", MirrorState.STOPPED)
@@ -186,10 +186,10 @@ class TestCreating:
         ("body", "status"),
         [({}, 422), ({"topic_name": 5}, 400), ({"topic_name": "a", "partitions_count": 0}, 400), ({"topic_name": None}, 400)],
     )
-    def test_a_body_that_is_none_is_refused(self, owner: Rest, topics: str, body: dict[str, Any], status: int) -> None:
+    def test_an_invalid_body_is_refused(self, owner: Rest, topics: str, body: dict[str, Any], status: int) -> None:
         assert owner.post(topics, body).status_code == status
 
-    def test_a_reader_may_not(self, reader: Rest, topics: str, cluster: SmallCluster) -> None:
+    def test_a_reader_may_not_change_topics(self, reader: Rest, topics: str, cluster: SmallCluster) -> None:
         answers = [
             reader.post(topics, {"topic_name": "new"}),
             reader.delete(f"{topics}/plain"),
@@ -197,26 +197,26 @@ class TestCreating:
             reader.put(f"{topics}/plain/configs/retention.ms", {"value": "1"}),
         ]
 
-        assert {(one.status_code, one.json()["error_code"]) for one in answers} == {(403, 40301)}
+        assert {(refused.status_code, refused.json()["error_code"]) for refused in answers} == {(403, 40301)}
         assert not cluster.asked
 
 
 class TestPartitions:
     """PATCH topics/{topic} and topics/{topic}/partitions."""
 
-    def test_a_topic_grows(self, owner: Rest, topics: str) -> None:
-        answer = owner.call("patch", f"{topics}/plain", {"partitions_count": 9})
+    def test_partitions_are_added_to_a_topic(self, owner: Rest, topics: str) -> None:
+        response = owner.call("patch", f"{topics}/plain", {"partitions_count": 9})
 
-        assert (answer.status_code, answer.json()["partitions_count"]) == (200, 9)
+        assert (response.status_code, response.json()["partitions_count"]) == (200, 9)
 
-    def test_a_mirror_grows_with_its_source_only(
+    def test_partitions_cannot_be_added_to_a_mirror(
         self, owner: Rest, topics: str, make_mirror: Any, cluster: SmallCluster
     ) -> None:
         make_mirror("plain")
 
-        answer = owner.call("patch", f"{topics}/plain", {"partitions_count": 9})
+        response = owner.call("patch", f"{topics}/plain", {"partitions_count": 9})
 
-        assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+        assert (response.status_code, response.json()["error_code"]) == (400, 40002)
         assert not cluster.asked
 
     def test_a_stopped_mirror_is_an_ordinary_topic(self, owner: Rest, topics: str, make_mirror: Any) -> None:
@@ -226,11 +226,11 @@ class TestPartitions:
         assert owner.put(f"{topics}/plain/configs/retention.ms", {"value": "1"}).status_code == 204
 
     def test_partitions_are_listed(self, owner: Rest, topics: str) -> None:
-        answer = owner.get(f"{topics}/plain/partitions").json()
+        response = owner.get(f"{topics}/plain/partitions").json()
 
         here = f"http://testserver{topics}/plain/partitions/0"
-        assert answer["kind"] == "KafkaPartitionList"
-        assert answer["data"][0] == {
+        assert response["kind"] == "KafkaPartitionList"
+        assert response["data"][0] == {
             "kind": "KafkaPartition",
             "metadata": {"self": here, "resource_name": f"crn:///kafka={DESTINATION}/topic=plain/partition=0"},
             "cluster_id": DESTINATION,
@@ -240,21 +240,21 @@ class TestPartitions:
             "replicas": {"related": f"{here}/replicas"},
             "reassignment": {"related": f"{here}/reassignment"},
         }
-        assert "leader" not in answer["data"][2]
+        assert "leader" not in response["data"][2]
 
     def test_a_partition_and_its_replicas_are_shown(self, owner: Rest, topics: str) -> None:
         assert owner.get(f"{topics}/plain/partitions/1").json()["partition_id"] == 1
         replicas = owner.get(f"{topics}/plain/partitions/1/replicas").json()
         assert replicas["kind"] == "KafkaReplicaList"
-        assert [(one["broker_id"], one["is_leader"], one["is_in_sync"]) for one in replicas["data"]] == [
+        assert [(row["broker_id"], row["is_leader"], row["is_in_sync"]) for row in replicas["data"]] == [
             (1, True, True),
             (2, False, False),
         ]
 
     def test_an_unknown_partition_is_40402(self, owner: Rest, topics: str) -> None:
-        answer = owner.get(f"{topics}/plain/partitions/7")
+        response = owner.get(f"{topics}/plain/partitions/7")
 
-        assert (answer.status_code, answer.json()["error_code"]) == (404, 40402)
+        assert (response.status_code, response.json()["error_code"]) == (404, 40402)
 
 
 @pytest.mark.parametrize(
@@ -276,25 +276,23 @@ def test_each_failure_of_a_cluster_has_its_code(
 ) -> None:
     cluster.error = LinkEngineError(code, "What happened.")
 
-    answer = owner.get(topics)
+    response = owner.get(topics)
 
-    assert (answer.status_code, answer.json()) == (status, {"error_code": error_code, "message": "What happened."})
+    assert (response.status_code, response.json()) == (status, {"error_code": error_code, "message": "What happened."})
 
 
-def test_where_nobody_answers_it_is_503(owner: Rest, topics: str, boundary: Boundary) -> None:
+def test_an_unavailable_worker_is_503(owner: Rest, topics: str, boundary: Boundary) -> None:
     boundary.error = UnavailableError("No worker answers.")
 
     assert owner.get(topics).json() == {"error_code": 50302, "message": "No worker answers."}
 
 
-def test_a_change_that_nobody_has_told_of_is_neither_called_done_nor_not_done(
-    owner: Rest, topics: str, boundary: Boundary
-) -> None:
+def test_a_change_without_a_result_is_reported_as_unknown(owner: Rest, topics: str, boundary: Boundary) -> None:
     boundary.error = UnavailableError("The worker did not finish.", code="WORKER_UNAVAILABLE")
 
-    answer = owner.post(topics, {"topic_name": "plain"})
+    response = owner.post(topics, {"topic_name": "plain"})
 
-    assert (answer.status_code, answer.json()["error_code"]) == (503, 50302)
-    assert answer.json()["message"].startswith("The worker did not finish. It is unknown whether the change was made")
+    assert (response.status_code, response.json()["error_code"]) == (503, 50302)
+    assert response.json()["message"].startswith("The worker did not finish. It is unknown whether the change was made")
     checked = owner.post(topics, {"topic_name": "plain", "validate_only": True})
     assert checked.json()["message"] == "The worker did not finish."

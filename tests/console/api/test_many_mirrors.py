@@ -1,4 +1,4 @@
-"""Two hundred mirrors on one link of the running product: made by a filter, listed, shown on pages, failed over together."""
+"""200 mirrors on one link of the running product: auto-created, listed, shown on pages, failed over together."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def stack(
 
 @pytest.fixture
 def topics(source_admin: AdminClient, source_cluster: KafkaCluster, topic_name: str) -> list[str]:
-    """Source topics with as many records as their number, plus one."""
+    """Source topics with 1 to 5 records each (number modulo 5, plus 1)."""
     names = [f"{topic_name}-{number:03}" for number in range(MIRRORS)]
     for future in source_admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
         future.result(60)
@@ -49,7 +49,7 @@ def topics(source_admin: AdminClient, source_cluster: KafkaCluster, topic_name: 
     return names
 
 
-def test_two_hundred_mirrors_are_made_shown_and_failed_over_together(
+def test_200_mirrors_are_auto_created_shown_and_failed_over_together(
     stack: Stack, topics: list[str], topic_name: str, source_cluster: KafkaCluster, destination_cluster: KafkaCluster
 ) -> None:
     links = f"/kafka/v3/clusters/{destination_cluster.cluster_id}/links"
@@ -59,8 +59,8 @@ def test_two_hundred_mirrors_are_made_shown_and_failed_over_together(
         data: list[dict[str, Any]] = service.call("GET", f"{mirrors}?mirror_status={status}", expect=200)["data"]
         return data
 
-    def level() -> bool:
-        return sum(1 for one in listed("ACTIVE") if [lag["lag"] for lag in one["mirror_lags"]] == [0]) == MIRRORS
+    def in_sync() -> bool:
+        return sum(1 for mirror in listed("ACTIVE") if [lag["lag"] for lag in mirror["mirror_lags"]] == [0]) == MIRRORS
 
     body = link_body(source_cluster)
     body["configs"] += [
@@ -68,19 +68,18 @@ def test_two_hundred_mirrors_are_made_shown_and_failed_over_together(
         {"name": "auto.create.mirror.topics.filters", "value": _filters(topic_name)},
     ]
     service.call("POST", f"{links}?link_name={LINK}", expect=204, body=body)
-    service.wait_for("all mirrored", level, timeout_s=240)
-    assert sorted(one["mirror_topic_name"] for one in listed("ACTIVE")) == topics
+    service.wait_for("all mirrored", in_sync, timeout_s=240)
+    assert sorted(mirror["mirror_topic_name"] for mirror in listed("ACTIVE")) == topics
     _check_pages(stack, destination_cluster.cluster_id, topics)
 
-    ordered = {"mirror_topic_name_pattern": f"{topic_name}-.*"}
-    answer = service.call("POST", f"{mirrors}:failover", expect=200, body=ordered)
-    assert sorted(one["mirror_topic_name"] for one in answer["data"]) == topics
-    assert {one["error_code"] for one in answer["data"]} == {None}
+    pattern = {"mirror_topic_name_pattern": f"{topic_name}-.*"}
+    results = service.call("POST", f"{mirrors}:failover", expect=200, body=pattern)["data"]
+    assert sorted(row["mirror_topic_name"] for row in results) == topics
+    assert {row["error_code"] for row in results} == {None}
     service.wait_for("all failed over", lambda: len(listed("STOPPED")) == MIRRORS, timeout_s=120)
 
-    assert {one["mirror_topic_name"]: one["mirror_lags"][0]["last_source_fetch_offset"] for one in listed("STOPPED")} == {
-        name: number % 5 for number, name in enumerate(topics)
-    }
+    fetched = {row["mirror_topic_name"]: row["mirror_lags"][0]["last_source_fetch_offset"] for row in listed("STOPPED")}
+    assert fetched == {name: number % 5 for number, name in enumerate(topics)}
     _check_writable(destination_cluster, topics)
     service.call("DELETE", f"{links}/{LINK}", expect=200)
     service.wait_for("deleted", lambda: service.client.get(f"{links}/{LINK}").status_code == 404)
@@ -91,7 +90,7 @@ def _filters(prefix: str) -> str:
 
 
 def _check_pages(stack: Stack, cluster_id: str, topics: list[str]) -> None:
-    """Each mirror is on exactly one page of the link's list, without any script."""
+    """Check that each mirror is on exactly one page of the link's list, without JavaScript."""
     with httpx.Client(base_url=stack.base_url, timeout=60, follow_redirects=True) as browser:
         form = browser.get("/sign-in/").text
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', form)
@@ -100,9 +99,9 @@ def _check_pages(stack: Stack, cluster_id: str, topics: list[str]) -> None:
         assert browser.post("/sign-in/", data=fields, headers={"Referer": stack.base_url}).status_code == 200
         seen: list[str] = []
         for page in range(1, MIRRORS // PAGE_SIZE + 1):
-            answer = browser.get(f"/links/{cluster_id}/{LINK}/?page={page}")
-            assert answer.status_code == 200
-            seen += sorted(set(re.findall(rf"/mirrors/({re.escape(topics[0][:-4])}-\d+)/", answer.text)))
+            response = browser.get(f"/links/{cluster_id}/{LINK}/?page={page}")
+            assert response.status_code == 200
+            seen += sorted(set(re.findall(rf"/mirrors/({re.escape(topics[0][:-4])}-\d+)/", response.text)))
     assert sorted(seen) == topics
 
 

@@ -1,4 +1,4 @@
-"""Names of any characters in the paths of REST: through Django's client, which has a server's raw path, and through uvicorn."""
+"""Names with any characters in REST paths: through Django's test client with a raw path, and through uvicorn."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.linkengine.sync.conftest import commit
 
 
 def sent(rest: Rest, address: str) -> Any:
-    """Ask as a WSGI server does, which keeps what was sent; Django's client alone decodes it."""
+    """Send a request with the raw path, as a WSGI server does; Django's test client alone decodes the path."""
     path = urlsplit(address).path
     return rest.client.get(path, RAW_URI=path)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_a_segment_is_encoded_in_one_way(name: str) -> None:
+def test_the_encoding_of_a_segment_is_canonical(name: str) -> None:
     segment = encode_segment(name)
 
     assert "/" not in segment
@@ -39,8 +39,8 @@ def test_a_segment_is_encoded_in_one_way(name: str) -> None:
     assert encode_path(f"/a/{quote(name, safe='')}/b") == f"/a/{segment}/b"
 
 
-def test_no_path_of_rest_decodes_a_segment_twice_or_not_at_all() -> None:
-    """Under REST's prefixes paths are encoded, so that Django's own text converters would answer %2F."""
+def test_rest_urls_use_only_the_segment_converters() -> None:
+    """Below the REST prefixes paths stay encoded, so Django's own text converters would return ``%2F``."""
     routes = [
         str(pattern.pattern)
         for include in get_resolver().url_patterns
@@ -54,7 +54,7 @@ def test_no_path_of_rest_decodes_a_segment_twice_or_not_at_all() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("name", NAMES)
-def test_every_address_of_a_group_answers(owner: Rest, destination: Cluster, cluster: SmallCluster, name: str) -> None:
+def test_every_url_of_a_group_exists(owner: Rest, destination: Cluster, cluster: SmallCluster, name: str) -> None:
     groups = f"/kafka/v3/clusters/{destination.cluster_id}/consumer-groups"
     cluster.groups = {name: {**GROUP, "group_id": name, "members": [{**MEMBER, "consumer_id": f"{name}/1"}]}}
 
@@ -74,7 +74,9 @@ def test_every_address_of_a_group_answers(owner: Rest, destination: Cluster, clu
 
 
 @pytest.mark.django_db
-def test_a_path_that_was_decoded_on_its_way_is_no_group(owner: Rest, destination: Cluster, cluster: SmallCluster) -> None:
+def test_encoded_and_decoded_slashes_in_paths_are_distinguished(
+    owner: Rest, destination: Cluster, cluster: SmallCluster
+) -> None:
     groups = f"/kafka/v3/clusters/{destination.cluster_id}/consumer-groups"
     cluster.groups = {"data/lags": {**GROUP, "group_id": "data/lags"}, "data": {**GROUP, "group_id": "data"}}
 
@@ -89,9 +91,9 @@ def test_a_path_that_was_decoded_on_its_way_is_no_group(owner: Rest, destination
 def test_the_colon_of_a_verb_may_be_encoded(owner: Rest, destination: Cluster, verb: str) -> None:
     path = f"/kafka/v3/clusters/{destination.cluster_id}/topics/plain/{verb}"
 
-    answer = owner.client.post(path, {"data": []}, content_type="application/json", RAW_URI=path)
+    response = owner.client.post(path, {"data": []}, content_type="application/json", RAW_URI=path)
 
-    assert answer.status_code in (200, 204)
+    assert response.status_code in (200, 204)
 
 
 @pytest.mark.django_db
@@ -102,10 +104,10 @@ def test_a_group_that_cannot_be_described_is_listed_with_the_reason(
     cluster.groups["secret"] = {**GROUP, "group_id": "secret", "state": "UNKNOWN", "coordinator": -1, "error": "Not allowed."}
     cluster.incomplete = "Broker 2 did not answer."
 
-    answer = owner.get(groups).json()
+    response = owner.get(groups).json()
 
-    assert answer["metadata"]["incomplete"] == "Broker 2 did not answer."
-    readers, secret = answer["data"]
+    assert response["metadata"]["incomplete"] == "Broker 2 did not answer."
+    readers, secret = response["data"]
     assert "error_message" not in readers
     assert (secret["state"], secret["error_message"]) == ("UNKNOWN", "Not allowed.")
     assert secret["coordinator"]["related"].endswith("/brokers")
@@ -121,7 +123,7 @@ def service(destination_cluster: KafkaCluster, redis_url: str, tmp_path_factory:
 
 @pytest.mark.kafka
 @pytest.mark.timeout(600)
-def test_every_address_of_every_group_of_a_cluster_answers_over_http(
+def test_every_url_of_every_group_of_a_cluster_exists_over_http(
     service: Service, destination_cluster: KafkaCluster, topic_name: str
 ) -> None:
     admin = ClusterAdmin(address_from_properties(destination_cluster.client_properties("link")))
@@ -133,10 +135,10 @@ def test_every_address_of_every_group_of_a_cluster_answers_over_http(
         return service.call("GET", address, expect=200)
 
     listed = get(f"/kafka/v3/clusters/{destination_cluster.cluster_id}/consumer-groups")["data"]
-    ours = {group["consumer_group_id"]: group for group in listed if group["consumer_group_id"] in NAMES}
+    groups = {group["consumer_group_id"]: group for group in listed if group["consumer_group_id"] in NAMES}
 
-    assert set(ours) == set(NAMES)
-    for name, group in ours.items():
+    assert set(groups) == set(NAMES)
+    for name, group in groups.items():
         assert get(group["metadata"]["self"]) == group
         assert get(group["consumers"]["related"])["data"] == []
         assert get(group["lag_summary"]["related"])["consumer_group_id"] == name

@@ -1,4 +1,4 @@
-"""Errors over REST as real brokers cause them: the task that asks them runs here, answers travel through Redis as ever."""
+"""REST errors that real brokers cause. The tasks run in this process; their results pass through Redis as usual."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from console import dispatch
 from console.celery import app
 from console.models import Cluster, ClusterLink, Environment
-from console.tasks import __all__ as rooms
+from console.tasks import __all__ as task_modules
 from devcluster.kafka import KafkaCluster
 from tests.conftest import MakeCluster
 from tests.console.api.cast import NOW, Rest
@@ -23,9 +23,9 @@ Register = Callable[..., str]
 
 @pytest.fixture(autouse=True)
 def worker(monkeypatch: pytest.MonkeyPatch, redis_url: str) -> None:
-    """Run what is asked of a worker at once: the real tasks, registered by the import of their rooms."""
+    """Run tasks immediately in this process; importing ``console.tasks`` registers them."""
     assert redis_url
-    assert rooms
+    assert task_modules
 
     def run(name: str, *, kwargs: dict[str, Any], **_: Any) -> None:
         app.tasks[name](**kwargs)
@@ -35,7 +35,7 @@ def worker(monkeypatch: pytest.MonkeyPatch, redis_url: str) -> None:
 
 @pytest.fixture
 def registered(environment: Environment) -> Register:
-    """Register a running cluster, with a principal and a password; answers its address."""
+    """Return a function that registers a running cluster, with a principal and a password, and returns its path."""
 
     def register(cluster: KafkaCluster, *, user: str = "admin", password: str = "") -> str:
         properties = cluster.client_properties(user)
@@ -50,19 +50,19 @@ def registered(environment: Environment) -> Register:
 
 @pytest.fixture
 def topic(destination_admin: AdminClient, topic_name: str) -> str:
-    """An ordinary topic with one partition."""
+    """An ordinary topic with a single partition."""
     create_topics(destination_admin, NewTopic(topic_name, 1, 1))
     return topic_name
 
 
-def refusal(answer: Any) -> tuple[int, int]:
-    """Answer status and code; every error says something."""
-    assert answer["Content-Type"] == "application/json"
-    assert "message" in answer.json(), answer.content
-    return answer.status_code, answer.json()["error_code"]
+def refusal(response: Any) -> tuple[int, int]:
+    """Return status and code of an error response; check that it has a message."""
+    assert response["Content-Type"] == "application/json"
+    assert "message" in response.json(), response.content
+    return response.status_code, response.json()["error_code"]
 
 
-def test_what_is_not_there_or_is_there_already(
+def test_unknown_and_existing_resources_have_their_codes(
     owner: Rest, registered: Register, topic: str, destination_cluster: KafkaCluster, source_cluster: KafkaCluster
 ) -> None:
     here = registered(destination_cluster)
@@ -80,10 +80,10 @@ def test_what_is_not_there_or_is_there_already(
     assert refusal(owner.post(f"{here}/topics", large)) == (413, 413)
 
 
-def test_a_principal_without_rights(
+def test_a_principal_without_acls_gets_403(
     owner: Rest, registered: Register, topic: str, destination_cluster: KafkaCluster, destination_admin: AdminClient
 ) -> None:
-    """It may read and create topics, and nothing else."""
+    """The principal may only read and create topics."""
     here = registered(destination_cluster, user="app")
 
     assert refusal(owner.get(f"{here}/acls")) == (403, 40301)
@@ -93,15 +93,15 @@ def test_a_principal_without_rights(
     assert topic in destination_admin.list_topics(timeout=20).topics
 
 
-def test_a_wrong_registered_password_is_no_fault_of_who_asks(
+def test_a_wrong_stored_password_of_a_cluster_is_500(
     owner: Rest, registered: Register, topic: str, destination_cluster: KafkaCluster
 ) -> None:
     here = registered(destination_cluster, password="c0ffee-is-not-it")
 
-    answer = owner.get(f"{here}/topics/{topic}")
+    response = owner.get(f"{here}/topics/{topic}")
 
-    assert refusal(answer) == (500, 50002)
-    assert "c0ffee" not in answer.content.decode()
+    assert refusal(response) == (500, 50002)
+    assert "c0ffee" not in response.content.decode()
     assert refusal(Rest(owner.key, "wrong").get(f"{here}/topics/{topic}")) == (401, 40101)
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document is valid, complete and named as clients know it; generated requests find nothing that breaks it."""
+"""The OpenAPI document is valid and complete and has Confluent's names; responses to generated requests conform to it."""
 
 import os
 import re
@@ -47,7 +47,7 @@ OPERATIONS = {
     "updateKafkaMirrorTopicsReverseAndPauseMirror",
     "updateKafkaMirrorTopicsTruncateAndRestoreMirror",
     "getKafkaCluster",
-    # neighbours
+    # topics, ACLs and consumer groups
     "batchCreateKafkaAcls",
     "createKafkaAcls",
     "createKafkaTopic",
@@ -67,7 +67,7 @@ OPERATIONS = {
     "updateKafkaTopicConfigBatch",
     "updatePartitionCountKafkaTopic",
 }
-DOCUMENT = document()  # raises if it is no OpenAPI 3
+DOCUMENT = document()  # raises ValidationError if it is not valid OpenAPI 3
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 SCHEMA.app = get_wsgi_application()
 NAMES = {
@@ -82,7 +82,7 @@ NAMES = {
     "drill_id": "1",
     "namespace_id": "1",
 }
-# More of them, and new ones, now and then: API_EXAMPLES=100. A failure tells how to see it again (--hypothesis-seed).
+# API_EXAMPLES=100 generates more requests, and new ones in each run. A failure prints the --hypothesis-seed to repeat it.
 EXAMPLES = int(os.environ.get("API_EXAMPLES", "5"))
 CHECKS = [
     not_a_server_error,
@@ -98,54 +98,54 @@ def operations() -> dict[str, dict[str, Any]]:
     return {method["operationId"]: method for path in DOCUMENT["paths"].values() for method in path.values()}
 
 
-def test_the_operations_have_the_names_that_clients_know() -> None:
+def test_the_operations_have_confluents_names() -> None:
     assert set(operations()) >= OPERATIONS
 
 
 def test_every_path_is_documented_once() -> None:
     older = tuple(kafka_urls.OLDER_VERBS)
-    served = {f"/kafka/v3/{one.pattern}" for one in kafka_urls.urlpatterns[:-1] if not str(one.pattern).endswith(older)}
-    served |= {f"/api/v1/{one.pattern}" for one in v1_urls.urlpatterns[:-1]}
+    served = {f"/kafka/v3/{url.pattern}" for url in kafka_urls.urlpatterns[:-1] if not str(url.pattern).endswith(older)}
+    served |= {f"/api/v1/{url.pattern}" for url in v1_urls.urlpatterns[:-1]}
 
     assert set(DOCUMENT["paths"]) == {re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", path) for path in served}
 
 
-def test_every_operation_says_what_it_is_and_how_it_fails() -> None:
+def test_every_operation_has_a_summary_and_describes_its_errors() -> None:
     for name, operation in operations().items():
         assert operation["summary"], name
         assert {"400", "401", "403", "404", "429", "5XX"} <= set(operation["responses"]), name
-        assert all(one.get("description") for one in operation.get("parameters", ())), name
-        for status, answer in operation["responses"].items():
+        assert all(parameter.get("description") for parameter in operation.get("parameters", ())), name
+        for status, response in operation["responses"].items():
             if status[0] in "45":
-                assert answer["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Error"}
+                assert response["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Error"}
 
 
-def test_the_document_says_that_unknown_lag_is_no_zero() -> None:
+def test_the_document_describes_an_unknown_lag_as_minus_one() -> None:
     lag = DOCUMENT["components"]["schemas"]["MirrorLag"]["properties"]["lag"]
 
     assert (lag["type"], lag["format"]) == ("integer", "int64")
     assert "-1" in lag["description"]
 
 
-def test_the_document_is_served_to_everybody() -> None:
-    answer = Client().get("/api/schema")
+def test_the_document_is_public() -> None:
+    response = Client().get("/api/schema")
 
-    assert (answer.status_code, answer["Content-Type"]) == (200, "application/json")
-    assert answer.json()["openapi"].startswith("3.")
+    assert (response.status_code, response["Content-Type"]) == (200, "application/json")
+    assert response.json()["openapi"].startswith("3.")
 
 
-def test_the_viewer_needs_nothing_from_other_hosts() -> None:
-    answer = Client().get("/api/docs/")
+def test_the_viewer_loads_nothing_from_other_hosts() -> None:
+    response = Client().get("/api/docs/")
 
-    assert answer.status_code == 200
-    assert b"http://" not in answer.content
-    assert b"https://" not in answer.content
+    assert response.status_code == 200
+    assert b"http://" not in response.content
+    assert b"https://" not in response.content
     for name in ("swagger-ui.css", "swagger-ui-bundle.js", "swagger-ui-standalone-preset.js"):
         assert finders.find(f"drf_spectacular_sidecar/swagger-ui-dist/{name}")
 
 
 def is_broken(case: Any, location: ParameterLocation) -> bool:
-    """Tell whether this part of a request was made not to fit; mended, the request would rightly be accepted."""
+    """Return whether this part of a generated request is deliberately invalid; replacing it would make the request valid."""
     part = case.meta.components.get(location) if case.meta else None
     return part is not None and part.mode.is_negative
 
@@ -159,22 +159,22 @@ def world(owner: Rest, link: ClusterLink, make_mirror: Any) -> Rest:
 @SCHEMA.parametrize()
 @settings(
     max_examples=EXAMPLES,
-    derandomize="API_EXAMPLES" not in os.environ,  # every run of the suite asks the same; a search asks something new
+    derandomize="API_EXAMPLES" not in os.environ,  # the suite sends the same requests in every run
     suppress_health_check=list(HealthCheck),
     database=None,
     print_blob=True,
 )
-def test_generated_requests_keep_to_the_document(case: Any, world: Rest) -> None:
-    # Half of the requests are about things that exist; a made-up name rarely gets beyond 404.
+def test_responses_to_generated_requests_conform_to_the_document(case: Any, world: Rest) -> None:
+    # Half of the requests use names that exist, since generated names nearly always get 404.
     if case.path_parameters and len(str(case.path_parameters)) % 2 and not is_broken(case, ParameterLocation.PATH):
         case.path_parameters = {name: NAMES.get(name, value) for name, value in case.path_parameters.items()}
 
     case.call_and_validate(headers={"Authorization": world.authorization}, checks=CHECKS)
 
 
-def test_every_operation_is_asked(request: pytest.FixtureRequest) -> None:
+def test_requests_are_generated_for_every_operation(request: pytest.FixtureRequest) -> None:
     generated = {item.nodeid for item in request.session.items if getattr(item, "operation_label", None)}
     if not generated:
-        pytest.fail("This test looks at its neighbours: run the whole file.")
+        pytest.fail("This test checks the other tests of this file: run the whole file.")
 
     assert len(generated) == len(operations())

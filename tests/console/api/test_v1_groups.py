@@ -1,4 +1,4 @@
-"""Consumer groups, ACLs and clamped offsets over REST."""
+"""REST API of synced consumer groups, ACLs and clamped offsets."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def acl(link: ClusterLink, name: str, status: str, *, is_conflict: bool = False)
     )
 
 
-def test_groups_are_listed_with_offsets_and_the_reason(owner: Rest, make_mirror: Any) -> None:
+def test_groups_are_listed_with_offsets_and_reasons(owner: Rest, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
     app = group(mirror.link, "app", "SYNCED")
     group(mirror.link, "audit", "EXCLUDED", "The filters do not choose it.")
@@ -32,10 +32,10 @@ def test_groups_are_listed_with_offsets_and_the_reason(owner: Rest, make_mirror:
         group=app, mirror=mirror, partition=1, source_offset=9, destination_offset=7, target=9, outcome="IN_USE"
     )
 
-    answer = owner.get(f"{LINK}/consumer-groups").json()
+    response = owner.get(f"{LINK}/consumer-groups").json()
 
-    assert answer["totals"] == [{"status": "SYNCED", "count": 1}, {"status": "EXCLUDED", "count": 1}]
-    first, second = answer["data"]
+    assert response["totals"] == [{"status": "SYNCED", "count": 1}, {"status": "EXCLUDED", "count": 1}]
+    first, second = response["data"]
     assert (first["name"], first["type"], second["message"]) == ("app", "classic", "The filters do not choose it.")
     assert first["offsets"] == [
         {
@@ -48,25 +48,26 @@ def test_groups_are_listed_with_offsets_and_the_reason(owner: Rest, make_mirror:
             "message": "",
         }
     ]
-    assert [one["name"] for one in owner.get(f"{LINK}/consumer-groups?status=EXCLUDED").json()["data"]] == ["audit"]
+    excluded = owner.get(f"{LINK}/consumer-groups?status=EXCLUDED").json()["data"]
+    assert [row["name"] for row in excluded] == ["audit"]
     assert owner.get(f"{LINK}/consumer-groups?status=ASLEEP").status_code == 400
 
 
-def test_the_ledger_of_acls_is_listed_and_its_conflicts_alone(owner: Rest, make_mirror: Any) -> None:
+def test_synced_acls_are_listed_and_filtered_by_conflict(owner: Rest, make_mirror: Any) -> None:
     link = make_mirror("orders").link
     acl(link, "orders", "CREATED")
     acl(link, "payments", "ALREADY_THERE", is_conflict=True)
 
-    answer = owner.get(f"{LINK}/acls").json()
+    response = owner.get(f"{LINK}/acls").json()
     conflicts = owner.get(f"{LINK}/acls?conflicts=true").json()
 
-    assert answer["conflicts"] == 1
-    assert [one["resource_name"] for one in answer["data"]] == ["orders", "payments"]
-    assert [one["status"] for one in conflicts["data"]] == ["ALREADY_THERE"]
+    assert response["conflicts"] == 1
+    assert [row["resource_name"] for row in response["data"]] == ["orders", "payments"]
+    assert [row["status"] for row in conflicts["data"]] == ["ALREADY_THERE"]
     assert owner.get(f"{LINK}/acls?conflicts=maybe").status_code == 400
 
 
-def test_what_a_stop_did_to_groups_is_listed(owner: Rest, make_mirror: Any) -> None:
+def test_offsets_that_a_stop_set_back_are_listed(owner: Rest, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
     ClampedOffset.objects.create(
         mirror=mirror, group="app", partition=0, source_offset=95, before=80, after=90, stopping_since=NOW, at=NOW

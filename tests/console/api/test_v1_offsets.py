@@ -1,4 +1,4 @@
-"""Offsets of a mirror by time, and resets of groups, over REST and on the command line."""
+"""REST API of offset lookups by time and of consumer group resets."""
 
 from typing import Any
 
@@ -16,43 +16,43 @@ BY_TIME, RESETS = f"{ORDERS}/offsets-for-time", f"{ORDERS}/group-resets"
 BODY = {"consumer_group_id": "readers", "offsets": [{"partition": 0, "offset": 7}]}
 
 
-def test_offsets_are_looked_up(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
-    answer = owner.get(f"{BY_TIME}?timestamp_ms=1700000000000&from=0:3&from=2:99")
+def test_offsets_are_looked_up_by_time(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
+    response = owner.get(f"{BY_TIME}?timestamp_ms=1700000000000&from=0:3&from=2:99")
 
-    assert answer.status_code == 200
-    assert answer.json() == {"timestamp_ms": 1_700_000_000_000, "is_complete": True, "data": [TIMED]}
+    assert response.status_code == 200
+    assert response.json() == {"timestamp_ms": 1_700_000_000_000, "is_complete": True, "data": [TIMED]}
     asked = {"topic": "orders", "timestamp_ms": 1_700_000_000_000, "positions": [[0, 3], [2, 99]]}
     assert cluster.asked == [("offsets_for_time", asked)]
 
 
-def test_a_search_that_is_not_complete_says_so(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
+def test_an_incomplete_lookup_is_marked(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
     cluster.timed = [[TIMED, {**TIMED, "partition": 1, "offset": None, "record_timestamp_ms": None, "is_complete": False}]]
 
-    answer = owner.get(f"{BY_TIME}?timestamp_ms=0").json()
+    response = owner.get(f"{BY_TIME}?timestamp_ms=0").json()
 
-    assert answer["is_complete"] is False
-    assert answer["data"][1]["offset"] is None
+    assert response["is_complete"] is False
+    assert response["data"][1]["offset"] is None
 
 
 @pytest.mark.parametrize("query", ["", "timestamp_ms=", "timestamp_ms=-1", "timestamp_ms=yesterday", "timestamp_ms=1&from=0"])
-def test_what_cannot_be_read_is_400(owner: Rest, orders: MirrorTopic, cluster: SmallCluster, query: str) -> None:
+def test_malformed_query_parameters_are_400(owner: Rest, orders: MirrorTopic, cluster: SmallCluster, query: str) -> None:
     assert owner.get(f"{BY_TIME}?{query}").status_code == 400
     assert cluster.asked == []
 
 
 @pytest.mark.parametrize("state", sorted(BECOMING))
-def test_a_topic_that_is_being_made_a_mirror_may_begin_with_fillers(
+def test_offsets_of_a_topic_that_is_becoming_a_mirror_are_refused(
     owner: Rest, make_mirror: Any, cluster: SmallCluster, state: MirrorState
 ) -> None:
     make_mirror("orders", state)
 
-    for answer in (owner.get(f"{BY_TIME}?timestamp_ms=0"), owner.post(RESETS, BODY)):
-        assert answer.status_code == 400
-        assert "is being made a mirror topic" in answer.json()["message"]
+    for response in (owner.get(f"{BY_TIME}?timestamp_ms=0"), owner.post(RESETS, BODY)):
+        assert response.status_code == 400
+        assert "is not a mirror topic yet" in response.json()["message"]
     assert cluster.asked == []
 
 
-def test_who_may_see_the_mirror_may_look_up_and_not_reset(reader: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
+def test_a_reader_may_look_up_offsets_but_not_reset_groups(reader: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
     assert reader.get(f"{BY_TIME}?timestamp_ms=0").status_code == 200
     refused = reader.post(RESETS, {**BODY, "execute": True})
 
@@ -66,7 +66,7 @@ def test_a_stranger_sees_no_mirror(stranger: Rest, orders: MirrorTopic) -> None:
     assert stranger.post(RESETS, BODY).status_code == 404
 
 
-def test_a_role_on_the_topic_is_none_on_the_group(
+def test_a_reset_needs_a_role_on_the_group(
     reader: Rest, orders: MirrorTopic, destination: Cluster, cluster: SmallCluster
 ) -> None:
     role = RoleBinding.Role.DEVELOPER_MANAGE
@@ -79,7 +79,7 @@ def test_a_role_on_the_topic_is_none_on_the_group(
     assert reader.post(RESETS, BODY).status_code == 200
 
 
-def test_a_reset_is_only_shown_unless_it_is_executed(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
+def test_a_reset_is_previewed_unless_execute_is_true(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
     shown = owner.post(RESETS, BODY).json()
     assert (shown["executed"], shown["data"][0]["is_written"]) == (False, False)
     assert not AuditEvent.objects.filter(action="ResetGroup").exists()
@@ -94,20 +94,20 @@ def test_a_reset_is_only_shown_unless_it_is_executed(owner: Rest, orders: Mirror
     assert cluster.asked == [("reset_group", {**asked, "execute": False}), ("reset_group", {**asked, "execute": True})]
 
 
-def test_a_refused_reset_is_in_the_audit(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
+def test_a_refused_reset_is_audited(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
     cluster.error = LinkEngineError(ErrorCode.ILLEGAL_STATE, "Consumer group 'readers' has active members.")
 
-    answer = owner.post(RESETS, {**BODY, "execute": True})
+    response = owner.post(RESETS, {**BODY, "execute": True})
 
-    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+    assert (response.status_code, response.json()["error_code"]) == (400, 40002)
     assert AuditEvent.objects.get(action="ResetGroup").result == "FAILURE"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_group_of_any_name_is_reset(owner: Rest, orders: MirrorTopic, cluster: SmallCluster, name: str) -> None:
-    answer = owner.post(RESETS, {**BODY, "consumer_group_id": name, "execute": True})
+def test_a_group_with_any_name_can_be_reset(owner: Rest, orders: MirrorTopic, cluster: SmallCluster, name: str) -> None:
+    response = owner.post(RESETS, {**BODY, "consumer_group_id": name, "execute": True})
 
-    assert (answer.status_code, answer.json()["consumer_group_id"]) == (200, name)
+    assert (response.status_code, response.json()["consumer_group_id"]) == (200, name)
     assert cluster.asked[0][1]["group_id"] == name
     assert "\0" not in AuditEvent.objects.get(action="ResetGroup").resource
 
@@ -116,6 +116,6 @@ def test_a_group_of_any_name_is_reset(owner: Rest, orders: MirrorTopic, cluster:
     "changes",
     [{"offsets": []}, {"offsets": [{"partition": -1, "offset": 0}]}, {"offsets": [{"partition": 0}]}, {"execute": "yes"}],
 )
-def test_a_body_that_is_none_is_refused(owner: Rest, orders: MirrorTopic, cluster: SmallCluster, changes: Any) -> None:
+def test_an_invalid_body_is_refused(owner: Rest, orders: MirrorTopic, cluster: SmallCluster, changes: Any) -> None:
     assert owner.post(RESETS, {**BODY, **changes}).status_code in (400, 422)
     assert cluster.asked == []

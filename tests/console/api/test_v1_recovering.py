@@ -1,4 +1,4 @@
-"""Recovering a failed mirror below /api/v1, in every state."""
+"""REST API of the recovery of a failed mirror, in every state."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ S = MirrorState
 
 
 @pytest.mark.parametrize("code", sorted(SAVABLE))
-def test_a_failed_mirror_goes_on(owner: Rest, make_mirror: Any, code: str) -> None:
+def test_a_failed_mirror_is_recovered(owner: Rest, make_mirror: Any, code: str) -> None:
     make_mirror("orders", S.FAILED, error_code=code, error_message="no", stop_reason="")
 
     preview = owner.post(f"{PATH}?validate_only=true")
@@ -28,7 +28,7 @@ def test_a_failed_mirror_goes_on(owner: Rest, make_mirror: Any, code: str) -> No
     assert AuditEvent.objects.filter(detail={"from": "FAILED", "to": "ACTIVE"}).count() == 1
 
 
-def test_offsets_that_mean_something_else_cannot_be_recovered(owner: Rest, make_mirror: Any) -> None:
+def test_recovery_is_refused_if_offsets_changed_their_meaning(owner: Rest, make_mirror: Any) -> None:
     make_mirror("orders", S.FAILED, error_code="SOURCE_TOPIC_ID_CHANGED")
 
     refused = owner.post(PATH)
@@ -37,7 +37,7 @@ def test_offsets_that_mean_something_else_cannot_be_recovered(owner: Rest, make_
     assert "delete it and create it again" in refused.json()["message"]
 
 
-def test_a_mirror_topic_that_is_gone_cannot_be_recovered_and_the_reason_is_true(owner: Rest, make_mirror: Any) -> None:
+def test_recovery_of_a_missing_mirror_topic_is_refused_with_the_reason(owner: Rest, make_mirror: Any) -> None:
     make_mirror("orders", S.FAILED, error_code="MIRROR_TOPIC_MISSING")
 
     refused = owner.post(PATH)
@@ -47,7 +47,7 @@ def test_a_mirror_topic_that_is_gone_cannot_be_recovered_and_the_reason_is_true(
 
 
 @pytest.mark.parametrize("state", sorted(set(S) - {S.FAILED, S.STOPPED}))
-def test_what_has_not_failed_is_refused_with_what_is_possible(owner: Rest, make_mirror: Any, state: S) -> None:
+def test_recovery_of_a_mirror_that_has_not_failed_names_the_allowed_operations(owner: Rest, make_mirror: Any, state: S) -> None:
     make_mirror("orders", state)
 
     refused = owner.post(PATH)
@@ -57,11 +57,11 @@ def test_what_has_not_failed_is_refused_with_what_is_possible(owner: Rest, make_
     assert refused.json()["message"] == f"Cannot recover a mirror topic in state {state}. Allowed now: {allowed}."
 
 
-def test_who_may_only_look_recovers_nothing(reader: Rest, make_mirror: Any) -> None:
+def test_a_reader_may_not_recover_mirrors(reader: Rest, make_mirror: Any) -> None:
     make_mirror("orders", S.FAILED)
 
     assert codes(reader.post(PATH)) == (403, 40301)
 
 
-def codes(answer: Any) -> tuple[int, int]:
-    return answer.status_code, answer.json()["error_code"]
+def codes(response: Any) -> tuple[int, int]:
+    return response.status_code, response.json()["error_code"]

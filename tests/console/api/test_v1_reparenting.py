@@ -1,4 +1,4 @@
-"""Re-parenting below /api/v1."""
+"""REST API of reparenting."""
 
 from typing import Any
 
@@ -33,23 +33,23 @@ def onward(link: ClusterLink, source: Cluster, make_mirror: Any, boundary: Bound
     )
 
 
-def test_a_mirror_is_previewed_and_moved(owner: Rest, onward: ClusterLink) -> None:
-    told = owner.post(f"{PATH}?validate_only=true", {"link_name": "onward"}).json()
-    assert told["partitions"] == [{"partition": 0, "end": 10, "fence": 12, "to_copy": 10}]
-    assert (told["moved"], told["source_cluster_id"]) == (False, "heir-id")
+def test_a_mirror_is_reparented_after_a_preview(owner: Rest, onward: ClusterLink) -> None:
+    preview = owner.post(f"{PATH}?validate_only=true", {"link_name": "onward"}).json()
+    assert preview["partitions"] == [{"partition": 0, "end": 10, "fence": 12, "to_copy": 10}]
+    assert (preview["moved"], preview["source_cluster_id"]) == (False, "heir-id")
 
     assert owner.post(PATH, {"link_name": "onward"}).json()["moved"] is True
     assert onward.mirrors.get().name == "orders"
 
 
-def test_a_refusal_tells_the_offsets(owner: Rest, onward: ClusterLink, boundary: Boundary) -> None:
+def test_a_refused_reparenting_names_the_offsets(owner: Rest, onward: ClusterLink, boundary: Boundary) -> None:
     boundary.answer["held"][0]["end"] = 13
 
-    answer = owner.post(PATH, {"link_name": onward.name})
+    response = owner.post(PATH, {"link_name": onward.name})
 
-    assert 400 <= answer.status_code < 500
-    assert "ends at offset 13, 1 beyond offset 12" in answer.json()["message"]
+    assert 400 <= response.status_code < 500
+    assert "ends at offset 13, 1 beyond offset 12" in response.json()["message"]
 
 
-def test_who_may_only_look_moves_nothing(reader: Rest, onward: ClusterLink) -> None:
+def test_a_reader_may_not_reparent_mirrors(reader: Rest, onward: ClusterLink) -> None:
     assert reader.post(PATH, {"link_name": onward.name}).status_code == 403

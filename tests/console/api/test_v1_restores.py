@@ -1,4 +1,4 @@
-"""Previews and restores below /api/v1."""
+"""REST API of previews and restores."""
 
 import gzip
 from pathlib import Path
@@ -23,7 +23,7 @@ def orders(make_mirror: Any) -> MirrorTopic:
 
 @pytest.fixture
 def run(orders: MirrorTopic, settings: Any, tmp_path: Path) -> RestoreRun:
-    """A restore that has set two records aside."""
+    """A restore that has exported two records."""
     settings.EXPORT_DIR = str(tmp_path)
     with exports.writing("orders-1.jsonl.gz") as sink:
         sink(b"{}\n{}\n")
@@ -38,7 +38,9 @@ def run(orders: MirrorTopic, settings: Any, tmp_path: Path) -> RestoreRun:
     )
 
 
-def test_an_operation_is_previewed_for_the_mirrors_that_match(owner: Rest, orders: MirrorTopic, make_mirror: Any) -> None:
+def test_an_operation_is_previewed_for_mirrors_that_match_the_pattern(
+    owner: Rest, orders: MirrorTopic, make_mirror: Any
+) -> None:
     make_mirror("payments")
 
     rows = owner.get(f"{LINK}/previews?operation=failover&mirror_topic_name_pattern=ord.*").json()["data"]
@@ -48,20 +50,20 @@ def test_an_operation_is_previewed_for_the_mirrors_that_match(owner: Rest, order
 
 
 @pytest.mark.parametrize("query", ["", "?operation=explode", "?operation=pause&mirror_topic_name_pattern=("])
-def test_what_to_preview_must_be_clear(owner: Rest, link: ClusterLink, query: str) -> None:
+def test_a_preview_needs_a_valid_operation_and_pattern(owner: Rest, link: ClusterLink, query: str) -> None:
     assert owner.get(f"{LINK}/previews{query}").status_code == 400
 
 
-def test_a_restore_tells_what_it_dropped_and_gives_it_back(owner: Rest, run: RestoreRun) -> None:
-    told = owner.get(f"{LINK}/mirrors/orders/restores").json()["data"][0]
+def test_a_restore_lists_dropped_records_and_returns_their_export(owner: Rest, run: RestoreRun) -> None:
+    listed = owner.get(f"{LINK}/mirrors/orders/restores").json()["data"][0]
     file = owner.get(f"{LINK}/mirrors/orders/restores/{run.pk}/records")
 
-    assert (told["messages_truncated"], told["export_records"]) == (2, 2)
+    assert (listed["messages_truncated"], listed["export_records"]) == (2, 2)
     assert gzip.decompress(b"".join(file.streaming_content)) == b"{}\n{}\n"
     assert file["Content-Disposition"] == 'attachment; filename="orders-1.jsonl.gz"'
 
 
-def test_who_may_only_look_gets_no_records(reader: Rest, run: RestoreRun) -> None:
+def test_a_reader_may_not_download_records(reader: Rest, run: RestoreRun) -> None:
     assert reader.get(f"{LINK}/mirrors/orders/restores/{run.pk}/records").status_code == 403
 
 
@@ -74,19 +76,19 @@ def test_who_may_only_look_gets_no_records(reader: Rest, run: RestoreRun) -> Non
         ({"export_bytes": 7}, "or incomplete"),
     ],
 )
-def test_none_not_yet_and_lost_are_three_things(owner: Rest, run: RestoreRun, change: dict[str, Any], words: str) -> None:
+def test_missing_exports_have_different_reasons(owner: Rest, run: RestoreRun, change: dict[str, Any], words: str) -> None:
     RestoreRun.objects.update(**change)
 
-    answer = owner.get(f"{LINK}/mirrors/orders/restores/{run.pk}/records")
+    response = owner.get(f"{LINK}/mirrors/orders/restores/{run.pk}/records")
 
-    assert answer.status_code == 404
-    assert words in answer.json()["message"]
+    assert response.status_code == 404
+    assert words in response.json()["message"]
     assert owner.get(f"{LINK}/mirrors/orders/restores/999/records").status_code == 404
 
 
 @pytest.fixture
 def restore(orders: MirrorTopic, link: ClusterLink, source: Any, boundary: Boundary) -> str:
-    """Where the source's topic is made a mirror of the stopped one; two of its records would be dropped."""
+    """The path of a restore that makes the source's topic a mirror of the stopped mirror; it would drop two records."""
     ClusterLink.objects.update(mode="BIDIRECTIONAL")
     back = ClusterLink.objects.create(
         name=link.name,
@@ -104,25 +106,27 @@ def restore(orders: MirrorTopic, link: ClusterLink, source: Any, boundary: Bound
     return f"/kafka/v3/clusters/{source.cluster_id}/links/{back.name}/mirrors:truncate-and-restore"
 
 
-def test_truncation_is_counted_before_anything_happens(owner: Rest, restore: str) -> None:
-    answer = owner.post(
+def test_dropped_records_are_counted_before_a_restore(owner: Rest, restore: str) -> None:
+    response = owner.post(
         f"{restore}?validate_only=true&include_partition_level_truncation_data=true", {"mirror_topic_names": ["orders"]}
     )
 
-    row = answer.json()["data"][0]
+    row = response.json()["data"][0]
     assert (row["error_code"], row["messages_truncated"]) == (None, 2)
     assert row["partition_level_truncation_data"] == [{"partition_id": 0, "offset_truncated_to": 10, "messages_truncated": 2}]
     assert not RestoreRun.objects.exists()
 
 
-def test_a_restore_counts_what_it_drops_without_being_asked(owner: Rest, restore: str) -> None:
+def test_a_restore_returns_the_number_of_dropped_records(owner: Rest, restore: str) -> None:
     row = owner.post(restore, {"mirror_topic_names": ["orders"]}).json()["data"][0]
 
     assert (row["error_code"], row["messages_truncated"], row["partition_level_truncation_data"]) == (None, 2, [])
     assert RestoreRun.objects.exists()
 
 
-def test_a_cluster_that_does_not_answer_leaves_the_count_unknown(owner: Rest, restore: str, boundary: Boundary) -> None:
+def test_the_number_of_dropped_records_is_unknown_if_the_cluster_is_unavailable(
+    owner: Rest, restore: str, boundary: Boundary
+) -> None:
     boundary.error = UnavailableError("No worker answers.")
 
     row = owner.post(f"{restore}?validate_only=true", {"mirror_topic_names": ["orders"]}).json()["data"][0]

@@ -1,4 +1,4 @@
-"""What stops cost, over REST."""
+"""REST API of failover reports."""
 
 from datetime import timedelta
 from typing import Any
@@ -21,7 +21,7 @@ PARTITION = {
     "last_timestamp_ms": 3,
     "not_copied": 10,
 }
-# of a report that was written before these were kept
+# defaults of fields that older reports do not have
 BEFORE = {"stable_end": None, "outdated": False, "missing_when_seen": None}
 
 
@@ -40,30 +40,30 @@ def report(mirror: MirrorTopic, *, lost: int | None, rpo_ms: int | None, rto_ms:
     )
 
 
-def test_a_mirror_tells_what_its_failover_cost(owner: Rest, make_mirror: Any) -> None:
+def test_a_mirrors_failover_report_is_listed_with_totals(owner: Rest, make_mirror: Any) -> None:
     report(make_mirror("orders"), lost=10, rpo_ms=2_000, rto_ms=400)
 
-    answer = owner.get(f"{LINK}/mirrors/orders/stop-reports").json()
+    response = owner.get(f"{LINK}/mirrors/orders/stop-reports").json()
 
-    (row,) = answer["data"]
+    (row,) = response["data"]
     assert (row["mirror_topic_name"], row["records_not_copied"], row["rpo_ms"], row["rto_ms"]) == ("orders", 10, 2_000, 400)
     assert row["partitions"] == [PARTITION | BEFORE]
-    assert answer["totals"] == {"mirrors": 1, "records_not_copied": 10, "worst_rpo_ms": 2_000, "worst_rto_ms": 400}
+    assert response["totals"] == {"mirrors": 1, "records_not_copied": 10, "worst_rpo_ms": 2_000, "worst_rto_ms": 400}
 
 
-def test_a_link_adds_up_the_newest_stop_of_each_mirror(owner: Rest, make_mirror: Any) -> None:
+def test_the_totals_of_a_link_count_the_newest_report_of_each_mirror(owner: Rest, make_mirror: Any) -> None:
     orders, bills = make_mirror("orders"), make_mirror("bills")
     report(orders, lost=99, rpo_ms=9_000, rto_ms=900)
     report(orders, lost=1, rpo_ms=10, rto_ms=100, after_s=1)
     report(bills, lost=2, rpo_ms=30, rto_ms=50)
 
-    answer = owner.get(f"{LINK}/stop-reports").json()
+    response = owner.get(f"{LINK}/stop-reports").json()
 
-    assert answer["totals"] == {"mirrors": 2, "records_not_copied": 3, "worst_rpo_ms": 30, "worst_rto_ms": 100}
-    assert [row["records_not_copied"] for row in answer["data"]] == [1, 2, 99]
+    assert response["totals"] == {"mirrors": 2, "records_not_copied": 3, "worst_rpo_ms": 30, "worst_rto_ms": 100}
+    assert [row["records_not_copied"] for row in response["data"]] == [1, 2, 99]
 
 
-def test_one_unknown_makes_the_sum_unknown(owner: Rest, make_mirror: Any) -> None:
+def test_the_totals_are_unknown_if_a_value_is_unknown(owner: Rest, make_mirror: Any) -> None:
     report(make_mirror("orders"), lost=None, rpo_ms=None, rto_ms=1)
     report(make_mirror("bills"), lost=2, rpo_ms=30, rto_ms=50)
 
@@ -72,14 +72,14 @@ def test_one_unknown_makes_the_sum_unknown(owner: Rest, make_mirror: Any) -> Non
     assert totals == {"mirrors": 2, "records_not_copied": None, "worst_rpo_ms": None, "worst_rto_ms": 50}
 
 
-def test_a_limit_cuts_the_rows_and_not_the_totals(owner: Rest, make_mirror: Any) -> None:
+def test_a_limit_does_not_change_the_totals(owner: Rest, make_mirror: Any) -> None:
     report(make_mirror("bills"), lost=None, rpo_ms=30, rto_ms=50)
     report(make_mirror("orders"), lost=2, rpo_ms=20, rto_ms=10, after_s=1)
 
-    answer = owner.get(f"{LINK}/stop-reports?limit=1").json()
+    response = owner.get(f"{LINK}/stop-reports?limit=1").json()
 
-    assert [row["mirror_topic_name"] for row in answer["data"]] == ["orders"]
-    assert answer["totals"] == {"mirrors": 2, "records_not_copied": None, "worst_rpo_ms": 30, "worst_rto_ms": 50}
+    assert [row["mirror_topic_name"] for row in response["data"]] == ["orders"]
+    assert response["totals"] == {"mirrors": 2, "records_not_copied": None, "worst_rpo_ms": 30, "worst_rto_ms": 50}
 
 
 def set_back(mirror: MirrorTopic, *, partitions: int, after_s: int) -> None:
@@ -89,7 +89,9 @@ def set_back(mirror: MirrorTopic, *, partitions: int, after_s: int) -> None:
         ClampedOffset.objects.create(mirror=mirror, group="app", partition=partition, **at)
 
 
-def test_many_groups_of_one_stop_hide_none_of_another(owner: Rest, make_mirror: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_of_clamped_offsets_applies_to_each_report(
+    owner: Rest, make_mirror: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stopreports, "CLAMPED_SHOWN", 1)
     for after_s, name, partitions in ((10, "bills", 1), (20, "orders", 3)):
         mirror = make_mirror(name)
@@ -101,7 +103,7 @@ def test_many_groups_of_one_stop_hide_none_of_another(owner: Rest, make_mirror: 
     assert [(len(row["groups_clamped"]), row["groups_clamped_total"]) for row in rows] == [(1, 3), (1, 1)]
 
 
-def test_each_stop_names_the_groups_that_it_set_back(owner: Rest, make_mirror: Any) -> None:
+def test_each_report_has_the_groups_that_its_stop_set_back(owner: Rest, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
     for after_s, group in ((10, "first"), (20, "second")):
         report(mirror, lost=0, rpo_ms=0, rto_ms=5_000, after_s=after_s)
@@ -111,7 +113,7 @@ def test_each_stop_names_the_groups_that_it_set_back(owner: Rest, make_mirror: A
 
     rows = owner.get(f"{LINK}/stop-reports").json()["data"]
 
-    assert [[one["group"] for one in row["groups_clamped"]] for row in rows] == [["second"], ["first"]]
+    assert [[offset["group"] for offset in row["groups_clamped"]] for row in rows] == [["second"], ["first"]]
     assert (rows[0]["groups_clamped"][0]["before"], rows[0]["groups_clamped"][0]["after"]) == (95, 90)
 
 

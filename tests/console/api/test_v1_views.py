@@ -1,4 +1,4 @@
-"""Our own additions below /api/v1: what a link, its mirrors and their partitions are doing."""
+"""REST API below /api/v1: states, gaps, transitions, partitions, rates, tasks, source topics, synced configs."""
 
 from datetime import timedelta
 from typing import Any
@@ -13,15 +13,15 @@ from tests.console.api.cast import LINK, NOW, ORDERS, Boundary, Rest
 pytestmark = pytest.mark.django_db
 
 
-def test_the_state_of_a_mirror_tells_the_one_before_the_tries_and_since_when(
+def test_the_state_of_a_mirror_has_the_prior_state_retries_and_errors(
     owner: Rest, reader: Rest, stranger: Rest, orders: MirrorTopic
 ) -> None:
     later = NOW + timedelta(minutes=5)
     MirrorTopic.objects.update(
         state="SOURCE_UNAVAILABLE", prior_state="ACTIVE", retry_count=7, error_since=NOW, state_since=later
     )
-    orders.transition_errors.create(code="TIMEOUT_ERROR", message="No broker answers.", since=NOW, last_seen_at=later)
-    moments = {"since": "2026-05-04T10:00:00Z", "last_seen_at": "2026-05-04T10:05:00Z"}
+    orders.transition_errors.create(code="TIMEOUT_ERROR", message="No broker responds.", since=NOW, last_seen_at=later)
+    times = {"since": "2026-05-04T10:00:00Z", "last_seen_at": "2026-05-04T10:05:00Z"}
 
     assert reader.get(f"{ORDERS}/state").json() == {
         "mirror_topic_name": "orders",
@@ -33,24 +33,24 @@ def test_the_state_of_a_mirror_tells_the_one_before_the_tries_and_since_when(
         "error_code": "",
         "error_message": "",
         "error_since": "2026-05-04T10:00:00Z",
-        "transition_errors": [{"code": "TIMEOUT_ERROR", "message": "No broker answers.", **moments}],
+        "transition_errors": [{"code": "TIMEOUT_ERROR", "message": "No broker responds.", **times}],
     }
     MirrorTopic.objects.update(prior_state="")
     assert owner.get(f"{ORDERS}/state").json()["prior_state"] is None
     assert stranger.get(f"{ORDERS}/state").status_code == 404
 
 
-def test_gaps_are_listed_and_summed(owner: Rest, orders: MirrorTopic) -> None:
+def test_gaps_are_listed_with_totals(owner: Rest, orders: MirrorTopic) -> None:
     for partition, start, end, reason in ((0, 5, 6, "TRANSACTION_MARKER"), (0, 9, 12, "COMPACTED"), (1, 2, 4, "COMPACTED")):
         orders.gaps.create(partition=partition, start=start, end=end, filled=end - start, reason=reason, noted_at=NOW)
 
-    answer = owner.get(f"{ORDERS}/gaps").json()
+    response = owner.get(f"{ORDERS}/gaps").json()
 
-    assert answer["totals"] == [
+    assert response["totals"] == [
         {"reason": "COMPACTED", "ranges": 2, "offsets": 5},
         {"reason": "TRANSACTION_MARKER", "ranges": 1, "offsets": 1},
     ]
-    assert answer["data"][0] == {
+    assert response["data"][0] == {
         "partition": 0,
         "start": 5,
         "end": 6,
@@ -64,23 +64,21 @@ def test_gaps_are_listed_and_summed(owner: Rest, orders: MirrorTopic) -> None:
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "1001", "x", "1.5", "²", "1" * 5000])
-def test_a_limit_that_makes_no_sense_is_refused(owner: Rest, orders: MirrorTopic, limit: str) -> None:
-    answer = owner.get(f"{ORDERS}/gaps?limit={limit}")
+def test_an_invalid_limit_is_refused(owner: Rest, orders: MirrorTopic, limit: str) -> None:
+    response = owner.get(f"{ORDERS}/gaps?limit={limit}")
 
-    assert answer.status_code == answer.json()["error_code"] == 400
+    assert response.status_code == response.json()["error_code"] == 400
 
 
-def test_transitions_are_listed_in_the_order_of_the_steps_even_where_two_people_asked_at_once(
-    owner: Rest, orders: MirrorTopic
-) -> None:
-    """Who asked first may have been served second."""
-    for before, after, asked_s in (("ACTIVE", "PAUSED", 2), ("PAUSED", "PENDING_STOPPED", 1)):
-        at = NOW + timedelta(seconds=asked_s)
+def test_transitions_are_listed_in_their_order_even_if_requests_overlapped(owner: Rest, orders: MirrorTopic) -> None:
+    """The request that came first may have been completed second."""
+    for before, after, seconds in (("ACTIVE", "PAUSED", 2), ("PAUSED", "PENDING_STOPPED", 1)):
+        at = NOW + timedelta(seconds=seconds)
         orders.transitions.create(from_state=before, to_state=after, event="any", by="owner", at=at)
 
     rows = owner.get(f"{ORDERS}/transitions").json()["data"]
 
-    assert [one["to_state"] for one in rows] == ["PENDING_STOPPED", "PAUSED"]
+    assert [row["to_state"] for row in rows] == ["PENDING_STOPPED", "PAUSED"]
 
 
 def test_transitions_are_listed_newest_first(owner: Rest, orders: MirrorTopic) -> None:
@@ -101,7 +99,7 @@ def test_transitions_are_listed_newest_first(owner: Rest, orders: MirrorTopic) -
     assert [row["to_state"] for row in rows] == ["PAUSED", "ACTIVE"]
 
 
-def test_partitions_tell_their_lag_and_its_age(owner: Rest, orders: MirrorTopic) -> None:
+def test_partitions_have_lag_and_time_lag(owner: Rest, orders: MirrorTopic) -> None:
     MirrorPartition.objects.filter(partition=0).update(caught_up_at=timezone.now() - timedelta(seconds=30))
 
     rows = owner.get(f"{ORDERS}/partitions").json()["data"]
@@ -115,7 +113,7 @@ def test_partitions_tell_their_lag_and_its_age(owner: Rest, orders: MirrorTopic)
     assert rows[1]["bytes_per_s"] is None
 
 
-def test_what_waits_behind_an_open_transaction_is_no_lag_but_has_an_age(owner: Rest, orders: MirrorTopic) -> None:
+def test_records_after_an_open_transaction_have_a_time_lag_but_no_lag(owner: Rest, orders: MirrorTopic) -> None:
     since = timezone.now() - timedelta(seconds=30)
     MirrorPartition.objects.filter(partition=1).update(last_high_watermark=12, caught_up_at=since)
 
@@ -133,16 +131,16 @@ def test_unknown_offsets_are_null(owner: Rest, orders: MirrorTopic) -> None:
     assert row["source_end"] is row["lag"] is row["lag_ms"] is row["held_back"] is None
 
 
-def test_an_end_of_the_source_comes_with_the_time_at_which_it_was_told(owner: Rest, orders: MirrorTopic) -> None:
+def test_the_source_end_has_the_time_at_which_it_was_read(owner: Rest, orders: MirrorTopic) -> None:
     MirrorPartition.objects.filter(partition=0).update(last_source_seen_at=NOW)  # long ago
 
-    old, untold = owner.get(f"{ORDERS}/partitions").json()["data"]
+    old, unknown = owner.get(f"{ORDERS}/partitions").json()["data"]
 
     assert (old["source_end"], old["source_seen_at"], old["lag"]) == (15, "2026-05-04T10:00:00Z", None)
-    assert (untold["source_seen_at"], untold["lag"]) == (None, 0)
+    assert (unknown["source_seen_at"], unknown["lag"]) == (None, 0)
 
 
-def test_what_a_silent_copier_said_is_no_rate_of_now(owner: Rest, orders: MirrorTopic) -> None:
+def test_rates_are_null_without_recent_reports(owner: Rest, orders: MirrorTopic) -> None:
     now = timezone.now()
     orders.partitions.update(bytes_per_s=500.0, records_per_s=5.0, observed_at=now)
     orders.partitions.filter(partition=1).update(observed_at=now - timedelta(minutes=10))
@@ -178,7 +176,7 @@ def test_rates_of_a_link_are_summed(owner: Rest, orders: MirrorTopic, make_mirro
         ({"source_end": None}, None, None),
         ({"records_copied": 0, "bytes_copied": 0}, None, None),
     ],
-    ids=["behind", "level", "lag unknown", "nothing copied yet"],
+    ids=["behind", "in sync", "lag unknown", "nothing copied yet"],
 )
 def test_a_lag_in_bytes_is_estimated_and_unknown_is_null(
     owner: Rest, orders: MirrorTopic, changed: dict[str, Any], of_partition: int | None, of_link: int | None
@@ -190,58 +188,58 @@ def test_a_lag_in_bytes_is_estimated_and_unknown_is_null(
     assert owner.get(f"{LINK}/rates").json()["lag_bytes"] == of_link
 
 
-def test_nothing_is_shown_to_a_stranger(stranger: Rest, orders: MirrorTopic, link: ClusterLink) -> None:
+def test_a_stranger_sees_no_resources_of_a_mirror(stranger: Rest, orders: MirrorTopic, link: ClusterLink) -> None:
     for part in ("verify-runs", "gaps", "lineage", "transitions", "partitions"):
         assert stranger.get(f"{ORDERS}/{part}").status_code == 404
     assert stranger.get(f"{LINK}/rates").status_code == 404
 
 
-def test_tasks_tell_their_runs_and_run_when_asked(owner: Rest, orders: MirrorTopic, boundary: Boundary) -> None:
-    answer = owner.post(f"{LINK}/tasks/TopicConfigsSync/run")
+def test_a_task_can_be_run_and_shows_its_runs(owner: Rest, orders: MirrorTopic, boundary: Boundary) -> None:
+    response = owner.post(f"{LINK}/tasks/TopicConfigsSync/run")
 
-    assert answer.status_code == 202
-    task = answer.json()
+    assert response.status_code == 202
+    task = response.json()
     assert (task["name"], task["state"], task["interval_ms"], task["runs"]) == ("TopicConfigsSync", "UNKNOWN", 5000, 0)
     assert task["requested_at"] is not None
     assert boundary.sent[-1][0] == "run_link_task"
     assert task in owner.get(f"{LINK}/tasks").json()["data"]
 
 
-def test_a_task_that_is_switched_off_is_refused_with_the_reason(owner: Rest, link: ClusterLink) -> None:
-    answer = owner.post(f"{LINK}/tasks/AclSync/run")
+def test_running_a_disabled_task_is_refused_with_the_reason(owner: Rest, link: ClusterLink) -> None:
+    response = owner.post(f"{LINK}/tasks/AclSync/run")
 
-    assert answer.status_code == 400
-    assert "acl.sync.enable" in answer.json()["message"]
+    assert response.status_code == 400
+    assert "acl.sync.enable" in response.json()["message"]
     assert owner.post(f"{LINK}/tasks/Nonsense/run").status_code == 404
 
 
-def test_a_source_topic_tells_why_it_is_not_mirrored(owner: Rest, link: ClusterLink, orders: MirrorTopic) -> None:
+def test_a_source_topic_shows_why_it_is_not_mirrored(owner: Rest, link: ClusterLink, orders: MirrorTopic) -> None:
     for name in ("orders", "clicks"):
         SourceTopic.objects.create(link=link, name=name, partitions=1, seen_at=NOW)
 
     rows = owner.get(f"{LINK}/source-topics").json()["data"]
-    one = owner.get(f"{LINK}/source-topics/clicks").json()
+    clicks = owner.get(f"{LINK}/source-topics/clicks").json()
 
     assert [(row["source_topic_name"], row["standing"], row["mirror_status"]) for row in rows] == [
         ("clicks", "NOT_MIRRORED", None),
         ("orders", "MIRRORED", "ACTIVE"),
     ]
-    assert one == rows[0]
-    failed = [check for check in one["checks"] if not check["passed"]]
+    assert clicks == rows[0]
+    failed = [check for check in clicks["checks"] if not check["passed"]]
     assert [check["code"] for check in failed] == ["AUTO_CREATE", "INCLUDED"]
     assert all(check["next_step"] for check in failed)
     assert owner.get(f"{LINK}/source-topics?standing=MIRRORED").json()["data"] == rows[1:]
     assert owner.get(f"{LINK}/source-topics/ghost").json()["checks"][0]["passed"] is False
 
 
-def test_configs_that_follow_the_source_tell_both_values_and_what_was_set_back(owner: Rest, orders: MirrorTopic) -> None:
+def test_synced_configs_have_both_values_and_the_reverted_changes(owner: Rest, orders: MirrorTopic) -> None:
     MirrorTopic.objects.update(source_configs={"cleanup.policy": "compact", "retention.ms": "5000"})
     ConfigRevert.objects.create(mirror=orders, name="retention.ms", found=None, restored="-1", at=NOW)
 
-    answer = owner.get(f"{ORDERS}/configs").json()
+    response = owner.get(f"{ORDERS}/configs").json()
 
-    assert answer["data"] == [
+    assert response["data"] == [
         {"name": "cleanup.policy", "source_value": "compact", "mirror_value": "compact,delete", "always": True},
         {"name": "retention.ms", "source_value": "5000", "mirror_value": "-1", "always": False},
     ]
-    assert [(one["name"], one["found"], one["restored"]) for one in answer["reverted"]] == [("retention.ms", None, "-1")]
+    assert [(row["name"], row["found"], row["restored"]) for row in response["reverted"]] == [("retention.ms", None, "-1")]

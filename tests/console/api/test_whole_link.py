@@ -1,4 +1,4 @@
-"""Who may see one topic sees its link, but not what is told of all the link's mirrors together."""
+"""A role on a topic shows its link, but no data about all mirrors of the link together."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from console.models import Cluster, ClusterLink, Drill, RoleBinding, StopReport
 from tests.console.api.cast import DESTINATION, NOW, Rest, make_key
 
 pytestmark = pytest.mark.django_db
-OURS = f"/api/v1/clusters/{DESTINATION}"
-LINK = f"{OURS}/links/from-source"
+CLUSTER = f"/api/v1/clusters/{DESTINATION}"
+LINK = f"{CLUSTER}/links/from-source"
 KAFKA = f"/kafka/v3/clusters/{DESTINATION}/links"
 OF_THE_LINK = (
     f"{LINK}/consumer-groups",
@@ -28,8 +28,8 @@ OF_THE_LINK = (
     f"{KAFKA}/from-source/configs",
     f"{KAFKA}/from-source/configs/acl.filters",
 )
-OF_THE_CLUSTER = (f"{OURS}/namespaces",)
-# Lists that hold the rows of one's own mirrors only.
+OF_THE_CLUSTER = (f"{CLUSTER}/namespaces",)
+# Lists that contain only the visible mirrors.
 FOR_ALL = (
     f"{LINK}/stop-reports",
     f"{LINK}/previews?operation=pause",
@@ -41,12 +41,12 @@ FOR_ALL = (
 
 @pytest.fixture(autouse=True)
 def mirrors(link: ClusterLink, make_mirror: Any) -> None:
-    """Two mirrors, each stopped once, and a drill of both."""
+    """Two mirrors with a failover report each, and a drill of both."""
     for name, lost in (("orders", 1), ("salaries", 99)):
         report = {"reason": "failover", "requested_by": "owner", "requested_at": NOW, "writable_at": NOW, "partitions": []}
         StopReport.objects.create(mirror=make_mirror(name), records_not_copied=lost, rpo_ms=lost, rto_ms=lost, **report)
-    asked = {"status": "DONE", "status_since": NOW, "start_spec": "latest", "requested_by": "owner", "requested_at": NOW}
-    Drill.objects.create(pk=1, link=link, topics=["orders", "salaries"], **asked)
+    values = {"status": "DONE", "status_since": NOW, "start_spec": "latest", "requested_by": "owner", "requested_at": NOW}
+    Drill.objects.create(pk=1, link=link, topics=["orders", "salaries"], **values)
 
 
 def person(cluster: Cluster, **resource: Any) -> Rest:
@@ -59,46 +59,48 @@ def person(cluster: Cluster, **resource: Any) -> Rest:
 
 @pytest.fixture
 def narrow(destination: Cluster) -> Rest:
-    """May see one topic."""
+    """A client that may see only the topic ``orders``."""
     return person(destination, resource_type="Topic", resource_name="orders")
 
 
 @pytest.mark.parametrize("address", [*OF_THE_LINK, *OF_THE_CLUSTER])
-def test_who_may_see_one_topic_is_refused_and_told_which_role_would_do(narrow: Rest, address: str) -> None:
-    answer = narrow.get(address)
+def test_a_role_on_a_topic_does_not_show_resources_of_the_whole_link(narrow: Rest, address: str) -> None:
+    response = narrow.get(address)
 
-    assert answer.status_code == 403
-    assert "DeveloperRead" in answer.json()["message"]
-    assert "salaries" not in answer.content.decode()
+    assert response.status_code == 403
+    assert "DeveloperRead" in response.json()["message"]
+    assert "salaries" not in response.content.decode()
 
 
 @pytest.mark.parametrize("address", FOR_ALL)
-def test_who_may_see_one_topic_sees_nothing_of_another(narrow: Rest, address: str) -> None:
-    answer = narrow.get(address)
+def test_a_role_on_a_topic_shows_nothing_of_other_topics(narrow: Rest, address: str) -> None:
+    response = narrow.get(address)
 
-    assert answer.status_code == 200
-    assert "salaries" not in answer.content.decode()
+    assert response.status_code == 200
+    assert "salaries" not in response.content.decode()
 
 
-def test_who_may_see_one_topic_sees_its_own_stops_and_their_sum(narrow: Rest) -> None:
-    answer = narrow.get(f"{LINK}/stop-reports").json()
+def test_a_role_on_a_topic_shows_its_failover_reports_and_their_totals(narrow: Rest) -> None:
+    response = narrow.get(f"{LINK}/stop-reports").json()
 
-    assert [one["mirror_topic_name"] for one in answer["data"]] == ["orders"]
-    assert answer["totals"] == {"mirrors": 1, "records_not_copied": 1, "worst_rpo_ms": 1, "worst_rto_ms": 1}
+    assert [row["mirror_topic_name"] for row in response["data"]] == ["orders"]
+    assert response["totals"] == {"mirrors": 1, "records_not_copied": 1, "worst_rpo_ms": 1, "worst_rto_ms": 1}
 
 
 @pytest.mark.parametrize("address", [*OF_THE_LINK, *FOR_ALL])
 @pytest.mark.parametrize("name", ["from-source", "*"])
-def test_who_may_see_the_link_sees_all_of_it(destination: Cluster, name: str, address: str) -> None:
+def test_a_role_on_a_link_shows_all_of_its_resources(destination: Cluster, name: str, address: str) -> None:
     assert person(destination, resource_type="ClusterLink", resource_name=name).get(address).status_code == 200
 
 
 @pytest.mark.parametrize("address", [*OF_THE_LINK, *OF_THE_CLUSTER, *FOR_ALL])
-def test_who_may_see_the_cluster_sees_all_of_its_links(destination: Cluster, address: str) -> None:
+def test_a_role_on_a_cluster_shows_all_resources_of_its_links(destination: Cluster, address: str) -> None:
     assert person(destination).get(address).status_code == 200
 
 
-def test_the_stops_of_every_mirror_are_told_to_who_may_see_the_link(destination: Cluster) -> None:
-    answer = person(destination, resource_type="ClusterLink", resource_name="from-", prefixed=True).get(f"{LINK}/stop-reports")
+def test_a_role_on_a_link_shows_the_failover_reports_of_all_mirrors(destination: Cluster) -> None:
+    response = person(destination, resource_type="ClusterLink", resource_name="from-", prefixed=True).get(
+        f"{LINK}/stop-reports"
+    )
 
-    assert {one["mirror_topic_name"] for one in answer.json()["data"]} == {"orders", "salaries"}
+    assert {row["mirror_topic_name"] for row in response.json()["data"]} == {"orders", "salaries"}

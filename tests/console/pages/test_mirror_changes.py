@@ -189,7 +189,7 @@ def test_a_reader_may_not_operate(scene: Scene, reader: Client, operation: str) 
     response = reader.post(f"{scene.mirror_url('flights')}{operation}/", {"confirm": "flights"})
 
     assert response.status_code == 403
-    assert "Ask for the role" in response.content.decode()
+    assert "Ask an administrator for the role" in response.content.decode()
     assert state_of("flights") == "ACTIVE"
 
 

@@ -102,7 +102,7 @@ def test_deletion_is_refused_in_advance_once_the_setting_is_known(
 
     with pytest.raises(ConflictError, match=r"delete\.topic\.enable=false") as refused:
         delete_mirror(mirror=mirror, by=SYSTEM, now=NOW)
-    with pytest.raises(ConflictError, match=r"scratch copies would stay"):
+    with pytest.raises(ConflictError, match=r"scratch topics could not be deleted"):
         start_drill(link=ClusterLink.objects.get(pk=link.pk), by=SYSTEM, now=NOW)
 
     assert refused.value.code == ErrorCode.TOPIC_DELETION_DISABLED
