@@ -24,7 +24,7 @@ def test_what_could_not_be_copied_is_selected(scene: Scene, visits: Visits, clip
 
     page.get_by_role("button", name="Copy curl command").click()
 
-    expect(page.locator("#status")).to_contain_text("Not copied: the browser gives this page no clipboard.")
+    expect(page.locator("#status")).to_contain_text("Not copied: the clipboard is not available.")
     selected = page.evaluate("getSelection().toString()")
     assert selected.strip() == page.locator("#rest pre").inner_text().strip()
 

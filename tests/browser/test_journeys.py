@@ -67,7 +67,7 @@ def test_from_sign_in_to_a_promoted_topic(scene: Scene, visits: Visits, engine: 
     page.select_option("#destination", EAST)
     page.fill("#name", "journey")
     page.get_by_role("button", name="Validate only").click()
-    expect(page.get_by_text("This link would work.")).to_be_visible()
+    expect(page.get_by_text("Validation successful.")).to_be_visible()
     page.get_by_role("button", name="Create cluster link").click()
     expect(page.get_by_role("heading", name="journey", level=1)).to_be_visible()
     _list_topics_of("journey", scene)
@@ -85,7 +85,7 @@ def test_from_sign_in_to_a_promoted_topic(scene: Scene, visits: Visits, engine: 
 
     _raise_error("fares")
     expect(page.get_by_text("AUTHENTICATION_ERROR")).to_be_visible(timeout=3_000)
-    expect(page.get_by_text("Enter the right credentials in the link's configuration")).to_be_visible()
+    expect(page.get_by_text("Enter the correct credentials in the link's configuration")).to_be_visible()
 
     page.get_by_role("link", name="Promote").click()
     page.get_by_label("Type fares to confirm").fill("fares")
@@ -199,12 +199,12 @@ def test_everything_works_without_scripts(scene: Scene, visits: Visits, engine: 
     page.get_by_role("button", name="Delete").click()
     expect(page.get_by_text("fares is being deleted.")).to_be_visible()
 
-    visitor.open("/links/new/").get_by_role("link", name="Send this cluster's topics").click()
+    visitor.open("/links/new/").get_by_role("link", name="Send topics to another cluster").click()
     page.select_option("#destination", EAST)
     page.select_option("#source", WEST)
     page.fill("#name", "pushed")
     page.get_by_role("button", name="Create cluster link").click()
-    page.get_by_role("link", name="Create the other half").click()
+    page.get_by_role("link", name="Create paired link").click()
     page.get_by_role("button", name="Create cluster link").click()
     expect(page).to_have_url(f"{visitor.base_url}/links/{WEST}/pushed/")
     expect(page.get_by_role("link", name="pushed on us-east")).to_be_visible()

@@ -60,7 +60,7 @@ def test_stops_are_paged_without_scripts(scene: Scene, visits: Visits) -> None:
             mirror=scene.mirrors["gates"], reason="failover", requested_by="amelia", requested_at=at, writable_at=at, rto_ms=1
         )
     page = visits.start(scene.admin, scripts=False).open(f"{scene.link_url}stops/")
-    expect(page.get_by_text("61 stops")).to_be_visible()
+    expect(page.get_by_text("61 reports")).to_be_visible()
 
     page.get_by_role("link", name="Next").click()
 

@@ -57,7 +57,7 @@ def test_from_sign_in_to_a_writable_topic(
     total = page.locator(".tile", has_text="Total lag").locator("dd")
     expect(total).to_contain_text("0messages")
 
-    page.get_by_role("button", name="Verify now").click()
+    page.get_by_role("button", name="Run verification").click()
     expect(page.locator("#verify .badge-state")).to_have_text("Equal")
     expect(page.locator("#verify")).to_contain_text(f"{RECORDS:,}")
 

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 SOON_MS = 9_000  # before a request is given up
 LATER_MS = 25_000
 AGE = re.compile(
-    r"This page shows what was known at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC; the server does not answer\. Trying again\."
+    r"Data as of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: the server does not respond\. Retrying\."
 )
 
 
@@ -132,7 +132,7 @@ def test_errors_of_a_proxy_are_no_news_either(scene: Scene, visits: Visits) -> N
     _until_polled(page)
 
     page.route(f"**{scene.link_url}**", lambda route: route.fulfill(status=502, body="Bad gateway"))
-    expect(page.locator("#old-page")).to_contain_text("the server answers with an error (502)", timeout=SOON_MS)
+    expect(page.locator("#old-page")).to_contain_text("the server returned an error (502)", timeout=SOON_MS)
 
     page.unroute(f"**{scene.link_url}**")
     expect(page.locator("#old-page")).to_be_hidden()
@@ -150,7 +150,7 @@ def test_what_was_sent_without_an_answer_is_not_taken_for_done(
     page.get_by_role("dialog").get_by_role("button", name="Pause").click()
 
     told = page.get_by_role("dialog").get_by_role("alert")
-    expect(told).to_contain_text("The server does not answer. It may have been carried out or not.", timeout=LATER_MS)
+    expect(told).to_contain_text("The server does not respond. The operation may have succeeded.", timeout=LATER_MS)
     expect(told).to_have_count(1)
 
 
@@ -161,7 +161,7 @@ def test_a_refusal_that_is_no_form_is_told_in_the_dialog(scene: Scene, visits: V
 
     page.get_by_role("dialog").get_by_role("button", name="Pause").click()
 
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("refuses this (403). Nothing was changed.")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("rejected the request (403). Nothing was changed.")
 
 
 def test_a_filter_that_got_no_answer_is_asked_for_again(scene: Scene, visits: Visits, server: Server) -> None:

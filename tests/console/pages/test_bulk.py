@@ -42,7 +42,7 @@ def test_all_topics_of_all_pages_are_failed_over_at_once(scene: Scene, admin: Cl
 
     response = admin.post(f"{address(scene)}bulk/", hidden(asked) | {"confirm": "big"})
 
-    assert f"All {MANY} topics, also of the other pages" in page
+    assert f"Select all {MANY} topics on all pages" in page
     assert f"Fail over {MANY} mirror topics?" in asked
     assert response["Location"] == address(scene)
     assert set(big.mirrors.values_list("state", flat=True)) == {MirrorState.PENDING_STOPPED}
@@ -66,7 +66,7 @@ def test_nothing_is_done_to_a_topic_that_was_not_shown(scene: Scene, admin: Clie
     again = admin.post(f"{address(scene)}bulk/", hidden(response.content.decode()) | {"confirm": "big"})
 
     assert response.status_code == 409
-    assert "has changed since you were asked, so nothing was done." in response.content.decode()
+    assert "has changed since you opened this page. Nothing was changed." in response.content.decode()
     assert f"Fail over {MANY + 1} mirror topics?" in response.content.decode()
     assert again["Location"] == address(scene)
 
@@ -85,11 +85,11 @@ def test_the_confirmation_says_what_each_topic_and_all_groups_lose(scene: Scene,
 
     text = admin.get(f"{scene.link_url}bulk/?operation=failover&mirror=planes&mirror=gates&mirror=hubs").content.decode()
 
-    assert re.search(r"<dt>Records at risk</dt><dd><strong>at least 216; not known of 1 topic<", text)
-    assert re.search(r"<dt>Consumer groups set back</dt><dd><strong>1<", text)
+    assert re.search(r"<dt>Records at risk</dt><dd><strong>at least 216; unknown for 1 topic<", text)
+    assert re.search(r"<dt>Consumer groups to be clamped</dt><dd><strong>1<", text)
     rows = {row.split("<")[0]: row for row in text.split('<th scope="row" class="name wide-name">')[1:]}
     assert 'data-label="Not copied">216<' in rows["planes"]
-    assert 'data-label="Groups set back">1<' in rows["planes"]
+    assert 'data-label="Groups to be clamped">1<' in rows["planes"]
     assert 'data-label="Not copied">unknown<' in rows["hubs"]
 
 
@@ -98,7 +98,7 @@ def test_the_answer_lists_those_that_were_refused_and_no_others(scene: Scene, ad
 
     text = admin.post(f"{scene.link_url}bulk/", values).content.decode()
 
-    assert "1 of 2 could not be done." in text
+    assert "1 of 2 mirror topics failed." in text
     assert '<span class="mono">gates</span>' in text
     assert '<span class="mono">flights</span>' not in text
     assert state_of("flights") == "PAUSED"
@@ -119,7 +119,7 @@ def test_of_several_topics_each_fails_by_itself(scene: Scene, admin: Client) -> 
     response = admin.post(f"{scene.link_url}bulk/", {"operation": "pause", "mirror": ["flights", "gates"]})
 
     assert response.status_code == 409
-    assert "1 of 2 could not be done." in response.content.decode()
+    assert "1 of 2 mirror topics failed." in response.content.decode()
     assert state_of("flights") == "PAUSED"
 
 
@@ -162,4 +162,4 @@ def test_nothing_selected_is_said(scene: Scene, admin: Client) -> None:
     response = admin.get(f"{scene.link_url}bulk/?operation=pause")
 
     assert response.status_code == 422
-    assert "No mirror topic is selected" in response.content.decode()
+    assert "No mirror topics selected" in response.content.decode()

@@ -58,17 +58,17 @@ def test_only_the_fields_of_the_direction_are_asked_for(admin: Client, direction
 @pytest.mark.parametrize(
     ("change", "field", "words"),
     [
-        ({"direction": "send", "source": ""}, "source", "Choose it, or choose Other Apache Kafka"),
-        ({"direction": "accept", "source": ""}, "source", "register it first if it is missing"),
-        ({"direction": "accept", "source_kind": "other", "source": ""}, "source", "register it first if it is missing"),
-        ({"direction": "send", "source": EAST}, "source", "Both ends are the same cluster"),
-        ({"direction": "both", "destination": ""}, "destination", "one of the clusters registered here"),
-        ({"direction": "send", "name": ""}, "name", "A link is found by its name."),
+        ({"direction": "send", "source": ""}, "source", "Choose the other cluster of the link, or select"),
+        ({"direction": "accept", "source": ""}, "source", "or register it first"),
+        ({"direction": "accept", "source_kind": "other", "source": ""}, "source", "or register it first"),
+        ({"direction": "send", "source": EAST}, "source", "Source and destination are the same cluster"),
+        ({"direction": "both", "destination": ""}, "destination", "Choose a registered cluster."),
+        ({"direction": "send", "name": ""}, "name", "Enter a link name"),
         ({"direction": "both", "connection_mode": "SIDEWAYS"}, "connection_mode", "Select a valid choice."),
         (
             OTHER | {"direction": "both", "connection_mode": "INBOUND"},
             "connection_mode",
-            "Register it and choose it above",
+            "Register the other cluster and choose it above",
         ),
     ],
 )
@@ -164,7 +164,7 @@ def test_what_disaster_recovery_needs_is_switched_on_with_the_link(admin: Client
     assert link.config("consumer.offset.sync.enable") == "true"
     assert link.config("consumer.offset.group.filters") == f'{{"groupFilters": {EVERYTHING}}}'
     assert link.config("acl.sync.enable") == "true"
-    assert "Its mirror topics appear by themselves, within five minutes." in admin.get(f"/links/{EAST}/fresh/").content.decode()
+    assert "Mirror topics are created automatically within five minutes." in admin.get(f"/links/{EAST}/fresh/").content.decode()
 
 
 def test_nothing_is_switched_on_unasked(admin: Client) -> None:
@@ -177,7 +177,7 @@ def test_a_prefix_and_acls_do_not_go_together(admin: Client) -> None:
     answer = admin.post("/links/new/", REGISTERED | {"sync_acls": "on", "topic_prefix": "west."})
 
     assert answer.status_code == 422
-    assert "a link with a prefix carries none. Choose one of both." in answer.content.decode()
+    assert "ACL sync is not available with a prefix" in answer.content.decode()
     assert not ClusterLink.objects.filter(name="fresh").exists()
 
 
@@ -190,7 +190,7 @@ def test_who_sees_no_cluster_is_told_what_comes_first(scene: Scene) -> None:
     for model in (MirrorTopic, ClusterLink, Cluster):
         model.objects.all().delete()
 
-    for user, words in ((scene.admin, "Register a cluster first"), (scene.stranger, "No clusters to see")):
+    for user, words in ((scene.admin, "Register a cluster first"), (scene.stranger, "No clusters</h2>")):
         text = client_of(user).get("/links/new/").content.decode()
         assert words in text
         assert 'id="destination"' not in text

@@ -16,9 +16,9 @@ def test_a_config_is_saved_and_reset(scene: Scene, admin: Client) -> None:
     url = f"{scene.link_url}configuration/set/{NAME}/"
     assert f"configuration/set/{NAME}/" in admin.get(f"{scene.link_url}configuration/?all=1").content.decode()
 
-    assert "is saved" in admin.post(url, {"value": "9000", "intent": "save"}, follow=True).content.decode()
+    assert "saved." in admin.post(url, {"value": "9000", "intent": "save"}, follow=True).content.decode()
     assert LinkConfig.objects.get(link=scene.link, name=NAME).value == "9000"
-    assert "has its default again" in admin.post(url, {"intent": "reset"}, follow=True).content.decode()
+    assert "reset to its default" in admin.post(url, {"intent": "reset"}, follow=True).content.decode()
     assert not LinkConfig.objects.filter(link=scene.link, name=NAME).exists()
 
 

@@ -26,7 +26,7 @@ def test_groups_are_filtered_by_status_and_name(admin: Client, scene: Scene) -> 
 
     assert "app-in_use" in text
     assert "app-excluded" not in text
-    assert "No group matches" in admin.get(f"{scene.link_url}groups/?q=nobody").content.decode()
+    assert "No matching groups" in admin.get(f"{scene.link_url}groups/?q=nobody").content.decode()
 
 
 def test_every_status_of_an_acl_has_its_word_and_conflicts_can_be_shown_alone(admin: Client, scene: Scene) -> None:
@@ -48,11 +48,11 @@ def test_a_link_that_carries_nothing_over_says_how_to_switch_it_on(admin: Client
 
 
 def test_listed_groups_do_not_hide_that_nothing_is_carried_over(admin: Client, scene: Scene) -> None:
-    assert "Offsets are not carried over." in admin.get(f"{scene.link_url}groups/").content.decode()
+    assert "Consumer offset sync is off." in admin.get(f"{scene.link_url}groups/").content.decode()
 
     scene.link.configs.filter(name="consumer.offset.sync.enable").update(value="true")
 
-    assert "Offsets are not carried over." not in admin.get(f"{scene.link_url}groups/").content.decode()
+    assert "Consumer offset sync is off." not in admin.get(f"{scene.link_url}groups/").content.decode()
 
 
 def test_a_stopped_mirror_tells_which_groups_its_end_has_limited(admin: Client, scene: Scene) -> None:

@@ -13,17 +13,17 @@ def test_a_link_shows_charts_with_words_and_tables(admin: Client, scene: Scene) 
 
     assert text.count("<figure") == 3
     assert text.count('role="img"') == 3
-    assert text.count("Over the last 1 h between") == 2 * 3
+    assert text.count("Last 1 h: minimum") == 2 * 3
     assert text.count('class="chart-line"') == 3
 
 
 def test_an_unknown_span_is_an_hour(admin: Client, scene: Scene) -> None:
-    assert "Over the last 1 h" in admin.get(f"{scene.link_url}history/?span=nonsense").content.decode()
+    assert "Last 1 h: minimum" in admin.get(f"{scene.link_url}history/?span=nonsense").content.decode()
 
 
 def test_a_mirror_shows_its_last_two_hours_and_renews_them_alone(admin: Client, scene: Scene) -> None:
     url = scene.mirror_url("flights")
-    assert "The last two hours" in admin.get(url).content.decode()
+    assert "Last two hours" in admin.get(url).content.decode()
 
     fragment = admin.get(url, **htmx("history")).content.decode()
 

@@ -53,7 +53,7 @@ def test_a_link_from_another_kafka_brings_its_own_connection(admin: Client) -> N
 
 def test_a_client_of_a_token_endpoint_needs_its_url_and_an_edit_keeps_what_no_field_shows(admin: Client) -> None:
     asked = OTHER | {"sasl_mechanism": "OAUTHBEARER", "token_scope": "kafka", "intent": "create"}
-    assert "needs the URL of a token endpoint" in admin.post("/links/new/", asked).content.decode()
+    assert "requires the URL of a token endpoint" in admin.post("/links/new/", asked).content.decode()
     admin.post("/links/new/", asked | {"token_url": "https://tokens.example/token"})
     link = ClusterLink.objects.get(name="fresh")
     jaas = link.properties["sasl.jaas.config"]
@@ -79,7 +79,7 @@ def test_validate_only_stores_nothing(admin: Client) -> None:
     response = admin.post("/links/new/", REGISTERED | {"intent": "validate"})
 
     assert response.status_code == 200
-    assert "This link would work." in response.content.decode()
+    assert "Validation successful." in response.content.decode()
     assert "Round trip" not in response.content.decode()
     assert not ClusterLink.objects.filter(name="fresh").exists()
 
@@ -99,7 +99,7 @@ def test_validation_shows_the_round_trip_to_each_source_broker_and_what_limits_i
 
     assert "80.5 ms" in text
     assert "Limited by socket.send.buffer.bytes = 102,400 of the broker: about 1.21 MiB/s per connection" in text
-    assert "Nearby: no socket buffer limits a connection." in text
+    assert "Not limited by socket buffers: the round trip is short." in text
     assert "Broker gone.test:9092 accepts no connection." in text
 
 
@@ -115,8 +115,8 @@ def test_the_same_as_curl_leaves_the_secret_out(admin: Client, queue: Queue) -> 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"source": ""}, "A link needs a cluster at its other end."),
-        ({"destination": ""}, "one of the clusters registered here"),
+        ({"source": ""}, "Choose the other cluster of the link"),
+        ({"destination": ""}, "Choose a registered cluster."),
         ({"name": "no spaces allowed"}, "letters, digits"),
         ({"name": "west-to-east"}, "already exists"),
         ({"source": EAST}, "same cluster"),
@@ -335,7 +335,7 @@ def test_what_waits_behind_an_open_transaction_counts_as_not_copied(scene: Scene
 
     text = admin.get(f"{scene.link_url}delete/").content.decode()
 
-    assert "Records not copied yet: <strong>48,731</strong>" in text
+    assert "Records at risk: <strong>48,731</strong>" in text
     assert "behind an open transaction" in text
 
 

@@ -32,7 +32,7 @@ def test_run_now_sends_the_task_and_says_so(scene: Scene, admin: Client, queue: 
     answer = admin.post(f"{scene.link_url}tasks/TopicConfigsSync/run/", follow=True)
 
     assert queue.sent == ["run_link_task"]
-    assert "TopicConfigsSync runs now." in answer.content.decode()
+    assert "Run of TopicConfigsSync requested." in answer.content.decode()
 
 
 def test_a_reader_has_no_button_and_no_way_around_it(scene: Scene) -> None:
@@ -49,9 +49,9 @@ def test_the_overview_tells_of_tasks_that_left_something_undone(scene: Scene, ad
 
     text = admin.get(scene.link_url).content.decode()
 
-    assert "left 2 things undone" in text
-    assert "all is well" not in text
-    assert "left 9" not in text
+    assert ": 2 errors in the last run" in text
+    assert "all healthy" not in text
+    assert "9 errors" not in text
 
 
 @pytest.mark.parametrize("trouble", ["task", "engine", ""])
@@ -65,7 +65,7 @@ def test_all_is_well_only_where_the_tasks_are_too(scene: Scene, admin: Client, t
     if trouble == "engine":
         ClusterLink.objects.filter(pk=scene.link.pk).update(engine_error="Spark is away.")
 
-    assert ("all is well" in admin.get(scene.link_url).content.decode()) == (not trouble)
+    assert ("all healthy" in admin.get(scene.link_url).content.decode()) == (not trouble)
 
 
 def test_a_run_whose_time_has_come_is_due(scene: Scene, admin: Client) -> None:

@@ -106,7 +106,7 @@ def test_every_stop_is_on_one_page_with_the_groups_it_set_back(admin: Client, sc
     assert len(pages) == 3
     assert re.findall(r">stopped-(\d+)\.</a>", "".join(pages)) == [f"{number:03}" for number in range(MANY)]
     assert re.findall(r">group-(\d+)\.</a>", "".join(pages)) == [f"{number:03}" for number in range(MANY)]
-    assert all(f"{MANY + 1} stops" in one and "Stopped mirrors" in one for one in pages)
+    assert all(f"{MANY + 1} reports" in one and "Stopped mirrors" in one for one in pages)
 
 
 def test_the_file_of_stops_has_those_of_all_pages(admin: Client, scene: Scene) -> None:
@@ -170,7 +170,7 @@ def test_every_restore_is_on_one_page(admin: Client, scene: Scene) -> None:
 
     pages = walk(admin, scene.mirror_url("lounges"))
 
-    assert [one.count("nothing had to be set aside") for one in pages] == [10, 10, 5]
+    assert [one.count("no diverged records to export") for one in pages] == [10, 10, 5]
     assert re.findall(r"by &lt;(\d+)&gt;:", "".join(pages)) == [str(number) for number in range(25)]
     assert 'restores=2#restores">Next<' in pages[0]
 
@@ -183,7 +183,7 @@ def test_a_page_that_does_not_exist_is_a_page_that_does(admin: Client, scene: Sc
 
 
 def test_a_mirror_says_that_there_are_earlier_steps_and_stops_than_it_shows(admin: Client, scene: Scene) -> None:
-    mirror, told = scene.mirrors["gates"], ("Earlier steps", "Earlier stops")
+    mirror, told = scene.mirrors["gates"], ("For older ones, use", "View all failover reports of the link")
     report = StopReport.objects.get(mirror=mirror)
     for number in range(mirrorpages.REPORTS_SHOWN - 1):
         report.pk, report.writable_at = None, scene.now - timedelta(days=number + 1)
@@ -200,4 +200,4 @@ def test_a_mirror_says_that_there_are_earlier_steps_and_stops_than_it_shows(admi
     text = read(admin, scene.mirror_url("gates"))
     assert [one for one in told if one in text] == list(told)
     assert text.count('class="timeline"') == 1
-    assert text.count("<summary>Offsets at the stop") == mirrorpages.REPORTS_SHOWN
+    assert text.count("<summary>Offsets by partition") == mirrorpages.REPORTS_SHOWN

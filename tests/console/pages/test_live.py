@@ -99,7 +99,7 @@ def test_silent_copy_tasks_are_told_with_the_last_news(scene: Scene, admin: Clie
     MirrorPartition.objects.update(observed_at=scene.now - timedelta(minutes=3))
 
     text = admin.get(address).content.decode()
-    assert "No report from the copy workers." in text
+    assert "No recent data from the copy workers." in text
     assert "3 min ago" in text
 
 
@@ -153,6 +153,6 @@ def test_a_mirror_before_an_open_transaction_says_what_waits_and_how_to_find_it(
 
     text = admin.get(scene.mirror_url("flights")).content.decode()
 
-    assert ("49,000 offsets wait behind an open transaction." in text) is shown
+    assert ("49,000 offsets held back by an open transaction." in text) is shown
     assert ("find-hanging --topic flights --partition 1" in text) is shown
     assert "49,000" in admin.get(f"{scene.mirror_url('flights')}failover/").content.decode()

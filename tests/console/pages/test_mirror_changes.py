@@ -32,7 +32,7 @@ def test_topics_that_cannot_be_mirrored_say_why(scene: Scene, admin: Client) -> 
 
     assert '<option value="flights" disabled>flights (Already mirrored)</option>' in text
     assert '<option value="__state" disabled>' in text
-    assert '<option value="fares">fares (6 partitions, kept 7 d)</option>' in text
+    assert '<option value="fares">fares (6 partitions, 7 d retention)</option>' in text
 
 
 def test_a_name_is_typed_where_topics_cannot_be_listed(scene: Scene, admin: Client) -> None:
@@ -57,7 +57,7 @@ def test_a_name_is_typed_where_a_list_would_not_hold_all_topics(scene: Scene, ad
 
     assert "<select" not in text
     assert re.search(r'<input [^>]*id="source_topic" name="source_topic" value="zebra"', text)
-    assert "has 501 topics: type the exact name" in text
+    assert "has 501 topics: enter the exact name" in text
     assert f'href="{scene.link_url}topics/"' in text
     assert "can be mirrored" not in text
     assert admin.post(address, {"source_topic": "zebra"})["Location"] == scene.mirror_url("zebra")
@@ -131,7 +131,7 @@ def test_what_cannot_be_undone_takes_the_name(scene: Scene, admin: Client, opera
     response = admin.post(f"{scene.mirror_url('flights')}{operation}/", {"confirm": typed})
 
     assert response.status_code == 422
-    assert "This is not the name" in response.content.decode()
+    assert "The name does not match" in response.content.decode()
     assert state_of("flights") == "ACTIVE"
 
 
@@ -148,7 +148,7 @@ def test_records_at_risk_are_unknown_where_a_partition_is(scene: Scene, admin: C
     text = admin.get(f"{scene.mirror_url('bookings')}failover/").content.decode()
 
     assert "<dd>unknown</dd>" in text
-    assert "nobody can say how many records" in text
+    assert "The number of missing records is unknown" in text
 
 
 def test_the_confirmation_of_a_promotion_says_that_the_gate_is_closed(scene: Scene, admin: Client) -> None:
@@ -213,9 +213,9 @@ def test_the_state_before_is_told_with_since_when_and_how_often_it_was_tried(sce
 
     text = admin.get(scene.mirror_url("bookings")).content.decode()
 
-    assert "before: Link failed" in text
+    assert "previously: Link failed" in text
     assert "seen 7 times" in text
-    assert "4 times in a row" in text
+    assert "4 in a row" in text
 
 
 def test_verifying_starts_a_run_and_shows_it(scene: Scene, admin: Client, queue: Queue) -> None:
@@ -240,7 +240,7 @@ def test_a_comparison_that_failed_says_nothing_about_the_data(scene: Scene, admi
 
     text = admin.get(scene.mirror_url("gates")).content.decode()
 
-    assert "this says nothing about the data" in text
+    assert "This does not mean that records differ" in text
     assert "no Spark" in text
 
 
@@ -262,11 +262,11 @@ def test_only_what_is_compared_by_itself_is_said_to_be(scene: Scene, admin: Clie
 
     text = admin.get(scene.mirror_url(name)).content.decode()
 
-    assert ("New records are compared range by range" in text, "In this state nothing is compared" in text) == (
+    assert ("New records are verified continuously" in text, "In this state new records are not verified" in text) == (
         compared,
         not compared,
     )
-    assert "Every offset of the mirror holds" not in text
+    assert "All offsets that source and mirror have in common are verified" not in text
 
 
 def test_what_is_not_possible_is_not_offered_once_more(scene: Scene, admin: Client) -> None:
@@ -275,7 +275,7 @@ def test_what_is_not_possible_is_not_offered_once_more(scene: Scene, admin: Clie
 
     assert (refused.status_code, asked.status_code) == (409, 200)
     assert 'id="confirm-button"' not in refused.content.decode()
-    assert "Back to the mirror topic" in refused.content.decode()
+    assert "Back to mirror topic" in refused.content.decode()
     assert 'id="confirm-button"' in asked.content.decode()
 
 

@@ -27,8 +27,8 @@ def test_states_are_told_from_the_measured_lag(admin: Client, scene: Scene) -> N
         "Not mirrored: fleet.",
         "bo*",
         "Disconnected",
-        "Follows no link",
-        "the cluster keeps others out",
+        "Not attached",
+        "enforced by the cluster",
         "It has no authorizer.",
     ):
         assert words in text
@@ -49,7 +49,7 @@ def test_a_namespace_lives(admin: Client, scene: Scene) -> None:
     assert press("detach").link is None
     assert press("reserve").reserved is True
     gone = admin.post(URL, {"intent": "delete", "namespace": made.pk}, follow=True)
-    assert "It is being forgotten" in gone.content.decode()  # until the cluster has taken its rule away
+    assert "Being deleted" in gone.content.decode()  # until the cluster has taken its rule away
 
 
 @pytest.mark.parametrize(

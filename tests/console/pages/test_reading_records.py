@@ -28,7 +28,7 @@ def test_contents_are_shown_by_role(scene: Scene, role: RoleBinding.Role) -> Non
 
     assert "First differences" in text
     assert ("secret-of-the-source" in text) == (role in READS)
-    assert ("What the records hold is not shown" in text) == (role not in READS)
+    assert ("Record contents are hidden" in text) == (role not in READS)
 
 
 def find_a_difference(mirror: MirrorTopic, kind: str = "value") -> None:
@@ -72,4 +72,4 @@ def test_what_was_found_without_a_run_is_shown_to_those_who_may_read_records(sce
 
     assert "First differences" in text
     assert ("secret-of-the-source" in text, "secret-of-the-mirror" in text) == ((role in READS),) * 2
-    assert ("What the records hold is not shown" in text) == (role not in READS)
+    assert ("Record contents are hidden" in text) == (role not in READS)

@@ -39,7 +39,7 @@ def onward(scene: Scene, queue: Queue) -> ClusterLink:
 
 
 def test_the_page_offers_the_link_and_moves_the_mirror(scene: Scene, admin: Client, onward: ClusterLink) -> None:
-    assert "Go on over link onward" in admin.get(scene.mirror_url(NAME)).content.decode()
+    assert "Move to link onward" in admin.get(scene.mirror_url(NAME)).content.decode()
 
     answer = admin.post(f"{scene.mirror_url(NAME)}reparent/", {"link_name": onward.name})
 
@@ -59,5 +59,5 @@ def test_a_refusal_says_why_on_a_page(scene: Scene, admin: Client, onward: Clust
 
 
 def test_who_may_only_look_is_offered_nothing(scene: Scene, reader: Client, onward: ClusterLink) -> None:
-    assert "Go on over link" not in reader.get(scene.mirror_url(NAME)).content.decode()
+    assert "Move to link" not in reader.get(scene.mirror_url(NAME)).content.decode()
     assert reader.post(f"{scene.mirror_url(NAME)}reparent/", {"link_name": onward.name}).status_code == 403

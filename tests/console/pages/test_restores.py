@@ -105,18 +105,18 @@ def test_records_set_aside_are_downloaded(scene: Scene, admin: Client, settings:
     exports.path_of("kept.jsonl.gz").unlink()
 
     text = admin.get(scene.mirror_url(NAME)).content.decode()
-    assert "1 record set aside" in text
+    assert "1 diverged record exported" in text
     assert "the file kept.jsonl.gz is missing" in text
     assert address not in text
 
 
 def test_a_restore_that_was_agreed_on_says_so_while_records_are_set_aside(scene: Scene, admin: Client) -> None:
     run = RestoreRun.objects.create(mirror=scene.mirrors["lounges"], requested_by="amelia", requested_at=timezone.now())
-    assert "not agreed on yet" in admin.get(scene.mirror_url("lounges")).content.decode()
+    assert "common offset not determined yet" in admin.get(scene.mirror_url("lounges")).content.decode()
 
     run.agreed_at = timezone.now()
     run.save()
 
     text = admin.get(scene.mirror_url("lounges")).content.decode()
-    assert "agreed on; what only this side holds is being set aside" in text
-    assert "not agreed on yet" not in text
+    assert "common offset found; diverged records are being exported" in text
+    assert "common offset not determined yet" not in text

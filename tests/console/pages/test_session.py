@@ -25,7 +25,7 @@ def test_a_wrong_password_is_told_in_place_and_the_name_is_kept(scene: Scene) ->
 
     assert response.status_code == 422
     text = response.content.decode()
-    assert "User name and password do not match." in text
+    assert "The user name or password is incorrect." in text
     assert 'value="amelia"' in text
     assert "guess" not in text
 
@@ -40,7 +40,7 @@ def test_who_was_signed_out_meanwhile_comes_back_to_the_page_and_is_told(scene: 
     answer = client.post(f"{page}verify/", headers={"Referer": sent_from.format(page=page)} if sent_from else {})
 
     assert answer["Location"] == f"/sign-in/?next={back.format(page=page)}"
-    assert "You were signed out; nothing was changed." in client.get(answer["Location"]).content.decode()
+    assert "Your session has ended. Nothing was changed." in client.get(answer["Location"]).content.decode()
 
 
 AT_ONCE = 10  # as .env.example has it
@@ -59,7 +59,7 @@ def test_whoever_guesses_has_to_wait(scene: Scene, redis_url: str, settings: Any
 
     assert response.status_code == 429
     assert 1 <= int(response["Retry-After"]) <= settings.ATTEMPT_EVERY_S
-    assert "Too many attempts with this name." in response.content.decode()
+    assert "Too many failed sign-ins with this user name." in response.content.decode()
     assert "_auth_user_id" not in stranger.session
     assert attempts(stranger, "guess", name="bessie") == [422]  # other names, and the same from elsewhere, do not wait
     assert attempts(Client(REMOTE_ADDR="192.0.2.2"), PASSWORD) == [302]
@@ -165,9 +165,9 @@ def test_a_user_without_staff_rights_changes_the_password_and_ends_the_other_ses
 @pytest.mark.parametrize(
     ("values", "field", "words"),
     [
-        ({"password": "guess"}, "password", "not your current password"),
+        ({"password": "guess"}, "password", "current password is incorrect"),
         ({"password": ""}, "password", "required"),
-        ({"repeated": "another"}, "repeated", "Enter the same one"),
+        ({"repeated": "another"}, "repeated", "Enter the same new password"),
         ({"new_password": "short", "repeated": "short"}, "new_password", "too short"),
         ({"new_password": "bessiebess", "repeated": "bessiebess"}, "new_password", "too similar"),
         ({"new_password": "password123", "repeated": "password123"}, "new_password", "too common"),

@@ -66,7 +66,7 @@ def test_a_preview_tells_what_would_be_created_and_stores_nothing(scene: Scene, 
 
     text = post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), intent="preview")).content.decode()
 
-    assert "1 is mirrored already, 2 would be created" in text
+    assert "1 already mirrored, 2 to be created" in text
     assert "radar, rails" in text
     assert not LinkConfig.objects.filter(name=FILTERS).exists()
 
@@ -83,7 +83,7 @@ def test_what_a_reserved_namespace_keeps_out_is_told_of_before_and_after_filters
     listed = admin.get(f"{scene.link_url}topics/?q=radar").content.decode()
     told = admin.get(f"{scene.link_url}topics/radar/").content.decode()
 
-    assert "1 would be created" in preview
+    assert "1 to be created" in preview
     assert "radar: Its name is in the reserved namespace rad*" in preview
     assert "in the reserved namespace rad*" in listed
     assert "Let the namespace follow this link" in told
@@ -101,7 +101,7 @@ def test_switching_off_clears_the_filters(scene: Scene, admin: Client) -> None:
 
     answer = post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), enabled=False), follow=True)
 
-    assert "its filters are cleared" in answer.content.decode()
+    assert "Its filters are deleted" in answer.content.decode()
     assert not LinkConfig.objects.filter(name=FILTERS).exists()
 
 

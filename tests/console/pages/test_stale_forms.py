@@ -36,7 +36,7 @@ def test_a_form_opened_before_the_link_was_paused_does_not_resume_it(scene: Scen
 
     text = answer.content.decode()
     assert answer.status_code == 409
-    assert "have changed since you opened this form" in text
+    assert "changed after you opened this form" in text
     assert re.search(r'name="paused"[^>]*checked', text)
     assert LinkConfig.objects.get(link=scene.link, name=PAUSED).value == "true"
     again = admin.post(address, hidden_in(answer) | sent_by_browser(text) | {"paused": "on"})

@@ -30,7 +30,7 @@ def test_the_file_has_the_same_numbers(admin: Client, scene: Scene) -> None:
 
 def test_the_mirror_says_in_a_sentence_what_is_missing(admin: Client, scene: Scene) -> None:
     text = admin.get(scene.mirror_url("gates")).content.decode()
-    assert "412 records were not copied when the source was last seen" in text
+    assert "412 records were not copied as of the last measurement of the source" in text
 
 
 def test_totals_are_of_all_stops_and_not_of_those_listed(admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_the_mirror_says_how_many_groups_it_does_not_list(admin: Client, scene: 
     row.pk, row.partition = None, row.partition + 1
     row.save()
 
-    assert "And 1 more" in admin.get(scene.mirror_url("gates")).content.decode()
+    assert "1 more: use the clamped-offsets resource" in admin.get(scene.mirror_url("gates")).content.decode()
 
 
 def test_a_confirmation_counts_groups_and_not_their_partitions(
@@ -87,7 +87,7 @@ def test_a_confirmation_counts_groups_and_not_their_partitions(
 
     text = admin.get(f"{scene.mirror_url('planes')}failover/").content.decode()
 
-    assert "Consumer groups set back: 1</summary>" in text
+    assert "Consumer groups with clamped offsets: 1</summary>" in text
     assert "<li>and 2 more</li>" in text
 
 

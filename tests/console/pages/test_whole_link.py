@@ -142,7 +142,7 @@ def test_a_cluster_offers_its_namespaces_to_who_may_see_all_of_it(narrow: Client
     assert "namespaces/" in reader.get(address).content.decode()
     text = narrow.get(address).content.decode()
     assert "namespaces/" not in text
-    assert "No topics seen yet" not in text
+    assert "No topics yet" not in text
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_deleting_the_sources_half_tells_whose_copying_ends_and_asks(scene: Scen
 
     text = admin.get(address).content.decode()
 
-    assert "Copying ends for 1 mirror topic there" in text
+    assert "Copying stops for 1 mirror topic of the paired link" in text
     assert "<li>ledger</li>" in text
     assert "<li>done</li>" not in text
     assert "No mirror topic is being copied" not in text
@@ -204,5 +204,5 @@ def test_who_may_not_see_the_other_half_is_told_how_many_topics_lose_it(scene: S
 
     text = client_of(user).get(f"/links/{WEST}/sent/delete/").content.decode()
 
-    assert "1 that you may not see" in text
+    assert "1 that you do not have permission to see" in text
     assert "ledger" not in text

@@ -37,14 +37,14 @@ def test_an_old_value_is_not_told_as_the_present_one() -> None:
     lag, _, _ = charts_of([point(10, 5)], span=SPAN, now=NOW)
 
     assert lag.latest == "\N{EN DASH}"
-    assert lag.sentence == "Over the last 1 h between 5 and 5; not known now."
+    assert lag.sentence == "Last 1 h: minimum 5, maximum 5, current unknown."
 
 
 def test_a_value_of_now_is_told() -> None:
     lag, age, rate = charts_of([point(1, 4), point(0, 2_500)], span=SPAN, now=NOW)
 
     assert (lag.latest, age.latest, rate.latest) == ("2,500", "2 s", "2.44 KiB/s")
-    assert lag.sentence == "Over the last 1 h between 4 and 2,500; 2,500 now."
+    assert lag.sentence == "Last 1 h: minimum 4, maximum 2,500, current 2,500."
     assert f"L{WIDTH}.0" in lag.line
 
 
@@ -52,4 +52,4 @@ def test_nothing_known_draws_nothing() -> None:
     lag, _, _ = charts_of([point(1, None)], span=SPAN, now=NOW)
 
     assert (lag.line, lag.area, lag.top) == ("", "", "")
-    assert lag.sentence == "Nothing is known of the last 1 h."
+    assert lag.sentence == "No data for the last 1 h."

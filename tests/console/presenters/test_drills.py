@@ -45,7 +45,7 @@ def test_groups_say_what_would_change_and_an_unknown_end_is_not_left_out() -> No
     assert [one.group for one in shown.groups] == ["b", "a"]
     assert shown.clamped_groups == 1
     assert shown.groups[0].offsets == "0: 1,300 → 1,000, 1: 1,300 → 1,000, 2: 1,300 → 1,000, 2 more, 1 partition unknown"
-    assert shown.groups[1].offsets == "as at the source"
+    assert shown.groups[1].offsets == "same as source"
 
 
 @pytest.mark.parametrize(

@@ -22,20 +22,21 @@ def seen(mirror: MirrorTopic, status: str = "GREEN", *, after_s: int = 0) -> Gat
 
 
 def test_a_green_run_says_that_the_way_is_free(mirror: MirrorTopic) -> None:
-    assert (seen(mirror).look.label, seen(mirror).look.next_step) == ("Green", "Stop the writers at the source, then promote.")
+    look = seen(mirror).look
+    assert (look.label, look.next_step) == ("Passed", "Stop the producers on the source, then promote.")
 
 
 @pytest.mark.parametrize("status", ["GREEN", "OVERRIDDEN"])
 def test_an_old_run_asks_for_another(mirror: MirrorTopic, status: str) -> None:
     look = seen(mirror, status, after_s=901).look
 
-    assert (look.label, look.family, look.next_step) == ("Too old", Family.WARN, "Run checks again.")
+    assert (look.label, look.family, look.next_step) == ("Expired", Family.WARN, "Run the checks again.")
 
 
 def test_a_green_run_is_refuted_by_records_that_differ_and_an_override_is_not(mirror: MirrorTopic) -> None:
     mirror.transition_errors.create(code="RECORDS_DIFFER", message="3 differ.", since=NOW, last_seen_at=NOW)
 
-    assert (seen(mirror).look.label, seen(mirror).look.family) == ("Refuted", Family.WARN)
+    assert (seen(mirror).look.label, seen(mirror).look.family) == ("Invalidated", Family.WARN)
     assert seen(mirror, "OVERRIDDEN").look.label == "Overridden"
 
 
@@ -44,12 +45,12 @@ def test_a_run_of_an_earlier_life_of_the_topic_asks_for_another(mirror: MirrorTo
         from_state="", to_state="ACTIVE", event="mirror-ready", by="engine", at=NOW + timedelta(seconds=1)
     )
 
-    assert [seen(mirror, status, after_s=2).look.label for status in ("GREEN", "OVERRIDDEN")] == ["Outlived", "Outlived"]
+    assert [seen(mirror, status, after_s=2).look.label for status in ("GREEN", "OVERRIDDEN")] == ["Obsolete", "Obsolete"]
 
 
 def test_a_red_run_stays_red(mirror: MirrorTopic) -> None:
-    assert seen(mirror, "RED", after_s=901).look.label == "Red"
+    assert seen(mirror, "RED", after_s=901).look.label == "Failed"
 
 
 def test_nobody_is_sent_to_run_the_gate_of_what_was_promoted(make_mirror: MakeMirror) -> None:
-    assert seen(make_mirror(state=MirrorState.STOPPED), after_s=901).look.label == "Green"
+    assert seen(make_mirror(state=MirrorState.STOPPED), after_s=901).look.label == "Passed"

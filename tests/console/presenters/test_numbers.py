@@ -91,7 +91,7 @@ def test_only_everything_is_hundred_percent(part: int | None, whole: int | None,
     assert numbers.percent_of(part, whole) == share
 
 
-@pytest.mark.parametrize(("number_ms", "text"), [(None, "default retention"), (-1, "kept for ever"), (604_800_000, "kept 7 d")])
+@pytest.mark.parametrize(("number_ms", "text"), [(None, "default"), (-1, "unlimited"), (604_800_000, "7 d")])
 def test_retention_is_worded(number_ms: int | None, text: str) -> None:
     assert numbers.retention(number_ms) == text
 

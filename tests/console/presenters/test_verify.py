@@ -28,12 +28,12 @@ ALL, SOME, NOTHING, UNKNOWN = (
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ([ALL, NOTHING], "Every offset that both sides hold was compared and is equal."),
+        ([ALL, NOTHING], "All offsets that source and mirror have in common are verified."),
         ([ALL, SOME], "5 offsets of the mirror are not verified."),
         ([part(0, 9, verified=8)], "1 offset of the mirror is not verified."),
-        ([NOTHING, NOTHING], "Nothing was compared: "),
-        ([], "How much is verified is not known yet."),
-        ([ALL, UNKNOWN], "How much is verified is not known yet."),
+        ([NOTHING, NOTHING], "Nothing to verify: "),
+        ([], "Verified offsets are not known yet."),
+        ([ALL, UNKNOWN], "Verified offsets are not known yet."),
     ],
     ids=["all", "some", "one", "nothing", "no partition", "unknown"],
 )

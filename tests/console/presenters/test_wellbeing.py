@@ -38,7 +38,7 @@ def test_a_link_that_copies_nothing_is_not_well(link: ClusterLink, owner: Actor,
 def test_nor_is_one_that_nobody_has_heard_of(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
     mirror = make_mirror()
     mirror.partitions.update(last_source_seen_at=timezone.now(), source_end=10, mirror_end=10)
-    assert (is_unclear(owner), hint(link)) == (False, "all is well")
+    assert (is_unclear(owner), hint(link)) == (False, "all healthy")
 
     mirror.partitions.update(last_source_seen_at=timezone.now() - timedelta(hours=8))
 
@@ -55,7 +55,7 @@ def test_nor_is_one_whose_tasks_fail_although_its_mirrors_are_level(
     assert (is_unclear(owner), hint(link, troubled=True)) == (True, "mirror topics")
 
     switch.delete()  # what its last run left undone is nobody's concern any more
-    assert (is_unclear(owner), hint(link)) == (False, "all is well")
+    assert (is_unclear(owner), hint(link)) == (False, "all healthy")
 
 
 def test_who_sees_one_topic_of_a_link_is_told_nothing_of_its_tasks(
@@ -95,5 +95,5 @@ def test_a_list_says_in_words_what_the_state_of_a_link_does_not_tell(
     (summary,) = list_links(by=owner)
     row = link_row(summary, now=NOW)
 
-    assert row.doubts == ["being deleted", "nothing is copied: no copy job runs", "1 task left something undone"]
+    assert row.doubts == ["being deleted", "not copying: no copy job can run", "1 task failing"]
     assert (row.look.label, row.troubled, row.attention) == ("Active", 1, 1)
