@@ -26,9 +26,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 SOON_MS = 9_000  # before a request is given up
 LATER_MS = 25_000
-AGE = re.compile(
-    r"Data as of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: the server does not respond\. Retrying\."
-)
+AGE = re.compile(r"Data as of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: the server does not respond\. Retrying\.")
 
 
 class Server:
