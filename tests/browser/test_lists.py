@@ -1,4 +1,4 @@
-"""Lists longer than a page, in a real browser: by keyboard, with filters, and while they renew themselves."""
+"""Paginated lists in a real browser: by keyboard, with filters, and with live updates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rows(page: Page) -> list[str]:
     return page.locator("tbody tr td:first-child + td").all_inner_texts()
 
 
-def test_the_audit_is_paged_by_keyboard_and_keeps_its_filter(scene: Scene, visits: Visits) -> None:
+def test_audit_log_is_paged_by_keyboard_and_keeps_its_filter(scene: Scene, visits: Visits) -> None:
     AuditEvent.objects.bulk_create(
         AuditEvent(
             at=scene.now,
@@ -53,7 +53,7 @@ def test_the_audit_is_paged_by_keyboard_and_keeps_its_filter(scene: Scene, visit
     assert visitor.complaints == []
 
 
-def test_stops_are_paged_without_scripts(scene: Scene, visits: Visits) -> None:
+def test_failover_reports_are_paged_without_javascript(scene: Scene, visits: Visits) -> None:
     for number in range(60):
         at = scene.now - timedelta(days=number + 1)
         StopReport.objects.create(
@@ -68,7 +68,7 @@ def test_stops_are_paged_without_scripts(scene: Scene, visits: Visits) -> None:
     expect(page.locator("tbody tr")).to_have_count(11)
 
 
-def test_a_page_of_drills_stays_while_a_new_drill_moves_all_down(scene: Scene, visits: Visits) -> None:
+def test_page_of_drills_keeps_its_number_when_a_drill_is_added(scene: Scene, visits: Visits) -> None:
     for number in range(15):
         add_drill(scene, days=number + 1)
     page = visits.start(scene.admin).open(f"{scene.link_url}drills/")
@@ -85,7 +85,7 @@ def test_a_page_of_drills_stays_while_a_new_drill_moves_all_down(scene: Scene, v
     expect(page.get_by_role("link", name="Previous")).to_be_focused()
 
 
-def test_next_leads_to_the_next_restores_and_not_to_the_top_of_the_page(scene: Scene, visits: Visits) -> None:
+def test_next_page_of_restores_scrolls_to_the_restores(scene: Scene, visits: Visits) -> None:
     for number in range(14):
         at = scene.now - timedelta(days=number + 1)
         RestoreRun.objects.create(mirror=scene.mirrors["lounges"], requested_by="amelia", requested_at=at, exported_at=at)

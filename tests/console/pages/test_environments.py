@@ -9,7 +9,7 @@ from console.pages import environments
 from tests.browser.scene import WEST, Scene
 
 
-def test_a_cluster_says_how_many_topics_it_does_not_list(scene: Scene, admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_page_shows_the_number_of_unlisted_topics(scene: Scene, admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     address = f"/clusters/{WEST}/"
     assert "use the topics resource" not in admin.get(address).content.decode()
 

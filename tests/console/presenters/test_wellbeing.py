@@ -1,4 +1,4 @@
-"""Whether lists and tiles say that all is well."""
+"""When lists and tiles show a link as healthy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def hint(link: ClusterLink, *, troubled: bool = False) -> str:
 
 
 @pytest.mark.parametrize("trouble", [{"engine_error": "Spark is away."}, {"state": "FAILED"}, {"state": "UNAVAILABLE"}])
-def test_a_link_that_copies_nothing_is_not_well(link: ClusterLink, owner: Actor, trouble: dict[str, Any]) -> None:
+def test_link_with_engine_error_or_failed_state_is_unclear(link: ClusterLink, owner: Actor, trouble: dict[str, Any]) -> None:
     assert not is_unclear(owner)
 
     ClusterLink.objects.filter(pk=link.pk).update(**trouble)
@@ -35,7 +35,7 @@ def test_a_link_that_copies_nothing_is_not_well(link: ClusterLink, owner: Actor,
     assert is_unclear(owner)
 
 
-def test_nor_is_one_that_nobody_has_heard_of(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+def test_link_with_unknown_lag_is_unclear(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
     mirror = make_mirror()
     mirror.partitions.update(last_source_seen_at=timezone.now(), source_end=10, mirror_end=10)
     assert (is_unclear(owner), hint(link)) == (False, "all healthy")
@@ -45,20 +45,18 @@ def test_nor_is_one_that_nobody_has_heard_of(link: ClusterLink, make_mirror: Mak
     assert (is_unclear(owner), hint(link)) == (True, "mirror topics")
 
 
-def test_nor_is_one_whose_tasks_fail_although_its_mirrors_are_level(
-    link: ClusterLink, make_mirror: MakeMirror, owner: Actor
-) -> None:
+def test_link_with_failing_tasks_is_unclear(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
     make_mirror().partitions.update(last_source_seen_at=timezone.now(), source_end=10, mirror_end=10)
     switch = link.configs.create(name="acl.sync.enable", value="true")
     LinkTask.objects.create(link=link, name="AclSync", error_count=9)
 
     assert (is_unclear(owner), hint(link, troubled=True)) == (True, "mirror topics")
 
-    switch.delete()  # what its last run left undone is nobody's concern any more
+    switch.delete()  # errors of a task that is turned off are not shown
     assert (is_unclear(owner), hint(link)) == (False, "all healthy")
 
 
-def test_who_sees_one_topic_of_a_link_is_told_nothing_of_its_tasks(
+def test_failing_tasks_are_hidden_from_topic_roles(
     link: ClusterLink, make_mirror: MakeMirror, destination: Cluster, make_actor: MakeActor
 ) -> None:
     make_mirror().partitions.update(last_source_seen_at=timezone.now(), source_end=10, mirror_end=10)
@@ -69,7 +67,7 @@ def test_who_sees_one_topic_of_a_link_is_told_nothing_of_its_tasks(
     assert not is_unclear(narrow)
 
 
-def test_many_links_need_no_more_queries_for_their_tasks(
+def test_number_of_links_does_not_change_the_number_of_queries(
     link: ClusterLink, owner: Actor, django_assert_num_queries: Any
 ) -> None:
     for number in range(5):
@@ -79,13 +77,11 @@ def test_many_links_need_no_more_queries_for_their_tasks(
     list_links(by=owner)
 
     with django_assert_num_queries(5):
-        assert sum(one.failing_tasks for one in list_links(by=owner)) == 5
+        assert sum(summary.failing_tasks for summary in list_links(by=owner)) == 5
 
 
-def test_a_list_says_in_words_what_the_state_of_a_link_does_not_tell(
-    link: ClusterLink, make_mirror: MakeMirror, owner: Actor
-) -> None:
-    """The state is of the connection: it reads Active although nothing is copied, or records differ."""
+def test_link_row_shows_problems_that_the_state_does_not_show(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+    """The state describes the connection only: it is ACTIVE even if nothing is copied or records differ."""
     mirror = make_mirror()
     mirror.transition_errors.create(code="RECORDS_DIFFER", message="x", since=NOW, last_seen_at=NOW)
     ClusterLink.objects.filter(pk=link.pk).update(engine_error="Spark is away.", deletion_requested_at=NOW)
