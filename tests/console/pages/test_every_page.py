@@ -14,8 +14,8 @@ from tests.browser.addresses import OPEN, PAGES, REFUSALS
 from tests.browser.scene import EAST, SECRET, Scene, make_cluster, make_link, make_mirror
 from tests.console.pages.conftest import Queue, client_of, htmx
 
-# Queries per page: the page of a mirror needs one per part (session, roles, mirror, partitions, errors, gaps, lineage, ...), the
-# tasks page also those of the copy and verify tasks, the source topics page eight for the facts of its checks.
+# Queries per page: the page of a mirror needs one per part (session, roles, mirror, partitions, errors, gaps, ...), the tasks
+# page also those of the copy and verify tasks, the source topics page eight for the facts of its checks.
 MOST_QUERIES = {"/mirrors/": 23, "/tasks/": 11, "/west-to-east/topics/": 13, "/west-to-east/": 11, "/namespaces/": 9}
 
 
