@@ -137,7 +137,7 @@ def api_keys(request: HttpRequest) -> HttpResponse:
         key, secret = access_actions.create_api_key(user=user, description=description, by=by, now=now)
         created, status = {"key": key.key, "secret": secret}, 201
     rows = [key_row(api_key, now=now) for api_key in access_queries.list_api_keys(by=by)]
-    return reply(request, "access/api_keys.html", _context("keys") | {"rows": rows, "made": created}, status=status)
+    return reply(request, "access/api_keys.html", _context("keys") | {"rows": rows, "created_key": created}, status=status)
 
 
 @page("access")

@@ -100,12 +100,12 @@ def _confirmation(
         "verb": verb,
         "stakes": [_stake(summary, groups, now=now) for summary in chosen[:NAMES_SHOWN]],
         "group_count": len({row.group for rows in groups.values() for row in rows}),
-        "hindered": () if "failed" in more else _hindrances(link, chosen, verb, now=now),
+        "unavailable": () if "failed" in more else _unavailable(link, chosen, verb, now=now),
         "total": len(chosen),
         "more_names": max(0, len(chosen) - NAMES_SHOWN),
         "at_risk": _at_risk(chosen),
         "typed": _is_typed(verb, link),
-        "final_words": reversibility(verb.event, bidirectional=link.mode == "BIDIRECTIONAL"),
+        "reversibility": reversibility(verb.event, bidirectional=link.mode == "BIDIRECTIONAL"),
         "confirm": request.POST.get("confirm", ""),
         "repeated": _repeated(values, chosen),
     }
@@ -138,16 +138,16 @@ def _stake(summary: MirrorSummary, groups: Mapping[int, Sequence[GroupAtRisk]], 
     )
 
 
-def _hindrances(link: ClusterLink, chosen: Sequence[MirrorSummary], verb: Verb, *, now: datetime) -> list[tuple[str, str]]:
+def _unavailable(link: ClusterLink, chosen: Sequence[MirrorSummary], verb: Verb, *, now: datetime) -> list[tuple[str, str]]:
     """Return (name, reason) of the listed topics for which the operation would be refused now."""
     prefetch_related_objects([link], "configs")  # read once for the gate checks of all topics
-    hindrances = []
+    rows = []
     for summary in chosen[:NAMES_SHOWN]:
         summary.mirror.link = link
         problem = refused(summary.mirror, verb.event, now=now)
         if problem:
-            hindrances.append((summary.mirror.name, problem["message"]))
-    return hindrances
+            rows.append((summary.mirror.name, problem["message"]))
+    return rows
 
 
 def _is_typed(verb: Verb, link: ClusterLink) -> bool:

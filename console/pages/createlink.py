@@ -45,7 +45,7 @@ def create(request: HttpRequest) -> HttpResponse:
         return _form(request, form, status=422)
     if request.POST.get("intent") == "curl":
         return _form(request, form, snippet=_snippet(request, form))
-    return _carry_out(request, form, clusters=clusters, by=by)
+    return _perform(request, form, clusters=clusters, by=by)
 
 
 def _none(request: HttpRequest, *, by: Actor) -> HttpResponse:
@@ -55,7 +55,7 @@ def _none(request: HttpRequest, *, by: Actor) -> HttpResponse:
     return reply(request, "links/new_none.html", {"crumbs": _crumbs(), "may_register": may_register})
 
 
-def _carry_out(request: HttpRequest, form: CreateLinkForm, *, clusters: list[Cluster], by: Actor) -> HttpResponse:
+def _perform(request: HttpRequest, form: CreateLinkForm, *, clusters: list[Cluster], by: Actor) -> HttpResponse:
     values = form.cleaned_data
     try:
         link = link_actions.create_link(

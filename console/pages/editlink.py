@@ -21,7 +21,7 @@ from console.actors import Actor
 from console.errors import ConsoleError
 from console.models import ClusterLink, MirrorTopic
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
-from console.pages.forms import ConnectionForm, address_of, changed_meanwhile, fingerprint
+from console.pages.forms import ConnectionForm, address_of, fingerprint, stale_form_error
 from console.pages.linkpages import crumbs, link_head
 from console.presenters import numbers
 from console.presenters.links import source_servers
@@ -71,7 +71,7 @@ class EditLinkForm(ConnectionForm):
             "Leave empty to keep the stored one, which is never shown. Enter it again to change address, security or CA."
         )
 
-    def may_be_kept(self, name: str) -> bool:
+    def keeps_stored_value(self, name: str) -> bool:
         return name == "password" and bool(self.stored_password)
 
     def clean(self) -> dict[str, Any] | None:
@@ -123,7 +123,7 @@ def edit(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
         return _edit_form(request, link, EditLinkForm(link=link, registered=registered))
     form = EditLinkForm(request.POST, link=link, registered=registered)
     if request.POST.get("seen") != form.seen:
-        problem = problem_of(changed_meanwhile("The configuration of this link"))
+        problem = problem_of(stale_form_error("The configuration of this link"))
         return _edit_form(request, link, EditLinkForm(link=link, registered=registered), problem=problem, status=409)
     if not form.is_valid():
         return _edit_form(request, link, form, status=422)
@@ -159,7 +159,7 @@ def delete(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     if request.POST.get("confirm", "").strip() != link.name:
         return _delete_form(request, link, wrong_name="The name does not match the link name.", status=422)
     if _stopping_mirrors(link) and request.POST.get("ends") != "true":
-        return _delete_form(request, link, unticked="Select this option to stop copying for the paired link.", status=422)
+        return _delete_form(request, link, not_selected="Select this option to stop copying for the paired link.", status=422)
     try:
         link_actions.delete_link(link=link, force=request.POST.get("force") == "true", by=by, now=now)
     except ConsoleError as error:

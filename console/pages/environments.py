@@ -44,7 +44,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "rows": worst_first(links),
         "clusters_known": bool(clusters),
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
-        "may_found": request.user.is_staff and request.user.has_perm("console.add_environment"),
+        "may_create_environment": request.user.is_staff and request.user.has_perm("console.add_environment"),
     }
     return reply(request, "environments/list.html", context)
 
@@ -162,7 +162,7 @@ def _card(environment: Environment, clusters: Sequence[Cluster], links: Sequence
         "links": len(own_links),
         "mirrors": sum(row.mirrors for row in own_links),
         "attention": sum(row.attention for row in own_links),
-        "unclear": sum(row.unclear for row in own_links),
+        "unhealthy": sum(row.unhealthy for row in own_links),
     }
 
 

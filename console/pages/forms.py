@@ -112,9 +112,9 @@ class ConnectionForm(ConsoleForm):
     def clean(self) -> dict[str, Any] | None:
         """Require user name and password for SASL protocols."""
         values = super().clean() or {}
-        if str(values.get("security_protocol", "")).startswith("SASL") and self.asks_connection():
+        if str(values.get("security_protocol", "")).startswith("SASL") and self.has_connection_fields():
             for name, noun in (("username", "a user name"), ("password", "a password")):
-                if not values.get(name) and not self.may_be_kept(name):
+                if not values.get(name) and not self.keeps_stored_value(name):
                     self.add_error(name, f"{values['security_protocol']} requires {noun}.")
             if values.get("sasl_mechanism") == OAUTH:
                 self._check_token_url(str(values.get("token_url", "")))
@@ -128,11 +128,11 @@ class ConnectionForm(ConsoleForm):
                 "token_url", f"{OAUTH} requires the URL of a token endpoint, for example https://idp.example.org/token."
             )
 
-    def asks_connection(self) -> bool:
+    def has_connection_fields(self) -> bool:
         """Return True if the connection fields apply. Forms with an alternative override this."""
         return True
 
-    def may_be_kept(self, name: str) -> bool:
+    def keeps_stored_value(self, name: str) -> bool:
         """Return True if an empty field keeps the stored value."""
         return False
 
@@ -146,7 +146,7 @@ def fingerprint(*parts: object) -> str:
     return salted_hmac("console.pages.forms", json.dumps(parts, sort_keys=True)).hexdigest()
 
 
-def changed_meanwhile(what: str) -> ConflictError:
+def stale_form_error(what: str) -> ConflictError:
     """Return the error for a form that was opened before another user saved: it would undo that change."""
     return ConflictError(
         f"{what} changed after you opened this form. Nothing was saved. Check the current values and enter your change again."

@@ -102,7 +102,7 @@ class CreateLinkForm(ConnectionForm):
                 del self.fields[name]
         if direction.mode != "BIDIRECTIONAL":
             del self.fields["connection_mode"]
-        if not self.asks_connection():
+        if not self.has_connection_fields():
             for name in ConnectionForm.base_fields:
                 self.fields[name].required = False
 
@@ -118,24 +118,24 @@ class CreateLinkForm(ConnectionForm):
         own.help_text = self.direction.own_hint
         own.error_messages["required"] = "Choose a registered cluster. A link is created on one of them."
 
-    def asks_connection(self) -> bool:
+    def has_connection_fields(self) -> bool:
         return not self.direction.needs_registered and self.data.get("source_kind", "registered") == "other"
 
     def clean(self) -> dict[str, Any] | None:
         """Check the combination of fields."""
         values = super().clean() or {}
-        if not self.asks_connection() and not values.get("source"):
+        if not self.has_connection_fields() and not values.get("source"):
             alternative = ", or register it first"
             if not self.direction.needs_registered:
                 alternative = ', or select "Other Apache Kafka" and enter its address'
             self.add_error("source", f"Choose the other cluster of the link{alternative}.")
-        elif values.get("source") and values.get("source") == values.get("destination") and not self.asks_connection():
+        elif values.get("source") and values.get("source") == values.get("destination") and not self.has_connection_fields():
             self.add_error("source", "Source and destination are the same cluster. Choose another cluster.")
         if values.get("sync_acls") and values.get("topic_prefix"):
             self.add_error(
                 "sync_acls", "ACL sync is not available with a prefix, because ACLs contain source topic names. Choose one."
             )
-        if values.get("connection_mode") == "INBOUND" and self.asks_connection():
+        if values.get("connection_mode") == "INBOUND" and self.has_connection_fields():
             self.add_error(
                 "connection_mode",
                 "Inbound requires a registered cluster. Register the other cluster and choose it above, or choose outbound.",
@@ -145,7 +145,7 @@ class CreateLinkForm(ConnectionForm):
     def refuse(self, error: ConsoleError) -> bool:
         """Show an error at its field. For a registered cluster, whose fields are hidden, show it at the list of clusters."""
         assigned = super().refuse(error)
-        if assigned and not self.asks_connection():
+        if assigned and not self.has_connection_fields():
             for name in ("source_cluster_id", *ConnectionForm.base_fields):
                 for problem in self.errors.pop(name, forms.utils.ErrorList()).as_data():
                     self.add_error("source", problem)
@@ -153,11 +153,11 @@ class CreateLinkForm(ConnectionForm):
 
     def source_id(self) -> str:
         values = self.cleaned_data
-        return str(values["source_cluster_id"] if self.asks_connection() else values["source"])
+        return str(values["source_cluster_id"] if self.has_connection_fields() else values["source"])
 
     def configs(self) -> dict[str, str | None]:
         """Return the configs of the link; without connection configs for a registered cluster."""
-        connection: dict[str, str] = self.properties() if self.asks_connection() else {}
+        connection: dict[str, str] = self.properties() if self.has_connection_fields() else {}
         prefix = self.cleaned_data.get("topic_prefix")
         inbound = {"connection.mode": "INBOUND"} if self.cleaned_data.get("connection_mode") == "INBOUND" else {}
         switched_on = {name: value for field in self.switched_on() for name, value in SWITCHES[field].items()}

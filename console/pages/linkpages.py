@@ -10,7 +10,7 @@ from console.actors import Actor
 from console.models import ClusterLink
 from console.models.links import LinkMode
 from console.pages.shell import Crumb, Tab
-from console.presenters.links import GAP_FILLERS, ends_of, link_url, mode_words
+from console.presenters.links import GAP_FILLERS, endpoints_of, link_url, mode_label
 from console.presenters.looks import Look
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.states import link_look
@@ -65,7 +65,7 @@ class LinkHead:
 
 def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
     """Create the heading of a link."""
-    url, ((source, _), (destination, _)) = link_url(link), ends_of(link)
+    url, ((source, _), (destination, _)) = link_url(link), endpoints_of(link)
     return LinkHead(
         name=link.name,
         url=url,
@@ -73,7 +73,7 @@ def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
         fix_url="" if link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR else f"{url}configuration/edit/",
         add_url=f"{url}mirrors/new/",
         look=link_look(link.state),
-        mode=mode_words(link),
+        mode=mode_label(link),
         prefix=link.prefix,
         gap_filler=GAP_FILLERS[GapFiller(link.gap_filler)],
         source=source,

@@ -19,7 +19,7 @@ from console.pages.doors import actor_of, page, reply
 from console.pages.linkpages import link_context
 from console.pages.lists import MOST_DIGITS, PAGE_SIZE, page_from, page_of, pager, start_of
 from console.presenters.audit import event_row
-from console.presenters.links import flow, link_row, silence, tiles, worst_first
+from console.presenters.links import flow, link_row, overdue_report, tiles, worst_first
 from console.presenters.linktasks import task_label
 from console.presenters.mirrors import mirror_row
 from console.presenters.otherside import OtherSide, other_side
@@ -102,7 +102,7 @@ def _figures(link: ClusterLink, other: ClusterLink | None, *, failing: bool, by:
     return {
         "flow": flow(link, figures),
         "tiles": tiles(figures, look=link_look(link.state), troubled=troubled),
-        "silence": silence(figures, now=now),
+        "overdue_report": overdue_report(figures, now=now),
     }
 
 

@@ -27,7 +27,7 @@ from console.presenters.mirrors import (
     mirror_path,
     newest_observation,
     partition_row,
-    start_words,
+    start_label,
     steps,
 )
 from console.presenters.notes import error_note, transition_notes
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 STEPS_SHOWN = 30
 REPORTS_SHOWN = 5
 CLAMPED_SHOWN = 100
-_SILENCE_S = 15
+_REPORT_OVERDUE_S = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,8 @@ class MirrorHead:
     deleting: bool
     auto_created: bool
     since: Moment | None
-    before: str  # label of the previous state, "" if there is none
-    tries: int  # consecutive failed attempts
+    previous_state: str  # label of the previous state, "" if there is none
+    failed_attempts: int  # consecutive failed attempts
     created: Moment | None
     created_by: str
     copied: str
@@ -105,12 +105,12 @@ def mirror_head(mirror: MirrorTopic, *, now: datetime, copied: str = numbers.UNK
         deleting=mirror.deletion_requested_at is not None,
         auto_created=mirror.auto_created,
         since=moment(mirror.state_since, now=now),
-        before=mirror_look(mirror.prior_state, mirror.stop_reason).label if mirror.prior_state else "",
-        tries=mirror.retry_count,
+        previous_state=mirror_look(mirror.prior_state, mirror.stop_reason).label if mirror.prior_state else "",
+        failed_attempts=mirror.retry_count,
         created=moment(mirror.created_at, now=now),
         created_by=mirror.created_by,
         copied=copied,
-        start=start_words(mirror.start_spec),
+        start=start_label(mirror.start_spec),
     )
 
 
@@ -125,10 +125,10 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "environment_name": mirror.link.destination.environment.name,
         "mirror": mirror_head(mirror, now=now, copied=_copied(summary)),
         "choices": choices,
-        "hindered": [choice for choice in choices if not choice.allowed],
+        "unavailable": [choice for choice in choices if not choice.allowed],
         "note": error_note(mirror.error_code, mirror.error_message, now=now, since=mirror.error_since),
         "transition_notes": transition_notes(mirror.transition_errors.all(), now=now),
-        "silence": _silence(summary, now=now),
+        "overdue_report": _overdue_report(summary, now=now),
         "held_back": held_back(mirror, summary.partitions, now=now),
         "tiles": mirror_tiles(summary),
         "partitions": [partition_row(row, now=now) for row in summary.partitions],
@@ -267,8 +267,8 @@ def _copied(summary: MirrorSummary) -> str:
     return f"{numbers.count(records)} records, {numbers.size(total)}"
 
 
-def _silence(summary: MirrorSummary, *, now: datetime) -> Moment | None:
+def _overdue_report(summary: MirrorSummary, *, now: datetime) -> Moment | None:
     if not is_copying(summary.mirror):
         return None
     last = newest_observation(summary.partitions) or summary.mirror.state_since
-    return moment(last, now=now) if (now - last).total_seconds() > _SILENCE_S else None
+    return moment(last, now=now) if (now - last).total_seconds() > _REPORT_OVERDUE_S else None

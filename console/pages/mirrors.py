@@ -129,7 +129,7 @@ def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
         "listable": bool(choices),
         "too_many": numbers.plural(total, "topic") if too_many else "",
         "choices": choice_rows(choices),
-        "choices_words": choices_summary(choices),
+        "choices_summary": choices_summary(choices),
         "source_topic": source_topic,
         "replication_factor": request.POST.get("replication_factor", ""),
         "start": request.POST.get("start", ""),

@@ -62,7 +62,7 @@ def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
         message, seen = "The name does not match the mirror topic name.", request.POST.get("seen", "")
         return _confirmation(request, mirror, verb, wrong_name=message, seen=seen, status=422)
     try:
-        _carry_out(request, mirror, verb, by=by, now=now)
+        _perform(request, mirror, verb, by=by, now=now)
     except ConsoleError as error:
         if error.kind == "denied":
             raise
@@ -73,7 +73,7 @@ def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
     return done(request, url, verb.done.format(name=mirror.name))
 
 
-def _carry_out(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, by: Actor, now: datetime) -> None:
+def _perform(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, by: Actor, now: datetime) -> None:
     if verb.event is MirrorEvent.DELETE:
         operations.delete_as_seen(mirror=mirror, seen=request.POST.get("seen", ""), by=by, now=now)
     else:
@@ -103,7 +103,7 @@ def _find(cluster_id: str, link_name: str, mirror_name: str, *, verb: Verb, by: 
         return found
 
 
-def effect_of(mirror: MirrorTopic, verb: Verb) -> dict[str, object]:
+def effects_of(mirror: MirrorTopic, verb: Verb) -> dict[str, object]:
     """Return the effects of an operation: changed configs, clamped consumer groups, diverged records."""
     effects = preview(mirror, verb.event) if mirror.pk else None
     offsets = effects.groups_clamped if effects else ()
@@ -153,9 +153,9 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
         "action": f"{head.url}{verb.event}/",
         "back": head.url if mirror.pk else link_url(mirror.link),  # a topic that was never a mirror has no page
         "typed": needs_typed_name(verb.event, bidirectional=bidirectional),
-        "final_words": reversibility(verb.event, bidirectional=bidirectional),
+        "reversibility": reversibility(verb.event, bidirectional=bidirectional),
         "risk": risk_of(mirror_queries.summarize(mirror, now=now), verb) if mirror.pk else None,
-        "effect": effect_of(mirror, verb),
+        "effect": effects_of(mirror, verb),
         "warnings": _warnings(mirror, verb.event, by=actor_of(request)) if mirror.pk else (),
         "confirm": request.POST.get("confirm", ""),
         "crumbs": crumbs(mirror.link, last=f"{verb.label} {mirror.name}"),

@@ -15,7 +15,7 @@ from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.errors import ConsoleError
 from console.models import ClusterLink
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
-from console.pages.forms import changed_meanwhile, fingerprint
+from console.pages.forms import fingerprint, stale_form_error
 from console.pages.linkpages import crumbs, link_context
 from console.pages.lists import page_of
 from console.presenters.links import link_url
@@ -77,7 +77,7 @@ def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
         return _form(request, link, rows=filters_of(link), enabled=link.config(AUTO_CREATE) == "true")
     check_permission(by, Permission.MANAGE_LINK, link=link)
     if request.POST.get("seen") != _seen(link):
-        problem = problem_of(changed_meanwhile("The filters of this link"))
+        problem = problem_of(stale_form_error("The filters of this link"))
         was_enabled = link.config(AUTO_CREATE) == "true"
         return _form(request, link, rows=filters_of(link), enabled=was_enabled, problem=problem, status=409)
     rows, enabled = _submitted(request), request.POST.get("enabled") == "true"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from console.queries.links import LinkSummary
     from console.queries.mirrorpages import LinkFigures
 
-SILENCE = timedelta(seconds=15)  # copy workers report twice a second; a rebalance takes a few seconds at worst
+REPORT_OVERDUE = timedelta(seconds=15)  # copy workers report twice a second; a rebalance takes a few seconds at worst
 NAMED_STATES = 3
 MODES = {"DESTINATION": "One-way", "SOURCE": "Source side", "BIDIRECTIONAL": "Bidirectional"}
 
@@ -41,8 +41,8 @@ class LinkRow:
     notable: Sequence[tuple[Look, int]]  # mirror states with counts: the worst NAMED_STATES
     troubled: int  # mirrors with an error whose state needs no attention
     attention: int
-    doubts: Sequence[str]  # problems that the state does not show
-    unclear: bool  # not active, lag unknown or tasks failing, so not known to be healthy
+    problems: Sequence[str]  # problems that the state does not show
+    unhealthy: bool  # not active, lag unknown or tasks failing, so not known to be healthy
     max_lag: str
     oldest_lag: str
     rate: str
@@ -88,7 +88,7 @@ GAP_FILLERS = {
 }
 
 
-def mode_words(link: ClusterLink) -> str:
+def mode_label(link: ClusterLink) -> str:
     """Return the mode of a link: "One-way", "Source-initiated", "Source side" or "Bidirectional"."""
     if link.mode == "DESTINATION" and link.connection_mode == "INBOUND":
         return "Source-initiated"
@@ -100,7 +100,7 @@ def source_name(link: ClusterLink) -> str:
     return link.known_source.name if link.known_source else link.source_cluster_id or "other cluster"
 
 
-def ends_of(link: ClusterLink) -> tuple[tuple[str, str], tuple[str, str]]:
+def endpoints_of(link: ClusterLink) -> tuple[tuple[str, str], tuple[str, str]]:
     """Return (name, servers) of source and destination. A link of mode SOURCE belongs to the source cluster."""
     remote = (source_name(link), source_servers(link))
     local = (link.destination.name, link.destination.bootstrap_servers)
@@ -122,7 +122,7 @@ def state_counts(counts: Mapping[MirrorState, int]) -> list[tuple[Look, int]]:
 def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
     """Create the row of a link."""
     link = summary.link
-    (source, _), (destination, _) = ends_of(link)
+    (source, _), (destination, _) = endpoints_of(link)
     counts = state_counts(summary.mirrors_by_state)
     return LinkRow(
         key=link.pk,
@@ -131,14 +131,14 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
         url=link_url(link),
         source=source,
         destination=destination,
-        mode=mode_words(link),
+        mode=mode_label(link),
         look=link_look(link.state),
         mirrors=sum(number for _, number in counts),
         notable=counts[:NAMED_STATES],
         troubled=_troubled(summary),
         attention=_attention(summary),
-        doubts=_doubts(summary),
-        unclear=_is_unclear(summary),
+        problems=_problems(summary),
+        unhealthy=_is_unhealthy(summary),
         max_lag=numbers.worst_lag(summary.max_lag, unknown=summary.unknown_lags),
         oldest_lag=numbers.lag_time(summary.oldest_lag_ms),
         rate=numbers.byte_rate(summary.bytes_per_s),
@@ -147,25 +147,25 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
     )
 
 
-def _doubts(summary: LinkSummary) -> list[str]:
+def _problems(summary: LinkSummary) -> list[str]:
     """Return problems that the state does not show: the state describes the connection only."""
-    doubts = {
+    problems = {
         "being deleted": summary.link.deletion_requested_at is not None,
         "not copying: no copy job can run": bool(summary.link.engine_error),
         f"{numbers.plural(summary.failing_tasks, 'task')} failing": summary.failing_tasks > 0,
     }
-    return [text for text, applies in doubts.items() if applies]
+    return [text for text, applies in problems.items() if applies]
 
 
-def _is_unclear(summary: LinkSummary) -> bool:
+def _is_unhealthy(summary: LinkSummary) -> bool:
     link = summary.link
     active = link_look(link.state).family is Family.OK and not link.engine_error
     return not active or summary.unknown_lags > 0 or summary.failing_tasks > 0
 
 
 def worst_first(rows: Sequence[LinkRow]) -> list[LinkRow]:
-    """Sort links by severity of the state, mirrors that need attention, ``unclear`` and name."""
-    return sorted(rows, key=lambda row: (severity(row.look), -row.attention, not row.unclear, row.name))
+    """Sort links by severity of the state, mirrors that need attention, ``unhealthy`` and name."""
+    return sorted(rows, key=lambda row: (severity(row.look), -row.attention, not row.unhealthy, row.name))
 
 
 def _attention(summary: LinkSummary) -> int:
@@ -236,7 +236,7 @@ def flow(link: ClusterLink, figures: LinkFigures | None) -> Flow:
     """Create the flow picture with the current rates; without figures, of the two clusters only."""
     rate, records = (figures.bytes_per_s, figures.records_per_s) if figures else (None, None)
     topics = numbers.plural(_mirrors(figures), "mirror topic") if figures else "Mirror topics"
-    look, ((source, source_detail), (destination, destination_detail)) = link_look(link.state), ends_of(link)
+    look, ((source, source_detail), (destination, destination_detail)) = link_look(link.state), endpoints_of(link)
     rate_text = f"{numbers.byte_rate(rate)}" if rate is not None else "an unknown rate"
     return Flow(
         source=source,
@@ -252,9 +252,9 @@ def flow(link: ClusterLink, figures: LinkFigures | None) -> Flow:
     )
 
 
-def silence(figures: LinkFigures, *, now: datetime) -> Moment | None:
+def overdue_report(figures: LinkFigures, *, now: datetime) -> Moment | None:
     """Return the time of the last report of the copy workers if it is overdue; None if it is not, or if none is expected."""
     if figures.expected_since is None:
         return None
     last = max(figures.heard_at or figures.expected_since, figures.expected_since)
-    return moment(last, now=now) if now - last > SILENCE else None
+    return moment(last, now=now) if now - last > REPORT_OVERDUE else None

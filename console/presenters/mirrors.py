@@ -173,7 +173,7 @@ def _times(gap: GapRange) -> str:
     return f", written {words}" if words else ""
 
 
-def start_words(spec: str) -> str:
+def start_label(spec: str) -> str:
     """Return the start offset of a mirror in words."""
     if spec == EARLIEST:
         return "Earliest record of the source"

@@ -29,7 +29,7 @@ _WAITING = frozenset(
 
 
 # Connection errors, which an edit of the link may fix.
-_OF_THE_CONNECTION = frozenset(
+_CONNECTION_ERRORS = frozenset(
     {
         ErrorCode.AUTHENTICATION_ERROR,
         ErrorCode.AUTHORIZATION_ERROR,
@@ -56,9 +56,9 @@ class ErrorNote:
     count: int = 1
 
     @property
-    def is_of_the_connection(self) -> bool:
+    def is_connection_error(self) -> bool:
         """Return True if an edit of the link may fix the error."""
-        return self.code in _OF_THE_CONNECTION
+        return self.code in _CONNECTION_ERRORS
 
 
 def error_note(code: str, message: str, *, now: datetime, since: datetime | None = None) -> ErrorNote | None:

@@ -34,7 +34,7 @@ class Visitor:
     page: Page
     base_url: str
     requests: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
     def open(self, address: str) -> Page:
         self.page.goto(f"{self.base_url}{address}", wait_until="load")
@@ -124,8 +124,8 @@ def _listen(visitor: Visitor) -> None:
         visitor.requests.append(request.url)
 
     visitor.page.on("request", note)
-    visitor.page.on("pageerror", lambda error: visitor.complaints.append(str(error)))
-    visitor.page.on("console", lambda message: visitor.complaints.append(_text(message)) if message.type == "error" else None)
+    visitor.page.on("pageerror", lambda error: visitor.errors.append(str(error)))
+    visitor.page.on("console", lambda message: visitor.errors.append(_text(message)) if message.type == "error" else None)
 
 
 def _text(message: ConsoleMessage) -> str:

@@ -33,7 +33,7 @@ def test_pages_pass_axe_fit_all_widths_and_make_no_external_requests(scene: Scen
 
     assert not findings, "\n".join(findings)
     assert [url for url in visitor.requests if not url.startswith((visitor.base_url, "data:"))] == []
-    assert [error for error in visitor.complaints if not _is_expected(error)] == []
+    assert [error for error in visitor.errors if not _is_expected(error)] == []
 
 
 def test_sign_in_page_passes_axe_and_fits_all_widths(scene: Scene, visits: Visits) -> None:
@@ -64,9 +64,9 @@ def test_dialog_menu_and_combobox_pass_axe(scene: Scene, visits: Visits, theme: 
     assert not findings, "\n".join(findings)
 
 
-def _is_expected(complaint: str) -> bool:
+def _is_expected(message: str) -> bool:
     """Return True for the console message of Chromium about the expected status of an error page."""
-    return any(f"status of {status}" in complaint and complaint.endswith(address) for address, status in REFUSALS)
+    return any(f"status of {status}" in message and message.endswith(address) for address, status in REFUSALS)
 
 
 def _findings(visitor: Visitor, address: str) -> list[str]:

@@ -93,7 +93,7 @@ def test_user_signs_in_creates_a_link_and_promotes_a_topic(scene: Scene, visits:
     expect(badge).to_have_text("Promoting")
     engine.did("fares", MirrorEvent.FENCED)
     expect(badge).to_have_text("Stopped · writable", timeout=3_000)
-    assert visitor.complaints == []
+    assert visitor.errors == []
 
 
 def test_live_update_keeps_focus_and_selection(scene: Scene, visits: Visits) -> None:

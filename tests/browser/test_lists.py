@@ -50,7 +50,7 @@ def test_audit_log_is_paged_by_keyboard_and_keeps_its_filter(scene: Scene, visit
     page.go_back()
     expect(page.get_by_text("51 to 100 of 120")).to_be_visible()
     expect(page.get_by_role("searchbox", name="Actor, action or resource")).to_have_value("operator-1")
-    assert visitor.complaints == []
+    assert visitor.errors == []
 
 
 def test_failover_reports_are_paged_without_javascript(scene: Scene, visits: Visits) -> None:

@@ -135,9 +135,9 @@ def test_environment_card_counts_only_its_own_links(scene: Scene, admin: Client)
     for place in cards:
         rows = admin.get(place["url"]).context["rows"]
         assert place["links"] == len(rows)
-        for figure in ("mirrors", "attention", "unclear"):
+        for figure in ("mirrors", "attention", "unhealthy"):
             assert place[figure] == sum(getattr(row, figure) for row in rows)
-    assert [(card["links"], card["unclear"]) for card in cards if card["name"] == other.name] == [(1, 1)]
+    assert [(card["links"], card["unhealthy"]) for card in cards if card["name"] == other.name] == [(1, 1)]
 
 
 @pytest.fixture

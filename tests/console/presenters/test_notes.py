@@ -48,4 +48,4 @@ def test_edit_of_the_link_is_suggested_only_for_connection_errors(code: str, hel
     note = error_note(code, "", now=NOW)
 
     assert note is not None
-    assert note.is_of_the_connection is helps
+    assert note.is_connection_error is helps

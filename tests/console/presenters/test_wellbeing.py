@@ -17,9 +17,9 @@ from console.queries.mirrorpages import link_figures
 from tests.console.conftest import NOW, MakeActor, MakeMirror, Role
 
 
-def is_unclear(owner: Actor) -> bool:
+def is_unhealthy(owner: Actor) -> bool:
     (summary,) = list_links(by=owner)
-    return link_row(summary, now=NOW).unclear
+    return link_row(summary, now=NOW).unhealthy
 
 
 def hint(link: ClusterLink, *, troubled: bool = False) -> str:
@@ -27,33 +27,33 @@ def hint(link: ClusterLink, *, troubled: bool = False) -> str:
 
 
 @pytest.mark.parametrize("trouble", [{"engine_error": "Spark is away."}, {"state": "FAILED"}, {"state": "UNAVAILABLE"}])
-def test_link_with_engine_error_or_failed_state_is_unclear(link: ClusterLink, owner: Actor, trouble: dict[str, Any]) -> None:
-    assert not is_unclear(owner)
+def test_link_with_engine_error_or_failed_state_is_unhealthy(link: ClusterLink, owner: Actor, trouble: dict[str, Any]) -> None:
+    assert not is_unhealthy(owner)
 
     ClusterLink.objects.filter(pk=link.pk).update(**trouble)
 
-    assert is_unclear(owner)
+    assert is_unhealthy(owner)
 
 
-def test_link_with_unknown_lag_is_unclear(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+def test_link_with_unknown_lag_is_unhealthy(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
     mirror = make_mirror()
     mirror.partitions.update(last_source_seen_at=timezone.now(), source_end=10, mirror_end=10)
-    assert (is_unclear(owner), hint(link)) == (False, "all healthy")
+    assert (is_unhealthy(owner), hint(link)) == (False, "all healthy")
 
     mirror.partitions.update(last_source_seen_at=timezone.now() - timedelta(hours=8))
 
-    assert (is_unclear(owner), hint(link)) == (True, "mirror topics")
+    assert (is_unhealthy(owner), hint(link)) == (True, "mirror topics")
 
 
-def test_link_with_failing_tasks_is_unclear(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+def test_link_with_failing_tasks_is_unhealthy(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
     make_mirror().partitions.update(last_source_seen_at=timezone.now(), source_end=10, mirror_end=10)
     switch = link.configs.create(name="acl.sync.enable", value="true")
     LinkTask.objects.create(link=link, name="AclSync", error_count=9)
 
-    assert (is_unclear(owner), hint(link, troubled=True)) == (True, "mirror topics")
+    assert (is_unhealthy(owner), hint(link, troubled=True)) == (True, "mirror topics")
 
     switch.delete()  # errors of a task that is turned off are not shown
-    assert (is_unclear(owner), hint(link)) == (False, "all healthy")
+    assert (is_unhealthy(owner), hint(link)) == (False, "all healthy")
 
 
 def test_failing_tasks_are_hidden_from_topic_roles(
@@ -64,7 +64,7 @@ def test_failing_tasks_are_hidden_from_topic_roles(
 
     narrow = make_actor("narrow", Role.DEVELOPER_READ, cluster=destination, resource_type="Topic", resource_name="orders")
 
-    assert not is_unclear(narrow)
+    assert not is_unhealthy(narrow)
 
 
 def test_number_of_links_does_not_change_the_number_of_queries(
@@ -91,5 +91,5 @@ def test_link_row_shows_problems_that_the_state_does_not_show(link: ClusterLink,
     (summary,) = list_links(by=owner)
     row = link_row(summary, now=NOW)
 
-    assert row.doubts == ["being deleted", "not copying: no copy job can run", "1 task failing"]
+    assert row.problems == ["being deleted", "not copying: no copy job can run", "1 task failing"]
     assert (row.look.label, row.troubled, row.attention) == ("Active", 1, 1)
