@@ -1,4 +1,4 @@
-"""The web console's pages: function views that ask ``queries``, call ``actions`` and hand plain values to templates.
+"""The pages of the web console: function views that read with ``queries``, write with ``actions`` and render templates.
 
-A page and its fragments share one view, one template and one permission check. Nothing here talks to Kafka, Spark or Redis.
+A page and its htmx fragments share a view, a template and a permission check. Pages never connect to Kafka, Spark or Redis.
 """

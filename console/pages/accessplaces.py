@@ -1,4 +1,4 @@
-"""The nodes of the tree organization > environment > cluster on which, or within which, a person may grant roles."""
+"""The scopes (organization, environment, cluster) on which, or within which, a user may grant roles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from console.models import Cluster, Environment, Organization, RoleBinding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantPlace:
-    """One node; ``key`` is its value in the form."""
+    """A scope. ``key`` is its value in the form."""
 
     key: str
     label: str
@@ -21,7 +21,7 @@ class GrantPlace:
 
 
 class NodeKeyword(TypedDict, total=False):
-    """A node as the keyword that the action takes; exactly one is there."""
+    """A scope as keyword arguments of the action. Exactly one is set."""
 
     organization: Organization
     environment: Environment
@@ -29,20 +29,21 @@ class NodeKeyword(TypedDict, total=False):
 
 
 def grantable(by: Actor) -> list[GrantPlace]:
-    """List the nodes whose access the actor manages, or that of a topic or link there, from the root down; two queries."""
+    """List the scopes whose access the actor manages, or that of a topic or link there, top down. Two queries."""
     environments = list(visible_environments(by).select_related("organization").order_by("name"))
     clusters = list(visible_clusters(by).select_related("environment__organization").order_by("name"))
-    organizations = {one.organization_id: one.organization for one in environments}.values()
-    tree = [_place("organization", one, one.name) for one in organizations]
-    tree += [_place("environment", one, f"{one.organization.name} / {one.name}") for one in environments]
-    tree += [
-        _place("cluster", one, f"{one.environment.organization.name} / {one.environment.name} / {one.name}") for one in clusters
-    ]
-    return [one for one in tree if _manages(by, one.node)]
+    organizations = {environment.organization_id: environment.organization for environment in environments}.values()
+    places = [_place("organization", organization, organization.name) for organization in organizations]
+    paths = {environment.pk: f"{environment.organization.name} / {environment.name}" for environment in environments}
+    places += [_place("environment", environment, paths[environment.pk]) for environment in environments]
+    for cluster in clusters:
+        environment = cluster.environment
+        places.append(_place("cluster", cluster, f"{environment.organization.name} / {environment.name} / {cluster.name}"))
+    return [place for place in places if _manages(by, place.node)]
 
 
 def node_of(key: str, *, by: Actor) -> NodeKeyword:
-    """Answer the node behind a form value, as the keyword that the action takes."""
+    """Return the scope of a form value as keyword arguments of the action; raise InvalidInputError if there is none."""
     for place in grantable(by):
         if place.key == key:
             return _keyword(place.node)
@@ -64,6 +65,6 @@ def _manages(by: Actor, node: Organization | Environment | Cluster) -> bool:
         return can(by, Permission.MANAGE_ACCESS, organization=node)
     if isinstance(node, Environment):
         return can(by, Permission.MANAGE_ACCESS, environment=node)
-    parts = (one for one in by.bindings if one.cluster_id == node.pk)
-    owns_part = any(Permission.MANAGE_ACCESS in ROLE_PERMISSIONS[RoleBinding.Role(one.role)] for one in parts)
-    return owns_part or can(by, Permission.MANAGE_ACCESS, cluster=node)
+    roles = [RoleBinding.Role(binding.role) for binding in by.bindings if binding.cluster_id == node.pk]
+    manages_resource = any(Permission.MANAGE_ACCESS in ROLE_PERMISSIONS[role] for role in roles)
+    return manages_resource or can(by, Permission.MANAGE_ACCESS, cluster=node)

@@ -1,4 +1,4 @@
-"""The audit: who did what, when, with which result."""
+"""The Audit log section."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from console.queries import audit as audit_queries
 @page("audit")
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """List events by words, action and result."""
+    """List audit events, filtered by text, action and result."""
     by, now = actor_of(request), timezone.now()
     query, action, result = (request.GET.get(name, "").strip() for name in ("q", "action", "result"))
     result = result if result in AUDIT_LOOKS else ""
     readable = audit_queries.readable_events(by=by)
     shown, pager = page_from(request, audit_queries.narrow(readable, search=query, action=action, result=result))
     context = {
-        "events": [event_row(one, now=now) for one in shown],
+        "events": [event_row(event, now=now) for event in shown],
         "pager": pager,
         "query": query,
         "action": action,

@@ -1,7 +1,7 @@
-"""One operation on several mirror topics of a link: those that were ticked, or all that a filter leaves.
+"""An operation on several mirror topics of a link: the selected ones, or all that match the filter of the list.
 
-The confirmation says what is at stake for each. Whoever confirms "all" confirms those that were shown: where the list has
-changed meanwhile, nothing is done and it is shown anew.
+The confirmation shows the effects on each topic. A confirmation of "all" applies to the topics that it showed: if the list has
+changed since, nothing is done and the confirmation is shown again.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from console.queries.mirrors import MirrorSummary
 from console.queries.previews import GroupAtRisk, groups_at_risk
 from linkengine.domain.states import MirrorState
 
-MOST = 10_000  # mirror topics at once; more than that is done in parts, by the filter
+MOST = 10_000  # mirror topics per request; for more, use the filter
 CHANGED = {
     "code": "CONFLICT",
-    "message": "The list of mirror topics has changed since you were asked, so nothing was done.",
-    "meaning": "Below is what would be done now; confirm it, or go back.",
+    "message": "The list of mirror topics has changed since you opened this page. Nothing was changed.",
+    "meaning": "Review the new list below and confirm again, or go back.",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stake:
-    """What the operation costs for one mirror topic, as far as anybody knows."""
+    """The known effects of the operation on a mirror topic."""
 
     row: MirrorRow
-    missing: str  # records that would stay behind
-    groups: int  # that would be set back
+    missing: str  # records that would not be copied
+    groups: int  # groups whose offsets would be clamped
 
 
 @page("links")
 @require_http_methods(["GET", "POST"])
 def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Confirm an operation on several mirror topics; each succeeds or fails by itself, and the answer tells which."""
+    """Show the confirmation; perform the operation on each topic separately and list the topics that failed."""
     by, now = actor_of(request), timezone.now()
     values = request.POST if request.method == "POST" else request.GET
     verb = verb_of(values.get("operation", ""))
@@ -60,21 +60,21 @@ def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpR
     chosen = _chosen(values, link=link, by=by)
     if request.method == "GET" or not chosen:
         return _confirmation(request, link, verb, chosen, status=200 if chosen else 422)
-    if values.get("all") and values.get("seen") != _mark(chosen):
+    if values.get("all") and values.get("seen") != _digest(chosen):
         return _confirmation(request, link, verb, chosen, problem=CHANGED, status=409)
     if _is_typed(verb, link) and values.get("confirm", "").strip() != link.name:
-        return _confirmation(request, link, verb, chosen, wrong_name="This is not the name of the link.", status=422)
+        return _confirmation(request, link, verb, chosen, wrong_name="The name does not match the link name.", status=422)
     results = operations.operate_many(
-        link=link, names=[one.mirror.name for one in chosen], operation=verb.event, by=by, now=now
+        link=link, names=[summary.mirror.name for summary in chosen], operation=verb.event, by=by, now=now
     )
-    failed = [one for one in results if one.error_code]
+    failed = [result for result in results if result.error_code]
     if not failed:
-        return done(request, link_url(link), f"{verb.label}: {numbers.plural(len(results), 'mirror topic')} accepted.")
+        return done(request, link_url(link), f"{verb.label} requested for {numbers.plural(len(results), 'mirror topic')}.")
     return _confirmation(request, link, verb, chosen, failed=failed, asked=len(results), status=409)
 
 
 def _chosen(values: QueryDict, *, link: ClusterLink, by: Actor) -> Sequence[MirrorSummary]:
-    """Answer those that were ticked, or all that the filter of the list leaves."""
+    """Return the selected mirror topics, or all that match the filter of the list."""
     if not values.get("all"):
         names = values.getlist("mirror")
         return mirrorpages.mirror_page(by=by, link=link, names=names, order="name", size=len(names) or 1).rows
@@ -82,9 +82,9 @@ def _chosen(values: QueryDict, *, link: ClusterLink, by: Actor) -> Sequence[Mirr
     return mirrorpages.mirror_page(by=by, link=link, search=query, state=state, order="name", size=MOST).rows
 
 
-def _mark(chosen: Sequence[MirrorSummary]) -> str:
-    """Answer what tells this choice from every other."""
-    return sha256("\n".join(one.mirror.name for one in chosen).encode()).hexdigest()[:32]
+def _digest(chosen: Sequence[MirrorSummary]) -> str:
+    """Return a digest that identifies the list of mirror topics."""
+    return sha256("\n".join(summary.mirror.name for summary in chosen).encode()).hexdigest()[:32]
 
 
 def _confirmation(
@@ -92,20 +92,20 @@ def _confirmation(
 ) -> HttpResponse:
     now = timezone.now()
     values = request.POST if request.method == "POST" else request.GET
-    groups = groups_at_risk(link, [one.mirror for one in chosen]) if verb.loses_lag else {}
+    groups = groups_at_risk(link, [summary.mirror for summary in chosen]) if verb.loses_lag else {}
     context = {
         "link": link_head(link, now=now),
-        "crumbs": crumbs(link, last=f"{verb.label} several"),
+        "crumbs": crumbs(link, last=f"{verb.label} mirror topics"),
         "environment_name": link.destination.environment.name,
         "verb": verb,
-        "stakes": [_stake(one, groups, now=now) for one in chosen[:NAMES_SHOWN]],
-        "group_count": len({one.group for rows in groups.values() for one in rows}),
-        "hindered": () if "failed" in more else _hindrances(link, chosen, verb, now=now),
+        "stakes": [_stake(summary, groups, now=now) for summary in chosen[:NAMES_SHOWN]],
+        "group_count": len({row.group for rows in groups.values() for row in rows}),
+        "unavailable": () if "failed" in more else _unavailable(link, chosen, verb, now=now),
         "total": len(chosen),
         "more_names": max(0, len(chosen) - NAMES_SHOWN),
         "at_risk": _at_risk(chosen),
         "typed": _is_typed(verb, link),
-        "final_words": reversibility(verb.event, bidirectional=link.mode == "BIDIRECTIONAL"),
+        "reversibility": reversibility(verb.event, bidirectional=link.mode == "BIDIRECTIONAL"),
         "confirm": request.POST.get("confirm", ""),
         "repeated": _repeated(values, chosen),
     }
@@ -113,41 +113,41 @@ def _confirmation(
 
 
 def _repeated(values: QueryDict, chosen: Sequence[MirrorSummary]) -> list[tuple[str, str]]:
-    """Answer the fields with which the confirmation asks for the same choice."""
+    """Return the hidden fields with which the confirmation submits the same selection."""
     if not values.get("all"):
-        return [("mirror", one.mirror.name) for one in chosen]
-    return [("all", "1"), ("q", values.get("q", "")), ("state", values.get("state", "")), ("seen", _mark(chosen))]
+        return [("mirror", summary.mirror.name) for summary in chosen]
+    return [("all", "1"), ("q", values.get("q", "")), ("state", values.get("state", "")), ("seen", _digest(chosen))]
 
 
 def _at_risk(chosen: Sequence[MirrorSummary]) -> str:
-    """Add up what would stay behind, a lower bound where it is not known of all; what is stopped loses nothing more."""
-    counts = [one.missing for one in chosen if one.mirror.state != MirrorState.STOPPED]
+    """Return the sum of the records at risk, or a lower bound if some are unknown. Stopped mirrors lose no more records."""
+    counts = [summary.missing for summary in chosen if summary.mirror.state != MirrorState.STOPPED]
     known = [count for count in counts if count is not None]
     unknown = len(counts) - len(known)
     if not known:
         return "unknown" if unknown else "0"
-    sure = numbers.count(sum(known))
-    return f"at least {sure}; not known of {numbers.plural(unknown, 'topic')}" if unknown else sure
+    total = numbers.count(sum(known))
+    return f"at least {total}; unknown for {numbers.plural(unknown, 'topic')}" if unknown else total
 
 
 def _stake(summary: MirrorSummary, groups: Mapping[int, Sequence[GroupAtRisk]], *, now: datetime) -> Stake:
     return Stake(
         row=mirror_row(summary, now=now),
         missing="unknown" if summary.missing is None else numbers.count(summary.missing),
-        groups=len({one.group for one in groups.get(summary.mirror.pk, ())}),
+        groups=len({row.group for row in groups.get(summary.mirror.pk, ())}),
     )
 
 
-def _hindrances(link: ClusterLink, chosen: Sequence[MirrorSummary], verb: Verb, *, now: datetime) -> list[tuple[str, str]]:
-    """Say beforehand which of those shown would be refused now, and why, as the confirmation of one does."""
-    prefetch_related_objects([link], "configs")  # the gate's, once for all
-    found = []
-    for one in chosen[:NAMES_SHOWN]:
-        one.mirror.link = link
-        problem = refused(one.mirror, verb.event, now=now)
+def _unavailable(link: ClusterLink, chosen: Sequence[MirrorSummary], verb: Verb, *, now: datetime) -> list[tuple[str, str]]:
+    """Return (name, reason) of the listed topics for which the operation would be refused now."""
+    prefetch_related_objects([link], "configs")  # read once for the gate checks of all topics
+    rows = []
+    for summary in chosen[:NAMES_SHOWN]:
+        summary.mirror.link = link
+        problem = refused(summary.mirror, verb.event, now=now)
         if problem:
-            found.append((one.mirror.name, problem["message"]))
-    return found
+            rows.append((summary.mirror.name, problem["message"]))
+    return rows
 
 
 def _is_typed(verb: Verb, link: ClusterLink) -> bool:

@@ -1,4 +1,4 @@
-"""The columns of the mirror table; the order is part of the address and carried out by the query."""
+"""The columns of the table of mirror topics. The sort order is part of the URL and applied by the query."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.http import HttpRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A heading; ``url`` sorts by it, ``sorted`` says how it is sorted now."""
+    """A column heading. ``url`` sorts by the column; ``sorted`` is its current value of aria-sort."""
 
     label: str
     css: str = ""
@@ -22,7 +22,7 @@ _COLUMNS = (
     ("Source topic", "", "only-wide"),
     ("State", "state", ""),
     ("Max lag", "lag", "number"),
-    ("Lag in time", "age", "number"),
+    ("Time lag", "age", "number"),
     ("Throughput", "rate", "number only-wide"),
     ("Partitions", "", "number only-wide"),
     ("State since", "since", "only-wide"),
@@ -30,7 +30,7 @@ _COLUMNS = (
 
 
 def mirror_columns(request: HttpRequest, sort: str) -> list[Column]:
-    """Answer the headings; the first click on a figure shows the largest first, the second turns it round."""
+    """Return the headings. Numeric columns sort in descending order first, the others in ascending order."""
     return [
         Column(
             label=label,

@@ -1,4 +1,4 @@
-"""Create a cluster link, or one half of it: first the direction in words, then what it needs; validate, see as curl, create."""
+"""Create a cluster link: choose the direction, fill in the form, then validate, copy as curl or create."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ from console.presenters.distances import distance_rows
 from console.presenters.links import link_url
 from console.queries.clusters import list_environments
 
-_FILLED_IN = ("source", "destination", "name", "connection_mode")  # what an address may fill in
+_PREFILLED = ("source", "destination", "name", "connection_mode")  # fields that the query string can prefill
 
 
 @page("links")
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest) -> HttpResponse:
-    """Show the form; check, show as curl, or create."""
+    """Show the form; validate, show as curl, or create the link."""
     by = actor_of(request)
     clusters = list(visible_clusters(by).select_related("environment").order_by("environment__name", "name"))
-    asked = request.POST if request.method == "POST" else request.GET
-    direction = DIRECTIONS.get(asked.get("direction", ""), RECEIVE)
+    values = request.POST if request.method == "POST" else request.GET
+    direction = DIRECTIONS.get(values.get("direction", ""), RECEIVE)
     if not clusters:
         return _none(request, by=by)
     if request.method == "GET":
-        initial = {name: value for name in _FILLED_IN if (value := asked.get(name))}
+        initial = {name: value for name in _PREFILLED if (value := values.get(name))}
         return _form(request, CreateLinkForm(direction=direction, clusters=clusters, initial=initial))
     form = CreateLinkForm(request.POST, direction=direction, clusters=clusters)
     if not form.is_valid():
         return _form(request, form, status=422)
     if request.POST.get("intent") == "curl":
         return _form(request, form, snippet=_snippet(request, form))
-    return _carry_out(request, form, clusters=clusters, by=by)
+    return _perform(request, form, clusters=clusters, by=by)
 
 
 def _none(request: HttpRequest, *, by: Actor) -> HttpResponse:
-    """Say why there is nothing to fill in, and what comes first."""
-    places = list_environments(by=by)
-    may_register = any(can(by, Permission.MANAGE_CLUSTER, environment=one) for one in places)
+    """Show what to do first if the user may see no cluster."""
+    environments = list_environments(by=by)
+    may_register = any(can(by, Permission.MANAGE_CLUSTER, environment=environment) for environment in environments)
     return reply(request, "links/new_none.html", {"crumbs": _crumbs(), "may_register": may_register})
 
 
-def _carry_out(request: HttpRequest, form: CreateLinkForm, *, clusters: list[Cluster], by: Actor) -> HttpResponse:
+def _perform(request: HttpRequest, form: CreateLinkForm, *, clusters: list[Cluster], by: Actor) -> HttpResponse:
     values = form.cleaned_data
     try:
         link = link_actions.create_link(
-            destination=next(one for one in clusters if one.cluster_id == values["destination"]),
+            destination=next(cluster for cluster in clusters if cluster.cluster_id == values["destination"]),
             name=values["name"],
             source_cluster_id=form.source_id(),
             configs=form.configs(),
@@ -72,17 +72,17 @@ def _carry_out(request: HttpRequest, form: CreateLinkForm, *, clusters: list[Clu
         return _form(request, form, problem=problem, status=status_of(error))
     if isinstance(link, LinkValidation):
         return _form(request, form, validated=True, distances=distance_rows(link.distances or ()))
-    return done(request, link_url(link), f"Cluster link {link.name} is created. {_next_step(form, link)}")
+    return done(request, link_url(link), f"Cluster link {link.name} created. {_next_step(form, link)}")
 
 
 def _next_step(form: CreateLinkForm, link: ClusterLink) -> str:
-    whole = pairs.other_side(link) is not None
+    paired = pairs.other_side(link) is not None
     if not pairs.has_two_sides(link) and "auto_create" in form.switched_on():
-        return "Its mirror topics appear by themselves, within five minutes."
-    if not whole:
+        return "Mirror topics are created automatically within five minutes."
+    if not paired:
         return form.direction.next_step
-    return "Its other half exists already. " + (
-        "Add the topics to mirror." if form.direction.has_mirrors else "Add the mirror topics there."
+    return "The paired link already exists. " + (
+        "Next step: add mirror topics." if form.direction.has_mirrors else "Next step: add mirror topics to the paired link."
     )
 
 

@@ -1,4 +1,4 @@
-"""The door of every page: who comes in, what is answered when an action or a query refuses, how a fragment is chosen."""
+"""The common request handling of pages: sign-in, errors of actions and queries, and htmx fragments."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from console.presenters.errors import help_for
 
 View = Callable[..., HttpResponse]
 STATUS = {"bad_request": 400, "invalid": 422, "not_found": 404, "denied": 403, "conflict": 409, "unavailable": 503}
-FRAGMENTS = ("live", "history", "dialog", "switcher")  # ids of the elements that htmx fills; named partials of the templates
-POLLING = ("live", "history")  # those that are asked for again and again
+FRAGMENTS = ("live", "history", "dialog", "switcher")  # element ids that htmx requests; named partials of the templates
+POLLING = ("live", "history")  # fragments that are polled
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """Answer the actor of this request; always the same one, since it remembers the roles it has read."""
+    """Return the actor of this request, always the same object, because it caches the roles."""
     actor: Actor | None = getattr(request, "page_actor", None)
     if actor is None:
         actor = Actor(
@@ -39,11 +39,11 @@ def actor_of(request: HttpRequest) -> Actor:
 
 
 def page(section: str) -> Callable[[View], View]:
-    """Decorate a page: only for people who are signed in; refusals of queries and actions become pages of their own."""
+    """Decorate a view: require a signed-in user, and show errors of queries and actions as pages."""
 
     def decorate(view: View) -> View:
         @wraps(view)
-        def door(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             request.section = section  # type: ignore[attr-defined]
             if not request.user.is_authenticated:
                 return _to_sign_in(request)
@@ -54,13 +54,13 @@ def page(section: str) -> Callable[[View], View]:
             except PermissionDenied:
                 return reply(request, "failures/denied.html", {}, status=403)
 
-        return door
+        return guarded
 
     return decorate
 
 
 def reply(request: HttpRequest, template: str, context: Mapping[str, Any], *, status: int = 200) -> HttpResponse:
-    """Render the page, or the part of it that htmx asked for. Both come from the same values."""
+    """Render the page, or the fragment that htmx requested, from the same context."""
     target = request.htmx.target if request.htmx else None  # type: ignore[attr-defined]
     values = dict(context)
     if target in FRAGMENTS and status not in {403, 404, 503}:
@@ -71,38 +71,38 @@ def reply(request: HttpRequest, template: str, context: Mapping[str, Any], *, st
         values["shell"] = shell(request, by=by, section=section, environment=str(values.get("environment_name", "")))
         response = render(request, template, values, status=status)
         if target in POLLING and status in {403, 404}:
-            response["HX-Refresh"] = "true"  # what the open page shows is gone: it must neither stay nor go on asking
+            response["HX-Refresh"] = "true"  # the object is gone: the open page must reload and stop polling
     patch_vary_headers(response, ["HX-Request", "HX-Target"])
     return response
 
 
 def done(request: HttpRequest, url: str, message: str = "") -> HttpResponse:
-    """Answer a post that was carried out: go to ``url`` and say there what was done."""
+    """Redirect to ``url`` after a successful POST, with a message to show there."""
     if message:
         messages.success(request, message)
     return go(request, url)
 
 
 def go(request: HttpRequest, url: str) -> HttpResponse:
-    """Send the browser to ``url``, also out of a fragment."""
+    """Redirect the browser to ``url``, also from an htmx request."""
     if request.htmx:  # type: ignore[attr-defined]
         return HttpResponse(status=204, headers={"HX-Redirect": url})
     return HttpResponseRedirect(url)
 
 
 def problem_of(error: ConsoleError) -> dict[str, str]:
-    """Word a refusal for the page that stays open: code, message, what it means, what to do."""
+    """Return an error for the page: code, message, meaning and fix."""
     known = help_for(error.code)
     return {"code": error.code, "message": error.message, "meaning": known.meaning, "fix": known.fix if known.meaning else ""}
 
 
 def status_of(error: ConsoleError) -> int:
-    """Answer the status with which the same form is shown again: 409 for the wrong state, else 422."""
+    """Return the status with which the form is shown again: 409 for a conflict, else 422."""
     return 409 if error.kind == "conflict" else 422
 
 
 def refusal(request: HttpRequest, error: ConsoleError) -> HttpResponse:
-    """Answer a page of its own for what was refused before anything could be shown."""
+    """Return an error page, for errors before anything else could be shown."""
     status = STATUS[error.kind]
     template = {403: "failures/denied.html", 404: "failures/missing.html"}.get(status, "failures/refused.html")
     problem = problem_of(error) | {"request_id": getattr(request, "request_id", "")}
@@ -110,8 +110,8 @@ def refusal(request: HttpRequest, error: ConsoleError) -> HttpResponse:
 
 
 def _to_sign_in(request: HttpRequest) -> HttpResponse:
-    if request.method not in {"GET", "HEAD"}:  # nobody can go back to what was sent, only to the page it was sent from
-        messages.warning(request, "You were signed out; nothing was changed.")
+    if request.method not in {"GET", "HEAD"}:  # a POST cannot be repeated after the sign-in
+        messages.warning(request, "Your session has ended. Nothing was changed.")
     return go(request, f"/sign-in/?next={quote(_way_back(request))}")
 
 

@@ -1,4 +1,4 @@
-"""The tab of a link's failover drills: begin one, watch it, read what came of earlier ones."""
+"""The Drills tab of a link: start a failover drill and show the reports of all drills."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from console.presenters.links import link_url
 from console.queries import links as link_queries
 from linkengine.domain.startspec import EARLIEST, LATEST
 
-A_PAGE = 10  # reports are long, and all that are shown are looked at every second
+PER_PAGE = 10  # reports are long, and the page is polled every second
 _STARTS = (LATEST, EARLIEST)
 
 
 @page("links")
 @require_http_methods(["GET", "POST"])
 def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show the drills, polled like the overview; begin one."""
+    """Show the drills (polled like the overview); start one."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     if request.method == "GET":
@@ -38,14 +38,14 @@ def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         if error.kind == "denied":
             raise
         return _show(request, link, problem=problem_of(error), status=status_of(error))
-    return done(request, f"{link_url(link)}drills/", "The drill begins.")
+    return done(request, f"{link_url(link)}drills/", "Failover drill started.")
 
 
 def _show(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
-    shown, pager = page_from(request, link.drills.all(), size=A_PAGE)
+    shown, pager = page_from(request, link.drills.all(), size=PER_PAGE)
     context = {
-        "drills": [drill_row(one, now=now) for one in shown],
+        "drills": [drill_row(drill, now=now) for drill in shown],
         "pager": pager,
         "may_drill": can(by, Permission.OPERATE_MIRROR, link=link) and can(by, Permission.MANAGE_MIRROR, link=link),
         "seen": seen_token(link.sequence, now=now),

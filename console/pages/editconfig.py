@@ -1,4 +1,4 @@
-"""Change or reset one config of a link; the connection has a page of its own."""
+"""Change or reset a config of a link. Connection configs are on the Edit link page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RESET: Literal["DELETE"] = "DELETE"
 @page("links")
 @require_http_methods(["GET", "POST"])
 def edit_config(request: HttpRequest, cluster_id: str, link_name: str, config_name: str) -> HttpResponse:
-    """Show one config; save or reset it, or only validate."""
+    """Show a config; save, reset or validate it."""
     by = actor_of(request)
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     check_permission(by, Permission.MANAGE_LINK, link=link)
@@ -42,16 +42,16 @@ def edit_config(request: HttpRequest, cluster_id: str, link_name: str, config_na
         return _form(request, link, config, value=value, problem=problem_of(error), status=status_of(error))
     if intent == "validate":
         return _form(request, link, config, value=value, valid=True)
-    said = f"{config_name} has its default again." if reset else f"{config_name} is saved."
-    return done(request, f"{link_url(link)}configuration/", said)
+    message = f"{config_name} reset to its default." if reset else f"{config_name} saved."
+    return done(request, f"{link_url(link)}configuration/", message)
 
 
 def _config(link: ClusterLink, name: str) -> EffectiveConfig:
-    """Answer a config that can be changed on this page."""
+    """Return a config that can be changed on this page; raise NotFoundError for others."""
     spec = LINK_CONFIGS.get(name)
     if spec is None or spec.read_only or spec.immutable or is_connection(name):
-        raise NotFoundError(f"{name} is no config that can be changed here.", code="UNKNOWN_CONFIG")
-    return next(one for one in link_queries.effective_configs(link=link) if one.name == name)
+        raise NotFoundError(f"Config {name} does not exist or cannot be changed on this page.", code="UNKNOWN_CONFIG")
+    return next(config for config in link_queries.effective_configs(link=link) if config.name == name)
 
 
 def _form(

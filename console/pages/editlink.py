@@ -1,4 +1,4 @@
-"""Change and delete a cluster link."""
+"""Edit and delete a cluster link."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from console.actors import Actor
 from console.errors import ConsoleError
 from console.models import ClusterLink, MirrorTopic
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
-from console.pages.forms import ConnectionForm, address_of, changed_meanwhile, fingerprint
+from console.pages.forms import ConnectionForm, address_of, fingerprint, stale_form_error
 from console.pages.linkpages import crumbs, link_head
 from console.presenters import numbers
 from console.presenters.links import source_servers
@@ -41,7 +41,7 @@ JAAS = "sasl.jaas.config"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownChange:
-    """One difference between what is set and what was typed; secrets show that they change, never what."""
+    """A difference between a stored and an entered value. Secrets are shown as changed, without their value."""
 
     name: str
     before: str
@@ -49,46 +49,48 @@ class ShownChange:
 
 
 class EditLinkForm(ConnectionForm):
-    """The connection of a link; an empty password keeps the stored one."""
+    """The connection of a link. An empty password keeps the stored one."""
 
     paused = forms.BooleanField(
-        label="Pause the whole link",
+        label="Pause link",
         required=False,
-        help_text="No mirror topic of this link is copied while it is paused.",
+        help_text="While the link is paused, none of its mirror topics is copied.",
         widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
     )
 
-    def __init__(self, *args: Any, link: ClusterLink, lent: dict[str, str], **kwargs: Any) -> None:
-        """Begin with what is set; ``lent`` are the registered credentials, if the link and the person use them."""
-        self._is_lent, self._own = bool(lent), dict(link.properties)
-        self.stored = _effective(link, lent)
+    def __init__(self, *args: Any, link: ClusterLink, registered: dict[str, str], **kwargs: Any) -> None:
+        """Fill in the stored values. ``registered`` is the registered connection, if the link uses it and the user may."""
+        self._uses_registered, self._own = bool(registered), dict(link.properties)
+        self.stored = _effective(link, registered)
         self.stored_password = _password(self.stored)
         self.seen = fingerprint(link.properties, self.stored, _is_paused(link))
         super().__init__(*args, initial=_initial(link, self.stored), **kwargs)
         self.fields[
             "password"
-        ].help_text = "Left empty, the stored one is kept. It is never shown. Another address, security or CA needs it again."
+        ].help_text = (
+            "Leave empty to keep the stored one, which is never shown. Enter it again to change address, security or CA."
+        )
 
-    def may_be_kept(self, name: str) -> bool:
+    def keeps_stored_value(self, name: str) -> bool:
         return name == "password" and bool(self.stored_password)
 
     def clean(self) -> dict[str, Any] | None:
-        """Require the password where the stored one would be sent elsewhere, or would become one of the link."""
+        """Require the password if the stored one would be sent to another address, or a registered one copied to the link."""
         values = super().clean() or {}
         if self.errors or values["password"]:
             return values
         changes = {change.name: change.value for change in self._connection()}
-        if self._is_lent and changes.get(JAAS):
-            self.add_error("password", "Enter it. The registered cluster's is not used with another user or mechanism.")
+        if self._uses_registered and changes.get(JAAS):
+            self.add_error("password", "Enter it. The registered password is not used with another user or mechanism.")
             return values
-        kept = {name: value for name, value in changes.items() if name != JAAS or value is None}  # not typed: no proof
+        kept = {name: value for name, value in changes.items() if name != JAAS or value is None}  # stored, not entered
         for secret, config in secrets_to_repeat(self._own, kept):
             if secret == JAAS:
-                self.add_error("password", f"Enter it again. With another {config} the stored one would be sent elsewhere.")
+                self.add_error("password", f"Enter it again. With another {config}, the stored one would be sent elsewhere.")
         return values
 
     def changes(self, link: ClusterLink) -> list[ConfigChange]:
-        """Answer what differs from the stored settings."""
+        """Return the changes from the stored configs."""
         return self._connection() + self._pause_change(link)
 
     def _connection(self) -> list[ConfigChange]:
@@ -96,10 +98,10 @@ class EditLinkForm(ConnectionForm):
         address = replace(address_of(values), oauth_extensions=_extensions(self.stored))
         wanted = properties_of(address)
         changes = {change.name: change for change in _differences(wanted, self.stored)}
-        typed = bool(self.cleaned_data["password"]) and JAAS in wanted
-        if self._is_lent and (typed or JAAS in changes):
-            return _differences(wanted, {})  # credentials of its own: what was lent is the link's from now on, apart from them
-        if typed:  # also where it equals the stored one: it allows the other changes
+        entered = bool(self.cleaned_data["password"]) and JAAS in wanted
+        if self._uses_registered and (entered or JAAS in changes):
+            return _differences(wanted, {})  # the link gets its own credentials, and stores the other connection configs, too
+        if entered:  # even if equal to the stored one: it permits the other changes
             changes[JAAS] = _change(JAAS, wanted[JAAS])
         return list(changes.values())
 
@@ -112,24 +114,24 @@ class EditLinkForm(ConnectionForm):
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "POST"])
 def edit(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show the connection; show the differences, validate, or save them."""
+    """Show the connection; preview, validate or save changes."""
     by = actor_of(request)
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     check_permission(by, Permission.MANAGE_LINK, link=link)
-    lent = _lent(link, by)
+    registered = _registered(link, by)
     if request.method == "GET":
-        return _edit_form(request, link, EditLinkForm(link=link, lent=lent))
-    form = EditLinkForm(request.POST, link=link, lent=lent)
+        return _edit_form(request, link, EditLinkForm(link=link, registered=registered))
+    form = EditLinkForm(request.POST, link=link, registered=registered)
     if request.POST.get("seen") != form.seen:
-        problem = problem_of(changed_meanwhile("The settings of this link"))
-        return _edit_form(request, link, EditLinkForm(link=link, lent=lent), problem=problem, status=409)
+        problem = problem_of(stale_form_error("The configuration of this link"))
+        return _edit_form(request, link, EditLinkForm(link=link, registered=registered), problem=problem, status=409)
     if not form.is_valid():
         return _edit_form(request, link, form, status=422)
-    return _take(request, link, form, by=by)
+    return _apply(request, link, form, by=by)
 
 
-def _take(request: HttpRequest, link: ClusterLink, form: EditLinkForm, *, by: Actor) -> HttpResponse:
-    """Show the differences, validate, or save them, as the person asked."""
+def _apply(request: HttpRequest, link: ClusterLink, form: EditLinkForm, *, by: Actor) -> HttpResponse:
+    """Preview, validate or save the changes, by the submitted button."""
     intent, changes = request.POST.get("intent"), form.changes(link)
     shown = _shown(changes, form.stored)
     if intent == "preview":
@@ -141,23 +143,23 @@ def _take(request: HttpRequest, link: ClusterLink, form: EditLinkForm, *, by: Ac
         return _edit_form(request, link, form, problem=problem, changes=shown, status=status_of(error))
     if intent != "save":
         return _edit_form(request, link, form, changes=shown, previewed=True)
-    said = f"{numbers.plural(len(changes), 'change')} saved. The source is being looked at again." if changes else ""
-    return done(request, link_head(link, now=timezone.now()).url, said)
+    message = f"{numbers.plural(len(changes), 'change')} saved. The source connection is being checked." if changes else ""
+    return done(request, link_head(link, now=timezone.now()).url, message)
 
 
 @page("links")
 @require_http_methods(["GET", "POST"])
 def delete(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Ask for the link's name, naming what stands in the way; then delete."""
+    """Show the confirmation with the mirror topics that block the deletion; delete the link."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     check_permission(by, Permission.MANAGE_LINK, link=link)
     if request.method == "GET":
         return _delete_form(request, link)
     if request.POST.get("confirm", "").strip() != link.name:
-        return _delete_form(request, link, wrong_name="This is not the name of the link.", status=422)
-    if _ends_at_other_half(link) and request.POST.get("ends") != "true":
-        return _delete_form(request, link, unticked="Tick that copying into the other half may end.", status=422)
+        return _delete_form(request, link, wrong_name="The name does not match the link name.", status=422)
+    if _stopping_mirrors(link) and request.POST.get("ends") != "true":
+        return _delete_form(request, link, not_selected="Select this option to stop copying for the paired link.", status=422)
     try:
         link_actions.delete_link(link=link, force=request.POST.get("force") == "true", by=by, now=now)
     except ConsoleError as error:
@@ -168,20 +170,20 @@ def delete(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     blockers = _unstopped(link, by=by)
-    missing = sum_if_known([one.missing for one in blockers])
-    ending = _ends_at_other_half(link)
-    seen = _unstopped(ending[0].link, by=by) if ending else []
+    missing = sum_if_known([summary.missing for summary in blockers])
+    ending = _stopping_mirrors(link)
+    visible = _unstopped(ending[0].link, by=by) if ending else []
     context = {
         "link": link_head(link, now=now),
         "ending": len(ending),
-        "ending_names": [one.mirror.name for one in seen],
-        "ending_unseen": len(ending) - len(seen),
+        "ending_names": [summary.mirror.name for summary in visible],
+        "ending_unseen": len(ending) - len(visible),
         "ends": request.POST.get("ends"),
         "crumbs": crumbs(link, last="Delete"),
         "environment_name": link.destination.environment.name,
-        "blockers": [mirror_row(one, now=now) for one in blockers],
+        "blockers": [mirror_row(summary, now=now) for summary in blockers],
         "at_risk": "unknown" if missing is None else numbers.count(missing),
-        "held_back": missing is not None and missing != sum_if_known([one.total_lag for one in blockers]),
+        "held_back": missing is not None and missing != sum_if_known([summary.total_lag for summary in blockers]),
         "force": request.POST.get("force"),
         "confirm": request.POST.get("confirm", ""),
     }
@@ -189,12 +191,13 @@ def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, 
 
 
 def _unstopped(link: ClusterLink, *, by: Actor) -> list[MirrorSummary]:
-    """Answer the mirrors that a person may see and that are not stopped."""
-    return [one for one in mirror_queries.list_mirrors(link=link, by=by) if one.mirror.state != MirrorState.STOPPED]
+    """Return the mirrors that are not stopped and that the user may see."""
+    summaries = mirror_queries.list_mirrors(link=link, by=by)
+    return [summary for summary in summaries if summary.mirror.state != MirrorState.STOPPED]
 
 
-def _ends_at_other_half(link: ClusterLink) -> list[MirrorTopic]:
-    """Answer the mirrors of the other half that are not stopped, where it copies nothing without this one."""
+def _stopping_mirrors(link: ClusterLink) -> list[MirrorTopic]:
+    """Return the mirrors of the paired link that are not stopped, if it cannot copy without this link."""
     other = pairs.other_side(link)
     if other is None or not pairs.needs_other_side(other):
         return []
@@ -213,26 +216,26 @@ def _edit_form(
     return reply(request, "links/edit.html", context | more, status=status)
 
 
-def _lent(link: ClusterLink, by: Actor) -> dict[str, str]:
-    """Return the registered credentials that the link uses, if the person may use them."""
+def _registered(link: ClusterLink, by: Actor) -> dict[str, str]:
+    """Return the registered connection that the link uses, if the user may use it; else an empty dict."""
     if not link.uses_cluster_credentials or link.source is None:
         return {}
     return dict(link.source.properties) if can(by, Permission.USE_CREDENTIALS, cluster=link.source) else {}
 
 
-def _effective(link: ClusterLink, lent: dict[str, str]) -> dict[str, str]:
-    """Return how the source is reached now, as far as it may be seen."""
+def _effective(link: ClusterLink, registered: dict[str, str]) -> dict[str, str]:
+    """Return the effective connection to the source, as far as the user may see it."""
     own = own_properties(link.properties)
     try:
-        return registered_properties(own, lent) if lent else own
-    except LinkEngineError:  # the link names servers that are not registered; this page is where that is corrected
+        return registered_properties(own, registered) if registered else own
+    except LinkEngineError:  # the link names servers that are not registered, which this page can correct
         return own
 
 
 def _initial(link: ClusterLink, stored: dict[str, str]) -> dict[str, object]:
     try:
         address = address_from_properties(stored)
-    except LinkEngineError:  # what is stored cannot be read: the person is here to mend it
+    except LinkEngineError:  # the stored configs are invalid, which this page can correct
         return {"bootstrap_servers": source_servers(link), "paused": _is_paused(link)}
     return {
         "bootstrap_servers": address.bootstrap_servers,
@@ -247,7 +250,7 @@ def _initial(link: ClusterLink, stored: dict[str, str]) -> dict[str, object]:
 
 
 def _extensions(stored: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    """Answer what the form does not speak of, so that it stays as it is."""
+    """Return the SASL extensions, which have no form field, so that an edit keeps them."""
     try:
         return address_from_properties(stored).oauth_extensions
     except LinkEngineError:
@@ -262,23 +265,23 @@ def _password(stored: dict[str, str]) -> str:
 
 
 def _is_paused(link: ClusterLink) -> bool:
-    return any(one.name == PAUSED and one.value == "true" for one in link.configs.all())
+    return any(config.name == PAUSED and config.value == "true" for config in link.configs.all())
 
 
 def _differences(wanted: dict[str, str], present: dict[str, str]) -> list[ConfigChange]:
-    spoken = {*wanted, *_present_of_form(present)}
-    names = sorted(name for name in spoken if _plain(wanted.get(name)) != _plain(present.get(name)))
+    covered = {*wanted, *_covered_by_form(present)}
+    names = sorted(name for name in covered if _plain(wanted.get(name)) != _plain(present.get(name)))
     return [_change(name, wanted.get(name)) for name in names]
 
 
 def _plain(value: str | None) -> str | None:
-    """Answer a value as it compares: browsers send text areas with other ends of lines, and forms strip them."""
+    """Return a value for comparison: browsers submit text areas with CRLF, and forms strip them."""
     return value and "\n".join(value.split("\r\n")).strip()
 
 
-def _present_of_form(present: dict[str, str]) -> set[str]:
-    """Answer which stored properties the form speaks of; the others stay as they are."""
-    spoken = {
+def _covered_by_form(present: dict[str, str]) -> set[str]:
+    """Return the stored properties that have a form field. An edit keeps the others."""
+    covered = {
         "bootstrap.servers",
         "security.protocol",
         "sasl.mechanism",
@@ -287,7 +290,7 @@ def _present_of_form(present: dict[str, str]) -> set[str]:
         TOKEN_URL,
         "ssl.truststore.certificates",
     }
-    return spoken & set(present)
+    return covered & set(present)
 
 
 def _change(name: str, value: str | None) -> ConfigChange:

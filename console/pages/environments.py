@@ -1,4 +1,4 @@
-"""Environments with their clusters and links, and registering a cluster."""
+"""The Environments section: environments, their clusters and links, and the registration of clusters."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ TOPICS_SHOWN = 200
 @page("environments")
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """Show the environments as cards, or all links in the tab Cluster links."""
+    """Show the environments as cards, or all links in the Cluster links tab."""
     by, now = actor_of(request), timezone.now()
-    links = [link_row(one, now=now) for one in link_queries.list_links(by=by)]
+    links = [link_row(summary, now=now) for summary in link_queries.list_links(by=by)]
     clusters = cluster_queries.list_clusters(by=by)
     tab = "links" if request.GET.get("tab") == "links" else "environments"
     context = {
@@ -40,11 +40,11 @@ def index(request: HttpRequest) -> HttpResponse:
             Tab(label="Environments", url="/environments/", current=tab == "environments"),
             Tab(label="Cluster links", url="/environments/?tab=links", current=tab == "links"),
         ],
-        "places": [_card(one, clusters, links) for one in cluster_queries.list_environments(by=by)],
+        "places": [_card(environment, clusters, links) for environment in cluster_queries.list_environments(by=by)],
         "rows": worst_first(links),
         "clusters_known": bool(clusters),
-        "may_create": any(can(by, Permission.MANAGE_LINK, cluster=one) for one in clusters),
-        "may_found": request.user.is_staff and request.user.has_perm("console.add_environment"),
+        "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
+        "may_create_environment": request.user.is_staff and request.user.has_perm("console.add_environment"),
     }
     return reply(request, "environments/list.html", context)
 
@@ -52,17 +52,18 @@ def index(request: HttpRequest) -> HttpResponse:
 @page("environments")
 @require_GET
 def detail(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show the clusters and links of one environment."""
+    """Show the clusters and links of an environment."""
     by, now = actor_of(request), timezone.now()
     environment = cluster_queries.get_environment(slug=slug, by=by)
     clusters = cluster_queries.list_clusters(by=by, environment=environment)
+    summaries = link_queries.list_links(by=by, environment=environment)
     context = {
         "environment": {"name": environment.name, "slug": environment.slug},
         "environment_name": environment.name,
-        "clusters": [cluster_row(one, now=now) for one in clusters],
-        "rows": worst_first([link_row(one, now=now) for one in link_queries.list_links(by=by, environment=environment)]),
+        "clusters": [cluster_row(cluster, now=now) for cluster in clusters],
+        "rows": worst_first([link_row(summary, now=now) for summary in summaries]),
         "may_register": can(by, Permission.MANAGE_CLUSTER, environment=environment),
-        "may_create": any(can(by, Permission.MANAGE_LINK, cluster=one) for one in clusters),
+        "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
         "clusters_known": bool(clusters),
         "crumbs": [Crumb(label="Environments", url="/environments/"), Crumb(label=environment.name)],
     }
@@ -103,20 +104,20 @@ def register(request: HttpRequest, slug: str) -> HttpResponse:
     except ConsoleError as error:
         problem = {} if form.refuse(error) else problem_of(error)
         return _register_form(request, environment, form, problem=problem, status=status_of(error))
-    return done(request, f"/clusters/{cluster.cluster_id}/", f"Cluster {cluster.name} is registered.")
+    return done(request, f"/clusters/{cluster.cluster_id}/", f"Cluster {cluster.name} registered.")
 
 
 @page("environments")
 @require_GET
 def cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Show a cluster: what it is, its links, the topics last seen on it."""
+    """Show a cluster with its links and its topics as of the last probe."""
     by, now = actor_of(request), timezone.now()
     found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
     environment, may_see_all = found.environment, can(by, Permission.VIEW, cluster=found)
     context = {
         "cluster": cluster_row(found, now=now),
         "environment_name": environment.name,
-        "rows": worst_first([link_row(one, now=now) for one in link_queries.list_links(by=by, cluster_id=cluster_id)]),
+        "rows": worst_first([link_row(summary, now=now) for summary in link_queries.list_links(by=by, cluster_id=cluster_id)]),
         "may_see_all": may_see_all,
         **(_topics(found) if may_see_all else {}),
         "clusters_known": True,
@@ -133,35 +134,35 @@ def cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @page("environments")
 @require_POST
 def refresh(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Have the cluster looked at again."""
+    """Request a new probe of the cluster."""
     by = actor_of(request)
     found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
     cluster_actions.refresh(cluster=found, by=by, now=timezone.now())
-    return done(request, f"/clusters/{found.cluster_id}/", "The cluster is being looked at again.")
+    return done(request, f"/clusters/{found.cluster_id}/", "Refresh of the cluster requested.")
 
 
 def _topics(cluster: Cluster) -> dict[str, object]:
-    """List topics last seen there, and count those that are not listed."""
+    """Return the topics of the cluster as of the last probe, and the number of those that are not listed."""
     topics = cluster_queries.listed_topics(cluster)
     shown = [
-        {"name": one.name, "partitions": one.partitions, "retention": numbers.retention(one.retention_ms)}
-        for one in topics[:TOPICS_SHOWN]
+        {"name": topic.name, "partitions": topic.partitions, "retention": numbers.retention(topic.retention_ms)}
+        for topic in topics[:TOPICS_SHOWN]
     ]
     return {"topics": shown, "more_topics": topics.count() - TOPICS_SHOWN if len(shown) == TOPICS_SHOWN else 0}
 
 
 def _card(environment: Environment, clusters: Sequence[Cluster], links: Sequence[LinkRow]) -> dict[str, object]:
-    mine = [one for one in clusters if one.environment_id == environment.pk]
-    related = [row for row in links if row.environment == environment.pk]
+    own_clusters = [cluster for cluster in clusters if cluster.environment_id == environment.pk]
+    own_links = [row for row in links if row.environment == environment.pk]
     return {
         "name": environment.name,
         "organization": environment.organization.name,
         "url": f"/environments/{environment.slug}/",
-        "clusters": len(mine),
-        "links": len(related),
-        "mirrors": sum(row.mirrors for row in related),
-        "attention": sum(row.attention for row in related),
-        "unclear": sum(row.unclear for row in related),
+        "clusters": len(own_clusters),
+        "links": len(own_links),
+        "mirrors": sum(row.mirrors for row in own_links),
+        "attention": sum(row.attention for row in own_links),
+        "unhealthy": sum(row.unhealthy for row in own_links),
     }
 
 

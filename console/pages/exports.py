@@ -1,7 +1,7 @@
-"""Lists as CSV files: mirror topics and groups of a link, gaps of a mirror, audit events; filtered like their pages.
+"""CSV exports of mirror topics and consumer groups of a link, gaps of a mirror and audit events, with the filters of the pages.
 
-Values are those of the rows, not of the screen: times in UTC as ISO 8601, lags as numbers, unknown as an empty cell. A text
-that a spreadsheet would take for a formula is led by an apostrophe.
+Values are machine-readable: times in UTC as ISO 8601, lags as numbers, unknown as an empty cell. A text that a spreadsheet
+would interpret as a formula gets a leading apostrophe.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
 from console.queries.mirrorpages import mirror_page
 
-MOST_ROWS = 100_000  # of one file; the newest or first ones
+MOST_ROWS = 100_000  # per file: the newest or first rows
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 Cells = Iterable[Sequence[object]]
 
@@ -35,10 +35,10 @@ Cells = Iterable[Sequence[object]]
 @page("links")
 @require_GET
 def mirrors(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Write the mirror topics of a link that the filter leaves."""
+    """Return the mirror topics of a link that match the filter."""
     by = actor_of(request)
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    query, state = _asked(request, "state", MIRROR_LOOKS)
+    query, state = _filters(request, "state", MIRROR_LOOKS)
     found = mirror_page(by=by, link=link, search=query, state=state, order="name", size=MOST_ROWS)
     columns = (
         "mirror_topic", "source_topic", "state", "state_since", "partitions", "max_lag", "lag_ms", "bytes_per_s",
@@ -46,10 +46,10 @@ def mirrors(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
     )  # fmt: skip
     rows = (
         (
-            one.mirror.name, one.mirror.source_topic, one.mirror.state, one.mirror.state_since, one.mirror.num_partitions,
-            one.max_lag, one.lag_ms, one.bytes_per_s, one.records_per_s, one.errors, one.mirror.error_code,
+            row.mirror.name, row.mirror.source_topic, row.mirror.state, row.mirror.state_since, row.mirror.num_partitions,
+            row.max_lag, row.lag_ms, row.bytes_per_s, row.records_per_s, row.errors, row.mirror.error_code,
         )
-        for one in found.rows
+        for row in found.rows
     )  # fmt: skip
     return _file(f"mirrors-{link.name}", columns, rows)
 
@@ -57,10 +57,10 @@ def mirrors(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
 @page("links")
 @require_GET
 def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Write the consumer groups of a link that the filter leaves; one line per partition that is followed."""
+    """Return the consumer groups of a link that match the filter, one row per synced partition."""
     by = actor_of(request)
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    query, status = _asked(request, "status", GROUP_LOOKS)
+    query, status = _filters(request, "status", GROUP_LOOKS)
     found = list(group_queries.list_groups(link=link, status=status, search=query)[:MOST_ROWS])
     offsets = group_queries.offsets_of(found)
     columns = (
@@ -68,9 +68,9 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         "destination_offset", "goal", "last_run",
     )  # fmt: skip
     rows = (
-        (one.name, one.destination_name, one.status, one.message, one.looked_at, *place)
-        for one in found
-        for place in [_offset(at) for at in offsets.get(one.pk, ())] or [()]
+        (group.name, group.destination_name, group.status, group.message, group.looked_at, *cells)
+        for group in found
+        for cells in [_offset_cells(offset) for offset in offsets.get(group.pk, ())] or [()]
     )
     return _file(f"groups-{link.name}", columns, rows)
 
@@ -78,7 +78,7 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 @page("links")
 @require_GET
 def gaps(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
-    """Write the gap ledger of a mirror."""
+    """Return the gap ledger of a mirror."""
     by = actor_of(request)
     mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
     names = ("partition", "start", "end", "filled", "reason", "before_ms", "after_ms", "noted_at")
@@ -89,23 +89,39 @@ def gaps(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str
 @page("audit")
 @require_GET
 def audit(request: HttpRequest) -> HttpResponse:
-    """Write the events that the filter leaves, newest first."""
-    query, result = _asked(request, "result", AUDIT_LOOKS)
+    """Return the audit events that match the filter, newest first."""
+    query, result = _filters(request, "result", AUDIT_LOOKS)
     action = request.GET.get("action", "").strip()
     found = audit_queries.list_events(by=actor_of(request), search=query, action=action, result=result)[:MOST_ROWS]
     columns = ("at", "actor", "action", "resource", "result", "detail", "client_address", "request_id")
     rows = (
-        (one.at, one.actor, one.action, one.resource, one.result, json.dumps(one.detail), one.client_address, one.request_id)
-        for one in found
+        (
+            event.at,
+            event.actor,
+            event.action,
+            event.resource,
+            event.result,
+            json.dumps(event.detail),
+            event.client_address,
+            event.request_id,
+        )
+        for event in found
     )
     return _file(f"audit-{timezone.now():%Y-%m-%d}", columns, rows)
 
 
-def _offset(at: GroupOffset) -> tuple[object, ...]:
-    return (at.mirror.name, at.partition, at.source_offset, at.destination_offset, at.target, at.outcome)
+def _offset_cells(offset: GroupOffset) -> tuple[object, ...]:
+    return (
+        offset.mirror.name,
+        offset.partition,
+        offset.source_offset,
+        offset.destination_offset,
+        offset.target,
+        offset.outcome,
+    )
 
 
-def _asked(request: HttpRequest, choice: str, known: Iterable[str]) -> tuple[str, str]:
+def _filters(request: HttpRequest, choice: str, known: Iterable[str]) -> tuple[str, str]:
     query, value = (request.GET.get(name, "").strip() for name in ("q", choice))
     return query, value if value in known else ""
 
@@ -115,7 +131,7 @@ def _file(name: str, columns: Sequence[str], rows: Cells) -> HttpResponse:
     writer = csv.writer(text)
     writer.writerow(columns)
     writer.writerows([_cell(value) for value in row] for row in rows)
-    disposition = f'attachment; filename="{name}.csv"'  # names of links and topics need no quoting
+    disposition = f'attachment; filename="{name}.csv"'  # link and topic names need no quoting
     headers = {"Content-Disposition": disposition}
     return HttpResponse(text.getvalue(), content_type="text/csv; charset=utf-8", headers=headers)
 

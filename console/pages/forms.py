@@ -1,4 +1,4 @@
-"""Form plumbing: Bootstrap classes, refusals of actions placed beside the field they name, the connection fields."""
+"""Base classes of forms: Bootstrap classes, errors of actions shown at their field, and the connection fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from console.presenters.errors import help_for
 from linkengine.domain.addresses import MECHANISMS, OAUTH, PROTOCOLS, TOKEN_URL, ClusterAddress, parse_token_url, properties_of
 from linkengine.domain.errors import LinkEngineError
 
-# Config names that actions name in a refusal -> the field of a page that holds them.
+# Field or config name in the error of an action -> form field.
 FIELD_OF = {
     "link_name": "name",
     "cluster.link.prefix": "topic_prefix",
@@ -27,7 +27,7 @@ FIELD_OF = {
     "ssl.truststore.certificates": "ca_pem",
     "source_topic_name": "source_topic",
 }
-# Which field a cause points at, where the refusal names none.
+# Error code -> form field, for errors that name no field.
 _FIELD_OF_CODE = {
     "AUTHENTICATION_ERROR": "password",
     "UNRESOLVABLE_BOOTSTRAP_ERROR": "bootstrap_servers",
@@ -38,12 +38,12 @@ _FIELD_OF_CODE = {
 
 
 class ConsoleForm(forms.Form):
-    """A form whose inputs look like Bootstrap's and whose refusals carry code, meaning and fix."""
+    """A form with Bootstrap classes. Errors of actions are shown with code, meaning and fix."""
 
-    conditional: frozenset[str] = frozenset()  # required or not, depending on other fields: not marked as optional
+    conditional: frozenset[str] = frozenset()  # required depending on other fields; not marked as optional
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Give every widget its class."""
+        """Set the CSS classes of the widgets."""
         super().__init__(*args, **(kwargs | {"auto_id": "%s"}))
         for name, field in self.fields.items():
             field.conditional = name in self.conditional  # type: ignore[attr-defined]
@@ -51,25 +51,25 @@ class ConsoleForm(forms.Form):
             field.widget.attrs.setdefault("class", "form-select" if select else "form-control")
 
     def refuse(self, error: ConsoleError) -> bool:
-        """Put a refusal beside its field; answer False where no field of this form is meant."""
+        """Show the error of an action at its field. Return False if this form has no such field."""
         name = FIELD_OF.get(error.field or "", error.field or "") or _FIELD_OF_CODE.get(error.code, "")
         if name not in self.fields:
             return False
         known = help_for(error.code)
-        words = {"shown_code": error.code, "meaning": known.meaning, "fix": known.fix if known.meaning else ""}
-        self.add_error(name, ValidationError(error.message.replace("%", "%%"), code=error.code, params=words))
+        params = {"shown_code": error.code, "meaning": known.meaning, "fix": known.fix if known.meaning else ""}
+        self.add_error(name, ValidationError(error.message.replace("%", "%%"), code=error.code, params=params))
         return True
 
 
 class ConnectionForm(ConsoleForm):
-    """How to reach a Kafka cluster. The password is write-only: it is never rendered back."""
+    """The connection to a Kafka cluster. The password is write-only: it is never rendered."""
 
     conditional = frozenset({"bootstrap_servers", "security_protocol", "sasl_mechanism", "username", "password", "source"})
 
     bootstrap_servers = forms.CharField(
         label="Bootstrap servers",
         max_length=1000,
-        help_text="host:port, several separated by commas; IPv6 as [address]:port",
+        help_text="host:port, separated by commas. IPv6: [address]:port.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
     security_protocol = forms.ChoiceField(
@@ -83,37 +83,39 @@ class ConnectionForm(ConsoleForm):
         help_text="Only with a SASL protocol.",
     )
     username = forms.CharField(
-        label="User or API key", required=False, widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"})
+        label="User name or API key",
+        required=False,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"}),
     )
     password = forms.CharField(
         label="Password or secret",
         required=False,
         strip=False,
-        help_text="Stored encrypted, never shown again.",
+        help_text="Stored encrypted and never shown again.",
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
     token_url = forms.CharField(
         label="Token endpoint",
         required=False,
         max_length=1000,
-        help_text="Only with OAUTHBEARER; user and password are the client's ID and secret there.",
+        help_text="Only with OAUTHBEARER. User name and password are then the client ID and secret.",
         widget=forms.URLInput(attrs={"autocomplete": "off"}),
     )
     token_scope = forms.CharField(label="Token scope", required=False, max_length=1000, help_text="Only with OAUTHBEARER.")
     ca_pem = forms.CharField(
         label="CA certificates",
         required=False,
-        help_text="PEM text; only where TLS is signed by an authority of your own.",
+        help_text="PEM format. Only needed for TLS with a private certificate authority.",
         widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "class": "form-control mono"}),
     )
 
     def clean(self) -> dict[str, Any] | None:
-        """Ask for user and password where the protocol needs them."""
+        """Require user name and password for SASL protocols."""
         values = super().clean() or {}
-        if str(values.get("security_protocol", "")).startswith("SASL") and self.asks_connection():
-            for name, word in (("username", "a user name"), ("password", "a password")):
-                if not values.get(name) and not self.may_be_kept(name):
-                    self.add_error(name, f"{values['security_protocol']} needs {word}.")
+        if str(values.get("security_protocol", "")).startswith("SASL") and self.has_connection_fields():
+            for name, noun in (("username", "a user name"), ("password", "a password")):
+                if not values.get(name) and not self.keeps_stored_value(name):
+                    self.add_error(name, f"{values['security_protocol']} requires {noun}.")
             if values.get("sasl_mechanism") == OAUTH:
                 self._check_token_url(str(values.get("token_url", "")))
         return values
@@ -122,35 +124,37 @@ class ConnectionForm(ConsoleForm):
         try:
             parse_token_url(url)
         except LinkEngineError:
-            self.add_error("token_url", f"{OAUTH} needs the URL of a token endpoint, such as https://idp.example.org/token.")
+            self.add_error(
+                "token_url", f"{OAUTH} requires the URL of a token endpoint, for example https://idp.example.org/token."
+            )
 
-    def asks_connection(self) -> bool:
-        """Tell whether the connection fields count; a form that offers another way overrides this."""
+    def has_connection_fields(self) -> bool:
+        """Return True if the connection fields apply. Forms with an alternative override this."""
         return True
 
-    def may_be_kept(self, name: str) -> bool:
-        """Tell whether an empty field keeps what is stored."""
+    def keeps_stored_value(self, name: str) -> bool:
+        """Return True if an empty field keeps the stored value."""
         return False
 
     def properties(self) -> dict[str, str]:
-        """Answer the connection as Kafka client properties; contains the secret."""
+        """Return the connection as Kafka client properties, including the secret."""
         return properties_of(address_of(self.cleaned_data))
 
 
 def fingerprint(*parts: object) -> str:
-    """Answer what tells whether stored values are those that a form showed; secrets among them cannot be told from it."""
+    """Return a keyed hash that identifies the stored values a form showed. It does not reveal secrets among them."""
     return salted_hmac("console.pages.forms", json.dumps(parts, sort_keys=True)).hexdigest()
 
 
-def changed_meanwhile(what: str) -> ConflictError:
-    """Refuse a form that was opened before somebody else saved: it would put back what it shows."""
+def stale_form_error(what: str) -> ConflictError:
+    """Return the error for a form that was opened before another user saved: it would undo that change."""
     return ConflictError(
-        f"{what} have changed since you opened this form: nothing was saved. It shows what is set now; make your change again."
+        f"{what} changed after you opened this form. Nothing was saved. Check the current values and enter your change again."
     )
 
 
 def address_of(values: Mapping[str, Any]) -> ClusterAddress:
-    """Read the connection fields."""
+    """Return the address of the connection fields."""
     sasl = values["security_protocol"].startswith("SASL")
     return ClusterAddress(
         bootstrap_servers=values["bootstrap_servers"],

@@ -1,4 +1,4 @@
-"""The migration gate on the page of a mirror: run it, or override it with a reason."""
+"""The migration gate of a mirror: run the checks, or override the gate with a reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from console.queries import mirrors as mirror_queries
 @page("links")
 @require_POST
 def run(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
-    """Start a run of the checklist; its progress is on the mirror's page."""
+    """Start the checks. The mirror's page shows their progress."""
     mirror = _mirror(request, cluster_id, link_name, mirror_name)
     return _do(request, mirror, lambda: start_gate(mirror=mirror, by=actor_of(request), now=timezone.now()))
 
@@ -28,7 +28,7 @@ def run(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str)
 @page("links")
 @require_POST
 def override(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
-    """Open the gate for a reason."""
+    """Override the gate with a reason."""
     mirror, reason = _mirror(request, cluster_id, link_name, mirror_name), request.POST.get("reason", "")
     return _do(request, mirror, lambda: override_gate(mirror=mirror, reason=reason, by=actor_of(request), now=timezone.now()))
 

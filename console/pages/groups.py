@@ -1,4 +1,4 @@
-"""Two tabs of a link: its source's consumer groups, and the ledger of ACLs; both say what is left alone and why."""
+"""The Groups and ACLs tabs of a link: what is synced, what is not, and why."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from console.queries import links as link_queries
 @page("links")
 @require_GET
 def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """List groups by words and status."""
+    """List consumer groups, filtered by name and status."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    query, status = _asked(request, known=GROUP_LOOKS)
+    query, status = _filters(request, known=GROUP_LOOKS)
     found = group_queries.list_groups(link=link, status=status, search=query)
     shown, pager = page_from(request, found)
     offsets = group_queries.offsets_of(shown)
     counts = group_queries.count_groups(link=link)
     context = {
-        "groups": [group_row(one, offsets.get(one.pk, []), now=now) for one in shown],
-        "counts": [{"look": GROUP_LOOKS[one], "count": count} for one, count in counts.items()],
+        "groups": [group_row(group, offsets.get(group.pk, []), now=now) for group in shown],
+        "counts": [{"look": GROUP_LOOKS[key], "count": count} for key, count in counts.items()],
         "is_on": carries_offsets(link),
         "pager": pager,
         "query": query,
@@ -43,17 +43,17 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 @page("links")
 @require_GET
 def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """List the ledger by words and status; ``?status=conflicts`` lists what disagrees."""
+    """List ACLs, filtered by name and status. ``?status=conflicts`` lists conflicting ACLs."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    query, status = _asked(request, known=[*ACL_LOOKS, "conflicts"])
-    only = status == "conflicts"
-    found = acl_queries.list_acls(link=link, status="" if only else status, conflicts=only, search=query)
+    query, status = _filters(request, known=[*ACL_LOOKS, "conflicts"])
+    only_conflicts = status == "conflicts"
+    found = acl_queries.list_acls(link=link, status="" if only_conflicts else status, conflicts=only_conflicts, search=query)
     shown, pager = page_from(request, found)
     counts, conflicts = acl_queries.count_acls(link=link)
     context = {
-        "acls": [acl_row(one, now=now) for one in shown],
-        "counts": [{"look": ACL_LOOKS[one], "count": count} for one, count in counts.items()],
+        "acls": [acl_row(acl, now=now) for acl in shown],
+        "counts": [{"look": ACL_LOOKS[key], "count": count} for key, count in counts.items()],
         "conflicts": conflicts,
         "is_on": link.config("acl.sync.enable") == "true",
         "pager": pager,
@@ -63,6 +63,6 @@ def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     return reply(request, "links/acls.html", link_context(link, by=by, now=now, tab="acls") | context)
 
 
-def _asked(request: HttpRequest, *, known: Container[str]) -> tuple[str, str]:
+def _filters(request: HttpRequest, *, known: Container[str]) -> tuple[str, str]:
     query, status = (request.GET.get(name, "").strip() for name in ("q", "status"))
     return query, status if status in known else ""

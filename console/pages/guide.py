@@ -1,4 +1,4 @@
-"""What the states mean: the legend, from the table that paints the badges."""
+"""The help page with the meaning of states and error codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from linkengine.domain.states import BIDIRECTIONAL_ONLY, allowed_operations
 @page("")
 @require_GET
 def states(request: HttpRequest) -> HttpResponse:
-    """Explain states, reasons of filled offsets and error codes."""
+    """List the states, the reasons of filled offsets and the error codes."""
     mirrors = [
         {"look": look, "verbs": [VERBS[event].label for event in allowed_operations(state) if event not in BIDIRECTIONAL_ONLY]}
         for state, look in MIRROR_LOOKS.items()
@@ -25,6 +25,6 @@ def states(request: HttpRequest) -> HttpResponse:
         "mirrors": mirrors,
         "links": list(LINK_LOOKS.values()),
         "gaps": list(GAP_LOOKS.values()),
-        "errors": [one for code, one in ERROR_HELP.items() if code != "NO_ERROR"],
+        "errors": [row for code, row in ERROR_HELP.items() if code != "NO_ERROR"],
     }
     return reply(request, "guide/states.html", context)

@@ -1,4 +1,4 @@
-"""The tab of a link that shows lag and throughput over time."""
+"""The History tab of a link: lag and throughput over time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEFAULT = "1h"
 @page("links")
 @require_GET
 def history(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show charts of a link; renewed as often as there are new samples."""
+    """Show the charts of a link. Polled at the sampling interval."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     chosen = request.GET.get("span", _DEFAULT)

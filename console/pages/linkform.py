@@ -1,4 +1,4 @@
-"""The form behind "Create cluster link": it asks for what the chosen direction needs, and for nothing else."""
+"""The form that creates a cluster link. It has only the fields that the chosen direction needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from console.presenters.directions import Direction
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.naming import MAX_LINK_LENGTH
 
-# Field of the form -> the configs that it switches on. A choice among topics, groups and ACLs is made on the link's pages.
+# Form field -> the configs that it turns on, for all topics, groups and ACLs. Filters are set later on the link's pages.
 _ALL = {"name": "*", "patternType": "LITERAL", "filterType": "INCLUDE"}
 _ANY_ACL = {
     "resourceFilter": {"resourceType": "any", "patternType": "any"},
@@ -41,9 +41,9 @@ def _switch(label: str, help_text: str) -> forms.BooleanField:
 
 
 class CreateLinkForm(ConnectionForm):
-    """Two clusters and a name. ``source`` is the cluster at the other end, ``destination`` the one the link is created at.
+    """Two clusters and a link name. ``destination`` is the cluster on which the link is created, ``source`` the other one.
 
-    The connection fields count for another cluster that is not registered.
+    The connection fields apply to a cluster that is not registered.
     """
 
     conditional = ConnectionForm.conditional | {"connection_mode"}
@@ -54,106 +54,110 @@ class CreateLinkForm(ConnectionForm):
         label="Cluster ID",
         required=False,
         max_length=64,
-        help_text="Left empty, the cluster is asked for it. If given, it must be right.",
+        help_text="If empty, it is read from the cluster. If set, it must match.",
         widget=forms.TextInput(attrs=_NAME_ATTRIBUTES),
     )
     destination = forms.ChoiceField()
     name = forms.CharField(
         label="Link name",
         max_length=MAX_LINK_LENGTH,
-        error_messages={"required": "A link is found by its name. Enter one, for example west-to-east."},
+        error_messages={"required": "Enter a link name, for example west-to-east."},
         widget=forms.TextInput(attrs=_NAME_ATTRIBUTES),
     )
     topic_prefix = forms.CharField(
-        label="Prefix of mirror topics",
+        label="Mirror topic prefix",
         required=False,
         max_length=12,
-        help_text="For example west. makes orders into west.orders. Cannot be changed later.",
+        help_text="Example: west. changes orders to west.orders. Cannot be changed later.",
         widget=forms.TextInput(attrs=_NAME_ATTRIBUTES),
     )
     auto_create = _switch(
-        "Mirror all topics by themselves",
-        "Those that exist and those to come. Otherwise you choose topics by their names, or by filters.",
+        "Auto-create mirror topics",
+        "For all existing and future topics. Otherwise, add mirror topics by name, or define filters later.",
     )
     sync_offsets = _switch(
-        "Carry over consumer offsets",
-        "All groups go on at the destination where they stopped at the source. Needed for migration and disaster recovery.",
+        "Sync consumer offsets",
+        "Consumer groups resume on the destination at their committed offsets. Required for migration and disaster recovery.",
     )
-    sync_acls = _switch("Carry over ACLs", "All of them. Needed for disaster recovery. Not possible together with a prefix.")
+    sync_acls = _switch("Sync ACLs", "All ACLs. Required for disaster recovery. Not available with a prefix.")
     connection_mode = forms.ChoiceField(
-        label="Connections are opened by",
+        label="Connection mode",
         required=False,
         initial="OUTBOUND",
-        choices=[("OUTBOUND", "This cluster (outbound)"), ("INBOUND", "The other cluster (inbound)")],
-        help_text="Cannot be changed later. Inbound reaches the other cluster as it is registered here.",
+        choices=[("OUTBOUND", "Outbound: this cluster connects"), ("INBOUND", "Inbound: the other cluster connects")],
+        help_text="Cannot be changed later. Inbound uses the registered address of the other cluster.",
     )
 
     def __init__(self, *args: Any, direction: Direction, clusters: list[Cluster], **kwargs: Any) -> None:
-        """Offer the clusters that the person may see, and drop the fields that the direction does not need."""
+        """Offer the clusters that the user may see, and remove the fields that the direction does not need."""
         super().__init__(*args, **kwargs)
         self.direction = direction
         self._offer(clusters)
-        two_halves = direction.mode != "DESTINATION" or direction.needs_registered
-        self.fields["name"].help_text = "Cannot be changed later." + (" Both halves have the same name." if two_halves else "")
+        is_paired = direction.mode != "DESTINATION" or direction.needs_registered
+        self.fields["name"].help_text = "Cannot be changed later." + (
+            " The paired link must have the same name." if is_paired else ""
+        )
         if not direction.has_mirrors:
             for name in ("topic_prefix", *SWITCHES):
                 del self.fields[name]
         if direction.mode != "BIDIRECTIONAL":
             del self.fields["connection_mode"]
-        if not self.asks_connection():
+        if not self.has_connection_fields():
             for name in ConnectionForm.base_fields:
                 self.fields[name].required = False
 
     def _offer(self, clusters: list[Cluster]) -> None:
-        choices = [("", "Choose a cluster"), *((one.cluster_id, f"{one.name} ({one.environment.name})") for one in clusters)]
+        choices = [
+            ("", "Choose a cluster"),
+            *((cluster.cluster_id, f"{cluster.name} ({cluster.environment.name})") for cluster in clusters),
+        ]
         for name, label in (("source", self.direction.other), ("destination", self.direction.own)):
             self.fields[name].choices = choices  # type: ignore[attr-defined]
             self.fields[name].label = label
         own = self.fields["destination"]
         own.help_text = self.direction.own_hint
-        own.error_messages["required"] = "A link is created at one of the clusters registered here. Choose one."
+        own.error_messages["required"] = "Choose a registered cluster. A link is created on one of them."
 
-    def asks_connection(self) -> bool:
+    def has_connection_fields(self) -> bool:
         return not self.direction.needs_registered and self.data.get("source_kind", "registered") == "other"
 
     def clean(self) -> dict[str, Any] | None:
-        """Ask for a registered cluster where that way was chosen, or where there is no other."""
+        """Check the combination of fields."""
         values = super().clean() or {}
-        if not self.asks_connection() and not values.get("source"):
-            otherwise = "; register it first if it is missing"
+        if not self.has_connection_fields() and not values.get("source"):
+            alternative = ", or register it first"
             if not self.direction.needs_registered:
-                otherwise = ", or choose Other Apache Kafka and give its address"
-            self.add_error("source", f"A link needs a cluster at its other end. Choose it{otherwise}.")
-        elif values.get("source") and values.get("source") == values.get("destination") and not self.asks_connection():
-            self.add_error("source", "Both ends are the same cluster, and a link joins two. Choose another one.")
+                alternative = ', or select "Other Apache Kafka" and enter its address'
+            self.add_error("source", f"Choose the other cluster of the link{alternative}.")
+        elif values.get("source") and values.get("source") == values.get("destination") and not self.has_connection_fields():
+            self.add_error("source", "Source and destination are the same cluster. Choose another cluster.")
         if values.get("sync_acls") and values.get("topic_prefix"):
             self.add_error(
-                "sync_acls", "ACLs name topics as the source does, so a link with a prefix carries none. Choose one of both."
+                "sync_acls", "ACL sync is not available with a prefix, because ACLs contain source topic names. Choose one."
             )
-        if values.get("connection_mode") == "INBOUND" and self.asks_connection():
+        if values.get("connection_mode") == "INBOUND" and self.has_connection_fields():
             self.add_error(
                 "connection_mode",
-                "Inbound reaches the other cluster as it is registered, and this one is not. Register it and choose it above, "
-                "or let this cluster open the connections.",
+                "Inbound requires a registered cluster. Register the other cluster and choose it above, or choose outbound.",
             )
         return values
 
     def refuse(self, error: ConsoleError) -> bool:
-        """Put a refusal that concerns a registered cluster beside the list it was chosen from: its fields are not shown."""
-        placed = super().refuse(error)
-        if placed and not self.asks_connection():
+        """Show an error at its field. For a registered cluster, whose fields are hidden, show it at the list of clusters."""
+        assigned = super().refuse(error)
+        if assigned and not self.has_connection_fields():
             for name in ("source_cluster_id", *ConnectionForm.base_fields):
                 for problem in self.errors.pop(name, forms.utils.ErrorList()).as_data():
                     self.add_error("source", problem)
-        return placed
+        return assigned
 
     def source_id(self) -> str:
         values = self.cleaned_data
-        return str(values["source_cluster_id"] if self.asks_connection() else values["source"])
+        return str(values["source_cluster_id"] if self.has_connection_fields() else values["source"])
 
     def configs(self) -> dict[str, str | None]:
-        """Answer the configs of the link; a registered cluster brings its own connection."""
-        connection: dict[str, str] = self.properties() if self.asks_connection() else {}
+        """Return the configs of the link; without connection configs for a registered cluster."""
+        connection: dict[str, str] = self.properties() if self.has_connection_fields() else {}
         prefix = self.cleaned_data.get("topic_prefix")
         inbound = {"connection.mode": "INBOUND"} if self.cleaned_data.get("connection_mode") == "INBOUND" else {}
         switched_on = {name: value for field in self.switched_on() for name, value in SWITCHES[field].items()}
@@ -161,9 +165,9 @@ class CreateLinkForm(ConnectionForm):
         return {**connection, **own, **switched_on, **self.direction.configs(), **inbound}
 
     def switches(self) -> list[forms.BoundField]:
-        """Answer what can be switched on, for the page."""
+        """Return the fields of ``SWITCHES`` that this form has."""
         return [self[name] for name in SWITCHES if name in self.fields]
 
     def switched_on(self) -> list[str]:
-        """Name the fields of ``SWITCHES`` that were ticked."""
+        """Return the names of the selected fields of ``SWITCHES``."""
         return [name for name in SWITCHES if self.cleaned_data.get(name)]

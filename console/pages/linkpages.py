@@ -1,4 +1,4 @@
-"""What the pages of one link share: the link as its heading shows it, tabs, breadcrumb, rights."""
+"""The common parts of all pages of a link: heading, tabs, breadcrumb and permissions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from console.actors import Actor
 from console.models import ClusterLink
 from console.models.links import LinkMode
 from console.pages.shell import Crumb, Tab
-from console.presenters.links import GAP_FILLERS, ends_of, link_url, mode_words
+from console.presenters.links import GAP_FILLERS, endpoints_of, link_url, mode_label
 from console.presenters.looks import Look
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.states import link_look
@@ -26,11 +26,12 @@ _TABS = (
     ("groups", "Groups", "groups/"),
     ("acls", "ACLs", "acls/"),
     ("configuration", "Configuration", "configuration/"),
-    ("stops", "Stops", "stops/"),
+    ("stops", "Failover reports", "stops/"),
     ("drills", "Drills", "drills/"),
     ("activity", "Activity", "activity/"),
 )
-_OF_THE_WHOLE = {
+# Tabs that show data of all mirrors of the link; they need VIEW on the link itself.
+_WHOLE_LINK_TABS = {
     "history",
     "topics",
     "filters",
@@ -39,17 +40,17 @@ _OF_THE_WHOLE = {
     "acls",
     "configuration",
     "drills",
-}  # of all mirrors together
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkHead:
-    """A link as the heading of its pages shows it."""
+    """The heading of the pages of a link."""
 
     name: str
     url: str
     edit_url: str
-    fix_url: str  # where the link's error is mended, "" where editing does not help
+    fix_url: str  # page that fixes the link's error, "" if an edit does not help
     add_url: str
     look: Look
     mode: str
@@ -58,13 +59,13 @@ class LinkHead:
     source: str
     destination: str
     note: ErrorNote | None
-    engine_note: ErrorNote | None  # why nothing is copied although the source is fine
+    engine_note: ErrorNote | None  # why no copy job can run although the source is reachable
     deleting: bool
 
 
 def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
-    """Present the link."""
-    url, ((source, _), (destination, _)) = link_url(link), ends_of(link)
+    """Create the heading of a link."""
+    url, ((source, _), (destination, _)) = link_url(link), endpoints_of(link)
     return LinkHead(
         name=link.name,
         url=url,
@@ -72,7 +73,7 @@ def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
         fix_url="" if link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR else f"{url}configuration/edit/",
         add_url=f"{url}mirrors/new/",
         look=link_look(link.state),
-        mode=mode_words(link),
+        mode=mode_label(link),
         prefix=link.prefix,
         gap_filler=GAP_FILLERS[GapFiller(link.gap_filler)],
         source=source,
@@ -84,7 +85,7 @@ def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
 
 
 def link_context(link: ClusterLink, *, by: Actor, now: datetime, tab: str = "", last: str = "") -> dict[str, object]:
-    """Answer what every page of a link needs; ``last`` is the end of the breadcrumb below the link."""
+    """Return the template context of all pages of a link. ``last`` is the last breadcrumb below the link."""
     head = link_head(link, now=now)
     return {
         "link": head,
@@ -98,7 +99,7 @@ def link_context(link: ClusterLink, *, by: Actor, now: datetime, tab: str = "", 
 
 
 def crumbs(link: ClusterLink, *, last: str = "") -> list[Crumb]:
-    """Answer the way from the environment to the link, or to ``last`` below it."""
+    """Return the breadcrumbs from the environment to the link, or to ``last`` below it."""
     environment = link.destination.environment
     trail = [
         Crumb(label=environment.name, url=f"/environments/{environment.slug}/"),
@@ -109,9 +110,9 @@ def crumbs(link: ClusterLink, *, last: str = "") -> list[Crumb]:
 
 
 def _tabs_for(by: Actor, link: ClusterLink, *, current: str) -> list[Tab]:
-    """Answer the tabs that open for the person; activity is for those who may read the audit."""
+    """Return the tabs that the user may open. Activity requires the permission to view the audit log."""
     hidden = set() if can(by, Permission.VIEW_AUDIT, cluster=link.destination) else {"activity"}
     if not can(by, Permission.VIEW, link=link):
-        hidden |= _OF_THE_WHOLE
+        hidden |= _WHOLE_LINK_TABS
     url = link_url(link)
     return [Tab(label=label, url=f"{url}{path}", current=key == current) for key, label, path in _TABS if key not in hidden]

@@ -1,4 +1,4 @@
-"""The list of links and the tabs of one link."""
+"""The list of cluster links, and the Overview, Configuration and Activity tabs of a link."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from console.pages.doors import actor_of, page, reply
 from console.pages.linkpages import link_context
 from console.pages.lists import MOST_DIGITS, PAGE_SIZE, page_from, page_of, pager, start_of
 from console.presenters.audit import event_row
-from console.presenters.links import flow, link_row, silence, tiles, worst_first
+from console.presenters.links import flow, link_row, overdue_report, tiles, worst_first
 from console.presenters.linktasks import task_label
 from console.presenters.mirrors import mirror_row
 from console.presenters.otherside import OtherSide, other_side
@@ -32,17 +32,17 @@ from console.queries.linktasks import failing_tasks
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 
 _EDITABLE = {name for name, spec in LINK_CONFIGS.items() if not (spec.read_only or spec.immutable or is_connection(name))}
-REFRESH = timedelta(seconds=5)  # ages on a page that has not changed are renewed this often
+REFRESH = timedelta(seconds=5)  # relative times of an unchanged page are updated at this interval
 
 
 @page("links")
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """List the links one may see, worst first."""
+    """List the links that the user may see, worst first."""
     by, now = actor_of(request), timezone.now()
     query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
     summaries = link_queries.list_links(by=by, search=query, state=state if state in LINK_LOOKS else "")
-    shown, where = page_of(request, worst_first([link_row(one, now=now) for one in summaries]))
+    shown, where = page_of(request, worst_first([link_row(summary, now=now) for summary in summaries]))
     clusters = list(visible_clusters(by).select_related("environment"))
     context = {
         "rows": shown,
@@ -53,7 +53,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "filterable": bool(shown or query or state),
         "states": list(LINK_LOOKS.values()),
         "clusters_known": bool(clusters),
-        "may_create": by.may_do_all or any(can(by, Permission.MANAGE_LINK, cluster=one) for one in clusters),
+        "may_create": by.may_do_all or any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
     }
     return reply(request, "links/list.html", context)
 
@@ -61,7 +61,7 @@ def index(request: HttpRequest) -> HttpResponse:
 @page("links")
 @require_GET
 def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show what a link does now: flow, figures, its mirror topics. Polled every second; 204 while nothing has moved."""
+    """Show the overview: flow, figures and mirror topics. Polled every second; returns 204 if nothing has changed."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     if is_unchanged(request, link.sequence, now=now):
@@ -78,13 +78,13 @@ def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
 
 
 def _failing(link: ClusterLink, *, by: Actor) -> list[tuple[str, str, int]]:
-    """List (name, label, errors) of the tasks that left something undone."""
-    found = failing_tasks(link=link) if can(by, Permission.VIEW, link=link) else []
-    return [(name, task_label(name), errors) for name, errors in found]
+    """Return (name, label, errors) of the tasks whose last run had errors."""
+    failing = failing_tasks(link=link) if can(by, Permission.VIEW, link=link) else []
+    return [(name, task_label(name), errors) for name, errors in failing]
 
 
 def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSide | None:
-    """Answer the other half of a link that has two."""
+    """Return the view of the paired link; None if this link needs none."""
     if not pairs.has_two_sides(link):
         return None
     may_see = other is not None and _may_see(other, by=by)
@@ -93,7 +93,7 @@ def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSi
 
 
 def _figures(link: ClusterLink, other: ClusterLink | None, *, failing: bool, by: Actor, now: datetime) -> dict[str, object]:
-    """Answer what flows over the link; only the two ends where the mirrors are in a half that may not be seen."""
+    """Return the figures of a link. If the mirrors belong to a paired link that the user may not see, only the two clusters."""
     holder = other if other is not None and link.mode == LinkMode.SOURCE else link
     if holder is other and not _may_see(holder, by=by):
         return {"flow": flow(link, None)}
@@ -102,7 +102,7 @@ def _figures(link: ClusterLink, other: ClusterLink | None, *, failing: bool, by:
     return {
         "flow": flow(link, figures),
         "tiles": tiles(figures, look=link_look(link.state), troubled=troubled),
-        "silence": silence(figures, now=now),
+        "overdue_report": overdue_report(figures, now=now),
     }
 
 
@@ -111,15 +111,15 @@ def _may_see(link: ClusterLink, *, by: Actor) -> bool:
 
 
 def _mirror_list(request: HttpRequest, link: ClusterLink, *, now: datetime) -> dict[str, object]:
-    """Answer the rows of the link's mirrors that the filter leaves."""
+    """Return the mirrors of the link that match the filter."""
     query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
     sort, start = request.GET.get("sort", ""), start_of(request)
-    order = sort or "name"  # so that live rows stay where they are
+    order = sort or "name"  # by name, rows keep their places while the page is polled
     found = mirrorpages.mirror_page(
         by=actor_of(request), link=link, search=query, state=state, order=order, start=start, size=PAGE_SIZE
     )
     return {
-        "rows": [mirror_row(one, now=now) for one in found.rows],
+        "rows": [mirror_row(summary, now=now) for summary in found.rows],
         "pager": pager(request, start=found.start, shown=len(found.rows), total=found.total),
         "query": query,
         "state": state,
@@ -134,13 +134,13 @@ def _mirror_list(request: HttpRequest, link: ClusterLink, *, now: datetime) -> d
 @page("links")
 @require_GET
 def configuration(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show the settings in effect; secrets are masked."""
+    """Show the effective configs. Secrets are masked."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     query, everything = request.GET.get("q", "").strip().lower(), bool(request.GET.get("all"))
-    configs = [one for one in link_queries.effective_configs(link=link) if query in one.name]
+    configs = [config for config in link_queries.effective_configs(link=link) if query in config.name]
     context = {
-        "configs": [one for one in configs if everything or query or not one.is_default],
+        "configs": [config for config in configs if everything or query or not config.is_default],
         "query": query,
         "all": everything,
         "editable": _EDITABLE,
@@ -151,21 +151,21 @@ def configuration(request: HttpRequest, cluster_id: str, link_name: str) -> Http
 @page("links")
 @require_GET
 def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show who did what to the link and its mirror topics."""
+    """Show the audit events of the link and its mirror topics."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     shown, where = page_from(request, audit_queries.list_events(by=by, resource=path_of(link)))
-    context = {"events": [event_row(one, now=now) for one in shown], "pager": where}
+    context = {"events": [event_row(event, now=now) for event in shown], "pager": where}
     return reply(request, "links/activity.html", link_context(link, by=by, now=now, tab="activity") | context)
 
 
 def seen_token(*marks: object, now: datetime) -> str:
-    """Write what a page showed and when; the poll sends it back."""
+    """Return the version and the time of a page, which the next poll sends back."""
     return ":".join([*map(str, marks), str(int(now.timestamp()))])
 
 
 def is_unchanged(request: HttpRequest, *marks: object, now: datetime) -> bool:
-    """Tell whether the poll already shows this; ages are renewed every few seconds all the same."""
+    """Return True if the polling page is up to date; False at least every ``REFRESH``, to update relative times."""
     *seen, at = request.GET.get("seen", "").split(":")
     fresh = at.isdecimal() and abs(now.timestamp() - int(at[:MOST_DIGITS])) < REFRESH.total_seconds()
     return bool(request.htmx) and fresh and seen == [str(mark) for mark in marks]  # type: ignore[attr-defined]

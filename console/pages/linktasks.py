@@ -1,4 +1,4 @@
-"""The tab of a link's tasks: what each does, how its last run ended, and "run now"."""
+"""The Tasks tab of a link: state and last run of each recurring task, and Run now."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from console.queries.linktasks import list_tasks
 @page("links")
 @require_GET
 def tasks(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show the tasks of a link. Polled like the overview."""
+    """Show the recurring tasks of a link. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     if is_unchanged(request, link.sequence, now=now):
         return HttpResponse(status=204)
-    rows = [task_row(one, now=now) for one in list_tasks(link=link)]
+    rows = [task_row(task, now=now) for task in list_tasks(link=link)]
     context = {"tasks": rows, "seen": seen_token(link.sequence, now=now)}
     return reply(request, "links/tasks.html", link_context(link, by=by, now=now, tab="tasks") | context)
 
@@ -32,8 +32,8 @@ def tasks(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
 @page("links")
 @require_POST
 def run(request: HttpRequest, cluster_id: str, link_name: str, task_name: str) -> HttpResponse:
-    """Run a task now."""
+    """Request a run of a task."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     run_task(link=link, name=task_name, by=by, now=now)
-    return done(request, f"{link_url(link)}tasks/", f"{task_name} runs now.")
+    return done(request, f"{link_url(link)}tasks/", f"Run of {task_name} requested.")

@@ -1,4 +1,4 @@
-"""Pages of long lists: which rows are shown, and the addresses of the neighbours."""
+"""Pagination of lists."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 PAGE_SIZE = 50
-LAST_PAGE = 1_000_000  # no list is longer; larger numbers would only trouble the database
-MOST_DIGITS = 12  # of a number that is read; Python refuses to read thousands of them
+LAST_PAGE = 1_000_000  # keeps OFFSET within the range of the database
+MOST_DIGITS = 12  # of a number in a URL; int() rejects strings of more than 4300 digits
 Row = TypeVar("Row")
 Stored = TypeVar("Stored", bound=Model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pager:
-    """Where in a list one is; ``first`` and ``last`` count from 1."""
+    """The position in a list. ``first`` and ``last`` count from 1."""
 
     first: int
     last: int
@@ -29,7 +29,7 @@ class Pager:
 
 
 def page_of(request: HttpRequest, rows: Sequence[Row]) -> tuple[Sequence[Row], Pager]:
-    """Cut the page that the query string asks for; a number beyond the end shows the last page."""
+    """Return the rows and the pager of the requested page; the last page for a number beyond the end."""
     start = _start_within(request, total=len(rows), size=PAGE_SIZE)
     shown = rows[start : start + PAGE_SIZE]
     return shown, pager(request, start=start, shown=len(shown), total=len(rows))
@@ -38,7 +38,7 @@ def page_of(request: HttpRequest, rows: Sequence[Row]) -> tuple[Sequence[Row], P
 def page_from(
     request: HttpRequest, found: QuerySet[Stored], *, size: int = PAGE_SIZE, name: str = "page"
 ) -> tuple[Sequence[Stored], Pager]:
-    """Do the same in the database: one query counts, one reads what is shown. ``name`` is that of the number in the address."""
+    """Return the requested page of a QuerySet in two queries. ``name`` is the query parameter of the page number."""
     total = found.count()
     start = _start_within(request, total=total, size=size, name=name)
     shown = list(found[start : start + size])
@@ -46,13 +46,13 @@ def page_from(
 
 
 def start_of(request: HttpRequest, *, size: int = PAGE_SIZE, name: str = "page") -> int:
-    """Answer how many rows come before the page that the query string asks for."""
-    asked = request.GET.get(name, "1")
-    return (max(1, min(LAST_PAGE, int(asked[:MOST_DIGITS]))) - 1) * size if asked.isdecimal() else 0
+    """Return the number of rows before the requested page."""
+    number = request.GET.get(name, "1")
+    return (max(1, min(LAST_PAGE, int(number[:MOST_DIGITS]))) - 1) * size if number.isdecimal() else 0
 
 
 def pager(request: HttpRequest, *, start: int, shown: int, total: int, size: int = PAGE_SIZE, name: str = "page") -> Pager:
-    """Describe a page that somebody else has cut."""
+    """Return the pager of a page whose rows the caller has selected."""
     number, pages = start // size + 1, max(1, -(-total // size))
     return Pager(
         first=start + 1 if shown else 0,

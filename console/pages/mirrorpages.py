@@ -1,4 +1,4 @@
-"""What the pages of one mirror topic share: heading, allowed actions, figures, verification, facts."""
+"""The common parts of the pages of a mirror topic: heading, actions, figures, verification and details."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from console.presenters.mirrors import (
     mirror_path,
     newest_observation,
     partition_row,
-    start_words,
+    start_label,
     steps,
 )
 from console.presenters.notes import error_note, transition_notes
@@ -52,12 +52,12 @@ if TYPE_CHECKING:
 STEPS_SHOWN = 30
 REPORTS_SHOWN = 5
 CLAMPED_SHOWN = 100
-_SILENCE_S = 15
+_REPORT_OVERDUE_S = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorHead:
-    """A mirror as headings and facts show it."""
+    """The heading and the details of a mirror topic."""
 
     name: str
     url: str
@@ -69,8 +69,8 @@ class MirrorHead:
     deleting: bool
     auto_created: bool
     since: Moment | None
-    before: str  # label of the state it came from, "" at the beginning
-    tries: int  # in a row that did not get on
+    previous_state: str  # label of the previous state, "" if there is none
+    failed_attempts: int  # consecutive failed attempts
     created: Moment | None
     created_by: str
     copied: str
@@ -79,7 +79,7 @@ class MirrorHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A button, or the reason why there is none."""
+    """An operation: a button, or the reason why it is not possible."""
 
     verb: Verb
     allowed: bool
@@ -88,12 +88,12 @@ class Choice:
 
 
 def mirror_url(mirror: MirrorTopic) -> str:
-    """Answer the mirror's page."""
+    """Return the URL of the mirror's page."""
     return f"{link_url(mirror.link)}{mirror_path(mirror.name)}"
 
 
 def mirror_head(mirror: MirrorTopic, *, now: datetime, copied: str = numbers.UNKNOWN) -> MirrorHead:
-    """Present the mirror."""
+    """Create the heading of a mirror."""
     return MirrorHead(
         name=mirror.name,
         url=mirror_url(mirror),
@@ -105,17 +105,17 @@ def mirror_head(mirror: MirrorTopic, *, now: datetime, copied: str = numbers.UNK
         deleting=mirror.deletion_requested_at is not None,
         auto_created=mirror.auto_created,
         since=moment(mirror.state_since, now=now),
-        before=mirror_look(mirror.prior_state, mirror.stop_reason).label if mirror.prior_state else "",
-        tries=mirror.retry_count,
+        previous_state=mirror_look(mirror.prior_state, mirror.stop_reason).label if mirror.prior_state else "",
+        failed_attempts=mirror.retry_count,
         created=moment(mirror.created_at, now=now),
         created_by=mirror.created_by,
         copied=copied,
-        start=start_words(mirror.start_spec),
+        start=start_label(mirror.start_spec),
     )
 
 
 def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str, object]:
-    """Answer everything that the page of a mirror shows."""
+    """Return the template context of the page of a mirror."""
     summary = mirror_queries.summarize(mirror, now=now)
     choices = action_choices(mirror, by=by)
     reads_records = can(by, Permission.READ_RECORDS, mirror=mirror)
@@ -125,18 +125,18 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "environment_name": mirror.link.destination.environment.name,
         "mirror": mirror_head(mirror, now=now, copied=_copied(summary)),
         "choices": choices,
-        "hindered": [one for one in choices if not one.allowed],
+        "unavailable": [choice for choice in choices if not choice.allowed],
         "note": error_note(mirror.error_code, mirror.error_message, now=now, since=mirror.error_since),
         "transition_notes": transition_notes(mirror.transition_errors.all(), now=now),
-        "silence": _silence(summary, now=now),
+        "overdue_report": _overdue_report(summary, now=now),
         "held_back": held_back(mirror, summary.partitions, now=now),
         "tiles": mirror_tiles(summary),
         "partitions": [partition_row(row, now=now) for row in summary.partitions],
         "gaps": gap_groups(gaps),
-        "has_dated_fillers": any(gap.reason != GapReason.HEAD for gap in gaps),  # those of the head are deleted again
+        "has_dated_fillers": any(gap.reason != GapReason.HEAD for gap in gaps),  # fillers of the head are deleted again
         "lineage": origin_rows(lineage_of(mirror, by=by), names=cluster_names(by), now=now),
         "configs": followed_configs(mirror),
-        "reverts": [{"row": one, "at": moment(one.at, now=now)} for one in list_reverts(mirror)],
+        "reverts": [{"row": revert, "at": moment(revert.at, now=now)} for revert in list_reverts(mirror)],
         **_newest(mirror, now=now),
         **_clamped(mirror),
         "gate": gate_view(newest_run(mirror), now=now),
@@ -161,25 +161,25 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
 
 
 def _newest(mirror: MirrorTopic, *, now: datetime) -> dict[str, object]:
-    """Answer the newest steps and stops, and whether there are earlier ones."""
-    taken = list(mirror.transitions.all()[: STEPS_SHOWN + 1])
-    stops = report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN + 1)
+    """Return the newest state transitions and failover reports, and whether there are older ones."""
+    transitions = list(mirror.transitions.all()[: STEPS_SHOWN + 1])
+    reports = report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN + 1)
     return {
-        "steps": steps(taken[:STEPS_SHOWN], now=now),
-        "earlier_steps": len(taken) > STEPS_SHOWN,
-        "reports": [report_row(one, now=now) for one in stops[:REPORTS_SHOWN]],
-        "earlier_stops": len(stops) > REPORTS_SHOWN,
+        "steps": steps(transitions[:STEPS_SHOWN], now=now),
+        "earlier_steps": len(transitions) > STEPS_SHOWN,
+        "reports": [report_row(report, now=now) for report in reports[:REPORTS_SHOWN]],
+        "earlier_stops": len(reports) > REPORTS_SHOWN,
     }
 
 
 def _clamped(mirror: MirrorTopic) -> dict[str, object]:
     rows = group_queries.list_clamped(mirror=mirror, limit=CLAMPED_SHOWN)
     more = group_queries.count_clamped(mirror=mirror) - CLAMPED_SHOWN if len(rows) == CLAMPED_SHOWN else 0
-    return {"clamped": [clamped_row(one) for one in rows], "more_clamped": more}
+    return {"clamped": [clamped_row(row) for row in rows], "more_clamped": more}
 
 
 def _restore_url(mirror: MirrorTopic) -> str:
-    """Answer where the former source of a stopped mirror can be made its mirror, "" where it cannot."""
+    """Return the URL that makes the former source of a stopped mirror its mirror; "" if that is not possible."""
     if mirror.state != MirrorState.STOPPED or mirror.link.mode != "BIDIRECTIONAL":
         return ""
     other = pairs.other_side(mirror.link)
@@ -189,22 +189,23 @@ def _restore_url(mirror: MirrorTopic) -> str:
 
 
 def action_choices(mirror: MirrorTopic, *, by: Actor) -> list[Choice]:
-    """Answer the buttons of a mirror; what only bidirectional links have is not spoken of on others."""
+    """Return the operations on a mirror; those of bidirectional links only for such links."""
     bidirectional = mirror.link.mode == "BIDIRECTIONAL"
-    offered = [one for one in operation_queries.allowed(mirror, by) if bidirectional or one.event not in BIDIRECTIONAL_ONLY]
+    operations = operation_queries.allowed(mirror, by)
     return [
         Choice(
-            verb=VERBS[one.event],
-            allowed=one.allowed,
-            reason=one.reason.split(" Allowed now:")[0],  # the buttons show what is allowed, and for this kind of link
-            primary=one.event in {MirrorEvent.RESUME, MirrorEvent.RECOVER},
+            verb=VERBS[operation.event],
+            allowed=operation.allowed,
+            reason=operation.reason.split(" Allowed now:")[0],  # the buttons show what is allowed on this kind of link
+            primary=operation.event in {MirrorEvent.RESUME, MirrorEvent.RECOVER},
         )
-        for one in offered
+        for operation in operations
+        if bidirectional or operation.event not in BIDIRECTIONAL_ONLY
     ]
 
 
 def mirror_tiles(summary: MirrorSummary) -> list[Tile]:
-    """Answer the figures of one mirror."""
+    """Return the tiles of a mirror."""
     lags = [row.lag for row in summary.partitions]
     behind = sum(1 for lag in lags if lag)
     total = sum(lag for lag in lags if lag is not None) if lags and None not in lags else None
@@ -212,7 +213,7 @@ def mirror_tiles(summary: MirrorSummary) -> list[Tile]:
         Tile(
             label="Max lag",
             value=numbers.count(summary.max_lag),
-            hint=f"messages · {numbers.plural(behind, 'partition')} behind" if behind else "messages, worst partition",
+            hint=f"messages · {numbers.plural(behind, 'partition')} behind" if behind else "messages, max of all partitions",
         ),
         Tile(
             label="Total lag",
@@ -220,9 +221,9 @@ def mirror_tiles(summary: MirrorSummary) -> list[Tile]:
             hint=f"messages, {_bytes_words(summary.lag_bytes)}",
         ),
         Tile(
-            label="Lag in time",
+            label="Time lag",
             value=numbers.lag_time(summary.lag_ms),
-            hint="not measured" if summary.lag_ms is None else "a failover now would go back this far",
+            hint="unknown" if summary.lag_ms is None else "data loss window if you fail over now",
         ),
         Tile(
             label="Throughput",
@@ -239,25 +240,25 @@ def _bytes_words(lag_bytes: int | None) -> str:
 
 
 def choice_rows(choices: Sequence[SourceTopicChoice]) -> list[dict[str, object]]:
-    """Present the source topics of the dropdown; the note tells size and retention, or why a topic cannot be chosen."""
+    """Return the options of the source topic list. The note has partitions and retention, or why a topic is not available."""
     return [
         {
-            "name": one.name,
-            "available": one.available,
-            "note": f"{numbers.plural(one.partitions, 'partition')}, {numbers.retention(one.retention_ms)}"
-            if one.available
-            else one.reason,
+            "name": choice.name,
+            "available": choice.available,
+            "note": f"{numbers.plural(choice.partitions, 'partition')}, {numbers.retention(choice.retention_ms)} retention"
+            if choice.available
+            else choice.reason,
         }
-        for one in choices
+        for choice in choices
     ]
 
 
-def choices_of(choices: Sequence[SourceTopicChoice]) -> str:
-    """Say how many topics can be chosen, and why others cannot."""
-    free = sum(1 for one in choices if one.available)
-    rest = len(choices) - free
-    words = f"{numbers.plural(free, 'topic')} can be mirrored"
-    return f"{words}; {rest} cannot, the list says why." if rest else f"{words}."
+def choices_summary(choices: Sequence[SourceTopicChoice]) -> str:
+    """Return how many topics can be mirrored and how many cannot."""
+    available = sum(1 for choice in choices if choice.available)
+    rest = len(choices) - available
+    text = f"{numbers.plural(available, 'topic')} can be mirrored."
+    return f"{text} {rest} cannot; see the list for the reasons." if rest else text
 
 
 def _copied(summary: MirrorSummary) -> str:
@@ -266,8 +267,8 @@ def _copied(summary: MirrorSummary) -> str:
     return f"{numbers.count(records)} records, {numbers.size(total)}"
 
 
-def _silence(summary: MirrorSummary, *, now: datetime) -> Moment | None:
+def _overdue_report(summary: MirrorSummary, *, now: datetime) -> Moment | None:
     if not is_copying(summary.mirror):
         return None
     last = newest_observation(summary.partitions) or summary.mirror.state_since
-    return moment(last, now=now) if (now - last).total_seconds() > _SILENCE_S else None
+    return moment(last, now=now) if (now - last).total_seconds() > _REPORT_OVERDUE_S else None

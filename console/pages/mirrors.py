@@ -1,4 +1,4 @@
-"""The page of one mirror topic, and adding one."""
+"""The page of a mirror topic, and the form that adds one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from console.pages.doors import actor_of, done, page, problem_of, reply, status_
 from console.pages.linkpages import crumbs, link_head
 from console.pages.links import is_unchanged, seen_token
 from console.pages.lists import MOST_DIGITS
-from console.pages.mirrorpages import choice_rows, choices_of, mirror_context, mirror_head
+from console.pages.mirrorpages import choice_rows, choices_summary, mirror_context, mirror_head
 from console.pages.restores import restores_of
 from console.presenters import numbers
 from console.presenters.charts import charts_of
@@ -30,14 +30,14 @@ from console.queries import topics as topic_queries
 from console.queries.history import mirror_history
 from linkengine.domain.startspec import CONFIG as START_SPEC
 
-MOST_REPLICAS = 32_767  # Kafka writes the number in 16 bits
-HISTORY = timedelta(hours=2)  # as long as samples of mirrors are kept
+MOST_REPLICAS = 32_767  # the replication factor is an int16 in the Kafka protocol
+HISTORY = timedelta(hours=2)  # retention of the samples of mirrors
 
 
 @page("links")
 @require_GET
 def detail(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
-    """Show everything about a mirror. Polled every second; 204 while nothing has moved."""
+    """Show a mirror topic. Polled every second; returns 204 if nothing has changed."""
     by, now = actor_of(request), timezone.now()
     mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
     if is_unchanged(request, mirror.link.sequence, now=now):
@@ -57,7 +57,7 @@ def detail(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
 @page("links")
 @require_POST
 def verify(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
-    """Start a comparison of mirror and source; its progress is on the mirror's page."""
+    """Start a verification run. The mirror's page shows its progress."""
     by, now = actor_of(request), timezone.now()
     mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
     url = mirror_head(mirror, now=now).url
@@ -74,7 +74,7 @@ def verify(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
 @page("links")
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Choose a source topic, from a list where there is one; add its mirror."""
+    """Show the form, with a list of source topics if it is available; add the mirror topic."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     if not can(by, Permission.MANAGE_MIRROR, link=link) and not _has_own_topics(link, request):
@@ -83,7 +83,7 @@ def create(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         return _form(request, link)
     factor = request.POST.get("replication_factor", "").strip()
     if factor and not (factor.isdecimal() and len(factor) <= MOST_DIGITS and 1 <= int(factor) <= MOST_REPLICAS):
-        wrong = f"Use a whole number from 1 to {MOST_REPLICAS:,}, or leave it empty."
+        wrong = f"Enter a whole number from 1 to {MOST_REPLICAS:,}, or leave the field empty."
         return _form(request, link, replication_wrong=wrong, status=422)
     try:
         mirror = mirror_actions.create_mirror(
@@ -96,13 +96,14 @@ def create(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         )
     except ConsoleError as error:
         return _refused(request, link, error)
-    return done(request, f"{link_url(link)}{mirror_path(mirror.name)}", f"Mirror topic {mirror.name} is added.")
+    return done(request, f"{link_url(link)}{mirror_path(mirror.name)}", f"Mirror topic {mirror.name} added.")
 
 
 def _has_own_topics(link: ClusterLink, request: HttpRequest) -> bool:
-    """Tell whether the person may make mirrors of some names on this cluster; the action decides about the very name."""
+    """Return True if the user has a role for topics of some names on this cluster. The action checks the name itself."""
     cluster = link.destination_id
-    return any(one.resource_type == "Topic" and one.cluster_id == cluster for one in actor_of(request).bindings)
+    bindings = actor_of(request).bindings
+    return any(binding.resource_type == "Topic" and binding.cluster_id == cluster for binding in bindings)
 
 
 def _refused(request: HttpRequest, link: ClusterLink, error: ConsoleError) -> HttpResponse:
@@ -110,9 +111,9 @@ def _refused(request: HttpRequest, link: ClusterLink, error: ConsoleError) -> Ht
         raise error
     if error.field == START_SPEC:
         return _form(request, link, status=status_of(error), start_wrong=error.message)
-    beside = bool(error.field) or isinstance(error, NotFoundError)
-    words = {"wrong" if beside else "problem": problem_of(error)}
-    return _form(request, link, status=status_of(error), **words)
+    at_field = bool(error.field) or isinstance(error, NotFoundError)
+    problem = {"wrong" if at_field else "problem": problem_of(error)}
+    return _form(request, link, status=status_of(error), **problem)
 
 
 def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
@@ -128,7 +129,7 @@ def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
         "listable": bool(choices),
         "too_many": numbers.plural(total, "topic") if too_many else "",
         "choices": choice_rows(choices),
-        "choices_words": choices_of(choices),
+        "choices_summary": choices_summary(choices),
         "source_topic": source_topic,
         "replication_factor": request.POST.get("replication_factor", ""),
         "start": request.POST.get("start", ""),
@@ -139,5 +140,5 @@ def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
 
 
 def rest_address(request: HttpRequest, link: ClusterLink) -> str:
-    """Answer the REST address of the link's mirrors."""
+    """Return the REST URL of the link's mirrors."""
     return request.build_absolute_uri(f"/kafka/v3/clusters/{link.destination.cluster_id}/links/{link.name}/mirrors")

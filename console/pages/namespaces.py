@@ -1,4 +1,4 @@
-"""The namespaces of a cluster: list, name, reserve, attach to a link, detach, delete."""
+"""The namespaces of a cluster: list, create, reserve, attach to a link, detach, delete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from console.queries import namespaces as queries
 @page("environments")
 @require_http_methods(["GET", "POST"])
 def namespaces(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Show the namespaces; carry out one thing and show them again."""
+    """Show the namespaces; perform the submitted action and show them again."""
     by = actor_of(request)
     cluster = cluster_queries.get_whole_cluster(cluster_id=cluster_id, by=by)
     if request.method == "GET":
@@ -40,46 +40,44 @@ def namespaces(request: HttpRequest, cluster_id: str) -> HttpResponse:
 
 
 def _act(request: HttpRequest, cluster: Cluster, *, by: Actor) -> str:
-    """Do what the pressed button says; answer what to tell."""
+    """Perform the action of the submitted button; return the message for the user."""
     intent, now = request.POST.get("intent", ""), timezone.now()
     if intent == "create":
         prefix, reserved = request.POST.get("prefix", "").strip(), bool(request.POST.get("reserved"))
-        return (
-            f"Namespace {actions.create_namespace(cluster=cluster, prefix=prefix, reserved=reserved, by=by, now=now)} is made."
-        )
-    found = _namespace(request, cluster)
+        namespace = actions.create_namespace(cluster=cluster, prefix=prefix, reserved=reserved, by=by, now=now)
+        return f"Namespace {namespace} created."
+    namespace = _namespace(request, cluster)
     if intent == "attach":
         link = link_queries.get_link(cluster_id=cluster.cluster_id, name=request.POST.get("link", ""), by=by)
-        actions.attach(namespace=found, link=link, leader_prefix=leader_prefix(found, link), by=by, now=now)
-        return f"Namespace {found} follows {link.name} now."
+        actions.attach(namespace=namespace, link=link, leader_prefix=leader_prefix(namespace, link), by=by, now=now)
+        return f"Namespace {namespace} attached to link {link.name}."
     if intent == "detach":
-        actions.detach(namespace=found, by=by, now=now)
-        return f"Namespace {found} follows no link any more; it stays reserved."
+        actions.detach(namespace=namespace, by=by, now=now)
+        return f"Namespace {namespace} detached from its link. It remains reserved."
     if intent == "delete":
-        actions.delete_namespace(namespace=found, by=by, now=now)
-        return f"Namespace {found} is forgotten; its topics stay."
+        actions.delete_namespace(namespace=namespace, by=by, now=now)
+        return f"Namespace {namespace} is being deleted. Its topics are not deleted."
     reserved = intent == "reserve"
-    actions.reserve(namespace=found, reserved=reserved, by=by, now=now)
-    return f"Namespace {found} is {'reserved' if reserved else 'open to everybody'} now."
+    actions.reserve(namespace=namespace, reserved=reserved, by=by, now=now)
+    return f"Namespace {namespace} reserved." if reserved else f"Reservation of namespace {namespace} removed."
 
 
 def _namespace(request: HttpRequest, cluster: Cluster) -> Namespace:
     number = request.POST.get("namespace", "")
     if not number.isdecimal():
-        raise InvalidInputError("No namespace was named.", field="namespace")
+        raise InvalidInputError("The request names no namespace.", field="namespace")
     return queries.get_namespace(cluster=cluster, namespace_id=int(number[:18]))
 
 
 def _show(request: HttpRequest, cluster: Cluster, *, status: int = 200, **more: object) -> HttpResponse:
     by = actor_of(request)
     environment = cluster.environment
-    ending_here = ClusterLink.objects.filter(destination=cluster).exclude(mode=LinkMode.SOURCE)
-    links = list(ending_here)
+    links = list(ClusterLink.objects.filter(destination=cluster).exclude(mode=LinkMode.SOURCE))
     url = f"/clusters/{cluster.cluster_id}/"
     context = {
         "cluster": {"name": cluster.name, "url": url},
         "environment_name": environment.name,
-        "rows": [namespace_row(one, links=links) for one in queries.list_namespaces(cluster=cluster)],
+        "rows": [namespace_row(summary, links=links) for summary in queries.list_namespaces(cluster=cluster)],
         "may_manage": can(by, Permission.MANAGE_LINK, cluster=cluster) and can(by, Permission.MANAGE_ACLS, cluster=cluster),
         "crumbs": [
             Crumb(label=environment.name, url=f"/environments/{environment.slug}/"),

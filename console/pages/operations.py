@@ -1,6 +1,6 @@
-"""Pause, resume, promote, fail over, delete: a confirmation that says what is at stake, then the action.
+"""Operations on a mirror topic (pause, resume, promote, fail over, delete ...) with a confirmation that shows the effects.
 
-The confirmation is a page of its own; with JavaScript the same form opens in a dialog.
+The confirmation is a page. With JavaScript, the same form opens in a dialog.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ NAMES_SHOWN = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Risk:
-    """What a step may cost, as known now."""
+    """The records at risk, or the lag, shown before an operation."""
 
     label: str
     value: str
     age: str
-    words: str
+    words: str  # note
 
 
 @page("links")
 @require_http_methods(["GET", "POST"])
 def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str, *, operation: str) -> HttpResponse:
-    """Confirm an operation on one mirror topic; 409 in place where its state does not allow it any more."""
+    """Show the confirmation; perform the operation. 409 if the state of the mirror does not allow it."""
     by, now, verb = actor_of(request), timezone.now(), verb_of(operation)
     mirror = _find(cluster_id, link_name, mirror_name, verb=verb, by=by)
     check_permission(by, permission_for(verb.event), mirror=mirror)
@@ -59,21 +59,21 @@ def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
         return _confirmation(request, mirror, verb, problem=problem, refused=bool(problem), status=409 if problem else 200)
     typed = needs_typed_name(verb.event, bidirectional=_is_bidirectional(mirror.link))
     if typed and request.POST.get("confirm", "").strip() != mirror.name:
-        words, seen = "This is not the name of the mirror topic.", request.POST.get("seen", "")
-        return _confirmation(request, mirror, verb, wrong_name=words, seen=seen, status=422)
+        message, seen = "The name does not match the mirror topic name.", request.POST.get("seen", "")
+        return _confirmation(request, mirror, verb, wrong_name=message, seen=seen, status=422)
     try:
-        _carry_out(request, mirror, verb, by=by, now=now)
+        _perform(request, mirror, verb, by=by, now=now)
     except ConsoleError as error:
         if error.kind == "denied":
             raise
         fresh = _find(cluster_id, link_name, mirror_name, verb=verb, by=by)
-        hopeless = bool(refused(fresh, verb.event, now=now))
-        return _confirmation(request, fresh, verb, problem=problem_of(error), refused=hopeless, status=status_of(error))
+        impossible = bool(refused(fresh, verb.event, now=now))
+        return _confirmation(request, fresh, verb, problem=problem_of(error), refused=impossible, status=status_of(error))
     url = link_url(mirror.link) if verb.event is MirrorEvent.DELETE else mirror_url(mirror)
     return done(request, url, verb.done.format(name=mirror.name))
 
 
-def _carry_out(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, by: Actor, now: datetime) -> None:
+def _perform(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, by: Actor, now: datetime) -> None:
     if verb.event is MirrorEvent.DELETE:
         operations.delete_as_seen(mirror=mirror, seen=request.POST.get("seen", ""), by=by, now=now)
     else:
@@ -81,7 +81,7 @@ def _carry_out(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, by: Act
 
 
 def refused(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime) -> dict[str, str]:
-    """Word why an operation is not possible now; empty where it is."""
+    """Return why an operation is not possible now; empty if it is possible."""
     reason = why_not(mirror, event)
     if reason:
         return problem_of(ConflictError(reason))
@@ -90,7 +90,7 @@ def refused(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime) -> dict[s
 
 
 def _find(cluster_id: str, link_name: str, mirror_name: str, *, verb: Verb, by: Actor) -> MirrorTopic:
-    """Answer the mirror; a restore may be asked for on an ordinary topic whose former mirror is stopped."""
+    """Return the mirror. For a restore it may be a new object for an ordinary topic whose former mirror is stopped."""
     try:
         return mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
     except NotFoundError:
@@ -103,42 +103,42 @@ def _find(cluster_id: str, link_name: str, mirror_name: str, *, verb: Verb, by: 
         return found
 
 
-def effect_of(mirror: MirrorTopic, verb: Verb) -> dict[str, object]:
-    """Say what the step would do: configs and consumer groups it changes, records it drops."""
-    told = preview(mirror, verb.event) if mirror.pk else None
-    offsets = told.groups_clamped if told else ()
+def effects_of(mirror: MirrorTopic, verb: Verb) -> dict[str, object]:
+    """Return the effects of an operation: changed configs, clamped consumer groups, diverged records."""
+    effects = preview(mirror, verb.event) if mirror.pk else None
+    offsets = effects.groups_clamped if effects else ()
     points = None
     if verb.event is MirrorEvent.RESTORE:
         points = restoring.count_divergence(mirror.link, [mirror]).get(mirror.name)
     return {
-        "groups": [replace(one, group=readable_name(one.group)) for one in offsets[:NAMES_SHOWN]],
-        "group_count": len({one.group for one in offsets}),
+        "groups": [replace(offset, group=readable_name(offset.group)) for offset in offsets[:NAMES_SHOWN]],
+        "group_count": len({offset.group for offset in offsets}),
         "more_offsets": max(0, len(offsets) - NAMES_SHOWN),
-        "configs": sorted(told.configs_to_change.items()) if told else (),
+        "configs": sorted(effects.configs_to_change.items()) if effects else (),
         "restores": verb.event is MirrorEvent.RESTORE,
-        "dropped": None if points is None else numbers.count(sum(one.diverged for one in points)),
-        "points": [one for one in points or () if one.diverged][:NAMES_SHOWN],
+        "dropped": None if points is None else numbers.count(sum(point.diverged for point in points)),
+        "points": [point for point in points or () if point.diverged][:NAMES_SHOWN],
     }
 
 
 def risk_of(summary: MirrorSummary, verb: Verb) -> Risk | None:
-    """Say how many records stay behind, as far as anybody knows."""
+    """Return the records at risk of a failover or the lag of a promotion; None for other operations."""
     if not verb.loses_lag and verb.event is not MirrorEvent.PROMOTE:
         return None
     total = summary.missing if verb.loses_lag else summary.total_lag
-    words = {
-        True: "The source is asked no more, so what it received since the last sample is not counted.",
+    note = {
+        True: "The source is not contacted again; records produced since the last sample are not counted.",
         False: "The promotion waits until the lag is 0.",
     }[verb.loses_lag]
     if total is None:
-        words = "Not all partitions have been measured, so nobody can say how many records the mirror lacks. " + words
+        note = "The number of missing records is unknown: not all partitions have been measured. " + note
     elif verb.loses_lag and total != summary.total_lag:
-        words = "Some wait behind an open transaction; aborted records and markers among them would be no loss. " + words
+        note = "Some offsets are behind an open transaction; aborted records and markers among them are not losses. " + note
     return Risk(
         label="Records at risk" if verb.loses_lag else "Lag, all partitions",
         value="unknown" if total is None else numbers.count(total),
         age=numbers.lag_time(summary.lag_ms) if summary.lag_ms is not None else "",
-        words=words,
+        words=note,
     )
 
 
@@ -151,11 +151,11 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
         "explains": explanation(verb, state=mirror.state, since=mirror.state_since),
         "seen": operations.seen_state(mirror) if verb.event is MirrorEvent.DELETE else "",
         "action": f"{head.url}{verb.event}/",
-        "back": head.url if mirror.pk else link_url(mirror.link),  # a topic that never was a mirror has no page yet
+        "back": head.url if mirror.pk else link_url(mirror.link),  # a topic that was never a mirror has no page
         "typed": needs_typed_name(verb.event, bidirectional=bidirectional),
-        "final_words": reversibility(verb.event, bidirectional=bidirectional),
+        "reversibility": reversibility(verb.event, bidirectional=bidirectional),
         "risk": risk_of(mirror_queries.summarize(mirror, now=now), verb) if mirror.pk else None,
-        "effect": effect_of(mirror, verb),
+        "effect": effects_of(mirror, verb),
         "warnings": _warnings(mirror, verb.event, by=actor_of(request)) if mirror.pk else (),
         "confirm": request.POST.get("confirm", ""),
         "crumbs": crumbs(mirror.link, last=f"{verb.label} {mirror.name}"),
@@ -165,16 +165,16 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
 
 
 def _warnings(mirror: MirrorTopic, event: MirrorEvent, *, by: Actor) -> tuple[str, ...]:
-    asks = event in REVERSALS and not why_not(mirror, event)
-    risks = risks_of(mirror.link, [mirror]).get(mirror.name) if asks else None
+    possible = event in REVERSALS and not why_not(mirror, event)
+    risks = risks_of(mirror.link, [mirror]).get(mirror.name) if possible else None
     return cautions_of(mirror, event, by=by, risks=risks)
 
 
 def verb_of(operation: str) -> Verb:
-    """Answer the words of an operation; raise NotFoundError where there is none of this name."""
+    """Return the display of an operation; raise NotFoundError if it does not exist."""
     verb = next((verb for event, verb in VERBS.items() if event == operation), None)
     if verb is None:
-        raise NotFoundError(f"There is no operation {operation!r} on mirror topics.")
+        raise NotFoundError(f"Mirror topics have no operation {operation!r}.")
     return verb
 
 

@@ -1,4 +1,4 @@
-"""Moving a mirror topic to a link from another copy of its source, from its page."""
+"""Move a mirror topic to a link from another copy of its source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from console.queries import mirrors as mirror_queries
 @page("links")
 @require_POST
 def move(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
-    """Move the mirror, or say in place why it cannot."""
+    """Move the mirror; show a page with the reason if it is not possible."""
     by, now = actor_of(request), timezone.now()
     mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
     try:
@@ -27,5 +27,5 @@ def move(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str
             raise
         context = mirror_context(mirror, by=by, now=now) | {"problem": problem_of(error), "crumbs": crumbs(mirror.link)}
         return reply(request, "mirrors/refused.html", context, status=status_of(error))
-    words = f"'{mirror.name}' goes on over cluster link '{moved.link.name}' once it is resumed."
-    return done(request, mirror_url(moved.mirror), words)
+    message = f"Mirror topic '{mirror.name}' moved to cluster link '{moved.link.name}'. Resume it to continue copying."
+    return done(request, mirror_url(moved.mirror), message)

@@ -1,4 +1,4 @@
-"""The restores of a topic on its page, and the file of records that one of them set aside, for a browser."""
+"""The restores of a topic, and the download of the diverged records that a restore exported."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ from console.pages.doors import actor_of, page
 from console.pages.lists import page_from
 from console.queries import mirrors
 
-A_PAGE = 10  # each is looked for on disk
+PER_PAGE = 10  # the file of each is checked on disk
 
 
 def restores_of(request: HttpRequest, mirror: MirrorTopic) -> dict[str, object]:
-    """Answer one page of the topic's restores, the newest first, and which of them have lost their file."""
-    shown, pager = page_from(request, mirror.restores.all(), size=A_PAGE, name="restores")
-    return {"restores": shown, "restores_pager": pager, "lost_files": [one for one in shown if exports.is_lost(one)]}
+    """Return a page of the restores of a topic, newest first, and those whose export file is missing."""
+    shown, pager = page_from(request, mirror.restores.all(), size=PER_PAGE, name="restores")
+    return {
+        "restores": shown,
+        "restores_pager": pager,
+        "lost_files": [restore for restore in shown if exports.is_lost(restore)],
+    }
 
 
 @page("links")
 @require_GET
 def records(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str, *, restore_id: int) -> HttpResponse:
-    """Send the file; it is the topic's data, so it takes the right to operate on the topic."""
+    """Send the file. It contains records of the topic, so it requires the permission to operate on the topic."""
     by = actor_of(request)
     mirror = mirrors.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
     check_permission(by, Permission.OPERATE_MIRROR, mirror=mirror)

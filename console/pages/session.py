@@ -1,4 +1,4 @@
-"""Sign in, sign out, change the password, appearance."""
+"""Sign-in, sign-out, password change and theme."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _YEAR_S = 365 * 24 * 3600
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponse:
-    """Ask for name and password; then go on to the page that was wanted."""
-    wanted = safe_path(request, request.POST.get("next") or request.GET.get("next", ""))
+    """Show the sign-in form; sign in and redirect to the requested page."""
+    target = safe_path(request, request.POST.get("next") or request.GET.get("next", ""))
     if request.user.is_authenticated and request.method == "GET":
-        return HttpResponseRedirect(wanted)
+        return HttpResponseRedirect(target)
     form = SignInForm(request, data=request.POST or None)
     if request.method == "POST" and form.is_valid():
         login(request, form.get_user())
-        return HttpResponseRedirect(wanted)
-    return _sign_in_page(request, form, wanted)
+        return HttpResponseRedirect(target)
+    return _sign_in_page(request, form, target)
 
 
-def _sign_in_page(request: HttpRequest, form: SignInForm, wanted: str) -> HttpResponse:
+def _sign_in_page(request: HttpRequest, form: SignInForm, target: str) -> HttpResponse:
     failed = request.method == "POST"
-    context = {"failed": failed, "wait_s": form.wait_s, "next": wanted, "user_name": request.POST.get("username", "")}
+    context = {"failed": failed, "wait_s": form.wait_s, "next": target, "user_name": request.POST.get("username", "")}
     status = 429 if form.wait_s else 422 if failed else 200
     response = reply(request, "session/sign_in.html", context, status=status)
     if form.wait_s:
@@ -55,7 +55,7 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 
 
 class PasswordForm(ConsoleForm):
-    """The present password and, twice, the new one; none of them is ever rendered."""
+    """The current password and, twice, the new one. None of them is ever rendered."""
 
     password = forms.CharField(
         label="Current password", strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
@@ -63,11 +63,11 @@ class PasswordForm(ConsoleForm):
     new_password = forms.CharField(
         label="New password",
         strip=False,
-        help_text="At least 8 characters; not your name, and not a common password.",
+        help_text="At least 8 characters. Not similar to your name and not a common password.",
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
     repeated = forms.CharField(
-        label="New password again", strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "new-password"})
+        label="Confirm new password", strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "new-password"})
     )
 
     def __init__(self, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
@@ -76,12 +76,12 @@ class PasswordForm(ConsoleForm):
         self.wait_s = 0
 
     def clean(self) -> dict[str, Any] | None:
-        """Check the present password, with the same throttle as a sign-in: a session may be in the wrong hands."""
+        """Check the current password, throttled like a sign-in, because the session may be stolen."""
         values = super().clean() or {}
         if self.errors:
             return values
         if values["new_password"] != values["repeated"]:
-            self.add_error("repeated", "This is not the new password. Enter the same one in both fields.")
+            self.add_error("repeated", "The passwords do not match. Enter the same new password in both fields.")
             return values
         name = self._request.user.get_username()
         attempts = guessing.attempts_at("password", name, self._request)
@@ -90,7 +90,7 @@ class PasswordForm(ConsoleForm):
             guessing.note_refusal(self._request, action="ThrottlePasswordChange", resource=f"user/{name}")
             self.add_error("password", f"Too many attempts. Wait {self.wait_s} seconds, then try again.")
         elif not self._request.user.check_password(values["password"]):
-            self.add_error("password", "This is not your current password. It is case-sensitive.")
+            self.add_error("password", "The current password is incorrect. It is case-sensitive.")
         else:
             guessing.forget(attempts)
         return values
@@ -100,7 +100,7 @@ class PasswordForm(ConsoleForm):
 @sensitive_post_parameters("password", "new_password", "repeated")
 @require_http_methods(["GET", "POST"])
 def change_password(request: HttpRequest) -> HttpResponse:
-    """Change one's own password. This session continues, all others of the user end."""
+    """Change the user's own password. This session continues; all other sessions of the user end."""
     form = PasswordForm(request.POST or None, request=request)
     if request.method == "GET":
         return _password_page(request, form)
@@ -113,7 +113,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
         problem = {} if form.refuse(error) else problem_of(error)
         return _password_page(request, form, status=status_of(error), problem=problem)
     update_session_auth_hash(request, by.user)  # type: ignore[arg-type]  # the action needs a user
-    return done(request, "/access/me/", "Your password is changed. Your other sessions have ended; API keys are still valid.")
+    return done(request, "/access/me/", "Password changed. Your other sessions have ended. API keys remain valid.")
 
 
 def _password_page(request: HttpRequest, form: PasswordForm, *, status: int = 200, **more: object) -> HttpResponse:
@@ -126,7 +126,7 @@ def _password_page(request: HttpRequest, form: PasswordForm, *, status: int = 20
 
 @require_POST
 def set_theme(request: HttpRequest) -> HttpResponse:
-    """Remember light, dark or "as the system" in a cookie; then show the same page again."""
+    """Store the theme (light, dark, or "" for the system's) in a cookie; redirect to the same page."""
     response = HttpResponseRedirect(safe_path(request, request.POST.get("next", "")))
     theme = request.POST.get("theme", "")
     if theme in THEMES:
@@ -137,6 +137,6 @@ def set_theme(request: HttpRequest) -> HttpResponse:
 
 
 def safe_path(request: HttpRequest, path: str) -> str:
-    """Answer ``path`` if it stays on this host, else the start page: nobody is sent away by a crafted address."""
-    fine = url_has_allowed_host_and_scheme(path, allowed_hosts={request.get_host()}, require_https=request.is_secure())
-    return path if path and fine else "/"
+    """Return ``path`` if it stays on this host, else the start page, to prevent open redirects."""
+    allowed = url_has_allowed_host_and_scheme(path, allowed_hosts={request.get_host()}, require_https=request.is_secure())
+    return path if path and allowed else "/"

@@ -1,4 +1,4 @@
-"""What the frame of every page needs: who is signed in, where one is, the sections of the navigation, the theme."""
+"""The frame of all pages: signed-in user, navigation, breadcrumbs, tabs and theme."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ THEME_COOKIE = "theme"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One entry of the navigation."""
+    """An entry of the navigation."""
 
     key: str
     label: str
@@ -28,25 +28,25 @@ SECTIONS = (
     Section(key="links", label="Cluster links", icon="diagram-3", url="/links/"),
     Section(key="topics", label="Topics", icon="hdd-network", url="/topics/"),
     Section(key="access", label="Access", icon="shield-lock", url="/access/"),
-    Section(key="audit", label="Audit", icon="journal-text", url="/audit/"),
+    Section(key="audit", label="Audit log", icon="journal-text", url="/audit/"),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shell:
-    """Values of the frame; ``theme`` is empty where the system decides."""
+    """The values of the frame. ``theme`` is "" to follow the system."""
 
     user_name: str
     section: str
     theme: str
-    environment: str  # of what the page shows; "" where it is about several
+    environment: str  # environment of the page, "" if it shows several
     sections: Sequence[Section] = SECTIONS
     search: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crumb:
-    """One step of the breadcrumb; the last one has no address."""
+    """A breadcrumb. The last one has no URL."""
 
     label: str
     url: str = ""
@@ -54,7 +54,7 @@ class Crumb:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tab:
-    """One tab below a heading."""
+    """A tab below a heading."""
 
     label: str
     url: str
@@ -62,7 +62,7 @@ class Tab:
 
 
 def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environment: str = "") -> Shell:
-    """Answer the frame's values, without a query: the switcher asks for its list when it is opened."""
+    """Return the values of the frame without a query; the environment switcher loads its list when it is opened."""
     theme = request.COOKIES.get(THEME_COOKIE, "")
     return Shell(
         user_name=by.name if by else "",

@@ -1,4 +1,4 @@
-"""The source topics of a link: which are mirrored, and for any of them why it is not; and the filters of auto-create."""
+"""The Source topics and Filters tabs of a link: which topics are mirrored, why others are not, and the auto-create filters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.errors import ConsoleError
 from console.models import ClusterLink
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
-from console.pages.forms import changed_meanwhile, fingerprint
+from console.pages.forms import fingerprint, stale_form_error
 from console.pages.linkpages import crumbs, link_context
 from console.pages.lists import page_of
 from console.presenters.links import link_url
@@ -26,21 +26,21 @@ from linkengine.domain.filters import FilterType, NameFilter, PatternType, filte
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.mirrorability import Check, CheckCode, Standing, Verdict
 
-EMPTY_ROWS = 3  # to add filters without JavaScript
+EMPTY_ROWS = 3  # for new filters, also without JavaScript
 NAMES_SHOWN = 20
 
 
 @page("links")
 @require_GET
 def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """List the topics of the source as last seen, with how each stands."""
+    """List the source topics with their status."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     query, standing = request.GET.get("q", "").strip(), request.GET.get("standing", "")
-    judged = judge_source(link=link, by=by, search=query)
-    shown, where = page_of(request, [one for one in judged if standing in ("", one.standing)])
+    verdicts = judge_source(link=link, by=by, search=query)
+    shown, where = page_of(request, [verdict for verdict in verdicts if standing in ("", verdict.standing)])
     context = {
-        "rows": [source_topic_row(one) for one in shown],
+        "rows": [source_topic_row(verdict) for verdict in shown],
         "pager": where,
         "query": query,
         "standing": standing,
@@ -54,7 +54,7 @@ def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 @page("links")
 @require_GET
 def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str) -> HttpResponse:
-    """Answer for one topic of the source, seen or not, why it is mirrored or not."""
+    """Show why a source topic is mirrored or not. The topic need not exist."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     verdict = judge_topic(link=link, name=topic_name, by=by)
@@ -70,17 +70,17 @@ def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str
 @page("links")
 @require_http_methods(["GET", "POST"])
 def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show the filters of auto-create; preview or save changed ones."""
+    """Show the auto-create filters; preview or save changes."""
     by = actor_of(request)
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     if request.method == "GET":
         return _form(request, link, rows=filters_of(link), enabled=link.config(AUTO_CREATE) == "true")
     check_permission(by, Permission.MANAGE_LINK, link=link)
     if request.POST.get("seen") != _seen(link):
-        problem = problem_of(changed_meanwhile("The filters of this link"))
+        problem = problem_of(stale_form_error("The filters of this link"))
         was_enabled = link.config(AUTO_CREATE) == "true"
         return _form(request, link, rows=filters_of(link), enabled=was_enabled, problem=problem, status=409)
-    rows, enabled = _typed(request), request.POST.get("enabled") == "true"
+    rows, enabled = _submitted(request), request.POST.get("enabled") == "true"
     save = request.POST.get("intent") == "save"
     try:
         alter_configs(link=link, changes=_changes(rows, enabled=enabled), validate_only=not save, by=by, now=timezone.now())
@@ -89,8 +89,8 @@ def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
             raise
         return _form(request, link, rows=rows, enabled=enabled, problem=problem_of(error), status=status_of(error))
     if save:
-        said = "The filters are saved; they are applied now." if enabled else "Auto-create is off; its filters are cleared."
-        return done(request, f"{link_url(link)}topics/", said)
+        message = "Filters saved. They are applied now." if enabled else "Auto-create is off. Its filters are deleted."
+        return done(request, f"{link_url(link)}topics/", message)
     preview = _preview(judge_source(link=link, by=by, filters=rows) if enabled else [])
     return _form(request, link, rows=rows, enabled=enabled, preview=preview)
 
@@ -123,7 +123,7 @@ def _seen(link: ClusterLink) -> str:
     return fingerprint(link.config(AUTO_CREATE), filters_to_json(filters_of(link)))
 
 
-def _typed(request: HttpRequest) -> tuple[NameFilter, ...]:
+def _submitted(request: HttpRequest) -> tuple[NameFilter, ...]:
     columns = (request.POST.getlist(name) for name in ("name", "pattern", "kind"))
     return tuple(
         NameFilter(
@@ -146,20 +146,20 @@ def _changes(rows: Sequence[NameFilter], *, enabled: bool) -> list[ConfigChange]
 
 
 def _preview(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Say what saving would bring; nothing that exists is ever deleted by a filter."""
-    counts = Counter(one.standing for one in verdicts)
-    waiting = [one.mirror for one in verdicts if one.standing is Standing.WAITING]
+    """Return what saving would change. Filters never delete mirror topics."""
+    counts = Counter(verdict.standing for verdict in verdicts)
+    pending = [verdict.mirror for verdict in verdicts if verdict.standing is Standing.WAITING]
     return {
         "total": len(verdicts),
         "mirrored": counts[Standing.MIRRORED],
-        "created": len(waiting),
-        "names": waiting[:NAMES_SHOWN],
+        "created": len(pending),
+        "names": pending[:NAMES_SHOWN],
         "left_out": counts[Standing.NOT_MIRRORED],
-        "problems": [f"{one.topic}: {found.finding}" for one in verdicts for found in _surprises(one)][:NAMES_SHOWN],
+        "problems": [f"{verdict.topic}: {check.finding}" for verdict in verdicts for check in _problems(verdict)][:NAMES_SHOWN],
     }
 
 
-def _surprises(verdict: Verdict) -> Sequence[Check]:
-    """Answer why a topic that filters choose is left out: a reserved namespace is no error, but their editor must see it."""
+def _problems(verdict: Verdict) -> Sequence[Check]:
+    """Return the checks that exclude a topic in spite of the filters. A reserved namespace is no error, but is shown here."""
     first = verdict.failed[:1]
     return first if first and first[0].code is CheckCode.NAMESPACE else verdict.problems

@@ -1,4 +1,4 @@
-"""What the promotions and failovers of a link cost: a tab of the link, and the same as a file."""
+"""The Failover reports tab of a link, and its JSON export."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CLAMPED = ("group", "partition", "source_offset", "before", "after", "message")
 @page("links")
 @require_GET
 def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """List what was stopped, with records left behind, RPO and RTO; ``?format=json`` answers a file."""
+    """List the failover reports with records not copied, RPO and RTO. ``?format=json`` returns a file."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     reports = stopreports.link_reports(link=link, by=by)
@@ -39,7 +39,7 @@ def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
         return _file(link.name, totals, reports)
     shown, pager = page_from(request, reports)
     groups = stopreports.groups_of(shown)
-    rows = [report_row(one, now=now, groups=groups.get(one.pk, ())) for one in shown]
+    rows = [report_row(report, now=now, groups=groups.get(report.pk, ())) for report in shown]
     context = {"reports": rows, "tiles": report_tiles(totals), "pager": pager}
     return reply(request, "links/stopreports.html", link_context(link, by=by, now=now, tab="stops") | context)
 
@@ -47,7 +47,7 @@ def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
 @page("links")
 @require_POST
 def retry_refused(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
-    """Retry the configs that the destination refused at the newest stop of a mirror."""
+    """Retry the configs that the destination rejected at the newest promotion or failover of a mirror."""
     by = actor_of(request)
     mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
     try:
@@ -62,16 +62,16 @@ def retry_refused(request: HttpRequest, cluster_id: str, link_name: str, mirror_
 
 
 def _file(link_name: str, totals: stopreports.StopTotals, found: QuerySet[StopReport]) -> JsonResponse:
-    """Write all stops, whichever page was open; ``stops`` tells how many there are."""
+    """Return all reports as JSON. ``stops`` is their total number."""
     reports = list(found[:MOST_ROWS])
     clamped = stopreports.clamped_of(reports)
-    rows = [_as_json(one, clamped.get(one.pk)) for one in reports]
+    rows = [_as_json(report, clamped.get(report.pk)) for report in reports]
     content = {"link_name": link_name, "totals": asdict(totals), "stops": found.count(), "data": rows}
     return JsonResponse(content, json_dumps_params={"indent": 2})
 
 
 def _as_json(report: StopReport, clamped: stopreports.Clamped | None) -> dict[str, object]:
-    groups = [model_to_dict(one, fields=_CLAMPED) for one in clamped.rows] if clamped else []
+    groups = [model_to_dict(row, fields=_CLAMPED) for row in clamped.rows] if clamped else []
     return {
         "mirror_topic_name": report.mirror.name,
         **model_to_dict(report, exclude=_HIDDEN),

@@ -1,4 +1,4 @@
-"""All topics last seen on the clusters one may see, with what mirrors them; search over links and topics."""
+"""The Topics section: mirror topics of all links, and the search over links and mirror topics."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from console.presenters.mirrors import mirror_row
 from console.queries import links as link_queries
 from console.queries import mirrorpages
 
-FOUND_AT_MOST = 50
+MAX_RESULTS = 50
 
 
 @page("topics")
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """List the mirror topics of all links one may see."""
+    """List the mirror topics of all links that the user may see."""
     by, now = actor_of(request), timezone.now()
     query = request.GET.get("q", "").strip()
     found = mirrorpages.mirror_page(by=by, search=query, start=start_of(request), size=PAGE_SIZE)
     context = {
-        "found": [{"row": mirror_row(one, now=now), "link": _link(one.mirror.link)} for one in found.rows],
+        "found": [{"row": mirror_row(summary, now=now), "link": _link(summary.mirror.link)} for summary in found.rows],
         "pager": pager(request, start=found.start, shown=len(found.rows), total=found.total),
         "query": query,
     }
@@ -34,16 +34,16 @@ def index(request: HttpRequest) -> HttpResponse:
 @page("")
 @require_GET
 def search(request: HttpRequest) -> HttpResponse:
-    """Find links and mirror topics by a part of their name."""
+    """Search links and mirror topics by a part of the name."""
     by, now = actor_of(request), timezone.now()
     query = request.GET.get("q", "").strip()
     links = link_queries.list_links(by=by, search=query) if query else []
-    found = mirrorpages.mirror_page(by=by, search=query, size=FOUND_AT_MOST if query else 0)
+    found = mirrorpages.mirror_page(by=by, search=query, size=MAX_RESULTS if query else 0)
     context = {
         "query": query,
-        "links": [link_row(one, now=now) for one in links[:FOUND_AT_MOST]],
-        "found": [{"row": mirror_row(one, now=now), "link": _link(one.mirror.link)} for one in found.rows],
-        "cut": len(links) > FOUND_AT_MOST or found.total > FOUND_AT_MOST,
+        "links": [link_row(summary, now=now) for summary in links[:MAX_RESULTS]],
+        "found": [{"row": mirror_row(summary, now=now), "link": _link(summary.mirror.link)} for summary in found.rows],
+        "cut": len(links) > MAX_RESULTS or found.total > MAX_RESULTS,
     }
     return reply(request, "search.html", context)
 

@@ -1,4 +1,4 @@
-"""Addresses of the pages: with a trailing slash, unlike REST; the address without one leads here."""
+"""URLs of the pages. They end with a slash, unlike REST URLs; without it they redirect."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ urlpatterns = [
     path(f"{_LINK}delete/", editlink.delete),
     path(f"{_LINK}bulk/", bulk.operate_many),
     path(f"{_LINK}mirrors/new/", mirrors.create),
-    path(f"{_MIRROR}-/", mirrors.detail),  # where a topic is called "new"
+    path(f"{_MIRROR}-/", mirrors.detail),  # for a topic named "new"
     path(f"{_MIRROR}-/gaps.csv", exports.gaps),
     path(f"{_MIRROR}-/verify/", mirrors.verify),
     path(f"{_MIRROR}-/gate/", gates.run),
@@ -100,7 +100,7 @@ urlpatterns = [
     path("access/api-keys/<str:key>/delete/", access.delete_api_key, name="delete-api-key"),
     path("audit/", audit.index, name="audit"),
     path("audit/events.csv", exports.audit),
-    # Addresses typed without the slash; nothing of REST begins with these words.
+    # URLs without the trailing slash. No REST URL starts with these words.
     re_path(
         r"^(?P<rest>(?:environments|clusters|links|topics|access|audit|search|sign-in|help)(?:/[^?]*[^/?])?)$",
         RedirectView.as_view(url="/%(rest)s/", query_string=True),

@@ -1,4 +1,4 @@
-"""How values look to people: words, icons, colour families, formatted numbers. Pure; knows neither HTTP nor the database.
+"""View models: labels, icons, colour families and formatted numbers for templates. No HTTP requests, no database queries.
 
-Every word, icon and colour of a state is decided here once; badge, help page, legend and tests read the same tables.
+The label, icon and colour of each state are defined here once, for badges, the help page and the tests.
 """

@@ -1,4 +1,4 @@
-"""Role bindings, roles and API keys as tables show them."""
+"""View models of role bindings, roles and API keys."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from console.presenters.numbers import Moment, moment
 if TYPE_CHECKING:
     from console.models import ApiKey, RoleBinding
 
-# What a role allows, as sentences of a card.
+# The permissions of a role as its card on the Roles page lists them.
 PERMISSION_WORDS: Mapping[Permission, str] = MappingProxyType(
     {
-        Permission.VIEW: "See clusters, links, mirror topics and their state",
+        Permission.VIEW: "View clusters, links, mirror topics and their state",
         Permission.MANAGE_LINK: "Create, edit and delete cluster links",
         Permission.MANAGE_MIRROR: "Add and delete mirror topics",
         Permission.MANAGE_TOPIC: "Create, configure and delete topics",
         Permission.MANAGE_GROUP: "Reset offsets of consumer groups",
         Permission.MANAGE_ACLS: "Create and delete ACLs",
         Permission.OPERATE_MIRROR: "Pause, resume, promote and fail over mirror topics",
-        Permission.READ_RECORDS: "See the pieces of records in which a mirror topic differs from its source",
-        Permission.VERIFY: "Compare mirror topics with their source",
+        Permission.READ_RECORDS: "View record contents where a mirror topic differs from its source",
+        Permission.VERIFY: "Verify mirror topics",
         Permission.MANAGE_CLUSTER: "Register clusters and change their credentials",
-        Permission.USE_CREDENTIALS: "Create links that sign in with a cluster's stored credentials",
+        Permission.USE_CREDENTIALS: "Create links that use the stored credentials of a cluster",
         Permission.MANAGE_ACCESS: "Grant and revoke roles",
-        Permission.VIEW_AUDIT: "Read the audit",
+        Permission.VIEW_AUDIT: "View the audit log",
         Permission.MANAGE_ORGANIZATION: "Create environments",
     }
 )
@@ -37,7 +37,7 @@ PERMISSION_WORDS: Mapping[Permission, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingRow:
-    """One role binding."""
+    """A role binding."""
 
     key: int
     principal: str
@@ -51,7 +51,7 @@ class BindingRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRow:
-    """One API key, without its secret."""
+    """An API key, without its secret."""
 
     key: str
     owner: str
@@ -62,7 +62,7 @@ class KeyRow:
 
 
 def binding_row(binding: RoleBinding, *, now: datetime, removable: bool) -> BindingRow:
-    """Present a binding; the scope is the path from the root."""
+    """Create the row of a binding. The scope is the path from the organization."""
     return BindingRow(
         key=binding.pk,
         principal=binding.user.get_username(),
@@ -76,7 +76,7 @@ def binding_row(binding: RoleBinding, *, now: datetime, removable: bool) -> Bind
 
 
 def scope_of(binding: RoleBinding) -> str:
-    """Write the node of the tree."""
+    """Return the path of the organization, environment or cluster of a binding."""
     if binding.organization:
         return binding.organization.name
     if binding.environment:
@@ -88,7 +88,7 @@ def scope_of(binding: RoleBinding) -> str:
 
 
 def key_row(key: ApiKey, *, now: datetime) -> KeyRow:
-    """Present an API key."""
+    """Create the row of an API key."""
     return KeyRow(
         key=key.key,
         owner=key.user.get_username(),
@@ -100,7 +100,7 @@ def key_row(key: ApiKey, *, now: datetime) -> KeyRow:
 
 
 def role_cards() -> list[dict[str, object]]:
-    """Explain every role by what it allows."""
+    """Return all roles with their descriptions and permissions."""
     return [
         {
             "name": role.value,

@@ -1,4 +1,4 @@
-"""An audit event as tables show it."""
+"""View model of an audit event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRow:
-    """One line of the audit."""
+    """A row of the audit log."""
 
     at: Moment | None
     actor: str
@@ -30,7 +30,7 @@ class EventRow:
 
 
 def event_row(event: AuditEvent, *, now: datetime) -> EventRow:
-    """Present one event."""
+    """Create the row of an event."""
     return EventRow(
         at=moment(event.at, now=now),
         actor=event.actor,
@@ -45,7 +45,7 @@ def event_row(event: AuditEvent, *, now: datetime) -> EventRow:
 
 def _text(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name}={_text(one)}" for name, one in value.items())
+        return ", ".join(f"{name}={_text(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(_text(one) for one in value)
+        return ", ".join(_text(item) for item in value)
     return "" if value is None else str(value)

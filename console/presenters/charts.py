@@ -1,7 +1,7 @@
-"""Charts as SVG paths made here, without a script: a line over time, what it says in words, and the same as a table.
+"""Charts as server-rendered SVG paths: a line over time, with a text summary and a table of the same values.
 
-The picture is stretched to the width of the page, so it holds lines only; all letters are HTML around it. Where a value was not
-known, or nobody looked, the line has a hole and is never 0.
+The SVG is stretched to the width of the page, so it contains lines only; all text is HTML around it. Where a value is unknown
+or no sample exists, the line is interrupted; it never drops to 0.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from console.queries.history import Point
 
 WIDTH, HEIGHT = 600, 100  # of the viewBox; the page stretches it
-HOLE = 3  # points without a sample after which the line is interrupted
-POINTS = 120  # of a chart at most, as the query answers them
-OLD = timedelta(minutes=2)  # four samples: then nobody knows what is now
+MAX_GAP = 3  # missing points after which the line is interrupted
+POINTS = 120  # maximum per chart, as in console.queries.history
+OLD = timedelta(minutes=2)  # four sampling intervals; an older value is not current
 TABLE_ROWS = 24
 _DECIMAL = tuple(step * 10**power for power in range(15) for step in (1, 2, 5))
 _BINARY = tuple(step * 1024**power for power in range(5) for step in (1, 2, 5, 10, 20, 50, 100, 200, 500))
@@ -39,40 +39,40 @@ class _Kind:
     key: str
     title: str
     write: Callable[[float | None], str]
-    steps: Sequence[float]  # round values for the upper edge, ascending
+    steps: Sequence[float]  # round values for the top of the chart, ascending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """One line over time."""
+    """A chart with one line."""
 
     key: str
     title: str
-    sentence: str  # the picture in words
+    sentence: str  # text summary
     latest: str
-    top: str  # what the upper edge stands for
-    line: str  # path data, empty where nothing is known
+    top: str  # value at the top of the chart
+    line: str  # path data, empty without known values
     area: str
     marks: Sequence[str]  # along the time axis, first to last
     rows: Sequence[tuple[str, str]]  # (time, value), newest first
 
 
 def charts_of(points: Sequence[Point], *, span: timedelta, now: datetime) -> list[Chart]:
-    """Answer lag, its age and throughput of one link or mirror over a span that ends now."""
-    lag = _Kind(key="lag", title="Lag, messages", write=numbers.count, steps=_DECIMAL)
-    age = _Kind(key="age", title="Age of the lag (RPO)", write=numbers.lag_time, steps=_SPANS_MS)
+    """Return the charts of lag, time lag and throughput of a link or mirror over a span that ends now."""
+    lag = _Kind(key="lag", title="Lag (messages)", write=numbers.count, steps=_DECIMAL)
+    age = _Kind(key="age", title="Time lag (RPO)", write=numbers.lag_time, steps=_SPANS_MS)
     rate = _Kind(key="rate", title="Throughput", write=numbers.byte_rate, steps=_BINARY)
     return [
-        _chart(lag, [(one.at, one.lag) for one in points], span=span, now=now),
-        _chart(age, [(one.at, one.lag_ms) for one in points], span=span, now=now),
-        _chart(rate, [(one.at, one.bytes_per_s) for one in points], span=span, now=now),
+        _chart(lag, [(point.at, point.lag) for point in points], span=span, now=now),
+        _chart(age, [(point.at, point.lag_ms) for point in points], span=span, now=now),
+        _chart(rate, [(point.at, point.bytes_per_s) for point in points], span=span, now=now),
     ]
 
 
 def _chart(kind: _Kind, values: Values, *, span: timedelta, now: datetime) -> Chart:
     known = [value for _, value in values if value is not None]
     top = _round_up(max(known, default=0), steps=kind.steps)
-    runs = _runs(values, longest=max(OLD, HOLE * span / POINTS))
+    runs = _runs(values, longest=max(OLD, MAX_GAP * span / POINTS))
     shapes = [[_place(at, value, top=top, span=span, now=now) for at, value in run] for run in runs]
     latest = kind.write(values[-1][1] if values and now - values[-1][0] <= OLD else None)
     return Chart(
@@ -89,7 +89,7 @@ def _chart(kind: _Kind, values: Values, *, span: timedelta, now: datetime) -> Ch
 
 
 def _runs(values: Values, *, longest: timedelta) -> list[list[tuple[datetime, float]]]:
-    """Cut the values where one is unknown or too much time passed without any."""
+    """Split the values where a value is unknown or the time between two values exceeds ``longest``."""
     runs: list[list[tuple[datetime, float]]] = [[]]
     for at, value in values:
         if value is None or (runs[-1] and at - runs[-1][-1][0] > longest):
@@ -114,7 +114,7 @@ def _area(shape: Sequence[tuple[float, float]]) -> str:
 
 
 def _round_up(value: float, *, steps: Sequence[float]) -> float:
-    """Answer the next round value; beyond the last one the value itself."""
+    """Return the next round value; beyond the last step, the value itself."""
     return next((step for step in steps if value <= step), value)
 
 
@@ -130,6 +130,6 @@ def _spread(values: Values) -> list[tuple[datetime, float | None]]:
 def _sentence(known: Sequence[float], write: Callable[[float | None], str], *, latest: str, span: timedelta) -> str:
     over = numbers.duration(span.total_seconds() * 1000)
     if not known:
-        return f"Nothing is known of the last {over}."
-    now = "not known now" if latest == numbers.UNKNOWN else f"{latest} now"
-    return f"Over the last {over} between {write(min(known))} and {write(max(known))}; {now}."
+        return f"No data for the last {over}."
+    current = "unknown" if latest == numbers.UNKNOWN else latest
+    return f"Last {over}: minimum {write(min(known))}, maximum {write(max(known))}, current {current}."

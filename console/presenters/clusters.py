@@ -1,4 +1,4 @@
-"""A registered cluster as lists and its page show it, and the result of a look at one."""
+"""View models of a registered cluster and of the result of a connection test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRow:
-    """One cluster."""
+    """A registered cluster."""
 
     name: str
     cluster_id: str
@@ -34,7 +34,7 @@ class ClusterRow:
 
 
 def cluster_row(cluster: Cluster, *, now: datetime) -> ClusterRow:
-    """Present a cluster as last looked at."""
+    """Create the row of a cluster, as of its last probe."""
     return ClusterRow(
         name=cluster.name,
         cluster_id=cluster.cluster_id,
@@ -43,21 +43,21 @@ def cluster_row(cluster: Cluster, *, now: datetime) -> ClusterRow:
         look=cluster_look(probed=cluster.probed_at is not None, error_code=cluster.error_code),
         brokers=numbers.count(cluster.brokers),
         kafka_version=cluster.kafka_version or "unknown",
-        authorizer=_authorizer(has_one=cluster.has_authorizer),
+        authorizer=_authorizer(enabled=cluster.has_authorizer),
         probed=moment(cluster.probed_at, now=now),
         note=error_note(cluster.error_code, cluster.error_message, now=now),
     )
 
 
 def probe_view(probe: Mapping[str, Any]) -> dict[str, str]:
-    """Present what one look at a cluster told."""
+    """Return the result of a probe for the page."""
     return {
         "cluster_id": str(probe["cluster_id"]),
         "brokers": numbers.count(probe["brokers"]),
         "kafka_version": str(probe["kafka_version"] or "unknown"),
-        "authorizer": _authorizer(has_one=bool(probe["authorizer"])),
+        "authorizer": _authorizer(enabled=bool(probe["authorizer"])),
     }
 
 
-def _authorizer(*, has_one: bool) -> str:
-    return "yes, mirror topics can be made read-only" if has_one else "no, writes to mirror topics cannot be denied"
+def _authorizer(*, enabled: bool) -> str:
+    return "enabled: mirror topics can be read-only" if enabled else "disabled: writes to mirror topics cannot be denied"

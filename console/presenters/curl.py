@@ -1,4 +1,4 @@
-"""The same thing over REST, as a command to copy. Secrets are names of shell variables, never values."""
+"""REST requests as curl commands to copy. Secrets are shell variables or placeholders, never values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CREDENTIALS = '-u "$API_KEY:$API_SECRET"'
 
 
 def curl(method: str, url: str, body: Mapping[str, object] | None = None) -> str:
-    """Write a request as a curl command."""
+    """Return a request as a curl command."""
     lines = [f"curl {_CREDENTIALS} -X {method} {shlex.quote(url)}"]
     if body is not None:
         lines.append("  -H 'Content-Type: application/json'")
@@ -21,7 +21,7 @@ def curl(method: str, url: str, body: Mapping[str, object] | None = None) -> str
 
 
 def config_list(configs: Mapping[str, str | None]) -> list[dict[str, str | None]]:
-    """Write configs as REST takes them; a sensitive value is replaced by a placeholder."""
+    """Return configs in the REST format. Sensitive values are replaced by a placeholder."""
     return [
         {"name": name, "value": "<secret>" if value and LINK_CONFIGS[name].sensitive else value}
         for name, value in configs.items()

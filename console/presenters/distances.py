@@ -1,4 +1,4 @@
-"""How far away the brokers of a link's source are, as the check of the link shows it."""
+"""View model of the round trips to the source brokers, shown after the validation of a link."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from linkengine.domain.distances import BrokerDistance
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistanceRow:
-    """One broker, in words."""
+    """The round trip to a source broker."""
 
     broker: int
     address: str
@@ -20,10 +20,15 @@ class DistanceRow:
 
 
 def distance_rows(distances: Sequence[BrokerDistance]) -> list[DistanceRow]:
-    """Write one row per broker."""
+    """Return one row per broker."""
     return [
-        DistanceRow(broker=each.broker, address=each.address, round_trip=_round_trip(each), limit=limit_of(each))
-        for each in distances
+        DistanceRow(
+            broker=distance.broker,
+            address=distance.address,
+            round_trip=_round_trip(distance),
+            limit=limit_of(distance),
+        )
+        for distance in distances
     ]
 
 
@@ -32,21 +37,21 @@ def _round_trip(distance: BrokerDistance) -> str:
 
 
 def limit_of(distance: BrokerDistance) -> str:
-    """Return what limits one connection to a broker, and what to do about it."""
+    """Return what limits the throughput of a connection to a broker, and what to do about it."""
     if distance.error:
         return distance.error
     if not distance.is_long:
-        return "Nearby: no socket buffer limits a connection."
+        return "Not limited by socket buffers: the round trip is short."
     if distance.limited_by:
-        where = "the broker" if distance.limited_by == "socket.send.buffer.bytes" else "this installation's machine"
+        where = "the broker" if distance.limited_by == "socket.send.buffer.bytes" else "the worker host"
         size = distance.send_buffer_bytes if where == "the broker" else distance.receive_buffer_bytes
         return (
             f"Limited by {distance.limited_by} = {size:,} of {where}: about {numbers.byte_rate(distance.bytes_per_s)} per "
-            "connection. A backlog is read over up to 64 connections. A larger buffer makes each of them faster."
+            "connection. A backlog is fetched over up to 64 connections. To increase the limit, increase the buffer size."
         )
     if distance.send_buffer_bytes is None:
         return (
-            "Unknown: the link's principal may not read socket.send.buffer.bytes of the broker. Allow DESCRIBE_CONFIGS on the "
-            "cluster to see it."
+            "Unknown: the link's principal may not read socket.send.buffer.bytes of the broker. Grant it DESCRIBE_CONFIGS on "
+            "the cluster."
         )
-    return "The operating systems grow the buffers as needed: no setting limits a connection."
+    return "Not limited: the operating systems adjust the socket buffers automatically."

@@ -1,4 +1,4 @@
-"""Failover drills as the link's tab shows them."""
+"""View models of failover drills for the Drills tab of a link."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from linkengine.domain.startspec import EARLIEST, LATEST
 if TYPE_CHECKING:
     from console.models import Drill
 
-NAMED = 3  # partitions of a group that are written out
-LISTED = 50  # topics and groups of a drill; REST has them all
+NAMED = 3  # partitions of a group that are listed
+LISTED = 50  # topics and groups of a drill; the REST API lists all
 
-_STARTS = {LATEST: "copies held what arrived from then on", EARLIEST: "copies held everything the source had"}
+_STARTS = {LATEST: "new records only", EARLIEST: "all records of the source"}
 
 
 def _busy(code: str, label: str, meaning: str) -> Look:
@@ -29,24 +29,24 @@ def _busy(code: str, label: str, meaning: str) -> Look:
 
 DRILL_LOOKS: Mapping[str, Look] = MappingProxyType(
     {
-        "PREPARING": _busy("PREPARING", "Copying", "Scratch copies are made and catch up with the source."),
-        "FAILING_OVER": _busy("FAILING_OVER", "Failing over", "The scratch copies are failed over."),
-        "CHECKING": _busy("CHECKING", "Checking", "Every record is compared, then each partition is written to and read."),
-        "CLEANING": _busy("CLEANING", "Cleaning up", "The scratch copies are deleted."),
+        "PREPARING": _busy("PREPARING", "Copying", "Scratch copies are created and catch up with the source."),
+        "FAILING_OVER": _busy("FAILING_OVER", "Failing over", "The scratch copies are being failed over."),
+        "CHECKING": _busy("CHECKING", "Checking", "All records are compared, then each partition is written to and read."),
+        "CLEANING": _busy("CLEANING", "Cleaning up", "The scratch copies are being deleted."),
         "PASSED": Look(
             code="PASSED",
             label="Passed",
             icon="check-circle-fill",
             family=Family.OK,
-            meaning="A failover at that moment would have gone well.",
+            meaning="A failover at that time would have succeeded.",
         ),
         "FAILED": Look(
             code="FAILED",
             label="Failed",
             icon="x-octagon-fill",
             family=Family.BAD,
-            meaning="A failover at that moment would have had a problem, or nothing could be compared.",
-            next_step="Mend what the report names, then rehearse again.",
+            meaning="A failover at that time would have had a problem, or no records could be compared.",
+            next_step="Fix the problems in the report, then start another drill.",
         ),
     }
 )
@@ -54,7 +54,7 @@ DRILL_LOOKS: Mapping[str, Look] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillLine:
-    """What one scratch copy went through."""
+    """The result of a drill for a mirror topic."""
 
     name: str
     rto: str
@@ -67,19 +67,19 @@ class DrillLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLine:
-    """Where a failover would leave a group on a topic."""
+    """The offsets of a consumer group on a topic after a failover."""
 
     group: str
     topic: str
     partitions: str
     clamped: str
     set_back: str
-    offsets: str  # those that would change, in words
+    offsets: str  # the offsets that would change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillRowView:
-    """One drill."""
+    """A drill."""
 
     key: int
     look: Look
@@ -88,20 +88,20 @@ class DrillRowView:
     by: str
     start: str
     rto: str
-    of_batches: bool  # the RTO is that of the slowest one
+    of_batches: bool  # more than one batch; the RTO is that of the slowest
     problem: str
-    progress: str  # how many topics have had their turn, while there are more
+    progress: str  # finished topics, while the drill runs
     topics: int
     lines: Sequence[DrillLine]  # those with a problem first
     more_lines: int
-    groups: Sequence[GroupLine]  # those to be set back the furthest first
+    groups: Sequence[GroupLine]  # the most clamped first
     more_groups: int
     clamped_groups: int
-    unsure: bool  # some groups, or partitions of them, could not be looked at
+    unsure: bool  # some groups or partitions could not be checked
 
 
 def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
-    """Present a drill."""
+    """Create the view of a drill."""
     look = DRILL_LOOKS[drill.status]
     return DrillRowView(
         key=drill.pk,
@@ -109,7 +109,7 @@ def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
         live=look.family is Family.BUSY,
         at=moment(drill.requested_at, now=now),
         by=drill.requested_by,
-        start=_STARTS.get(drill.start_spec, f"copies began at {drill.start_spec}"),
+        start=_STARTS.get(drill.start_spec, f"records since {drill.start_spec}"),
         rto=numbers.duration(drill.rto_ms),
         of_batches=len(drill.report) > BATCH,
         problem=drill.problem,
@@ -117,27 +117,27 @@ def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
         topics=len(drill.report),
         more_lines=max(0, len(drill.report) - LISTED),
         more_groups=max(0, len(drill.groups) - LISTED),
-        groups=[_group_line(one) for one in sorted(drill.groups, key=_least_set_back)[:LISTED]],
-        clamped_groups=len({one["group"] for one in drill.groups if one["clamped"]}),
+        groups=[_group_line(row) for row in sorted(drill.groups, key=_least_set_back)[:LISTED]],
+        clamped_groups=len({row["group"] for row in drill.groups if row["clamped"]}),
         unsure=_is_unsure(drill),
         lines=[
             DrillLine(
-                name=one["mirror_topic_name"],
-                rto=numbers.duration(one["rto_ms"]),
-                rpo=numbers.lag_time(one["rpo_ms"]),
-                compared=numbers.count(one["records_compared"]),
-                differences=numbers.count(one["differences"]),
-                writable="yes" if one["writable"] else "no",
-                problem=one["problem"] or one.get("note", ""),
+                name=row["mirror_topic_name"],
+                rto=numbers.duration(row["rto_ms"]),
+                rpo=numbers.lag_time(row["rpo_ms"]),
+                compared=numbers.count(row["records_compared"]),
+                differences=numbers.count(row["differences"]),
+                writable="yes" if row["writable"] else "no",
+                problem=row["problem"] or row.get("note", ""),
             )
-            for one in sorted(drill.report, key=_is_good)[:LISTED]
+            for row in sorted(drill.report, key=_is_good)[:LISTED]
         ],
     )
 
 
 def _is_unsure(drill: Drill) -> bool:
-    """Tell whether a copy was not failed over, so that nobody knows of its groups, or an end is not known."""
-    return any(one["rto_ms"] is None for one in drill.report) or any(one["unknown"] for one in drill.groups)
+    """Return True if a copy was not failed over, so that its groups are unknown, or an end offset is unknown."""
+    return any(row["rto_ms"] is None for row in drill.report) or any(row["unknown"] for row in drill.groups)
 
 
 def _is_good(row: Mapping[str, Any]) -> bool:
@@ -155,8 +155,8 @@ def _progress(drill: Drill) -> str:
 
 def _group_line(row: Mapping[str, Any]) -> GroupLine:
     listed = [
-        f"{one['partition']}: {numbers.count(one['source_offset'])} → {numbers.count(one['offset_after'])}"
-        for one in row["clamped_offsets"][:NAMED]
+        f"{offset['partition']}: {numbers.count(offset['source_offset'])} → {numbers.count(offset['offset_after'])}"
+        for offset in row["clamped_offsets"][:NAMED]
     ]
     more = row["clamped"] - len(listed)
     unknown = f"{numbers.plural(row['unknown'], 'partition')} unknown" if row["unknown"] else ""
@@ -167,5 +167,5 @@ def _group_line(row: Mapping[str, Any]) -> GroupLine:
         partitions=numbers.count(row["partitions"]),
         clamped=numbers.count(row["clamped"]),
         set_back=numbers.count(row["offsets_set_back"]),
-        offsets=", ".join(words) or "as at the source",
+        offsets=", ".join(words) or "same as source",
     )

@@ -1,4 +1,4 @@
-"""What an error code means to a person and what mends it: one row per code, shown wherever the code is shown."""
+"""The meaning and the fix of each error code, shown with the code on pages and in docs/operations/troubleshoot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _E = ErrorCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorHelp:
-    """Meaning and way out of an error code."""
+    """The meaning of an error code and what to do about it."""
 
     code: str
     meaning: str
@@ -21,259 +21,263 @@ class ErrorHelp:
 
 
 _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
-    (_E.NO_ERROR, "There is no error.", "Nothing to do."),
+    (_E.NO_ERROR, "There is no error.", "No action needed."),
     (
         _E.AUTHENTICATION_ERROR,
-        "The cluster refused the user name or the password, or expects another SASL mechanism.",
-        "Enter the right credentials in the link's configuration; the link is tried again at once.",
+        "The cluster rejected the user name or password, or requires another SASL mechanism.",
+        "Enter the correct credentials in the link's configuration. The link is then retried immediately.",
     ),
     (
         _E.AUTHORIZATION_ERROR,
-        "The link's user is known but may not do this on the cluster.",
-        "Grant it READ and DESCRIBE on the topics, DESCRIBE_CONFIGS on them and DESCRIBE on the cluster.",
+        "The link's principal is authenticated but does not have the required permissions on the cluster.",
+        "Grant it READ, DESCRIBE and DESCRIBE_CONFIGS on the topics, and DESCRIBE on the cluster.",
     ),
     (
         _E.UNRESOLVABLE_BOOTSTRAP_ERROR,
-        "No host name of bootstrap.servers can be resolved.",
-        "Check the spelling, or use an address that the worker's network knows.",
+        "None of the host names in bootstrap.servers can be resolved.",
+        "Check the spelling, or use an address that the worker's network can resolve.",
     ),
     (
         _E.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
-        "The host name resolves, but no broker accepts connections there.",
-        "Check the port, the firewall and that the brokers run; with TLS, that the port is the TLS one.",
+        "The host name can be resolved, but no broker accepts connections at the address.",
+        "Check the port, the firewall and that the brokers are running. With TLS, check that the port is a TLS listener.",
     ),
     (
         _E.TIMEOUT_ERROR,
-        "The cluster did not answer in time.",
-        "Check network and load. It is tried again by itself.",
+        "The cluster did not respond in time.",
+        "Check the network and the load of the cluster. The request is retried automatically.",
     ),
     (
         _E.MISCONFIGURATION_ERROR,
-        "A setting of the link cannot work as it is.",
-        "The message names the setting; correct it in the link's configuration.",
+        "A config of the link has a value that cannot work.",
+        "The message names the config. Correct it in the link's configuration.",
     ),
     (
         _E.UNSUPPORTED_VERSION_ERROR,
-        "The brokers are too old for what was asked of them.",
-        "Update the brokers to Kafka 3.1 or newer.",
+        "The brokers are too old for the request.",
+        "Upgrade the brokers to Kafka 3.1 or newer.",
     ),
     (
         _E.CLUSTER_ID_MISMATCH,
-        "The brokers that answered belong to another cluster than the link names.",
-        "Correct the bootstrap servers, or create the link with the id of the cluster that answers.",
+        "The brokers belong to another cluster than the cluster ID of the link says.",
+        "Correct the bootstrap servers, or create the link with the ID of the cluster at that address.",
     ),
     (
         _E.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
-        "The source has no such topic, or the link's user may not see it.",
-        "Check the topic's name and grant DESCRIBE on it.",
+        "The topic does not exist on the source, or the link's principal may not see it.",
+        "Check the topic name, and grant DESCRIBE on the topic.",
     ),
     (
         _E.TOPIC_EXISTS_ERROR,
-        "The destination already has a topic of this name, which is no mirror; it is left as it is.",
-        "Delete that topic, or create a link with a prefix so that mirror topics get names of their own.",
+        "The destination already has a topic with this name that is not a mirror topic. It is not changed.",
+        "Delete that topic, or create a link with a prefix so that the names of mirror topics differ.",
     ),
     (
         _E.MIRROR_EXISTS_ERROR,
-        "The topic of this name is, or was, a mirror topic of a link; the message names it. It is left as it is.",
-        "Leave it to that link. For another copy, create a link with a prefix.",
+        "A topic with this name is, or was, a mirror topic of the link that the message names. It is not changed.",
+        "Keep the topic on that link. For another copy, create a link with a prefix.",
     ),
     (
         _E.INVALID_TOPIC,
-        "Kafka does not allow this topic name.",
+        "The topic name is not allowed in Kafka.",
         "Use letters, digits, dots, underscores and hyphens, at most 249 characters.",
     ),
-    (_E.INVALID_REQUEST_ERROR, "The request cannot be carried out as it is.", "Read the message and correct the request."),
+    (_E.INVALID_REQUEST_ERROR, "The request is not valid.", "Read the message and correct the request."),
     (
         _E.POLICY_VIOLATION_ERROR,
-        "A policy of the destination cluster refuses the topic or one of its configs.",
-        "Adjust the topic's overrides, or ask the owner of the policy.",
+        "A policy of the destination cluster rejects the topic or one of its configs.",
+        "Change the overrides of the topic, or contact the owner of the policy.",
     ),
     (
         _E.TOPIC_DELETION_DISABLED,
-        "The cluster deletes no topics: delete.topic.enable is false on its brokers.",
-        "Set delete.topic.enable=true on its brokers and controllers and restart them, then try again.",
+        "The cluster does not allow topic deletion: delete.topic.enable is false on its brokers.",
+        "Set delete.topic.enable=true on the brokers and controllers, restart them, then try again.",
     ),
     (
         _E.SECURITY_DISABLED_ERROR,
-        "The destination has no authorizer, so writes to the mirror cannot be denied.",
-        "Enable an authorizer there, or make sure that nobody writes to the mirror.",
+        "The destination has no authorizer, so writes to the mirror topic cannot be denied.",
+        "Enable an authorizer on the destination, or make sure that no application writes to the mirror topic.",
     ),
     (
         _E.DESTINATION_UNAVAILABLE,
-        "The destination cluster does not answer.",
-        "Check its brokers and the network. Copying goes on by itself once one answers.",
+        "The destination cluster does not respond.",
+        "Check its brokers and the network. Copying resumes automatically when a broker responds.",
     ),
     (
         _E.NOT_ENOUGH_REPLICAS_ERROR,
-        "Fewer replicas of the topic are up and in step than min.insync.replicas asks for.",
-        "Bring the brokers back that are down. Copying waits for them and goes on by itself.",
+        "Fewer replicas of the topic are in sync than min.insync.replicas requires.",
+        "Restart the brokers that are down. Copying then resumes automatically.",
     ),
     (
         _E.MALFORMED_RESPONSE_ERROR,
-        "A broker or a token endpoint sent bytes that cannot be read; the message names it and the request.",
-        "Check bootstrap.servers, security.protocol and what is between: proxies, load balancers. It is retried automatically.",
+        "A broker or token endpoint sent a response that cannot be decoded. The message names it and the request.",
+        "Check bootstrap.servers, security.protocol, and proxies and load balancers in between. It is retried automatically.",
     ),
     (
         _E.INTERNAL_ERROR,
-        "The engine met something it did not expect.",
-        "It is tried again by itself. If it stays, report it with the message and the time.",
+        "An unexpected error occurred in the copy engine.",
+        "It is retried automatically. If the error persists, report it with the message and the time.",
     ),
     (
         _E.WAITING_FOR_LAG,
-        "The promotion waits until every record is copied.",
-        "Stop the producers on the source. Fail over if the source will not come back.",
+        "The promotion waits until all records are copied.",
+        "Stop the producers on the source. Fail over if the source will not recover.",
     ),
     (
         _E.WAITING_FOR_CONFIGS,
-        "The promotion waits until the topic's configs are equal.",
-        "It is tried again by itself; the message names the config.",
+        "The promotion waits until the topic configs are in sync.",
+        "It is retried automatically. The message names the config.",
     ),
     (
         _E.WAITING_FOR_PARTITIONS,
-        "The promotion waits until the mirror has all partitions of the source.",
-        "It is tried again by itself.",
+        "The promotion waits until the mirror topic has all partitions of the source topic.",
+        "It is retried automatically.",
     ),
     (
         _E.WAITING_FOR_GROUPS,
-        "The promotion waits until offsets of consumer groups are equal.",
-        "The message names the group and what to do; the link's Groups page lists all.",
+        "The promotion waits until the consumer offsets are in sync.",
+        "The message names the group and what to do. The link's Groups tab lists all groups.",
     ),
     (
         _E.CONSUMER_GROUP_IN_USE_ERROR,
-        "Consumers on the destination use a group whose offsets shall follow the source.",
-        "Stop them until the promotion is done, or exclude the group in consumer.offset.group.filters.",
+        "Consumers on the destination use a group whose offsets are synced from the source.",
+        "Stop them until the promotion is complete, or exclude the group in consumer.offset.group.filters.",
     ),
     (
         _E.WAITING_FOR_TRANSACTIONS,
-        "A transaction has not ended, so the records of the topic are not final yet.",
-        "Wait: it ends at its timeout at the latest. To go on sooner, end it at its producer.",
+        "A transaction is still open, so the records of the topic are not final.",
+        "Wait: the transaction ends at its timeout at the latest. To continue sooner, end it at its producer.",
     ),
     (
         _E.WAITING_FOR_OTHER_SIDE,
-        "The topic becomes a mirror as soon as the topic on the other side is stopped.",
-        "Nothing yet: every reversal passes through this. If it stays, look at the other side; in a disaster, fail over here.",
+        "The topic becomes a mirror as soon as the topic on the other cluster is stopped.",
+        "No action needed: this is a step of each reversal. If it persists, check the paired link; in a disaster, fail over.",
     ),
     (
         _E.REMOTE_LINK_NOT_FOUND_ERROR,
-        "This kind of link has two sides, and the other one has not been created.",
-        "Create the link of the same name on the other cluster; the message says how.",
+        "This link requires a paired link on the other cluster, which does not exist.",
+        "Create the link with the same name on the other cluster, as described in the message.",
     ),
     (
         _E.REMOTE_MIRROR_NOT_FOUND_ERROR,
-        "The mirror topic on the other side is gone.",
+        "The mirror topic on the other cluster does not exist any more.",
         "Fail over to make this topic writable, then mirror it again.",
     ),
     (
         _E.SIDES_DIVERGED,
-        "Both sides hold records that the other one lacks.",
-        "Decide which side counts: fail over here, or restore this topic, which sets its records aside in a file.",
+        "Each of the two topics has records that the other one does not have.",
+        "Decide which topic to keep: fail over here, or restore this topic, which exports its diverged records to a file.",
     ),
     (
         _E.SOURCE_TOPIC_MAY_BE_DELETED,
-        "The source topic is gone.",
-        "Fail over to keep what was copied as a writable topic, or delete the mirror.",
+        "The source topic does not exist any more.",
+        "Fail over to keep the copied records in a writable topic, or delete the mirror topic.",
     ),
     (
         _E.SOURCE_TOPIC_ID_CHANGED,
-        "The source topic was deleted and created again: its offsets have begun anew.",
+        "The source topic was deleted and created again, so its offsets start from 0 again.",
         "Fail over to keep the old records, then mirror the new topic under another name.",
     ),
     (
         _E.SOURCE_PARTITIONS_DECREASED,
-        "The source topic has fewer partitions than the mirror.",
-        "It was created again. Fail over to keep the old records, or delete the mirror and begin again.",
+        "The source topic has fewer partitions than the mirror topic, so it was created again.",
+        "Fail over to keep the old records, or delete the mirror topic and create it again.",
     ),
     (
         _E.UNEXPECTED_TRUNCATION,
-        "The source's log now ends before the mirror's: the source has lost records that were copied.",
-        "Decide which side is right before anything else is written. Failing over keeps the longer copy.",
+        "The source's log ends before the mirror's log: the source has lost records that were copied.",
+        "Decide which cluster has the correct records before more are written. A failover keeps the longer copy.",
     ),
     (
         _E.UNSUPPORTED_MESSAGE_FORMAT,
-        "The source holds records in a format that cannot be copied.",
-        "Rewrite the topic with a current client, or mirror it from a later offset. Once the source has removed them, recover.",
+        "The source has records in a format that cannot be copied.",
+        "Rewrite the topic with a current client, or mirror it from a later offset. When the source has deleted them, recover.",
     ),
     (
         _E.CORRUPT_RECORDS,
-        "Records are not what their checksum says; the message names the first one and the side it was read on.",
-        "Make a whole replica lead: stop the broker with the damaged one. Copying then goes on; a FAILED mirror is recovered.",
+        "Records do not match their checksum. The message names the first record and the cluster it was read from.",
+        "Make an intact replica the leader: stop the broker with the damaged one. Copying resumes; recover a FAILED mirror.",
     ),
     (
         _E.RECORDS_TOO_LARGE,
-        "Compressed records are larger than what is decompressed at once; the message names the topic, partition and offset.",
+        "Compressed records exceed the decompression limit. The message names the topic, partition and offset.",
         "To copy them, rewrite them in smaller batches or mirror from a later offset. To verify them, use your own consumer.",
     ),
     (
         _E.KEYLESS_RECORDS,
-        "The mirror topic is compacted and does not take records without a key, of which the source holds some.",
-        "Nothing to do: its policy is set to delete until they are copied. Leave topic config sync switched on.",
+        "The mirror topic is compacted and cannot store records without a key, which the source has.",
+        "No action needed: cleanup.policy is set to delete until they are copied. Keep topic config sync turned on.",
     ),
     (
         _E.FOREIGN_WRITE,
-        "Somebody other than this link has written to the mirror topic, so offsets no longer match.",
-        "Find the writer in the destination's logs, delete the mirror topic and begin again.",
+        "Another producer has written to the mirror topic, so its offsets no longer match the source.",
+        "Find the producer in the logs of the destination, delete the mirror topic and create it again.",
     ),
     (
         _E.MARKER_OVERRUN,
-        "A gap fill that was written late took the place of a record, so offsets no longer match.",
-        "Delete the mirror topic and begin again, or fail over to keep it as it is.",
+        "A gap fill that was written late took the offset of a record, so offsets no longer match the source.",
+        "Delete the mirror topic and create it again, or fail over to keep it as it is.",
     ),
     (
         _E.TIMESTAMPS_REPLACED,
-        "The mirror topic was set to LogAppendTime by somebody, so records were given the broker's time instead of their own.",
-        "Set it back to CreateTime and deny others to alter the topic, then delete the mirror topic and begin again.",
+        "The mirror topic was changed to LogAppendTime, so records got the timestamps of the broker instead of their own.",
+        "Set it to CreateTime and deny ALTER_CONFIGS on the topic to others. Delete the mirror topic and create it again.",
     ),
     (
         _E.MIRROR_TOPIC_MISSING,
-        "Somebody deleted the mirror topic on the destination; one that has its name by now is somebody else's.",
-        "Delete the mirror here and add it again. A topic that is not the mirror's keeps its records and configs.",
+        "The mirror topic was deleted on the destination. A topic that has its name now is a different topic.",
+        "Delete the mirror here and add it again. A different topic keeps its records and configs.",
     ),
     (
         _E.MIRROR_WAS_STOPPED,
-        "The topic was promoted or failed over before, as its log or its configs show, and is here taken for a mirror.",
-        "Applications may use it: fail over to keep it as it is. Delete it and begin again only if nobody needs it.",
+        "The log or the configs of the topic show that it was promoted or failed over, but here it is treated as a mirror.",
+        "Applications may use it: fail over to keep it as it is. Delete it and create it again only if it is not needed.",
     ),
-    (_E.ILLEGAL_STATE, "The mirror's state does not allow this.", "Choose one of the actions that the state allows."),
+    (_E.ILLEGAL_STATE, "The state of the mirror topic does not allow this operation.", "Choose an operation that it allows."),
 )
-# Codes of the console itself; their messages say most of it already.
+# Codes of the console that are not engine errors.
 _CONSOLE_ROWS: tuple[tuple[str, str, str], ...] = (
     (
         "RECORDS_LOST",
-        "Retention removed records on the source before they were copied, or a restore could not set all of them aside.",
-        "Raise the source's retention above the longest outage you expect. The message or the gap ledger tells what.",
+        "The source's retention deleted records before they were copied, or a restore could not export all diverged records.",
+        "Set the source's retention longer than the longest outage you expect. See the message or the gap ledger for details.",
     ),
     (
         "RECORDS_DIFFER",
-        "A comparison read records that are not the same on both sides; the verification lists them.",
-        "Look at the offsets named before either topic is changed. Once it is right, verify the whole mirror; that ends this.",
+        "A verification found records that differ between source and mirror. The verification lists them.",
+        "Examine the listed offsets before you change either topic. After the fix, verify the whole mirror to clear the error.",
     ),
     (
         "TOMBSTONES_MISSED",
-        "The mirror was behind its compacted source for longer than that keeps tombstones, so it may still show deleted keys.",
-        "Verify the whole mirror: if all is equal, that ends this. Else delete the keys named at the source once more.",
+        "The mirror lagged longer than its compacted source keeps tombstones, so it may still have keys deleted on the source.",
+        "Verify the whole mirror: if it is equal, the error is cleared. Otherwise delete the listed keys on the source again.",
     ),
     (
         "CONFIGS_REFUSED",
-        "The topic is stopped and writable, but the destination refused some of the configs it should have now.",
-        "Change the policy or the right that the message names, then retry on the mirror's page; or set the configs by hand.",
+        "The topic is stopped and writable, but the destination rejected some of its configs.",
+        "Change the policy or permission in the message, then retry on the mirror's page; or set the configs manually.",
     ),
     (
         "DELETION_REFUSED",
-        "The destination refused to delete the mirror topic, so it was not deleted and continues as before.",
-        "The message says why. Enable the deletion of topics or grant DELETE, then delete it again; or fail over.",
+        "The destination rejected the deletion of the mirror topic, so the topic continues as before.",
+        "The message says why. Enable topic deletion or grant DELETE, then delete it again; or fail over.",
     ),
     (
         "COPY_ENGINE_UNAVAILABLE",
-        "Both clusters may be fine, but no copy job can run.",
-        "Check Spark and Redis. It is tried again by itself, and nothing is lost meanwhile.",
+        "No copy job can run. The clusters may be available.",
+        "Check Spark and Redis. It is retried automatically, and no data is lost.",
     ),
-    ("WORKER_UNAVAILABLE", "Nobody carries out what the console asks for.", "Start the worker, then try again."),
-    ("QUEUE_UNAVAILABLE", "The console cannot reach its work queue.", "Start Redis, then try again."),
-    ("LINK_EXISTS", "Names of links are unique on a destination cluster.", "Choose another name."),
-    ("LINK_IN_USE", "Mirror topics are attached to the link.", "Promote, fail over or delete them first."),
-    ("CLUSTER_EXISTS", "A cluster is registered once.", "Use the registered one, or choose another name."),
-    ("INVALID_CONFIG", "A setting has a value that cannot be used.", "The message names it and says what is possible."),
-    ("NOT_AUTHORIZED", "None of your roles allows this here.", "Ask for the role that the message names."),
+    ("WORKER_UNAVAILABLE", "No Celery worker responds to the console.", "Start the worker, then try again."),
+    ("QUEUE_UNAVAILABLE", "The console cannot connect to its task queue.", "Start Redis, then try again."),
+    ("LINK_EXISTS", "Link names are unique on a destination cluster.", "Choose another name."),
+    (
+        "LINK_IN_USE",
+        "The link has mirror topics that are not stopped or are being deleted.",
+        "Promote, fail over or delete them first.",
+    ),
+    ("CLUSTER_EXISTS", "A cluster can be registered only once.", "Use the registered cluster, or choose another name."),
+    ("INVALID_CONFIG", "A config has a value that is not valid.", "The message names the config and its valid values."),
+    ("NOT_AUTHORIZED", "None of your roles allows this here.", "Ask an administrator for the role that the message names."),
     (
         "SECRET_NEEDED",
         "A stored password or key would be sent to another address, or over another connection.",
@@ -286,5 +290,5 @@ ERROR_HELP: Mapping[str, ErrorHelp] = MappingProxyType(
 
 
 def help_for(code: str) -> ErrorHelp:
-    """Answer the help of ``code``; a code nobody described yet is explained by its message alone."""
-    return ERROR_HELP.get(code) or ErrorHelp(code=code, meaning="", fix="Read the message; it is tried again by itself.")
+    """Return the help for ``code``; for a code without a description, only a general fix."""
+    return ERROR_HELP.get(code) or ErrorHelp(code=code, meaning="", fix="Read the message. It is retried automatically.")

@@ -1,4 +1,4 @@
-"""The migration gate as the mirror's page shows it."""
+"""View model of the migration gate on the page of a mirror."""
 
 from __future__ import annotations
 
@@ -23,54 +23,54 @@ GATE_LOOKS: Mapping[str, Look] = MappingProxyType(
             label="Checking",
             icon="arrow-repeat",
             family=Family.BUSY,
-            meaning="Every record is being compared; the other checks follow.",
+            meaning="All records are being compared. The other checks follow.",
         ),
         "GREEN": Look(
             code="GREEN",
-            label="Green",
+            label="Passed",
             icon="check-circle-fill",
             family=Family.OK,
-            meaning="Nothing speaks against promoting this topic.",
-            next_step="Stop the writers at the source, then promote.",
+            meaning="All checks passed. The topic can be promoted.",
+            next_step="Stop the producers on the source, then promote.",
         ),
         "RED": Look(
             code="RED",
-            label="Red",
+            label="Failed",
             icon="x-octagon-fill",
             family=Family.BAD,
-            meaning="Something would be missing or different after a promotion.",
-            next_step="Mend what failed and run the gate again, or override it with a reason.",
+            meaning="At least one check failed. After a promotion, data or settings would be missing or different.",
+            next_step="Fix the failed checks and run the checks again, or override the gate with a reason.",
         ),
         "OVERRIDDEN": Look(
             code="OVERRIDDEN",
             label="Overridden",
             icon="exclamation-triangle-fill",
             family=Family.WARN,
-            meaning="A person opened the gate without a green run.",
+            meaning="A user overrode the gate without passed checks.",
         ),
         GateDoubt.TOO_OLD: Look(
             code=GateDoubt.TOO_OLD,
-            label="Too old",
+            label="Expired",
             icon="clock-history",
             family=Family.WARN,
-            meaning="What the checks saw was true then, and may not be now: the gate is closed again.",
-            next_step="Run checks again.",
+            meaning="The last results are too old. The gate is closed again.",
+            next_step="Run the checks again.",
         ),
         GateDoubt.REFUTED: Look(
             code=GateDoubt.REFUTED,
-            label="Refuted",
+            label="Invalidated",
             icon="exclamation-triangle-fill",
             family=Family.WARN,
-            meaning="Since then records were found that differ, were lost or were deleted unseen: the gate is closed again.",
-            next_step="Mend what was found and run checks again, or override the gate with a reason.",
+            meaning="Since the last run, different, lost or missed deleted records were found. The gate is closed again.",
+            next_step="Fix the cause and run the checks again, or override the gate with a reason.",
         ),
         GateDoubt.OUTLIVED: Look(
             code=GateDoubt.OUTLIVED,
-            label="Outlived",
+            label="Obsolete",
             icon="clock-history",
             family=Family.WARN,
-            meaning="The topic became a mirror again since then, or moved to another source: the gate is closed.",
-            next_step="Run checks again.",
+            meaning="Since the last run, the topic became a mirror again or moved to another source. The gate is closed.",
+            next_step="Run the checks again.",
         ),
     }
 )
@@ -78,27 +78,27 @@ _CHECK_LOOKS: Mapping[GateCheckState, tuple[str, str, Family]] = MappingProxyTyp
     {
         GateCheckState.PASSED: ("check-circle-fill", "passed", Family.OK),
         GateCheckState.FAILED: ("x-octagon-fill", "failed", Family.BAD),
-        GateCheckState.NOT_APPLICABLE: ("info-circle", "not part of this link", Family.IDLE),
+        GateCheckState.NOT_APPLICABLE: ("info-circle", "not applicable", Family.IDLE),
     }
 )
 _NAMES: Mapping[GateCheckName, str] = MappingProxyType(
     {
-        GateCheckName.DATA_VERIFIED: "Every record compared",
-        GateCheckName.NOTHING_LOST: "Nothing lost on the way",
+        GateCheckName.DATA_VERIFIED: "Data verified",
+        GateCheckName.NOTHING_LOST: "No losses",
         GateCheckName.NO_LAG: "No lag",
-        GateCheckName.CONFIGS_EQUAL: "Partitions and configs equal",
-        GateCheckName.GROUPS_SYNCED: "Consumer groups carried over",
-        GateCheckName.ACLS_SYNCED: "ACLs carried over",
-        GateCheckName.CANARY_READ: "A consumer can read it",
+        GateCheckName.CONFIGS_EQUAL: "Partitions and configs in sync",
+        GateCheckName.GROUPS_SYNCED: "Consumer offsets synced",
+        GateCheckName.ACLS_SYNCED: "ACLs synced",
+        GateCheckName.CANARY_READ: "Readable by a consumer",
     }
 )
 if set(_NAMES) != set(GateCheckName) or set(_CHECK_LOOKS) != set(GateCheckState):
-    raise AssertionError("every check needs its words")
+    raise AssertionError("each check needs a label")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckView:
-    """One line of the checklist."""
+    """A check of the gate."""
 
     name: str
     icon: str
@@ -109,7 +109,7 @@ class CheckView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateView:
-    """The newest run."""
+    """The newest run of the gate."""
 
     look: Look
     live: bool
@@ -120,7 +120,7 @@ class GateView:
 
 
 def gate_view(run: GateRun | None, *, now: datetime) -> GateView | None:
-    """Present a run; while its mirror may be promoted, one that is believed no more says so instead of what it was."""
+    """Return the view of a run, None for None. An outdated result is shown as such while the mirror can still be promoted."""
     if run is None:
         return None
     doubt = gate_doubt(run, now=now) if run.mirror.state in GATED else None
@@ -130,10 +130,10 @@ def gate_view(run: GateRun | None, *, now: datetime) -> GateView | None:
         at=moment(run.finished_at or run.requested_at, now=now),
         by=run.requested_by,
         reason=run.reason,
-        checks=[_check(one) for one in run.checks],
+        checks=[_check(row) for row in run.checks],
     )
 
 
-def _check(one: Mapping[str, str]) -> CheckView:
-    icon, word, family = _CHECK_LOOKS[GateCheckState(one["state"])]
-    return CheckView(name=_NAMES[GateCheckName(one["name"])], icon=icon, word=word, family=family, detail=one["detail"])
+def _check(row: Mapping[str, str]) -> CheckView:
+    icon, word, family = _CHECK_LOOKS[GateCheckState(row["state"])]
+    return CheckView(name=_NAMES[GateCheckName(row["name"])], icon=icon, word=word, family=family, detail=row["detail"])

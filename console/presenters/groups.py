@@ -1,4 +1,4 @@
-"""Consumer groups and ACLs of a link as people read them: a word, an icon and a next step for every status."""
+"""View models of consumer groups and ACLs of a link, with the display of each status."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from console.presenters.numbers import Moment, moment
 from linkengine.domain.acls import AclStatus
 from linkengine.domain.groups import GroupStatus
 
-PARTITIONS_SHOWN = 20  # of one group; REST lists all
-NAME_SHOWN = 250  # characters of a name; REST and the CSV file have all of it
+PARTITIONS_SHOWN = 20  # of each group; the REST API lists all
+NAME_SHOWN = 250  # characters; the REST API and the CSV file have the whole name
 _G, _A = GroupStatus, AclStatus
 
 
@@ -25,24 +25,24 @@ def _look(code: str, label: str, icon: str, *, family: Family, words: tuple[str,
 
 GROUP_LOOKS: Mapping[GroupStatus, Look] = MappingProxyType(
     {
-        GroupStatus(one.code): one
-        for one in (
-            _look(_G.SYNCED, "Follows", "check-circle-fill", family=Family.OK, words=("Its offsets follow the source.", "")),
+        GroupStatus(look.code): look
+        for look in (
+            _look(_G.SYNCED, "Synced", "check-circle-fill", family=Family.OK, words=("Its offsets are synced.", "")),
             _look(
                 _G.PARTLY_SYNCED,
-                "Partly",
+                "Partly synced",
                 "circle-half",
                 family=Family.WARN,
-                words=("Some partitions are left alone.", "The reason says which, and when they follow again."),
+                words=("Some partitions are not synced.", "See the reason for the partitions and what to do."),
             ),
             _look(
                 _G.IN_USE,
-                "In use here",
+                "In use on destination",
                 "person-circle",
                 family=Family.WARN,
                 words=(
-                    "Consumers work with it on the destination.",
-                    "Exclude it in the filters once they have moved for good.",
+                    "Consumers on the destination use this group.",
+                    "Exclude it in the filters when they have moved permanently.",
                 ),
             ),
             _look(
@@ -50,116 +50,116 @@ GROUP_LOOKS: Mapping[GroupStatus, Look] = MappingProxyType(
                 "Failed",
                 "x-octagon-fill",
                 family=Family.BAD,
-                words=("Its offsets could not be read or written.", "Mend the cause; it is tried again by itself."),
+                words=("Its offsets could not be read or written.", "Fix the cause. It is retried automatically."),
             ),
             _look(
                 _G.WAITING,
-                "Waiting",
+                "Pending",
                 "hourglass-split",
                 family=Family.BUSY,
-                words=("Its turn has not come yet.", "The next run looks at it."),
+                words=("It has not been synced yet.", "Wait for the next run."),
             ),
             _look(
                 _G.NO_MIRROR_TOPIC,
                 "No mirror topic",
                 "link-45deg",
                 family=Family.DONE,
-                words=("It reads no topic that is mirrored.", "Mirror the topics it reads."),
+                words=("It reads no mirrored topic.", "Add mirror topics for the topics it reads."),
             ),
             _look(
                 _G.EXCLUDED,
                 "Excluded",
                 "stop-circle-fill",
                 family=Family.DONE,
-                words=("The filters do not choose it.", "Change consumer.offset.group.filters to include it."),
+                words=("It does not match the filters.", "To include it, change consumer.offset.group.filters."),
             ),
             _look(
                 _G.UNSUPPORTED_TYPE,
-                "Other type",
+                "Unsupported type",
                 "info-circle",
                 family=Family.DONE,
-                words=("Its offsets are kept in another way.", "Nothing to do; it starts anew on the destination."),
+                words=("Offsets of this group type cannot be synced.", "The group starts without offsets on the destination."),
             ),
             _look(
                 _G.NOT_LISTED,
                 "Not listed",
                 "search",
                 family=Family.IDLE,
-                words=("The source does not list it any more.", "Forgotten after a day."),
+                words=("The source no longer lists it.", "It is removed from this list after one day."),
             ),
         )
     }
 )
 ACL_LOOKS: Mapping[AclStatus, Look] = MappingProxyType(
     {
-        AclStatus(one.code): one
-        for one in (
+        AclStatus(look.code): look
+        for look in (
             _look(
                 _A.CREATED,
-                "Carried over",
+                "Synced",
                 "check-circle-fill",
                 family=Family.OK,
-                words=("Goes when the source removes it.", ""),
+                words=("Removed when the source removes it.", ""),
             ),
             _look(
                 _A.SHARED,
                 "Shared",
                 "collection",
                 family=Family.OK,
-                words=("Another link wants it too.", "Goes when no source has it."),
+                words=("Another link also syncs it.", "Removed when no source has it."),
             ),
             _look(
                 _A.ALREADY_THERE,
-                "Was here before",
+                "Already exists",
                 "person-circle",
                 family=Family.IDLE,
-                words=("A local ACL says the same.", "Never removed by the link; remove it by hand if nobody needs it."),
+                words=("The destination had this ACL before.", "Never removed by the link. Remove it manually if not needed."),
             ),
             _look(
                 _A.OUT_OF_FILTER,
-                "Out of filter",
+                "No longer selected",
                 "stop-circle-fill",
                 family=Family.IDLE,
-                words=("No longer chosen; left in place.", "Remove it by hand if nobody needs it."),
+                words=("It no longer matches the filters and was kept.", "Remove it manually if not needed."),
             ),
             _look(
                 _A.GUARD,
-                "Not carried over",
+                "Not synced",
                 "shield-lock",
                 family=Family.DONE,
-                words=("Reserved for read-only mirrors.", "Deny writes after the promotion by hand if you want it."),
+                words=("Same as the ACL that makes mirrors read-only.", "To deny writes after a promotion, add it manually."),
             ),
             _look(
                 _A.CAME_FROM_HERE,
-                "Came from here",
+                "From this cluster",
                 "arrow-left-right",
                 family=Family.DONE,
-                words=("A link in the other direction made it.", "Nothing to do."),
+                words=("A link in the other direction created it.", "No action needed."),
             ),
             _look(
                 _A.UNSUPPORTED,
-                "Unknown kind",
+                "Unsupported",
                 "info-circle",
                 family=Family.WARN,
-                words=("It cannot be written again as it is.", "Create it on the destination by hand."),
+                words=("This kind of ACL cannot be synced.", "Create it manually on the destination."),
             ),
             _look(
                 _A.FAILED,
-                "Refused",
+                "Rejected",
                 "x-octagon-fill",
                 family=Family.BAD,
-                words=("The destination refused it.", "Mend the cause; it is tried again by itself."),
+                words=("The destination rejected it.", "Fix the cause. It is retried automatically."),
             ),
         )
     }
 )
 if set(GROUP_LOOKS) != set(GroupStatus) or set(ACL_LOOKS) != set(AclStatus):
-    raise AssertionError("every status needs a look")
+    raise AssertionError("each status needs a display")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRow:
-    """One partition of a group."""
+    """The offsets of a group on a partition."""
 
     topic: str
     partition: int
@@ -171,11 +171,11 @@ class OffsetRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """One group on the page."""
+    """A consumer group."""
 
     number: int
     name: str
-    destination_name: str  # "" where it is the same
+    destination_name: str  # "" if it is the same
     kind: str
     look: Look
     message: str
@@ -186,7 +186,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclRow:
-    """One ACL on the page."""
+    """An ACL."""
 
     resource: str
     principal: str
@@ -199,7 +199,7 @@ class AclRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClampedRow:
-    """One offset that a stop has limited."""
+    """A consumer offset that a promotion or failover clamped."""
 
     group: str
     partition: int
@@ -210,7 +210,7 @@ class ClampedRow:
 
 
 def readable_name(name: str) -> str:
-    """Return the name of a group for a page: never empty, without control characters, and cut where it is very long."""
+    """Return the name of a group for a page: not empty, without control characters, and truncated to ``NAME_SHOWN``."""
     if not name:
         return "(empty name)"
     text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name[:NAME_SHOWN])
@@ -218,7 +218,7 @@ def readable_name(name: str) -> str:
 
 
 def group_row(group: SyncedGroup, offsets: Sequence[GroupOffset], *, now: datetime) -> GroupRow:
-    """Present a group with its partitions."""
+    """Create the row of a group with its partitions."""
     return GroupRow(
         number=group.pk,
         name=readable_name(group.name),
@@ -227,13 +227,13 @@ def group_row(group: SyncedGroup, offsets: Sequence[GroupOffset], *, now: dateti
         look=GROUP_LOOKS[GroupStatus(group.status)],
         message=group.message,
         looked=moment(group.looked_at, now=now),
-        offsets=[_offset_row(one) for one in offsets[:PARTITIONS_SHOWN]],
+        offsets=[_offset_row(offset) for offset in offsets[:PARTITIONS_SHOWN]],
         more_offsets=max(0, len(offsets) - PARTITIONS_SHOWN),
     )
 
 
 def acl_row(acl: SyncedAcl, *, now: datetime) -> AclRow:
-    """Present a line of the ledger."""
+    """Create the row of an ACL."""
     pattern = "*" if acl.pattern_type == "PREFIXED" else ""
     host = "" if acl.host == "*" else f" from {acl.host}"
     return AclRow(
@@ -247,24 +247,24 @@ def acl_row(acl: SyncedAcl, *, now: datetime) -> AclRow:
     )
 
 
-def clamped_row(one: ClampedOffset) -> ClampedRow:
-    """Present what a stop did to a group."""
+def clamped_row(offset: ClampedOffset) -> ClampedRow:
+    """Create the row of a clamped offset."""
     return ClampedRow(
-        group=readable_name(one.group),
-        partition=one.partition,
-        source=numbers.count(one.source_offset),
-        before=numbers.count(one.before),
-        after=numbers.count(one.after),
-        message=one.message,
+        group=readable_name(offset.group),
+        partition=offset.partition,
+        source=numbers.count(offset.source_offset),
+        before=numbers.count(offset.before),
+        after=numbers.count(offset.after),
+        message=offset.message,
     )
 
 
-def _offset_row(one: GroupOffset) -> OffsetRow:
+def _offset_row(offset: GroupOffset) -> OffsetRow:
     return OffsetRow(
-        topic=one.mirror.name,
-        partition=one.partition,
-        source=numbers.count(one.source_offset),
-        here=numbers.count(one.destination_offset),
-        target=numbers.count(one.target),
-        outcome=one.outcome.replace("_", " ").capitalize(),
+        topic=offset.mirror.name,
+        partition=offset.partition,
+        source=numbers.count(offset.source_offset),
+        here=numbers.count(offset.destination_offset),
+        target=numbers.count(offset.target),
+        outcome=offset.outcome.replace("_", " ").capitalize(),
     )

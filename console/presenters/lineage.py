@@ -1,4 +1,4 @@
-"""Where a mirror's records came from: partitions that share cluster, topic, link and time are one line."""
+"""View model of the lineage of a mirror. Partitions with the same cluster, topic, link and start time form a row."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SHOWN_RANGES = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginRow:
-    """One origin."""
+    """An origin of records: a topic that they were copied from."""
 
     topic: str
-    cluster: str  # its name where it is registered, else its id
+    cluster: str  # name if registered, else cluster ID
     link: str
     offsets: str
     partitions: str
@@ -30,28 +30,29 @@ class OriginRow:
     more: int
     since: Moment | None
     until: Moment | None
-    behind: Sequence[str]  # the chain behind the origin, nearest first
+    behind: Sequence[str]  # the upstream origins, nearest first
     hidden: bool
 
 
 def origin_rows(origins: Iterable[Origin], *, names: Mapping[str, str], now: datetime) -> list[OriginRow]:
-    """Present origins, oldest first; ``names`` are those of the clusters that the reader may see, by id."""
+    """Return the rows of the origins, oldest first. ``names``: names of visible clusters by cluster ID."""
     groups: dict[tuple[datetime, str, str, str], list[Origin]] = defaultdict(list)
-    for one in origins:
-        groups[one.since, one.cluster_id, one.topic, one.link_name].append(one)
+    for origin in origins:
+        groups[origin.since, origin.cluster_id, origin.topic, origin.link_name].append(origin)
     return [_row(groups[key], names=names, now=now) for key in sorted(groups)]
 
 
 def _row(group: Sequence[Origin], *, names: Mapping[str, str], now: datetime) -> OriginRow:
     first = group[0]
-    until = max((one.until for one in group if one.until), default=None) if all(one.until for one in group) else None
+    ends = [origin.until for origin in group if origin.until]
+    until = max(ends, default=None) if len(ends) == len(group) else None
     return OriginRow(
         topic=first.topic,
         cluster=names.get(first.cluster_id, first.cluster_id),
         link=first.link_name,
-        offsets=numbers.plural(sum(one.end - one.start for one in group), "offset"),
-        partitions=numbers.plural(len({one.partition for one in group}), "partition"),
-        ranges=[f"partition {one.partition}: {one.start:,} to {one.end:,}" for one in group[:SHOWN_RANGES]],
+        offsets=numbers.plural(sum(origin.end - origin.start for origin in group), "offset"),
+        partitions=numbers.plural(len({origin.partition for origin in group}), "partition"),
+        ranges=[f"partition {origin.partition}: {origin.start:,} to {origin.end:,}" for origin in group[:SHOWN_RANGES]],
         more=max(0, len(group) - SHOWN_RANGES),
         since=moment(first.since, now=now),
         until=moment(until, now=now) if until else None,
@@ -61,12 +62,13 @@ def _row(group: Sequence[Origin], *, names: Mapping[str, str], now: datetime) ->
 
 
 def _chain(origins: Iterable[Origin], names: Mapping[str, str]) -> list[str]:
-    found: list[str] = []
-    for one in origins:
-        for behind in one.upstream:
-            if behind.hidden:
-                found.append("a topic that you may not see")
+    chain: list[str] = []
+    for origin in origins:
+        for upstream in origin.upstream:
+            if upstream.hidden:
+                chain.append("a topic that you do not have permission to see")
                 continue
-            found.append(f"{behind.topic} on {names.get(behind.cluster_id, behind.cluster_id)}, over {behind.link_name}")
-            found += _chain([behind], names)
-    return found
+            cluster = names.get(upstream.cluster_id, upstream.cluster_id)
+            chain.append(f"{upstream.topic} on {cluster}, over link {upstream.link_name}")
+            chain += _chain([upstream], names)
+    return chain

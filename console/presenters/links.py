@@ -1,4 +1,4 @@
-"""A cluster link as lists, tiles and the flow picture show it."""
+"""View models of a cluster link: the row in a list, the tiles and the flow picture of its overview."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from console.queries.links import LinkSummary
     from console.queries.mirrorpages import LinkFigures
 
-SILENCE = timedelta(seconds=15)  # copy workers report twice a second; a rebalance takes a few seconds at worst
+REPORT_OVERDUE = timedelta(seconds=15)  # copy workers report twice a second; a rebalance takes a few seconds at worst
 NAMED_STATES = 3
-MODES = {"DESTINATION": "One-way", "SOURCE": "Source's half", "BIDIRECTIONAL": "Bidirectional"}
+MODES = {"DESTINATION": "One-way", "SOURCE": "Source side", "BIDIRECTIONAL": "Bidirectional"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkRow:
-    """One line of a links list."""
+    """A row of a list of links."""
 
     key: int
-    environment: int  # key of the one that the link's own cluster is in
+    environment: int  # primary key; the environment of the cluster that the link belongs to
     name: str
     url: str
     source: str
@@ -38,11 +38,11 @@ class LinkRow:
     mode: str
     look: Look
     mirrors: int
-    notable: Sequence[tuple[Look, int]]  # the states worth naming: the worst, up to NAMED_STATES
-    troubled: int  # mirrors with an error whose state sounds well
+    notable: Sequence[tuple[Look, int]]  # mirror states with counts: the worst NAMED_STATES
+    troubled: int  # mirrors with an error whose state needs no attention
     attention: int
-    doubts: Sequence[str]  # what the state does not tell, in words
-    unclear: bool  # it does not work, is not heard from or its tasks fail: nobody can say that all is well
+    problems: Sequence[str]  # problems that the state does not show
+    unhealthy: bool  # not active, lag unknown or tasks failing, so not known to be healthy
     max_lag: str
     oldest_lag: str
     rate: str
@@ -52,7 +52,7 @@ class LinkRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """One figure with its name."""
+    """A figure with its label."""
 
     label: str
     value: str
@@ -62,7 +62,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """The picture of a link: two ends and what moves between them. ``sentence`` says the same in words."""
+    """The flow picture of a link: two clusters and the rates between them. ``sentence`` is the text alternative."""
 
     source: str
     source_detail: str
@@ -77,52 +77,52 @@ class Flow:
 
 
 def link_url(link: ClusterLink) -> str:
-    """Answer the link's page; names of links and ids of clusters need no quoting."""
+    """Return the URL of a link's page. Link names and cluster IDs need no quoting."""
     return f"/links/{link.destination.cluster_id}/{link.name}/"
 
 
 GAP_FILLERS = {
-    GapFiller.MARKERS: "Transaction markers, many offsets at once (WriteTxnMarkers).",
-    GapFiller.TRANSACTIONS: "Empty transactions, one offset each, since the destination refuses markers from the link's "
-    "user. Long runs of compacted records take their time, and mirror topics are not protected against other writers.",
+    GapFiller.MARKERS: "Transaction markers, many offsets per request (WriteTxnMarkers).",
+    GapFiller.TRANSACTIONS: "Empty transactions, one offset each, because the destination rejects markers from the link's "
+    "principal. Long ranges of compacted records take longer, and mirror topics are not protected from other producers.",
 }
 
 
-def mode_words(link: ClusterLink) -> str:
-    """Say what kind of link this is; of the plain kind, "One-way"."""
+def mode_label(link: ClusterLink) -> str:
+    """Return the mode of a link: "One-way", "Source-initiated", "Source side" or "Bidirectional"."""
     if link.mode == "DESTINATION" and link.connection_mode == "INBOUND":
         return "Source-initiated"
     return MODES.get(link.mode, link.mode)
 
 
 def source_name(link: ClusterLink) -> str:
-    """Name the cluster that the row calls the source: as registered, if the reader may see that cluster, else by its id."""
+    """Return the name of the source cluster if the user may see that cluster, else its cluster ID."""
     return link.known_source.name if link.known_source else link.source_cluster_id or "other cluster"
 
 
-def ends_of(link: ClusterLink) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Answer (name, servers) of where topics come from and of where they go: a half of mode SOURCE belongs to the source."""
-    far = (source_name(link), source_servers(link))
-    near = (link.destination.name, link.destination.bootstrap_servers)
-    return (near, far) if link.mode == "SOURCE" else (far, near)
+def endpoints_of(link: ClusterLink) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Return (name, servers) of source and destination. A link of mode SOURCE belongs to the source cluster."""
+    remote = (source_name(link), source_servers(link))
+    local = (link.destination.name, link.destination.bootstrap_servers)
+    return (local, remote) if link.mode == "SOURCE" else (remote, local)
 
 
 def source_servers(link: ClusterLink) -> str:
-    """Return the bootstrap servers of the source: the link's own, else those of a registered cluster that may be seen."""
+    """Return the bootstrap servers of the source: those of the link, else of the registered cluster, if the user may see it."""
     own: str = link.properties.get("bootstrap.servers", "")
     return own or (link.known_source.bootstrap_servers if link.known_source else link.source_cluster_id)
 
 
 def state_counts(counts: Mapping[MirrorState, int]) -> list[tuple[Look, int]]:
-    """Answer (look, number) of the states that occur, worst first."""
-    found = [(MIRROR_LOOKS[state], number) for state, number in counts.items() if number]
-    return sorted(found, key=lambda pair: (severity(pair[0]), pair[0].label))
+    """Return (display, count) of the mirror states that occur, worst first."""
+    pairs = [(MIRROR_LOOKS[state], number) for state, number in counts.items() if number]
+    return sorted(pairs, key=lambda pair: (severity(pair[0]), pair[0].label))
 
 
 def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
-    """Present one link of a list."""
+    """Create the row of a link."""
     link = summary.link
-    (source, _), (destination, _) = ends_of(link)
+    (source, _), (destination, _) = endpoints_of(link)
     counts = state_counts(summary.mirrors_by_state)
     return LinkRow(
         key=link.pk,
@@ -131,14 +131,14 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
         url=link_url(link),
         source=source,
         destination=destination,
-        mode=mode_words(link),
+        mode=mode_label(link),
         look=link_look(link.state),
         mirrors=sum(number for _, number in counts),
         notable=counts[:NAMED_STATES],
         troubled=_troubled(summary),
         attention=_attention(summary),
-        doubts=_doubts(summary),
-        unclear=_is_unclear(summary),
+        problems=_problems(summary),
+        unhealthy=_is_unhealthy(summary),
         max_lag=numbers.worst_lag(summary.max_lag, unknown=summary.unknown_lags),
         oldest_lag=numbers.lag_time(summary.oldest_lag_ms),
         rate=numbers.byte_rate(summary.bytes_per_s),
@@ -147,29 +147,29 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
     )
 
 
-def _doubts(summary: LinkSummary) -> list[str]:
-    """Say what makes a link other than its state sounds: the state is of the connection only."""
-    doubts = {
+def _problems(summary: LinkSummary) -> list[str]:
+    """Return problems that the state does not show: the state describes the connection only."""
+    problems = {
         "being deleted": summary.link.deletion_requested_at is not None,
-        "nothing is copied: no copy job runs": bool(summary.link.engine_error),
-        f"{numbers.plural(summary.failing_tasks, 'task')} left something undone": summary.failing_tasks > 0,
+        "not copying: no copy job can run": bool(summary.link.engine_error),
+        f"{numbers.plural(summary.failing_tasks, 'task')} failing": summary.failing_tasks > 0,
     }
-    return [words for words, holds in doubts.items() if holds]
+    return [text for text, applies in problems.items() if applies]
 
 
-def _is_unclear(summary: LinkSummary) -> bool:
+def _is_unhealthy(summary: LinkSummary) -> bool:
     link = summary.link
-    works = link_look(link.state).family is Family.OK and not link.engine_error
-    return not works or summary.unknown_lags > 0 or summary.failing_tasks > 0
+    active = link_look(link.state).family is Family.OK and not link.engine_error
+    return not active or summary.unknown_lags > 0 or summary.failing_tasks > 0
 
 
 def worst_first(rows: Sequence[LinkRow]) -> list[LinkRow]:
-    """Sort links: broken ones, then those with mirrors that need attention, then those nobody can call well, then by name."""
-    return sorted(rows, key=lambda row: (severity(row.look), -row.attention, not row.unclear, row.name))
+    """Sort links by severity of the state, mirrors that need attention, ``unhealthy`` and name."""
+    return sorted(rows, key=lambda row: (severity(row.look), -row.attention, not row.unhealthy, row.name))
 
 
 def _attention(summary: LinkSummary) -> int:
-    """Count the same mirrors as ``attention_of``."""
+    """Count the mirrors that need attention, as ``attention_of`` does."""
     by_state = summary.mirrors_by_state.items()
     return _troubled(summary) + sum(number for state, number in by_state if needs_attention(MIRROR_LOOKS[state]))
 
@@ -180,17 +180,19 @@ def _troubled(summary: LinkSummary) -> int:
 
 
 def attention_of(figures: LinkFigures) -> int:
-    """Count the mirrors a person should look at: in trouble by their state, or with an error."""
-    return sum(one.mirrors if needs_attention(MIRROR_LOOKS[state]) else one.troubled for state, one in figures.states.items())
+    """Count the mirrors that need attention: by their state, or because they have an error."""
+    return sum(
+        count.mirrors if needs_attention(MIRROR_LOOKS[state]) else count.troubled for state, count in figures.states.items()
+    )
 
 
 def tiles(figures: LinkFigures, *, look: Look, troubled: bool) -> list[Tile]:
-    """Answer the five figures of a link's overview. A figure nobody has measured yet is a dash.
+    """Return the five tiles of a link's overview. An unknown figure is a dash.
 
-    ``look`` is of the link's own state; ``troubled``: its tasks fail, or nothing can be copied.
+    ``look`` is the display of the link's state; ``troubled``: its tasks fail, or no copy job can run.
     """
     attention, mirrors = attention_of(figures), _mirrors(figures)
-    partitions = sum(one.partitions for one in figures.states.values())
+    partitions = sum(count.partitions for count in figures.states.values())
     measured = figures.records_per_s is not None
     return [
         Tile(label="Mirror topics", value=numbers.count(mirrors), hint=numbers.plural(partitions, "partition")),
@@ -199,12 +201,12 @@ def tiles(figures: LinkFigures, *, look: Look, troubled: bool) -> list[Tile]:
             value=numbers.worst_lag(figures.max_lag, unknown=figures.unknown_lags),
             hint=f"{numbers.plural(figures.unknown_lags, 'partition')} unknown"
             if figures.unknown_lags
-            else "messages, worst partition",
+            else "messages, max of all partitions",
         ),
         Tile(
             label="RPO now",
             value=numbers.lag_time(figures.oldest_lag_ms),
-            hint="not known" if figures.oldest_lag_ms is None else "a failover would go back this far",
+            hint="unknown" if figures.oldest_lag_ms is None else "data loss window if you fail over now",
         ),
         Tile(
             label="Throughput",
@@ -214,28 +216,28 @@ def tiles(figures: LinkFigures, *, look: Look, troubled: bool) -> list[Tile]:
         Tile(
             label="Needs attention",
             value=numbers.count(attention),
-            hint="all is well" if _is_well(figures, look) and not troubled else "mirror topics",
+            hint="all healthy" if _is_healthy(figures, look) and not troubled else "mirror topics",
             alarm=attention > 0,
         ),
     ]
 
 
-def _is_well(figures: LinkFigures, look: Look) -> bool:
-    """Tell whether nothing needs attention, as far as everything is known."""
+def _is_healthy(figures: LinkFigures, look: Look) -> bool:
+    """Return True if nothing needs attention and all lags are known."""
     known = _mirrors(figures) > 0 and not figures.unknown_lags
     return known and not attention_of(figures) and look.family is Family.OK
 
 
 def _mirrors(figures: LinkFigures) -> int:
-    return sum(one.mirrors for one in figures.states.values())
+    return sum(count.mirrors for count in figures.states.values())
 
 
 def flow(link: ClusterLink, figures: LinkFigures | None) -> Flow:
-    """Present what moves from source to destination right now; without figures, the two ends."""
+    """Create the flow picture with the current rates; without figures, of the two clusters only."""
     rate, records = (figures.bytes_per_s, figures.records_per_s) if figures else (None, None)
     topics = numbers.plural(_mirrors(figures), "mirror topic") if figures else "Mirror topics"
-    look, ((source, source_detail), (destination, destination_detail)) = link_look(link.state), ends_of(link)
-    rate_words = f"{numbers.byte_rate(rate)}" if rate is not None else "a rate that is not known yet"
+    look, ((source, source_detail), (destination, destination_detail)) = link_look(link.state), endpoints_of(link)
+    rate_text = f"{numbers.byte_rate(rate)}" if rate is not None else "an unknown rate"
     return Flow(
         source=source,
         source_detail=source_detail,
@@ -246,13 +248,13 @@ def flow(link: ClusterLink, figures: LinkFigures | None) -> Flow:
         record_rate=numbers.record_rate(records),
         moves=look.family is Family.OK and bool(rate),
         look=look,
-        sentence=f"{topics} from {source} to {destination} at {rate_words}. The link is {look.label.lower()}.",
+        sentence=f"{topics} from {source} to {destination} at {rate_text}. The link is {look.label.lower()}.",
     )
 
 
-def silence(figures: LinkFigures, *, now: datetime) -> Moment | None:
-    """Answer when the copy tasks were last heard, if that is too long ago; None while all is well or nothing is to be heard."""
+def overdue_report(figures: LinkFigures, *, now: datetime) -> Moment | None:
+    """Return the time of the last report of the copy workers if it is overdue; None if it is not, or if none is expected."""
     if figures.expected_since is None:
         return None
     last = max(figures.heard_at or figures.expected_since, figures.expected_since)
-    return moment(last, now=now) if now - last > SILENCE else None
+    return moment(last, now=now) if now - last > REPORT_OVERDUE else None

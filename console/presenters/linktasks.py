@@ -1,4 +1,4 @@
-"""The tasks of a link as people read them: label, meaning, times, errors with their way out."""
+"""View models of the recurring tasks of a link: label, meaning, times and errors."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ def _look(code: TaskState, label: str, icon: str, family: Family, **words: str) 
 
 TASK_LOOKS: Mapping[TaskState, Look] = MappingProxyType(
     {
-        TaskState(one.code): one
-        for one in (
-            _look(_S.ACTIVE, "Active", "check-circle-fill", Family.OK, meaning="The last run did all there was to do."),
+        TaskState(look.code): look
+        for look in (
+            _look(_S.ACTIVE, "Active", "check-circle-fill", Family.OK, meaning="Last run succeeded."),
             _look(
                 _S.IN_ERROR,
                 "In error",
                 "x-octagon-fill",
                 Family.BAD,
-                meaning="The last run left something undone; the errors say what.",
-                next_step="Mend the cause; it is tried again by itself.",
+                meaning="The last run had errors.",
+                next_step="Fix the cause. The task is retried automatically.",
             ),
             _look(
                 _S.NOT_CONFIGURED,
                 "Not configured",
                 "circle-half",
                 Family.DONE,
-                meaning="The task is switched off, or has nothing to work on.",
-                next_step="Switch it on in the link's configuration if you want it.",
+                meaning="The task is turned off, or has nothing to do.",
+                next_step="To turn it on, change the link's configuration.",
             ),
             _look(
                 _S.UNKNOWN,
                 "No run yet",
                 "hourglass-split",
                 Family.BUSY,
-                meaning="The task is switched on, but no run has ended yet.",
-                next_step="Wait for the first run; if none comes, look whether the worker runs.",
+                meaning="The task is turned on. No run has finished yet.",
+                next_step="Wait for the first run. If none starts, check that the worker is running.",
             ),
             _look(
                 _S.LINK_PAUSED,
                 "Link paused",
                 "pause-circle-fill",
                 Family.IDLE,
-                meaning="The link is paused, and its tasks with it.",
+                meaning="The link is paused. Its tasks do not run.",
                 next_step="Resume the link.",
             ),
             _look(
@@ -64,7 +64,7 @@ TASK_LOOKS: Mapping[TaskState, Look] = MappingProxyType(
                 "Source unreachable",
                 "plug-fill",
                 Family.WARN,
-                meaning="The source cluster does not answer; the task goes on by itself when it does.",
+                meaning="The source cluster does not respond. The task resumes automatically when it does.",
                 next_step="Check the source cluster and the network.",
             ),
             _look(
@@ -72,27 +72,27 @@ TASK_LOOKS: Mapping[TaskState, Look] = MappingProxyType(
                 "Link failed",
                 "link-45deg",
                 Family.BAD,
-                meaning="The source refuses the link's credentials, rights or settings.",
-                next_step="Correct the link's configuration; the task then goes on by itself.",
+                meaning="The source rejects the link's credentials, permissions or configuration.",
+                next_step="Correct the link's configuration. The task then resumes automatically.",
             ),
         )
     }
 )
-_WORDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+_TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        COPY: ("Copy records", "Copies the records of every mirror topic that is not paused, all the time."),
-        VERIFY: ("Verify records", "Compares mirrors with their sources, record by record."),
-        TaskName.AUTO_CREATE: ("Create mirror topics", "Mirrors the source topics that the link's filters choose."),
-        TaskName.TOPIC_CONFIGS: ("Sync topic configs", "Lets configs and partitions of mirror topics follow their sources."),
-        TaskName.CONSUMER_OFFSETS: ("Sync consumer offsets", "Carries the offsets of consumer groups over."),
-        TaskName.ACLS: ("Sync ACLs", "Carries access rules over from the source."),
+        COPY: ("Copy records", "Copies the records of all mirror topics that are not paused, continuously."),
+        VERIFY: ("Verify records", "Compares mirror topics with their source topics, record by record."),
+        TaskName.AUTO_CREATE: ("Auto-create mirror topics", "Creates mirror topics for source topics that match the filters."),
+        TaskName.TOPIC_CONFIGS: ("Sync topic configs", "Applies configs and partition counts of source topics to mirrors."),
+        TaskName.CONSUMER_OFFSETS: ("Sync consumer offsets", "Copies consumer group offsets from the source."),
+        TaskName.ACLS: ("Sync ACLs", "Copies ACLs from the source."),
     }
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
-    """One task on the page."""
+    """A recurring task."""
 
     name: str
     label: str
@@ -101,22 +101,22 @@ class TaskRow:
     summary: str
     errors: Sequence[ErrorNote]
     more_errors: int  # not shown
-    every: str  # "" for tasks that never end
+    every: str  # interval, "" for continuous tasks
     started: Moment | None
     duration: str
     succeeded: Moment | None
     failing_since: Moment | None
     next_run: Moment | None
-    due: bool  # its time has come, and nobody has begun yet
-    requested_by: str  # of a run that is waited for
+    due: bool  # the next run is due and has not started
+    requested_by: str  # user who requested the next run, "" if none
     can_run: bool
     why_not: str
 
 
 def task_row(task: TaskView, *, now: datetime) -> TaskRow:
-    """Present one task."""
-    label, explains = _WORDS[task.name]
-    notes = [error_note(one.code, one.message, now=now) for one in task.errors[:ERRORS_SHOWN]]
+    """Create the row of a task."""
+    label, explains = _TEXTS[task.name]
+    notes = [error_note(error.code, error.message, now=now) for error in task.errors[:ERRORS_SHOWN]]
     return TaskRow(
         name=task.name,
         label=label,
@@ -139,12 +139,12 @@ def task_row(task: TaskView, *, now: datetime) -> TaskRow:
 
 
 def task_label(name: str) -> str:
-    return _WORDS[name][0]
+    return _TEXTS[name][0]
 
 
 def _duration(task: TaskView) -> str:
     if task.started_at is None:
         return ""
     if task.finished_at is None or task.finished_at < task.started_at:
-        return "under way"
+        return "running"
     return numbers.duration((task.finished_at - task.started_at).total_seconds() * 1000)

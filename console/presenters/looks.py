@@ -1,4 +1,4 @@
-"""What a coded value looks like: one shape for states, results and reasons. Colours are families; theme.css paints them."""
+"""The display of a code (state, result, reason): label, icon, colour family and texts. theme.css defines the colours."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from enum import StrEnum
 class Family(StrEnum):
     """A colour family; ``static/css/states.css`` has a light and a dark pair for each, checked for contrast."""
 
-    OK = "ok"  # works as wanted
-    IDLE = "idle"  # rests because a person said so
-    BUSY = "busy"  # on its way to another state
-    DONE = "done"  # over, final
-    WARN = "warn"  # needs attention, mends itself
-    BAD = "bad"  # needs a person
+    OK = "ok"  # works
+    IDLE = "idle"  # paused by a user
+    BUSY = "busy"  # in transition to another state
+    DONE = "done"  # final
+    WARN = "warn"  # needs attention; may recover automatically
+    BAD = "bad"  # needs an action by a user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """Label, icon and family of one code, with a sentence that explains it and what a person may do next."""
+    """The label, icon and family of a code, with its meaning and the next step for the user."""
 
     code: str
     label: str

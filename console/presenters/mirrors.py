@@ -1,4 +1,4 @@
-"""A mirror topic as rows and tables show it: one row of a list, one row per partition, its gaps and its history."""
+"""View models of a mirror topic: the row in a list, its partitions, gaps and state history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHOWN_RANGES = 20  # gap ranges listed per reason; the rest is counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorRow:
-    """One line of a mirror list."""
+    """A row of a list of mirror topics."""
 
     key: int
     name: str
@@ -47,12 +47,12 @@ class MirrorRow:
 
 
 def mirror_path(name: str) -> str:
-    """Answer the path of a mirror's page below its link; a topic called ``new`` must not hide the page that adds one."""
+    """Return the path of a mirror's page below its link. ``new`` is not the path of the page that adds mirrors."""
     return f"mirrors/{name}/-/" if name == "new" else f"mirrors/{name}/"
 
 
 def mirror_row(summary: MirrorSummary, *, now: datetime) -> MirrorRow:
-    """Present one mirror of a list."""
+    """Create the row of a mirror."""
     mirror = summary.mirror
     return MirrorRow(
         key=mirror.pk,
@@ -73,7 +73,7 @@ def mirror_row(summary: MirrorSummary, *, now: datetime) -> MirrorRow:
 
 
 def mirror_note(mirror: MirrorTopic, *, troubled: bool, now: datetime) -> ErrorNote | None:
-    """Present why a mirror has failed, or why its set-up does not get on; ``troubled``: it has errors."""
+    """Return the note on the failure of a mirror or of its setup, None if there is none; ``troubled``: it has errors."""
     trouble = mirror.setup_trouble if troubled and not mirror.error_code else None
     if trouble is not None:
         return error_note(trouble.code, trouble.message, now=now, since=trouble.since)
@@ -82,9 +82,9 @@ def mirror_note(mirror: MirrorTopic, *, troubled: bool, now: datetime) -> ErrorN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRow:
-    """One line of a mirror's partitions table.
+    """A row of the partitions table of a mirror.
 
-    ``share`` is how much of the source's range is there, in percent; None where nobody knows how far that goes now.
+    ``share`` is the percentage of the source's offset range that is copied; None if the range is unknown now.
     """
 
     partition: int
@@ -103,12 +103,12 @@ class PartitionRow:
 
 
 def partition_row(row: MirrorPartition, *, now: datetime) -> PartitionRow:
-    """Present one partition; unknown offsets are dashes."""
+    """Create the row of a partition. Unknown offsets are dashes."""
     end = None if row.lag is None else row.source_end
     start = row.mirror_start
-    goal = None if end is None or start is None else end + (row.held_back or 0) - start
-    there = None if row.mirror_end is None or start is None else row.mirror_end - start
-    heard = is_fresh(row.observed_at, now=now, within=UNSEEN)  # what a copier said before it fell silent is not so now
+    target = None if end is None or start is None else end + (row.held_back or 0) - start
+    copied = None if row.mirror_end is None or start is None else row.mirror_end - start
+    fresh = is_fresh(row.observed_at, now=now, within=UNSEEN)  # an old report says nothing about the current rate and phase
     return PartitionRow(
         partition=row.partition,
         source_start=numbers.count(row.source_start),
@@ -117,10 +117,10 @@ def partition_row(row: MirrorPartition, *, now: datetime) -> PartitionRow:
         mirror_end=numbers.count(row.mirror_end),
         lag=numbers.count(row.lag),
         behind=bool(row.lag),
-        share=numbers.percent_of(there, goal),
+        share=numbers.percent_of(copied, target),
         last_fetch=numbers.count(row.last_source_fetch_offset),
-        rate=numbers.byte_rate(row.bytes_per_s if heard else None),
-        phase=PHASE_LABELS.get(row.phase, row.phase) if heard else numbers.UNKNOWN,
+        rate=numbers.byte_rate(row.bytes_per_s if fresh else None),
+        phase=PHASE_LABELS.get(row.phase, row.phase) if fresh else numbers.UNKNOWN,
         observed=moment(row.observed_at, now=now),
         note=error_note(row.error_code, row.error_message, now=now),
     )
@@ -128,18 +128,18 @@ def partition_row(row: MirrorPartition, *, now: datetime) -> PartitionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapGroup:
-    """All filled offsets of one reason, with the first ranges."""
+    """The filled offsets of one reason, with the first ranges."""
 
     look: Look
     offsets: str
-    counted: str  # the same with its noun
+    counted: str  # with the noun: "17 offsets"
     ranges: Sequence[str]
-    more: int  # ranges that are not listed
+    more: int  # number of ranges not listed
     lost: bool
 
 
 def gap_groups(gaps: Iterable[GapRange]) -> list[GapGroup]:
-    """Present the gap ledger by reason, lost records first."""
+    """Group the gap ledger by reason, lost records first."""
     by_reason: dict[GapReason, list[GapRange]] = defaultdict(list)
     for gap in gaps:
         by_reason[GapReason(gap.reason)].append(gap)
@@ -167,24 +167,24 @@ def _range_text(gap: GapRange) -> str:
 
 
 def _times(gap: GapRange) -> str:
-    """Say when lost records were written, as far as the records around them tell."""
+    """Return when lost records were written, by the timestamps of the adjacent records; "" if unknown."""
     ends = [(word, ms) for word, ms in (("after", gap.before_ms), ("before", gap.after_ms)) if ms is not None]
     words = " and ".join(f"{word} {utc_words(ms)}" for word, ms in ends)
     return f", written {words}" if words else ""
 
 
-def start_words(spec: str) -> str:
-    """Say where a mirror began."""
+def start_label(spec: str) -> str:
+    """Return the start offset of a mirror in words."""
     if spec == EARLIEST:
-        return "Oldest record of the source"
+        return "Earliest record of the source"
     if spec == LATEST:
-        return "End of the source when it was created"
-    return f"Records from {utc_words(start_time_ms(spec) or 0)} on"
+        return "Latest: end of the source at creation"
+    return f"Records since {utc_words(start_time_ms(spec) or 0)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of a mirror's life."""
+    """A state transition in the history of a mirror."""
 
     look: Look
     event: str
@@ -194,20 +194,24 @@ class Step:
 
 
 def steps(transitions: Iterable[StateTransition], *, now: datetime) -> list[Step]:
-    """Present the timeline of a mirror, newest first; a stop is called after the event that began it."""
+    """Return the state history of a mirror, newest first. A stop has the label of the event that started it."""
     return [
         Step(
-            look=mirror_look(one.to_state, one.event), event=one.event, by=one.by, at=moment(one.at, now=now), detail=one.detail
+            look=mirror_look(transition.to_state, transition.event),
+            event=transition.event,
+            by=transition.by,
+            at=moment(transition.at, now=now),
+            detail=transition.detail,
         )
-        for one in transitions
+        for transition in transitions
     ]
 
 
 def newest_observation(partitions: Iterable[MirrorPartition]) -> datetime | None:
-    """Answer when anything was last heard of these partitions."""
+    """Return the time of the newest report on these partitions; None if there is none."""
     return max((row.observed_at for row in partitions if row.observed_at), default=None)
 
 
 def is_copying(mirror: MirrorTopic) -> bool:
-    """Tell whether news of this mirror is to be expected: it is set up, and somebody should be copying."""
+    """Return True if reports are expected: the mirror is set up and in a state in which it is copied."""
     return MirrorState(mirror.state) in COPYING and mirror.num_partitions > 0

@@ -1,4 +1,4 @@
-"""Namespaces as their page shows them: how well each follows, who may create topics in it, and what may be done next."""
+"""View models of the namespaces of a cluster: replication state, topic creation and possible actions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from console.models import ClusterLink, Namespace
     from console.queries.namespaces import NamespaceSummary
 
-_ALONE = Look(
+_NOT_ATTACHED = Look(
     code="DISCONNECTED",
-    label="Follows no link",
+    label="Not attached",
     icon="pause-circle-fill",
     family=Family.IDLE,
-    meaning="A name for a group of topics; nothing arrives in it.",
+    meaning="The namespace is not attached to a link.",
 )
-NAMED = 5  # topics without a mirror that are named
+NAMED = 5  # topics without a mirror that are listed
 REPLICATION_LOOKS: Mapping[ReplicationState, Look] = MappingProxyType(
     {
         ReplicationState.DISCONNECTED: Look(
@@ -29,30 +29,30 @@ REPLICATION_LOOKS: Mapping[ReplicationState, Look] = MappingProxyType(
             label="Disconnected",
             icon="plug-fill",
             family=Family.WARN,
-            meaning="The link or a mirror topic in it is not fed any more.",
-            next_step="The link's page says why.",
+            meaning="The link or one of its mirror topics is no longer updated.",
+            next_step="See the link's page for the reason.",
         ),
         ReplicationState.CATCHING_UP: Look(
             code="CATCHING_UP",
             label="Catching up",
             icon="arrow-repeat",
             family=Family.BUSY,
-            meaning="Something of the source is not here yet, is more than 10 seconds behind, or nobody knows.",
-            next_step="Mirror what is not mirrored, or choose it by the link's auto-create filters.",
+            meaning="A topic is not mirrored yet, lags more than 10 seconds, or its lag is unknown.",
+            next_step="Mirror the missing topics, or include them in the link's auto-create filters.",
         ),
         ReplicationState.FOLLOWING: Look(
             code="FOLLOWING",
             label="Following",
             icon="check-circle-fill",
             family=Family.OK,
-            meaning="A few seconds behind at most.",
+            meaning="All topics lag a few seconds at most.",
         ),
         ReplicationState.IN_SYNC: Look(
             code="IN_SYNC",
             label="In sync",
             icon="check-circle-fill",
             family=Family.OK,
-            meaning="Every topic of the source's namespace is mirrored, with everything it has.",
+            meaning="All topics of the source namespace are mirrored and in sync.",
         ),
     }
 )
@@ -60,42 +60,44 @@ REPLICATION_LOOKS: Mapping[ReplicationState, Look] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceRow:
-    """One namespace."""
+    """A namespace."""
 
     key: int
     name: str
     look: Look
     link: str
     link_url: str
-    leader: str  # the namespace it follows at the source
+    leader: str  # the namespace on the source
     mirrors: int
-    unmirrored: str  # which topics of the source's namespace have no mirror
+    unmirrored: str  # topics of the source namespace without a mirror
     reserved: bool
     deleting: bool
     attached: bool
-    guard: str  # whether the cluster itself keeps others out
+    guard: str  # who may create topics, and whether the cluster enforces it
     guard_problem: str
-    candidates: list[str]  # links it could follow
+    candidates: list[str]  # links that it can be attached to
 
 
 def namespace_row(summary: NamespaceSummary, *, links: Iterable[ClusterLink]) -> NamespaceRow:
-    """Present a namespace; ``links`` are those that end at its cluster."""
-    one = summary.namespace
+    """Create the row of a namespace. ``links`` are the links to its cluster."""
+    namespace = summary.namespace
     return NamespaceRow(
-        key=one.pk,
-        name=str(one),
-        look=REPLICATION_LOOKS[summary.state] if one.link else _ALONE,
-        link=one.link.name if one.link else "",
-        link_url=f"/links/{one.cluster.cluster_id}/{one.link.name}/" if one.link else "",
-        leader=f"{one.leader_prefix}*" if one.link else "",
+        key=namespace.pk,
+        name=str(namespace),
+        look=REPLICATION_LOOKS[summary.state] if namespace.link else _NOT_ATTACHED,
+        link=namespace.link.name if namespace.link else "",
+        link_url=f"/links/{namespace.cluster.cluster_id}/{namespace.link.name}/" if namespace.link else "",
+        leader=f"{namespace.leader_prefix}*" if namespace.link else "",
         mirrors=summary.mirrors,
         unmirrored=_unmirrored(summary),
-        reserved=one.reserved,
-        deleting=one.deletion_requested_at is not None,
-        attached=one.link_id is not None,
-        guard=_guard(one),
-        guard_problem=one.guard_problem,
-        candidates=[link.name for link in links if one.prefix.startswith(link.prefix) and link.deletion_requested_at is None],
+        reserved=namespace.reserved,
+        deleting=namespace.deletion_requested_at is not None,
+        attached=namespace.link_id is not None,
+        guard=_guard(namespace),
+        guard_problem=namespace.guard_problem,
+        candidates=[
+            link.name for link in links if namespace.prefix.startswith(link.prefix) and link.deletion_requested_at is None
+        ],
     )
 
 
@@ -103,23 +105,23 @@ def _unmirrored(summary: NamespaceSummary) -> str:
     if not summary.namespace.link:
         return ""
     if summary.unmirrored is None:
-        return "The source's topics could not be listed lately."
+        return "The source topics could not be listed recently."
     rest = len(summary.unmirrored) - NAMED
     names = ", ".join(summary.unmirrored[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
     return f"Not mirrored: {names}." if names else ""
 
 
 def leader_prefix(namespace: Namespace, link: ClusterLink) -> str:
-    """Answer what topics of the namespace begin with at the link's source: the link puts its own prefix before it."""
+    """Return the prefix of the namespace on the link's source: without the prefix that the link adds."""
     return namespace.prefix.removeprefix(link.prefix)
 
 
 def _guard(namespace: Namespace) -> str:
     if namespace.deletion_requested_at is not None:
-        return "It is being forgotten: the cluster is being asked to keep nobody out any more."
+        return "Being deleted: the DENY rule on the cluster is being removed."
     if not namespace.reserved:
-        return "Anybody may create topics in it."
-    owner = "Only its link creates topics in it" if namespace.link_id else "Nobody creates topics in it through this console"
+        return "Not restricted."
+    owner = "Only by its link" if namespace.link_id else "Not possible through this console"
     if namespace.guarded is None:
-        return f"{owner}; the cluster is being asked to keep others out."
-    return f"{owner}; the cluster keeps others out." if namespace.guarded else f"{owner}; the cluster does not keep others out."
+        return f"{owner}; the cluster does not enforce it yet."
+    return f"{owner}; enforced by the cluster." if namespace.guarded else f"{owner}; not enforced by the cluster."

@@ -1,4 +1,4 @@
-"""An error as shown beside the thing it concerns: code, message, since when, what it means, what to do."""
+"""View model of an error: code, message, meaning, fix and times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from linkengine.domain.errors import ErrorCode
 if TYPE_CHECKING:
     from console.models import StateTransitionError
 
-# Codes that say what a promotion, a reversal or a restore waits for: news, not trouble.
+# Codes that say what a promotion, reversal or restore waits for; these are not errors.
 _WAITING = frozenset(
     {
         ErrorCode.WAITING_FOR_LAG,
@@ -28,8 +28,8 @@ _WAITING = frozenset(
 )
 
 
-# Codes of the connection: of all others no setting of the link is the cure, and their words say what is.
-_OF_THE_CONNECTION = frozenset(
+# Connection errors, which an edit of the link may fix.
+_CONNECTION_ERRORS = frozenset(
     {
         ErrorCode.AUTHENTICATION_ERROR,
         ErrorCode.AUTHORIZATION_ERROR,
@@ -44,7 +44,7 @@ _OF_THE_CONNECTION = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorNote:
-    """One error with its way out."""
+    """An error with its meaning and fix."""
 
     code: str
     message: str
@@ -56,13 +56,13 @@ class ErrorNote:
     count: int = 1
 
     @property
-    def is_of_the_connection(self) -> bool:
-        """Tell whether editing the link may mend it."""
-        return self.code in _OF_THE_CONNECTION
+    def is_connection_error(self) -> bool:
+        """Return True if an edit of the link may fix the error."""
+        return self.code in _CONNECTION_ERRORS
 
 
 def error_note(code: str, message: str, *, now: datetime, since: datetime | None = None) -> ErrorNote | None:
-    """Present an error; None for no error."""
+    """Return the note on an error; None if there is no error."""
     if not code or code == ErrorCode.NO_ERROR:
         return None
     known = help_for(code)
@@ -77,7 +77,7 @@ def error_note(code: str, message: str, *, now: datetime, since: datetime | None
 
 
 def transition_notes(errors: Iterable[StateTransitionError], *, now: datetime) -> list[ErrorNote]:
-    """Present the state-transition errors of a mirror, oldest first."""
+    """Return the notes on the state-transition errors of a mirror, oldest first."""
     return [
         ErrorNote(
             code=error.code,

@@ -1,4 +1,4 @@
-"""Numbers, sizes, rates, durations and times as people read them. What is unknown is shown as such, never as 0."""
+"""Format numbers, sizes, rates, durations and times. None (unknown) becomes a dash, never 0."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """A time as shown: how long ago, and exactly when, with its zone."""
+    """A time in three formats: ISO 8601, relative to now, and exact with its time zone."""
 
     iso: str
     relative: str
@@ -20,26 +20,26 @@ class Moment:
 
 
 def count(number: float | None) -> str:
-    """Write a whole number with thousands separators."""
+    """Return a whole number with thousands separators."""
     return UNKNOWN if number is None else f"{round(number):,}"
 
 
 def worst_lag(known: int | None, *, unknown: int) -> str:
-    """Write the largest lag; with partitions nobody knows it is a lower bound at best, and no lag at all is not claimed."""
+    """Return the largest lag. With ``unknown`` partitions it is a lower bound (≥), and a dash instead of 0."""
     if unknown and not known:
         return UNKNOWN
     return f"≥ {count(known)}" if unknown else count(known)
 
 
 def percent_of(part: int | None, whole: int | None) -> int | None:
-    """Answer a share in whole percent, rounded down so that 100 means all; None while either is unknown."""
+    """Return a percentage, rounded down so that 100 means all; None if either number is unknown."""
     if part is None or whole is None:
         return None
     return 100 if whole <= 0 else max(0, min(100, part * 100 // whole))
 
 
 def size(number: float | None) -> str:
-    """Write bytes with an IEC unit and three significant digits."""
+    """Return a number of bytes with an IEC unit and three significant digits."""
     if number is None:
         return UNKNOWN
     value, unit = float(number), 0
@@ -58,7 +58,7 @@ def record_rate(number: float | None) -> str:
 
 
 def duration(number_ms: float | None) -> str:
-    """Write a span in its two largest units, such as ``4 min 12 s``; below a second in milliseconds."""
+    """Return a duration in its two largest units, for example ``4 min 12 s``; below 1 s in milliseconds."""
     if number_ms is None:
         return UNKNOWN
     if number_ms < 1000:
@@ -74,21 +74,21 @@ def duration(number_ms: float | None) -> str:
 
 
 def lag_time(number_ms: float | None) -> str:
-    """Write the age of a lag: nothing to wait for reads as 0 s, the milliseconds between samples are noise."""
+    """Return a time lag. Below 1 s it is not given in milliseconds, which would be noise between samples."""
     if number_ms is None:
         return UNKNOWN
     return "0 s" if number_ms <= 0 else "< 1 s" if number_ms < 1000 else duration(number_ms)
 
 
 def moment(at: datetime | None, *, now: datetime) -> Moment | None:
-    """Present a point in time; None stays None."""
+    """Return the formats of a time; None for None."""
     if at is None:
         return None
     return Moment(iso=at.isoformat(timespec="milliseconds"), relative=ago(at, now=now), exact=exact(at))
 
 
 def ago(at: datetime, *, now: datetime) -> str:
-    """Write how long ago ``at`` was, in one unit; the future reads ``in 5 min``."""
+    """Return the time since ``at`` in one unit, for example ``5 min ago``; in the future ``in 5 min``."""
     seconds = (now - at) // timedelta(seconds=1)
     if abs(seconds) < 2:
         return "just now"
@@ -98,17 +98,17 @@ def ago(at: datetime, *, now: datetime) -> str:
 
 
 def exact(at: datetime) -> str:
-    """Write date, time and zone."""
+    """Return date, time and time zone."""
     return f"{at:%Y-%m-%d %H:%M:%S} {at.tzname() or 'UTC'}"
 
 
 def retention(number_ms: int | None) -> str:
-    """Write a topic's retention; None is the broker's default, -1 is for ever."""
+    """Return the retention of a topic. None is the default of the broker, -1 is unlimited."""
     if number_ms is None:
-        return "default retention"
-    return "kept for ever" if number_ms < 0 else f"kept {duration(number_ms)}"
+        return "default"
+    return "unlimited" if number_ms < 0 else duration(number_ms)
 
 
 def plural(number: int | None, singular: str, many: str = "") -> str:
-    """Write a number with its noun."""
+    """Return a number with its noun, for example ``2 topics``."""
     return f"{count(number)} {singular if number == 1 else many or singular + 's'}"

@@ -1,4 +1,4 @@
-"""The other half of a link that has two: where it is, or with which values it still has to be created."""
+"""View model of the paired link: its page, or the values to create it with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherSide:
-    """``url`` leads to the half that exists, ``create_url`` to the form that makes the missing one."""
+    """The paired link. ``url`` is its page if it exists, ``create_url`` the form that creates it if it does not."""
 
     title: str
     sentence: str
@@ -26,17 +26,17 @@ class OtherSide:
     cluster: str
     url: str = ""
     look: Look | None = None
-    values: Sequence[tuple[str, str]] = ()  # to be given where the missing half is created
+    values: Sequence[tuple[str, str]] = ()  # values for creating the paired link
     create_url: str = ""
 
 
 def other_side(link: ClusterLink, other: ClusterLink | None, *, may_see: bool, may_create: bool) -> OtherSide:
-    """Present the pair; ``may_create`` tells whether the other cluster is one at which the person may create links."""
+    """Create the view of the paired link ``other``, or of the missing one. ``may_create``: on the other cluster."""
     cluster = link.known_source.name if link.known_source else f"cluster {link.source_cluster_id}"
     direction = opposite(link.mode)
     if other is not None:
         return OtherSide(
-            title="Other half",
+            title="Paired link",
             sentence=_PURPOSE[direction.key],
             name=other.name,
             cluster=cluster,
@@ -44,9 +44,9 @@ def other_side(link: ClusterLink, other: ClusterLink | None, *, may_see: bool, m
             look=link_look(other.state),
         )
     return OtherSide(
-        title="Next: create the other half",
+        title="Next step: create the paired link",
         sentence=f"{_MISSING[direction.key]} Create it on {cluster} with these values"
-        + (":" if may_create else ", or ask somebody who may:"),
+        + (":" if may_create else ", or ask an administrator of that cluster:"),
         name=link.name,
         cluster=cluster,
         values=_values(link, direction),
@@ -55,14 +55,14 @@ def other_side(link: ClusterLink, other: ClusterLink | None, *, may_see: bool, m
 
 
 _PURPOSE = {
-    SEND.key: "It is the source's half, and lets this one read. Mirror topics are added here.",
-    BOTH.key: "It holds the mirror topics of that cluster. Topics can be reversed and restored between the two.",
-    "accept": "It is the destination's half: mirror topics are added and operated there.",
+    SEND.key: "The source side of this connection. Mirror topics are added here, on the destination side.",
+    BOTH.key: "It has the mirror topics of that cluster. Topics can be reversed and restored between the two links.",
+    "accept": "The destination side of this connection. Mirror topics are added and managed there.",
 }
 _MISSING = {
-    SEND.key: "The source's half of this link does not exist yet, and nothing is copied without it.",
-    BOTH.key: "Topics can be mirrored to here already. To reverse or restore them, the link needs its other half.",
-    "accept": "The destination's half of this link does not exist yet. Mirror topics are added there.",
+    SEND.key: "The source side of this link does not exist yet. Nothing is copied without it.",
+    BOTH.key: "Topics can already be mirrored to this cluster. To reverse or restore them, create the paired link.",
+    "accept": "The destination side of this link does not exist yet. Mirror topics are added there.",
 }
 
 
@@ -72,7 +72,7 @@ def _values(link: ClusterLink, direction: Direction) -> list[tuple[str, str]]:
 
 
 def _connection_mode(link: ClusterLink, direction: Direction) -> str:
-    """Of the two halves of a bidirectional link at least one opens connections."""
+    """Return the connection mode of the paired link. At least one of two bidirectional links must open connections."""
     return "OUTBOUND" if direction is BOTH or link.connection_mode == "INBOUND" else direction.connection_mode
 
 

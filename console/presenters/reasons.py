@@ -1,4 +1,4 @@
-"""What the codes of results and reasons look like: gaps, verify runs, audit results, partition phases."""
+"""The display of gap reasons, verification results, audit results and partition phases."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ GAP_LOOKS: Mapping[GapReason, Look] = MappingProxyType(
             label="Transaction marker",
             icon="check-circle-fill",
             family=Family.DONE,
-            meaning="The source holds a commit or abort marker at this offset, not a record. No data is missing.",
+            meaning="The source has a commit or abort marker at this offset, not a record. No data is missing.",
         ),
         GapReason.ABORTED: Look(
             code=GapReason.ABORTED,
             label="Aborted transaction",
             icon="check-circle-fill",
             family=Family.DONE,
-            meaning="The source holds data of a transaction that was aborted; consumers never see it.",
+            meaning="The source has records of an aborted transaction at these offsets. Consumers never see them.",
         ),
         GapReason.COMPACTED: Look(
             code=GapReason.COMPACTED,
-            label="Compacted away",
+            label="Compacted",
             icon="check-circle-fill",
             family=Family.DONE,
-            meaning="Compaction removed an older value of a key on the source.",
+            meaning="Log compaction on the source removed older values of a key.",
         ),
         GapReason.HEAD: Look(
             code=GapReason.HEAD,
             label="Before the start",
             icon="check-circle-fill",
             family=Family.DONE,
-            meaning="These offsets lie below where the mirror began: the source's first record, or the start it was given.",
+            meaning="These offsets are below the start of the mirror: the source's first record, or the configured start.",
         ),
         GapReason.LOST: Look(
             code=GapReason.LOST,
             label="Lost",
             icon="exclamation-triangle-fill",
             family=Family.BAD,
-            meaning="Retention removed these records on the source before they were copied. The mirror does not have them.",
-            next_step="Raise the source's retention above the longest outage or pause you expect.",
+            meaning="The retention of the source deleted these records before they were copied. The mirror does not have them.",
+            next_step="Set the source's retention longer than the longest outage or pause you expect.",
         ),
     }
 )
@@ -57,44 +57,44 @@ VERIFY_LOOKS: Mapping[str, Look] = MappingProxyType(
             label="Queued",
             icon="hourglass-split",
             family=Family.BUSY,
-            meaning="The comparison waits for a free worker.",
+            meaning="The verification run waits for a free worker.",
         ),
         "RUNNING": Look(
             code="RUNNING",
             label="Comparing",
             icon="arrow-repeat",
             family=Family.BUSY,
-            meaning="Spark reads both topics and compares every record.",
+            meaning="Spark reads both topics and compares each record.",
         ),
         "EQUAL": Look(
             code="EQUAL",
             label="Equal",
             icon="check-circle-fill",
             family=Family.OK,
-            meaning="Every compared record has the same offset, key, value, headers and timestamp on both sides.",
+            meaning="All compared records have the same offset, key, value, headers and timestamp.",
         ),
         "NOTHING": Look(
             code="NOTHING",
             label="Nothing to compare",
             icon="dash-circle",
             family=Family.DONE,
-            meaning="No record was compared: the source had none that the mirror could hold, or the mirror had none yet.",
+            meaning="No records were compared: source and mirror had no records in common.",
         ),
         "DIFFERENT": Look(
             code="DIFFERENT",
             label="Different",
             icon="x-octagon-fill",
             family=Family.BAD,
-            meaning="At least one record differs; the first ones are listed below.",
-            next_step="Keep both topics as they are and look at the listed offsets before anything else is changed.",
+            meaning="At least one record differs. The first differences are listed below.",
+            next_step="Do not change either topic. Examine the listed offsets first.",
         ),
         "ERROR": Look(
             code="ERROR",
-            label="Could not compare",
+            label="Error",
             icon="exclamation-triangle-fill",
             family=Family.WARN,
-            meaning="The comparison itself failed; this says nothing about the data.",
-            next_step="Read the message, then verify again.",
+            meaning="The verification run failed. This does not mean that records differ.",
+            next_step="Read the error, then run the verification again.",
         ),
     }
 )
@@ -102,7 +102,7 @@ VERIFY_LOOKS: Mapping[str, Look] = MappingProxyType(
 AUDIT_LOOKS: Mapping[str, Look] = MappingProxyType(
     {
         "SUCCESS": Look(
-            code="SUCCESS", label="Done", icon="check-circle-fill", family=Family.OK, meaning="The change was made."
+            code="SUCCESS", label="Success", icon="check-circle-fill", family=Family.OK, meaning="The change was made."
         ),
         "DENIED": Look(
             code="DENIED", label="Denied", icon="shield-lock", family=Family.WARN, meaning="The actor's roles do not allow it."
@@ -115,21 +115,21 @@ AUDIT_LOOKS: Mapping[str, Look] = MappingProxyType(
             label="Unknown",
             icon="question-circle",
             family=Family.WARN,
-            meaning="It is not known whether the change was made: the worker did not report.",
-            next_step="Look at the cluster before you repeat the change.",
+            meaning="The change may or may not have been made: the worker did not respond.",
+            next_step="Check the cluster before you repeat the change.",
         ),
     }
 )
 
-# What a copy task does with a partition, for the partitions table.
+# The phases of a partition on a copy worker, for the partitions table.
 PHASE_LABELS: Mapping[str, str] = MappingProxyType(
     {
-        "": UNKNOWN,  # no task has reported yet
-        "WAITING": "Waiting for its turn",
+        "": UNKNOWN,  # not reported yet
+        "WAITING": "Waiting",
         "COPYING": "Copying",
-        "SOURCE_UNREACHABLE": "Source does not answer",
-        "DESTINATION_UNREACHABLE": "Destination does not answer",
-        "LINK_BROKEN": "Source refuses the link",
+        "SOURCE_UNREACHABLE": "Source unreachable",
+        "DESTINATION_UNREACHABLE": "Destination unreachable",
+        "LINK_BROKEN": "Link rejected by source",
         "FAILED": "Failed",
         "RELEASED": "Handed over",
     }

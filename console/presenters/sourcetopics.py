@@ -1,4 +1,4 @@
-"""How a link's source topics stand, as people read it: a word, the reason, the checks with their next steps."""
+"""View models of the source topics of a link: status, reason and the checks with their next steps."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ STANDING_LOOKS: Mapping[Standing, Look] = MappingProxyType(
             label="Mirrored",
             icon="check-circle-fill",
             family=Family.OK,
-            meaning="The link has a mirror topic of it.",
+            meaning="The link has a mirror topic for it.",
         ),
         Standing.WAITING: Look(
             code=Standing.WAITING,
-            label="Waiting",
+            label="Pending",
             icon="hourglass-split",
             family=Family.BUSY,
-            meaning="Nothing is in the way: the next run of auto-create makes its mirror topic.",
-            next_step="Wait, or run AutoCreateMirror now.",
+            meaning="The next auto-create run creates its mirror topic.",
+            next_step="Wait, or run the task AutoCreateMirror now.",
         ),
         Standing.NOT_MIRRORED: Look(
             code=Standing.NOT_MIRRORED,
             label="Not mirrored",
             icon="circle-half",
             family=Family.DONE,
-            meaning="At least one of the checks below keeps it from being mirrored.",
+            meaning="At least one check prevents it from being mirrored.",
         ),
     }
 )
@@ -44,25 +44,25 @@ CHECK_LABELS: Mapping[CheckCode, str] = MappingProxyType(
         CheckCode.AUTO_CREATE: "Auto-create",
         CheckCode.INCLUDED: "Included",
         CheckCode.NOT_EXCLUDED: "Not excluded",
-        CheckCode.MIRROR_NAME: "Mirror's name",
+        CheckCode.MIRROR_NAME: "Mirror topic name",
         CheckCode.STOPPED_MIRROR: "Stopped mirror",
-        CheckCode.RING: "Ring",
-        CheckCode.CHAIN: "Chain",
+        CheckCode.RING: "Replication loop",
+        CheckCode.CHAIN: "Chained mirrors",
         CheckCode.NAMESPACE: "Namespace",
         CheckCode.MIRRORED_ELSEWHERE: "Other links",
-        CheckCode.NAME_FREE: "Name at the destination",
-        CheckCode.LINK_STATE: "Link",
-        CheckCode.LAST_TRY: "Last try",
+        CheckCode.NAME_FREE: "Name on destination",
+        CheckCode.LINK_STATE: "Link state",
+        CheckCode.LAST_TRY: "Last attempt",
     }
 )
-_PASSED = Look(code="PASSED", label="Fine", icon="check-circle-fill", family=Family.OK, meaning="")
-_FAILED = Look(code="FAILED", label="In the way", icon="x-octagon-fill", family=Family.BAD, meaning="")
-_NOTED = Look(code="NOTED", label="Failed, tried again", icon="exclamation-triangle-fill", family=Family.WARN, meaning="")
+_PASSED = Look(code="PASSED", label="Passed", icon="check-circle-fill", family=Family.OK, meaning="")
+_FAILED = Look(code="FAILED", label="Blocking", icon="x-octagon-fill", family=Family.BAD, meaning="")
+_NOTED = Look(code="NOTED", label="Failed, will be retried", icon="exclamation-triangle-fill", family=Family.WARN, meaning="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRow:
-    """One check on the page."""
+    """A check of a source topic."""
 
     label: str
     look: Look
@@ -72,18 +72,18 @@ class CheckRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopicRow:
-    """One source topic of a list; ``reason`` is the first thing in its way."""
+    """A source topic. ``reason`` is the finding of the first failed check."""
 
     name: str
     look: Look
     reason: str
     mirror: str
-    mirror_path: str  # "" where there is no mirror
+    mirror_path: str  # "" without a mirror
     mirror_look: Look | None
 
 
 def source_topic_row(verdict: Verdict) -> SourceTopicRow:
-    """Present one line."""
+    """Create the row of a source topic."""
     failed = verdict.failed
     mirrored = verdict.standing is Standing.MIRRORED
     return SourceTopicRow(
@@ -97,14 +97,14 @@ def source_topic_row(verdict: Verdict) -> SourceTopicRow:
 
 
 def check_rows(verdict: Verdict) -> Sequence[CheckRow]:
-    """Present the checks, those in the way first."""
-    rows = sorted(verdict.checks, key=lambda one: one.passed)
+    """Return the checks, failed ones first."""
+    checks = sorted(verdict.checks, key=lambda check: check.passed)
     return [
         CheckRow(
-            label=CHECK_LABELS[one.code],
-            look=_PASSED if one.passed else _FAILED if one.blocks else _NOTED,
-            finding=one.finding,
-            next_step=one.next_step,
+            label=CHECK_LABELS[check.code],
+            look=_PASSED if check.passed else _FAILED if check.blocks else _NOTED,
+            finding=check.finding,
+            next_step=check.next_step,
         )
-        for one in rows
+        for check in checks
     ]

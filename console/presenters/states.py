@@ -1,7 +1,7 @@
-"""The one table state -> label, icon, colour family, meaning and next step, for mirrors, links and clusters.
+"""The display of states: label, icon, colour family, meaning and next step of each mirror, link and cluster state.
 
-Badges, the legend of the help page and the tests read it; nobody else names a state for people. Words follow Confluent's
-documentation of cluster linking; codes stay those of the REST API.
+This table is the only source of state texts for badges, the help page and the tests. The wording follows Confluent's
+documentation of cluster linking; the codes are those of the REST API.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ _MIRROR_LOOKS = (
         "Active · setting up",
         "hourglass-split",
         Family.BUSY,
-        meaning="The topic is being created on the destination and made read-only; copying starts right after.",
-        next_step="Nothing to do. If it stays like this, look at the errors below.",
+        meaning="The topic is being created on the destination and made read-only. Copying starts afterwards.",
+        next_step="No action needed. If this state persists, check the errors below.",
     ),
     _look(
         _S.ACTIVE,
         "Active",
         "check-circle-fill",
         Family.OK,
-        meaning="New records of the source topic are copied as they arrive, each at its own offset.",
-        next_step="Promote it when producers have moved, or pause it to save bandwidth.",
+        meaning="New records of the source topic are copied continuously, with the same offsets.",
+        next_step="Promote it after you stop the producers on the source, or pause it to save bandwidth.",
     ),
     _look(
         _S.PAUSED,
         "Paused",
         "pause-circle-fill",
         Family.IDLE,
-        meaning="Nothing is copied until somebody resumes it. The topic stays readable and read-only.",
-        next_step="Resume it before the source's retention removes records that were not copied yet.",
+        meaning="Copying is paused. The topic remains readable and read-only.",
+        next_step="Resume it before the retention of the source deletes records that are not copied yet.",
     ),
     _look(
         _S.PENDING_SYNCHRONIZE,
         "Synchronizing (reverse)",
         "arrow-left-right",
         Family.BUSY,
-        meaning="The direction is being reversed: both sides are read-only until the last record is copied.",
-        next_step="Wait until both sides are equal, or fail over to stop waiting.",
+        meaning="The direction is being reversed. Both topics are read-only until the last record is copied.",
+        next_step="Wait until both topics are in sync, or fail over to stop waiting.",
     ),
     _look(
         _S.PENDING_MIRROR,
         "Becoming mirror",
         "arrow-left-right",
         Family.BUSY,
-        meaning="The direction is being reversed: this topic is becoming the mirror of the other side.",
+        meaning="The direction is being reversed. This topic is becoming a mirror of the topic on the other cluster.",
         next_step="Wait, or fail over to stop waiting.",
     ),
     _look(
@@ -65,7 +65,7 @@ _MIRROR_LOOKS = (
         "Preparing restore",
         "hourglass-split",
         Family.BUSY,
-        meaning="Both sides are agreeing on the offset up to which their records are equal.",
+        meaning="The offset up to which both topics have the same records is being determined.",
         next_step="Wait, or fail over to stop waiting.",
     ),
     _look(
@@ -73,7 +73,7 @@ _MIRROR_LOOKS = (
         "Truncating",
         "scissors",
         Family.BUSY,
-        meaning="Records that exist on this side only are being set aside before mirroring starts again.",
+        meaning="Diverged records of this topic are being exported before mirroring starts again.",
         next_step="Wait, or fail over to stop waiting.",
     ),
     _look(
@@ -81,23 +81,23 @@ _MIRROR_LOOKS = (
         "Promoting",
         "arrow-repeat",
         Family.BUSY,
-        meaning="The last records, configs and partitions are being brought over; then the topic becomes writable.",
-        next_step="Wait until the lag is 0. Failing over stops at once and gives up what was not copied.",
+        meaning="The last records, configs and partitions are being copied. The topic then becomes writable.",
+        next_step="Wait until the lag is 0. A failover stops immediately and loses records that are not copied yet.",
     ),
     _look(
         _S.STOPPED,
         "Stopped · writable",
         "stop-circle-fill",
         Family.DONE,
-        meaning="Mirroring has ended. This is an ordinary topic that applications may write to.",
-        next_step="Point producers at this topic. Deleting it here deletes the topic itself and what was written since.",
+        meaning="Mirroring has stopped. This is an ordinary, writable topic.",
+        next_step="Point producers to this topic. Deleting it also deletes all records written since mirroring stopped.",
     ),
     _look(
         _S.SOURCE_UNAVAILABLE,
         "Source unreachable",
         "plug-fill",
         Family.WARN,
-        meaning="No broker of the source cluster answers. Copying goes on by itself once one does.",
+        meaning="No broker of the source cluster responds. Copying resumes automatically when one responds.",
         next_step="Check the source cluster and the network. In a disaster, fail over.",
     ),
     _look(
@@ -105,16 +105,16 @@ _MIRROR_LOOKS = (
         "Link failed",
         "link-45deg",
         Family.BAD,
-        meaning="The source refuses the link's credentials, rights or settings, so nothing can be copied.",
-        next_step="Correct the link's configuration; copying then goes on by itself.",
+        meaning="The source rejects the link's credentials, permissions or configuration, so nothing can be copied.",
+        next_step="Correct the link's configuration. Copying then resumes automatically.",
     ),
     _look(
         _S.FAILED,
         "Failed",
         "x-octagon-fill",
         Family.BAD,
-        meaning="Mirroring has ended for a reason that does not mend itself.",
-        next_step="Read the error. Fail over to keep what was copied as a writable topic, or delete it and begin again.",
+        meaning="Mirroring has stopped because of an error that needs your action.",
+        next_step="Read the error. Fail over to keep the copied records in a writable topic, or delete it and create it again.",
     ),
 )
 MIRROR_LOOKS: Mapping[MirrorState, Look] = MappingProxyType({MirrorState(look.code): look for look in _MIRROR_LOOKS})
@@ -124,8 +124,8 @@ _FAILING_OVER = _look(
     "Failing over",
     "arrow-repeat",
     Family.BUSY,
-    meaning="Mirroring is being stopped at the last copied record, without waiting for the source.",
-    next_step="Nothing to do: the topic becomes writable within seconds.",
+    meaning="Mirroring is being stopped at the last copied record. The source is not contacted.",
+    next_step="No action needed. The topic becomes writable within seconds.",
 )
 
 LINK_LOOKS: Mapping[LinkState, Look] = MappingProxyType(
@@ -135,7 +135,7 @@ LINK_LOOKS: Mapping[LinkState, Look] = MappingProxyType(
             "Active",
             "check-circle-fill",
             Family.OK,
-            meaning="The source cluster answered the last time it was asked.",
+            meaning="The source cluster is reachable.",
             next_step="Add mirror topics.",
         ),
         LinkState.PAUSED: _look(
@@ -143,15 +143,15 @@ LINK_LOOKS: Mapping[LinkState, Look] = MappingProxyType(
             "Paused",
             "pause-circle-fill",
             Family.IDLE,
-            meaning="Somebody paused the whole link; none of its mirror topics is copied.",
-            next_step="Set cluster.link.paused to false to go on.",
+            meaning="The link is paused. None of its mirror topics is copied.",
+            next_step="To resume it, set cluster.link.paused to false.",
         ),
         LinkState.UNAVAILABLE: _look(
             LinkState.UNAVAILABLE,
             "Source unreachable",
             "plug-fill",
             Family.WARN,
-            meaning="No broker of the source cluster answers. The link recovers by itself once one does.",
+            meaning="No broker of the source cluster responds. The link recovers automatically when one responds.",
             next_step="Check the source cluster, the network and bootstrap.servers.",
         ),
         LinkState.FAILED: _look(
@@ -159,8 +159,8 @@ LINK_LOOKS: Mapping[LinkState, Look] = MappingProxyType(
             "Failed",
             "x-octagon-fill",
             Family.BAD,
-            meaning="The source refuses the link's credentials, rights or settings.",
-            next_step="Edit the link's configuration; it is tried again at once.",
+            meaning="The source rejects the link's credentials, permissions or configuration.",
+            next_step="Edit the link's configuration. The link is then retried immediately.",
         ),
     }
 )
@@ -168,25 +168,25 @@ LINK_LOOKS: Mapping[LinkState, Look] = MappingProxyType(
 CLUSTER_LOOKS: Mapping[str, Look] = MappingProxyType(
     {
         "REACHABLE": _look(
-            "REACHABLE", "Reachable", "check-circle-fill", Family.OK, meaning="The cluster answered the last look at it."
+            "REACHABLE", "Reachable", "check-circle-fill", Family.OK, meaning="The last connection to the cluster succeeded."
         ),
         "UNREACHABLE": _look(
             "UNREACHABLE",
             "Unreachable",
             "plug-fill",
             Family.WARN,
-            meaning="The last look at the cluster failed.",
-            next_step="Read the error; check network and credentials.",
+            meaning="The last connection to the cluster failed.",
+            next_step="Read the error. Check the network and the credentials.",
         ),
         "UNKNOWN": _look(
-            "UNKNOWN", "Not looked at yet", "hourglass-split", Family.DONE, meaning="No look at the cluster has finished yet."
+            "UNKNOWN", "Not checked yet", "hourglass-split", Family.DONE, meaning="The cluster has not been checked yet."
         ),
     }
 )
 
 
 def mirror_look(state: str, stop_reason: str = "") -> Look:
-    """Answer the look of a mirror; a stop without waiting reads otherwise than a promotion."""
+    """Return the display of a mirror state. PENDING_STOPPED reads "Failing over" or "Promoting", by the stop reason."""
     if state == MirrorState.PENDING_STOPPED and stop_reason == StopReason.FAILOVER:
         return _FAILING_OVER
     return MIRROR_LOOKS[MirrorState(state)]
@@ -197,7 +197,7 @@ def link_look(state: str) -> Look:
 
 
 def cluster_look(*, probed: bool, error_code: str) -> Look:
-    """Answer the look of a cluster from its last probe."""
+    """Return the display of a cluster by the result of its last probe."""
     if error_code:
         return CLUSTER_LOOKS["UNREACHABLE"]
     return CLUSTER_LOOKS["REACHABLE" if probed else "UNKNOWN"]
@@ -207,10 +207,10 @@ def needs_attention(look: Look) -> bool:
     return look.family in {Family.WARN, Family.BAD}
 
 
-# Worst first; within a family by name. Lists of links and mirrors start with what a person should look at.
+# Worst first. Lists of links and mirrors start with the rows that need attention.
 _RANK = (Family.BAD, Family.WARN, Family.BUSY, Family.IDLE, Family.OK, Family.DONE)
 
 
 def severity(look: Look) -> int:
-    """Answer a sort key: 0 is the worst family."""
+    """Return a sort key: 0 is the worst family."""
     return _RANK.index(look.family)

@@ -1,4 +1,4 @@
-"""What people may do with a mirror topic, in words: names, icons, confirmations. Whether they may is decided elsewhere."""
+"""The display of operations on mirror topics: labels, icons and confirmation texts. Permissions are checked elsewhere."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _E = MirrorEvent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """An operation of people, as its button and its confirmation name it."""
+    """An operation with the texts of its button and its confirmation."""
 
     event: MirrorEvent
     label: str  # of the button
     icon: str
-    doing: str  # heading of the confirmation: "Promote orders"
+    doing: str  # verb in the heading of the confirmation: "Promote orders?"
     explains: str
-    done: str  # said after it was accepted; {name} is the mirror topic
-    danger: bool = False  # cannot be taken back, whatever the link's mode
-    loses_lag: bool = False  # what was not copied yet is given up
+    done: str  # message after the request was accepted; {name} is the mirror topic
+    danger: bool = False  # irreversible in each link mode
+    loses_lag: bool = False  # records that are not copied yet are lost
 
 
 _VERBS = (
@@ -33,8 +33,8 @@ _VERBS = (
         label="Pause",
         icon="pause-circle-fill",
         doing="Pause",
-        explains="Copying stops within a second. The topic stays readable and read-only; nothing is lost while the source "
-        "keeps its records. Resume it at any time.",
+        explains="Copying stops within a second. The topic remains readable and read-only. No data is lost as long as the "
+        "source retains its records. You can resume it at any time.",
         done="{name} is paused.",
     ),
     Verb(
@@ -42,16 +42,16 @@ _VERBS = (
         label="Resume",
         icon="play-fill",
         doing="Resume",
-        explains="Copying goes on where it stopped.",
-        done="{name} is copied again.",
+        explains="Copying resumes where it stopped.",
+        done="{name} is resumed.",
     ),
     Verb(
         event=_E.PROMOTE,
         label="Promote",
         icon="arrow-repeat",
         doing="Promote",
-        explains="The link copies the last records, configs and partitions; when both sides are equal the topic becomes "
-        "writable. Stop the producers on the source first, or the lag may never reach 0. Writes are refused until then.",
+        explains="The link copies the last records, configs and partitions. When the lag is 0, the topic becomes writable. "
+        "Stop the producers on the source first, or the lag may never reach 0. Until then, writes are rejected.",
         done="{name} is being promoted. It becomes writable when its lag is 0.",
     ),
     Verb(
@@ -59,8 +59,8 @@ _VERBS = (
         label="Fail over",
         icon="exclamation-triangle-fill",
         doing="Fail over",
-        explains="Mirroring stops at once, without asking the source, and the topic becomes writable. Records that were not "
-        "copied yet stay on the source only.",
+        explains="Mirroring stops immediately, without contacting the source, and the topic becomes writable. Records that "
+        "are not copied yet remain on the source only.",
         done="{name} is failing over. It becomes writable within seconds.",
         danger=True,
         loses_lag=True,
@@ -70,7 +70,7 @@ _VERBS = (
         label="Reverse and start",
         icon="arrow-left-right",
         doing="Reverse",
-        explains="Both topics become read-only until they are equal; then they swap roles and mirroring goes the other way.",
+        explains="Both topics become read-only until they are in sync. Then they swap roles and mirroring starts in reverse.",
         done="{name} is being reversed.",
     ),
     Verb(
@@ -78,7 +78,7 @@ _VERBS = (
         label="Reverse and pause",
         icon="arrow-left-right",
         doing="Reverse",
-        explains="Both topics become read-only until they are equal; then they swap roles and the new mirror waits, paused.",
+        explains="Both topics become read-only until they are in sync. Then they swap roles and the new mirror is paused.",
         done="{name} is being reversed.",
     ),
     Verb(
@@ -86,24 +86,24 @@ _VERBS = (
         label="Truncate and restore",
         icon="scissors",
         doing="Restore",
-        explains="The topic becomes a mirror again. Records that exist on this side only are set aside.",
+        explains="The topic becomes a mirror again. Its diverged records are exported to a file and deleted from the topic.",
         done="{name} is being restored.",
         danger=True,
     ),
     Verb(
         event=_E.RECOVER,
-        label="Try again",
+        label="Recover",
         icon="arrow-repeat",
         doing="Recover",
-        explains="Mirroring is tried again from where it stopped. Correct the cause of the failure first.",
-        done="{name} is tried again.",
+        explains="Mirroring is retried from where it stopped. Fix the cause of the failure first.",
+        done="{name} is being recovered.",
     ),
     Verb(
         event=_E.DELETE,
         label="Delete",
         icon="trash",
         doing="Delete",
-        explains="The topic and all its records are deleted on the destination cluster. The source topic is not touched.",
+        explains="The topic and all its records are deleted on the destination cluster. The source topic is not changed.",
         done="{name} is being deleted.",
         danger=True,
     ),
@@ -113,26 +113,26 @@ BULK_VERBS: tuple[Verb, ...] = tuple(VERBS[event] for event in (_E.PAUSE, _E.RES
 
 
 def explanation(verb: Verb, *, state: str, since: datetime) -> str:
-    """Say what the step does; what was stopped at ``since`` is no mere copy any more."""
+    """Return what an operation does. A deletion also warns of records written to a topic that was stopped at ``since``."""
     if verb.event is not _E.DELETE or state != MirrorState.STOPPED:
         return verb.explains
     return (
-        f"This topic is not mirrored any more. Applications may have written to it since {exact(since)}; what they wrote is "
+        f"This topic is no longer mirrored. Applications may have written to it since {exact(since)}; these records exist "
         f"in no other topic. {verb.explains}"
     )
 
 
 def needs_typed_name(event: MirrorEvent, *, bidirectional: bool) -> bool:
-    """Tell whether the topic's name must be typed: whatever cannot be taken back. A promotion can, on a bidirectional link."""
+    """Return True if the user must type the topic name: for irreversible operations, and promotions on one-way links."""
     return VERBS[event].danger or (event is _E.PROMOTE and not bidirectional)
 
 
 def reversibility(event: MirrorEvent, *, bidirectional: bool) -> str:
-    """Say whether the step can be taken back; it depends on the link's mode."""
+    """Return whether an operation is reversible, which depends on the link mode; "" if nothing needs to be said."""
     if event is _E.DELETE:
         return "This cannot be undone."
     if event not in {_E.PROMOTE, _E.FAILOVER}:
         return ""
     if bidirectional:
-        return "The link is bidirectional: the original topic can become a mirror of this one afterwards."
-    return "This cannot be undone: a stopped topic never becomes a mirror again on this link."
+        return "The link is bidirectional: the source topic can become a mirror of this topic afterwards."
+    return "This cannot be undone: a stopped topic cannot become a mirror again on this link."

@@ -1,4 +1,4 @@
-"""A verify run, and how much of a mirror was compared, as the mirror's page shows them."""
+"""View models of a verification run and of the verified ranges of a mirror."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LIVE = frozenset({"QUEUED", "RUNNING"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One record that is not equal."""
+    """A record that differs between source and mirror."""
 
     partition: str
     offset: str
@@ -36,7 +36,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """The latest comparison."""
+    """The newest verification run."""
 
     look: Look
     live: bool
@@ -44,17 +44,17 @@ class RunView:
     differences: str
     size: str
     duration: str
-    not_copied: str  # "" where the mirror had everything, and where nobody looked
+    not_copied: str  # "" if the mirror was in sync, and if unknown
     requested: Moment | None
     by: str
     error: str
     first: Sequence[Difference]
-    hidden: bool  # whether these are shown without what the records hold
+    hidden: bool  # True: record contents are not shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverageRow:
-    """One partition: verified up to where, of what."""
+    """The verified range of a partition."""
 
     partition: int
     verified_to: str
@@ -68,15 +68,15 @@ class CoverageRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverageView:
-    """The whole mirror: a sentence, and its partitions."""
+    """The verification status of a mirror: a summary and its partitions."""
 
     sentence: str
-    missing: str  # what the source holds before the mirror's beginning; no comparison looks there
-    last: Moment | None  # last attempt to compare a range
-    error: str  # why it did not come about
+    missing: str  # source offsets below the mirror's log start; these are never verified
+    last: Moment | None  # time of the last attempt
+    error: str  # why the last attempt failed
     rows: Sequence[CoverageRow]
-    first: Sequence[Difference]  # of each partition
-    hidden: bool  # whether these are shown without what the records hold
+    first: Sequence[Difference]  # the first difference of each partition
+    hidden: bool  # True: record contents are not shown
 
 
 def coverage_view(
@@ -89,21 +89,21 @@ def coverage_view(
     reads_records: bool = False,
     missing: Mapping[int, OffsetRange] = MappingProxyType({}),
 ) -> CoverageView:
-    """Present what was compared; what was not is said as plainly. Contents only for who may read records."""
-    found = [one.first_difference for one in parts if one.first_difference]
+    """Return the verification status of a mirror. ``reads_records``: the user may see record contents."""
+    differences = [part.first_difference for part in parts if part.first_difference]
     return CoverageView(
-        sentence=f"{_coverage_words(parts)} {_habit_words(enabled=enabled, watched=watched)}",
+        sentence=f"{_coverage_summary(parts)} {_continuous_summary(enabled=enabled, watched=watched)}",
         missing=missing_words(missing),
         last=moment(watch.finished_at, now=now) if watch else None,
         error=watch.error_message if watch else "",
-        rows=[_coverage_row(one, now=now) for one in parts],
-        first=[_difference(one, reads_records=reads_records) for one in found[:SHOWN_DIFFERENCES]],
+        rows=[_coverage_row(part, now=now) for part in parts],
+        first=[_difference(row, reads_records=reads_records) for row in differences[:SHOWN_DIFFERENCES]],
         hidden=not reads_records,
     )
 
 
 def run_view(run: VerifyRun | None, *, now: datetime, reads_records: bool) -> RunView | None:
-    """Present a run; a run that is under way shows how long it has been. Contents only for who may read records."""
+    """Return the view of a run, None for None. ``reads_records``: the user may see record contents."""
     if run is None:
         return None
     return RunView(
@@ -117,7 +117,7 @@ def run_view(run: VerifyRun | None, *, now: datetime, reads_records: bool) -> Ru
         requested=moment(run.requested_at, now=now),
         by=run.requested_by,
         error=run.error_message,
-        first=[_difference(one, reads_records=reads_records) for one in run.first_differences[:SHOWN_DIFFERENCES]],
+        first=[_difference(row, reads_records=reads_records) for row in run.first_differences[:SHOWN_DIFFERENCES]],
         hidden=not reads_records,
     )
 
@@ -130,13 +130,13 @@ def _duration(run: VerifyRun, now: datetime) -> str:
     return ""
 
 
-def _difference(one: dict[str, Any], *, reads_records: bool) -> Difference:
+def _difference(row: dict[str, Any], *, reads_records: bool) -> Difference:
     return Difference(
-        partition=str(one["partition"]),
-        offset=numbers.count(one["offset"]),
-        kind=str(one["kind"]),
-        source=_value(one.get("source_value") if reads_records else None),
-        mirror=_value(one.get("mirror_value") if reads_records else None),
+        partition=str(row["partition"]),
+        offset=numbers.count(row["offset"]),
+        kind=str(row["kind"]),
+        source=_value(row.get("source_value") if reads_records else None),
+        mirror=_value(row.get("mirror_value") if reads_records else None),
     )
 
 
@@ -144,34 +144,34 @@ def _value(value: object) -> str:
     return numbers.UNKNOWN if value is None else str(value)
 
 
-def _coverage_words(parts: Sequence[PartitionCoverage]) -> str:
-    unverified = [one.unverified for one in parts]
-    known = [one for one in unverified if one is not None]
+def _coverage_summary(parts: Sequence[PartitionCoverage]) -> str:
+    unverified = [part.unverified for part in parts]
+    known = [count for count in unverified if count is not None]
     if not known or len(known) < len(unverified):
-        return "How much is verified is not known yet."
-    if not any(one.comparable for one in parts):
-        return "Nothing was compared: the source has nothing, or nothing any more, that the mirror holds."
+        return "Verified offsets are not known yet."
+    if not any(part.comparable for part in parts):
+        return "Nothing to verify: source and mirror have no offsets in common."
     if sum(known) == 0:
-        return "Every offset that both sides hold was compared and is equal."
+        return "All offsets that source and mirror have in common are verified."
     return f"{numbers.plural(sum(known), 'offset')} of the mirror {'is' if sum(known) == 1 else 'are'} not verified."
 
 
-def _habit_words(*, enabled: bool, watched: bool) -> str:
+def _continuous_summary(*, enabled: bool, watched: bool) -> str:
     if not watched:
-        return "In this state nothing is compared by itself."
+        return "In this state new records are not verified automatically."
     if enabled:
-        return "New records are compared range by range behind the copy."
-    return "New records are not compared by themselves (verify.continuous.enable is false)."
+        return "New records are verified continuously."
+    return "New records are not verified automatically (verify.continuous.enable is false)."
 
 
-def _coverage_row(one: PartitionCoverage, *, now: datetime) -> CoverageRow:
+def _coverage_row(part: PartitionCoverage, *, now: datetime) -> CoverageRow:
     return CoverageRow(
-        partition=one.partition,
-        verified_to=numbers.count(one.verified_to),
-        end=numbers.count(one.end),
-        unverified=numbers.count(one.unverified),
-        differences=numbers.count(one.differences),
-        differs=one.differences > 0,
-        share=numbers.percent_of(one.verified, one.comparable or None),
-        at=moment(one.verified_at, now=now),
+        partition=part.partition,
+        verified_to=numbers.count(part.verified_to),
+        end=numbers.count(part.end),
+        unverified=numbers.count(part.unverified),
+        differences=numbers.count(part.differences),
+        differs=part.differences > 0,
+        share=numbers.percent_of(part.verified, part.comparable or None),
+        at=moment(part.verified_at, now=now),
     )

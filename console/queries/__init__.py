@@ -1,5 +1,5 @@
-"""The read side: what pages and REST show. One module per noun; keywords only; ``by`` decides what can be seen.
+"""Database queries for pages and REST, one module per subject. Functions take keyword arguments; ``by`` limits what is visible.
 
-Rows only, never Kafka. Each function issues the same number of SQL queries whatever the number of rows. What is not there and
-what may not be seen are the same NotFoundError.
+Only ``brokers`` queries clusters, through a worker. The number of SQL queries of a function does not depend on the number of
+rows. A row that does not exist and a row that the actor may not see raise the same NotFoundError.
 """

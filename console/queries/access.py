@@ -1,4 +1,4 @@
-"""Role bindings, API keys, and who is behind a key."""
+"""Role bindings, API keys, and the users of keys and tokens."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from console.access.tokens import read_token
 from console.actors import Actor
 from console.models import ApiKey, RoleBinding
 
-_USED_PRECISION = timedelta(minutes=1)  # writing it for every request would make reading requests write
+_USED_PRECISION = timedelta(minutes=1)  # an update for each request would make read requests write
 
 
 def list_bindings(*, by: Actor) -> list[RoleBinding]:
-    """List the bindings at places whose access the actor manages, and the actor's own."""
+    """Return the bindings at scopes whose access the actor manages, and the actor's own."""
     rows = RoleBinding.objects.select_related(
         "user", "organization", "environment__organization", "cluster__environment__organization"
     ).order_by("user__username", "pk")
     if by.may_do_all:
         return list(rows)
     manages = Permission.MANAGE_ACCESS
-    return [one for one in rows if (by.user and one.user_id == by.user.pk) or can(by, manages, **reach_of(one))]
+    return [row for row in rows if (by.user and row.user_id == by.user.pk) or can(by, manages, **reach_of(row))]
 
 
 def known_user_names(*, by: Actor) -> list[str]:
@@ -40,14 +40,14 @@ def known_user_names(*, by: Actor) -> list[str]:
 
 
 def my_bindings(*, by: Actor) -> list[RoleBinding]:
-    """List the actor's own bindings."""
+    """Return the actor's own bindings."""
     if by.user is None:
         return []
     return list(RoleBinding.objects.filter(user=by.user).select_related("organization", "environment", "cluster"))
 
 
 def list_api_keys(*, by: Actor) -> list[ApiKey]:
-    """List the actor's own keys; a superuser sees all."""
+    """Return the actor's own keys; for a superuser, all keys."""
     rows = ApiKey.objects.select_related("user").order_by("-created_at", "key")
     if by.may_do_all:
         return list(rows)
@@ -55,23 +55,23 @@ def list_api_keys(*, by: Actor) -> list[ApiKey]:
 
 
 def user_of_key(*, key: str, secret: str, now: datetime) -> User | None:
-    """Answer the user behind an API key and its secret; None if anything about them is not right."""
+    """Return the user of an API key if the secret is correct and key and user are valid; else None."""
     row = ApiKey.objects.select_related("user").filter(key=key).first()
-    known = hmac.compare_digest(row.secret_hash if row else hash_secret(""), hash_secret(secret))
-    if row is None or not known or not row.user.is_active or (row.expires_at is not None and row.expires_at <= now):
+    matches = hmac.compare_digest(row.secret_hash if row else hash_secret(""), hash_secret(secret))
+    if row is None or not matches or not row.user.is_active or (row.expires_at is not None and row.expires_at <= now):
         return None
     stale = Q(last_used_at=None) | Q(last_used_at__lt=now - _USED_PRECISION)
     if row.last_used_at is None or row.last_used_at < now - _USED_PRECISION:
         try:
             ApiKey.objects.filter(stale, pk=row.pk).update(last_used_at=now)
         except DatabaseError as error:
-            if outages.outage_of(error) != outages.READ_ONLY:  # reading requests work with a standby
+            if outages.outage_of(error) != outages.READ_ONLY:  # read requests work with a read-only standby
                 raise
     return row.user
 
 
 def user_of_token(*, token: str, now: datetime) -> tuple[User, str] | None:
-    """Answer the user behind a bearer token and the API key it was made with; None once that key is gone or expired."""
+    """Return the user of a bearer token and its API key; None if the key was deleted or has expired."""
     key = read_token(token, now=now)
     row = ApiKey.objects.select_related("user").filter(key=key).first() if key else None
     if row is None or not row.user.is_active or (row.expires_at is not None and row.expires_at <= now):

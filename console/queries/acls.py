@@ -1,4 +1,4 @@
-"""The ledger of a link's ACLs."""
+"""The ACLs of a link with their sync status."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CONFLICTS = Count("pk", filter=Q(is_conflict=True))
 
 
 def list_acls(*, link: ClusterLink, status: str = "", conflicts: bool = False, search: str = "") -> QuerySet[SyncedAcl]:
-    """List the ledger; the link has been looked up with the rights of who asks."""
+    """Return the ACLs of a link. The caller has checked the permission on the link."""
     rows = SyncedAcl.objects.filter(link=link)
     if status:
         rows = rows.filter(status=status)
@@ -22,7 +22,7 @@ def list_acls(*, link: ClusterLink, status: str = "", conflicts: bool = False, s
 
 
 def count_acls(*, link: ClusterLink) -> tuple[dict[AclStatus, int], int]:
-    """Count the ledger by status, and its conflicts."""
+    """Return the number of ACLs by status, and the number of conflicts."""
     rows = SyncedAcl.objects.filter(link=link).order_by().values_list("status")
     found = {status: (count, bad) for status, count, bad in rows.annotate(n=Count("pk"), bad=_CONFLICTS)}
     counts = {status: found[status][0] for status in AclStatus if status in found}
@@ -30,7 +30,7 @@ def count_acls(*, link: ClusterLink) -> tuple[dict[AclStatus, int], int]:
 
 
 def acl_samples() -> list[tuple[str, str, str, list[Sample]]]:
-    """Answer (name, kind, text, samples) for Prometheus; one query."""
+    """Return (name, type, help, samples) of each Prometheus metric. One query."""
     named = SyncedAcl.objects.order_by().values("status", cluster=F("link__destination__cluster_id"), link_name=F("link__name"))
     rows = list(named.annotate(count=Count("pk"), bad=_CONFLICTS))
     counts: list[Sample] = [
@@ -40,8 +40,15 @@ def acl_samples() -> list[tuple[str, str, str, list[Sample]]]:
     for row in rows:
         key = (row["cluster"], row["link_name"])
         conflicts[key] = conflicts.get(key, 0) + row["bad"]
-    told: list[Sample] = [({"cluster": cluster, "link": link}, count) for (cluster, link), count in conflicts.items()]
+    conflict_samples: list[Sample] = [
+        ({"cluster": cluster, "link": link}, count) for (cluster, link), count in conflicts.items()
+    ]
     return [
-        ("clusterlink_acls", "gauge", "ACLs of the source by what the link did with them.", counts),
-        ("clusterlink_acl_conflicts", "gauge", "ACLs that a local one or another link's repeats or contradicts.", told),
+        ("clusterlink_acls", "gauge", "ACLs of the source by sync status.", counts),
+        (
+            "clusterlink_acl_conflicts",
+            "gauge",
+            "ACLs that repeat or contradict a local ACL or one of another link.",
+            conflict_samples,
+        ),
     ]

@@ -1,4 +1,4 @@
-"""The audit, newest first."""
+"""Audit events, newest first."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from console.models import AuditEvent, Cluster, Environment, Organization, RoleB
 
 
 def list_events(*, by: Actor, search: str = "", action: str = "", result: str = "", resource: str = "") -> QuerySet[AuditEvent]:
-    """List events of the places whose audit the actor may read, and the actor's own; as many as there are."""
+    """Return the events of the scopes whose audit log the actor may view, and the actor's own."""
     return narrow(readable_events(by=by), search=search, action=action, result=result, resource=resource)
 
 
 def actions_of(events: QuerySet[AuditEvent]) -> list[str]:
-    """Name what was done in these events, each once; one query."""
+    """Return the distinct actions of these events. One query."""
     return sorted(events.order_by().values_list("action", flat=True).distinct())
 
 
 def narrow(
     events: QuerySet[AuditEvent], *, search: str = "", action: str = "", result: str = "", resource: str = ""
 ) -> QuerySet[AuditEvent]:
-    """Leave those that have all of this; ``resource`` is a place with all below it."""
+    """Filter events. ``resource`` includes the resources below it."""
     if search:
         events = events.filter(Q(actor__icontains=search) | Q(resource__icontains=search) | Q(action__icontains=search))
     if action:
@@ -39,11 +39,13 @@ def narrow(
 
 
 def readable_events(*, by: Actor) -> QuerySet[AuditEvent]:
-    """Answer what the actor may read of the audit; raise DeniedError where that is nothing."""
+    """Return the events that the actor may view; raise DeniedError if the actor may view none."""
     if by.may_do_all:
         return AuditEvent.objects.all()
     reading = [
-        one for one in by.bindings if Permission.VIEW_AUDIT in ROLE_PERMISSIONS[Role(one.role)] and not one.resource_type
+        binding
+        for binding in by.bindings
+        if Permission.VIEW_AUDIT in ROLE_PERMISSIONS[Role(binding.role)] and not binding.resource_type
     ]
     if not reading:
         check_permission(by, Permission.VIEW_AUDIT)
@@ -53,11 +55,11 @@ def readable_events(*, by: Actor) -> QuerySet[AuditEvent]:
     return AuditEvent.objects.filter(scope)
 
 
-def _paths(reading: Sequence[RoleBinding]) -> list[str]:
-    """Name the places of these bindings and all below them, as the audit does."""
-    organizations = Organization.objects.filter(pk__in=[one.organization_id for one in reading if one.organization_id])
-    named = Q(pk__in=[one.environment_id for one in reading if one.environment_id])
+def _paths(bindings: Sequence[RoleBinding]) -> list[str]:
+    """Return the audit paths of the scopes of these bindings and of all scopes below."""
+    organizations = Organization.objects.filter(pk__in=[row.organization_id for row in bindings if row.organization_id])
+    named = Q(pk__in=[row.environment_id for row in bindings if row.environment_id])
     environments = Environment.objects.filter(named | Q(organization__in=organizations))
-    named = Q(pk__in=[one.cluster_id for one in reading if one.cluster_id])
+    named = Q(pk__in=[row.cluster_id for row in bindings if row.cluster_id])
     clusters = Cluster.objects.filter(named | Q(environment__in=environments))
     return [*map(path_of, organizations), *map(path_of, environments), *map(path_of, clusters)]

@@ -1,6 +1,6 @@
-"""What a cluster itself says now: topics, configs, ACLs, consumer groups; asked through a worker, shown as far as roles allow.
+"""Live queries against a cluster (topics, configs, ACLs, consumer groups) through a worker, filtered by the actor's roles.
 
-Answers are those of ``console.brokers.ask``. Each call waits for a worker and a cluster.
+Results are those of ``console.brokers.ask``. Each call waits for a worker and for the cluster.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Json = dict[str, Any]
 
 
 def list_topics(*, cluster: Cluster, by: Actor) -> list[Json]:
-    """List the topics the actor may see."""
-    return [one for one in ask(cluster, "topics") if _sees(by, cluster, _Kind.TOPIC, one["name"])]
+    """Return the topics that the actor may see."""
+    return [topic for topic in ask(cluster, "topics") if _sees(by, cluster, _Kind.TOPIC, topic["name"])]
 
 
 def get_topic(*, cluster: Cluster, topic: str, by: Actor) -> Json:
-    """Describe a topic."""
+    """Return the description of a topic."""
     return dict(ask_topic(cluster, "topic", topic=topic, by=by))
 
 
 def ask_topic(cluster: Cluster, question: str, *, topic: str, by: Actor) -> Any:
-    """Ask something about a topic; a topic that may not be seen is not there."""
+    """Query a topic; raise NotFoundError if it does not exist or the actor may not see it."""
     if not _sees(by, cluster, _Kind.TOPIC, topic):
         raise no_topic(topic)
     try:
@@ -39,13 +39,13 @@ def ask_topic(cluster: Cluster, question: str, *, topic: str, by: Actor) -> Any:
 
 
 def list_groups(*, cluster: Cluster, by: Actor) -> tuple[list[Json], str]:
-    """List the consumer groups the actor may see, and say why some may be missing ("": none are)."""
-    found = ask(cluster, "groups")
-    return [group for group in found["groups"] if _sees(by, cluster, _Kind.GROUP, group["group_id"])], found["incomplete"]
+    """Return the consumer groups that the actor may see, and why some may be missing ("" if none are)."""
+    result = ask(cluster, "groups")
+    return [group for group in result["groups"] if _sees(by, cluster, _Kind.GROUP, group["group_id"])], result["incomplete"]
 
 
 def ask_group(cluster: Cluster, question: str, *, group: str, by: Actor) -> Any:
-    """Ask something about a consumer group; one that may not be seen is not there."""
+    """Query a consumer group; raise NotFoundError if it does not exist or the actor may not see it."""
     found = ask(cluster, question, group_id=group) if _sees(by, cluster, _Kind.GROUP, group) else None
     if found is None:
         raise NotFoundError(f"Consumer group {group} cannot be found.", code="UNKNOWN_GROUP")
@@ -53,9 +53,9 @@ def ask_group(cluster: Cluster, question: str, *, group: str, by: Actor) -> Any:
 
 
 def offsets_for_time(*, mirror: MirrorTopic, timestamp_ms: int, positions: Sequence[tuple[int, int]]) -> list[Json]:
-    """Look up the first record of each partition of a mirror topic that is not older than a moment; may be incomplete.
+    """Return the first record of each partition of a mirror topic that is not older than a timestamp; may be incomplete.
 
-    The mirror has been looked up with the rights of the actor.
+    The caller has checked the permission on the mirror.
     """
     cluster = mirror.link.destination
     try:
@@ -65,7 +65,7 @@ def offsets_for_time(*, mirror: MirrorTopic, timestamp_ms: int, positions: Seque
                 "offsets_for_time",
                 topic=mirror.name,
                 timestamp_ms=timestamp_ms,
-                positions=[list(one) for one in positions],
+                positions=[list(position) for position in positions],
             )
         )
     except NotFoundError as error:
@@ -73,20 +73,20 @@ def offsets_for_time(*, mirror: MirrorTopic, timestamp_ms: int, positions: Seque
 
 
 def ask_brokers(cluster: Cluster, question: str, *, by: Actor, **asked: Any) -> list[Json]:
-    """Ask something about the brokers; who sees one topic only sees none of it."""
+    """Query the brokers. Requires VIEW on the whole cluster."""
     check_permission(by, Permission.VIEW, cluster=cluster)
     return list(ask(cluster, question, **asked))
 
 
 def list_reassignments(*, cluster: Cluster, topic: str | None, by: Actor) -> list[Json]:
-    """List the partitions that are being moved, of one topic or of all that the actor may see."""
+    """Return the ongoing partition reassignments of a topic, or of all topics that the actor may see."""
     if topic is not None:
         return list(ask_topic(cluster, "reassignments", topic=topic, by=by))
-    return [one for one in ask(cluster, "reassignments") if _sees(by, cluster, _Kind.TOPIC, one["topic"])]
+    return [row for row in ask(cluster, "reassignments") if _sees(by, cluster, _Kind.TOPIC, row["topic"])]
 
 
 def list_acls(*, cluster: Cluster, wanted: Json, by: Actor) -> list[Json]:
-    """List the ACLs that a filter matches; who sees one topic only sees no ACLs."""
+    """Return the ACLs that match a filter. Requires VIEW on the whole cluster."""
     check_permission(by, Permission.VIEW, cluster=cluster)
     return list(ask(cluster, "acls", wanted=wanted))
 

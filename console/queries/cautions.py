@@ -1,4 +1,4 @@
-"""What a person should know before an operation: warnings that refuse nothing."""
+"""Warnings before an operation on a mirror topic. They do not prevent the operation."""
 
 from __future__ import annotations
 
@@ -10,33 +10,38 @@ from linkengine.domain.states import GapReason, MirrorEvent, MirrorState
 
 REVERSALS = (MirrorEvent.REVERSE_AND_START, MirrorEvent.REVERSE_AND_PAUSE)
 _TRANSACTIONAL = (GapReason.TRANSACTION_MARKER, GapReason.ABORTED)
-_NAMED = 3
-IDS_NAMED = 10  # transactional ids in a warning
+_NAMED = 3  # mirrors listed in a warning
+IDS_NAMED = 10  # transactional ids listed in a warning
 
 
 def cautions_of(
     mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, risks: ReversalRisks | None = None
 ) -> tuple[str, ...]:
-    """Return the warnings before an operation; those of ``risks`` if the clusters were asked before a reversal."""
-    found: list[str] = []
+    """Return the warnings before an operation. ``risks`` are the risks of a reversal, if they were read from the clusters."""
+    warnings: list[str] = []
     if operation in REVERSALS:
-        found += _transactions(mirror, risks)
+        warnings += _transactions(mirror, risks)
         if risks is not None:
-            found.append(unclean_elections(mirror.name, risks.unclean_on))
+            warnings.append(unclean_elections(mirror.name, risks.unclean_on))
     if operation is MirrorEvent.DELETE:
-        found.append(mirrored_elsewhere(mirror.link.destination.cluster_id, mirror.name, by=by))
-    return tuple(sentence for sentence in found if sentence)
+        warnings.append(mirrored_elsewhere(mirror.link.destination.cluster_id, mirror.name, by=by))
+    return tuple(warning for warning in warnings if warning)
 
 
 def mirrored_elsewhere(cluster_id: str, topic: str, *, by: Actor) -> str:
-    """Return a sentence on the mirrors that copy from a topic, "" if there are none. Names only those the actor may see."""
+    """Return the warning on mirrors that copy from a topic, "" if there are none. Lists only those that the actor may see."""
     mirrors = MirrorTopic.objects.filter(link__source_cluster_id=cluster_id, source_topic=topic, drill=None)
     mirrors = mirrors.exclude(state=MirrorState.STOPPED)
     total = mirrors.count()
     if not total:
         return ""
-    seen = visible_mirrors(by).filter(pk__in=mirrors.values("pk")).select_related("link__destination").order_by("pk")[:_NAMED]
-    named = [f"'{one.name}' on cluster '{one.link.destination.name}' (link '{one.link.name}')" for one in seen]
+    visible = (
+        visible_mirrors(by).filter(pk__in=mirrors.values("pk")).select_related("link__destination").order_by("pk")[:_NAMED]
+    )
+    named = [
+        f"'{mirror.name}' on cluster '{mirror.link.destination.name}' (link '{mirror.link.name}')"
+        for mirror in visible[:_NAMED]
+    ]
     others = total - len(named)
     more = [f"{others} {'more' if named else 'on other clusters'}"] if others else []
     return (
@@ -46,7 +51,7 @@ def mirrored_elsewhere(cluster_id: str, topic: str, *, by: Actor) -> str:
 
 
 def unclean_elections(topic: str, clusters: tuple[str, ...] | None) -> str:
-    """Return the warning on unclean leader elections on these clusters; None: it could not be read."""
+    """Return the warning on unclean leader election on these clusters (None: could not be read); "" if there are none."""
     if clusters is None:
         return f"Whether unclean.leader.election.enable is on for '{topic}' could not be read on both clusters."
     if not clusters:
@@ -75,7 +80,7 @@ def _transactions(mirror: MirrorTopic, risks: ReversalRisks | None) -> list[str]
 
 
 def transactional_ids(topic: str, writers: TransactionalWriters | None) -> str:
-    """Return the sentences on the transactional ids that write to a topic, "" if there are none; None: unknown."""
+    """Return the warning on transactional ids that write to a topic (None: could not be read); "" if there are none."""
     if writers is None:
         return f"The transactional ids that write to '{topic}' could not be read; there may be some."
     sentences = []

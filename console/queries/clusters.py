@@ -11,7 +11,7 @@ from console.models import Cluster, Environment, SourceTopic
 
 
 def get_cluster(*, cluster_id: str, by: Actor) -> Cluster:
-    """Answer a cluster by Kafka's id; its environment comes with it."""
+    """Return a cluster by its Kafka cluster ID, with its environment; raise NotFoundError."""
     cluster = visible_clusters(by).select_related("environment__organization").filter(cluster_id=cluster_id).first()
     if cluster is None:
         raise NotFoundError(f"Cluster {cluster_id} cannot be found.", code="UNKNOWN_CLUSTER")
@@ -19,14 +19,14 @@ def get_cluster(*, cluster_id: str, by: Actor) -> Cluster:
 
 
 def get_whole_cluster(*, cluster_id: str, by: Actor) -> Cluster:
-    """Answer a cluster for what is told of all its topics together; who may see some of them only is refused."""
+    """Return a cluster for data of all its topics; raise DeniedError if the actor may see only some of them."""
     cluster = get_cluster(cluster_id=cluster_id, by=by)
     check_permission(by, Permission.VIEW, cluster=cluster)
     return cluster
 
 
 def list_clusters(*, by: Actor, environment: Environment | None = None) -> list[Cluster]:
-    """List clusters by name."""
+    """Return the visible clusters by name."""
     clusters = visible_clusters(by).select_related("environment__organization")
     if environment is not None:
         clusters = clusters.filter(environment=environment)
@@ -34,7 +34,7 @@ def list_clusters(*, by: Actor, environment: Environment | None = None) -> list[
 
 
 def get_environment(*, slug: str, by: Actor) -> Environment:
-    """Answer an environment by its slug."""
+    """Return an environment by its slug; raise NotFoundError."""
     environment = visible_environments(by).select_related("organization").filter(slug=slug).first()
     if environment is None:
         raise NotFoundError(f"Environment {slug} cannot be found.", code="UNKNOWN_ENVIRONMENT")
@@ -42,10 +42,10 @@ def get_environment(*, slug: str, by: Actor) -> Environment:
 
 
 def list_environments(*, by: Actor) -> list[Environment]:
-    """List environments by name."""
+    """Return the visible environments by name."""
     return list(visible_environments(by).select_related("organization").order_by("name"))
 
 
 def listed_topics(cluster: Cluster) -> QuerySet[SourceTopic]:
-    """List the topics last seen on a cluster by name, without Kafka's own."""
+    """Return the topics of a cluster as of the last refresh, by name, without internal topics."""
     return SourceTopic.objects.filter(cluster=cluster, internal=False)

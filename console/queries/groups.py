@@ -1,4 +1,4 @@
-"""Consumer groups of a link: which follow, which do not and why; and what stops did to their offsets."""
+"""Consumer groups of a link with their sync status, and the offsets that promotions and failovers clamped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from console.models import ClampedOffset, ClusterLink, GroupOffset, MirrorTopic,
 from linkengine.domain.groups import GroupStatus
 
 Sample = tuple[dict[str, str], float]
-# what a person has to look at first
+# statuses that need attention first
 _ORDER = (
     GroupStatus.FAILED,
     GroupStatus.IN_USE,
@@ -25,7 +25,7 @@ _ORDER = (
 
 
 def list_groups(*, link: ClusterLink, status: str = "", search: str = "") -> QuerySet[SyncedGroup]:
-    """List the groups that the source lists, by name; the link has been looked up with the rights of who asks."""
+    """Return the groups of a link by name. The caller has checked the permission on the link."""
     groups = SyncedGroup.objects.filter(link=link)
     if status:
         groups = groups.filter(status=status)
@@ -33,33 +33,33 @@ def list_groups(*, link: ClusterLink, status: str = "", search: str = "") -> Que
 
 
 def offsets_of(groups: Sequence[SyncedGroup]) -> dict[int, list[GroupOffset]]:
-    """Answer the partitions of these groups by the group's key; one query."""
-    found: dict[int, list[GroupOffset]] = {}
+    """Return the offsets of these groups by primary key of the group. One query."""
+    offsets: dict[int, list[GroupOffset]] = {}
     rows = GroupOffset.objects.filter(group__in=groups).select_related("mirror")
     for row in rows.order_by("mirror__name", "partition"):
-        found.setdefault(row.group_id, []).append(row)
-    return found
+        offsets.setdefault(row.group_id, []).append(row)
+    return offsets
 
 
 def count_groups(*, link: ClusterLink) -> dict[GroupStatus, int]:
-    """Count the groups of a link by status, the ones to look at first; statuses nobody has are left out."""
+    """Count the groups of a link by status, those that need attention first. Statuses without groups are omitted."""
     rows = SyncedGroup.objects.filter(link=link).order_by().values_list("status").annotate(count=Count("pk"))
     counts = dict(rows)
     return {status: counts[status] for status in _ORDER if status in counts}
 
 
 def list_clamped(*, mirror: MirrorTopic, limit: int) -> list[ClampedOffset]:
-    """List the offsets that the end of the mirror has limited at its stops, the latest stop first."""
+    """Return the offsets that were clamped to the end of the mirror, those of the newest stop first."""
     return list(ClampedOffset.objects.filter(mirror=mirror).order_by("-stopping_since", "group", "partition")[:limit])
 
 
 def count_clamped(*, mirror: MirrorTopic) -> int:
-    """Count what ``list_clamped`` lists without a limit."""
+    """Count all clamped offsets of the mirror."""
     return ClampedOffset.objects.filter(mirror=mirror).count()
 
 
 def group_samples() -> list[tuple[str, str, str, list[Sample]]]:
-    """Answer (name, kind, text, samples) for Prometheus; two queries."""
+    """Return (name, type, help, samples) of each Prometheus metric. Two queries."""
     groups = (
         SyncedGroup.objects.order_by()
         .values("status", cluster=F("link__destination__cluster_id"), link_name=F("link__name"))
@@ -76,6 +76,11 @@ def group_samples() -> list[tuple[str, str, str, list[Sample]]]:
     ]
     by_link = [({"cluster": row["cluster"], "link": row["link"]}, row["count"]) for row in clamped]
     return [
-        ("clusterlink_consumer_groups", "gauge", "Consumer groups of the source by how they stand.", by_status),
-        ("clusterlink_clamped_offsets", "gauge", "Offsets of groups that stops have limited to the mirror's end.", by_link),
+        ("clusterlink_consumer_groups", "gauge", "Consumer groups of the source by sync status.", by_status),
+        (
+            "clusterlink_clamped_offsets",
+            "gauge",
+            "Consumer offsets clamped to the end of the mirror at a stop.",
+            by_link,
+        ),
     ]

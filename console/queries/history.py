@@ -1,4 +1,4 @@
-"""Samples of a link or mirror over a span, thinned out so that a chart stays small."""
+"""Samples of lag and throughput of a link or mirror over a time span, aggregated for a chart."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from console.models import ClusterLink, LinkSample, MirrorSample, MirrorTopic
 from console.models.samples import Sample
 
-POINTS = 120  # of one chart: as many as a narrow screen can show
+POINTS = 120  # maximum per chart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """The worst of an interval that begins at ``at``: the largest lag, the mean of the rates. Unknown is None, never 0."""
+    """The aggregate of an interval, dated by its newest sample: largest lags and mean rate. Unknown is None, never 0."""
 
     at: datetime
     lag: int | None
@@ -23,34 +23,34 @@ class Point:
 
 
 def link_history(*, link: ClusterLink, span: timedelta, now: datetime) -> list[Point]:
-    """Answer at most POINTS points, oldest first; one query."""
-    return _thin(LinkSample.objects.filter(link=link, at__gte=now - span, at__lte=now), start=now - span, span=span)
+    """Return at most ``POINTS`` points of a link, oldest first. One query."""
+    return _aggregate(LinkSample.objects.filter(link=link, at__gte=now - span, at__lte=now), start=now - span, span=span)
 
 
 def mirror_history(*, mirror: MirrorTopic, span: timedelta, now: datetime) -> list[Point]:
-    """Answer the same of a mirror."""
-    return _thin(MirrorSample.objects.filter(mirror=mirror, at__gte=now - span, at__lte=now), start=now - span, span=span)
+    """Return at most ``POINTS`` points of a mirror, oldest first. One query."""
+    return _aggregate(MirrorSample.objects.filter(mirror=mirror, at__gte=now - span, at__lte=now), start=now - span, span=span)
 
 
-def _thin(samples: Iterable[Sample], *, start: datetime, span: timedelta) -> list[Point]:
+def _aggregate(samples: Iterable[Sample], *, start: datetime, span: timedelta) -> list[Point]:
     step = span / POINTS
     intervals: dict[int, list[Sample]] = {}
-    for one in samples:
-        intervals.setdefault(int((one.at - start) / step), []).append(one)
+    for sample in samples:
+        intervals.setdefault(int((sample.at - start) / step), []).append(sample)
     return [_point(intervals[number]) for number in sorted(intervals)]
 
 
 def _point(samples: Sequence[Sample]) -> Point:
     return Point(
         at=samples[-1].at,
-        lag=largest([one.lag for one in samples]),
-        lag_ms=largest([one.lag_ms for one in samples]),
-        bytes_per_s=_mean([one.bytes_per_s for one in samples]),
+        lag=largest([sample.lag for sample in samples]),
+        lag_ms=largest([sample.lag_ms for sample in samples]),
+        bytes_per_s=_mean([sample.bytes_per_s for sample in samples]),
     )
 
 
 def largest(values: Sequence[int | None]) -> int | None:
-    """Answer the largest value; None where one of them is not known."""
+    """Return the largest value; None if any value is unknown."""
     known = [value for value in values if value is not None]
     return max(known) if len(known) == len(values) else None
 

@@ -1,4 +1,4 @@
-"""Why source topics of a link are mirrored or not: rows become the facts that ``linkengine.domain.mirrorchecks`` judges."""
+"""Load the facts with which ``linkengine.domain.mirrorchecks`` decides why a source topic is mirrored or not."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from linkengine.domain.states import LinkMode, LinkState, MirrorState
 
 _TROUBLES = {
     LinkState.PAUSED: "The link is paused.",
-    LinkState.FAILED: "The link is broken: {}",
-    LinkState.UNAVAILABLE: "The source cannot be reached: {}",
+    LinkState.FAILED: "The link has failed: {}",
+    LinkState.UNAVAILABLE: "The source is unreachable: {}",
 }
 
 
 def surroundings_of(link: ClusterLink, *, by: Actor | None = None, taken: Iterable[str] | None = None) -> Surroundings:
-    """Gather what is known around a link; eight queries. ``taken`` are the destination's topics if they were just listed.
+    """Load the facts of a link. Eight queries. ``taken``: topics of the destination, if they were just listed.
 
-    ``by`` is the reader; other links and clusters are named only as far as that person may see them. Without a reader, for
-    findings that are stored and shown to many, none is named.
+    ``by`` is the user; other links and clusters are named only if that user may see them. Without a user, for findings that are
+    stored and shown to several users, none is named.
     """
     prefetch_related_objects([link], "configs")
-    words = link_words(by, link.destination) if by else _unnamed
+    names = link_words(by, link.destination) if by else _unnamed
     if taken is None:
         taken = SourceTopic.objects.filter(cluster=link.destination_id).values_list("name", flat=True)
     return Surroundings(
@@ -42,9 +42,9 @@ def surroundings_of(link: ClusterLink, *, by: Actor | None = None, taken: Iterab
         auto_create=link.config(AUTO_CREATE) == "true",
         filters=filters_of(link),
         link_trouble=_trouble(link),
-        mirrors=_mirrors(link, words),
+        mirrors=_mirrors(link, names),
         taken=frozenset(taken),
-        reserved=_reserved(link, words),
+        reserved=_reserved(link, names),
         sources=sources(),
         cluster_names=whole_cluster_names(by) if by else {},
         failures=_failures(link),
@@ -52,19 +52,19 @@ def surroundings_of(link: ClusterLink, *, by: Actor | None = None, taken: Iterab
 
 
 def filters_of(link: ClusterLink) -> tuple[NameFilter, ...]:
-    """Answer the auto-create filters of a link."""
+    """Return the auto-create filters of a link."""
     return known_filters(link.config(AUTO_CREATE_FILTERS))
 
 
 def sources() -> Mapping[Place, Place]:
-    """Answer what each mirror topic that is not stopped mirrors, over all links; one query."""
+    """Return the source topic of each mirror topic that is not stopped, of all links. One query."""
     rows = MirrorTopic.objects.exclude(state=MirrorState.STOPPED).order_by()
     values = rows.values_list("link__destination__cluster_id", "name", "link__source_cluster_id", "source_topic")
     return {Place(here, name): Place(there, topic) for here, name, there, topic in values}
 
 
 def judge_topic(*, link: ClusterLink, name: str, by: Actor | None = None) -> Verdict:
-    """Answer why one topic of the source, by name, is mirrored or not; a name nobody has seen is answered too."""
+    """Return why a source topic is mirrored or not. The topic need not exist."""
     row = SourceTopic.objects.filter(link=link, name=name).first()
     topic = _topic(row) if row else Topic(name=name, exists=False)
     return judge(topic, surroundings_of(link, by=by))
@@ -73,7 +73,7 @@ def judge_topic(*, link: ClusterLink, name: str, by: Actor | None = None) -> Ver
 def judge_source(
     *, link: ClusterLink, by: Actor, search: str = "", filters: tuple[NameFilter, ...] | None = None
 ) -> list[Verdict]:
-    """Judge every topic of the source that was last seen, by name; eight queries. ``filters``: as if auto-create had these."""
+    """Return why each source topic is mirrored or not, by name. Eight queries. ``filters`` replace the auto-create filters."""
     rows = SourceTopic.objects.filter(link=link)
     if search:
         rows = rows.filter(name__icontains=search)
@@ -91,20 +91,20 @@ def _unnamed(_link: str) -> str:
     return "another cluster link"
 
 
-def _mirrors(link: ClusterLink, words: Callable[[str], str]) -> dict[str, KnownMirror]:
+def _mirrors(link: ClusterLink, display_name: Callable[[str], str]) -> dict[str, KnownMirror]:
     rows = MirrorTopic.objects.filter(link__destination=link.destination_id, drill=None).order_by()
     known: dict[str, KnownMirror] = {}
     for name, link_id, link_name, state in rows.values_list("name", "link_id", "link__name", "state"):
-        one = KnownMirror(link=words(link_name), state=MirrorState(state), own=link_id == link.pk)
-        if one.own or name not in known:
-            known[name] = one
+        mirror = KnownMirror(link=display_name(link_name), state=MirrorState(state), own=link_id == link.pk)
+        if mirror.own or name not in known:
+            known[name] = mirror
     return known
 
 
-def _reserved(link: ClusterLink, words: Callable[[str], str]) -> dict[str, str]:
-    """Answer the namespaces of the destination in which nobody may create a mirror topic of this link, by hand or not."""
+def _reserved(link: ClusterLink, display_name: Callable[[str], str]) -> dict[str, str]:
+    """Return the namespaces of the destination in which this link may not create topics, with the links they belong to."""
     rows = Namespace.objects.filter(cluster=link.destination_id, reserved=True).exclude(link=link.pk)
-    return {prefix: words(name) if name else "" for prefix, name in rows.values_list("prefix", "link__name")}
+    return {prefix: display_name(name) if name else "" for prefix, name in rows.values_list("prefix", "link__name")}
 
 
 def _failures(link: ClusterLink) -> dict[str, TaskError]:
@@ -116,6 +116,5 @@ def _trouble(link: ClusterLink) -> str:
     if link.deletion_requested_at is not None:
         return "The link is being deleted."
     if link.mode == LinkMode.SOURCE:
-        return "This is the source's side of the link; mirror topics are created by the link of the other cluster."
-    words = _TROUBLES.get(LinkState(link.state), "")
-    return words.format(link.error_message)
+        return "This is the source side of the link. Mirror topics are created by the paired link."
+    return _TROUBLES.get(LinkState(link.state), "").format(link.error_message)

@@ -1,4 +1,4 @@
-"""The configs of a mirror topic that follow its source: its value, what the mirror carries meanwhile, what was set back."""
+"""Synced topic configs of a mirror: the value on the source, the value on the mirror, and reverted local changes."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ REVERTS_SHOWN = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedConfig:
-    """One config that follows the source."""
+    """A config that is synced from the source."""
 
     name: str
     source_value: str  # as last read
-    mirror_value: str  # what the mirror topic carries now
-    always: bool  # False: the link's include list may leave it out
+    mirror_value: str  # the current value on the mirror topic
+    always: bool  # False: only if the link's include list contains it
 
 
 def followed_configs(mirror: MirrorTopic) -> list[FollowedConfig]:
-    """List what follows the source, by name; of a stopped mirror what it was given."""
+    """Return the synced configs by name; for a stopped mirror, those that it got from the source."""
     text = mirror.link.config(INCLUDE)
     include = tuple(name.strip() for name in text.split(",") if name.strip()) if text else None
     known: dict[str, str] = mirror.source_configs
-    carried = known if mirror.state == MirrorState.STOPPED else mirror_configs(known, include=include)
+    applied = known if mirror.state == MirrorState.STOPPED else mirror_configs(known, include=include)
     return [
-        FollowedConfig(name=name, source_value=value, mirror_value=carried.get(name, value), always=name in ALWAYS_SYNCED)
+        FollowedConfig(name=name, source_value=value, mirror_value=applied.get(name, value), always=name in ALWAYS_SYNCED)
         for name, value in sorted(known.items())
     ]
 
 
 def list_reverts(mirror: MirrorTopic) -> Sequence[ConfigRevert]:
-    """List the local edits that were set back, newest first."""
+    """Return the reverted local changes, newest first."""
     return list(mirror.config_reverts.all()[:REVERTS_SHOWN])

@@ -1,4 +1,4 @@
-"""What an actor may do with a mirror now, with the reason why not: buttons and their hints."""
+"""The operations that an actor can perform on a mirror now, with the reasons why others are not possible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from linkengine.domain.states import MirrorEvent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationChoice:
-    """An operation, whether it may be done now, and if not why."""
+    """An operation, whether it is possible now, and if not, why."""
 
     event: MirrorEvent
     allowed: bool
@@ -21,13 +21,15 @@ class OperationChoice:
 
 
 def allowed(mirror: MirrorTopic, by: Actor) -> list[OperationChoice]:
-    """List the operations; no query beyond the actor's bindings where the mirror's link and clusters were read with it."""
+    """Return the operations. Queries only the actor's bindings if the link and the clusters of the mirror are loaded."""
     return [_choice(mirror, event, by) for event in OFFERED]
 
 
 def _choice(mirror: MirrorTopic, event: MirrorEvent, by: Actor) -> OperationChoice:
     permission = permission_for(event)
     if not can(by, permission, mirror=mirror):
-        return OperationChoice(event=event, allowed=False, reason=f"Needs the role {role_needed(permission)} or a higher one.")
+        return OperationChoice(
+            event=event, allowed=False, reason=f"Requires the role {role_needed(permission)} or a higher one."
+        )
     reason = why_not(mirror, event)
     return OperationChoice(event=event, allowed=not reason, reason=reason)

@@ -1,7 +1,7 @@
-"""What an operation would do, as far as this console knows now: records at risk, groups set back, configs to change.
+"""The effects of an operation before it is performed: records at risk, consumer groups to be clamped, configs to change.
 
-Figures are of the last reports, and unknown is None, never 0. What a restore would drop is asked of the cluster instead
-(``console.actions.restoring``), since the topic is an ordinary one that nobody samples.
+Figures are those of the last reports. Unknown is None, never 0. The diverged records of a restore are read from the cluster
+instead (``console.actions.restoring``), because the topic is an ordinary one without samples.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState, next_state
 
 _E = MirrorEvent
-_DRAINS = (_E.PROMOTE, _E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)  # these wait until both sides are equal
+_DRAINS = (_E.PROMOTE, _E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)  # these wait until source and mirror are in sync
 _STOPS = (*_DRAINS, _E.FAILOVER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAtRisk:
-    """A consumer group that has read further than the mirror reaches."""
+    """A consumer group whose source offset is beyond the end of the mirror."""
 
-    group: str  # at the destination
+    group: str  # name on the destination
     partition: int
     offset: int
     clamped_to: int
@@ -36,23 +36,23 @@ class GroupAtRisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """The effect of one operation on one mirror; ``reason`` says why it is refused now."""
+    """The effects of an operation on a mirror. ``reason`` says why it is not possible now."""
 
     mirror_topic_name: str
     operation: MirrorEvent
     allowed: bool
     reason: str = ""
     state_after: str = ""
-    records_at_risk: int | None = None  # offsets that would be left behind or removed, as of the last report
-    records_to_copy: int | None = None  # offsets that would be copied first, as of the last report
+    records_at_risk: int | None = None  # offsets not copied or deleted, as of the last report
+    records_to_copy: int | None = None  # offsets to copy first, as of the last report
     groups_clamped: tuple[GroupAtRisk, ...] = ()
-    configs_to_change: Mapping[str, str | None] = field(default_factory=dict)  # None: back to the cluster's default
+    configs_to_change: Mapping[str, str | None] = field(default_factory=dict)  # None: reset to the cluster default
 
 
 def preview(mirror: MirrorTopic, operation: MirrorEvent) -> Preview:
-    """Answer what the operation would do to the mirror now; a few queries, no cluster is asked."""
+    """Return the effects of an operation. A few SQL queries; the clusters are not contacted."""
     reason = why_not(mirror, operation) or (gate_closed(mirror, now=timezone.now()) if operation is _E.PROMOTE else "")
-    stops = operation in _STOPS and mirror.state not in BECOMING  # such a topic keeps its configs, its groups their offsets
+    stops = operation in _STOPS and mirror.state not in BECOMING  # a topic that is becoming a mirror keeps its configs
     return Preview(
         mirror_topic_name=mirror.name,
         operation=operation,
@@ -71,11 +71,11 @@ def _at_risk(mirror: MirrorTopic, operation: MirrorEvent) -> int | None:
         return _sum(mirror, [row.missing for row in mirror.partitions.all()])
     if operation is _E.DELETE:
         return _held(mirror)
-    return None if operation is _E.RESTORE else 0  # what a restore drops was written past us: nobody has counted it
+    return None if operation is _E.RESTORE else 0  # records written after mirroring stopped are not counted
 
 
 def _held(mirror: MirrorTopic) -> int | None:
-    """Count the offsets of the topic that goes; once it takes writes, nobody samples it."""
+    """Return the number of offsets of a topic to be deleted; None if unknown, as for a writable topic, which has no samples."""
     ends = [(row.mirror_start, row.mirror_end) for row in mirror.partitions.all()]
     if mirror.state == MirrorState.STOPPED or len(ends) < mirror.num_partitions:
         return None
@@ -90,19 +90,19 @@ def _sum(mirror: MirrorTopic, counts: Sequence[int | None]) -> int | None:
 
 
 def groups_at_risk(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> dict[int, list[GroupAtRisk]]:
-    """List the groups that a failover would set back, by primary key of the mirror; partitions were read with the mirrors."""
+    """Return the groups that a failover would clamp, by primary key of the mirror. The partitions must be prefetched."""
     if not carries_offsets(link):
-        return {}  # a stop leaves the groups of such a link alone
-    ends = {(one.pk, row.partition): row.mirror_end for one in mirrors for row in one.partitions.all()}
-    stopping = [one.pk for one in mirrors if one.state not in (*BECOMING, MirrorState.STOPPED)]
+        return {}  # groups are not changed without consumer offset sync
+    ends = {(mirror.pk, row.partition): row.mirror_end for mirror in mirrors for row in mirror.partitions.all()}
+    stopping = [mirror.pk for mirror in mirrors if mirror.state not in (*BECOMING, MirrorState.STOPPED)]
     rows = GroupOffset.objects.filter(mirror__in=stopping).exclude(group__status=GroupStatus.EXCLUDED).select_related("group")
-    found: dict[int, list[GroupAtRisk]] = defaultdict(list)
+    at_risk: dict[int, list[GroupAtRisk]] = defaultdict(list)
     for row in rows:
         end = ends.get((row.mirror_id, row.partition))
         if end is not None and row.source_offset > end:
-            at_risk = {"offset": row.source_offset, "clamped_to": end, "partition": row.partition}
-            found[row.mirror_id].append(GroupAtRisk(group=row.group.destination_name, **at_risk))
-    return found
+            offsets = {"offset": row.source_offset, "clamped_to": end, "partition": row.partition}
+            at_risk[row.mirror_id].append(GroupAtRisk(group=row.group.destination_name, **offsets))
+    return at_risk
 
 
 def _configs(mirror: MirrorTopic) -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""How the rounds of the reconciler get through, for /readyz and for Prometheus."""
+"""The health of the reconcile passes, for /readyz and Prometheus."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from console.models import ClusterLink
 from console.rounds import LATE_MS, LINK_LATE_MS, Round
 
 Sample = tuple[dict[str, str], float]
-_NEW = timedelta(milliseconds=LINK_LATE_MS)  # the first round of a link needs some time, too
+_NEW = timedelta(milliseconds=LINK_LATE_MS)  # a new link is not reported until its first pass is overdue
 _NAMES = ("destination__cluster_id", "name")
 _UNKNOWN = Round(silence_ms=None, error="", failures=None)
 
 
 def rounds_of_links(*, now: datetime) -> dict[tuple[str, str], Round]:
-    """Answer by (cluster, link) how each link is looked after, but for new ones; raise redis.RedisError. One query."""
+    """Return the reconcile health of each link by (cluster, link), without new links; raise redis.RedisError. One query."""
     names = _links(now=now)
     known = rounds.read(list(names))
     return {place: known[name] for name, place in names.items()}
 
 
 def round_samples() -> list[tuple[str, str, str, list[Sample]]]:
-    """Answer (name, kind, text, samples); where Redis does not answer all is late. Two queries."""
+    """Return (name, type, help, samples) of each metric. If Redis is unavailable, all are late. Two queries."""
     names = _links(now=timezone.now())
     known = _read([*rounds.STEPS, *names])
     steps = {step: ({"step": step}, known[step]) for step in rounds.STEPS}
     links = {name: ({"cluster": cluster, "link": link}, known[name]) for name, (cluster, link) in names.items()}
-    late, late_link = f"has not succeeded for {LATE_MS // 1000} s", f"has not been looked after for {LINK_LATE_MS // 1000} s"
+    late, late_link = f"has not succeeded for {LATE_MS // 1000} s", f"has not been reconciled for {LINK_LATE_MS // 1000} s"
     return [
-        ("clusterlink_round_late", "gauge", f"1 where a step of the worker's rounds {late}.", _late(steps, LATE_MS)),
-        ("clusterlink_round_failures", "counter", "Failures of a step of the worker's rounds.", _failures(steps)),
-        ("clusterlink_link_late", "gauge", f"1 where a link {late_link}.", _late(links, LINK_LATE_MS)),
-        ("clusterlink_link_round_failures", "counter", "Failures to look after a link.", _failures(links)),
+        ("clusterlink_round_late", "gauge", f"1 if a step of the reconcile pass {late}.", _late(steps, LATE_MS)),
+        ("clusterlink_round_failures", "counter", "Failures of a step of the reconcile pass.", _failures(steps)),
+        ("clusterlink_link_late", "gauge", f"1 if a link {late_link}.", _late(links, LINK_LATE_MS)),
+        ("clusterlink_link_round_failures", "counter", "Failures to reconcile a link.", _failures(links)),
         *_mirror_samples(),
     ]
 
 
 def failing_mirrors() -> dict[tuple[str, str], str]:
-    """Answer by (link, mirror) by what the link's last round failed for the mirror; raise redis.RedisError. One query."""
+    """Return the error, by (link, mirror), of mirrors that failed in the last pass; raise redis.RedisError. One query."""
     names = dict(ClusterLink.objects.values_list("pk", "name"))
-    found = rounds.read_mirrors(list(names))
-    return {(names[pk], mirror): kind for pk, one in found.items() for mirror, kind in one.now.items()}
+    failures = rounds.read_mirrors(list(names))
+    return {(names[pk], mirror): kind for pk, state in failures.items() for mirror, kind in state.now.items()}
 
 
 def _mirror_samples() -> list[tuple[str, str, str, list[Sample]]]:
     links = {pk: {"cluster": at, "link": name} for pk, at, name in ClusterLink.objects.values_list("pk", *_NAMES)}
     try:
         known = rounds.read_mirrors(list(links))
-    except redis.RedisError:  # the links count as late
+    except redis.RedisError:  # the links are reported as late
         known = {}
-    failing: list[Sample] = [(links[pk], len(one.now)) for pk, one in known.items()]
-    failures: list[Sample] = [(links[pk], one.failures) for pk, one in known.items()]
-    text = "Mirror topics of which the link's last round did not get through."
+    failing: list[Sample] = [(links[pk], len(state.now)) for pk, state in known.items()]
+    failures: list[Sample] = [(links[pk], state.failures) for pk, state in known.items()]
+    text = "Mirror topics that the last pass of the link failed to reconcile."
     return [
         ("clusterlink_mirrors_not_looked_after", "gauge", text, failing),
-        ("clusterlink_mirror_round_failures", "counter", "Failures to look after single mirror topics of a link.", failures),
+        ("clusterlink_mirror_round_failures", "counter", "Failures to reconcile single mirror topics of a link.", failures),
     ]
 
 
@@ -76,8 +76,8 @@ def _read(names: list[str]) -> Mapping[str, Round]:
 
 
 def _late(of: Mapping[str, tuple[dict[str, str], Round]], after_ms: int) -> list[Sample]:
-    return [(labels, int(one.is_late(after_ms=after_ms))) for labels, one in of.values()]
+    return [(labels, int(state.is_late(after_ms=after_ms))) for labels, state in of.values()]
 
 
 def _failures(of: Mapping[str, tuple[dict[str, str], Round]]) -> list[Sample]:
-    return [(labels, one.failures) for labels, one in of.values() if one.failures is not None]
+    return [(labels, state.failures) for labels, state in of.values() if state.failures is not None]

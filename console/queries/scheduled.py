@@ -1,4 +1,4 @@
-"""Which tasks of beat, or parts of them, have not ended well for several of their periods."""
+"""Scheduled tasks (Celery beat), or parts of them, that have not succeeded for several periods."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ Sample = tuple[dict[str, str], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A task of beat, or what it does about one cluster or link."""
+    """A scheduled task, or its part for one cluster or link."""
 
     task: str
     step: str
-    name: str  # for people
+    name: str  # displayed
 
 
 def late_parts(*, now: datetime) -> dict[Part, Round]:
-    """Answer what is late, and how it fares; raise redis.RedisError. Two queries."""
+    """Return the late parts with their health; raise redis.RedisError. Two queries."""
     parts, sent_for_ms = list(_parts(now)), scheduled.sent_for_ms()
-    known = rounds.read([one.step for one in parts])
-    return {one: known[one.step] for one in parts if _is_late(one, known[one.step], sent_for_ms[one.task])}
+    known = rounds.read([part.step for part in parts])
+    return {part: known[part.step] for part in parts if _is_late(part, known[part.step], sent_for_ms[part.task])}
 
 
 def schedule_samples() -> list[tuple[str, str, str, list[Sample]]]:
-    """Answer (name, kind, text, samples); where Redis does not answer all is late. Two queries."""
+    """Return (name, type, help, samples) of each metric. If Redis is unavailable, all are late. Two queries."""
     try:
-        late = {one.task for one in late_parts(now=timezone.now())}
+        late = {part.task for part in late_parts(now=timezone.now())}
         failures = rounds.failures([scheduled.counter_of(task) for task in EVERY_S])
     except redis.RedisError:
         late, failures = set(EVERY_S), []
-    gauge = f"1 where a task of beat, or its part about one cluster or link, did not end well for {scheduled.PERIODS} periods."
+    gauge = f"1 if a scheduled task, or its part for a cluster or link, has not succeeded for {scheduled.PERIODS} periods."
     counted: list[Sample] = [({"task": task}, count) for task, count in zip(EVERY_S, failures, strict=False)]
     return [
         ("clusterlink_schedule_late", "gauge", gauge, [({"task": task}, int(task in late)) for task in EVERY_S]),
         (
             "clusterlink_schedule_failures",
             "counter",
-            "Failures of a task of beat that nobody foresaw, of its parts too.",
+            "Unexpected failures of a scheduled task and its parts.",
             counted,
         ),
     ]
 
 
 def _parts(now: datetime) -> Iterator[Part]:
-    """List tasks and parts, those about new clusters and links left out."""
+    """Yield the tasks and their parts, without those for new clusters and links."""
     for task in EVERY_S:
         yield Part(task=task, step=step_of(task), name=task)
     for task in ("refresh_topics", "probe_clusters"):

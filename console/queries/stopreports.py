@@ -1,4 +1,4 @@
-"""Reports of promotions and failovers: of one mirror, of a link, with the groups they set back."""
+"""Failover reports of a mirror or a link, with the consumer offsets that were clamped."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from console.access import visible_mirrors
 from console.actors import Actor
 from console.models import ClampedOffset, ClusterLink, MirrorTopic, StopReport
 
-CLAMPED_SHOWN = 100  # rows of each stop; the mirror's own list of them has the rest
-_NONE = 0  # key of no report
+CLAMPED_SHOWN = 100  # rows per report; the list of the mirror has all
+_NONE = 0  # no report yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopTotals:
-    """The stops of a link added up, each mirror by its newest one. Unknown is None, never 0."""
+    """The totals of the newest reports of the mirrors of a link. Unknown is None, never 0."""
 
     mirrors: int
     records_not_copied: int | None
@@ -31,38 +31,38 @@ class StopTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clamped:
-    """What one stop did to offsets of groups: the first of them, and how many there are."""
+    """The clamped consumer offsets of a report: the first rows, and the total number."""
 
     rows: Sequence[ClampedOffset]
     total: int
 
 
 def list_reports(*, mirror: MirrorTopic, limit: int) -> list[StopReport]:
-    """List the reports of a mirror, the newest first."""
+    """Return the reports of a mirror, newest first."""
     return list(_reports().filter(mirror=mirror)[:limit])
 
 
 def link_reports(*, link: ClusterLink, by: Actor) -> QuerySet[StopReport]:
-    """List the reports of a link's mirrors that the actor may see, the newest first; as many as there are."""
+    """Return all reports of the link's mirrors that the actor may see, newest first."""
     return _reports().filter(mirror__in=visible_mirrors(by).filter(link=link))
 
 
 def link_totals(*, link: ClusterLink, by: Actor) -> StopTotals:
-    """Add up all that ``link_reports`` lists, however many rows of them are shown."""
+    """Return the totals of all reports that ``link_reports`` returns."""
     return total_of(link_reports(link=link, by=by).select_related(None).defer("partitions"))
 
 
 def groups_of(reports: Sequence[StopReport]) -> dict[int, set[str]]:
-    """Answer by report which groups its stop set back, all of them; two queries."""
+    """Return the groups whose offsets were clamped, by primary key of the report. Two queries."""
     report_of = _finder(reports)
-    found: dict[int, set[str]] = defaultdict(set)
+    groups: dict[int, set[str]] = defaultdict(set)
     for mirror, since, group in _clamped(reports).order_by().values_list("mirror", "stopping_since", "group").distinct():
-        found[report_of(mirror, since)].add(group)
-    return dict(found)
+        groups[report_of(mirror, since)].add(group)
+    return dict(groups)
 
 
 def clamped_of(reports: Sequence[StopReport]) -> dict[int, Clamped]:
-    """Answer by report what its stop did to groups; three queries."""
+    """Return the clamped offsets, by primary key of the report. Three queries."""
     report_of = _finder(reports)
     totals: dict[int, int] = defaultdict(int)
     for mirror, since, count in _clamped(reports).order_by().values_list("mirror", "stopping_since").annotate(Count("pk")):
@@ -74,37 +74,37 @@ def clamped_of(reports: Sequence[StopReport]) -> dict[int, Clamped]:
 
 
 def total_of(reports: Iterable[StopReport]) -> StopTotals:
-    """Add reports up, newest first; one unknown makes the sum unknown."""
+    """Return the totals of reports (newest first). If a value is unknown, the total is unknown."""
     newest: dict[int, StopReport] = {}
     for report in reports:
         newest.setdefault(report.mirror_id, report)
     rows = list(newest.values())
     return StopTotals(
         mirrors=len(rows),
-        records_not_copied=_all_known(sum, [one.records_not_copied for one in rows]),
-        worst_rpo_ms=_all_known(max, [one.rpo_ms for one in rows]),
-        worst_rto_ms=max((one.rto_ms for one in rows), default=None),
+        records_not_copied=_all_known(sum, [row.records_not_copied for row in rows]),
+        worst_rpo_ms=_all_known(max, [row.rpo_ms for row in rows]),
+        worst_rto_ms=max((row.rto_ms for row in rows), default=None),
     )
 
 
 def _clamped(reports: Sequence[StopReport]) -> QuerySet[ClampedOffset]:
-    return ClampedOffset.objects.filter(mirror__in={one.mirror_id for one in reports})
+    return ClampedOffset.objects.filter(mirror__in={report.mirror_id for report in reports})
 
 
 def _first_of_each_stop(rows: QuerySet[ClampedOffset]) -> QuerySet[ClampedOffset]:
-    """Cut each stop by itself: cut together, the newest would leave nothing of the others, as if they had set nobody back."""
+    """Limit the rows per stop: a common limit could omit all rows of older stops."""
     place = Window(RowNumber(), partition_by=["mirror", "stopping_since"], order_by=["group", "partition"])
     return rows.annotate(place=place).filter(place__lte=CLAMPED_SHOWN).order_by("-stopping_since", "group", "partition")
 
 
 def _finder(reports: Sequence[StopReport]) -> Callable[[int, datetime], int]:
-    """Answer how to find the report of a stop by its mirror and beginning, ``_NONE`` while it is under way; one query.
+    """Return a function that finds the report of a stop by mirror and start time; ``_NONE`` if it has not finished. One query.
 
-    A stop begins before its topic is writable and after the one before was, so an offset belongs to the first report from its
-    beginning on.
+    A stop starts before its topic becomes writable and after the previous stop finished, so a clamped offset belongs to the
+    first report at or after its start time.
     """
     stops: dict[int, list[tuple[datetime, int]]] = defaultdict(list)
-    rows = StopReport.objects.filter(mirror__in={one.mirror_id for one in reports}).order_by("writable_at", "pk")
+    rows = StopReport.objects.filter(mirror__in={report.mirror_id for report in reports}).order_by("writable_at", "pk")
     for mirror, at, key in rows.values_list("mirror", "writable_at", "pk"):
         stops[mirror].append((at, key))
 

@@ -1,4 +1,4 @@
-"""Figures of the recurring tasks of links, for Prometheus."""
+"""Prometheus metrics of the recurring tasks of links."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ Sample = tuple[dict[str, str], float]
 
 
 def _errors(row: LinkTask) -> int:
-    """What a last run left undone is nobody's concern once the task is switched off, or the link has nothing to mirror."""
+    """Return the errors of the last run; 0 if the task is turned off or the link has no mirror left to sync."""
     unstopped = row.unstopped  # type: ignore[attr-defined]  # annotated below
-    on = is_configured(TASKS[TaskName(row.name)], value_of=row.link.config, mirrors=unstopped)
-    return row.error_count if on else 0
+    configured = is_configured(TASKS[TaskName(row.name)], value_of=row.link.config, mirrors=unstopped)
+    return row.error_count if configured else 0
 
 
-# name, kind, text, value
+# name, type, help, value
 _METRICS: tuple[tuple[str, str, str, Callable[[LinkTask], float | None]], ...] = (
     ("clusterlink_task_runs", "counter", "Runs of a recurring task of a link.", lambda row: row.runs),
     ("clusterlink_task_failures", "counter", "Runs that ended with an error.", lambda row: row.failures),
-    ("clusterlink_task_changes", "counter", "Things changed by a task.", lambda row: row.changes),
-    ("clusterlink_task_errors", "gauge", "Errors of the last run; 0 where there is nothing to do any more.", _errors),
+    ("clusterlink_task_changes", "counter", "Changes made by a task.", lambda row: row.changes),
+    ("clusterlink_task_errors", "gauge", "Errors of the last run; 0 if the task is turned off or has nothing to do.", _errors),
     (
         "clusterlink_task_last_success_timestamp_seconds",
         "gauge",
-        "When a run last ended without an error.",
+        "End of the last run without errors.",
         lambda row: row.succeeded_at.timestamp() if row.succeeded_at else None,
     ),
 )
 
 
 def task_samples() -> list[tuple[str, str, str, list[Sample]]]:
-    """Answer (name, kind, text, samples) of each metric; two queries."""
+    """Return (name, type, help, samples) of each metric. Two queries."""
     unstopped = Exists(MirrorTopic.objects.filter(link=OuterRef("link")).exclude(state__in=WRITABLE))
     tasks = LinkTask.objects.select_related("link__destination").prefetch_related("link__configs")
     rows = list(tasks.annotate(unstopped=unstopped))
@@ -44,10 +44,10 @@ def task_samples() -> list[tuple[str, str, str, list[Sample]]]:
 
 
 def _samples(rows: Sequence[LinkTask], value: Callable[[LinkTask], float | None]) -> list[Sample]:
-    found = []
+    samples = []
     for row in rows:
         number = value(row)
         if number is not None:
             labels = {"cluster": row.link.destination.cluster_id, "link": row.link.name, "task": row.name}
-            found.append((labels, number))
-    return found
+            samples.append((labels, number))
+    return samples

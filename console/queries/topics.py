@@ -1,4 +1,4 @@
-"""Topics of a link's source, as last sampled, for the choice of what to mirror."""
+"""Source topics of a link as of the last refresh, for the form that adds a mirror topic."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from console.access import Permission, can, link_words
 from console.actors import Actor
 from console.models import ClusterLink, MirrorTopic, SourceTopic
 
-LIMIT = 500  # shown at once; of a source with more, the name is typed
+LIMIT = 500  # maximum in the list; with more topics the user enters the name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopicChoice:
-    """A source topic that may be mirrored, or why not."""
+    """A source topic that can be mirrored, or the reason why it cannot."""
 
     name: str
     partitions: int
@@ -26,7 +26,7 @@ class SourceTopicChoice:
 
 
 def source_topics_for(*, link: ClusterLink, by: Actor, search: str = "") -> list[SourceTopicChoice]:
-    """List source topics by name, those that can be mirrored first; three queries. Empty where ``is_listable`` says no."""
+    """Return source topics by name, those that can be mirrored first. Three queries. Empty unless ``is_listable``."""
     if not is_listable(link) or not can(by, Permission.VIEW, link=link):
         return []
     topics = _topics(link)
@@ -37,16 +37,16 @@ def source_topics_for(*, link: ClusterLink, by: Actor, search: str = "") -> list
     mirrored = {name: "" if owner == link.name else others(owner) for name, owner in mirrored.items()}
     taken = set(SourceTopic.objects.filter(cluster=link.destination_id).values_list("name", flat=True))
     choices = [_choice(topic, link, mirrored=mirrored, taken=taken) for topic in topics[:LIMIT]]
-    return sorted(choices, key=lambda one: (not one.available, one.name))
+    return sorted(choices, key=lambda choice: (not choice.available, choice.name))
 
 
 def count_source_topics(*, link: ClusterLink, by: Actor) -> int:
-    """Answer how many topics the source has, whether or not they can be mirrored; 0 where the actor may not see them."""
+    """Return the number of source topics, whether or not they can be mirrored; 0 if the actor may not see them."""
     return _topics(link).count() if is_listable(link) and can(by, Permission.VIEW, link=link) else 0
 
 
 def is_listable(link: ClusterLink) -> bool:
-    """Tell whether the topics of the source are known here, so that a page can offer them."""
+    """Return True if the source topics are known, so that a page can list them."""
     return link.topics_at is not None
 
 
@@ -55,11 +55,11 @@ def _topics(link: ClusterLink) -> QuerySet[SourceTopic]:
 
 
 def _choice(topic: SourceTopic, link: ClusterLink, *, mirrored: dict[str, str], taken: set[str]) -> SourceTopicChoice:
-    """Present a topic; ``mirrored`` maps names at the destination to the other link that has it, "" for this one."""
+    """Create the choice of a topic. ``mirrored`` maps destination topics to the name of the other link, "" for this link."""
     name = link.prefix + topic.name
     reason = ""
     if topic.internal:
-        reason = "Internal topic of Kafka"
+        reason = "Internal topic"
     elif name in mirrored:
         reason = f"'{name}' is a mirror topic of {mirrored[name]}" if mirrored[name] else "Already mirrored"
     elif name in taken:

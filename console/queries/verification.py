@@ -1,4 +1,4 @@
-"""Runs of the verify job, and how much of a mirror was compared."""
+"""Verification runs, and the verified ranges of a mirror."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import MirrorState
 
-WATCHED = (MirrorState.ACTIVE, MirrorState.PAUSED)  # mirrors whose new records are compared by themselves
+WATCHED = (MirrorState.ACTIVE, MirrorState.PAUSED)  # states in which new records are verified continuously
 
 
 def list_runs(*, mirror: MirrorTopic, limit: int = 50) -> list[VerifyRun]:
-    """List the newest runs first."""
+    """Return the runs of a mirror, newest first."""
     return list(mirror.verify_runs.all()[:limit])
 
 
 def get_run(*, run_id: int, by: Actor) -> VerifyRun:
-    """Answer one run with its mirror."""
+    """Return a run with its mirror; raise NotFoundError."""
     runs = VerifyRun.objects.select_related("mirror__link__destination__environment__organization")
     run = runs.filter(pk=run_id, mirror__in=visible_mirrors(by)).first()
     if run is None:
-        raise NotFoundError(f"Verify run {run_id} does not exist.", code="UNKNOWN_VERIFY_RUN")
+        raise NotFoundError(f"Verification run {run_id} does not exist.", code="UNKNOWN_VERIFY_RUN")
     return run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCoverage:
-    """How far one partition was compared and found equal. Unknown is None, never 0.
+    """The verified offsets of a partition. Unknown is None, never 0.
 
-    ``verified_to``: up to here everything from the start is equal. ``verified`` counts offsets between start and end, wherever
-    they lie; what is neither verified nor different was not compared.
+    ``verified_to``: all offsets from ``start`` to here are equal. ``verified``: the number of equal offsets anywhere between
+    ``start`` and ``end``. Offsets that are neither verified nor different have not been compared.
     """
 
     partition: int
@@ -54,21 +54,21 @@ class PartitionCoverage:
     verified: int | None
     differences: int
     verified_at: datetime | None
-    first_difference: dict[str, Any] | None = None  # with what the records hold: not for everybody
+    first_difference: dict[str, Any] | None = None  # includes record contents, which need READ_RECORDS
 
     @property
     def comparable(self) -> int | None:
-        """Offsets of the mirror that its source has, too, as last seen; None while the ends are unknown."""
+        """The number of offsets that mirror and source have in common, as last reported; None if unknown."""
         return None if self.start is None or self.end is None else self.end - self.start
 
     @property
     def unverified(self) -> int | None:
-        """Offsets that nobody found equal; None while the mirror's ends are unknown."""
+        """The number of comparable offsets that are not verified; None if unknown."""
         return None if self.comparable is None or self.verified is None else self.comparable - self.verified
 
 
 def coverage(*, mirror: MirrorTopic) -> list[PartitionCoverage]:
-    """Answer what is known of every partition; two queries."""
+    """Return the verified offsets of each partition. Two queries."""
     ledger: dict[int, list[VerifiedRange]] = defaultdict(list)
     for row in mirror.verified_ranges.all():
         ledger[row.partition].append(row)
@@ -78,8 +78,9 @@ def coverage(*, mirror: MirrorTopic) -> list[PartitionCoverage]:
 def missing_beginnings(
     *, mirror: MirrorTopic, source: Mapping[int, int], mirrored: Mapping[int, int]
 ) -> dict[int, OffsetRange]:
-    """Answer by partition what the source holds before the mirror's beginning, of both log starts; nothing where the mirror has
-    a retention of its own. Two queries.
+    """Return the offsets, by partition, that the source has before the log start of the mirror.
+
+    ``source`` and ``mirrored`` are the log start offsets. Empty if the mirror has its own retention. Two queries.
     """
     if not follows_start(mirror.link.sync_include):
         return {}
@@ -87,7 +88,7 @@ def missing_beginnings(
 
 
 def missing_as_reported(*, mirror: MirrorTopic) -> dict[int, OffsetRange]:
-    """Answer the same of the starts that the copier last told, where it goes on doing so; no cluster is asked."""
+    """Return the same, by the log start offsets of the last reports; empty if the mirror is no longer copied."""
     if mirror.state not in GATED:
         return {}
     rows = [row for row in mirror.partitions.all() if row.source_start is not None and row.mirror_start is not None]
@@ -96,48 +97,48 @@ def missing_as_reported(*, mirror: MirrorTopic) -> dict[int, OffsetRange]:
 
 
 def is_continuous(*, link: ClusterLink) -> bool:
-    """Tell whether new records of a link's mirrors are compared by themselves; no query where its configs were read."""
+    """Return True if continuous verification is on for the link. No query if its configs are prefetched."""
     name = "verify.continuous.enable"
-    value = next((one.value for one in link.configs.all() if one.name == name), "")
+    value = next((config.value for config in link.configs.all() if config.name == name), "")
     return (value or LINK_CONFIGS[name].default) == "true"
 
 
 def watches_of(*, link: ClusterLink) -> QuerySet[VerifyWatch]:
-    """Choose how the last attempts with a link's mirrors went, by name; of those that are compared by themselves now."""
+    """Return the last attempts of continuous verification of a link's mirrors, by name of the mirror."""
     watched = MirrorTopic.objects.filter(link=link, state__in=WATCHED, deletion_requested_at=None, drill=None)
     return VerifyWatch.objects.filter(mirror__in=watched).select_related("mirror").order_by("mirror__name")
 
 
 def newest_runs(*, link: ClusterLink) -> QuerySet[VerifyRun]:
-    """Choose the newest run of each mirror of a link, by name; however many there are, one look at each mirror."""
+    """Return the newest run of each mirror of a link, by name of the mirror. The subquery reads one row per mirror."""
     newest = VerifyRun.objects.filter(mirror=OuterRef("pk")).order_by("-id").values("pk")[:1]
     chosen = MirrorTopic.objects.filter(link=link).order_by().annotate(newest=Subquery(newest)).values("newest")
     return VerifyRun.objects.filter(pk__in=chosen).select_related("mirror").order_by("mirror__name")
 
 
 def list_ranges(*, mirror: MirrorTopic, limit: int) -> list[VerifiedRange]:
-    """List the ledger by partition and offset."""
+    """Return the verified ranges by partition and offset."""
     return list(mirror.verified_ranges.all()[:limit])
 
 
 def _coverage(row: MirrorPartition, ranges: Sequence[VerifiedRange]) -> PartitionCoverage:
     end = row.stopped_end if row.stopped_end is not None else row.mirror_end
-    starts = [one for one in (row.source_start, row.mirror_start) if one is not None]
+    starts = [offset for offset in (row.source_start, row.mirror_start) if offset is not None]
     start = None if row.mirror_start is None or end is None else min(max(starts), end)
     verified_to, verified = start, None if start is None else 0
-    for one in ranges:
-        if start is None or end is None or verified is None or verified_to is None or one.differences:
+    for checked in ranges:
+        if start is None or end is None or verified is None or verified_to is None or checked.differences:
             continue
-        verified += max(0, min(one.end, end) - max(one.start, start))
-        if one.start <= verified_to < one.end:
-            verified_to = min(one.end, end)
+        verified += max(0, min(checked.end, end) - max(checked.start, start))
+        if checked.start <= verified_to < checked.end:
+            verified_to = min(checked.end, end)
     return PartitionCoverage(
         partition=row.partition,
         start=start,
         end=end,
         verified_to=verified_to,
         verified=verified,
-        differences=sum(one.differences for one in ranges),
-        verified_at=max((one.verified_at for one in ranges), default=None),
-        first_difference=next((one.first_difference for one in ranges if one.first_difference), None),
+        differences=sum(checked.differences for checked in ranges),
+        verified_at=max((checked.verified_at for checked in ranges), default=None),
+        first_difference=next((checked.first_difference for checked in ranges if checked.first_difference), None),
     )

@@ -1,4 +1,4 @@
-"""What comparisons found, as figures for Prometheus."""
+"""Prometheus metrics of verification."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _RANGES = "mirrors__verified_ranges__"
 
 
 def verify_samples() -> list[tuple[str, str, str, list[Sample]]]:
-    """Answer name, kind, meaning and samples per link, also where nothing was found: an alert needs the 0 before the 1.
+    """Return (name, type, help, samples) of each metric, with a sample for each link: alerts need the 0 before a difference.
 
-    Scratch copies of drills do not count. One query.
+    Scratch copies of drills are not counted. One query.
     """
     listed = Q(mirrors__drill=None)
     equal = listed & Q(**{f"{_RANGES}differences": 0})
@@ -29,8 +29,8 @@ def verify_samples() -> list[tuple[str, str, str, list[Sample]]]:
         )
     )
     return [
-        _gauge("clusterlink_differing_records", "Records that a comparison found different.", rows, "differing"),
-        _gauge("clusterlink_verified_offsets", "Offsets that a comparison found equal.", rows, "verified"),
+        _gauge("clusterlink_differing_records", "Records that verification found different.", rows, "differing"),
+        _gauge("clusterlink_verified_offsets", "Offsets that verification found equal.", rows, "verified"),
     ]
 
 

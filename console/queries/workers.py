@@ -1,4 +1,4 @@
-"""How the pool of copy workers stands, as the worker's last round has noted it: for /readyz and for Prometheus."""
+"""The status of the copy workers as of the last reconcile pass, for /readyz and Prometheus."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ Sample = tuple[dict[str, str], float]
 
 
 def lacking_workers() -> dict[int, str]:
-    """Answer, by number, which copy workers do not run though they shall, and why. One query."""
+    """Return the reasons, by number, of the copy workers that should run but do not. One query."""
     return dict(CopyWorker.objects.exclude(trouble="").values_list("number", "trouble"))
 
 
 def worker_samples() -> list[tuple[str, str, str, list[Sample]]]:
-    """Answer (name, kind, text, samples). One query."""
-    lacking = list(CopyWorker.objects.values_list("trouble", flat=True))
+    """Return (name, type, help, samples) of each metric. One query."""
+    troubles = list(CopyWorker.objects.values_list("trouble", flat=True))
     samples: list[Sample] = [
-        ({"running": "yes"}, float(lacking.count(""))),
-        ({"running": "no"}, float(sum(bool(one) for one in lacking))),
+        ({"running": "yes"}, float(troubles.count(""))),
+        ({"running": "no"}, float(sum(bool(trouble) for trouble in troubles))),
     ]
     return [("clusterlink_copy_workers", "gauge", "Copy workers of the pool, by whether they run.", samples)]

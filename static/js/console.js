@@ -1,8 +1,8 @@
-// Comfort only: every page and every action works without this file.
+// Progressive enhancement: all pages and actions work without this file.
 (() => {
   "use strict";
 
-  // Swap style "patch": brings a region up to date node by node, so that focus, selection and open parts stay as they are.
+  // htmx swap style "patch": updates a region node by node, so that focus, selection and open details are kept.
   const KEPT = new Set(["open", "aria-busy"]);
   const sameKind = (a, b) => a && a.nodeName === b.nodeName && (a.id || "") === (b.id || "");
 
@@ -47,57 +47,57 @@
     },
   });
 
-  // Nobody looks at a hidden tab: polling rests until it is shown.
+  // No polling while the browser tab is hidden.
   document.addEventListener("htmx:beforeRequest", (event) => {
     if (document.hidden) event.preventDefault();
   });
 
-  // What is said at the edge of the screen goes by itself; what has to stay is a note in the page.
-  const SAID_MS = 8000;
-  let fading = 0;
-  function say(text) {
+  // Toasts disappear automatically. Messages that must stay are notes in the page.
+  const TOAST_MS = 8000;
+  let toastTimer = 0;
+  function showToast(text) {
     document.getElementById("status").textContent = text;
-    clearTimeout(fading);
-    fading = setTimeout(() => say(""), SAID_MS);
+    clearTimeout(toastTimer);
+    toastTimer = setTimeout(() => showToast(""), TOAST_MS);
   }
 
-  // A page that renews itself is only as good as its last answer: as soon as answers fail to come it says how old it is, until one
-  // comes. Times are the server's own, since clocks differ.
-  const PATIENCE_MS = 4000; // without an answer; much longer than any page takes
-  const asked = new Map(); // element that renews itself: when it has asked, while there is no answer
-  const heard = new Map(); // id of a region: when the server last said what is in it
-  const silent = new Map(); // id of a region: why there is no news of it
-  let unanswered = null; // a filter whose list never came
-  const renewsItself = (elt) => elt.matches("[hx-trigger*='every']");
+  // When polling fails, the page shows how old its data is, until a poll succeeds. Times are those of the server, because
+  // clocks differ.
+  const STALE_AFTER_MS = 4000; // without a response; much longer than any page takes
+  const pending = new Map(); // polling element: time of the request without a response
+  const updatedAt = new Map(); // id of a region: server time of its last update
+  const stale = new Map(); // id of a region: why it is not updated
+  let failedFilter = null; // a filter form whose list was not loaded
+  const isPolling = (elt) => elt.matches("[hx-trigger*='every']");
   const drawnAt = () => document.body.dataset.drawn;
 
   function showAge() {
     const note = document.getElementById("old-page");
-    note.hidden = silent.size === 0;
+    note.hidden = stale.size === 0;
     if (note.hidden) return;
-    const oldest = [...silent.keys()].map((id) => heard.get(id) ?? drawnAt()).sort()[0];
-    const text = `This page shows what was known at ${oldest}; ${[...silent.values()][0]}. Trying again.`;
-    const words = note.querySelector("p");
-    if (words.textContent !== text) words.textContent = text;
+    const oldest = [...stale.keys()].map((id) => updatedAt.get(id) ?? drawnAt()).sort()[0];
+    const text = `Data as of ${oldest}: ${[...stale.values()][0]}. Retrying.`;
+    const paragraph = note.querySelector("p");
+    if (paragraph.textContent !== text) paragraph.textContent = text;
   }
 
-  function isSilent(region, why) {
-    silent.set(region.id, why);
+  function markStale(region, why) {
+    stale.set(region.id, why);
     showAge();
   }
 
-  function hasAnswered(region, xhr) {
+  function markUpdated(region, xhr) {
     const at = new Date(xhr.getResponseHeader("Date") ?? Date.now());
-    heard.set(region.id, `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`);
-    silent.delete(region.id);
+    updatedAt.set(region.id, `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`);
+    stale.delete(region.id);
     showAge();
-    const filter = unanswered;
-    unanswered = null;
-    if (filter?.isConnected) htmx.trigger(filter, "change"); // the words in it are still not those of the list
+    const filter = failedFilter;
+    failedFilter = null;
+    if (filter?.isConnected) htmx.trigger(filter, "change"); // the list does not match the filter yet
   }
 
-  // What was sent without an answer may have been carried out or not; nobody may take silence for either.
-  function tellForm(form, why, advice) {
+  // A request without a response may have succeeded or not, and the form must say so.
+  function showInForm(form, why, advice) {
     form.querySelector("[data-unanswered]")?.remove();
     const note = document.getElementById("unanswered").content.firstElementChild.cloneNode(true);
     note.querySelector("strong").textContent = why;
@@ -105,33 +105,33 @@
     form.querySelector(".panel-body").prepend(note);
   }
 
-  const UNKNOWN = "It may have been carried out or not. Close this, look at the page, and try again only if nothing has changed there.";
-  const REFUSED = "Nothing was changed. Close this and reload the page: it has changed, or you are signed out, or may not do this.";
+  const UNKNOWN = "The operation may have succeeded. Close this dialog, check the page, and try again only if nothing has changed.";
+  const REFUSED = "Nothing was changed. The page is out of date, your session has ended, or you do not have permission. Reload the page.";
 
   function failed({ detail }, why, advice = UNKNOWN) {
-    if (detail.requestConfig.verb !== "get") tellForm(detail.elt, `${why[0].toUpperCase()}${why.slice(1)}.`, advice);
-    else if (document.getElementById("live") === detail.target || renewsItself(detail.elt)) isSilent(detail.target, why);
-    else say(`This could not be opened: ${why}. Try again.`);
-    if (detail.elt.matches("form.filters")) unanswered = detail.elt;
+    if (detail.requestConfig.verb !== "get") showInForm(detail.elt, `${why[0].toUpperCase()}${why.slice(1)}.`, advice);
+    else if (document.getElementById("live") === detail.target || isPolling(detail.elt)) markStale(detail.target, why);
+    else showToast(`The dialog could not be opened: ${why}. Try again.`);
+    if (detail.elt.matches("form.filters")) failedFilter = detail.elt;
   }
 
-  document.addEventListener("htmx:timeout", (event) => failed(event, "the server does not answer"));
-  document.addEventListener("htmx:sendError", (event) => failed(event, "the server does not answer"));
+  document.addEventListener("htmx:timeout", (event) => failed(event, "the server does not respond"));
+  document.addEventListener("htmx:sendError", (event) => failed(event, "the server does not respond"));
   document.addEventListener("htmx:responseError", (event) => {
     const { status } = event.detail.xhr;
-    if (status < 500) failed(event, `the server refuses this (${status})`, REFUSED);
-    else failed(event, `the server answers with an error (${status})`);
+    if (status < 500) failed(event, `the server rejected the request (${status})`, REFUSED);
+    else failed(event, `the server returned an error (${status})`);
   });
-  document.addEventListener("htmx:beforeSend", ({ detail }) => renewsItself(detail.elt) && asked.set(detail.elt, Date.now()));
+  document.addEventListener("htmx:beforeSend", ({ detail }) => isPolling(detail.elt) && pending.set(detail.elt, Date.now()));
   document.addEventListener("htmx:afterRequest", ({ detail }) => {
-    asked.delete(detail.elt);
-    if (detail.successful && detail.target.id && detail.requestConfig.verb === "get") hasAnswered(detail.target, detail.xhr);
+    pending.delete(detail.elt);
+    if (detail.successful && detail.target.id && detail.requestConfig.verb === "get") markUpdated(detail.target, detail.xhr);
   });
   setInterval(() => {
-    for (const [elt, at] of asked) if (Date.now() - at > PATIENCE_MS) isSilent(elt, "the server does not answer");
+    for (const [elt, at] of pending) if (Date.now() - at > STALE_AFTER_MS) markStale(elt, "the server does not respond");
   }, 1000);
 
-  // Confirmations open in a dialog; without this they are pages of their own.
+  // Confirmations open in a dialog. Without JavaScript they are pages.
   document.addEventListener("htmx:afterSwap", ({ target }) => {
     if (target.id === "dialog" && !target.open) target.showModal();
   });
@@ -148,15 +148,15 @@
     for (const pick of target.form.querySelectorAll("input[name=mirror]")) pick.checked = target.checked;
   });
 
-  // Without TLS, or where the browser forbids it, there is no clipboard: the text is selected instead.
+  // Without TLS, or if the browser forbids it, the clipboard is not available. The text is selected instead.
   async function copy(text) {
     try {
       await navigator.clipboard.writeText(text.textContent);
-      say("Copied.");
+      showToast("Copied.");
     } catch {
       text.focus();
       getSelection().selectAllChildren(text);
-      say("Not copied: the browser gives this page no clipboard. The text is selected, press Ctrl+C or ⌘C.");
+      showToast("Not copied: the clipboard is not available. The text is selected; press Ctrl+C or ⌘C.");
     }
   }
 
@@ -167,7 +167,7 @@
     document.getElementById("search")?.focus();
   });
 
-  // On a narrow screen the tabs scroll sideways; the one that is shown must not be hidden.
+  // On a narrow screen the tabs scroll horizontally. The current tab must be visible.
   for (const tab of document.querySelectorAll(".tabs [aria-current]")) {
     const strip = tab.closest(".tabs"), [at, whole] = [tab.getBoundingClientRect(), strip.getBoundingClientRect()];
     strip.scrollLeft += at.left - whole.left - (whole.width - at.width) / 2;
@@ -175,10 +175,10 @@
 
   for (const list of document.querySelectorAll("select[data-combobox]")) {
     new TomSelect(list, { maxOptions: 200, closeAfterSelect: true, searchField: ["text"], placeholder: list.dataset.combobox });
-    list.setAttribute("aria-hidden", "true"); // the combobox speaks for it
+    list.setAttribute("aria-hidden", "true"); // the combobox replaces it for assistive technology
   }
 
-  // The name that a link's prefix makes of the chosen topic; also of one that the browser has put back into the form.
+  // Show the mirror topic name: prefix and chosen topic, also when the browser restores the form.
   for (const name of document.querySelectorAll("output[data-prefix]")) {
     const topic = document.getElementById(name.htmlFor.value);
     const show = () => (name.value = `${name.dataset.prefix}${topic.value.trim() || "…"}`);

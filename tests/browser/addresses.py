@@ -1,4 +1,4 @@
-"""Every address that shows a page, on the scene."""
+"""The URLs of all pages in the scene."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from tests.browser.scene import EAST, MIRRORS, WEST
 _LINK = f"/links/{EAST}/west-to-east/"
 _FAILED = f"/links/{EAST}/south-archive/"
 
-# Seen without signing in.
+# Pages without a session.
 OPEN = ("/sign-in/",)
-# Seen by an administrator of the organization, with status 200.
+# Pages that an administrator of the organization sees with status 200.
 PAGES = (
     "/environments/",
     "/environments/?tab=links",
@@ -72,13 +72,13 @@ PAGES = (
     "/audit/?result=DENIED",
     "/help/states/",
 )
-# Refusals are pages too.
+# Error pages with their status.
 REFUSALS = (
     ("/nothing-here/", 404),
     (f"/links/{EAST}/no-such-link/", 404),
     (f"{_LINK}mirrors/gates/pause/", 409),
 )
-# Pages that show nothing which another one does not show too; slow tests leave them out.
+# Pages similar to other pages; slow tests omit them.
 LOOKS_ALIKE = frozenset(
     f"{_LINK}mirrors/{name}/" for name in ("airports", "bookings", "crews", "invoices", "journeys", "kiosks", "lounges")
 ) | {f"{_LINK}mirrors/airports/resume/", "/links/?q=nothing-has-this-name", f"{_LINK}?sort=-lag", "/topics/?q=fl"}

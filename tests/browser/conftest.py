@@ -1,7 +1,7 @@
-"""A real browser on the real ASGI application, over rows of the scene.
+"""Fixtures: a real browser on the ASGI application, with the rows of the scene.
 
-Chromium is Debian's, driven by Playwright; every request it makes is noted, so that a test can tell that none leaves the host.
-The application runs under uvicorn in a thread on a free port, with the database of the tests.
+Playwright drives Debian's Chromium. All its requests are recorded, so that tests can check that none goes to another host. The
+application runs under uvicorn in a thread on a free port, with the test database.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 
 @dataclass
 class Visitor:
-    """One window of the browser: where it is, what it asked for, what went wrong in it."""
+    """A browser window with its requests and its errors."""
 
     page: Page
     base_url: str
     requests: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
     def open(self, address: str) -> Page:
         self.page.goto(f"{self.base_url}{address}", wait_until="load")
@@ -43,8 +43,8 @@ class Visitor:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Chromium, once for all tests."""
-    # Playwright keeps an event loop in this thread; Django would otherwise refuse the database to it.
+    """Start Chromium once for all tests."""
+    # Playwright runs an event loop in this thread, in which Django would reject database access.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
@@ -55,8 +55,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def base_url(transactional_db: None) -> Iterator[str]:
-    """The application under uvicorn, on a port of its own."""
-    from console.asgi import application  # noqa: PLC0415 - needs the settings that the suite has written
+    """Run the application under uvicorn on a free port; yield its URL."""
+    from console.asgi import application  # noqa: PLC0415 - needs the settings of the test suite
 
     server = uvicorn.Server(
         uvicorn.Config(application, host="127.0.0.1", port=0, log_level="error", lifespan="off", proxy_headers=False)
@@ -79,19 +79,19 @@ def scene(base_url: str) -> Scene:
 
 @dataclass
 class Visits:
-    """Opens windows and closes them all at the end."""
+    """Opens browser windows, which are closed at the end of the test."""
 
     browser: Browser
     base_url: str
     contexts: list[BrowserContext] = field(default_factory=list)
 
     def start(self, user: User | None = None, *, width: int = 1280, theme: str = "light", scripts: bool = True) -> Visitor:
-        """Open a window, signed in as ``user`` if one is given."""
+        """Open a window, signed in as ``user`` if given."""
         context = self.browser.new_context(
             viewport={"width": width, "height": 900},
             color_scheme="dark" if theme == "dark" else "light",
             java_script_enabled=scripts,
-            reduced_motion="reduce",  # colours in the middle of a transition are nobody's
+            reduced_motion="reduce",  # colours during a transition are undefined
         )
         self.contexts.append(context)
         if user is not None:
@@ -110,7 +110,7 @@ def visits(browser: Browser, base_url: str) -> Iterator[Visits]:
 
 
 def session_of(user: User) -> str:
-    """Sign somebody in without the form."""
+    """Create a session for a user; return its key."""
     session = SessionStore()
     session[SESSION_KEY] = str(user.pk)
     session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
@@ -124,9 +124,9 @@ def _listen(visitor: Visitor) -> None:
         visitor.requests.append(request.url)
 
     visitor.page.on("request", note)
-    visitor.page.on("pageerror", lambda error: visitor.complaints.append(str(error)))
-    visitor.page.on("console", lambda message: visitor.complaints.append(_told(message)) if message.type == "error" else None)
+    visitor.page.on("pageerror", lambda error: visitor.errors.append(str(error)))
+    visitor.page.on("console", lambda message: visitor.errors.append(_text(message)) if message.type == "error" else None)
 
 
-def _told(message: ConsoleMessage) -> str:
+def _text(message: ConsoleMessage) -> str:
     return f"{message.text} at {message.location['url']}"

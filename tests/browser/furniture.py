@@ -1,4 +1,4 @@
-"""What a scene's pages have to show beside links and mirrors: troubles, reports, groups, samples, history."""
+"""Additional rows of the scene: errors, reports, groups, ACLs, samples, namespaces, gate, audit events."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 
 def furnish(scene: Scene) -> None:
-    """Add everything."""
-    _add_troubles(scene)
-    _add_history(scene)
+    """Add all rows."""
+    _add_errors_and_reports(scene)
+    _add_audit_events(scene)
     _add_samples(scene)
     _add_namespaces(scene)
     _add_gate(scene)
 
 
-def _add_troubles(scene: Scene) -> None:
+def _add_errors_and_reports(scene: Scene) -> None:
     now, mirrors = scene.now, scene.mirrors
     StateTransitionError.objects.create(
         mirror=mirrors["weather"],
@@ -92,18 +92,18 @@ def _add_troubles(scene: Scene) -> None:
         ],
     )
     _add_drill(scene)
-    asked = {"requested_by": "amelia", "requested_at": now - timedelta(minutes=9)}
-    found = {"partition": 1, "offset": 812, "kind": "value", "source_value": "N14228,1999", "mirror_value": "N14228,1998"}
+    request = {"requested_by": "amelia", "requested_at": now - timedelta(minutes=9)}
+    difference = {"partition": 1, "offset": 812, "kind": "value", "source_value": "N14228,1999", "mirror_value": "N14228,1998"}
     run = {"records_compared": 6_644, "differences": 1, "bytes_compared": 812_112, "duration_ms": 4_310}
-    VerifyRun.objects.create(mirror=mirrors["planes"], status="DIFFERENT", first_differences=[found], **asked, **run)
+    VerifyRun.objects.create(mirror=mirrors["planes"], status="DIFFERENT", first_differences=[difference], **request, **run)
     run = {"records_compared": 336_776, "differences": 0, "bytes_compared": 41_812_112, "duration_ms": 14_310}
-    VerifyRun.objects.create(mirror=mirrors["flights"], status="EQUAL", **asked, **run)
+    VerifyRun.objects.create(mirror=mirrors["flights"], status="EQUAL", **request, **run)
 
 
 def _add_gate(scene: Scene) -> None:
-    """A red gate, with a check of every kind."""
-    asked = {"requested_by": "amelia", "requested_at": scene.now - timedelta(minutes=8)}
-    run = GateRun.objects.create(mirror=scene.mirrors["flights"], status=GateRun.Status.RUNNING, **asked)
+    """Add a failed gate run with each kind of check."""
+    request = {"requested_by": "amelia", "requested_at": scene.now - timedelta(minutes=8)}
+    run = GateRun.objects.create(mirror=scene.mirrors["flights"], status=GateRun.Status.RUNNING, **request)
     checks = [
         check_data(VerifiedData(records=336_776, differences=0)),
         check_losses(17),
@@ -120,7 +120,7 @@ def _add_drill(scene: Scene) -> None:
     good = {"scratch_topic_name": "x", "rto_ms": 2_140, "rpo_ms": 310, "records_not_copied": 0, "note": "", "problem": ""}
     bad = {"writable": False, "problem": "Nothing was compared in partition 0: what the source holds there is not in the copy."}
     report = [
-        good | {"mirror_topic_name": one, "records_compared": 9_120, "differences": 0, "writable": True} for one in topics
+        good | {"mirror_topic_name": topic, "records_compared": 9_120, "differences": 0, "writable": True} for topic in topics
     ]
     clamped = [{"partition": 1, "source_offset": 1_300, "offset_after": 1_000}]
     row = {"partitions": 3, "clamped": 1, "offsets_set_back": 300, "unknown": 1, "clamped_offsets": clamped}
@@ -170,10 +170,10 @@ def _add_groups_and_acls(scene: Scene) -> None:
 
 
 def _add_samples(scene: Scene) -> None:
-    """An hour of figures with a hole in it."""
+    """Add an hour of samples, some with unknown values."""
     samples = [_sample(scene.now, number) for number in range(120)]
-    LinkSample.objects.bulk_create(LinkSample(link=scene.link, **one) for one in samples)
-    MirrorSample.objects.bulk_create(MirrorSample(mirror=scene.mirrors["flights"], **one) for one in samples)
+    LinkSample.objects.bulk_create(LinkSample(link=scene.link, **sample) for sample in samples)
+    MirrorSample.objects.bulk_create(MirrorSample(mirror=scene.mirrors["flights"], **sample) for sample in samples)
 
 
 def _sample(now: datetime, number: int) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def _add_namespaces(scene: Scene) -> None:
     Namespace.objects.create(prefix="free.", **dated)
 
 
-def _add_history(scene: Scene) -> None:
+def _add_audit_events(scene: Scene) -> None:
     cluster = f"cluster/{scene.east.cluster_id}"
     path = f"{cluster}/link/{scene.link.name}"
     rows = (

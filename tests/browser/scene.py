@@ -1,6 +1,6 @@
-"""A scene for pages: one environment, three clusters, links in each state and a link with a mirror topic in every state.
+"""The scene of the page tests: an environment, three clusters, links in each state, and a mirror topic in every state.
 
-Rows are made directly, as the engine would leave them; no Kafka runs behind them.
+The rows are created directly, as the engine would write them. No Kafka cluster is involved.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MIRRORS = (
 
 @dataclass
 class Scene:
-    """What was made, by name."""
+    """The objects of the scene."""
 
     now: datetime
     organization: Organization
@@ -76,7 +76,7 @@ class Scene:
 
 
 def make_scene(now: datetime | None = None) -> Scene:
-    """Make everything; the only people are admin (may do all here), reader and stranger."""
+    """Create the scene with three users: admin (all permissions), reader, and stranger (no role)."""
     now = now or timezone.now()
     organization = Organization.objects.create(name="Skyways", created_at=now - timedelta(days=90))
     environment = Environment.objects.create(organization=organization, name="Production", slug="production", created_at=now)
@@ -156,7 +156,7 @@ def make_user(name: str) -> User:
 
 @lru_cache
 def _password_hash() -> str:
-    """Hash the password once: it is slow on purpose."""
+    """Hash the password once, because hashing is slow."""
     return make_password(PASSWORD)
 
 
@@ -211,7 +211,7 @@ def _partition(mirror: MirrorTopic, number: int, lag: int, rate: float | None, n
 
 
 def _hold_back(mirror: MirrorTopic, now: datetime) -> None:
-    """Let a transaction be open at the source, with acknowledged records of others behind it."""
+    """Simulate an open transaction on the source with acknowledged records of other producers behind it."""
     waiting = {"last_high_watermark": F("source_end") + 48_731, "caught_up_at": now - timedelta(minutes=4)}
     mirror.partitions.filter(partition=1).update(**waiting)
 

@@ -1,4 +1,4 @@
-"""Every page in both themes, wide and narrow: no finding of axe, no sideways scrolling, no request to anywhere else."""
+"""All pages in both themes and several widths: no axe violations, no horizontal overflow, no external requests."""
 
 from __future__ import annotations
 
@@ -18,37 +18,35 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 EVERYTHING = {"runOnly": {"type": "tag", "values": TAGS}, "resultTypes": ["violations"]}
-# The theme changes colours and nothing else, so the dark one is asked about colours only.
+# The theme changes only colours, so the dark theme is checked for colours only.
 COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}, "resultTypes": ["violations"]}
-ADDRESSES = tuple(one for one in (*PAGES, *(address for address, _ in REFUSALS)) if one not in LOOKS_ALIKE)
+ADDRESSES = tuple(page for page in (*PAGES, *(address for address, _ in REFUSALS)) if page not in LOOKS_ALIKE)
 WIDTHS = (1280, 768, 390, 320)
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 @pytest.mark.parametrize("share", range(4))
-def test_pages_are_accessible_fit_every_width_in_both_themes_and_ask_no_other_host(
-    scene: Scene, visits: Visits, share: int
-) -> None:
+def test_pages_pass_axe_fit_all_widths_and_make_no_external_requests(scene: Scene, visits: Visits, share: int) -> None:
     visitor = visits.start(scene.admin)
 
-    findings = [one for address in ADDRESSES[share::4] for one in _findings(visitor, address)]
+    findings = [finding for address in ADDRESSES[share::4] for finding in _findings(visitor, address)]
 
     assert not findings, "\n".join(findings)
     assert [url for url in visitor.requests if not url.startswith((visitor.base_url, "data:"))] == []
-    assert [one for one in visitor.complaints if not _is_of_a_refusal(one)] == []
+    assert [error for error in visitor.errors if not _is_expected(error)] == []
 
 
-def test_the_sign_in_page_is_accessible_and_fits_every_width_in_both_themes(scene: Scene, visits: Visits) -> None:
+def test_sign_in_page_passes_axe_and_fits_all_widths(scene: Scene, visits: Visits) -> None:
     guest = visits.start()
 
-    findings = [one for address in OPEN for one in _findings(guest, address)]
+    findings = [finding for address in OPEN for finding in _findings(guest, address)]
 
     assert not findings, "\n".join(findings)
 
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_dialog_menu_and_combobox_are_accessible(scene: Scene, visits: Visits, theme: str, width: int) -> None:
+def test_dialog_menu_and_combobox_pass_axe(scene: Scene, visits: Visits, theme: str, width: int) -> None:
     visitor = visits.start(scene.admin, theme=theme, width=width)
     page = visitor.open(scene.mirror_url("flights"))
     page.click("#do-failover")
@@ -66,9 +64,9 @@ def test_dialog_menu_and_combobox_are_accessible(scene: Scene, visits: Visits, t
     assert not findings, "\n".join(findings)
 
 
-def _is_of_a_refusal(complaint: str) -> bool:
-    """Chromium notes in its console that a page has the status that it shall have."""
-    return any(f"status of {status}" in complaint and complaint.endswith(address) for address, status in REFUSALS)
+def _is_expected(message: str) -> bool:
+    """Return True for the console message of Chromium about the expected status of an error page."""
+    return any(f"status of {status}" in message and message.endswith(address) for address, status in REFUSALS)
 
 
 def _findings(visitor: Visitor, address: str) -> list[str]:
@@ -99,7 +97,7 @@ def _run(page: Page, options: dict[str, Any], where: str) -> list[str]:
         page.evaluate(AXE)
     violations = page.evaluate("options => axe.run(document, options)", options)["violations"]
     return [
-        f"{where}: {one['id']} {node['target']} {node.get('failureSummary', '')[:300]}"
-        for one in violations
-        for node in one["nodes"]
+        f"{where}: {violation['id']} {node['target']} {node.get('failureSummary', '')[:300]}"
+        for violation in violations
+        for node in violation["nodes"]
     ]

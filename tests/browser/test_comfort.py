@@ -1,4 +1,4 @@
-"""Small helps of the pages: copying a text, and the name that a prefix makes."""
+"""JavaScript helpers of the pages: the copy button and the prefixed mirror name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PREFIXED = f"/links/{EAST}/south-archive/mirrors/new/"
 
 
 @pytest.mark.parametrize("clipboard", ["missing", "forbidden"])
-def test_what_could_not_be_copied_is_selected(scene: Scene, visits: Visits, clipboard: str) -> None:
+def test_text_is_selected_if_the_clipboard_is_not_available(scene: Scene, visits: Visits, clipboard: str) -> None:
     page = visits.start(scene.admin).open(scene.mirror_url("flights"))
     broken = (
         "undefined" if clipboard == "missing" else "{writeText: () => Promise.reject(new DOMException('', 'NotAllowedError'))}"
@@ -24,12 +24,12 @@ def test_what_could_not_be_copied_is_selected(scene: Scene, visits: Visits, clip
 
     page.get_by_role("button", name="Copy curl command").click()
 
-    expect(page.locator("#status")).to_contain_text("Not copied: the browser gives this page no clipboard.")
+    expect(page.locator("#status")).to_contain_text("Not copied: the clipboard is not available.")
     selected = page.evaluate("getSelection().toString()")
     assert selected.strip() == page.locator("#rest pre").inner_text().strip()
 
 
-def test_what_is_copied_is_in_the_clipboard(scene: Scene, visits: Visits) -> None:
+def test_copy_button_writes_to_the_clipboard(scene: Scene, visits: Visits) -> None:
     page = visits.start(scene.admin).open(scene.mirror_url("flights"))
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("#rest summary").click()
@@ -40,7 +40,7 @@ def test_what_is_copied_is_in_the_clipboard(scene: Scene, visits: Visits) -> Non
     assert page.evaluate("navigator.clipboard.readText()") == page.locator("#rest pre").inner_text()
 
 
-def test_the_name_with_its_prefix_follows_what_is_typed(scene: Scene, visits: Visits) -> None:
+def test_prefixed_mirror_name_follows_the_typed_topic(scene: Scene, visits: Visits) -> None:
     page = visits.start(scene.admin).open(_PREFIXED)
     name = page.get_by_role("status", name="Name on us-east")
     expect(name).to_have_text("south.…")
@@ -51,7 +51,7 @@ def test_the_name_with_its_prefix_follows_what_is_typed(scene: Scene, visits: Vi
     expect(name).to_have_text("south.…")
 
 
-def test_a_form_that_is_shown_again_names_what_it_holds(scene: Scene, visits: Visits) -> None:
+def test_prefixed_mirror_name_is_correct_after_back_navigation(scene: Scene, visits: Visits) -> None:
     type(scene.link).objects.filter(pk=scene.link.pk).update(prefix="west.")
     visitor = visits.start(scene.admin)
     page = visitor.open(f"{scene.link_url}mirrors/new/")
@@ -65,7 +65,7 @@ def test_a_form_that_is_shown_again_names_what_it_holds(scene: Scene, visits: Vi
     expect(page.locator("#mirror_name")).to_have_text(f"west.{chosen or '…'}")
 
 
-def test_the_name_with_its_prefix_follows_a_choice_from_the_list(scene: Scene, visits: Visits) -> None:
+def test_prefixed_mirror_name_follows_the_selected_topic(scene: Scene, visits: Visits) -> None:
     type(scene.link).objects.filter(pk=scene.link.pk).update(prefix="west.")
     page = visits.start(scene.admin).open(f"{scene.link_url}mirrors/new/")
 

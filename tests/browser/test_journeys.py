@@ -1,4 +1,4 @@
-"""What people do with the console, in a real browser: with scripts, without them, by keyboard, and while things change."""
+"""User journeys in a real browser: with and without JavaScript, by keyboard, and with live updates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 
 class Engine:
-    """Stands where worker and Kafka are: answers checks, and lets a test say what the engine did."""
+    """A fake for the worker and Kafka: returns results of checks, and performs events of the engine."""
 
     def __init__(self) -> None:
         self.answer: Any = {"cluster_id": WEST, "brokers": 3, "kafka_version": "4.3.1", "authorizer": True}
@@ -44,10 +44,10 @@ class Engine:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    stand_in = Engine()
-    monkeypatch.setattr(dispatch, "send", stand_in.send)
-    monkeypatch.setattr(dispatch, "call", stand_in.call)
-    return stand_in
+    fake = Engine()
+    monkeypatch.setattr(dispatch, "send", fake.send)
+    monkeypatch.setattr(dispatch, "call", fake.call)
+    return fake
 
 
 def sign_in(page: Page) -> None:
@@ -56,7 +56,7 @@ def sign_in(page: Page) -> None:
     page.get_by_role("button", name="Sign in").click()
 
 
-def test_from_sign_in_to_a_promoted_topic(scene: Scene, visits: Visits, engine: Engine) -> None:
+def test_user_signs_in_creates_a_link_and_promotes_a_topic(scene: Scene, visits: Visits, engine: Engine) -> None:
     visitor = visits.start()
     page = visitor.open("/links/")
     sign_in(page)
@@ -67,13 +67,13 @@ def test_from_sign_in_to_a_promoted_topic(scene: Scene, visits: Visits, engine: 
     page.select_option("#destination", EAST)
     page.fill("#name", "journey")
     page.get_by_role("button", name="Validate only").click()
-    expect(page.get_by_text("This link would work.")).to_be_visible()
+    expect(page.get_by_text("Validation successful.")).to_be_visible()
     page.get_by_role("button", name="Create cluster link").click()
     expect(page.get_by_role("heading", name="journey", level=1)).to_be_visible()
     _list_topics_of("journey", scene)
 
     page.locator("#add-mirror").click()
-    page.locator("input[role=combobox]").click()  # the plain list is a combobox too until the script has replaced it
+    page.locator("input[role=combobox]").click()  # the select element is a combobox, too, until the script replaces it
     expect(page.get_by_role("option", name="flights (", exact=False)).to_have_attribute("aria-disabled", "true")
     page.get_by_role("option", name="fares (").click()
     page.get_by_role("button", name="Add", exact=True).click()
@@ -85,7 +85,7 @@ def test_from_sign_in_to_a_promoted_topic(scene: Scene, visits: Visits, engine: 
 
     _raise_error("fares")
     expect(page.get_by_text("AUTHENTICATION_ERROR")).to_be_visible(timeout=3_000)
-    expect(page.get_by_text("Enter the right credentials in the link's configuration")).to_be_visible()
+    expect(page.get_by_text("Enter the correct credentials in the link's configuration")).to_be_visible()
 
     page.get_by_role("link", name="Promote").click()
     page.get_by_label("Type fares to confirm").fill("fares")
@@ -93,10 +93,10 @@ def test_from_sign_in_to_a_promoted_topic(scene: Scene, visits: Visits, engine: 
     expect(badge).to_have_text("Promoting")
     engine.did("fares", MirrorEvent.FENCED)
     expect(badge).to_have_text("Stopped · writable", timeout=3_000)
-    assert visitor.complaints == []
+    assert visitor.errors == []
 
 
-def test_a_change_is_seen_while_focus_selection_and_typed_words_stay(scene: Scene, visits: Visits) -> None:
+def test_live_update_keeps_focus_and_selection(scene: Scene, visits: Visits) -> None:
     page = visits.start(scene.admin).open(scene.link_url)
     flights, planes = scene.mirrors["flights"], scene.mirrors["planes"]
     page.check(f"#pick-{planes.pk}")
@@ -111,7 +111,7 @@ def test_a_change_is_seen_while_focus_selection_and_typed_words_stay(scene: Scen
     expect(page.locator(f"#pick-{planes.pk}")).to_be_checked()
 
 
-def test_a_filter_narrows_the_list_and_is_part_of_the_address(scene: Scene, visits: Visits) -> None:
+def test_filter_narrows_the_list_and_updates_the_url(scene: Scene, visits: Visits) -> None:
     page = visits.start(scene.admin).open(scene.link_url)
 
     page.locator("#filter-q").press_sequentially("fli")
@@ -123,7 +123,7 @@ def test_a_filter_narrows_the_list_and_is_part_of_the_address(scene: Scene, visi
     expect(page.locator("tbody tr")).to_have_count(1)
 
 
-def test_a_refused_link_shows_code_meaning_and_fix_beside_the_field(scene: Scene, visits: Visits, engine: Engine) -> None:
+def test_rejected_link_shows_code_meaning_and_fix_at_the_field(scene: Scene, visits: Visits, engine: Engine) -> None:
     engine.answer = LinkEngineErrorAnswer
     page = visits.start(scene.admin).open("/links/new/")
     page.get_by_label("Other Apache Kafka").check()
@@ -142,7 +142,7 @@ def test_a_refused_link_shows_code_meaning_and_fix_beside_the_field(scene: Scene
     expect(page.locator("#password")).to_have_value("")
 
 
-def test_a_missing_worker_is_named_and_the_form_keeps_what_was_typed(scene: Scene, visits: Visits, engine: Engine) -> None:
+def test_missing_worker_is_reported_and_the_form_keeps_its_values(scene: Scene, visits: Visits, engine: Engine) -> None:
     engine.answer = UnavailableError("No worker answers. Start the Celery worker.", code="WORKER_UNAVAILABLE")
     page = visits.start(scene.admin).open(f"{scene.link_url}mirrors/new/?topic=fares")
 
@@ -152,7 +152,7 @@ def test_a_missing_worker_is_named_and_the_form_keeps_what_was_typed(scene: Scen
     expect(page.locator("#source_topic")).to_have_value("fares")
 
 
-def test_a_state_that_has_moved_on_is_told_in_the_dialog(scene: Scene, visits: Visits, engine: Engine) -> None:
+def test_changed_state_is_reported_in_the_dialog(scene: Scene, visits: Visits, engine: Engine) -> None:
     page = visits.start(scene.admin).open(scene.mirror_url("flights"))
     dialog, pause = page.get_by_role("dialog"), page.get_by_role("dialog").get_by_role("button", name="Pause")
     page.get_by_role("link", name="Pause").click()
@@ -166,7 +166,7 @@ def test_a_state_that_has_moved_on_is_told_in_the_dialog(scene: Scene, visits: V
     expect(dialog.get_by_role("button", name="Close")).to_be_visible()
 
 
-def test_closing_a_dialog_gives_the_focus_back(scene: Scene, visits: Visits) -> None:
+def test_closing_a_dialog_restores_the_focus(scene: Scene, visits: Visits) -> None:
     page = visits.start(scene.admin).open(scene.mirror_url("flights"))
     page.locator("#do-failover").focus()
     page.keyboard.press("Enter")
@@ -178,7 +178,7 @@ def test_closing_a_dialog_gives_the_focus_back(scene: Scene, visits: Visits) -> 
     expect(page.locator("#do-failover")).to_be_focused()
 
 
-def test_everything_works_without_scripts(scene: Scene, visits: Visits, engine: Engine) -> None:
+def test_all_operations_work_without_javascript(scene: Scene, visits: Visits, engine: Engine) -> None:
     visitor = visits.start(scripts=False)
     page = visitor.open(f"{scene.link_url}mirrors/new/")
     sign_in(page)
@@ -199,18 +199,18 @@ def test_everything_works_without_scripts(scene: Scene, visits: Visits, engine: 
     page.get_by_role("button", name="Delete").click()
     expect(page.get_by_text("fares is being deleted.")).to_be_visible()
 
-    visitor.open("/links/new/").get_by_role("link", name="Send this cluster's topics").click()
+    visitor.open("/links/new/").get_by_role("link", name="Send topics to another cluster").click()
     page.select_option("#destination", EAST)
     page.select_option("#source", WEST)
     page.fill("#name", "pushed")
     page.get_by_role("button", name="Create cluster link").click()
-    page.get_by_role("link", name="Create the other half").click()
+    page.get_by_role("link", name="Create paired link").click()
     page.get_by_role("button", name="Create cluster link").click()
     expect(page).to_have_url(f"{visitor.base_url}/links/{WEST}/pushed/")
     expect(page.get_by_role("link", name="pushed on us-east")).to_be_visible()
 
 
-def test_the_theme_stays_as_chosen(scene: Scene, visits: Visits) -> None:
+def test_chosen_theme_is_kept(scene: Scene, visits: Visits) -> None:
     page = visits.start(scene.admin).open("/links/")
     expect(page.locator("html")).to_have_attribute("data-bs-theme", "light")
 
@@ -222,7 +222,7 @@ def test_the_theme_stays_as_chosen(scene: Scene, visits: Visits) -> None:
     expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark")
 
 
-def test_the_environment_switcher_lists_the_environments_when_opened(scene: Scene, visits: Visits) -> None:
+def test_environment_switcher_lists_environments_when_opened(scene: Scene, visits: Visits) -> None:
     page = visits.start(scene.admin).open(scene.link_url)
 
     page.locator(".topbar summary").first.click()
@@ -230,7 +230,7 @@ def test_the_environment_switcher_lists_the_environments_when_opened(scene: Scen
     expect(page.locator("#switcher a")).to_have_text(["Production"])
 
 
-def test_a_hidden_tab_asks_for_nothing(scene: Scene, visits: Visits) -> None:
+def test_hidden_tab_does_not_poll(scene: Scene, visits: Visits) -> None:
     visitor = visits.start(scene.admin)
     page = visitor.open(scene.link_url)
     page.evaluate("Object.defineProperty(document, 'hidden', {value: true})")
@@ -250,7 +250,7 @@ def scene_url(page: Page) -> str:
 
 
 def _list_topics_of(link_name: str, scene: Scene) -> None:
-    """Do what the sampling task does after a link is made."""
+    """Create the rows that the refresh task creates after a link was created."""
     link = ClusterLink.objects.get(name=link_name)
     ClusterLink.objects.filter(pk=link.pk).update(topics_at=timezone.now())
     for topic in scene.link.source_topics.all():

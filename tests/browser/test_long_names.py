@@ -1,4 +1,4 @@
-"""Names as long as Kafka allows: nothing is pushed out of the page, and what has to be typed can be read."""
+"""Names of maximum length: no horizontal overflow, and names to type are readable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INSIDE = """element => {
   return text.left >= frame.left && text.right <= frame.right;
 }"""
 CUT_OFF = (
-    "all => all.filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.getAttribute('aria-label') || 'table')"
+    "all => all.filter(box => box.scrollWidth > box.clientWidth + 1).map(box => box.getAttribute('aria-label') || 'table')"
 )
 
 
@@ -60,16 +60,16 @@ def _pages() -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_long_names_widen_no_page(long: Scene, visits: Visits, width: int) -> None:
+def test_long_names_cause_no_horizontal_overflow(long: Scene, visits: Visits, width: int) -> None:
     visitor = visits.start(long.admin, width=width)
 
-    too_wide = [one for one in _pages() if visitor.open(one).evaluate(OVERFLOW) > 0]
+    too_wide = [page for page in _pages() if visitor.open(page).evaluate(OVERFLOW) > 0]
 
     assert too_wide == []
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_lists_show_the_state_of_every_row_beside_a_long_name(long: Scene, visits: Visits, width: int) -> None:
+def test_tables_with_long_names_are_not_cut_off(long: Scene, visits: Visits, width: int) -> None:
     visitor = visits.start(long.admin, width=width)
 
     for address in ("/links/", "/topics/", "/environments/production/", LINK, f"{LINK}acls/"):
@@ -78,7 +78,7 @@ def test_lists_show_the_state_of_every_row_beside_a_long_name(long: Scene, visit
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_name_that_has_to_be_typed_can_be_read_in_the_dialog(long: Scene, visits: Visits, width: int) -> None:
+def test_name_to_type_fits_in_the_dialog(long: Scene, visits: Visits, width: int) -> None:
     page = visits.start(long.admin, width=width).open(f"{LINK}mirrors/{NAME}/")
     page.click("#do-failover")
     page.wait_for_selector("dialog[open] #confirm-name")
@@ -86,7 +86,7 @@ def test_the_name_that_has_to_be_typed_can_be_read_in_the_dialog(long: Scene, vi
     assert page.eval_on_selector("dialog label .mono", INSIDE)
 
 
-def test_on_a_telephone_a_link_shows_what_is_wrong_with_its_topics(scene: Scene, visits: Visits) -> None:
+def test_narrow_list_of_links_shows_failed_mirrors(scene: Scene, visits: Visits) -> None:
     page = visits.start(scene.admin, width=390).open("/links/")
 
     row = page.locator("tr", has=page.get_by_role("link", name="west-to-east"))
@@ -94,14 +94,14 @@ def test_on_a_telephone_a_link_shows_what_is_wrong_with_its_topics(scene: Scene,
     expect(row.get_by_text("1 with an error")).to_be_visible()
 
 
-def test_on_a_telephone_the_audit_tells_the_request(scene: Scene, visits: Visits) -> None:
+def test_narrow_audit_log_shows_the_request_id(scene: Scene, visits: Visits) -> None:
     page = visits.start(scene.admin, width=390).open("/audit/")
     page.get_by_text("Show").first.click()
 
     expect(page.get_by_text("0123456789abcdef").first).to_be_visible()
 
 
-def test_the_button_covers_no_letter_of_what_it_copies(scene: Scene, visits: Visits) -> None:
+def test_copy_button_does_not_cover_the_text(scene: Scene, visits: Visits) -> None:
     page = visits.start(scene.admin, width=390).open("/access/api-keys/")
     page.locator("#description").fill("demo")
     page.get_by_role("button", name="Create API key").click()
@@ -118,12 +118,12 @@ _UNCOVERED = """text => {
 }"""
 
 
-def test_one_box_ticks_the_topics_of_the_page(scene: Scene, visits: Visits) -> None:
+def test_header_checkbox_selects_all_topics_of_the_page(scene: Scene, visits: Visits) -> None:
     page: Page = visits.start(scene.admin).open(scene.link_url)
     boxes = page.locator("input[name=mirror]")
 
     page.locator("#pick-page").check()
-    assert boxes.evaluate_all("all => all.every(one => one.checked)")
+    assert boxes.evaluate_all("all => all.every(box => box.checked)")
 
     page.locator("#pick-page").uncheck()
-    assert boxes.evaluate_all("all => all.every(one => !one.checked)")
+    assert boxes.evaluate_all("all => all.every(box => !box.checked)")

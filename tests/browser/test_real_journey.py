@@ -1,4 +1,4 @@
-"""The one journey with nothing replaced: browser, web process, worker, beat, Spark, two Kafka clusters."""
+"""The end-to-end journey without fakes: browser, web process, worker, beat, Spark and two Kafka clusters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.kafka, pytest.mark.spark, pytest.
 
 RECORDS = 1_000
 PARTITIONS = 2
-PATIENCE_MS = 60_000  # the machine may be busy with other tests
+PATIENCE_MS = 60_000  # the machine may be busy
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,9 @@ def stack(
 ) -> Iterator[Stack]:
     assert redis_url
     assert spark_connect_url
-    clusters = {name: one.client_properties("link") for name, one in (("west", source_cluster), ("east", destination_cluster))}
+    clusters = {
+        name: cluster.client_properties("link") for name, cluster in (("west", source_cluster), ("east", destination_cluster))
+    }
     with running_stack(directory=tmp_path_factory.mktemp("stack"), clusters=clusters) as stack:
         yield stack
 
@@ -41,7 +43,7 @@ def topic(source_admin: AdminClient, source_cluster: KafkaCluster, topic_name: s
     return topic_name
 
 
-def test_from_sign_in_to_a_writable_topic(
+def test_user_creates_verifies_and_promotes_a_mirror_end_to_end(
     stack: Stack, browser: Browser, topic: str, source_cluster: KafkaCluster, destination_cluster: KafkaCluster
 ) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -57,7 +59,7 @@ def test_from_sign_in_to_a_writable_topic(
     total = page.locator(".tile", has_text="Total lag").locator("dd")
     expect(total).to_contain_text("0messages")
 
-    page.get_by_role("button", name="Verify now").click()
+    page.get_by_role("button", name="Run verification").click()
     expect(page.locator("#verify .badge-state")).to_have_text("Equal")
     expect(page.locator("#verify")).to_contain_text(f"{RECORDS:,}")
 
@@ -104,14 +106,14 @@ def _create_link(page: Page, stack: Stack, source: KafkaCluster, destination: Ka
 
 def _add_mirror(page: Page, topic: str) -> None:
     page.locator("#add-mirror").click()
-    for _ in range(60):  # the list comes from a task that the new link has set off
+    for _ in range(60):  # a task loads the list after the link was created
         if page.locator(f'#source_topic option[value="{topic}"]').count():
             break
         page.wait_for_timeout(500)
         page.reload()
     page.locator(".ts-control").click()
     page.keyboard.type(topic)
-    expect(page.get_by_role("option")).to_have_count(1)  # the list has taken in what was typed
+    expect(page.get_by_role("option")).to_have_count(1)  # the list is filtered
     page.get_by_role("option", name=topic).click()
     page.get_by_role("button", name="Add", exact=True).click()
 
@@ -124,4 +126,4 @@ def _produce(cluster: KafkaCluster, topic: str) -> None:
             topic, f"value {number}", partition=number % PARTITIONS, on_delivery=lambda error, _: failures.append(error)
         )
     assert producer.flush(60) == 0
-    assert [one for one in failures if one] == []
+    assert [failure for failure in failures if failure] == []

@@ -1,4 +1,4 @@
-"""What a page says while the console does not answer: how old it is, and that nobody knows what became of what was sent."""
+"""Pages while the server does not respond: they show the age of the data, and that the result of a request is unknown."""
 
 from __future__ import annotations
 
@@ -24,15 +24,13 @@ from tests.browser.scene import Scene, make_scene
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
-SOON_MS = 9_000  # before a request is given up
+SOON_MS = 9_000  # before a request times out
 LATER_MS = 25_000
-AGE = re.compile(
-    r"This page shows what was known at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC; the server does not answer\. Trying again\."
-)
+AGE = re.compile(r"Data as of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: the server does not respond\. Retrying\.")
 
 
 class Server:
-    """The console in a process of its own, which can be stopped and continued."""
+    """The console in a separate process that can be stopped and continued."""
 
     def __init__(self, log: Path) -> None:
         self.port = free_port()
@@ -66,10 +64,10 @@ class Server:
         with socket.socket() as attempt:
             return attempt.connect_ex((LOOPBACK, self.port)) == 0
 
-    def stop_answering(self) -> None:
+    def suspend(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
 
-    def answer_again(self) -> None:
+    def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
@@ -80,11 +78,11 @@ class Server:
 @pytest.fixture
 def server(transactional_db: None, tmp_path: Path) -> Iterator[Server]:
     if connection.vendor != "sqlite":
-        pytest.skip("the process is started on the file of the tests")
-    one = Server(tmp_path / "uvicorn.log")
-    one.wait()
-    yield one
-    one.end()
+        pytest.skip("the process uses the SQLite file of the tests")
+    process = Server(tmp_path / "uvicorn.log")
+    process.wait()
+    yield process
+    process.end()
 
 
 @pytest.fixture
@@ -100,25 +98,25 @@ def visits(browser: Browser, server: Server) -> Iterator[Visits]:
         context.close()
 
 
-def test_a_page_says_how_old_it_is_until_the_server_answers_again(scene: Scene, visits: Visits, server: Server) -> None:
+def test_page_shows_the_age_of_its_data_until_the_server_responds(scene: Scene, visits: Visits, server: Server) -> None:
     page = visits.start(scene.admin).open(scene.mirror_url("flights"))
     _until_polled(page)
     expect(page.locator("#old-page")).to_be_hidden()
 
-    server.stop_answering()
+    server.suspend()
     expect(page.locator("#old-page")).to_have_text(AGE, timeout=SOON_MS)
-    page.wait_for_timeout(10_000)  # the request is given up, the next one waits: it is still said, and with the same time
+    page.wait_for_timeout(10_000)  # the request times out and the next waits: the note is still shown, with the same time
     expect(page.locator("#old-page")).to_have_text(AGE)
 
     MirrorTopic.objects.filter(name="flights").update(state=MirrorState.PAUSED)
     scene.link.sequence += 1
     scene.link.save()
-    server.answer_again()
+    server.resume()
     expect(page.locator("#old-page")).to_be_hidden(timeout=LATER_MS)
     expect(page.locator(".page-head .badge-state")).to_have_text("Paused")
 
 
-def test_a_page_says_that_the_server_is_gone(scene: Scene, visits: Visits, server: Server) -> None:
+def test_page_shows_the_age_of_its_data_when_the_server_has_exited(scene: Scene, visits: Visits, server: Server) -> None:
     page = visits.start(scene.admin).open("/links/")
     _until_polled(page)
 
@@ -127,57 +125,57 @@ def test_a_page_says_that_the_server_is_gone(scene: Scene, visits: Visits, serve
     expect(page.locator("#old-page")).to_have_text(AGE, timeout=SOON_MS)
 
 
-def test_errors_of_a_proxy_are_no_news_either(scene: Scene, visits: Visits) -> None:
+def test_page_shows_the_age_of_its_data_on_proxy_errors(scene: Scene, visits: Visits) -> None:
     page = visits.start(scene.admin).open(scene.link_url)
     _until_polled(page)
 
     page.route(f"**{scene.link_url}**", lambda route: route.fulfill(status=502, body="Bad gateway"))
-    expect(page.locator("#old-page")).to_contain_text("the server answers with an error (502)", timeout=SOON_MS)
+    expect(page.locator("#old-page")).to_contain_text("the server returned an error (502)", timeout=SOON_MS)
 
     page.unroute(f"**{scene.link_url}**")
     expect(page.locator("#old-page")).to_be_hidden()
 
 
 @pytest.mark.parametrize("silence", ["stopped", "gone"])
-def test_what_was_sent_without_an_answer_is_not_taken_for_done(
+def test_dialog_reports_an_unknown_result_without_a_response(
     scene: Scene, visits: Visits, server: Server, silence: str
 ) -> None:
     page = visits.start(scene.admin).open(scene.mirror_url("flights"))
     page.locator("#do-pause").click()
     expect(page.get_by_role("dialog")).to_be_visible()
 
-    (server.stop_answering if silence == "stopped" else server.end)()
+    (server.suspend if silence == "stopped" else server.end)()
     page.get_by_role("dialog").get_by_role("button", name="Pause").click()
 
-    told = page.get_by_role("dialog").get_by_role("alert")
-    expect(told).to_contain_text("The server does not answer. It may have been carried out or not.", timeout=LATER_MS)
-    expect(told).to_have_count(1)
+    alert = page.get_by_role("dialog").get_by_role("alert")
+    expect(alert).to_contain_text("The server does not respond. The operation may have succeeded.", timeout=LATER_MS)
+    expect(alert).to_have_count(1)
 
 
-def test_a_refusal_that_is_no_form_is_told_in_the_dialog(scene: Scene, visits: Visits) -> None:
+def test_dialog_reports_a_rejected_csrf_token(scene: Scene, visits: Visits) -> None:
     page = visits.start(scene.admin).open(scene.mirror_url("flights"))
     page.locator("#do-pause").click()
     page.get_by_role("dialog").locator("[name=csrfmiddlewaretoken]").evaluate("input => input.value = 'wrong'")
 
     page.get_by_role("dialog").get_by_role("button", name="Pause").click()
 
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("refuses this (403). Nothing was changed.")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("rejected the request (403). Nothing was changed.")
 
 
-def test_a_filter_that_got_no_answer_is_asked_for_again(scene: Scene, visits: Visits, server: Server) -> None:
+def test_filter_request_without_a_response_is_repeated(scene: Scene, visits: Visits, server: Server) -> None:
     page = visits.start(scene.admin).open(scene.link_url)
     _until_polled(page)
-    server.stop_answering()
+    server.suspend()
     page.locator("#filter-q").fill("fli")
     expect(page.locator("#old-page")).to_be_visible(timeout=2 * SOON_MS)
-    page.wait_for_timeout(8_000)  # its request is given up too
+    page.wait_for_timeout(8_000)  # its request times out, too
 
-    server.answer_again()
+    server.resume()
 
     expect(page.locator("#bulk tbody th a")).to_have_text(["flights"], timeout=LATER_MS)
 
 
-def test_an_older_answer_does_not_replace_the_filtered_list(scene: Scene, visits: Visits) -> None:
+def test_late_poll_response_does_not_replace_the_filtered_list(scene: Scene, visits: Visits) -> None:
     page = visits.start(scene.admin).open("/links/")
     held: list[Route] = []
 
@@ -188,7 +186,7 @@ def test_an_older_answer_does_not_replace_the_filtered_list(scene: Scene, visits
         held.append(route)
 
     page.route("**/links/**", hold_first)
-    while not held:  # a poll of the whole list is under way
+    while not held:  # until a poll of the whole list is pending
         page.wait_for_timeout(50)
     page.locator("#filter-q").fill("south")
     expect(page.locator("#live tbody th a")).to_have_text(["south-archive"], timeout=LATER_MS)

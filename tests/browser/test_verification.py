@@ -1,4 +1,4 @@
-"""What a person sees of a comparison, in a real browser: what the mirror lacked is told beside what was compared."""
+"""The verification panel in a real browser: records that were not compared are shown."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.browser.conftest import Visits
 from tests.browser.scene import Scene
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
-TOLD = "that the source held when it began: not compared. Verify again once the mirror has caught up."
+NOT_COMPARED = "not copied when the run started. Run the verification again when the mirror has caught up."
 
 
 def compare(scene: Scene, **result: Any) -> VerifyRun:
-    """Leave a run as the worker does, and let the page know."""
+    """Create a verification run as the worker does, and update the page."""
     asked = {"requested_by": "amelia", "requested_at": scene.now - timedelta(minutes=1)}
     run = VerifyRun.objects.create(mirror=scene.mirrors["planes"], **asked, **result)
     renew(scene)
@@ -30,41 +30,41 @@ def renew(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("width", [1280, 360])
-def test_what_the_mirror_lacked_is_told_beside_what_was_equal(scene: Scene, visits: Visits, width: int) -> None:
+def test_records_not_compared_are_shown_beside_an_equal_result(scene: Scene, visits: Visits, width: int) -> None:
     compare(scene, status="EQUAL", records_compared=6_644, differences=0, not_copied=1_207)
 
     page = visits.start(scene.reader, width=width).open(scene.mirror_url("planes"))
 
     panel = page.get_by_role("region", name="Verification")
     expect(panel.get_by_text("6,644")).to_be_visible()
-    told = panel.locator("dt", has_text="Not copied then").locator("+ dd")
-    expect(told).to_have_text(f"1,207 offsets {TOLD}")
-    told.scroll_into_view_if_needed()
-    expect(told).to_be_in_viewport(ratio=1)
-    assert told.evaluate("element => element.scrollWidth <= element.clientWidth"), "a part of the words is cut off"
+    note = panel.locator("dt", has_text="Not compared").locator("+ dd")
+    expect(note).to_have_text(f"1,207 offsets {NOT_COMPARED}")
+    note.scroll_into_view_if_needed()
+    expect(note).to_be_in_viewport(ratio=1)
+    assert note.evaluate("element => element.scrollWidth <= element.clientWidth"), "a part of the text is cut off"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_it_appears_with_the_result_and_goes_with_the_next_one(scene: Scene, visits: Visits) -> None:
+def test_records_not_compared_are_updated_live(scene: Scene, visits: Visits) -> None:
     run = compare(scene, status="RUNNING")
     page = visits.start(scene.admin).open(scene.mirror_url("planes"))
     panel = page.get_by_role("region", name="Verification")
     expect(panel.locator(".badge-state")).to_have_text("Comparing")
-    expect(panel.get_by_text("Not copied then")).to_have_count(0)
+    expect(panel.get_by_text("Not compared")).to_have_count(0)
 
     VerifyRun.objects.filter(pk=run.pk).update(status="EQUAL", records_compared=10, differences=0, not_copied=1)
     renew(scene)
-    expect(panel.locator("#not-copied")).to_have_text(f"1 offset {TOLD}", timeout=5_000)  # without a reload
+    expect(panel.locator("#not-copied")).to_have_text(f"1 offset {NOT_COMPARED}", timeout=5_000)  # without a reload
 
     compare(scene, status="EQUAL", records_compared=11, differences=0, not_copied=0)
-    expect(panel.get_by_text("Not copied then")).to_have_count(0, timeout=5_000)
+    expect(panel.get_by_text("Not compared")).to_have_count(0, timeout=5_000)
     expect(panel.locator(".badge-state")).to_have_text("Equal")
 
 
-def test_nothing_is_said_where_nobody_could_look(scene: Scene, visits: Visits) -> None:
+def test_records_not_compared_are_omitted_if_unknown(scene: Scene, visits: Visits) -> None:
     compare(scene, status="EQUAL", records_compared=6_644, differences=0, not_copied=None)
 
     page = visits.start(scene.reader).open(scene.mirror_url("planes"))
 
     expect(page.get_by_text("6,644")).to_be_visible()
-    expect(page.get_by_text("Not copied then")).to_have_count(0)
+    expect(page.get_by_text("Not compared")).to_have_count(0)

@@ -1,4 +1,4 @@
-"""The scene of the browser tests, clients for its people, and a work queue that only notes what it was asked."""
+"""Fixtures: the scene of the browser tests, clients for its users, and a fake task queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.browser.scene import WEST, Scene, make_scene
 
 @dataclass
 class Queue:
-    """Stands where Redis and the worker are; ``answer`` is what a call gets, or the error it raises."""
+    """A fake task queue. ``answer`` is the result of a call, or the error that it raises."""
 
     sent: list[str] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
@@ -36,10 +36,10 @@ class Queue:
 
 @pytest.fixture(autouse=True)
 def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
-    stand_in = Queue(answer={"cluster_id": WEST, "brokers": 3, "kafka_version": "4.3.1", "authorizer": True})
-    monkeypatch.setattr(dispatch, "send", stand_in.send)
-    monkeypatch.setattr(dispatch, "call", stand_in.call)
-    return stand_in
+    fake = Queue(answer={"cluster_id": WEST, "brokers": 3, "kafka_version": "4.3.1", "authorizer": True})
+    monkeypatch.setattr(dispatch, "send", fake.send)
+    monkeypatch.setattr(dispatch, "call", fake.call)
+    return fake
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def admin(scene: Scene) -> Client:
 
 @pytest.fixture
 def reader(scene: Scene) -> Client:
-    """Bessie, who may look."""
+    """Bessie, who has the role DeveloperRead."""
     return client_of(scene.reader)
 
 
@@ -72,18 +72,18 @@ def stranger(scene: Scene) -> Client:
 
 
 def htmx(target: str, **more: str) -> dict[str, Any]:
-    """The headers with which htmx asks for the content of an element."""
+    """Return the headers of an htmx request for an element."""
     return {"headers": {"HX-Request": "true", "HX-Target": target, **more}}
 
 
 def hidden_in(answer: Any) -> dict[str, str]:
-    """Answer the hidden fields of a page's form, which a browser sends along."""
+    """Return the hidden fields of a page, which a browser submits with the form."""
     fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', answer.content.decode())
     return {name: html.unescape(value) for name, value in fields}
 
 
 def post_form(client: Client, address: str, values: dict[str, Any], **more: Any) -> Any:
-    """Open the form at an address and send it with these values, as a browser does."""
+    """Open the form at a URL and submit it with these values and its hidden fields."""
     return client.post(address, hidden_in(client.get(address)) | values, **more)
 
 

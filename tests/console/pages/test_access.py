@@ -12,7 +12,7 @@ from tests.browser.scene import SECRET, Scene
 from tests.console.pages.conftest import Queue
 
 
-def test_a_role_is_granted_on_a_node_of_the_tree(scene: Scene, admin: Client) -> None:
+def test_role_is_granted_on_a_scope(scene: Scene, admin: Client) -> None:
     place = f"cluster:{scene.east.pk}"
     values = {"user": scene.stranger.username, "role": "DeveloperManage", "place": place, "resource_type": "Topic"}
 
@@ -25,14 +25,14 @@ def test_a_role_is_granted_on_a_node_of_the_tree(scene: Scene, admin: Client) ->
 
 
 @pytest.mark.parametrize("change", [{"user": ""}, {"role": "Emperor"}, {"place": "cluster:999999"}, {"resource_type": "Topic"}])
-def test_a_binding_that_cannot_be_is_said_in_place(scene: Scene, admin: Client, change: dict[str, str]) -> None:
+def test_invalid_role_binding_shows_the_form_again(scene: Scene, admin: Client, change: dict[str, str]) -> None:
     values = {"user": scene.stranger.username, "role": "DeveloperRead", "place": f"cluster:{scene.east.pk}"} | change
 
     assert admin.post("/access/new/", values).status_code == 422
     assert not RoleBinding.objects.filter(user=scene.stranger).exists()
 
 
-def test_a_reader_is_not_shown_who_there_is_and_grants_nothing(scene: Scene, reader: Client) -> None:
+def test_reader_may_not_open_the_grant_form_or_grant(scene: Scene, reader: Client) -> None:
     values = {"user": scene.stranger.username, "role": "DeveloperRead", "place": f"cluster:{scene.east.pk}"}
 
     for answer in (reader.get("/access/new/"), reader.post("/access/new/", values)):
@@ -41,8 +41,8 @@ def test_a_reader_is_not_shown_who_there_is_and_grants_nothing(scene: Scene, rea
     assert "/access/new/" not in reader.get("/access/").content.decode()
 
 
-def test_the_grant_form_suggests_only_users_whose_bindings_may_be_seen(scene: Scene, admin: Client, reader: Client) -> None:
-    """The owner of one topic gets no list of the installation's users, and grants to a user by the exact name."""
+def test_grant_form_suggests_only_users_with_visible_bindings(scene: Scene, admin: Client, reader: Client) -> None:
+    """The owner of a topic sees no list of all users, and grants roles to a user by the exact name."""
     topic = {"cluster": scene.east, "resource_type": "Topic", "resource_name": "flights"}
     facts = {"granted_at": timezone.now(), "granted_by": "test"}
     RoleBinding.objects.create(user=scene.reader, role="ResourceOwner", **topic, **facts)
@@ -59,7 +59,7 @@ def test_the_grant_form_suggests_only_users_whose_bindings_may_be_seen(scene: Sc
 
 
 @pytest.mark.parametrize("name", ["nobody-at-all", "Charles", "gone"])
-def test_a_role_is_granted_to_an_active_user_of_the_exact_name(scene: Scene, admin: Client, name: str) -> None:
+def test_role_is_granted_only_to_an_active_user_by_exact_name(scene: Scene, admin: Client, name: str) -> None:
     User.objects.create(username="gone", is_active=False)
     answer = admin.post("/access/new/", {"user": name, "role": "DeveloperRead", "place": f"cluster:{scene.east.pk}"})
 
@@ -67,7 +67,7 @@ def test_a_role_is_granted_to_an_active_user_of_the_exact_name(scene: Scene, adm
     assert "No active user has this name." in answer.content.decode().split('id="user_error"')[1]
 
 
-def test_the_owner_of_a_topic_grants_roles_on_it_and_on_nothing_else(scene: Scene, reader: Client) -> None:
+def test_topic_owner_grants_roles_only_on_that_topic(scene: Scene, reader: Client) -> None:
     topic = {"resource_type": "Topic", "resource_name": "flights"}
     facts = {"granted_at": timezone.now(), "granted_by": "test"}
     RoleBinding.objects.create(user=scene.reader, role="ResourceOwner", cluster=scene.east, **topic, **facts)
@@ -76,10 +76,10 @@ def test_the_owner_of_a_topic_grants_roles_on_it_and_on_nothing_else(scene: Scen
     assert reader.post("/access/new/", values).status_code == 403
     assert reader.post("/access/new/", values | topic | {"resource_name": "hotels"}).status_code == 403
     assert reader.post("/access/new/", values | topic)["Location"] == "/access/"
-    assert [one.resource_name for one in RoleBinding.objects.filter(user=scene.stranger)] == ["flights"]
+    assert [binding.resource_name for binding in RoleBinding.objects.filter(user=scene.stranger)] == ["flights"]
 
 
-def test_a_binding_is_removed_after_asking(scene: Scene, admin: Client) -> None:
+def test_role_binding_is_removed_after_confirmation(scene: Scene, admin: Client) -> None:
     binding = RoleBinding.objects.get(user=scene.reader)
 
     assert "bessie" in admin.get(f"/access/{binding.pk}/remove/").content.decode()
@@ -88,14 +88,14 @@ def test_a_binding_is_removed_after_asking(scene: Scene, admin: Client) -> None:
     assert not RoleBinding.objects.filter(pk=binding.pk).exists()
 
 
-def test_a_reader_removes_nothing(scene: Scene, reader: Client) -> None:
+def test_reader_may_not_remove_role_bindings(scene: Scene, reader: Client) -> None:
     binding = RoleBinding.objects.get(user=scene.admin)
 
     assert reader.post(f"/access/{binding.pk}/remove/").status_code == 404
     assert RoleBinding.objects.filter(pk=binding.pk).exists()
 
 
-def test_a_secret_is_shown_once(admin: Client) -> None:
+def test_api_key_secret_is_shown_once(admin: Client) -> None:
     response = admin.post("/access/api-keys/", {"description": "for the pipeline"})
 
     key = ApiKey.objects.get(description="for the pipeline")
@@ -105,7 +105,7 @@ def test_a_secret_is_shown_once(admin: Client) -> None:
     assert secret not in admin.get("/access/api-keys/").content.decode()
 
 
-def test_a_key_is_deleted_after_asking(admin: Client) -> None:
+def test_api_key_is_deleted_after_confirmation(admin: Client) -> None:
     assert admin.get("/access/api-keys/ABCDEFGHIJKLMNOP/delete/").status_code == 200
 
     admin.post("/access/api-keys/ABCDEFGHIJKLMNOP/delete/")
@@ -113,7 +113,7 @@ def test_a_key_is_deleted_after_asking(admin: Client) -> None:
     assert not ApiKey.objects.filter(key="ABCDEFGHIJKLMNOP").exists()
 
 
-def test_nobody_sees_or_deletes_the_keys_of_others(reader: Client) -> None:
+def test_user_may_not_see_or_delete_api_keys_of_others(reader: Client) -> None:
     assert "ABCDEFGHIJKLMNOP" not in reader.get("/access/api-keys/").content.decode()
     assert reader.post("/access/api-keys/ABCDEFGHIJKLMNOP/delete/").status_code == 404
 
@@ -124,17 +124,17 @@ def test_nobody_sees_or_deletes_the_keys_of_others(reader: Client) -> None:
         ("?q=mirror/flights", "CreateMirrorTopic", "link/other"),
         ("?result=DENIED", "OPERATE_MIRROR", "CreateMirrorTopic</td>"),
         ("?action=CreateMirrorTopic", "mirror/flights", "Failed</span>"),
-        ("?q=nothing-like-this", "No event matches", "<tbody>"),
+        ("?q=nothing-like-this", "No matching events", "<tbody>"),
     ],
 )
-def test_the_audit_is_filtered(admin: Client, query: str, there: str, not_there: str) -> None:
+def test_audit_log_is_filtered(admin: Client, query: str, there: str, not_there: str) -> None:
     text = admin.get(f"/audit/{query}").content.decode()
 
     assert there in text
     assert not_there not in text.split("</form>", 2)[-1]
 
 
-def test_a_reader_may_not_read_the_audit_and_leaves_a_denial(scene: Scene, reader: Client) -> None:
+def test_reader_may_not_view_the_audit_log_and_the_denial_is_recorded(scene: Scene, reader: Client) -> None:
     before = AuditEvent.objects.filter(result="DENIED").count()
 
     assert reader.get("/audit/").status_code == 403
@@ -153,20 +153,20 @@ CLUSTER = {
 }
 
 
-def test_a_connection_is_tested_before_anything_is_stored(admin: Client, queue: Queue) -> None:
+def test_connection_test_stores_nothing(admin: Client, queue: Queue) -> None:
     queue.answer = {"cluster_id": "bmV3LWNsdXN0ZXItaWQtMQ", "brokers": 5, "kafka_version": "4.3.1", "authorizer": False}
     address = "/environments/production/clusters/new/"
 
     text = admin.post(address, CLUSTER | {"intent": "test"}).content.decode()
 
-    assert "The cluster answers." in text
+    assert "Connection successful." in text
     assert "bmV3LWNsdXN0ZXItaWQtMQ" in text
     assert "writes to mirror topics cannot be denied" in text
     assert SECRET not in text
     assert not Cluster.objects.filter(name="ap-north").exists()
 
 
-def test_a_cluster_is_registered(admin: Client, queue: Queue) -> None:
+def test_cluster_is_registered(admin: Client, queue: Queue) -> None:
     queue.answer = {"cluster_id": "bmV3LWNsdXN0ZXItaWQtMQ", "brokers": 5, "kafka_version": "4.3.1", "authorizer": True}
 
     response = admin.post("/environments/production/clusters/new/", CLUSTER | {"intent": "register"})
@@ -175,17 +175,17 @@ def test_a_cluster_is_registered(admin: Client, queue: Queue) -> None:
     assert admin.get(response["Location"]).status_code == 200
 
 
-def test_a_cluster_that_does_not_answer_says_why(admin: Client, queue: Queue) -> None:
-    queue.answer = LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "Nobody listens there.")
+def test_unreachable_cluster_shows_the_reason_at_the_field(admin: Client, queue: Queue) -> None:
+    queue.answer = LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "No broker listens there.")
 
     response = admin.post("/environments/production/clusters/new/", CLUSTER | {"intent": "register"})
 
     assert response.status_code == 422
-    assert "Nobody listens there." in response.content.decode().split('id="bootstrap_servers_error"')[1]
+    assert "No broker listens there." in response.content.decode().split('id="bootstrap_servers_error"')[1]
     assert not Cluster.objects.filter(name="ap-north").exists()
 
 
-def test_a_look_at_a_cluster_is_asked_for(scene: Scene, admin: Client, queue: Queue) -> None:
+def test_refresh_sends_probe_and_topic_refresh(scene: Scene, admin: Client, queue: Queue) -> None:
     admin.post(f"/clusters/{scene.east.cluster_id}/refresh/")
 
     assert queue.sent == ["probe_cluster", "refresh_topics"]

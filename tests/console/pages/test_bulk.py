@@ -1,4 +1,4 @@
-"""Operating on several mirror topics, ticked or all that a filter leaves, and what the confirmation says of each."""
+"""Operations on several mirror topics: the selected ones, or all that match the filter."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ def address(scene: Scene) -> str:
 
 
 def hidden(text: str) -> dict[str, str]:
-    """Answer the fields with which the confirmation asks for its choice."""
+    """Return the hidden fields of the confirmation."""
     fields = dict(re.findall(r'<input type="hidden" name="([a-z]+)" value="([^"]*)">', text))
     fields.pop("csrfmiddlewaretoken", None)
     return fields
 
 
-def test_all_topics_of_all_pages_are_failed_over_at_once(scene: Scene, admin: Client, big: ClusterLink) -> None:
+def test_failover_of_all_topics_includes_all_pages(scene: Scene, admin: Client, big: ClusterLink) -> None:
     page = admin.get(address(scene)).content.decode()
     asked = admin.get(f"{address(scene)}bulk/?operation=failover&all=1&q=&state=").content.decode()
 
     response = admin.post(f"{address(scene)}bulk/", hidden(asked) | {"confirm": "big"})
 
-    assert f"All {MANY} topics, also of the other pages" in page
+    assert f"Select all {MANY} topics on all pages" in page
     assert f"Fail over {MANY} mirror topics?" in asked
     assert response["Location"] == address(scene)
     assert set(big.mirrors.values_list("state", flat=True)) == {MirrorState.PENDING_STOPPED}
 
 
-def test_all_is_what_the_filter_leaves(scene: Scene, admin: Client, big: ClusterLink) -> None:
+def test_all_means_all_topics_that_match_the_filter(scene: Scene, admin: Client, big: ClusterLink) -> None:
     asked = admin.get(f"{address(scene)}bulk/?operation=pause&all=1&q=topic-00&state=ACTIVE").content.decode()
 
     admin.post(f"{address(scene)}bulk/", hidden(asked))
@@ -58,7 +58,7 @@ def test_all_is_what_the_filter_leaves(scene: Scene, admin: Client, big: Cluster
     assert sorted(paused.values_list("name", flat=True)) == [f"topic-{number:03d}" for number in range(10)]
 
 
-def test_nothing_is_done_to_a_topic_that_was_not_shown(scene: Scene, admin: Client, big: ClusterLink) -> None:
+def test_topic_added_after_the_confirmation_is_not_failed_over(scene: Scene, admin: Client, big: ClusterLink) -> None:
     asked = admin.get(f"{address(scene)}bulk/?operation=failover&all=1&q=&state=").content.decode()
     make_mirror(big, "late", MirrorState.ACTIVE, now=scene.now)
 
@@ -66,16 +66,16 @@ def test_nothing_is_done_to_a_topic_that_was_not_shown(scene: Scene, admin: Clie
     again = admin.post(f"{address(scene)}bulk/", hidden(response.content.decode()) | {"confirm": "big"})
 
     assert response.status_code == 409
-    assert "has changed since you were asked, so nothing was done." in response.content.decode()
+    assert "has changed since you opened this page. Nothing was changed." in response.content.decode()
     assert f"Fail over {MANY + 1} mirror topics?" in response.content.decode()
     assert again["Location"] == address(scene)
 
 
-def test_a_short_list_offers_no_second_way_to_choose_all(scene: Scene, admin: Client) -> None:
+def test_select_all_is_omitted_if_the_list_has_one_page(scene: Scene, admin: Client) -> None:
     assert 'id="pick-all"' not in admin.get(scene.link_url).content.decode()
 
 
-def test_the_confirmation_says_what_each_topic_and_all_groups_lose(scene: Scene, admin: Client) -> None:
+def test_bulk_failover_confirmation_shows_records_at_risk_and_groups(scene: Scene, admin: Client) -> None:
     LinkConfig.objects.update_or_create(link=scene.link, name="consumer.offset.sync.enable", defaults={"value": "true"})
     group = SyncedGroup.objects.create(
         link=scene.link, name="readers", destination_name="readers", status=GroupStatus.SYNCED, listed_at=scene.now
@@ -85,26 +85,26 @@ def test_the_confirmation_says_what_each_topic_and_all_groups_lose(scene: Scene,
 
     text = admin.get(f"{scene.link_url}bulk/?operation=failover&mirror=planes&mirror=gates&mirror=hubs").content.decode()
 
-    assert re.search(r"<dt>Records at risk</dt><dd><strong>at least 216; not known of 1 topic<", text)
-    assert re.search(r"<dt>Consumer groups set back</dt><dd><strong>1<", text)
+    assert re.search(r"<dt>Records at risk</dt><dd><strong>at least 216; unknown for 1 topic<", text)
+    assert re.search(r"<dt>Consumer groups to be clamped</dt><dd><strong>1<", text)
     rows = {row.split("<")[0]: row for row in text.split('<th scope="row" class="name wide-name">')[1:]}
     assert 'data-label="Not copied">216<' in rows["planes"]
-    assert 'data-label="Groups set back">1<' in rows["planes"]
+    assert 'data-label="Groups to be clamped">1<' in rows["planes"]
     assert 'data-label="Not copied">unknown<' in rows["hubs"]
 
 
-def test_the_answer_lists_those_that_were_refused_and_no_others(scene: Scene, admin: Client) -> None:
+def test_bulk_result_lists_only_failed_topics(scene: Scene, admin: Client) -> None:
     values = {"operation": "pause", "mirror": ["flights", "gates"]}
 
     text = admin.post(f"{scene.link_url}bulk/", values).content.decode()
 
-    assert "1 of 2 could not be done." in text
+    assert "1 of 2 mirror topics failed." in text
     assert '<span class="mono">gates</span>' in text
     assert '<span class="mono">flights</span>' not in text
     assert state_of("flights") == "PAUSED"
 
 
-def test_several_topics_are_operated_on_at_once(scene: Scene, admin: Client) -> None:
+def test_bulk_pause_pauses_all_selected_topics(scene: Scene, admin: Client) -> None:
     address = f"{scene.link_url}bulk/"
 
     asked = admin.get(f"{address}?operation=pause&mirror=flights&mirror=planes").content.decode()
@@ -115,17 +115,15 @@ def test_several_topics_are_operated_on_at_once(scene: Scene, admin: Client) -> 
     assert [state_of("flights"), state_of("planes")] == ["PAUSED", "PAUSED"]
 
 
-def test_of_several_topics_each_fails_by_itself(scene: Scene, admin: Client) -> None:
+def test_failure_of_a_topic_does_not_affect_the_others(scene: Scene, admin: Client) -> None:
     response = admin.post(f"{scene.link_url}bulk/", {"operation": "pause", "mirror": ["flights", "gates"]})
 
     assert response.status_code == 409
-    assert "1 of 2 could not be done." in response.content.decode()
+    assert "1 of 2 mirror topics failed." in response.content.decode()
     assert state_of("flights") == "PAUSED"
 
 
-def test_the_confirmation_of_several_promotions_says_whose_gate_is_closed_and_so_does_the_answer(
-    scene: Scene, admin: Client
-) -> None:
+def test_bulk_promotion_lists_topics_with_a_closed_gate(scene: Scene, admin: Client) -> None:
     LinkConfig.objects.create(link=scene.link, name="migration.gate.enable", value="true")
     GateRun.objects.create(
         mirror=scene.mirrors["planes"],
@@ -149,7 +147,7 @@ def test_the_confirmation_of_several_promotions_says_whose_gate_is_closed_and_so
     assert "would be refused" not in admin.get(f"{scene.link_url}bulk/?operation=failover&{chosen}").content.decode()
 
 
-def test_failing_over_several_takes_the_links_name(scene: Scene, admin: Client) -> None:
+def test_bulk_failover_requires_the_link_name(scene: Scene, admin: Client) -> None:
     values = {"operation": "failover", "mirror": ["flights", "planes"]}
 
     assert admin.post(f"{scene.link_url}bulk/", values).status_code == 422
@@ -158,8 +156,8 @@ def test_failing_over_several_takes_the_links_name(scene: Scene, admin: Client) 
     assert state_of("planes") == "PENDING_STOPPED"
 
 
-def test_nothing_selected_is_said(scene: Scene, admin: Client) -> None:
+def test_bulk_operation_without_selection_is_rejected(scene: Scene, admin: Client) -> None:
     response = admin.get(f"{scene.link_url}bulk/?operation=pause")
 
     assert response.status_code == 422
-    assert "No mirror topic is selected" in response.content.decode()
+    assert "No mirror topics selected" in response.content.decode()

@@ -13,7 +13,7 @@ from tests.console.pages.conftest import Queue, client_of
 from tests.console.pages.test_link_changes import OTHER, REGISTERED
 
 DESTINATION, SOURCE, BIDIRECTIONAL = "DESTINATION", "SOURCE", "BIDIRECTIONAL"
-# direction, more of the form, link.mode, connection.mode, what REST calls the other cluster
+# direction, additional form values, link.mode, connection.mode, name of the other cluster in the REST API
 DIRECTIONS = [
     ("receive", {}, DESTINATION, "OUTBOUND", "source_cluster_id"),
     ("nonsense", {}, DESTINATION, "OUTBOUND", "source_cluster_id"),
@@ -31,7 +31,7 @@ FIELDS = {
 
 
 @pytest.mark.parametrize(("direction", "more", "mode", "connection", "remote"), DIRECTIONS)
-def test_a_direction_chosen_in_words_sets_both_modes(
+def test_direction_sets_link_mode_and_connection_mode(
     admin: Client, direction: str, more: dict[str, str], mode: str, connection: str, remote: str
 ) -> None:
     asked = REGISTERED | {"direction": direction} | more
@@ -46,7 +46,7 @@ def test_a_direction_chosen_in_words_sets_both_modes(
 
 
 @pytest.mark.parametrize(("direction", "fields"), FIELDS.items())
-def test_only_the_fields_of_the_direction_are_asked_for(admin: Client, direction: str, fields: set[str]) -> None:
+def test_form_has_only_the_fields_of_the_direction(admin: Client, direction: str, fields: set[str]) -> None:
     text = admin.get(f"/links/new/?direction={direction}").content.decode()
 
     asked = {name.removeprefix("field-") for name in re.findall(r'id="(field-[a-z_]+)"', text)}
@@ -58,21 +58,21 @@ def test_only_the_fields_of_the_direction_are_asked_for(admin: Client, direction
 @pytest.mark.parametrize(
     ("change", "field", "words"),
     [
-        ({"direction": "send", "source": ""}, "source", "Choose it, or choose Other Apache Kafka"),
-        ({"direction": "accept", "source": ""}, "source", "register it first if it is missing"),
-        ({"direction": "accept", "source_kind": "other", "source": ""}, "source", "register it first if it is missing"),
-        ({"direction": "send", "source": EAST}, "source", "Both ends are the same cluster"),
-        ({"direction": "both", "destination": ""}, "destination", "one of the clusters registered here"),
-        ({"direction": "send", "name": ""}, "name", "A link is found by its name."),
+        ({"direction": "send", "source": ""}, "source", "Choose the other cluster of the link, or select"),
+        ({"direction": "accept", "source": ""}, "source", "or register it first"),
+        ({"direction": "accept", "source_kind": "other", "source": ""}, "source", "or register it first"),
+        ({"direction": "send", "source": EAST}, "source", "Source and destination are the same cluster"),
+        ({"direction": "both", "destination": ""}, "destination", "Choose a registered cluster."),
+        ({"direction": "send", "name": ""}, "name", "Enter a link name"),
         ({"direction": "both", "connection_mode": "SIDEWAYS"}, "connection_mode", "Select a valid choice."),
         (
             OTHER | {"direction": "both", "connection_mode": "INBOUND"},
             "connection_mode",
-            "Register it and choose it above",
+            "Register the other cluster and choose it above",
         ),
     ],
 )
-def test_what_a_direction_cannot_do_is_said_beside_the_field(
+def test_invalid_value_for_a_direction_is_reported_at_the_field(
     admin: Client, change: dict[str, str], field: str, words: str
 ) -> None:
     response = admin.post("/links/new/", REGISTERED | change)
@@ -84,9 +84,7 @@ def test_what_a_direction_cannot_do_is_said_beside_the_field(
 
 
 @pytest.mark.parametrize("code", [ErrorCode.AUTHENTICATION_ERROR, ErrorCode.CLUSTER_ID_MISMATCH, ErrorCode.TIMEOUT_ERROR])
-def test_a_refusal_by_a_registered_cluster_stands_beside_the_list_it_was_chosen_from(
-    admin: Client, queue: Queue, code: ErrorCode
-) -> None:
+def test_error_of_a_registered_cluster_is_shown_at_the_cluster_list(admin: Client, queue: Queue, code: ErrorCode) -> None:
     queue.answer = LinkEngineError(code, "us-west says no.")
 
     text = admin.post("/links/new/", REGISTERED | {"direction": "send"}).content.decode()
@@ -96,7 +94,7 @@ def test_a_refusal_by_a_registered_cluster_stands_beside_the_list_it_was_chosen_
     assert code in beside
 
 
-def test_a_silent_worker_is_told_above_the_form(admin: Client, queue: Queue) -> None:
+def test_missing_worker_is_reported_above_the_form(admin: Client, queue: Queue) -> None:
     queue.answer = UnavailableError("No worker answers.", code="WORKER_UNAVAILABLE")
 
     response = admin.post("/links/new/", REGISTERED)
@@ -105,23 +103,23 @@ def test_a_silent_worker_is_told_above_the_form(admin: Client, queue: Queue) -> 
     assert "No worker answers." in response.content.decode()
 
 
-# the half that is made first, and what the page then says of the other one
-HALVES = [
+# direction of the first link, direction of the paired link, the values shown for it
+PAIRS = [
     ("send", "accept", {"link.mode": DESTINATION, "connection.mode": "INBOUND", "source_cluster_id": EAST}),
     ("accept", "send", {"link.mode": SOURCE, "connection.mode": "OUTBOUND", "destination_cluster_id": EAST}),
     ("both", "both", {"link.mode": BIDIRECTIONAL, "connection.mode": "OUTBOUND", "remote_cluster_id": EAST}),
 ]
 
 
-@pytest.mark.parametrize(("first", "second", "values"), HALVES)
-def test_the_page_of_a_half_leads_to_the_other_one_and_then_shows_it(
+@pytest.mark.parametrize(("first", "second", "values"), PAIRS)
+def test_link_page_leads_to_the_creation_of_its_paired_link(
     admin: Client, reader: Client, first: str, second: str, values: dict[str, str]
 ) -> None:
     admin.post("/links/new/", REGISTERED | {"direction": first})
-    half = admin.get(f"/links/{EAST}/fresh/").content.decode()
+    overview = admin.get(f"/links/{EAST}/fresh/").content.decode()
     for name, value in (values | {"link name": "fresh"}).items():
-        assert f'<dt>{name}</dt><dd class="mono name">{value}</dd>' in half
-    address = half.split('id="create-other-side" href="')[1].split('"')[0].replace("&amp;", "&")
+        assert f'<dt>{name}</dt><dd class="mono name">{value}</dd>' in overview
+    address = overview.split('id="create-other-side" href="')[1].split('"')[0].replace("&amp;", "&")
     assert address.startswith(f"/links/new/?direction={second}&")
     assert "create-other-side" not in reader.get(f"/links/{EAST}/fresh/").content.decode()
 
@@ -133,12 +131,12 @@ def test_the_page_of_a_half_leads_to_the_other_one_and_then_shows_it(
     admin.post("/links/new/", REGISTERED | other)
 
     for here, there in ((EAST, WEST), (WEST, EAST)):
-        whole = admin.get(f"/links/{here}/fresh/").content.decode()
-        assert f'id="open-other-side" href="/links/{there}/fresh/"' in whole
-        assert "create-other-side" not in whole
+        overview = admin.get(f"/links/{here}/fresh/").content.decode()
+        assert f'id="open-other-side" href="/links/{there}/fresh/"' in overview
+        assert "create-other-side" not in overview
 
 
-def test_the_half_of_the_source_shows_where_topics_go_and_offers_no_mirror_topics(admin: Client) -> None:
+def test_source_side_link_offers_no_mirror_topics(admin: Client) -> None:
     admin.post("/links/new/", REGISTERED | {"direction": "send"})
 
     text = admin.get(f"/links/{EAST}/fresh/").content.decode()
@@ -148,14 +146,14 @@ def test_the_half_of_the_source_shows_where_topics_go_and_offers_no_mirror_topic
     assert 'id="mirrors-title"' not in text
 
 
-def test_a_plain_link_has_no_other_half(scene: Scene, admin: Client) -> None:
+def test_one_way_link_has_no_paired_link(scene: Scene, admin: Client) -> None:
     assert 'id="other-side"' not in admin.get(scene.link_url).content.decode()
 
 
 EVERYTHING = '[{"name": "*", "patternType": "LITERAL", "filterType": "INCLUDE"}]'
 
 
-def test_what_disaster_recovery_needs_is_switched_on_with_the_link(admin: Client) -> None:
+def test_create_form_turns_on_auto_create_offset_sync_and_acl_sync(admin: Client) -> None:
     admin.post("/links/new/", REGISTERED | {"auto_create": "on", "sync_offsets": "on", "sync_acls": "on"})
 
     link = ClusterLink.objects.get(name="fresh")
@@ -164,33 +162,33 @@ def test_what_disaster_recovery_needs_is_switched_on_with_the_link(admin: Client
     assert link.config("consumer.offset.sync.enable") == "true"
     assert link.config("consumer.offset.group.filters") == f'{{"groupFilters": {EVERYTHING}}}'
     assert link.config("acl.sync.enable") == "true"
-    assert "Its mirror topics appear by themselves, within five minutes." in admin.get(f"/links/{EAST}/fresh/").content.decode()
+    assert "Mirror topics are created automatically within five minutes." in admin.get(f"/links/{EAST}/fresh/").content.decode()
 
 
-def test_nothing_is_switched_on_unasked(admin: Client) -> None:
+def test_create_form_turns_nothing_on_by_default(admin: Client) -> None:
     admin.post("/links/new/", REGISTERED)
 
     assert not ClusterLink.objects.get(name="fresh").configs.exists()
 
 
-def test_a_prefix_and_acls_do_not_go_together(admin: Client) -> None:
+def test_acl_sync_with_a_prefix_is_rejected(admin: Client) -> None:
     answer = admin.post("/links/new/", REGISTERED | {"sync_acls": "on", "topic_prefix": "west."})
 
     assert answer.status_code == 422
-    assert "a link with a prefix carries none. Choose one of both." in answer.content.decode()
+    assert "ACL sync is not available with a prefix" in answer.content.decode()
     assert not ClusterLink.objects.filter(name="fresh").exists()
 
 
-def test_the_half_that_has_no_mirror_topics_switches_nothing_on(admin: Client) -> None:
+def test_source_side_form_has_no_sync_options(admin: Client) -> None:
     assert 'id="field-auto_create"' in admin.get("/links/new/?direction=accept").content.decode()
     assert 'id="field-auto_create"' not in admin.get("/links/new/?direction=send").content.decode()
 
 
-def test_who_sees_no_cluster_is_told_what_comes_first(scene: Scene) -> None:
+def test_create_page_without_visible_clusters_says_what_to_do_first(scene: Scene) -> None:
     for model in (MirrorTopic, ClusterLink, Cluster):
         model.objects.all().delete()
 
-    for user, words in ((scene.admin, "Register a cluster first"), (scene.stranger, "No clusters to see")):
+    for user, words in ((scene.admin, "Register a cluster first"), (scene.stranger, "No clusters</h2>")):
         text = client_of(user).get("/links/new/").content.decode()
         assert words in text
         assert 'id="destination"' not in text

@@ -1,4 +1,4 @@
-"""Whoever deletes a mirror topic deletes what the dialog showed: a mirror is a copy, what was written to it since is none."""
+"""Deletion of a mirror topic applies to the state that the dialog showed, because a stopped topic has records of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_being_deleted(name: str) -> bool:
     return MirrorTopic.objects.get(name=name).deletion_requested_at is not None
 
 
-def test_a_topic_that_became_writable_meanwhile_is_not_deleted(scene: Scene, admin: Client) -> None:
+def test_topic_that_was_stopped_after_the_dialog_opened_is_not_deleted(scene: Scene, admin: Client) -> None:
     address = f"{scene.mirror_url('flights')}delete/"
     asked = hidden_in(admin.get(address, **htmx("dialog")))
     stop("flights")
@@ -40,7 +40,7 @@ def test_a_topic_that_became_writable_meanwhile_is_not_deleted(scene: Scene, adm
     assert is_being_deleted("flights")
 
 
-def test_one_that_was_stopped_again_is_another_one(scene: Scene, admin: Client) -> None:
+def test_topic_that_was_stopped_again_is_not_deleted(scene: Scene, admin: Client) -> None:
     address = f"{scene.mirror_url('gates')}delete/"
     asked = hidden_in(admin.get(address))
     stop("gates")
@@ -49,7 +49,7 @@ def test_one_that_was_stopped_again_is_another_one(scene: Scene, admin: Client) 
     assert not is_being_deleted("gates")
 
 
-def test_a_mistyped_name_does_not_pass_for_having_seen_the_change(scene: Scene, admin: Client) -> None:
+def test_mistyped_name_does_not_confirm_the_changed_state(scene: Scene, admin: Client) -> None:
     address = f"{scene.mirror_url('flights')}delete/"
     asked = hidden_in(admin.get(address))
     stop("flights")
@@ -60,12 +60,12 @@ def test_a_mistyped_name_does_not_pass_for_having_seen_the_change(scene: Scene, 
     assert admin.post(address, {"confirm": "flights", **hidden_in(mistyped)}).status_code == 409
 
 
-def test_who_does_not_say_what_was_seen_deletes_nothing(scene: Scene, admin: Client) -> None:
+def test_deletion_without_the_seen_state_is_rejected(scene: Scene, admin: Client) -> None:
     assert admin.post(f"{scene.mirror_url('flights')}delete/", {"confirm": "flights"}).status_code == 409
     assert not is_being_deleted("flights")
 
 
-def test_a_mirror_that_is_still_one_is_deleted_and_said_to_be_a_copy(scene: Scene, admin: Client) -> None:
+def test_unchanged_mirror_is_deleted_without_a_warning(scene: Scene, admin: Client) -> None:
     address = f"{scene.mirror_url('flights')}delete/"
     asked = admin.get(address)
 
@@ -74,7 +74,7 @@ def test_a_mirror_that_is_still_one_is_deleted_and_said_to_be_a_copy(scene: Scen
     assert is_being_deleted("flights")
 
 
-def test_a_change_between_the_look_and_the_deletion_is_noticed(scene: Scene) -> None:
+def test_state_change_between_check_and_deletion_is_a_conflict(scene: Scene) -> None:
     mirror = MirrorTopic.objects.select_related("link__destination__environment").get(name="flights")
     seen = operations.seen_state(mirror)
     stop("flights")

@@ -9,10 +9,10 @@ from console.pages import environments
 from tests.browser.scene import WEST, Scene
 
 
-def test_a_cluster_says_how_many_topics_it_does_not_list(scene: Scene, admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_page_shows_the_number_of_unlisted_topics(scene: Scene, admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     address = f"/clusters/{WEST}/"
-    assert "which the REST API lists" not in admin.get(address).content.decode()
+    assert "use the topics resource" not in admin.get(address).content.decode()
 
     monkeypatch.setattr(environments, "TOPICS_SHOWN", 1)
 
-    assert "And 2 more, which the REST API lists under topics." in admin.get(address).content.decode()
+    assert "2 more topics: use the topics resource of the REST API." in admin.get(address).content.decode()

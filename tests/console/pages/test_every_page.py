@@ -14,13 +14,13 @@ from tests.browser.addresses import OPEN, PAGES, REFUSALS
 from tests.browser.scene import EAST, SECRET, Scene, make_cluster, make_link, make_mirror
 from tests.console.pages.conftest import Queue, client_of, htmx
 
-# The page of one mirror reads one thing per part (who asks, roles, mirror, partitions, errors, gaps, lineage, samples, …);
-# that of tasks eleven: copying and verifying are told from their own rows. Source topics are judged by eight sorts of facts.
+# Queries per page: the page of a mirror needs one per part (session, roles, mirror, partitions, errors, gaps, ...), the tasks
+# page also those of the copy and verify tasks, the source topics page eight for the facts of its checks.
 MOST_QUERIES = {"/mirrors/": 23, "/tasks/": 11, "/west-to-east/topics/": 13, "/west-to-east/": 11, "/namespaces/": 9}
 
 
 @pytest.mark.parametrize("address", PAGES)
-def test_an_administrator_sees_every_page(admin: Client, queue: Queue, address: str) -> None:
+def test_administrator_sees_every_page(admin: Client, queue: Queue, address: str) -> None:
     response = admin.get(address)
 
     assert response.status_code == 200
@@ -29,11 +29,11 @@ def test_an_administrator_sees_every_page(admin: Client, queue: Queue, address: 
     assert len(re.findall("<h1", text)) == 1
     assert "<title>" in text
     assert SECRET not in text
-    assert queue.called == []  # no page waits for a worker, let alone Kafka
+    assert queue.called == []  # no page waits for a worker or for Kafka
 
 
 @pytest.mark.parametrize(("address", "status"), REFUSALS)
-def test_a_refusal_is_a_page_with_its_own_status(admin: Client, address: str, status: int) -> None:
+def test_error_page_has_its_own_status(admin: Client, address: str, status: int) -> None:
     response = admin.get(address)
 
     assert response.status_code == status
@@ -41,7 +41,7 @@ def test_a_refusal_is_a_page_with_its_own_status(admin: Client, address: str, st
 
 
 @pytest.mark.parametrize("address", PAGES)
-def test_nobody_sees_a_page_without_signing_in(scene: Scene, address: str) -> None:
+def test_pages_redirect_to_sign_in_without_a_session(scene: Scene, address: str) -> None:
     response = Client().get(address)
 
     assert response.status_code == 302
@@ -49,17 +49,17 @@ def test_nobody_sees_a_page_without_signing_in(scene: Scene, address: str) -> No
 
 
 @pytest.mark.parametrize("address", OPEN)
-def test_the_sign_in_page_is_open(db: None, address: str) -> None:
+def test_sign_in_page_needs_no_session(db: None, address: str) -> None:
     assert Client().get(address).status_code == 200
 
 
-@pytest.mark.parametrize("address", [one for one in PAGES if one.startswith(("/links/Z", "/clusters/", "/environments/p"))])
-def test_a_stranger_is_told_that_nothing_is_there(stranger: Client, address: str) -> None:
+@pytest.mark.parametrize("address", [page for page in PAGES if page.startswith(("/links/Z", "/clusters/", "/environments/p"))])
+def test_user_without_a_role_gets_not_found(stranger: Client, address: str) -> None:
     assert stranger.get(address).status_code == 404
 
 
 @pytest.mark.parametrize("address", PAGES)
-def test_a_page_needs_few_queries(reader: Client, address: str) -> None:
+def test_page_needs_few_queries(reader: Client, address: str) -> None:
     with CaptureQueriesContext(connection) as queries:
         response = reader.get(address)
 
@@ -84,7 +84,7 @@ def test_more_mirrors_need_no_more_queries(scene: Scene, path: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["/links/", "link", "mirror"])
-def test_a_fragment_holds_the_part_and_nothing_around_it(scene: Scene, admin: Client, address: str) -> None:
+def test_fragment_contains_only_its_part_of_the_page(scene: Scene, admin: Client, address: str) -> None:
     address = {"link": scene.link_url, "mirror": scene.mirror_url("flights")}.get(address, address)
 
     whole, part = admin.get(address), admin.get(address, **htmx("live"))
@@ -96,11 +96,11 @@ def test_a_fragment_holds_the_part_and_nothing_around_it(scene: Scene, admin: Cl
     assert "HX-Target" in part["Vary"]
 
 
-def test_a_fragment_asks_for_the_same_rights(scene: Scene, stranger: Client) -> None:
+def test_fragment_requires_the_same_permissions_as_the_page(scene: Scene, stranger: Client) -> None:
     assert stranger.get(scene.link_url, **htmx("live")).status_code == 404
 
 
-def test_a_fragment_after_the_session_has_ended_leads_to_sign_in(scene: Scene) -> None:
+def test_fragment_redirects_to_sign_in_after_the_session_ended(scene: Scene) -> None:
     response = Client().get(scene.link_url, **htmx("live", **{"HX-Current-URL": f"http://testserver{scene.link_url}"}))
 
     assert response.status_code == 204
@@ -108,15 +108,15 @@ def test_a_fragment_after_the_session_has_ended_leads_to_sign_in(scene: Scene) -
 
 
 @pytest.mark.parametrize("address", ["/links", "/environments/production", "/audit"])
-def test_an_address_without_its_slash_leads_to_the_page(admin: Client, address: str) -> None:
+def test_url_without_trailing_slash_redirects_to_the_page(admin: Client, address: str) -> None:
     response = admin.get(f"{address}?q=x")
 
     assert response.status_code == 302
     assert response["Location"] == f"{address}/?q=x"
 
 
-def test_an_environment_counts_the_same_mirrors_in_need_of_attention_as_its_links(admin: Client) -> None:
-    """A mirror that is on its way but cannot get on (its error is listed) counts as much as one that has failed."""
+def test_environment_card_counts_the_same_mirrors_as_the_link_tile(admin: Client) -> None:
+    """A mirror with an error in a transitional state counts like a failed mirror."""
     card = admin.get("/environments/").content.decode()
     tile = admin.get("/links/ZGVtby1kZXN0LWNsdXN0ZQ/west-to-east/").content.decode()
 
@@ -124,8 +124,8 @@ def test_an_environment_counts_the_same_mirrors_in_need_of_attention_as_its_link
     assert re.search(r"<dt>Needs attention</dt>\s*<dd>4<", tile)
 
 
-def test_each_environment_counts_its_own_links_whatever_its_clusters_are_called(scene: Scene, admin: Client) -> None:
-    """Names of clusters are unique in their environment only, and the source's half of a link belongs to the source."""
+def test_environment_card_counts_only_its_own_links(scene: Scene, admin: Client) -> None:
+    """Cluster names are unique only within an environment, and a source-side link belongs to the source cluster."""
     other = Environment.objects.create(organization=scene.organization, name="Test", slug="test", created_at=scene.now)
     there = make_cluster(other, scene.east.name, "dGVzdC1kZXN0LWNsdXN0ZQ", scene.now)
     make_link(scene.west, there, "half", scene.now, mode="SOURCE", state=LinkState.FAILED)
@@ -135,14 +135,14 @@ def test_each_environment_counts_its_own_links_whatever_its_clusters_are_called(
     for place in cards:
         rows = admin.get(place["url"]).context["rows"]
         assert place["links"] == len(rows)
-        for figure in ("mirrors", "attention", "unclear"):
+        for figure in ("mirrors", "attention", "unhealthy"):
             assert place[figure] == sum(getattr(row, figure) for row in rows)
-    assert [(one["links"], one["unclear"]) for one in cards if one["name"] == other.name] == [(1, 1)]
+    assert [(card["links"], card["unhealthy"]) for card in cards if card["name"] == other.name] == [(1, 1)]
 
 
 @pytest.fixture
 def neighbour(scene: Scene) -> Client:
-    """Charles administers us-east and owns its resources; the clusters at the other ends belong to another organization."""
+    """Charles administers us-east; the other clusters belong to another organization."""
     for role in ("CloudClusterAdmin", "ResourceOwner"):
         RoleBinding.objects.create(
             user=scene.stranger, role=role, cluster=scene.east, granted_at=scene.now, granted_by="charles"
@@ -164,5 +164,5 @@ def neighbour(scene: Scene) -> Client:
 @pytest.mark.parametrize(
     "address", [*PAGES, "/links/?q=mbra", "/search/?q=mbra", f"/links/{EAST}/south-archive/configuration/"]
 )
-def test_no_page_names_clusters_links_or_users_that_the_reader_may_not_see(neighbour: Client, address: str) -> None:
+def test_pages_do_not_name_hidden_clusters_links_or_users(neighbour: Client, address: str) -> None:
     assert "umbra" not in neighbour.get(address).content.decode().lower()

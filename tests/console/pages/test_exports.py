@@ -1,4 +1,4 @@
-"""CSV files: the same rows and filters as the pages, safe to open in a spreadsheet, nothing for strangers."""
+"""CSV exports: the rows and filters of the pages, safe to open in a spreadsheet, only with permission."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def read(client: Client, url: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(answer.content.decode())))
 
 
-def test_mirrors_are_written_as_numbers_and_unknown_is_empty(admin: Client, scene: Scene) -> None:
-    rows = {one["mirror_topic"]: one for one in read(admin, f"{scene.link_url}mirrors.csv")}
+def test_csv_of_mirrors_has_numbers_and_empty_cells_for_unknown(admin: Client, scene: Scene) -> None:
+    rows = {row["mirror_topic"]: row for row in read(admin, f"{scene.link_url}mirrors.csv")}
 
     assert len(rows) == len(scene.mirrors)
     assert (rows["bookings"]["state"], rows["bookings"]["max_lag"]) == ("SOURCE_UNAVAILABLE", "99120")
@@ -29,39 +29,39 @@ def test_mirrors_are_written_as_numbers_and_unknown_is_empty(admin: Client, scen
     assert rows["delays"]["error_code"] == "SOURCE_TOPIC_MAY_BE_DELETED"
 
 
-def test_mirrors_are_filtered_like_the_page(admin: Client, scene: Scene) -> None:
-    found = read(admin, f"{scene.link_url}mirrors.csv?q=a&state=ACTIVE")
-    assert [one["mirror_topic"] for one in found] == ["planes"]
+def test_csv_of_mirrors_applies_the_filter(admin: Client, scene: Scene) -> None:
+    rows = read(admin, f"{scene.link_url}mirrors.csv?q=a&state=ACTIVE")
+    assert [row["mirror_topic"] for row in rows] == ["planes"]
 
 
-def test_gaps_are_written(admin: Client, scene: Scene) -> None:
+def test_csv_of_gaps_has_all_ranges(admin: Client, scene: Scene) -> None:
     rows = read(admin, f"{scene.mirror_url('flights')}gaps.csv")
 
     assert len(rows) == GapRange.objects.count()
     assert {"partition": "2", "start": "300", "end": "317", "offsets": "17", "reason": "LOST"}.items() <= rows[-1].items()
 
 
-def test_groups_are_written_with_their_offsets(admin: Client, scene: Scene) -> None:
+def test_csv_of_groups_has_offsets(admin: Client, scene: Scene) -> None:
     (row,) = read(admin, f"{scene.link_url}groups.csv?status=IN_USE")
 
     assert (row["group"], row["mirror_topic"], row["source_offset"], row["goal"]) == ("app-in_use", "flights", "120", "120")
     assert len(read(admin, f"{scene.link_url}groups.csv")) > 1
 
 
-def test_audit_events_are_written_and_no_cell_is_a_formula(admin: Client, scene: Scene) -> None:
+def test_csv_of_audit_events_escapes_formulas(admin: Client, scene: Scene) -> None:
     AuditEvent.objects.filter(actor="bessie").update(actor='=HYPERLINK("http://example.com")')
 
     rows = read(admin, "/audit/events.csv?result=DENIED")
 
-    assert [one["action"] for one in rows] == ["OPERATE_MIRROR"]
+    assert [row["action"] for row in rows] == ["OPERATE_MIRROR"]
     assert rows[0]["actor"].startswith("'=HYPERLINK")
 
 
 @pytest.mark.parametrize("file", ["mirrors.csv", "groups.csv", "mirrors/flights/gaps.csv"])
-def test_a_stranger_gets_no_file(scene: Scene, file: str) -> None:
+def test_user_without_a_role_gets_no_csv(scene: Scene, file: str) -> None:
     assert client_of(scene.stranger).get(f"{scene.link_url}{file}").status_code == 404
     assert Client().get(f"{scene.link_url}{file}").status_code == 302
 
 
-def test_who_may_not_read_the_audit_gets_no_file(scene: Scene) -> None:
+def test_csv_of_audit_events_requires_permission(scene: Scene) -> None:
     assert client_of(scene.stranger).get("/audit/events.csv").status_code == 403

@@ -1,4 +1,4 @@
-"""The page of a mirror says what its fillers mean for lookups by time, where it has such fillers."""
+"""The page of a mirror explains lookups by time if it has fillers with timestamps."""
 
 import pytest
 from django.test import Client
@@ -8,11 +8,11 @@ from tests.browser.scene import Scene
 
 
 @pytest.mark.parametrize(
-    ("reasons", "told"),
+    ("reasons", "explained"),
     [([], False), ([GapReason.HEAD], False), ([GapReason.TRANSACTION_MARKER], True), ([GapReason.HEAD, GapReason.LOST], True)],
 )
-def test_lookups_by_time_are_explained_where_fillers_have_times(
-    admin: Client, scene: Scene, reasons: list[GapReason], told: bool
+def test_page_explains_lookups_by_time_if_fillers_have_timestamps(
+    admin: Client, scene: Scene, reasons: list[GapReason], explained: bool
 ) -> None:
     mirror = scene.mirrors["flights"]
     mirror.gaps.all().delete()
@@ -21,4 +21,4 @@ def test_lookups_by_time_are_explained_where_fillers_have_times(
 
     text = admin.get(scene.mirror_url("flights")).content.decode()
 
-    assert ("linkctl offsets-for-time flights --link" in text) is told
+    assert ("linkctl offsets-for-time flights --link" in text) is explained

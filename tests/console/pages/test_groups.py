@@ -1,4 +1,4 @@
-"""The tabs of consumer groups and ACLs."""
+"""The Groups and ACLs tabs of a link."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.browser.scene import Scene
 from tests.linkengine.jobs.test_group_names import NAMES
 
 
-def test_every_status_of_a_group_has_its_word_and_a_way_on(admin: Client, scene: Scene) -> None:
+def test_groups_page_shows_every_status(admin: Client, scene: Scene) -> None:
     text = admin.get(f"{scene.link_url}groups/").content.decode()
 
     for look in GROUP_LOOKS.values():
         assert look.label in text
         assert look.code in text
-    assert "118" in text  # where the group in use stands here
+    assert "118" in text  # destination offset of the group in use
 
 
 def test_groups_are_filtered_by_status_and_name(admin: Client, scene: Scene) -> None:
@@ -26,10 +26,10 @@ def test_groups_are_filtered_by_status_and_name(admin: Client, scene: Scene) -> 
 
     assert "app-in_use" in text
     assert "app-excluded" not in text
-    assert "No group matches" in admin.get(f"{scene.link_url}groups/?q=nobody").content.decode()
+    assert "No matching groups" in admin.get(f"{scene.link_url}groups/?q=nobody").content.decode()
 
 
-def test_every_status_of_an_acl_has_its_word_and_conflicts_can_be_shown_alone(admin: Client, scene: Scene) -> None:
+def test_acls_page_shows_every_status_and_filters_conflicts(admin: Client, scene: Scene) -> None:
     text = admin.get(f"{scene.link_url}acls/").content.decode()
     alone = admin.get(f"{scene.link_url}acls/?status=conflicts").content.decode()
 
@@ -39,7 +39,7 @@ def test_every_status_of_an_acl_has_its_word_and_conflicts_can_be_shown_alone(ad
     assert "topic-created" not in alone
 
 
-def test_a_link_that_carries_nothing_over_says_how_to_switch_it_on(admin: Client, scene: Scene) -> None:
+def test_empty_groups_and_acls_pages_say_how_to_turn_sync_on(admin: Client, scene: Scene) -> None:
     scene.link.groups.all().delete()
     scene.link.acls.all().delete()
 
@@ -47,22 +47,22 @@ def test_a_link_that_carries_nothing_over_says_how_to_switch_it_on(admin: Client
     assert "acl.sync.enable" in admin.get(f"{scene.link_url}acls/").content.decode()
 
 
-def test_listed_groups_do_not_hide_that_nothing_is_carried_over(admin: Client, scene: Scene) -> None:
-    assert "Offsets are not carried over." in admin.get(f"{scene.link_url}groups/").content.decode()
+def test_groups_page_warns_if_offset_sync_is_off(admin: Client, scene: Scene) -> None:
+    assert "Consumer offset sync is off." in admin.get(f"{scene.link_url}groups/").content.decode()
 
     scene.link.configs.filter(name="consumer.offset.sync.enable").update(value="true")
 
-    assert "Offsets are not carried over." not in admin.get(f"{scene.link_url}groups/").content.decode()
+    assert "Consumer offset sync is off." not in admin.get(f"{scene.link_url}groups/").content.decode()
 
 
-def test_a_stopped_mirror_tells_which_groups_its_end_has_limited(admin: Client, scene: Scene) -> None:
+def test_stopped_mirror_lists_clamped_groups(admin: Client, scene: Scene) -> None:
     text = admin.get(scene.mirror_url("gates")).content.decode()
 
     assert "app-gates" in text
     assert "40,300" in text
 
 
-def test_groups_of_any_name_are_shown_readably_and_listed_whole(admin: Client, scene: Scene) -> None:
+def test_unusual_group_names_are_readable_on_the_page_and_complete_in_csv(admin: Client, scene: Scene) -> None:
     scene.link.groups.all().delete()
     for name in NAMES:
         scene.link.groups.create(name=name, destination_name=name, status="SYNCED", listed_at=scene.link.created_at)
@@ -85,7 +85,7 @@ def test_groups_of_any_name_are_shown_readably_and_listed_whole(admin: Client, s
     assert any(row and row[0].endswith("long/") and len(row[0]) >= 15_000 for row in rows)
 
 
-def test_a_message_of_a_group_says_what_was_left_out(admin: Client, scene: Scene) -> None:
+def test_message_of_a_group_is_shown(admin: Client, scene: Scene) -> None:
     scene.link.groups.filter(status="FAILED").update(
         message="1 of 3 offsets are left out, the others follow: orders partition 0."
     )

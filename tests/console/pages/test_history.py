@@ -8,22 +8,22 @@ from tests.browser.scene import Scene
 from tests.console.pages.conftest import htmx
 
 
-def test_a_link_shows_charts_with_words_and_tables(admin: Client, scene: Scene) -> None:
+def test_history_tab_shows_charts_with_summaries_and_tables(admin: Client, scene: Scene) -> None:
     text = admin.get(f"{scene.link_url}history/?span=1h").content.decode()
 
     assert text.count("<figure") == 3
     assert text.count('role="img"') == 3
-    assert text.count("Over the last 1 h between") == 2 * 3
+    assert text.count("Last 1 h: minimum") == 2 * 3
     assert text.count('class="chart-line"') == 3
 
 
-def test_an_unknown_span_is_an_hour(admin: Client, scene: Scene) -> None:
-    assert "Over the last 1 h" in admin.get(f"{scene.link_url}history/?span=nonsense").content.decode()
+def test_unknown_time_range_defaults_to_one_hour(admin: Client, scene: Scene) -> None:
+    assert "Last 1 h: minimum" in admin.get(f"{scene.link_url}history/?span=nonsense").content.decode()
 
 
-def test_a_mirror_shows_its_last_two_hours_and_renews_them_alone(admin: Client, scene: Scene) -> None:
+def test_mirror_page_shows_two_hours_of_charts_as_a_separate_fragment(admin: Client, scene: Scene) -> None:
     url = scene.mirror_url("flights")
-    assert "The last two hours" in admin.get(url).content.decode()
+    assert "Last two hours" in admin.get(url).content.decode()
 
     fragment = admin.get(url, **htmx("history")).content.decode()
 
@@ -31,5 +31,5 @@ def test_a_mirror_shows_its_last_two_hours_and_renews_them_alone(admin: Client, 
     assert "<h1" not in fragment
 
 
-def test_a_mirror_without_samples_shows_no_empty_charts(admin: Client, scene: Scene) -> None:
+def test_mirror_without_samples_has_no_charts(admin: Client, scene: Scene) -> None:
     assert "<figure" not in admin.get(scene.mirror_url("planes")).content.decode()

@@ -32,7 +32,7 @@ OTHER = {
 }
 
 
-def test_a_link_from_a_registered_cluster_takes_its_connection_from_there(admin: Client, queue: Queue) -> None:
+def test_link_to_a_registered_source_uses_its_connection(admin: Client, queue: Queue) -> None:
     response = admin.post("/links/new/", REGISTERED)
 
     assert response["Location"] == f"/links/{EAST}/fresh/"
@@ -42,7 +42,7 @@ def test_a_link_from_a_registered_cluster_takes_its_connection_from_there(admin:
     assert queue.called == ["check_link"]
 
 
-def test_a_link_from_another_kafka_brings_its_own_connection(admin: Client) -> None:
+def test_link_to_an_unregistered_source_stores_its_own_connection(admin: Client) -> None:
     admin.post("/links/new/", OTHER | {"intent": "create"})
 
     link = ClusterLink.objects.get(name="fresh")
@@ -51,9 +51,9 @@ def test_a_link_from_another_kafka_brings_its_own_connection(admin: Client) -> N
     assert link.prefix == "far."
 
 
-def test_a_client_of_a_token_endpoint_needs_its_url_and_an_edit_keeps_what_no_field_shows(admin: Client) -> None:
+def test_oauth_requires_a_token_url_and_edit_keeps_sasl_extensions(admin: Client) -> None:
     asked = OTHER | {"sasl_mechanism": "OAUTHBEARER", "token_scope": "kafka", "intent": "create"}
-    assert "needs the URL of a token endpoint" in admin.post("/links/new/", asked).content.decode()
+    assert "requires the URL of a token endpoint" in admin.post("/links/new/", asked).content.decode()
     admin.post("/links/new/", asked | {"token_url": "https://tokens.example/token"})
     link = ClusterLink.objects.get(name="fresh")
     jaas = link.properties["sasl.jaas.config"]
@@ -79,12 +79,12 @@ def test_validate_only_stores_nothing(admin: Client) -> None:
     response = admin.post("/links/new/", REGISTERED | {"intent": "validate"})
 
     assert response.status_code == 200
-    assert "This link would work." in response.content.decode()
+    assert "Validation successful." in response.content.decode()
     assert "Round trip" not in response.content.decode()
     assert not ClusterLink.objects.filter(name="fresh").exists()
 
 
-def test_validation_shows_the_round_trip_to_each_source_broker_and_what_limits_it(admin: Client, queue: Queue) -> None:
+def test_validation_shows_round_trips_and_throughput_limits(admin: Client, queue: Queue) -> None:
     far = {"round_trip_ms": 80.5, "send_buffer_bytes": 102_400, "receive_buffer_bytes": 6_291_456}
     queue.answer = {
         "cluster_id": WEST,
@@ -99,11 +99,11 @@ def test_validation_shows_the_round_trip_to_each_source_broker_and_what_limits_i
 
     assert "80.5 ms" in text
     assert "Limited by socket.send.buffer.bytes = 102,400 of the broker: about 1.21 MiB/s per connection" in text
-    assert "Nearby: no socket buffer limits a connection." in text
+    assert "Not limited by socket buffers: the round trip is short." in text
     assert "Broker gone.test:9092 accepts no connection." in text
 
 
-def test_the_same_as_curl_leaves_the_secret_out(admin: Client, queue: Queue) -> None:
+def test_curl_command_does_not_contain_the_secret(admin: Client, queue: Queue) -> None:
     text = admin.post("/links/new/", OTHER | {"intent": "curl"}).content.decode()
 
     assert f"/kafka/v3/clusters/{EAST}/links?link_name=fresh" in text
@@ -115,15 +115,15 @@ def test_the_same_as_curl_leaves_the_secret_out(admin: Client, queue: Queue) -> 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"source": ""}, "A link needs a cluster at its other end."),
-        ({"destination": ""}, "one of the clusters registered here"),
+        ({"source": ""}, "Choose the other cluster of the link"),
+        ({"destination": ""}, "Choose a registered cluster."),
         ({"name": "no spaces allowed"}, "letters, digits"),
         ({"name": "west-to-east"}, "already exists"),
         ({"source": EAST}, "same cluster"),
         ({"topic_prefix": "§§"}, "cluster.link.prefix"),
     ],
 )
-def test_what_cannot_be_is_said_in_place(admin: Client, change: dict[str, str], words: str) -> None:
+def test_invalid_value_shows_the_form_again(admin: Client, change: dict[str, str], words: str) -> None:
     response = admin.post("/links/new/", REGISTERED | change)
 
     assert response.status_code == 422
@@ -132,7 +132,7 @@ def test_what_cannot_be_is_said_in_place(admin: Client, change: dict[str, str], 
 
 
 @pytest.mark.parametrize("name", ["username", "password", "bootstrap_servers"])
-def test_the_connection_is_asked_for_where_it_is_needed(admin: Client, name: str) -> None:
+def test_connection_fields_are_required_for_an_unregistered_source(admin: Client, name: str) -> None:
     response = admin.post("/links/new/", OTHER | {name: "", "intent": "create"})
 
     assert response.status_code == 422
@@ -147,7 +147,7 @@ def test_the_connection_is_asked_for_where_it_is_needed(admin: Client, name: str
         (ErrorCode.CLUSTER_ID_MISMATCH, "source_cluster_id"),
     ],
 )
-def test_a_refusal_of_the_source_stands_beside_its_field(admin: Client, queue: Queue, code: ErrorCode, field: str) -> None:
+def test_error_of_the_source_is_shown_at_its_field(admin: Client, queue: Queue, code: ErrorCode, field: str) -> None:
     queue.answer = LinkEngineError(code, "50% sure this is wrong.")
 
     text = admin.post("/links/new/", OTHER | {"intent": "create"}).content.decode()
@@ -158,7 +158,7 @@ def test_a_refusal_of_the_source_stands_beside_its_field(admin: Client, queue: Q
     assert "s3cret-word" not in text
 
 
-def test_a_reader_may_not_create_a_link(reader: Client) -> None:
+def test_reader_may_not_create_a_link(reader: Client) -> None:
     response = reader.post("/links/new/", REGISTERED)
 
     assert not ClusterLink.objects.filter(name="fresh").exists()
@@ -178,7 +178,7 @@ def _edited(scene: Scene, **changes: str) -> dict[str, str]:
     return values | changes
 
 
-def test_an_empty_password_keeps_the_stored_one(scene: Scene, admin: Client) -> None:
+def test_empty_password_keeps_the_stored_one(scene: Scene, admin: Client) -> None:
     post_form(admin, f"{scene.link_url}configuration/edit/", _edited(scene, username="other", paused="on"))
 
     scene.link.refresh_from_db()
@@ -198,7 +198,7 @@ def test_an_empty_password_keeps_the_stored_one(scene: Scene, admin: Client) -> 
     ],
 )
 @pytest.mark.parametrize("intent", ["save", "validate"])
-def test_the_stored_password_is_needed_again_to_send_it_elsewhere(
+def test_new_address_or_security_requires_the_password_again(
     scene: Scene, admin: Client, change: dict[str, str], intent: str
 ) -> None:
     address, before = f"{scene.link_url}configuration/edit/", dict(ClusterLink.objects.get(pk=scene.link.pk).properties)
@@ -216,8 +216,8 @@ def test_the_stored_password_is_needed_again_to_send_it_elsewhere(
     assert SECRET not in str(scene.link.properties)
 
 
-def test_a_stored_key_is_not_redirected_by_a_password(scene: Scene, admin: Client) -> None:
-    """The form has no field for the key of mutual TLS, so the page says what is missing."""
+def test_new_address_requires_the_keystore_key_again(scene: Scene, admin: Client) -> None:
+    """The form has no field for the keystore key of mutual TLS, so the page reports what is missing."""
     link = ClusterLink.objects.get(pk=scene.link.pk)
     link.properties = {**link.properties, "ssl.keystore.key": "private"}
     link.save()
@@ -232,12 +232,12 @@ def test_a_stored_key_is_not_redirected_by_a_password(scene: Scene, admin: Clien
 
 @pytest.fixture
 def borrower(scene: Scene) -> Scene:
-    """The link signs in as its registered source does."""
+    """The link uses the registered connection of its source."""
     ClusterLink.objects.filter(pk=scene.link.pk).update(properties={}, uses_cluster_credentials=True)
     return scene
 
 
-def test_the_password_of_a_registered_cluster_does_not_become_one_of_the_link(borrower: Scene, admin: Client) -> None:
+def test_registered_password_is_not_copied_to_the_link(borrower: Scene, admin: Client) -> None:
     address, elsewhere = f"{borrower.link_url}configuration/edit/", {"bootstrap_servers": "elsewhere.example:9092"}
     for change in ({"username": "other"}, {"sasl_mechanism": "PLAIN"}, {"username": "other", **elsewhere}):
         answer = post_form(admin, address, _edited(borrower, **change))
@@ -255,7 +255,7 @@ def test_the_password_of_a_registered_cluster_does_not_become_one_of_the_link(bo
 
 
 @pytest.mark.parametrize("role_at_source", ["", "DeveloperRead", "ResourceOwner"])
-def test_the_edit_page_shows_registered_credentials_only_to_people_who_may_use_them(
+def test_edit_page_shows_registered_credentials_only_with_permission(
     borrower: Scene, admin: Client, stranger: Client, role_at_source: str
 ) -> None:
     place = {"cluster": borrower.link.destination, "resource_type": "ClusterLink", "resource_name": borrower.link.name}
@@ -273,7 +273,7 @@ def test_the_edit_page_shows_registered_credentials_only_to_people_who_may_use_t
     assert post_form(stranger, address, _edited(borrower)).status_code == 422
 
 
-def test_new_credentials_are_stored_and_shown_as_changed_only(scene: Scene, admin: Client) -> None:
+def test_new_credentials_are_stored_and_not_shown(scene: Scene, admin: Client) -> None:
     address = f"{scene.link_url}configuration/edit/"
 
     preview = post_form(admin, address, _edited(scene, password="another-secret", intent="preview")).content.decode()
@@ -286,7 +286,7 @@ def test_new_credentials_are_stored_and_shown_as_changed_only(scene: Scene, admi
     assert "another-secret" in scene.link.properties["sasl.jaas.config"]
 
 
-def test_a_preview_and_a_validation_store_nothing(scene: Scene, admin: Client) -> None:
+def test_preview_and_validation_store_nothing(scene: Scene, admin: Client) -> None:
     for intent in ("preview", "validate"):
         response = post_form(
             admin, f"{scene.link_url}configuration/edit/", _edited(scene, bootstrap_servers="x.example:1", intent=intent)
@@ -297,7 +297,7 @@ def test_a_preview_and_a_validation_store_nothing(scene: Scene, admin: Client) -
     assert scene.link.properties["bootstrap.servers"] == scene.west.bootstrap_servers
 
 
-def test_the_whole_link_is_paused_and_resumed(scene: Scene, admin: Client) -> None:
+def test_link_is_paused_and_resumed(scene: Scene, admin: Client) -> None:
     address = f"{scene.link_url}configuration/edit/"
 
     post_form(admin, address, _edited(scene, paused="on"))
@@ -310,7 +310,7 @@ def test_the_whole_link_is_paused_and_resumed(scene: Scene, admin: Client) -> No
     assert LinkConfig.objects.get(link=scene.link, name="cluster.link.paused").value == "false"
 
 
-def test_a_link_in_use_names_what_stands_in_the_way(scene: Scene, admin: Client) -> None:
+def test_deletion_of_a_link_in_use_lists_its_mirrors(scene: Scene, admin: Client) -> None:
     response = admin.post(f"{scene.link_url}delete/", {"confirm": scene.link.name})
 
     assert response.status_code == 409
@@ -320,7 +320,7 @@ def test_a_link_in_use_names_what_stands_in_the_way(scene: Scene, admin: Client)
     assert "unknown" in text  # the lag of the topic that is being set up
 
 
-def test_deleting_a_link_takes_its_name(scene: Scene, admin: Client) -> None:
+def test_deletion_of_a_link_requires_its_name(scene: Scene, admin: Client) -> None:
     response = admin.post(f"/links/{EAST}/south-archive/delete/", {"confirm": "something else"})
 
     assert response.status_code == 422
@@ -330,22 +330,22 @@ def test_deleting_a_link_takes_its_name(scene: Scene, admin: Client) -> None:
     assert not ClusterLink.objects.filter(name="south-archive").exists()
 
 
-def test_what_waits_behind_an_open_transaction_counts_as_not_copied(scene: Scene, admin: Client) -> None:
+def test_records_behind_an_open_transaction_count_as_at_risk(scene: Scene, admin: Client) -> None:
     MirrorTopic.objects.exclude(name="journeys").update(state=MirrorState.STOPPED)
 
     text = admin.get(f"{scene.link_url}delete/").content.decode()
 
-    assert "Records not copied yet: <strong>48,731</strong>" in text
+    assert "Records at risk: <strong>48,731</strong>" in text
     assert "behind an open transaction" in text
 
 
-def test_deleting_with_force_fails_the_mirrors_over(scene: Scene, admin: Client) -> None:
+def test_forced_deletion_fails_over_the_mirrors(scene: Scene, admin: Client) -> None:
     admin.post(f"{scene.link_url}delete/", {"confirm": scene.link.name, "force": "true"})
 
     assert set(MirrorTopic.objects.values_list("state", flat=True)) <= {MirrorState.PENDING_STOPPED, MirrorState.STOPPED}
 
 
-def test_settings_show_what_is_set_and_hide_secrets(scene: Scene, admin: Client) -> None:
+def test_configuration_shows_set_configs_and_hides_secrets(scene: Scene, admin: Client) -> None:
     text = admin.get(f"{scene.link_url}configuration/").content.decode()
 
     assert "sasl.jaas.config" in text

@@ -1,4 +1,4 @@
-"""The tab of a link's tasks."""
+"""The Tasks tab of a link."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.browser.scene import Scene
 from tests.console.pages.conftest import Queue, client_of
 
 
-def test_each_task_has_a_word_its_times_and_a_way_to_run_it(scene: Scene, admin: Client) -> None:
+def test_tasks_page_shows_state_errors_and_run_button(scene: Scene, admin: Client) -> None:
     errors = [{"code": "TIMEOUT_ERROR", "message": "No broker answered."}]
     row = LinkTask.objects.create(link=scene.link, name="TopicConfigsSync", errors=errors, error_count=1)
     LinkTask.objects.filter(pk=row.pk).update(started_at=scene.now, finished_at=scene.now, failing_since=scene.now)
@@ -28,34 +28,34 @@ def test_each_task_has_a_word_its_times_and_a_way_to_run_it(scene: Scene, admin:
     assert "Set acl.sync.enable to true" in text
 
 
-def test_run_now_sends_the_task_and_says_so(scene: Scene, admin: Client, queue: Queue) -> None:
+def test_run_now_requests_the_task(scene: Scene, admin: Client, queue: Queue) -> None:
     answer = admin.post(f"{scene.link_url}tasks/TopicConfigsSync/run/", follow=True)
 
     assert queue.sent == ["run_link_task"]
-    assert "TopicConfigsSync runs now." in answer.content.decode()
+    assert "Run of TopicConfigsSync requested." in answer.content.decode()
 
 
-def test_a_reader_has_no_button_and_no_way_around_it(scene: Scene) -> None:
+def test_reader_may_not_run_a_task(scene: Scene) -> None:
     client = client_of(scene.reader)
 
     assert "run-TopicConfigsSync" not in client.get(f"{scene.link_url}tasks/").content.decode()
     assert client.post(f"{scene.link_url}tasks/TopicConfigsSync/run/").status_code == 403
 
 
-def test_the_overview_tells_of_tasks_that_left_something_undone(scene: Scene, admin: Client) -> None:
+def test_overview_shows_errors_of_configured_tasks_only(scene: Scene, admin: Client) -> None:
     assert "failing-tasks" not in admin.get(scene.link_url).content.decode()
     LinkTask.objects.create(link=scene.link, name="TopicConfigsSync", error_count=2)
-    LinkTask.objects.create(link=scene.link, name="AclSync", error_count=9)  # switched off since
+    LinkTask.objects.create(link=scene.link, name="AclSync", error_count=9)  # turned off since
 
     text = admin.get(scene.link_url).content.decode()
 
-    assert "left 2 things undone" in text
-    assert "all is well" not in text
-    assert "left 9" not in text
+    assert ": 2 errors in the last run" in text
+    assert "all healthy" not in text
+    assert "9 errors" not in text
 
 
 @pytest.mark.parametrize("trouble", ["task", "engine", ""])
-def test_all_is_well_only_where_the_tasks_are_too(scene: Scene, admin: Client, trouble: str) -> None:
+def test_link_is_shown_healthy_only_without_task_and_engine_errors(scene: Scene, admin: Client, trouble: str) -> None:
     level = {"last_source_seen_at": timezone.now(), "source_end": F("mirror_end"), "last_high_watermark": F("mirror_end")}
     MirrorTopic.objects.exclude(state=MirrorState.ACTIVE).delete()
     MirrorTopic.objects.filter(transition_errors__isnull=False).delete()
@@ -65,10 +65,10 @@ def test_all_is_well_only_where_the_tasks_are_too(scene: Scene, admin: Client, t
     if trouble == "engine":
         ClusterLink.objects.filter(pk=scene.link.pk).update(engine_error="Spark is away.")
 
-    assert ("all is well" in admin.get(scene.link_url).content.decode()) == (not trouble)
+    assert ("all healthy" in admin.get(scene.link_url).content.decode()) == (not trouble)
 
 
-def test_a_run_whose_time_has_come_is_due(scene: Scene, admin: Client) -> None:
+def test_overdue_run_is_shown_as_due(scene: Scene, admin: Client) -> None:
     LinkConfig.objects.filter(link=scene.link, name="consumer.offset.sync.enable").update(value="true")
     task = {"started_at": scene.now - timedelta(minutes=5), "finished_at": scene.now - timedelta(minutes=4)}
     LinkTask.objects.create(link=scene.link, name="ConsumerOffsetSync", next_run_at=scene.now - timedelta(minutes=3), **task)

@@ -1,4 +1,4 @@
-"""Lists longer than a page: each row is on one page, filters go along, the total is told, more rows need no more queries."""
+"""Paginated lists: each row is on one page, links keep the filter, and the number of queries is constant."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def read(client: Client, address: str) -> str:
 
 
 def walk(client: Client, address: str) -> list[str]:
-    """Open an address and what Next leads to, until there is no Next."""
+    """Open a page and all following pages by their Next links."""
     pages = [read(client, address)]
     while found := re.search(r'href="([^"]+)">Next<', pages[-1]):
-        assert len(pages) < 20, "Next leads nowhere new"
+        assert len(pages) < 20, "Next does not end"
         pages.append(read(client, html.unescape(found[1])))
     return pages
 
@@ -67,29 +67,29 @@ def events_on(pages: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("address", ["/audit/", "{link}activity/"])
-def test_every_event_is_on_one_page(admin: Client, scene: Scene, address: str) -> None:
+def test_each_event_is_on_exactly_one_page(admin: Client, scene: Scene, address: str) -> None:
     add_events(scene)
 
     pages = walk(admin, address.format(link=scene.link_url))
 
-    assert [len(re.findall("<tr>", one)) - 1 for one in pages][:2] == [PAGE_SIZE, PAGE_SIZE]
+    assert [len(re.findall("<tr>", page)) - 1 for page in pages][:2] == [PAGE_SIZE, PAGE_SIZE]
     assert events_on(pages) == [str(number) for number in range(MANY)]
     total = MANY + AuditEvent.objects.filter(actor__in=("amelia", "bessie")).count() - ("activity" in address)
     assert f"1 to {PAGE_SIZE} of {total}" in pages[0]
     assert f"{2 * PAGE_SIZE + 1} to {total} of {total}" in pages[-1]
 
 
-def test_the_filter_goes_along_and_its_total_is_told(admin: Client, scene: Scene) -> None:
+def test_next_page_keeps_the_filter_and_shows_its_total(admin: Client, scene: Scene) -> None:
     add_events(scene)
 
     pages = walk(admin, "/audit/?q=mirror&action=PauseMirrorTopic&result=SUCCESS")
 
     assert events_on(pages) == [str(number) for number in range(MANY)]
     assert f"{MANY} events" in pages[0]
-    assert all("<option selected>PauseMirrorTopic</option>" in one for one in pages)
+    assert all("<option selected>PauseMirrorTopic</option>" in page for page in pages)
 
 
-def test_the_filter_offers_what_is_on_no_page_yet(admin: Client, scene: Scene) -> None:
+def test_action_filter_offers_actions_of_all_events(admin: Client, scene: Scene) -> None:
     add_events(scene)
     AuditEvent.objects.create(
         at=scene.now - timedelta(days=400), actor="amelia", action="LongAgo", resource="organization/Skyways", result="SUCCESS"
@@ -98,7 +98,7 @@ def test_the_filter_offers_what_is_on_no_page_yet(admin: Client, scene: Scene) -
     assert "<option>LongAgo</option>" in read(admin, "/audit/?action=PauseMirrorTopic")
 
 
-def test_every_stop_is_on_one_page_with_the_groups_it_set_back(admin: Client, scene: Scene) -> None:
+def test_each_failover_report_is_on_exactly_one_page_with_its_groups(admin: Client, scene: Scene) -> None:
     add_stops(scene)
 
     pages = walk(admin, f"{scene.link_url}stops/")
@@ -106,10 +106,10 @@ def test_every_stop_is_on_one_page_with_the_groups_it_set_back(admin: Client, sc
     assert len(pages) == 3
     assert re.findall(r">stopped-(\d+)\.</a>", "".join(pages)) == [f"{number:03}" for number in range(MANY)]
     assert re.findall(r">group-(\d+)\.</a>", "".join(pages)) == [f"{number:03}" for number in range(MANY)]
-    assert all(f"{MANY + 1} stops" in one and "Stopped mirrors" in one for one in pages)
+    assert all(f"{MANY + 1} reports" in page and "Stopped mirrors" in page for page in pages)
 
 
-def test_the_file_of_stops_has_those_of_all_pages(admin: Client, scene: Scene) -> None:
+def test_json_of_failover_reports_has_all_pages(admin: Client, scene: Scene) -> None:
     add_stops(scene)
 
     answer = admin.get(f"{scene.link_url}stops/?page=2&format=json").json()
@@ -140,17 +140,17 @@ def add_drills(scene: Scene, count: int) -> None:
         )
 
 
-def test_every_drill_is_on_one_page(admin: Client, scene: Scene) -> None:
+def test_each_drill_is_on_exactly_one_page(admin: Client, scene: Scene) -> None:
     add_drills(scene, 25)
 
     pages = walk(admin, f"{scene.link_url}drills/")
 
-    assert [one.count('<section class="panel" aria-labelledby="drill-') - 1 for one in pages] == [10, 10, 6]
+    assert [page.count('<section class="panel" aria-labelledby="drill-') - 1 for page in pages] == [10, 10, 6]
     assert re.findall(r"by &lt;(\d+)&gt;", "".join(pages)) == [str(number) for number in range(25)]
     assert "11 to 20 of 26" in pages[1]
 
 
-def test_a_page_of_drills_stays_that_page_while_it_renews_itself(admin: Client, scene: Scene) -> None:
+def test_poll_returns_the_same_page_of_drills(admin: Client, scene: Scene) -> None:
     add_drills(scene, 25)
 
     part = admin.get(f"{scene.link_url}drills/?page=3&seen=1:1", **htmx("live")).content.decode()
@@ -165,25 +165,25 @@ def add_restores(scene: Scene, count: int) -> None:
         RestoreRun.objects.create(mirror=scene.mirrors["lounges"], requested_by=f"<{number}>", requested_at=at, exported_at=at)
 
 
-def test_every_restore_is_on_one_page(admin: Client, scene: Scene) -> None:
+def test_each_restore_is_on_exactly_one_page(admin: Client, scene: Scene) -> None:
     add_restores(scene, 25)
 
     pages = walk(admin, scene.mirror_url("lounges"))
 
-    assert [one.count("nothing had to be set aside") for one in pages] == [10, 10, 5]
+    assert [page.count("no diverged records to export") for page in pages] == [10, 10, 5]
     assert re.findall(r"by &lt;(\d+)&gt;:", "".join(pages)) == [str(number) for number in range(25)]
     assert 'restores=2#restores">Next<' in pages[0]
 
 
 @pytest.mark.parametrize("number", ["999", "0", "-1", "x", "9" * 5_000])
-def test_a_page_that_does_not_exist_is_a_page_that_does(admin: Client, scene: Scene, number: str) -> None:
+def test_invalid_page_number_shows_an_existing_page(admin: Client, scene: Scene, number: str) -> None:
     add_events(scene)
 
     assert "of 111</span>" in read(admin, f"/audit/?page={number}")
 
 
-def test_a_mirror_says_that_there_are_earlier_steps_and_stops_than_it_shows(admin: Client, scene: Scene) -> None:
-    mirror, told = scene.mirrors["gates"], ("Earlier steps", "Earlier stops")
+def test_mirror_page_refers_to_older_transitions_and_reports(admin: Client, scene: Scene) -> None:
+    mirror, notes = scene.mirrors["gates"], ("For older ones, use", "View all failover reports of the link")
     report = StopReport.objects.get(mirror=mirror)
     for number in range(mirrorpages.REPORTS_SHOWN - 1):
         report.pk, report.writable_at = None, scene.now - timedelta(days=number + 1)
@@ -191,13 +191,13 @@ def test_a_mirror_says_that_there_are_earlier_steps_and_stops_than_it_shows(admi
     for number in range(mirrorpages.STEPS_SHOWN - mirror.transitions.count()):
         at = scene.now - timedelta(days=number + 3)
         mirror.transitions.create(from_state="ACTIVE", to_state="PAUSED", event="pause", by="amelia", at=at)
-    assert not [one for one in told if one in read(admin, scene.mirror_url("gates"))]
+    assert not [note for note in notes if note in read(admin, scene.mirror_url("gates"))]
 
     report.pk = None
     report.save()
     mirror.transitions.create(from_state="ACTIVE", to_state="PAUSED", event="pause", by="amelia", at=scene.now)
 
     text = read(admin, scene.mirror_url("gates"))
-    assert [one for one in told if one in text] == list(told)
+    assert [note for note in notes if note in text] == list(notes)
     assert text.count('class="timeline"') == 1
-    assert text.count("<summary>Offsets at the stop") == mirrorpages.REPORTS_SHOWN
+    assert text.count("<summary>Offsets by partition") == mirrorpages.REPORTS_SHOWN

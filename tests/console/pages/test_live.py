@@ -1,4 +1,4 @@
-"""What the poll gets: nothing while nothing has moved, a warning when the copy tasks fall silent."""
+"""Polling: 204 while nothing changes, and a warning if the copy workers stop reporting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def seen_in(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", ["link", "mirror"])
-def test_a_poll_gets_nothing_until_something_has_moved(scene: Scene, admin: Client, page: str) -> None:
+def test_poll_returns_204_until_something_changes(scene: Scene, admin: Client, page: str) -> None:
     address = scene.link_url if page == "link" else scene.mirror_url("flights")
     seen = seen_in(admin.get(address).content.decode())
 
@@ -39,7 +39,7 @@ def test_a_poll_gets_nothing_until_something_has_moved(scene: Scene, admin: Clie
 
 
 @pytest.mark.parametrize("target", ["live", "history"])
-def test_an_open_page_of_what_was_deleted_is_loaded_anew(scene: Scene, admin: Client, target: str) -> None:
+def test_poll_of_a_deleted_mirror_reloads_the_page(scene: Scene, admin: Client, target: str) -> None:
     address = scene.mirror_url("flights")
     assert "HX-Refresh" not in admin.get(address, **htmx(target)).headers
 
@@ -47,32 +47,32 @@ def test_an_open_page_of_what_was_deleted_is_loaded_anew(scene: Scene, admin: Cl
 
     response = admin.get(address, **htmx(target))
     assert (response.status_code, response["HX-Refresh"]) == (404, "true")
-    assert "HX-Refresh" not in admin.get(address).headers  # the page that then tells so does not ask again
+    assert "HX-Refresh" not in admin.get(address).headers  # the 404 page itself does not reload
 
 
-def test_an_open_page_that_one_may_see_no_more_is_loaded_anew(scene: Scene, reader: Client) -> None:
+def test_poll_without_permission_reloads_the_page(scene: Scene, reader: Client) -> None:
     RoleBinding.objects.filter(user=scene.reader).delete()
 
     assert reader.get(scene.link_url, **htmx("live"))["HX-Refresh"] == "true"
 
 
-def test_a_refused_dialog_leaves_the_page_as_it_is(scene: Scene, reader: Client) -> None:
+def test_denied_dialog_does_not_reload_the_page(scene: Scene, reader: Client) -> None:
     response = reader.get(f"{scene.mirror_url('flights')}pause/", **htmx("dialog"))
 
     assert response.status_code == 403
     assert "HX-Refresh" not in response.headers
 
 
-def test_a_poll_that_finds_nothing_is_cheap(scene: Scene, admin: Client) -> None:
+def test_unchanged_poll_needs_four_queries(scene: Scene, admin: Client) -> None:
     seen = seen_in(admin.get(scene.link_url).content.decode())
 
     with CaptureQueriesContext(connection) as queries:
         admin.get(scene.link_url, {"seen": seen}, **htmx("live"))
 
-    assert len(queries) <= 4  # session, person, roles, link
+    assert len(queries) <= 4  # session, user, roles, link
 
 
-def test_ages_are_renewed_every_few_seconds_all_the_same(scene: Scene, admin: Client) -> None:
+def test_unchanged_page_is_refreshed_every_few_seconds(scene: Scene, admin: Client) -> None:
     sequence, at = seen_in(admin.get(scene.link_url).content.decode()).split(":")
 
     response = admin.get(scene.link_url, {"seen": f"{sequence}:{int(at) - 6}"}, **htmx("live"))
@@ -81,29 +81,29 @@ def test_ages_are_renewed_every_few_seconds_all_the_same(scene: Scene, admin: Cl
 
 
 @pytest.mark.parametrize("seen", ["", "x", ":", "1:2:3", "0:99999999999999999999999"])
-def test_a_crippled_mark_gets_the_whole_part(scene: Scene, admin: Client, seen: str) -> None:
+def test_invalid_seen_token_is_accepted(scene: Scene, admin: Client, seen: str) -> None:
     assert admin.get(scene.link_url, {"seen": seen}, **htmx("live")).status_code in {200, 204}
 
 
-def test_a_reload_is_never_empty(scene: Scene, admin: Client) -> None:
+def test_reload_returns_the_page_even_if_unchanged(scene: Scene, admin: Client) -> None:
     seen = seen_in(admin.get(scene.link_url).content.decode())
 
     assert admin.get(scene.link_url, {"seen": seen}).status_code == 200
 
 
 @pytest.mark.parametrize("page", ["link", "mirror"])
-def test_silent_copy_tasks_are_told_with_the_last_news(scene: Scene, admin: Client, page: str) -> None:
+def test_missing_reports_of_copy_workers_are_shown(scene: Scene, admin: Client, page: str) -> None:
     address = scene.link_url if page == "link" else scene.mirror_url("flights")
     assert 'id="silence"' not in admin.get(address).content.decode()
 
     MirrorPartition.objects.update(observed_at=scene.now - timedelta(minutes=3))
 
     text = admin.get(address).content.decode()
-    assert "No report from the copy workers." in text
+    assert "No recent data from the copy workers." in text
     assert "3 min ago" in text
 
 
-def test_an_unknown_lag_is_a_dash(scene: Scene, admin: Client) -> None:
+def test_unknown_lag_is_a_dash(scene: Scene, admin: Client) -> None:
     MirrorPartition.objects.update(source_end=None)
 
     text = admin.get(scene.link_url).content.decode()
@@ -113,7 +113,7 @@ def test_an_unknown_lag_is_a_dash(scene: Scene, admin: Client) -> None:
     assert ">0<" not in tile
 
 
-def test_a_filter_leaves_the_figures_of_the_whole_link(scene: Scene, admin: Client) -> None:
+def test_filter_does_not_change_the_tiles(scene: Scene, admin: Client) -> None:
     text = admin.get(f"{scene.link_url}?q=flights").content.decode()
 
     assert text.count('class="wide-name') + text.count("wide-name") >= 1
@@ -121,14 +121,14 @@ def test_a_filter_leaves_the_figures_of_the_whole_link(scene: Scene, admin: Clie
     assert re.search(r"<dt>Mirror topics</dt>\s*<dd>13", text)
 
 
-def test_the_largest_lag_comes_first_when_sorted_so(scene: Scene, admin: Client) -> None:
+def test_mirrors_are_sorted_by_lag(scene: Scene, admin: Client) -> None:
     text = admin.get(f"{scene.link_url}?sort=-lag").content.decode()
 
     assert text.index(">bookings</a>") < text.index(">airports</a>") < text.index(">flights</a>")
     assert 'aria-sort="descending"' in text
 
 
-def test_a_long_list_comes_in_pages(scene: Scene, admin: Client) -> None:
+def test_long_list_of_mirrors_is_paged(scene: Scene, admin: Client) -> None:
     from linkengine.domain.states import MirrorState  # noqa: PLC0415
     from tests.browser.scene import make_mirror  # noqa: PLC0415
 
@@ -143,7 +143,7 @@ def test_a_long_list_comes_in_pages(scene: Scene, admin: Client) -> None:
 
 
 @pytest.mark.parametrize(("waited_s", "shown"), [(3, False), (60, True)])
-def test_a_mirror_before_an_open_transaction_says_what_waits_and_how_to_find_it(
+def test_mirror_page_shows_offsets_held_back_by_an_open_transaction(
     scene: Scene, admin: Client, waited_s: int, shown: bool
 ) -> None:
     rows = MirrorPartition.objects.filter(mirror=scene.mirrors["flights"])
@@ -153,6 +153,6 @@ def test_a_mirror_before_an_open_transaction_says_what_waits_and_how_to_find_it(
 
     text = admin.get(scene.mirror_url("flights")).content.decode()
 
-    assert ("49,000 offsets wait behind an open transaction." in text) is shown
+    assert ("49,000 offsets held back by an open transaction." in text) is shown
     assert ("find-hanging --topic flights --partition 1" in text) is shown
     assert "49,000" in admin.get(f"{scene.mirror_url('flights')}failover/").content.decode()

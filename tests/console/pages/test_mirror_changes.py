@@ -19,7 +19,7 @@ def state_of(name: str) -> str:
     return str(MirrorTopic.objects.get(name=name).state)
 
 
-def test_adding_a_mirror_leads_to_its_page(scene: Scene, admin: Client, queue: Queue) -> None:
+def test_added_mirror_redirects_to_its_page(scene: Scene, admin: Client, queue: Queue) -> None:
     response = admin.post(f"{scene.link_url}mirrors/new/", {"source_topic": "fares", "replication_factor": "3"})
 
     assert response["Location"] == scene.mirror_url("fares")
@@ -27,15 +27,15 @@ def test_adding_a_mirror_leads_to_its_page(scene: Scene, admin: Client, queue: Q
     assert queue.sent == ["setup_mirror"]
 
 
-def test_topics_that_cannot_be_mirrored_say_why(scene: Scene, admin: Client) -> None:
+def test_topic_list_shows_why_topics_cannot_be_mirrored(scene: Scene, admin: Client) -> None:
     text = admin.get(f"{scene.link_url}mirrors/new/").content.decode()
 
     assert '<option value="flights" disabled>flights (Already mirrored)</option>' in text
     assert '<option value="__state" disabled>' in text
-    assert '<option value="fares">fares (6 partitions, kept 7 d)</option>' in text
+    assert '<option value="fares">fares (6 partitions, 7 d retention)</option>' in text
 
 
-def test_a_name_is_typed_where_topics_cannot_be_listed(scene: Scene, admin: Client) -> None:
+def test_topic_is_entered_by_name_if_topics_cannot_be_listed(scene: Scene, admin: Client) -> None:
     ClusterLink.objects.filter(name="south-archive").update(state="ACTIVE")
     address = f"/links/{EAST}/south-archive/mirrors/new/"
 
@@ -45,8 +45,8 @@ def test_a_name_is_typed_where_topics_cannot_be_listed(scene: Scene, admin: Clie
     assert response["Location"] == f"/links/{EAST}/south-archive/mirrors/south.ledger/"
 
 
-def test_a_name_is_typed_where_a_list_would_not_hold_all_topics(scene: Scene, admin: Client) -> None:
-    """Each topic of the source can be reached, and nobody is told a number of topics that is not theirs."""
+def test_topic_is_entered_by_name_if_there_are_too_many(scene: Scene, admin: Client) -> None:
+    """Each source topic can be mirrored, and the page shows the total number of topics."""
     address = f"{scene.link_url}mirrors/new/?topic=zebra"
     names = [f"topic-{number:03}" for number in range(topics.LIMIT - SourceTopic.objects.filter(link=scene.link).count())]
     SourceTopic.objects.bulk_create(SourceTopic(link=scene.link, name=name, partitions=1, seen_at=scene.now) for name in names)
@@ -57,7 +57,7 @@ def test_a_name_is_typed_where_a_list_would_not_hold_all_topics(scene: Scene, ad
 
     assert "<select" not in text
     assert re.search(r'<input [^>]*id="source_topic" name="source_topic" value="zebra"', text)
-    assert "has 501 topics: type the exact name" in text
+    assert "has 501 topics: enter the exact name" in text
     assert f'href="{scene.link_url}topics/"' in text
     assert "can be mirrored" not in text
     assert admin.post(address, {"source_topic": "zebra"})["Location"] == scene.mirror_url("zebra")
@@ -72,7 +72,7 @@ def test_a_name_is_typed_where_a_list_would_not_hold_all_topics(scene: Scene, ad
         (UnavailableError("No worker answers.", code="WORKER_UNAVAILABLE"), 422, "Start the worker"),
     ],
 )
-def test_a_refusal_keeps_the_form_and_says_what_to_do(
+def test_error_keeps_the_form_and_shows_the_fix(
     scene: Scene, admin: Client, queue: Queue, answer: Exception, status: int, words: str
 ) -> None:
     queue.answer = answer
@@ -86,14 +86,14 @@ def test_a_refusal_keeps_the_form_and_says_what_to_do(
 
 
 @pytest.mark.parametrize("factor", ["0", "-1", "many"])
-def test_a_replication_factor_is_a_number(scene: Scene, admin: Client, factor: str) -> None:
+def test_invalid_replication_factor_is_rejected(scene: Scene, admin: Client, factor: str) -> None:
     response = admin.post(f"{scene.link_url}mirrors/new/", {"source_topic": "fares", "replication_factor": factor})
 
     assert response.status_code == 422
     assert not MirrorTopic.objects.filter(name="fares").exists()
 
 
-def test_a_topic_called_new_has_a_page_too(scene: Scene, admin: Client) -> None:
+def test_topic_named_new_has_a_page(scene: Scene, admin: Client) -> None:
     make_mirror(scene.link, "new", MirrorState.ACTIVE, now=scene.now)
 
     response = admin.get(f"{scene.link_url}mirrors/new/-/")
@@ -113,7 +113,7 @@ def test_a_topic_called_new_has_a_page_too(scene: Scene, admin: Client) -> None:
         ("delays", "failover", "delays", "PENDING_STOPPED"),
     ],
 )
-def test_an_operation_is_confirmed_and_carried_out(
+def test_confirmed_operation_is_performed(
     scene: Scene, admin: Client, name: str, operation: str, typed: str, after: str
 ) -> None:
     address = f"{scene.mirror_url(name)}{operation}/"
@@ -127,31 +127,31 @@ def test_an_operation_is_confirmed_and_carried_out(
 
 @pytest.mark.parametrize("operation", ["promote", "failover", "delete"])
 @pytest.mark.parametrize("typed", ["", "Flights", "planes"])
-def test_what_cannot_be_undone_takes_the_name(scene: Scene, admin: Client, operation: str, typed: str) -> None:
+def test_irreversible_operation_requires_the_topic_name(scene: Scene, admin: Client, operation: str, typed: str) -> None:
     response = admin.post(f"{scene.mirror_url('flights')}{operation}/", {"confirm": typed})
 
     assert response.status_code == 422
-    assert "This is not the name" in response.content.decode()
+    assert "The name does not match" in response.content.decode()
     assert state_of("flights") == "ACTIVE"
 
 
-def test_records_at_risk_are_summed_over_the_partitions(scene: Scene, admin: Client) -> None:
+def test_records_at_risk_are_the_sum_of_all_partitions(scene: Scene, admin: Client) -> None:
     text = admin.get(f"{scene.mirror_url('bookings')}failover/").content.decode()
 
     assert "Records at risk" in text
     assert f"{99_120 + 49_560 + 33_040:,}" in text
 
 
-def test_records_at_risk_are_unknown_where_a_partition_is(scene: Scene, admin: Client) -> None:
+def test_records_at_risk_are_unknown_if_a_partition_is_unknown(scene: Scene, admin: Client) -> None:
     MirrorPartition.objects.filter(mirror=scene.mirrors["bookings"], partition=1).update(source_end=None)
 
     text = admin.get(f"{scene.mirror_url('bookings')}failover/").content.decode()
 
     assert "<dd>unknown</dd>" in text
-    assert "nobody can say how many records" in text
+    assert "The number of missing records is unknown" in text
 
 
-def test_the_confirmation_of_a_promotion_says_that_the_gate_is_closed(scene: Scene, admin: Client) -> None:
+def test_promotion_with_a_closed_gate_is_a_conflict(scene: Scene, admin: Client) -> None:
     LinkConfig.objects.create(link=scene.link, name="migration.gate.enable", value="true")
 
     response = admin.get(f"{scene.mirror_url('flights')}promote/")
@@ -162,7 +162,7 @@ def test_the_confirmation_of_a_promotion_says_that_the_gate_is_closed(scene: Sce
 
 
 @pytest.mark.parametrize(("name", "operation"), [("gates", "pause"), ("flights", "resume"), ("delays", "promote")])
-def test_the_wrong_state_is_a_conflict_in_place(scene: Scene, admin: Client, name: str, operation: str) -> None:
+def test_operation_in_a_wrong_state_is_a_conflict(scene: Scene, admin: Client, name: str, operation: str) -> None:
     before = state_of(name)
 
     response = admin.post(f"{scene.mirror_url(name)}{operation}/", {"confirm": name})
@@ -172,7 +172,7 @@ def test_the_wrong_state_is_a_conflict_in_place(scene: Scene, admin: Client, nam
     assert state_of(name) == before
 
 
-def test_an_operation_out_of_a_dialog_sends_the_browser_on(scene: Scene, admin: Client) -> None:
+def test_operation_in_a_dialog_redirects_the_browser(scene: Scene, admin: Client) -> None:
     address = f"{scene.mirror_url('flights')}pause/"
 
     opened = admin.get(address, **htmx("dialog"))
@@ -185,7 +185,7 @@ def test_an_operation_out_of_a_dialog_sends_the_browser_on(scene: Scene, admin: 
 
 
 @pytest.mark.parametrize("operation", ["pause", "failover", "delete"])
-def test_a_reader_may_not_operate(scene: Scene, reader: Client, operation: str) -> None:
+def test_reader_may_not_operate(scene: Scene, reader: Client, operation: str) -> None:
     response = reader.post(f"{scene.mirror_url('flights')}{operation}/", {"confirm": "flights"})
 
     assert response.status_code == 403
@@ -193,18 +193,18 @@ def test_a_reader_may_not_operate(scene: Scene, reader: Client, operation: str) 
     assert state_of("flights") == "ACTIVE"
 
 
-def test_an_operation_nobody_knows_is_not_found(scene: Scene, admin: Client) -> None:
+def test_unknown_operation_is_not_found(scene: Scene, admin: Client) -> None:
     assert admin.get(f"{scene.mirror_url('flights')}explode/").status_code == 404
 
 
-def test_actions_that_are_not_possible_give_the_reason_as_text(scene: Scene, admin: Client) -> None:
+def test_unavailable_actions_show_the_reason(scene: Scene, admin: Client) -> None:
     text = admin.get(scene.mirror_url("gates")).content.decode()
 
     assert 'id="do-pause"' not in text
     assert "has already stopped its mirror" in text
 
 
-def test_the_state_before_is_told_with_since_when_and_how_often_it_was_tried(scene: Scene, admin: Client) -> None:
+def test_mirror_page_shows_previous_state_and_failed_attempts(scene: Scene, admin: Client) -> None:
     mirror = MirrorTopic.objects.get(name="bookings")
     MirrorTopic.objects.filter(pk=mirror.pk).update(state=MirrorState.SOURCE_UNAVAILABLE, prior_state=MirrorState.LINK_FAILED)
     MirrorTopic.objects.filter(pk=mirror.pk).update(retry_count=4)
@@ -213,12 +213,12 @@ def test_the_state_before_is_told_with_since_when_and_how_often_it_was_tried(sce
 
     text = admin.get(scene.mirror_url("bookings")).content.decode()
 
-    assert "before: Link failed" in text
+    assert "previously: Link failed" in text
     assert "seen 7 times" in text
-    assert "4 times in a row" in text
+    assert "4 in a row" in text
 
 
-def test_verifying_starts_a_run_and_shows_it(scene: Scene, admin: Client, queue: Queue) -> None:
+def test_run_verification_starts_a_run(scene: Scene, admin: Client, queue: Queue) -> None:
     response = admin.post(f"{scene.mirror_url('weather')}verify/")
 
     assert response["Location"] == f"{scene.mirror_url('weather')}#verify"
@@ -226,30 +226,30 @@ def test_verifying_starts_a_run_and_shows_it(scene: Scene, admin: Client, queue:
     assert "Queued" in admin.get(scene.mirror_url("weather")).content.decode()
 
 
-def test_the_first_differences_are_shown(scene: Scene, admin: Client) -> None:
+def test_first_differences_are_shown(scene: Scene, admin: Client) -> None:
     text = admin.get(scene.mirror_url("planes")).content.decode()
 
     assert "N14228,1999" in text
     assert "N14228,1998" in text
 
 
-def test_a_comparison_that_failed_says_nothing_about_the_data(scene: Scene, admin: Client) -> None:
+def test_failed_verification_is_not_shown_as_a_difference(scene: Scene, admin: Client) -> None:
     VerifyRun.objects.create(
         mirror=scene.mirrors["gates"], status="ERROR", requested_by="x", requested_at=timezone.now(), error_message="no Spark"
     )
 
     text = admin.get(scene.mirror_url("gates")).content.decode()
 
-    assert "this says nothing about the data" in text
+    assert "This does not mean that records differ" in text
     assert "no Spark" in text
 
 
-def test_a_reader_may_not_verify(scene: Scene, reader: Client) -> None:
+def test_reader_may_not_verify(scene: Scene, reader: Client) -> None:
     assert reader.post(f"{scene.mirror_url('flights')}verify/").status_code == 403
     assert VerifyRun.objects.filter(mirror=scene.mirrors["flights"]).count() == 1
 
 
-def test_lost_records_are_a_warning(scene: Scene, admin: Client) -> None:
+def test_lost_records_are_shown_as_a_warning(scene: Scene, admin: Client) -> None:
     text = admin.get(scene.mirror_url("flights")).content.decode()
 
     assert "17 offsets lost." in text
@@ -257,29 +257,31 @@ def test_lost_records_are_a_warning(scene: Scene, admin: Client) -> None:
 
 
 @pytest.mark.parametrize(("name", "compared"), [("planes", True), ("airports", True), ("bookings", False), ("gates", False)])
-def test_only_what_is_compared_by_itself_is_said_to_be(scene: Scene, admin: Client, name: str, compared: bool) -> None:
+def test_continuous_verification_is_shown_only_in_states_that_have_it(
+    scene: Scene, admin: Client, name: str, compared: bool
+) -> None:
     LinkConfig.objects.create(link=scene.link, name="verify.continuous.enable", value="true")
 
     text = admin.get(scene.mirror_url(name)).content.decode()
 
-    assert ("New records are compared range by range" in text, "In this state nothing is compared" in text) == (
+    assert ("New records are verified continuously" in text, "In this state new records are not verified" in text) == (
         compared,
         not compared,
     )
-    assert "Every offset of the mirror holds" not in text
+    assert "All offsets that source and mirror have in common are verified" not in text
 
 
-def test_what_is_not_possible_is_not_offered_once_more(scene: Scene, admin: Client) -> None:
+def test_confirmation_of_an_impossible_operation_has_no_button(scene: Scene, admin: Client) -> None:
     refused = admin.get(f"{scene.mirror_url('gates')}pause/")
     asked = admin.get(f"{scene.mirror_url('flights')}pause/")
 
     assert (refused.status_code, asked.status_code) == (409, 200)
     assert 'id="confirm-button"' not in refused.content.decode()
-    assert "Back to the mirror topic" in refused.content.decode()
+    assert "Back to mirror topic" in refused.content.decode()
     assert 'id="confirm-button"' in asked.content.decode()
 
 
-def test_a_page_does_not_name_actions_that_this_kind_of_link_does_not_have(scene: Scene, admin: Client) -> None:
+def test_one_way_link_does_not_mention_reversal(scene: Scene, admin: Client) -> None:
     text = admin.get(scene.mirror_url("flights")).content.decode()
 
     assert "Cannot resume a mirror topic in state ACTIVE." in text

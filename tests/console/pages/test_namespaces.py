@@ -1,4 +1,4 @@
-"""The page of a cluster's namespaces: each button, each refusal, nothing for who may only look."""
+"""The namespaces page of a cluster: each action, each error, and no actions for readers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.console.pages.conftest import client_of
 URL = f"/clusters/{EAST}/namespaces/"
 
 
-def test_every_replication_state_has_its_look() -> None:
+def test_every_replication_state_has_a_display() -> None:
     assert set(REPLICATION_LOOKS) == set(ReplicationState)
 
 
-def test_states_are_told_from_the_measured_lag(admin: Client, scene: Scene) -> None:
+def test_namespaces_page_shows_replication_states(admin: Client, scene: Scene) -> None:
     text = admin.get(URL).content.decode()
 
     for words in (
@@ -27,29 +27,29 @@ def test_states_are_told_from_the_measured_lag(admin: Client, scene: Scene) -> N
         "Not mirrored: fleet.",
         "bo*",
         "Disconnected",
-        "Follows no link",
-        "the cluster keeps others out",
+        "Not attached",
+        "enforced by the cluster",
         "It has no authorizer.",
     ):
         assert words in text
 
 
-def test_a_namespace_lives(admin: Client, scene: Scene) -> None:
+def test_namespace_is_created_attached_detached_and_deleted(admin: Client, scene: Scene) -> None:
     admin.post(URL, {"intent": "create", "prefix": "new.", "reserved": "1"})
-    made = Namespace.objects.get(prefix="new.")
-    assert (made.reserved, made.created_by) == (True, "amelia")
+    namespace = Namespace.objects.get(prefix="new.")
+    assert (namespace.reserved, namespace.created_by) == (True, "amelia")
 
     def press(intent: str, **more: str) -> Namespace:
-        assert admin.post(URL, {"intent": intent, "namespace": made.pk, **more}).status_code == 302
-        return Namespace.objects.get(pk=made.pk)
+        assert admin.post(URL, {"intent": intent, "namespace": namespace.pk, **more}).status_code == 302
+        return Namespace.objects.get(pk=namespace.pk)
 
     assert press("release").reserved is False
     attached = press("attach", link=scene.link.name)
     assert (attached.link, attached.leader_prefix, attached.reserved) == (scene.link, "new.", True)
     assert press("detach").link is None
     assert press("reserve").reserved is True
-    gone = admin.post(URL, {"intent": "delete", "namespace": made.pk}, follow=True)
-    assert "It is being forgotten" in gone.content.decode()  # until the cluster has taken its rule away
+    deleted = admin.post(URL, {"intent": "delete", "namespace": namespace.pk}, follow=True)
+    assert "Being deleted" in deleted.content.decode()  # until the cluster has removed the ACL
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_namespace_lives(admin: Client, scene: Scene) -> None:
         ({"intent": "attach", "namespace": "1", "link": "no-such-link"}, 404),
     ],
 )
-def test_what_is_refused_is_told_on_the_same_page(admin: Client, scene: Scene, posted: dict[str, str], status: int) -> None:
+def test_invalid_namespace_request_shows_its_status(admin: Client, scene: Scene, posted: dict[str, str], status: int) -> None:
     first = Namespace.objects.order_by("pk").first()
     assert first is not None
     if posted.get("namespace") == "1":
@@ -74,7 +74,7 @@ def test_what_is_refused_is_told_on_the_same_page(admin: Client, scene: Scene, p
     assert Namespace.objects.count() == 4
 
 
-def test_one_that_follows_a_link_is_not_deleted(admin: Client, scene: Scene) -> None:
+def test_attached_namespace_is_not_deleted(admin: Client, scene: Scene) -> None:
     number = Namespace.objects.get(prefix="fl").pk
 
     answer = admin.post(URL, {"intent": "delete", "namespace": number})
@@ -82,14 +82,14 @@ def test_one_that_follows_a_link_is_not_deleted(admin: Client, scene: Scene) -> 
     assert (answer.status_code, "detach it first" in answer.content.decode()) == (409, True)
 
 
-def test_who_may_only_look_sees_no_button_and_is_refused(scene: Scene) -> None:
+def test_reader_may_not_manage_namespaces(scene: Scene) -> None:
     reader = client_of(scene.reader)
 
     assert 'name="intent"' not in reader.get(URL).content.decode()
     assert reader.post(URL, {"intent": "create", "prefix": "mine."}).status_code == 403
 
 
-def test_a_link_that_is_being_deleted_is_not_offered_to_follow(scene: Scene, admin: Client) -> None:
+def test_link_that_is_being_deleted_is_not_offered_for_attachment(scene: Scene, admin: Client) -> None:
     offered = f"<option>{scene.link.name}</option>"
     assert offered in admin.get(f"/clusters/{EAST}/namespaces/").content.decode()
 

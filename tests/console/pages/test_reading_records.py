@@ -1,4 +1,4 @@
-"""What records hold is shown where copies differ, to those who may read records."""
+"""Record contents of differences are shown only to users with the permission READ_RECORDS."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ READS = set(RoleBinding.Role) - {RoleBinding.Role.DEVELOPER_READ}
 
 
 @pytest.mark.parametrize("role", RoleBinding.Role)
-def test_contents_are_shown_by_role(scene: Scene, role: RoleBinding.Role) -> None:
-    one = {"partition": 0, "offset": 7, "kind": "value", "source_value": "secret-of-the-source", "mirror_value": "other"}
+def test_record_contents_are_shown_by_role(scene: Scene, role: RoleBinding.Role) -> None:
+    difference = {"partition": 0, "offset": 7, "kind": "value", "source_value": "secret-of-the-source", "mirror_value": "other"}
     VerifyRun.objects.create(
         mirror=scene.mirrors["flights"], status="DIFFERENT", requested_by="amelia", requested_at=timezone.now(),
-        differences=1, first_differences=[one],
+        differences=1, first_differences=[difference],
     )  # fmt: skip
     person = make_person("dora", role, scene.organization, scene.now)
 
@@ -28,23 +28,23 @@ def test_contents_are_shown_by_role(scene: Scene, role: RoleBinding.Role) -> Non
 
     assert "First differences" in text
     assert ("secret-of-the-source" in text) == (role in READS)
-    assert ("What the records hold is not shown" in text) == (role not in READS)
+    assert ("Record contents are hidden" in text) == (role not in READS)
 
 
 def find_a_difference(mirror: MirrorTopic, kind: str = "value") -> None:
-    """Do what the comparison of new records does, which is nobody's run."""
-    found = RecordDifference(
+    """Record a difference found by continuous verification, without a verification run."""
+    difference = RecordDifference(
         partition=1, offset=1_207, kind=kind, source_value="secret-of-the-source", mirror_value="secret-of-the-mirror"
     )
     part = CheckedRange(partition=1, start=1_200, end=1_300, records=100, hash="0" * 32, differences=1)
     report = VerifyReport(
-        records_compared=100, differences=1, first_differences=(found,), bytes_compared=1, duration_ms=1, checked=(part,)
+        records_compared=100, differences=1, first_differences=(difference,), bytes_compared=1, duration_ms=1, checked=(part,)
     )
     coverage.note_report(mirror=mirror, report=report, now=timezone.now())
 
 
 @pytest.mark.parametrize("kind", ["key", "value", "headers"])
-def test_an_alarm_names_the_place_and_holds_no_content_wherever_it_is_read(scene: Scene, kind: str) -> None:
+def test_difference_alarm_has_the_offset_and_no_record_contents(scene: Scene, kind: str) -> None:
     find_a_difference(scene.mirrors["flights"], kind)
     client = client_of(make_person("dora", RoleBinding.Role.DEVELOPER_READ, scene.organization, scene.now))
     rest = f"/kafka/v3/clusters/{EAST}/links/west-to-east"
@@ -56,15 +56,15 @@ def test_an_alarm_names_the_place_and_holds_no_content_wherever_it_is_read(scene
         f"/api/v1/clusters/{EAST}/links/west-to-east/tasks",
     )
 
-    words = f"partition 1, offset 1207: {'other' if kind == 'headers' else 'another'} {kind}."
+    message = f"partition 1, offset 1207: {'other' if kind == 'headers' else 'another'} {kind}."
     for address in (*places, scene.link_url, "/links/", "/topics/", "/metrics", "/readyz"):
         answer = client.get(address).content.decode()
         assert "secret" not in answer, address
-        assert (words in answer) == (address in places), address
+        assert (message in answer) == (address in places), address
 
 
 @pytest.mark.parametrize("role", [RoleBinding.Role.DEVELOPER_READ, RoleBinding.Role.DEVELOPER_MANAGE])
-def test_what_was_found_without_a_run_is_shown_to_those_who_may_read_records(scene: Scene, role: RoleBinding.Role) -> None:
+def test_differences_of_continuous_verification_are_shown_by_role(scene: Scene, role: RoleBinding.Role) -> None:
     find_a_difference(scene.mirrors["airports"])
     person = make_person("dora", role, scene.organization, scene.now)
 
@@ -72,4 +72,4 @@ def test_what_was_found_without_a_run_is_shown_to_those_who_may_read_records(sce
 
     assert "First differences" in text
     assert ("secret-of-the-source" in text, "secret-of-the-mirror" in text) == ((role in READS),) * 2
-    assert ("What the records hold is not shown" in text) == (role not in READS)
+    assert ("Record contents are hidden" in text) == (role not in READS)

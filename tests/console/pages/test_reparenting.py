@@ -1,4 +1,4 @@
-"""Moving a mirror to another link, on its page."""
+"""Moving a mirror topic to another link on its page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = "flights"
 
 @pytest.fixture
 def onward(scene: Scene, queue: Queue) -> ClusterLink:
-    """A link from a cluster where another mirror of the same topic was failed over; the mirror here is paused and equal."""
+    """Return a link from a cluster where another mirror of the same topic was failed over. The mirror here is paused."""
     child = MirrorTopic.objects.select_related("link__destination", "link__source").get(name=NAME)
     MirrorTopic.objects.filter(pk=child.pk).update(state=MirrorState.PAUSED, source_topic_id="a-id", mirror_topic_id="c-id")
     ClusterLink.objects.filter(pk=child.link_id).update(state="ACTIVE")
@@ -38,8 +38,8 @@ def onward(scene: Scene, queue: Queue) -> ClusterLink:
     return ClusterLink.objects.create(name="onward", destination=here, source=heir, source_cluster_id="heir-id", **fields)
 
 
-def test_the_page_offers_the_link_and_moves_the_mirror(scene: Scene, admin: Client, onward: ClusterLink) -> None:
-    assert "Go on over link onward" in admin.get(scene.mirror_url(NAME)).content.decode()
+def test_mirror_page_offers_a_link_and_moves_the_mirror(scene: Scene, admin: Client, onward: ClusterLink) -> None:
+    assert "Move to link onward" in admin.get(scene.mirror_url(NAME)).content.decode()
 
     answer = admin.post(f"{scene.mirror_url(NAME)}reparent/", {"link_name": onward.name})
 
@@ -49,7 +49,7 @@ def test_the_page_offers_the_link_and_moves_the_mirror(scene: Scene, admin: Clie
     assert onward.mirrors.get().name == NAME
 
 
-def test_a_refusal_says_why_on_a_page(scene: Scene, admin: Client, onward: ClusterLink, queue: Queue) -> None:
+def test_rejected_move_shows_the_reason(scene: Scene, admin: Client, onward: ClusterLink, queue: Queue) -> None:
     queue.answer["held"][0]["end"] = 14
 
     answer = admin.post(f"{scene.mirror_url(NAME)}reparent/", {"link_name": onward.name})
@@ -58,6 +58,6 @@ def test_a_refusal_says_why_on_a_page(scene: Scene, admin: Client, onward: Clust
     assert "2 beyond offset 12" in answer.content.decode()
 
 
-def test_who_may_only_look_is_offered_nothing(scene: Scene, reader: Client, onward: ClusterLink) -> None:
-    assert "Go on over link" not in reader.get(scene.mirror_url(NAME)).content.decode()
+def test_reader_may_not_move_a_mirror(scene: Scene, reader: Client, onward: ClusterLink) -> None:
+    assert "Move to link" not in reader.get(scene.mirror_url(NAME)).content.decode()
     assert reader.post(f"{scene.mirror_url(NAME)}reparent/", {"link_name": onward.name}).status_code == 403

@@ -1,4 +1,4 @@
-"""Reversal and restore on the pages: confirmations say what is at stake, dropped records can be fetched."""
+"""Restores on the pages: the confirmation shows the effects, and exported records can be downloaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "flights"
 
 @pytest.fixture
 def back(scene: Scene) -> ClusterLink:
-    """The other side of the scene's link, which becomes bidirectional; its mirror of flights is stopped."""
+    """Return the paired link of the scene's link, which becomes bidirectional. Its mirror of flights is stopped."""
     link = MirrorTopic.objects.get(name=NAME).link
     link.mode = "BIDIRECTIONAL"
     link.state = "ACTIVE"
@@ -46,11 +46,11 @@ def restore_url(back: ClusterLink) -> str:
     return f"/links/{back.destination.cluster_id}/{back.name}/mirrors/{NAME}/truncate-and-restore/"
 
 
-def test_a_stopped_mirror_leads_to_the_restore_of_its_source(scene: Scene, admin: Client, back: ClusterLink) -> None:
+def test_stopped_mirror_offers_the_restore_of_its_source(scene: Scene, admin: Client, back: ClusterLink) -> None:
     assert restore_url(back) in admin.get(scene.mirror_url(NAME)).content.decode()
 
 
-def test_the_confirmation_counts_what_would_be_dropped(admin: Client, back: ClusterLink, queue: Queue) -> None:
+def test_restore_confirmation_shows_diverged_records(admin: Client, back: ClusterLink, queue: Queue) -> None:
     queue.answer = {NAME: [{"partition": 0, "start": 0, "end": 12, "common": 10}]}
 
     text = admin.get(restore_url(back)).content.decode()
@@ -60,7 +60,7 @@ def test_the_confirmation_counts_what_would_be_dropped(admin: Client, back: Clus
     assert not RestoreRun.objects.exists()
 
 
-def test_cancel_leads_to_a_page_also_where_the_topic_never_was_a_mirror(admin: Client, back: ClusterLink, queue: Queue) -> None:
+def test_cancel_leads_to_a_page_if_the_topic_was_never_a_mirror(admin: Client, back: ClusterLink, queue: Queue) -> None:
     queue.answer = {}
 
     text = admin.get(restore_url(back)).content.decode()
@@ -70,14 +70,14 @@ def test_cancel_leads_to_a_page_also_where_the_topic_never_was_a_mirror(admin: C
     assert admin.get(found[1]).status_code == 200
 
 
-def test_a_confirmed_restore_begins(admin: Client, back: ClusterLink) -> None:
+def test_confirmed_restore_starts(admin: Client, back: ClusterLink) -> None:
     response = admin.post(restore_url(back), {"confirm": NAME})
 
     assert response.status_code == 302
     assert MirrorTopic.objects.get(link=back).state == MirrorState.PENDING_SETUP_FOR_RESTORE
 
 
-def test_a_failover_shows_the_configs_the_topic_gets(scene: Scene, admin: Client) -> None:
+def test_failover_confirmation_shows_config_changes(scene: Scene, admin: Client) -> None:
     MirrorTopic.objects.filter(name=NAME).update(source_configs={"retention.ms": "99000"}, state=MirrorState.ACTIVE)
 
     text = admin.get(f"{scene.mirror_url(NAME)}failover/").content.decode()
@@ -85,7 +85,7 @@ def test_a_failover_shows_the_configs_the_topic_gets(scene: Scene, admin: Client
     assert '<span class="mono">retention.ms</span>: 99000' in text
 
 
-def test_records_set_aside_are_downloaded(scene: Scene, admin: Client, settings: Any, tmp_path: Path) -> None:
+def test_exported_records_are_downloaded(scene: Scene, admin: Client, settings: Any, tmp_path: Path) -> None:
     settings.EXPORT_DIR = str(tmp_path)
     with exports.writing("kept.jsonl.gz") as sink:
         sink(b"{}\n")
@@ -105,18 +105,18 @@ def test_records_set_aside_are_downloaded(scene: Scene, admin: Client, settings:
     exports.path_of("kept.jsonl.gz").unlink()
 
     text = admin.get(scene.mirror_url(NAME)).content.decode()
-    assert "1 record set aside" in text
+    assert "1 diverged record exported" in text
     assert "the file kept.jsonl.gz is missing" in text
     assert address not in text
 
 
-def test_a_restore_that_was_agreed_on_says_so_while_records_are_set_aside(scene: Scene, admin: Client) -> None:
+def test_restore_shows_its_progress(scene: Scene, admin: Client) -> None:
     run = RestoreRun.objects.create(mirror=scene.mirrors["lounges"], requested_by="amelia", requested_at=timezone.now())
-    assert "not agreed on yet" in admin.get(scene.mirror_url("lounges")).content.decode()
+    assert "common offset not determined yet" in admin.get(scene.mirror_url("lounges")).content.decode()
 
     run.agreed_at = timezone.now()
     run.save()
 
     text = admin.get(scene.mirror_url("lounges")).content.decode()
-    assert "agreed on; what only this side holds is being set aside" in text
-    assert "not agreed on yet" not in text
+    assert "common offset found; diverged records are being exported" in text
+    assert "common offset not determined yet" not in text

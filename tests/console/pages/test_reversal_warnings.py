@@ -1,4 +1,4 @@
-"""The transactional ids that write to a topic, on the confirmation of its reversal and in the previews of REST."""
+"""Transactional ids of producers in the confirmation of a reversal and in REST previews."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from console.models import AuditEvent
 from tests.browser.scene import PASSWORD, Scene
 
 
-def test_the_right_password_leads_to_the_page_that_was_wanted(scene: Scene) -> None:
+def test_sign_in_redirects_to_the_requested_page(scene: Scene) -> None:
     client = Client()
 
     response = client.post("/sign-in/", {"username": "amelia", "password": PASSWORD, "next": scene.link_url})
@@ -20,12 +20,12 @@ def test_the_right_password_leads_to_the_page_that_was_wanted(scene: Scene) -> N
     assert client.get(scene.link_url).status_code == 200
 
 
-def test_a_wrong_password_is_told_in_place_and_the_name_is_kept(scene: Scene) -> None:
+def test_wrong_password_keeps_the_user_name_in_the_form(scene: Scene) -> None:
     response = Client().post("/sign-in/", {"username": "amelia", "password": "guess"})
 
     assert response.status_code == 422
     text = response.content.decode()
-    assert "User name and password do not match." in text
+    assert "The user name or password is incorrect." in text
     assert 'value="amelia"' in text
     assert "guess" not in text
 
@@ -34,24 +34,24 @@ def test_a_wrong_password_is_told_in_place_and_the_name_is_kept(scene: Scene) ->
     ("sent_from", "back"),
     [("http://testserver{page}?q=1", "{page}%3Fq%3D1"), ("http://elsewhere.example/x", "/"), ("", "/")],
 )
-def test_who_was_signed_out_meanwhile_comes_back_to_the_page_and_is_told(scene: Scene, sent_from: str, back: str) -> None:
+def test_post_without_a_session_redirects_to_sign_in_and_back(scene: Scene, sent_from: str, back: str) -> None:
     client, page = Client(), scene.mirror_url("flights")
 
     answer = client.post(f"{page}verify/", headers={"Referer": sent_from.format(page=page)} if sent_from else {})
 
     assert answer["Location"] == f"/sign-in/?next={back.format(page=page)}"
-    assert "You were signed out; nothing was changed." in client.get(answer["Location"]).content.decode()
+    assert "Your session has ended. Nothing was changed." in client.get(answer["Location"]).content.decode()
 
 
-AT_ONCE = 10  # as .env.example has it
+AT_ONCE = 10  # as in .env.example
 
 
 def attempts(client: Client, *passwords: str, name: str = "amelia") -> list[int]:
-    return [client.post("/sign-in/", {"username": name, "password": one}).status_code for one in passwords]
+    return [client.post("/sign-in/", {"username": name, "password": password}).status_code for password in passwords]
 
 
-def test_whoever_guesses_has_to_wait(scene: Scene, redis_url: str, settings: Any) -> None:
-    settings.ATTEMPT_EVERY_S = 1_000  # looking at passwords takes long on a loaded machine
+def test_failed_sign_ins_are_throttled(scene: Scene, redis_url: str, settings: Any) -> None:
+    settings.ATTEMPT_EVERY_S = 1_000  # hashing is slow on a loaded machine
     stranger = Client(REMOTE_ADDR="192.0.2.1")
     assert attempts(stranger, *["guess"] * AT_ONCE) == [422] * AT_ONCE
 
@@ -59,66 +59,66 @@ def test_whoever_guesses_has_to_wait(scene: Scene, redis_url: str, settings: Any
 
     assert response.status_code == 429
     assert 1 <= int(response["Retry-After"]) <= settings.ATTEMPT_EVERY_S
-    assert "Too many attempts with this name." in response.content.decode()
+    assert "Too many failed sign-ins with this user name." in response.content.decode()
     assert "_auth_user_id" not in stranger.session
-    assert attempts(stranger, "guess", name="bessie") == [422]  # other names, and the same from elsewhere, do not wait
+    assert attempts(stranger, "guess", name="bessie") == [422]  # other names, and other addresses, are not throttled
     assert attempts(Client(REMOTE_ADDR="192.0.2.2"), PASSWORD) == [302]
 
 
-def test_an_address_that_begins_to_wait_is_in_the_audit_once(scene: Scene, redis_url: str, settings: Any) -> None:
+def test_throttled_address_is_audited_once(scene: Scene, redis_url: str, settings: Any) -> None:
     settings.ATTEMPTS_AT_ONCE, settings.ATTEMPT_EVERY_S = 2, 1_000
-    one, other = Client(REMOTE_ADDR="192.0.2.21"), Client(REMOTE_ADDR="192.0.2.22")
-    assert attempts(one, *["guess"] * 2) == [422, 422]
+    first, second = Client(REMOTE_ADDR="192.0.2.21"), Client(REMOTE_ADDR="192.0.2.22")
+    assert attempts(first, *["guess"] * 2) == [422, 422]
     assert not AuditEvent.objects.filter(action="ThrottleSignIn").exists()
 
-    assert attempts(one, *["guess"] * 5) == [429] * 5
-    assert attempts(one, *["guess"] * 4, name="bessie") == [422, 422, 429, 429]
+    assert attempts(first, *["guess"] * 5) == [429] * 5
+    assert attempts(first, *["guess"] * 4, name="bessie") == [422, 422, 429, 429]
     (event,) = AuditEvent.objects.filter(action="ThrottleSignIn")
-    assert attempts(other, *["guess"] * 4) == [422, 422, 429, 429]
+    assert attempts(second, *["guess"] * 4) == [422, 422, 429, 429]
 
-    told = (event.actor, event.resource, event.result, event.client_address, len(event.request_id))
-    assert told == (NOBODY, "user/amelia", "DENIED", "192.0.2.21", 32)
+    fields = (event.actor, event.resource, event.result, event.client_address, len(event.request_id))
+    assert fields == (NOBODY, "user/amelia", "DENIED", "192.0.2.21", 32)
     assert AuditEvent.objects.filter(action="ThrottleSignIn").count() == 2
 
 
-def test_who_signs_in_has_all_attempts_again(scene: Scene, redis_url: str) -> None:
-    somebody, wrong = Client(REMOTE_ADDR="192.0.2.3"), ["gues"] * (AT_ONCE - 1)
+def test_successful_sign_in_resets_the_throttle(scene: Scene, redis_url: str) -> None:
+    client, wrong = Client(REMOTE_ADDR="192.0.2.3"), ["gues"] * (AT_ONCE - 1)
 
-    assert attempts(somebody, *wrong, PASSWORD, *wrong) == [*[422] * len(wrong), 302, *[422] * len(wrong)]
+    assert attempts(client, *wrong, PASSWORD, *wrong) == [*[422] * len(wrong), 302, *[422] * len(wrong)]
 
 
-def test_nobody_waits_while_redis_is_away(scene: Scene, settings: Any) -> None:
+def test_sign_in_is_not_throttled_without_redis(scene: Scene, settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
 
     assert attempts(Client(), *["guess"] * (AT_ONCE + 2), PASSWORD) == [*[422] * (AT_ONCE + 2), 302]
 
 
 @pytest.mark.parametrize("wanted", ["https://elsewhere.example/", "//elsewhere.example/", "javascript:alert(1)", ""])
-def test_nobody_is_led_away_from_the_host(scene: Scene, wanted: str) -> None:
+def test_sign_in_does_not_redirect_to_other_hosts(scene: Scene, wanted: str) -> None:
     response = Client().post("/sign-in/", {"username": "amelia", "password": PASSWORD, "next": wanted})
 
     assert response["Location"] == "/"
 
 
-def test_signing_out_ends_the_session(admin: Client) -> None:
+def test_sign_out_ends_the_session(admin: Client) -> None:
     admin.post("/sign-out/")
 
     assert admin.get("/links/")["Location"].startswith("/sign-in/")
 
 
-def test_signing_out_is_a_post(admin: Client) -> None:
+def test_sign_out_requires_post(admin: Client) -> None:
     assert admin.get("/sign-out/").status_code == 405
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_theme_is_remembered(admin: Client, theme: str) -> None:
+def test_theme_is_stored(admin: Client, theme: str) -> None:
     response = admin.post("/settings/theme/", {"theme": theme, "next": "/links/?q=x"})
 
     assert response["Location"] == "/links/?q=x"
     assert f'data-bs-theme="{theme}"' in admin.get("/links/").content.decode()
 
 
-def test_the_theme_goes_back_to_the_systems(admin: Client) -> None:
+def test_theme_is_reset_to_the_system(admin: Client) -> None:
     admin.post("/settings/theme/", {"theme": "dark"})
 
     admin.post("/settings/theme/", {"theme": ""})
@@ -126,7 +126,7 @@ def test_the_theme_goes_back_to_the_systems(admin: Client) -> None:
     assert "data-bs-theme=" not in admin.get("/links/").content.decode().split(">", 2)[1]
 
 
-def test_pages_are_protected_by_a_content_policy_without_exceptions(admin: Client) -> None:
+def test_content_security_policy_has_no_unsafe_sources(admin: Client) -> None:
     policy = admin.get("/links/")["Content-Security-Policy"]
 
     assert "unsafe" not in policy
@@ -146,7 +146,7 @@ def signed_in(name: str) -> Client:
     return client
 
 
-def test_a_user_without_staff_rights_changes_the_password_and_ends_the_other_sessions(scene: Scene) -> None:
+def test_password_change_ends_the_other_sessions(scene: Scene) -> None:
     here, elsewhere = signed_in("bessie"), signed_in("bessie")
     assert "/access/password/" in here.get("/environments/").content.decode()
     assert here.get("/access/password/").status_code == 200
@@ -165,17 +165,15 @@ def test_a_user_without_staff_rights_changes_the_password_and_ends_the_other_ses
 @pytest.mark.parametrize(
     ("values", "field", "words"),
     [
-        ({"password": "guess"}, "password", "not your current password"),
+        ({"password": "guess"}, "password", "current password is incorrect"),
         ({"password": ""}, "password", "required"),
-        ({"repeated": "another"}, "repeated", "Enter the same one"),
+        ({"repeated": "another"}, "repeated", "Enter the same new password"),
         ({"new_password": "short", "repeated": "short"}, "new_password", "too short"),
         ({"new_password": "bessiebess", "repeated": "bessiebess"}, "new_password", "too similar"),
         ({"new_password": "password123", "repeated": "password123"}, "new_password", "too common"),
     ],
 )
-def test_a_password_that_cannot_be_changed_is_told_beside_its_field(
-    scene: Scene, values: dict[str, str], field: str, words: str
-) -> None:
+def test_invalid_password_change_is_reported_at_the_field(scene: Scene, values: dict[str, str], field: str, words: str) -> None:
     User.objects.filter(username="bessie").update(email="x@example.test")
     here, elsewhere = signed_in("bessie"), signed_in("bessie")
 
@@ -188,9 +186,7 @@ def test_a_password_that_cannot_be_changed_is_told_beside_its_field(
     assert User.objects.get(username="bessie").check_password(PASSWORD)
 
 
-def test_the_current_password_cannot_be_guessed_with_a_session_of_somebody_else(
-    scene: Scene, redis_url: str, settings: Any
-) -> None:
+def test_password_change_is_throttled_like_a_sign_in(scene: Scene, redis_url: str, settings: Any) -> None:
     settings.ATTEMPT_EVERY_S = 1_000
     client = Client(REMOTE_ADDR="192.0.2.77")
     client.force_login(scene.reader)
@@ -204,7 +200,7 @@ def test_the_current_password_cannot_be_guessed_with_a_session_of_somebody_else(
     assert AuditEvent.objects.filter(action="ThrottlePasswordChange", result="DENIED").count() == 1
 
 
-def test_the_password_page_needs_a_session(scene: Scene) -> None:
+def test_password_page_requires_a_session(scene: Scene) -> None:
     assert Client().get("/access/password/")["Location"].startswith("/sign-in/")
     assert change(Client()).status_code == 302
     assert User.objects.get(username="bessie").check_password(PASSWORD)

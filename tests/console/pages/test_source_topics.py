@@ -1,4 +1,4 @@
-"""The source topics of a link, why one is not mirrored, and the filters of auto-create."""
+"""The source topics of a link with the reasons why they are not mirrored, and the auto-create filters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def form(*rows: tuple[str, str, str], enabled: bool = True, intent: str = "save"
     return values | ({"enabled": "true"} if enabled else {})
 
 
-def test_each_source_topic_has_a_word_and_a_reason(scene: Scene, admin: Client) -> None:
+def test_source_topics_have_a_status_and_a_reason(scene: Scene, admin: Client) -> None:
     add_topics(scene, "flights", "radar", "__consumer_offsets")
 
     text = admin.get(f"{scene.link_url}topics/").content.decode()
@@ -38,7 +38,7 @@ def test_each_source_topic_has_a_word_and_a_reason(scene: Scene, admin: Client) 
     assert "radar" not in admin.get(f"{scene.link_url}topics/?standing=MIRRORED").content.decode()
 
 
-def test_a_topic_tells_every_check_and_the_next_step(scene: Scene, admin: Client) -> None:
+def test_source_topic_page_shows_checks_and_next_steps(scene: Scene, admin: Client) -> None:
     add_topics(scene, "radar")
 
     text = admin.get(f"{scene.link_url}topics/radar/").content.decode()
@@ -49,29 +49,29 @@ def test_a_topic_tells_every_check_and_the_next_step(scene: Scene, admin: Client
     assert "no such topic" in admin.get(f"{scene.link_url}topics/ghost/").content.decode()
 
 
-def test_filters_are_saved_from_rows_and_run_at_once(scene: Scene, admin: Client, queue: Queue) -> None:
+def test_saved_filters_are_applied_immediately(scene: Scene, admin: Client, queue: Queue) -> None:
     LinkTask.objects.create(link=scene.link, name="AutoCreateMirror", next_run_at=scene.now)
 
     answer = post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), ("radar", "LITERAL", "EXCLUDE")))
 
     assert answer.status_code == 302
     stored = json.loads(LinkConfig.objects.get(name=FILTERS).value)
-    assert [one["filterType"] for one in stored["topicFilters"]] == ["INCLUDE", "EXCLUDE"]
+    assert [row["filterType"] for row in stored["topicFilters"]] == ["INCLUDE", "EXCLUDE"]
     assert LinkTask.objects.get().next_run_at is None
     assert 'value="radar"' in admin.get(f"{scene.link_url}filters/").content.decode()
 
 
-def test_a_preview_tells_what_would_be_created_and_stores_nothing(scene: Scene, admin: Client) -> None:
+def test_filter_preview_shows_new_mirrors_and_stores_nothing(scene: Scene, admin: Client) -> None:
     add_topics(scene, "flights", "radar", "rails")
 
     text = post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), intent="preview")).content.decode()
 
-    assert "1 is mirrored already, 2 would be created" in text
+    assert "1 already mirrored, 2 to be created" in text
     assert "radar, rails" in text
     assert not LinkConfig.objects.filter(name=FILTERS).exists()
 
 
-def test_what_a_reserved_namespace_keeps_out_is_told_of_before_and_after_filters_choose_it(scene: Scene, admin: Client) -> None:
+def test_topics_in_a_reserved_namespace_are_reported_in_preview_and_list(scene: Scene, admin: Client) -> None:
     add_topics(scene, "radar", "rails")
     place = {"cluster": scene.link.destination, "created_at": scene.now}
     Namespace.objects.create(prefix="rad", reserved=True, created_by="owner", **place)
@@ -81,31 +81,31 @@ def test_what_a_reserved_namespace_keeps_out_is_told_of_before_and_after_filters
     ).content.decode()
     post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE")))
     listed = admin.get(f"{scene.link_url}topics/?q=radar").content.decode()
-    told = admin.get(f"{scene.link_url}topics/radar/").content.decode()
+    topic_page = admin.get(f"{scene.link_url}topics/radar/").content.decode()
 
-    assert "1 would be created" in preview
+    assert "1 to be created" in preview
     assert "radar: Its name is in the reserved namespace rad*" in preview
     assert "in the reserved namespace rad*" in listed
-    assert "Let the namespace follow this link" in told
+    assert "Let the namespace follow this link" in topic_page
 
 
-def test_auto_create_without_a_filter_is_refused_in_place(scene: Scene, admin: Client) -> None:
+def test_auto_create_without_a_filter_is_rejected(scene: Scene, admin: Client) -> None:
     answer = post_form(admin, f"{scene.link_url}filters/", form())
 
     assert answer.status_code == 422
     assert "needs at least one filter" in answer.content.decode()
 
 
-def test_switching_off_clears_the_filters(scene: Scene, admin: Client) -> None:
+def test_turning_auto_create_off_deletes_the_filters(scene: Scene, admin: Client) -> None:
     post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE")))
 
     answer = post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), enabled=False), follow=True)
 
-    assert "its filters are cleared" in answer.content.decode()
+    assert "Its filters are deleted" in answer.content.decode()
     assert not LinkConfig.objects.filter(name=FILTERS).exists()
 
 
-def test_a_reader_sees_filters_and_changes_none(scene: Scene) -> None:
+def test_reader_may_not_change_filters(scene: Scene) -> None:
     client = client_of(scene.reader)
 
     assert "save-filters" not in client.get(f"{scene.link_url}filters/").content.decode()

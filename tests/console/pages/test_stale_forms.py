@@ -1,4 +1,4 @@
-"""A form that was opened before somebody else saved puts nothing back; and one that changes nothing stores nothing."""
+"""A form that was opened before another user saved is rejected; a form without changes stores nothing."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FILTERS = "auto.create.mirror.topics.filters"
 
 
 def sent_by_browser(text: str) -> dict[str, str]:
-    """Answer what a browser sends for the connection form as it is shown."""
+    """Return what a browser submits for the connection form as it is shown."""
     values = dict(re.findall(r'<input type="(?:text|url)" name="([^"]+)" value="([^"]*)"', text))
     values |= dict(re.findall(r'<select name="([^"]+)".*?<option value="([^"]*)" selected>', text, re.S))
     values["ca_pem"] = re.findall(r'<textarea name="ca_pem"[^>]*>\n?(.*?)</textarea>', text, re.S)[0].replace("\n", "\r\n")
     return {name: html.unescape(value) for name, value in values.items()} | {"intent": "save"}
 
 
-def test_a_form_opened_before_the_link_was_paused_does_not_resume_it(scene: Scene, admin: Client) -> None:
+def test_stale_edit_form_does_not_resume_a_paused_link(scene: Scene, admin: Client) -> None:
     address = f"{scene.link_url}configuration/edit/"
     opened = admin.get(address)
     LinkConfig.objects.create(link=scene.link, name=PAUSED, value="true")
@@ -36,14 +36,14 @@ def test_a_form_opened_before_the_link_was_paused_does_not_resume_it(scene: Scen
 
     text = answer.content.decode()
     assert answer.status_code == 409
-    assert "have changed since you opened this form" in text
+    assert "changed after you opened this form" in text
     assert re.search(r'name="paused"[^>]*checked', text)
     assert LinkConfig.objects.get(link=scene.link, name=PAUSED).value == "true"
     again = admin.post(address, hidden_in(answer) | sent_by_browser(text) | {"paused": "on"})
     assert again.status_code == 302
 
 
-def test_a_form_opened_before_the_servers_changed_does_not_put_them_back(scene: Scene, admin: Client) -> None:
+def test_stale_edit_form_does_not_restore_old_servers(scene: Scene, admin: Client) -> None:
     address = f"{scene.link_url}configuration/edit/"
     opened = admin.get(address)
     moved = scene.link.properties | {"bootstrap.servers": "moved.example:9092"}
@@ -57,7 +57,7 @@ def test_a_form_opened_before_the_servers_changed_does_not_put_them_back(scene: 
     assert scene.link.properties == moved
 
 
-def test_filters_opened_before_others_were_saved_do_not_replace_them(scene: Scene, admin: Client) -> None:
+def test_stale_filters_form_does_not_replace_newer_filters(scene: Scene, admin: Client) -> None:
     address = f"{scene.link_url}filters/"
     opened = admin.get(address)
     saved = '{"topicFilters":[{"name":"kept","patternType":"LITERAL","filterType":"INCLUDE"}]}'
@@ -74,7 +74,7 @@ def test_filters_opened_before_others_were_saved_do_not_replace_them(scene: Scen
 
 @pytest.fixture
 def borrower(scene: Scene) -> Scene:
-    """The link signs in as its registered source does: by TLS, with an authority of its own."""
+    """The link uses the registered connection of its source: TLS with a private certificate authority."""
     servers = scene.west.bootstrap_servers
     own = ClusterAddress(
         bootstrap_servers=servers,
@@ -90,7 +90,7 @@ def borrower(scene: Scene) -> Scene:
 
 
 @pytest.mark.parametrize("fragment", [{}, {"ssl.truststore.certificates": PEM}])
-def test_pausing_a_link_that_borrows_its_security_stores_no_part_of_it(
+def test_pausing_a_link_does_not_store_registered_security_configs(
     borrower: Scene, admin: Client, fragment: dict[str, str]
 ) -> None:
     ClusterLink.objects.filter(pk=borrower.link.pk).update(properties=fragment)

@@ -1,4 +1,4 @@
-"""The tab that tells what stops cost, and its file."""
+"""The Failover reports tab of a link, and its JSON export."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from console.queries import stopreports
 from tests.browser.scene import Scene
 
 
-def test_the_tab_tells_what_was_left_behind(admin: Client, scene: Scene) -> None:
+def test_failover_reports_tab_shows_the_report(admin: Client, scene: Scene) -> None:
     text = admin.get(f"{scene.link_url}stops/").content.decode()
     for words in ("Failed over", "412", "41 s", "2 s", "gates", "app-gates"):
         assert words in text
 
 
-def test_the_file_has_the_same_numbers(admin: Client, scene: Scene) -> None:
+def test_json_of_failover_reports_has_the_same_numbers(admin: Client, scene: Scene) -> None:
     answer = admin.get(f"{scene.link_url}stops/?format=json").json()
     assert answer["totals"] == {"mirrors": 1, "records_not_copied": 412, "worst_rpo_ms": 41_300, "worst_rto_ms": 2_140}
     assert answer["data"][0]["mirror_topic_name"] == "gates"
@@ -28,12 +28,12 @@ def test_the_file_has_the_same_numbers(admin: Client, scene: Scene) -> None:
     assert (clamped["group"], clamped["before"], clamped["after"]) == ("app-gates", 39_000, 40_000)
 
 
-def test_the_mirror_says_in_a_sentence_what_is_missing(admin: Client, scene: Scene) -> None:
+def test_mirror_page_shows_the_failover_report(admin: Client, scene: Scene) -> None:
     text = admin.get(scene.mirror_url("gates")).content.decode()
-    assert "412 records were not copied when the source was last seen" in text
+    assert "412 records were not copied as of the last measurement of the source" in text
 
 
-def test_totals_are_of_all_stops_and_not_of_those_listed(admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_totals_include_reports_that_are_not_listed(admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     StopReport.objects.create(
         mirror=scene.mirrors["flights"],
         reason="failover",
@@ -50,9 +50,7 @@ def test_totals_are_of_all_stops_and_not_of_those_listed(admin: Client, scene: S
     assert (answer["totals"]["mirrors"], answer["totals"]["records_not_copied"]) == (2, None)
 
 
-def test_no_stop_says_that_it_set_nobody_back_because_others_set_back_many(
-    admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clamped_groups_are_limited_per_report(admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopreports, "CLAMPED_SHOWN", 1)
     row = ClampedOffset.objects.get(mirror=scene.mirrors["gates"])
     row.pk, row.group = None, "before-app-gates"
@@ -63,16 +61,18 @@ def test_no_stop_says_that_it_set_nobody_back_because_others_set_back_many(
     assert "app-gates and 1 more" in text
 
 
-def test_the_mirror_says_how_many_groups_it_does_not_list(admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mirror_page_shows_the_number_of_unlisted_clamped_offsets(
+    admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mirrorpages, "CLAMPED_SHOWN", 1)
     row = ClampedOffset.objects.get(mirror=scene.mirrors["gates"])
     row.pk, row.partition = None, row.partition + 1
     row.save()
 
-    assert "And 1 more" in admin.get(scene.mirror_url("gates")).content.decode()
+    assert "1 more: use the clamped-offsets resource" in admin.get(scene.mirror_url("gates")).content.decode()
 
 
-def test_a_confirmation_counts_groups_and_not_their_partitions(
+def test_failover_confirmation_counts_groups_not_partitions(
     admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operations, "NAMES_SHOWN", 1)
@@ -87,11 +87,11 @@ def test_a_confirmation_counts_groups_and_not_their_partitions(
 
     text = admin.get(f"{scene.mirror_url('planes')}failover/").content.decode()
 
-    assert "Consumer groups set back: 1</summary>" in text
+    assert "Consumer groups with clamped offsets: 1</summary>" in text
     assert "<li>and 2 more</li>" in text
 
 
-def test_a_mirror_that_was_failed_over_was_not_promoting_before(admin: Client, scene: Scene) -> None:
+def test_previous_state_of_a_failed_over_mirror_is_failing_over(admin: Client, scene: Scene) -> None:
     stopped = {"state": "STOPPED", "prior_state": "PENDING_STOPPED", "stop_reason": "failover"}
     MirrorTopic.objects.filter(name="gates").update(**stopped)
 

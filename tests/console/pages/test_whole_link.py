@@ -1,4 +1,4 @@
-"""Who may see one topic opens its link's page, but none that tells of all the link's mirrors together."""
+"""A user with a role on a topic may open the link's overview, but no page with data of all mirrors of the link."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OF_THE_LINK = tuple(
     )
 )
 OF_THE_CLUSTER = (f"/clusters/{EAST}/namespaces/",)
-# Pages that hold the rows of one's own mirrors only, or none.
+# Pages that show only visible mirrors.
 FOR_ALL = (
     LINK,
     f"{LINK}stops/",
@@ -58,7 +58,7 @@ def grant(user: User, scene: Scene, **resource: Any) -> User:
 
 @pytest.fixture
 def narrow(scene: Scene) -> Client:
-    """Daisy, who may see one topic."""
+    """Daisy, who has a role on one topic."""
     return person(scene, resource_type="Topic", resource_name="flights")
 
 
@@ -69,12 +69,12 @@ def tabs_of(client: Client) -> list[str]:
 
 
 @pytest.mark.parametrize("address", [*OF_THE_LINK, *OF_THE_CLUSTER])
-def test_who_may_see_one_topic_is_refused(narrow: Client, address: str) -> None:
+def test_topic_role_may_not_open_pages_of_the_whole_link(narrow: Client, address: str) -> None:
     assert narrow.get(address).status_code == 403
     assert AuditEvent.objects.filter(actor="daisy", action="VIEW", result="DENIED").count() == 1
 
 
-def test_who_may_see_one_topic_begins_no_drill(narrow: Client, scene: Scene) -> None:
+def test_topic_role_may_not_start_a_drill(narrow: Client, scene: Scene) -> None:
     before = scene.link.drills.count()
 
     assert narrow.post(f"{LINK}drills/", {"start": "latest"}).status_code == 403
@@ -82,7 +82,7 @@ def test_who_may_see_one_topic_begins_no_drill(narrow: Client, scene: Scene) -> 
 
 
 @pytest.mark.parametrize("address", FOR_ALL)
-def test_who_may_see_one_topic_sees_nothing_of_another(narrow: Client, address: str) -> None:
+def test_topic_role_sees_no_other_topics(narrow: Client, address: str) -> None:
     answer = narrow.get(address)
 
     assert answer.status_code == 200
@@ -90,28 +90,28 @@ def test_who_may_see_one_topic_sees_nothing_of_another(narrow: Client, address: 
         assert other not in answer.content.decode()
 
 
-def test_every_tab_that_somebody_is_shown_opens(narrow: Client, reader: Client, admin: Client) -> None:
+def test_every_visible_tab_opens(narrow: Client, reader: Client, admin: Client) -> None:
     shown = {name: tabs_of(client) for name, client in (("narrow", narrow), ("reader", reader), ("admin", admin))}
 
-    assert [one.removeprefix(LINK) for one in shown["narrow"]] == ["", "stops/"]
+    assert [url.removeprefix(LINK) for url in shown["narrow"]] == ["", "stops/"]
     assert (len(shown["reader"]), len(shown["admin"])) == (10, 11)
     for client, name in ((narrow, "narrow"), (reader, "reader"), (admin, "admin")):
-        assert {client.get(one).status_code for one in shown[name]} == {200}
+        assert {client.get(url).status_code for url in shown[name]} == {200}
 
 
 @pytest.mark.parametrize("address", [*OF_THE_LINK, *FOR_ALL])
-def test_who_may_see_the_link_sees_all_of_it(scene: Scene, address: str) -> None:
+def test_link_role_sees_all_pages_of_the_link(scene: Scene, address: str) -> None:
     client = person(scene, resource_type="ClusterLink", resource_name="west-to-east")
 
     assert client.get(address).status_code == 200
 
 
 @pytest.mark.parametrize("address", [*OF_THE_LINK, *OF_THE_CLUSTER, *FOR_ALL])
-def test_who_may_see_the_cluster_sees_all_of_its_links(scene: Scene, address: str) -> None:
+def test_cluster_role_sees_all_pages_of_its_links(scene: Scene, address: str) -> None:
     assert person(scene).get(address).status_code == 200
 
 
-def test_the_stops_of_ones_own_topics_are_told(scene: Scene) -> None:
+def test_topic_role_sees_the_reports_of_its_topics(scene: Scene) -> None:
     client = person(scene, resource_type="Topic", resource_name="flights")
     (gates,) = StopReport.objects.all()
     gates.pk, gates.mirror, gates.records_not_copied = None, scene.mirrors["flights"], 7
@@ -119,35 +119,35 @@ def test_the_stops_of_ones_own_topics_are_told(scene: Scene) -> None:
 
     answer = client.get(f"{LINK}stops/?format=json").json()
 
-    assert [one["mirror_topic_name"] for one in answer["data"]] == ["flights"]
+    assert [row["mirror_topic_name"] for row in answer["data"]] == ["flights"]
     assert (answer["totals"]["mirrors"], answer["totals"]["records_not_copied"]) == (1, 7)
 
 
-def test_figures_add_up_what_one_may_see(narrow: Client, admin: Client) -> None:
+def test_tiles_count_only_visible_mirrors(narrow: Client, admin: Client) -> None:
     tile = r"<dt>Mirror topics</dt>\s*<dd>(\d+)<"
     for client, count in ((narrow, "1"), (admin, "13")):
         assert re.findall(tile, client.get(LINK).content.decode()) == [count]
         assert re.search(rf"Mirror topics\">\s*{count}:", client.get("/links/").content.decode())
 
 
-def test_failing_tasks_are_told_to_who_may_see_the_link(scene: Scene, narrow: Client, admin: Client) -> None:
+def test_failing_tasks_are_shown_only_with_a_link_role(scene: Scene, narrow: Client, admin: Client) -> None:
     LinkTask.objects.create(link=scene.link, name="TopicConfigsSync", error_count=2)
 
     assert 'id="failing-tasks"' in admin.get(LINK).content.decode()
     assert 'id="failing-tasks"' not in narrow.get(LINK).content.decode()
 
 
-def test_a_cluster_offers_its_namespaces_to_who_may_see_all_of_it(narrow: Client, reader: Client) -> None:
+def test_cluster_page_offers_namespaces_only_with_a_cluster_role(narrow: Client, reader: Client) -> None:
     address = f"/clusters/{EAST}/"
     assert "namespaces/" in reader.get(address).content.decode()
     text = narrow.get(address).content.decode()
     assert "namespaces/" not in text
-    assert "No topics seen yet" not in text
+    assert "No topics yet" not in text
 
 
 @pytest.fixture
-def halves(scene: Scene) -> ClusterLink:
-    """The source's half of a link, whose mirrors are in the half at the other cluster; the half at the source."""
+def source_side(scene: Scene) -> ClusterLink:
+    """Return the source side of a connection, whose mirrors belong to the paired link on the other cluster."""
     values = {"mode": "SOURCE", "connection_mode": "OUTBOUND", "properties": connection("us-east.kafka.example:9092")}
     here = make_link(scene.east, scene.west, "sent", scene.now, **values)
     there = make_link(scene.west, scene.east, "sent", scene.now, mode="DESTINATION", connection_mode="INBOUND")
@@ -155,7 +155,7 @@ def halves(scene: Scene) -> ClusterLink:
     return here
 
 
-def test_the_figures_of_the_other_half_are_for_who_may_see_it(scene: Scene, halves: ClusterLink, admin: Client) -> None:
+def test_tiles_of_the_paired_link_require_permission(scene: Scene, source_side: ClusterLink, admin: Client) -> None:
     address = f"/links/{WEST}/sent/"
     local = person(scene, cluster=scene.west)
 
@@ -167,7 +167,7 @@ def test_the_figures_of_the_other_half_are_for_who_may_see_it(scene: Scene, halv
         assert figure not in text
 
 
-def test_the_figures_of_the_other_half_are_of_ones_own_topics(scene: Scene, halves: ClusterLink) -> None:
+def test_tiles_of_the_paired_link_count_only_visible_topics(scene: Scene, source_side: ClusterLink) -> None:
     other = ClusterLink.objects.get(name="sent", destination=scene.east)
     make_mirror(other, "payroll", MirrorState.ACTIVE, lag=7, now=scene.now)
     user = grant(make_user("edith"), scene, cluster=scene.west)
@@ -179,24 +179,24 @@ def test_the_figures_of_the_other_half_are_of_ones_own_topics(scene: Scene, halv
     assert "90,210" not in text
 
 
-def test_deleting_the_sources_half_tells_whose_copying_ends_and_asks(scene: Scene, halves: ClusterLink, admin: Client) -> None:
+def test_deletion_of_the_source_side_lists_affected_mirrors(scene: Scene, source_side: ClusterLink, admin: Client) -> None:
     other = ClusterLink.objects.get(name="sent", destination=scene.east)
     make_mirror(other, "done", MirrorState.STOPPED, now=scene.now)
     address = f"/links/{WEST}/sent/delete/"
 
     text = admin.get(address).content.decode()
 
-    assert "Copying ends for 1 mirror topic there" in text
+    assert "Copying stops for 1 mirror topic of the paired link" in text
     assert "<li>ledger</li>" in text
     assert "<li>done</li>" not in text
     assert "No mirror topic is being copied" not in text
     assert admin.post(address, {"confirm": "sent"}).status_code == 422
-    assert ClusterLink.objects.filter(pk=halves.pk).exists()
+    assert ClusterLink.objects.filter(pk=source_side.pk).exists()
     admin.post(address, {"confirm": "sent", "ends": "true"})
-    assert not ClusterLink.objects.filter(pk=halves.pk).exists()
+    assert not ClusterLink.objects.filter(pk=source_side.pk).exists()
 
 
-def test_who_may_not_see_the_other_half_is_told_how_many_topics_lose_it(scene: Scene, halves: ClusterLink) -> None:
+def test_deletion_of_the_source_side_counts_hidden_mirrors(scene: Scene, source_side: ClusterLink) -> None:
     user = make_user("edith")
     RoleBinding.objects.create(
         user=user, role="CloudClusterAdmin", cluster=scene.west, granted_at=scene.now, granted_by="amelia"
@@ -204,5 +204,5 @@ def test_who_may_not_see_the_other_half_is_told_how_many_topics_lose_it(scene: S
 
     text = client_of(user).get(f"/links/{WEST}/sent/delete/").content.decode()
 
-    assert "1 that you may not see" in text
+    assert "1 that you do not have permission to see" in text
     assert "ledger" not in text

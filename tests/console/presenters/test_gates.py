@@ -1,4 +1,4 @@
-"""The migration gate in words: green is said only where a promotion would be let through."""
+"""View model of the migration gate: it is shown as passed only if a promotion is possible."""
 
 from __future__ import annotations
 
@@ -21,35 +21,36 @@ def seen(mirror: MirrorTopic, status: str = "GREEN", *, after_s: int = 0) -> Gat
     return view
 
 
-def test_a_green_run_says_that_the_way_is_free(mirror: MirrorTopic) -> None:
-    assert (seen(mirror).look.label, seen(mirror).look.next_step) == ("Green", "Stop the writers at the source, then promote.")
+def test_passed_gate_suggests_the_promotion(mirror: MirrorTopic) -> None:
+    look = seen(mirror).look
+    assert (look.label, look.next_step) == ("Passed", "Stop the producers on the source, then promote.")
 
 
 @pytest.mark.parametrize("status", ["GREEN", "OVERRIDDEN"])
-def test_an_old_run_asks_for_another(mirror: MirrorTopic, status: str) -> None:
+def test_expired_gate_run_asks_for_another(mirror: MirrorTopic, status: str) -> None:
     look = seen(mirror, status, after_s=901).look
 
-    assert (look.label, look.family, look.next_step) == ("Too old", Family.WARN, "Run checks again.")
+    assert (look.label, look.family, look.next_step) == ("Expired", Family.WARN, "Run the checks again.")
 
 
-def test_a_green_run_is_refuted_by_records_that_differ_and_an_override_is_not(mirror: MirrorTopic) -> None:
+def test_differing_records_invalidate_a_passed_gate_but_not_an_override(mirror: MirrorTopic) -> None:
     mirror.transition_errors.create(code="RECORDS_DIFFER", message="3 differ.", since=NOW, last_seen_at=NOW)
 
-    assert (seen(mirror).look.label, seen(mirror).look.family) == ("Refuted", Family.WARN)
+    assert (seen(mirror).look.label, seen(mirror).look.family) == ("Invalidated", Family.WARN)
     assert seen(mirror, "OVERRIDDEN").look.label == "Overridden"
 
 
-def test_a_run_of_an_earlier_life_of_the_topic_asks_for_another(mirror: MirrorTopic) -> None:
+def test_gate_run_is_obsolete_after_the_topic_became_a_mirror_again(mirror: MirrorTopic) -> None:
     mirror.transitions.create(
         from_state="", to_state="ACTIVE", event="mirror-ready", by="engine", at=NOW + timedelta(seconds=1)
     )
 
-    assert [seen(mirror, status, after_s=2).look.label for status in ("GREEN", "OVERRIDDEN")] == ["Outlived", "Outlived"]
+    assert [seen(mirror, status, after_s=2).look.label for status in ("GREEN", "OVERRIDDEN")] == ["Obsolete", "Obsolete"]
 
 
-def test_a_red_run_stays_red(mirror: MirrorTopic) -> None:
-    assert seen(mirror, "RED", after_s=901).look.label == "Red"
+def test_failed_gate_stays_failed(mirror: MirrorTopic) -> None:
+    assert seen(mirror, "RED", after_s=901).look.label == "Failed"
 
 
-def test_nobody_is_sent_to_run_the_gate_of_what_was_promoted(make_mirror: MakeMirror) -> None:
-    assert seen(make_mirror(state=MirrorState.STOPPED), after_s=901).look.label == "Green"
+def test_gate_run_of_a_stopped_mirror_does_not_expire(make_mirror: MakeMirror) -> None:
+    assert seen(make_mirror(state=MirrorState.STOPPED), after_s=901).look.label == "Passed"

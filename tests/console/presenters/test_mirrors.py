@@ -1,4 +1,4 @@
-"""What one line of a mirror's partitions says."""
+"""View models of mirror topics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from linkengine.domain.states import MirrorState
 from tests.console.conftest import MakeMirror
 
 
-def test_a_share_is_of_an_end_that_somebody_knows_now() -> None:
+def test_copied_percentage_is_unknown_if_the_source_end_is_old() -> None:
     now = timezone.now()
     row = MirrorPartition(partition=0, source_end=100, mirror_end=50, mirror_start=0, last_source_seen_at=now)
     assert (partition_row(row, now=now).lag, partition_row(row, now=now).share) == ("50", 50)
@@ -25,7 +25,7 @@ def test_a_share_is_of_an_end_that_somebody_knows_now() -> None:
     assert partition_row(row, now=now).share is None
 
 
-def test_a_copier_that_fell_silent_is_not_said_to_copy_at_its_last_rate() -> None:
+def test_rate_and_phase_are_unknown_if_the_report_is_old() -> None:
     now = timezone.now()
     row = MirrorPartition(partition=0, bytes_per_s=2_048.0, phase="COPYING", observed_at=now)
     assert (partition_row(row, now=now).rate, partition_row(row, now=now).phase) == ("2.00 KiB/s", "Copying")
@@ -35,7 +35,7 @@ def test_a_copier_that_fell_silent_is_not_said_to_copy_at_its_last_rate() -> Non
 
 
 @pytest.mark.django_db
-def test_a_list_says_why_a_mirror_is_not_set_up(make_mirror: MakeMirror) -> None:
+def test_mirror_row_shows_why_its_setup_fails(make_mirror: MakeMirror) -> None:
     now = timezone.now()
     mirror = make_mirror("orders", MirrorState.PENDING_SETUP, partitions=0)
     troubles.note(mirror=mirror, code="POLICY_VIOLATION_ERROR", message="No more topics.", now=now)
@@ -48,14 +48,16 @@ def test_a_list_says_why_a_mirror_is_not_set_up(make_mirror: MakeMirror) -> None
     assert mirror_row(summarize(mirror, now=now), now=now).note is None
 
 
-def test_the_timeline_calls_a_failover_no_promotion() -> None:
+def test_history_distinguishes_failover_and_promotion() -> None:
     now = timezone.now()
-    taken = [StateTransition(to_state="PENDING_STOPPED", event=event, by="owner", at=now) for event in ("failover", "promote")]
+    transitions = [
+        StateTransition(to_state="PENDING_STOPPED", event=event, by="owner", at=now) for event in ("failover", "promote")
+    ]
 
-    assert [one.look.label for one in steps(taken, now=now)] == ["Failing over", "Promoting"]
+    assert [step.look.label for step in steps(transitions, now=now)] == ["Failing over", "Promoting"]
 
 
-def test_many_lost_offsets_are_more_than_one() -> None:
+def test_lost_offsets_are_counted_with_plural() -> None:
     def counted(number: int) -> str:
         gap = GapRange(partition=0, start=0, end=number, filled=number, reason="LOST")
         return gap_groups([gap])[0].counted

@@ -1,4 +1,4 @@
-"""Notes beside a mirror: what it waits for is news, what it fails with is trouble."""
+"""Error notes of a mirror: waiting codes are not shown as errors."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tests.console.conftest import NOW
     ("code", "family"),
     [
         (ErrorCode.WAITING_FOR_LAG, Family.BUSY),
-        (ErrorCode.WAITING_FOR_OTHER_SIDE, Family.BUSY),  # every ordinary reversal passes through it
+        (ErrorCode.WAITING_FOR_OTHER_SIDE, Family.BUSY),  # a step of each reversal
         (ErrorCode.WAITING_FOR_TRANSACTIONS, Family.BUSY),
         (ErrorCode.AUTHORIZATION_ERROR, Family.BAD),
     ],
 )
-def test_what_a_mirror_waits_for_is_calm(code: ErrorCode, family: Family) -> None:
+def test_waiting_codes_are_not_shown_as_errors(code: ErrorCode, family: Family) -> None:
     error = StateTransitionError(code=code, message="", since=NOW, last_seen_at=NOW)
 
-    assert [one.family for one in transition_notes([error], now=NOW)] == [family]
+    assert [note.family for note in transition_notes([error], now=NOW)] == [family]
 
 
-def test_every_wait_is_calm() -> None:
+def test_all_waiting_codes_are_busy() -> None:
     waits = [code for code in ErrorCode if code.startswith("WAITING_FOR_")]
     errors = [StateTransitionError(code=code, message="", since=NOW, last_seen_at=NOW) for code in waits]
 
-    assert {one.family for one in transition_notes(errors, now=NOW)} == {Family.BUSY}
+    assert {note.family for note in transition_notes(errors, now=NOW)} == {Family.BUSY}
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ def test_every_wait_is_calm() -> None:
     [
         (ErrorCode.AUTHENTICATION_ERROR, True),
         (ErrorCode.CLUSTER_ID_MISMATCH, True),
-        ("RECORDS_DIFFER", False),  # no setting makes records equal
+        ("RECORDS_DIFFER", False),  # no config fixes differing records
         ("RECORDS_LOST", False),
         (ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED, False),
         (ErrorCode.WAITING_FOR_LAG, False),
     ],
 )
-def test_the_link_is_to_be_edited_only_where_that_is_the_cure(code: str, helps: bool) -> None:
+def test_edit_of_the_link_is_suggested_only_for_connection_errors(code: str, helps: bool) -> None:
     note = error_note(code, "", now=NOW)
 
     assert note is not None
-    assert note.is_of_the_connection is helps
+    assert note.is_connection_error is helps

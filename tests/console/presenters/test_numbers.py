@@ -13,7 +13,7 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 @pytest.mark.parametrize(
     "write", [numbers.count, numbers.size, numbers.byte_rate, numbers.record_rate, numbers.duration, numbers.lag_time]
 )
-def test_what_is_unknown_is_a_dash_and_never_zero(write: object) -> None:
+def test_unknown_is_a_dash(write: object) -> None:
     assert write(None) == "\N{EN DASH}"  # type: ignore[operator]
 
 
@@ -51,12 +51,12 @@ def test_sizes_have_iec_units_and_three_digits(number: int, text: str) -> None:
         (3_601_000, "1 h"),
     ],
 )
-def test_spans_have_at_most_two_units(number_ms: int, text: str) -> None:
+def test_durations_have_at_most_two_units(number_ms: int, text: str) -> None:
     assert numbers.duration(number_ms) == text
 
 
 @pytest.mark.parametrize(("number_ms", "text"), [(0, "0 s"), (400, "< 1 s"), (4_000, "4 s")])
-def test_a_lag_below_a_second_is_not_counted_in_milliseconds(number_ms: int, text: str) -> None:
+def test_time_lag_below_one_second_has_no_milliseconds(number_ms: int, text: str) -> None:
     assert numbers.lag_time(number_ms) == text
 
 
@@ -70,11 +70,11 @@ def test_a_lag_below_a_second_is_not_counted_in_milliseconds(number_ms: int, tex
         (-timedelta(minutes=5), "in 5 min"),
     ],
 )
-def test_times_say_how_long_ago(ago: timedelta, text: str) -> None:
+def test_relative_times_have_one_unit(ago: timedelta, text: str) -> None:
     assert numbers.ago(NOW - ago, now=NOW) == text
 
 
-def test_a_moment_also_says_exactly_when_with_its_zone() -> None:
+def test_moment_has_exact_and_iso_times() -> None:
     moment = numbers.moment(NOW, now=NOW)
 
     assert moment is not None
@@ -82,21 +82,21 @@ def test_a_moment_also_says_exactly_when_with_its_zone() -> None:
     assert moment.iso == "2026-03-01T12:00:00.000+00:00"
 
 
-def test_a_time_that_never_was_is_none() -> None:
+def test_moment_of_none_is_none() -> None:
     assert numbers.moment(None, now=NOW) is None
 
 
 @pytest.mark.parametrize(("part", "whole", "share"), [(99, 100, 99), (999, 1000, 99), (5, 0, 100), (None, 9, None)])
-def test_only_everything_is_hundred_percent(part: int | None, whole: int | None, share: int | None) -> None:
+def test_percentage_is_rounded_down(part: int | None, whole: int | None, share: int | None) -> None:
     assert numbers.percent_of(part, whole) == share
 
 
-@pytest.mark.parametrize(("number_ms", "text"), [(None, "default retention"), (-1, "kept for ever"), (604_800_000, "kept 7 d")])
-def test_retention_is_worded(number_ms: int | None, text: str) -> None:
+@pytest.mark.parametrize(("number_ms", "text"), [(None, "default"), (-1, "unlimited"), (604_800_000, "7 d")])
+def test_retention_is_formatted(number_ms: int | None, text: str) -> None:
     assert numbers.retention(number_ms) == text
 
 
-def test_nouns_follow_their_number() -> None:
+def test_plural_follows_the_number() -> None:
     assert numbers.plural(1, "topic") == "1 topic"
     assert numbers.plural(2_000, "topic") == "2,000 topics"
 
@@ -105,5 +105,5 @@ def test_nouns_follow_their_number() -> None:
     ("known", "unknown", "expected"),
     [(0, 0, "0"), (1200, 0, "1,200"), (None, 0, UNKNOWN), (0, 1, UNKNOWN), (None, 2, UNKNOWN), (7, 2, "≥ 7")],
 )
-def test_the_largest_lag_never_claims_what_nobody_knows(known: int | None, unknown: int, expected: str) -> None:
+def test_worst_lag_with_unknown_partitions_is_a_lower_bound(known: int | None, unknown: int, expected: str) -> None:
     assert numbers.worst_lag(known, unknown=unknown) == expected

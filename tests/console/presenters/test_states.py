@@ -41,20 +41,20 @@ ALL_LOOKS: list[Look] = [
     ],
     ids=["mirrors", "links", "gaps", "verification", "audit", "errors", "verbs", "permissions"],
 )
-def test_a_table_has_a_row_for_every_code(table: dict[str, object], codes: object) -> None:
+def test_table_has_a_row_for_every_code(table: dict[str, object], codes: object) -> None:
     assert set(codes) <= set(table)  # type: ignore[call-overload]
 
 
-def test_every_phase_of_a_copy_task_has_words() -> None:
+def test_every_partition_phase_has_a_label() -> None:
     assert set(PHASE_LABELS) == {"", *PartitionPhase}
 
 
-def test_every_role_is_explained() -> None:
+def test_every_role_has_a_card() -> None:
     assert [card["name"] for card in role_cards()] == [role.value for role in Role]
 
 
 @pytest.mark.parametrize("look", ALL_LOOKS, ids=lambda look: look.code)
-def test_a_look_says_what_it_means_with_words_icon_and_colour(look: Look) -> None:
+def test_look_has_label_meaning_icon_and_family(look: Look) -> None:
     assert look.label
     assert look.meaning.endswith(".")
     assert look.icon in (STATIC / "icons.txt").read_text().split()
@@ -62,11 +62,11 @@ def test_a_look_says_what_it_means_with_words_icon_and_colour(look: Look) -> Non
 
 
 @pytest.mark.parametrize("state", MirrorState)
-def test_every_mirror_state_tells_the_next_step(state: MirrorState) -> None:
+def test_every_mirror_state_has_a_next_step(state: MirrorState) -> None:
     assert MIRROR_LOOKS[state].next_step
 
 
-def test_labels_of_mirror_states_differ() -> None:
+def test_labels_of_mirror_states_are_unique() -> None:
     labels = [look.label for look in MIRROR_LOOKS.values()]
 
     assert len(set(labels)) == len(labels)
@@ -80,19 +80,19 @@ def test_every_family_has_colours_in_both_themes(family: Family) -> None:
     assert theme.count(f"--{family}-fill:") == 2
 
 
-def test_a_stop_without_waiting_reads_otherwise_than_a_promotion() -> None:
+def test_failover_and_promotion_have_different_labels() -> None:
     assert mirror_look("PENDING_STOPPED", "promote").label == "Promoting"
     assert mirror_look("PENDING_STOPPED", "failover").label == "Failing over"
 
 
-def test_what_is_broken_comes_first() -> None:
+def test_failed_states_sort_first() -> None:
     order = sorted(MIRROR_LOOKS.values(), key=severity)
 
     assert {order[0].code, order[1].code} == {"LINK_FAILED", "FAILED"}
     assert order[-1].code == "STOPPED"
 
 
-def test_attention_is_for_what_a_person_should_look_at() -> None:
+def test_unavailable_and_failed_states_need_attention() -> None:
     troubled = {state for state, look in MIRROR_LOOKS.items() if needs_attention(look)}
 
     assert troubled == {MirrorState.SOURCE_UNAVAILABLE, MirrorState.LINK_FAILED, MirrorState.FAILED}
@@ -110,11 +110,11 @@ def test_attention_is_for_what_a_person_should_look_at() -> None:
         (MirrorEvent.DELETE, True, True),
     ],
 )
-def test_the_name_is_typed_for_what_cannot_be_taken_back(event: MirrorEvent, *, bidirectional: bool, typed: bool) -> None:
+def test_irreversible_operations_require_the_topic_name(event: MirrorEvent, *, bidirectional: bool, typed: bool) -> None:
     assert needs_typed_name(event, bidirectional=bidirectional) is typed
 
 
-def test_whether_a_promotion_is_final_depends_on_the_link() -> None:
+def test_promotion_is_irreversible_on_one_way_links_only() -> None:
     assert "cannot be undone" in reversibility(MirrorEvent.PROMOTE, bidirectional=False)
     assert "can become a mirror" in reversibility(MirrorEvent.PROMOTE, bidirectional=True)
     assert reversibility(MirrorEvent.PAUSE, bidirectional=False) == ""

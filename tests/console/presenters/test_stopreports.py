@@ -1,4 +1,4 @@
-"""Reports of stops in words: when nothing missing is good news, and when it is none."""
+"""View model of failover reports: when a report shows an alarm."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def failover(mirror: MirrorTopic, **values: object) -> StopReport:
     ],
     ids=["nothing", "some", "unknown", "not-seen-for-days"],
 )
-def test_nothing_missing_is_good_news_only_where_the_source_was_in_sight(
+def test_report_without_losses_alarms_if_the_source_was_not_measured_recently(
     mirror: MirrorTopic, values: dict[str, object], alarming: bool
 ) -> None:
     assert report_row(failover(mirror, **values), now=NOW).loses is alarming

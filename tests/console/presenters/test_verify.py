@@ -1,4 +1,4 @@
-"""What is said of comparisons: equal is what was compared, and nothing else."""
+"""View models of verification: only compared offsets are shown as verified."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ ALL, SOME, NOTHING, UNKNOWN = (
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ([ALL, NOTHING], "Every offset that both sides hold was compared and is equal."),
+        ([ALL, NOTHING], "All offsets that source and mirror have in common are verified."),
         ([ALL, SOME], "5 offsets of the mirror are not verified."),
         ([part(0, 9, verified=8)], "1 offset of the mirror is not verified."),
-        ([NOTHING, NOTHING], "Nothing was compared: "),
-        ([], "How much is verified is not known yet."),
-        ([ALL, UNKNOWN], "How much is verified is not known yet."),
+        ([NOTHING, NOTHING], "Nothing to verify: "),
+        ([], "Verified offsets are not known yet."),
+        ([ALL, UNKNOWN], "Verified offsets are not known yet."),
     ],
     ids=["all", "some", "one", "nothing", "no partition", "unknown"],
 )
-def test_the_ledger_is_summed_up_as_what_it_is(parts: list[PartitionCoverage], words: str) -> None:
+def test_coverage_summary_counts_unverified_offsets(parts: list[PartitionCoverage], words: str) -> None:
     assert coverage_view(parts, None, enabled=True, now=NOW).sentence.startswith(words)
 
 
-def test_what_the_source_holds_before_the_beginning_of_the_mirror_is_told() -> None:
+def test_coverage_reports_source_offsets_below_the_mirror_start() -> None:
     assert not coverage_view([ALL], None, enabled=True, now=NOW).missing
-    told = coverage_view([ALL], None, enabled=True, now=NOW, missing={3: OffsetRange(4, 9)}).missing
-    assert told == "5 offsets that the source still holds are no longer on the mirror (partition 3: [4, 9))."
+    missing = coverage_view([ALL], None, enabled=True, now=NOW, missing={3: OffsetRange(4, 9)}).missing
+    assert missing == "5 offsets that the source still holds are no longer on the mirror (partition 3: [4, 9))."
 
 
-def test_no_share_of_nothing_is_verified() -> None:
-    shares = [one.share for one in coverage_view([ALL, SOME, NOTHING], None, enabled=True, now=NOW).rows]
+def test_verified_percentage_of_an_empty_range_is_none() -> None:
+    shares = [row.share for row in coverage_view([ALL, SOME, NOTHING], None, enabled=True, now=NOW).rows]
     assert shares == [100, 44, None]
 
 
-@pytest.mark.parametrize(("not_copied", "told"), [(None, ""), (0, ""), (1, "1 offset"), (1200, "1,200 offsets")])
-def test_a_run_tells_what_the_mirror_lacked(not_copied: int | None, told: str) -> None:
+@pytest.mark.parametrize(("not_copied", "shown"), [(None, ""), (0, ""), (1, "1 offset"), (1200, "1,200 offsets")])
+def test_run_shows_offsets_not_copied(not_copied: int | None, shown: str) -> None:
     view = run_view(VerifyRun(status="EQUAL", records_compared=1, not_copied=not_copied), now=NOW, reads_records=True)
     assert view is not None
-    assert view.not_copied == told
+    assert view.not_copied == shown
 
 
 @pytest.mark.parametrize(("records", "label"), [(7, "Equal"), (0, "Nothing to compare"), (None, "Nothing to compare")])
-def test_a_run_that_compared_no_record_is_not_called_equal(records: int | None, label: str) -> None:
+def test_run_without_compared_records_is_not_equal(records: int | None, label: str) -> None:
     view = run_view(VerifyRun(status="EQUAL", records_compared=records), now=NOW, reads_records=True)
     assert view is not None
     assert view.look.label == label

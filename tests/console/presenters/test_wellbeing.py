@@ -1,4 +1,4 @@
-"""Whether lists and tiles say that all is well."""
+"""When lists and tiles show a link as healthy."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from console.queries.mirrorpages import link_figures
 from tests.console.conftest import NOW, MakeActor, MakeMirror, Role
 
 
-def is_unclear(owner: Actor) -> bool:
+def is_unhealthy(owner: Actor) -> bool:
     (summary,) = list_links(by=owner)
-    return link_row(summary, now=NOW).unclear
+    return link_row(summary, now=NOW).unhealthy
 
 
 def hint(link: ClusterLink, *, troubled: bool = False) -> str:
@@ -27,38 +27,36 @@ def hint(link: ClusterLink, *, troubled: bool = False) -> str:
 
 
 @pytest.mark.parametrize("trouble", [{"engine_error": "Spark is away."}, {"state": "FAILED"}, {"state": "UNAVAILABLE"}])
-def test_a_link_that_copies_nothing_is_not_well(link: ClusterLink, owner: Actor, trouble: dict[str, Any]) -> None:
-    assert not is_unclear(owner)
+def test_link_with_engine_error_or_failed_state_is_unhealthy(link: ClusterLink, owner: Actor, trouble: dict[str, Any]) -> None:
+    assert not is_unhealthy(owner)
 
     ClusterLink.objects.filter(pk=link.pk).update(**trouble)
 
-    assert is_unclear(owner)
+    assert is_unhealthy(owner)
 
 
-def test_nor_is_one_that_nobody_has_heard_of(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+def test_link_with_unknown_lag_is_unhealthy(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
     mirror = make_mirror()
     mirror.partitions.update(last_source_seen_at=timezone.now(), source_end=10, mirror_end=10)
-    assert (is_unclear(owner), hint(link)) == (False, "all is well")
+    assert (is_unhealthy(owner), hint(link)) == (False, "all healthy")
 
     mirror.partitions.update(last_source_seen_at=timezone.now() - timedelta(hours=8))
 
-    assert (is_unclear(owner), hint(link)) == (True, "mirror topics")
+    assert (is_unhealthy(owner), hint(link)) == (True, "mirror topics")
 
 
-def test_nor_is_one_whose_tasks_fail_although_its_mirrors_are_level(
-    link: ClusterLink, make_mirror: MakeMirror, owner: Actor
-) -> None:
+def test_link_with_failing_tasks_is_unhealthy(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
     make_mirror().partitions.update(last_source_seen_at=timezone.now(), source_end=10, mirror_end=10)
     switch = link.configs.create(name="acl.sync.enable", value="true")
     LinkTask.objects.create(link=link, name="AclSync", error_count=9)
 
-    assert (is_unclear(owner), hint(link, troubled=True)) == (True, "mirror topics")
+    assert (is_unhealthy(owner), hint(link, troubled=True)) == (True, "mirror topics")
 
-    switch.delete()  # what its last run left undone is nobody's concern any more
-    assert (is_unclear(owner), hint(link)) == (False, "all is well")
+    switch.delete()  # errors of a task that is turned off are not shown
+    assert (is_unhealthy(owner), hint(link)) == (False, "all healthy")
 
 
-def test_who_sees_one_topic_of_a_link_is_told_nothing_of_its_tasks(
+def test_failing_tasks_are_hidden_from_topic_roles(
     link: ClusterLink, make_mirror: MakeMirror, destination: Cluster, make_actor: MakeActor
 ) -> None:
     make_mirror().partitions.update(last_source_seen_at=timezone.now(), source_end=10, mirror_end=10)
@@ -66,10 +64,10 @@ def test_who_sees_one_topic_of_a_link_is_told_nothing_of_its_tasks(
 
     narrow = make_actor("narrow", Role.DEVELOPER_READ, cluster=destination, resource_type="Topic", resource_name="orders")
 
-    assert not is_unclear(narrow)
+    assert not is_unhealthy(narrow)
 
 
-def test_many_links_need_no_more_queries_for_their_tasks(
+def test_number_of_links_does_not_change_the_number_of_queries(
     link: ClusterLink, owner: Actor, django_assert_num_queries: Any
 ) -> None:
     for number in range(5):
@@ -79,13 +77,11 @@ def test_many_links_need_no_more_queries_for_their_tasks(
     list_links(by=owner)
 
     with django_assert_num_queries(5):
-        assert sum(one.failing_tasks for one in list_links(by=owner)) == 5
+        assert sum(summary.failing_tasks for summary in list_links(by=owner)) == 5
 
 
-def test_a_list_says_in_words_what_the_state_of_a_link_does_not_tell(
-    link: ClusterLink, make_mirror: MakeMirror, owner: Actor
-) -> None:
-    """The state is of the connection: it reads Active although nothing is copied, or records differ."""
+def test_link_row_shows_problems_that_the_state_does_not_show(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+    """The state describes the connection only: it is ACTIVE even if nothing is copied or records differ."""
     mirror = make_mirror()
     mirror.transition_errors.create(code="RECORDS_DIFFER", message="x", since=NOW, last_seen_at=NOW)
     ClusterLink.objects.filter(pk=link.pk).update(engine_error="Spark is away.", deletion_requested_at=NOW)
@@ -95,5 +91,5 @@ def test_a_list_says_in_words_what_the_state_of_a_link_does_not_tell(
     (summary,) = list_links(by=owner)
     row = link_row(summary, now=NOW)
 
-    assert row.doubts == ["being deleted", "nothing is copied: no copy job runs", "1 task left something undone"]
+    assert row.problems == ["being deleted", "not copying: no copy job can run", "1 task failing"]
     assert (row.look.label, row.troubled, row.attention) == ("Active", 1, 1)

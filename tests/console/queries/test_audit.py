@@ -1,4 +1,4 @@
-"""Who may read which part of the audit."""
+"""Visibility of audit events by role."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def events(link: ClusterLink) -> None:
 
 
 def seen(by: Actor, **filters: str) -> list[str]:
-    return [one.resource for one in list_events(by=by, **filters)]  # type: ignore[arg-type]
+    return [event.resource for event in list_events(by=by, **filters)]  # type: ignore[arg-type]
 
 
-def test_a_cluster_admin_reads_the_audit_of_its_cluster(make_actor: MakeActor, source: Cluster) -> None:
+def test_cluster_admin_sees_events_of_its_cluster(make_actor: MakeActor, source: Cluster) -> None:
     admin = make_actor("admin", "CloudClusterAdmin", cluster=source)
     audit.record(by=admin, action="Mine", resource="api-key/X", now=NOW)
 
     assert sorted(seen(admin)) == ["api-key/X", "cluster/source-id"]
 
 
-def test_an_environment_admin_reads_all_of_its_clusters(owner: Actor) -> None:
+def test_environment_admin_sees_events_of_all_its_clusters(owner: Actor) -> None:
     assert len(seen(owner)) == 2
 
 
-def test_grants_are_read_by_those_who_read_the_audit_of_their_place(
+def test_grants_are_visible_to_admins_of_their_scope(
     make_actor: MakeActor, owner: Actor, environment: Environment, destination: Cluster, source: Cluster, stranger: Actor
 ) -> None:
     AuditEvent.objects.all().delete()
@@ -46,7 +46,7 @@ def test_grants_are_read_by_those_who_read_the_audit_of_their_place(
     for place in places:
         assert stranger.user is not None
         grant_role(user=stranger.user, role="DeveloperRead", by=SYSTEM, now=NOW, **place)
-    of_environment, of_other = (audit.path_of(one) for one in (environment, other))
+    of_environment, of_other = (audit.path_of(place) for place in (environment, other))
     below = [audit.path_of(destination), f"{audit.path_of(source)}/topic/orders"]
 
     cluster_admin = make_actor("here", "CloudClusterAdmin", cluster=destination)
@@ -57,14 +57,14 @@ def test_grants_are_read_by_those_who_read_the_audit_of_their_place(
     assert sorted(seen(above)) == sorted([of_environment, of_other, *below])
 
 
-def test_a_name_that_is_too_long_for_the_audit_is_cut() -> None:
+def test_long_resource_name_is_truncated() -> None:
     row = audit.record(by=SYSTEM, action="CreateTopic", resource=f"cluster/x/topic/{'a' * 1000}", now=NOW)
 
     row.clean_fields(exclude=["detail"])
     assert (len(row.resource), row.resource[-2:]) == (AuditEvent._meta.get_field("resource").max_length, "a…")
 
 
-def test_a_reader_is_refused_and_that_is_noted(colleague: Actor) -> None:
+def test_reader_is_denied_and_the_denial_is_recorded(colleague: Actor) -> None:
     with pytest.raises(DeniedError):
         list_events(by=colleague)
     assert seen(SYSTEM)[0] == "this installation"

@@ -1,4 +1,4 @@
-"""Warnings before an operation; nothing is refused for them."""
+"""Warnings before an operation. They do not prevent it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.console.conftest import NOW, Engine, MakeMirror
 E = MirrorEvent
 
 
-def test_a_reversal_warns_of_transactional_producers(mirror: MirrorTopic, owner: Actor) -> None:
+def test_reversal_warns_of_transactional_producers(mirror: MirrorTopic, owner: Actor) -> None:
     assert cautions_of(mirror, E.REVERSE_AND_START, by=owner) == ()
 
     GapRange.objects.create(
@@ -34,7 +34,7 @@ def test_a_reversal_warns_of_transactional_producers(mirror: MirrorTopic, owner:
     assert cautions_of(mirror, E.FAILOVER, by=owner) == ()
 
 
-def test_a_deletion_names_the_mirrors_elsewhere_that_the_actor_may_see(
+def test_deletion_lists_visible_mirrors_of_the_topic(
     make_mirror: MakeMirror, back: ClusterLink, owner: Actor, stranger: Actor
 ) -> None:
     mirror = make_mirror()
@@ -52,9 +52,7 @@ def test_a_deletion_names_the_mirrors_elsewhere_that_the_actor_may_see(
 WRITERS = TransactionalWriters(ids=("a", "b"), open_ids=("b",), unnamed_open=0, complete=True)
 
 
-def test_the_risks_of_a_reversal_are_read_from_both_clusters_and_unknown_is_no_all_clear(
-    mirror: MirrorTopic, engine: Engine, owner: Actor
-) -> None:
+def test_unknown_risks_of_a_reversal_are_warnings(mirror: MirrorTopic, engine: Engine, owner: Actor) -> None:
     risks = ReversalRisks(unclean_on=("Source",), writers=WRITERS)
     engine.answers["find_reversal_risks"] = json.loads(json.dumps({"orders": asdict(risks)}))
     assert risks_of(mirror.link, [mirror]) == {"orders": risks}
@@ -68,8 +66,8 @@ def test_the_risks_of_a_reversal_are_read_from_both_clusters_and_unknown_is_no_a
     assert "could not be read" in elections
 
 
-def test_transactional_ids_are_named_with_advice_before_a_reversal(mirror: MirrorTopic, owner: Actor) -> None:
-    """Also if nothing that was copied so far came from a transaction."""
+def test_reversal_lists_transactional_ids_with_advice(mirror: MirrorTopic, owner: Actor) -> None:
+    """Even if no copied record came from a transaction."""
     risks = ReversalRisks(unclean_on=(), writers=WRITERS)
 
     advice, ids = cautions_of(mirror, E.REVERSE_AND_START, by=owner, risks=risks)
@@ -94,9 +92,7 @@ def test_transactional_ids_are_named_with_advice_before_a_reversal(mirror: Mirro
         ),
     ],
 )
-def test_what_is_not_known_of_transactional_ids_is_not_reported_as_none(
-    writers: TransactionalWriters | None, words: list[str]
-) -> None:
+def test_unknown_transactional_ids_are_reported_as_unknown(writers: TransactionalWriters | None, words: list[str]) -> None:
     found = transactional_ids("orders", writers)
 
     assert all(word in found for word in words)
@@ -107,6 +103,6 @@ def test_what_is_not_known_of_transactional_ids_is_not_reported_as_none(
     ("clusters", "words"),
     [((), ""), (("Source", "East"), "is on for 'orders' on Source and East."), (None, "could not be read on both clusters")],
 )
-def test_the_warning_says_where(clusters: tuple[str, ...] | None, words: str) -> None:
+def test_unclean_election_warning_names_the_clusters(clusters: tuple[str, ...] | None, words: str) -> None:
     assert words in unclean_elections("orders", clusters)
     assert bool(unclean_elections("orders", clusters)) is bool(words)

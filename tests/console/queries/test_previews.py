@@ -1,4 +1,4 @@
-"""What an operation would do, told before it is done."""
+"""Previews of operations."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tests.console.conftest import NOW, MakeMirror
 E = MirrorEvent
 
 
-def carry_over(link: ClusterLink, mirror: MirrorTopic) -> MirrorTopic:
-    """Have the link carry offsets over; answer the mirror with its configs read anew."""
+def enable_offset_sync(link: ClusterLink, mirror: MirrorTopic) -> MirrorTopic:
+    """Turn on consumer offset sync; return the mirror with the link configs reloaded."""
     LinkConfig.objects.create(link=link, name="consumer.offset.sync.enable", value="true")
     return MirrorTopic.objects.get(pk=mirror.pk)
 
 
-def test_a_failover_tells_records_groups_and_configs(mirror: MirrorTopic, link: ClusterLink) -> None:
+def test_failover_preview_has_records_groups_and_configs(mirror: MirrorTopic, link: ClusterLink) -> None:
     MirrorPartition.objects.filter(mirror=mirror, partition=1).update(source_end=15)
-    mirror = carry_over(link, mirror)
+    mirror = enable_offset_sync(link, mirror)
     mirror.source_configs = {"retention.ms": "99000", "cleanup.policy": "delete"}
     group = SyncedGroup.objects.create(link=link, name="g", destination_name="g", status="SYNCED", listed_at=NOW)
     for partition, offset in ((0, 7), (1, 14)):
@@ -28,15 +28,15 @@ def test_a_failover_tells_records_groups_and_configs(mirror: MirrorTopic, link: 
             group=group, mirror=mirror, partition=partition, source_offset=offset, target=offset, outcome="EQUAL"
         )
 
-    told = preview(mirror, E.FAILOVER)
+    result = preview(mirror, E.FAILOVER)
 
-    assert (told.allowed, told.reason, told.state_after, told.records_at_risk) == (True, "", "PENDING_STOPPED", 5)
-    assert [(one.group, one.partition, one.offset, one.clamped_to) for one in told.groups_clamped] == [("g", 1, 14, 10)]
-    assert told.configs_to_change["retention.ms"] == "99000"
-    assert told.configs_to_change["compression.type"] is None
+    assert (result.allowed, result.reason, result.state_after, result.records_at_risk) == (True, "", "PENDING_STOPPED", 5)
+    assert [(row.group, row.partition, row.offset, row.clamped_to) for row in result.groups_clamped] == [("g", 1, 14, 10)]
+    assert result.configs_to_change["retention.ms"] == "99000"
+    assert result.configs_to_change["compression.type"] is None
 
 
-def test_a_link_that_carries_no_offsets_over_sets_no_group_back(mirror: MirrorTopic, link: ClusterLink) -> None:
+def test_failover_preview_without_offset_sync_clamps_no_group(mirror: MirrorTopic, link: ClusterLink) -> None:
     group = SyncedGroup.objects.create(link=link, name="g", destination_name="g", status="WAITING", listed_at=NOW)
     GroupOffset.objects.create(group=group, mirror=mirror, partition=1, source_offset=14, target=14, outcome="EQUAL")
 
@@ -44,19 +44,19 @@ def test_a_link_that_carries_no_offsets_over_sets_no_group_back(mirror: MirrorTo
 
 
 @pytest.mark.parametrize("state", [MirrorState.PENDING_MIRROR, MirrorState.PENDING_SETUP_FOR_RESTORE])
-def test_a_topic_that_is_not_a_mirror_yet_keeps_its_configs_and_groups(
+def test_failover_preview_of_a_becoming_mirror_changes_nothing(
     make_mirror: MakeMirror, link: ClusterLink, state: MirrorState
 ) -> None:
-    mirror = carry_over(link, make_mirror(state=state, source_configs={"retention.ms": "99000"}))
+    mirror = enable_offset_sync(link, make_mirror(state=state, source_configs={"retention.ms": "99000"}))
     group = SyncedGroup.objects.create(link=link, name="g", destination_name="g", status="SYNCED", listed_at=NOW)
     GroupOffset.objects.create(group=group, mirror=mirror, partition=1, source_offset=99, target=99, outcome="EQUAL")
 
-    told = preview(mirror, E.FAILOVER)
+    result = preview(mirror, E.FAILOVER)
 
-    assert (told.allowed, told.groups_clamped, told.configs_to_change) == (True, (), {})
+    assert (result.allowed, result.groups_clamped, result.configs_to_change) == (True, (), {})
 
 
-def test_an_unknown_lag_is_not_nothing(mirror: MirrorTopic) -> None:
+def test_preview_of_unknown_lag_is_none(mirror: MirrorTopic) -> None:
     MirrorPartition.objects.filter(mirror=mirror, partition=1).update(source_end=None)
 
     assert preview(mirror, E.FAILOVER).records_at_risk is None
@@ -70,50 +70,50 @@ def test_an_unknown_lag_is_not_nothing(mirror: MirrorTopic) -> None:
         (E.PROMOTE, 0, 5),
         (E.REVERSE_AND_START, 0, 5),
         (E.REVERSE_AND_PAUSE, 0, 5),
-        (E.RESTORE, None, 0),  # nobody has counted what was written past us
+        (E.RESTORE, None, 0),  # records written after mirroring stopped are not counted
         (E.DELETE, 16, 0),
         (E.PAUSE, 0, 0),
         (E.RESUME, 0, 0),
         (E.RECOVER, 0, 0),
     ],
 )
-def test_every_operation_tells_what_it_puts_at_risk_and_what_it_copies_first(
+def test_preview_has_records_at_risk_and_records_to_copy(
     mirror: MirrorTopic, operation: MirrorEvent, at_risk: int | None, to_copy: int
 ) -> None:
     mirror.partitions.update(mirror_start=2)
     mirror.partitions.filter(partition=1).update(source_end=15)
 
-    told = preview(mirror, operation)
+    result = preview(mirror, operation)
 
-    assert (told.records_at_risk, told.records_to_copy) == (at_risk, to_copy)
+    assert (result.records_at_risk, result.records_to_copy) == (at_risk, to_copy)
 
 
-def test_what_a_writable_topic_holds_is_not_known_any_more(make_mirror: MakeMirror) -> None:
+def test_records_at_risk_of_deleting_a_writable_topic_are_unknown(make_mirror: MakeMirror) -> None:
     mirror = make_mirror(state=MirrorState.STOPPED)
     mirror.partitions.update(mirror_start=0)
 
     assert preview(mirror, E.DELETE).records_at_risk is None
 
 
-def test_what_is_refused_says_why(mirror: MirrorTopic) -> None:
-    told = preview(mirror, E.RESUME)
+def test_preview_of_an_impossible_operation_has_a_reason(mirror: MirrorTopic) -> None:
+    result = preview(mirror, E.RESUME)
 
-    assert not told.allowed
-    assert "Cannot resume" in told.reason
-    assert told.state_after == ""
+    assert not result.allowed
+    assert "Cannot resume" in result.reason
+    assert result.state_after == ""
 
 
-def test_a_promotion_that_the_gate_refuses_says_so(mirror: MirrorTopic, link: ClusterLink) -> None:
+def test_preview_of_a_promotion_with_a_closed_gate_has_a_reason(mirror: MirrorTopic, link: ClusterLink) -> None:
     LinkConfig.objects.create(link=link, name="migration.gate.enable", value="true")
     fresh = MirrorTopic.objects.get(pk=mirror.pk)
 
-    told = preview(fresh, E.PROMOTE)
+    result = preview(fresh, E.PROMOTE)
 
-    assert (told.allowed, "has not been run yet" in told.reason) == (False, True)
+    assert (result.allowed, "has not been run yet" in result.reason) == (False, True)
     assert preview(fresh, E.FAILOVER).allowed
 
 
-def test_a_pause_loses_nothing(mirror: MirrorTopic) -> None:
-    told = preview(mirror, E.PAUSE)
+def test_preview_of_a_pause_has_no_risk(mirror: MirrorTopic) -> None:
+    result = preview(mirror, E.PAUSE)
 
-    assert (told.records_at_risk, told.groups_clamped, told.configs_to_change) == (0, (), {})
+    assert (result.records_at_risk, result.groups_clamped, result.configs_to_change) == (0, (), {})
