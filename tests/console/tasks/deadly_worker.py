@@ -114,7 +114,7 @@ def hurry() -> None:
     drills.RESEND_MS = 200
     verifying.CLAIM_MS = 200
     pool.CLAIM_MS = 200
-    stopping.LOOK_EVERY_S = reversing.LOOK_EVERY_S = 0.1
+    reversing.LOOK_EVERY_S = 0.1
     reversing.SETTLE_S = restoring.SETTLE_S = 0.2
     chores.MANY = stoppingmany.MANY = 3
 
