@@ -146,7 +146,7 @@ def test_the_stored_secret_of_a_cluster_is_not_redirected(
 
 
 def test_properties_of_another_cluster_are_refused(destination: Cluster, owner: Actor, engine: Engine) -> None:
-    with pytest.raises(BadRequestError, match="not destination-id"):
+    with pytest.raises(BadRequestError, match="not to destination-id"):
         clusters.update_properties(cluster=destination, properties=SOURCE_PROPERTIES, by=owner, now=NOW)
 
 
