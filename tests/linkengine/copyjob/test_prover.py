@@ -13,7 +13,7 @@ from linkengine.copyjob.origins import SourceExtent
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
 from linkengine.copyjob.prover import TailChecker, TailCheckEvents
-from linkengine.copyjob.proving import Answer, Stretch
+from linkengine.copyjob.proving import TailCheckResult, Stretch
 from linkengine.copyjob.sourceside import EMPTY_AGAIN_S, SourceSide
 from linkengine.copyjob.sourcewatch import EVERY_S, LEFT_OUT_S, SourceWatch, WatchEvents
 from linkengine.domain.addresses import ClusterAddress
@@ -23,7 +23,7 @@ from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import partition
 
 STRETCH = Stretch(start=0, end=10, records={}, markers=frozenset())
-COMPLETE = Answer(difference=None, complete=True)
+COMPLETE = TailCheckResult(difference=None, complete=True)
 ADDRESS = ClusterAddress(bootstrap_servers="nowhere:1")
 NOWHERE: Any = SimpleNamespace()  # a cluster that is not contacted
 
