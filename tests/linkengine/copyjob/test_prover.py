@@ -13,7 +13,7 @@ from linkengine.copyjob.origins import SourceExtent
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
 from linkengine.copyjob.prover import TailChecker, TailCheckEvents
-from linkengine.copyjob.proving import TailCheckResult, Stretch
+from linkengine.copyjob.proving import Stretch, TailCheckResult
 from linkengine.copyjob.sourceside import EMPTY_AGAIN_S, SourceSide
 from linkengine.copyjob.sourcewatch import EVERY_S, LEFT_OUT_S, SourceWatch, WatchEvents
 from linkengine.domain.addresses import ClusterAddress
