@@ -121,7 +121,7 @@ def test_what_waited_behind_an_open_transaction_is_counted_too(mirror: MirrorTop
     assert [(one["stable_end"], one["source_end"]) for one in report.partitions] == [(1_000, 50_001), (10, 10)]
     sentence = report_row(report, now=NOW).sentence
     assert sentence.startswith("Up to 49,001 records were not copied as of the last measurement of the source")
-    assert "49,001 stood behind an open transaction" in sentence
+    assert "49,001 of these offsets were behind an open transaction" in sentence
 
 
 def test_a_high_watermark_nobody_saw_is_no_loss_of_0(mirror: MirrorTopic, owner: Actor) -> None:
