@@ -1,11 +1,11 @@
 """The copy worker: one epoll loop that copies partitions of any number of links until its assignments end.
 
 Assignments change while it runs: links and partitions are added and removed, and settings of links change. Each link has its
-own connections, threads, buffers and limits (``linkcopy``). An unexpected exception in the copy of a link closes that link
+own connections, threads, buffers and limits (``link_copy``). An unexpected exception in the copy of a link closes that link
 and restarts it after a backoff; the other links continue.
 
 The loop blocks on nothing but epoll: name resolution, handshakes, tokens and metadata requests run in background threads, and
-Redis is used by a thread of its own (``steward``).
+Redis is used by a thread of its own (``coordination_thread``).
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from typing import TypeVar
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from linkengine.copyjob.background import Background, Event
 from linkengine.copyjob.buffers import AheadMemory
-from linkengine.copyjob.linkcopy import LinkCopy, Shared
-from linkengine.copyjob.poller import Poller
+from linkengine.copyjob.coordination_thread import Steward, StewardEvents, StewardPorts
+from linkengine.copyjob.event_loop import Background, Event, Poller
+from linkengine.copyjob.link_copy import LinkCopy, Shared
 from linkengine.copyjob.ports import Clock, SystemClock, Told
-from linkengine.copyjob.steward import Steward, StewardEvents, StewardPorts
 from linkengine.domain.leases import Grant
 from linkengine.domain.plans import CopyPlan
 from linkengine.domain.workers import HEARTBEAT_MS, Heartbeat, LinkShare, WorkerSetup

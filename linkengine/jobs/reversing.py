@@ -14,7 +14,7 @@ from functools import partial
 
 import structlog
 
-from linkengine.copyjob.adopt import adopt_partitions, claimed_partitions
+from linkengine.copyjob.stop.takeover import adopt_partitions, claimed_partitions
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError

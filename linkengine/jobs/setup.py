@@ -12,7 +12,7 @@ from functools import partial
 
 import structlog
 
-from linkengine.copyjob.seed import seed_head
+from linkengine.copyjob.destination.head_seed import seed_head
 from linkengine.domain.configs import check_overrides, is_compacted, looks_like_mirror, mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSetup

@@ -22,8 +22,8 @@ from dataclasses import replace
 
 import structlog
 
-from linkengine.copyjob.fence import fence_partitions
-from linkengine.copyjob.mirrored import foreign_starts
+from linkengine.copyjob.stop.fence import fence_partitions
+from linkengine.copyjob.stop.mirrored_end import foreign_starts
 from linkengine.domain.configs import ConfigChange, configs_at_stop, lacking, looks_like_mirror, mirror_configs, still_due
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groupplans import ClampedOffset

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import structlog
 
-from linkengine.copyjob.fencemany import fence_many
+from linkengine.copyjob.stop.fence import fence_many
 from linkengine.domain.configs import ConfigChange, configs_at_stop
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-from linkengine.copyjob.extra_connection import Owner, Received
+from linkengine.copyjob.source.extra_connection import Owner, Received
 from linkengine.kafka.fetch import FetchAnswer, FetchedPartition, FetchLimits, FetchPosition
 
 TOPIC = bytes(range(16))

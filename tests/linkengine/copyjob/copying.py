@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from devcluster.kafka import KafkaCluster
 from linkengine.coordination.pool import key_for
-from linkengine.copyjob.steward import StewardPorts
+from linkengine.copyjob.coordination_thread import StewardPorts
 from linkengine.copyjob.worker import run_worker
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.plans import (

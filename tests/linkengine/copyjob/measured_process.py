@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from devcluster.spark import PRELOAD
-from linkengine.copyjob.steward import StewardPorts
+from linkengine.copyjob.coordination_thread import StewardPorts
 from linkengine.copyjob.worker import run_worker
 from linkengine.domain.plans import CopyPlan
 from tests.linkengine.copyjob.copying import setup_for

@@ -7,9 +7,9 @@ from dataclasses import replace
 from linkengine.batches.fillers import dense_filler
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.pieces import FillInFlight, Origin
-from linkengine.copyjob.tails import Tail
+from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.resume.log_end import Tail
+from linkengine.copyjob.values import FillInFlight, Origin
 from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import GapReason

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from linkengine.copyjob.account import Account
-from linkengine.copyjob.observing import progress_of
+from linkengine.copyjob.partition_counters import Account
+from linkengine.copyjob.progress_reports import progress_of
 from tests.linkengine.copyjob.partitions import partition
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from linkengine.copyjob.asking import tail_query
-from linkengine.copyjob.pieces import Origin
+from linkengine.copyjob.resume.release_rules import tail_query
+from linkengine.copyjob.values import Origin
 from linkengine.domain.leases import VOUCHED_MS, Grant
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import partition

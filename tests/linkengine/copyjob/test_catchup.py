@@ -1,6 +1,6 @@
 """Measuring up to which time a mirror has everything its source had."""
 
-from linkengine.copyjob.catchup import MOST_SAMPLES, CatchUp
+from linkengine.copyjob.partition_counters import MOST_SAMPLES, CatchUp
 
 
 def test_time_is_unknown_before_the_first_sample_of_the_source() -> None:

@@ -10,8 +10,8 @@ import pytest
 from linkengine.batches.patch import patch_for_append
 from linkengine.batches.records import encode_records
 from linkengine.batches.view import crc32c, read_view
-from linkengine.copyjob import proving
-from linkengine.copyjob.proving import Difference, DifferenceKind, Stretch, first_difference, read_stretch
+from linkengine.copyjob.resume import tail_check
+from linkengine.copyjob.resume.tail_check import Difference, DifferenceKind, Stretch, first_difference, read_stretch
 from linkengine.domain.errors import LinkEngineError
 from tests.linkengine.batches.batchlog import GZIP, Rec, message, wrapper
 
@@ -45,8 +45,10 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
     def found(side: str, offset: int) -> memoryview:
         return memoryview(b"".join(encoded for encoded in held[side] if _end(encoded) > offset))
 
-    monkeypatch.setattr(proving, "read_with_aborted", lambda *_, offset, **__: (0, [(ABORTING_ID, 3)], found("mirror", offset)))
-    monkeypatch.setattr(proving, "read_committed", lambda *_, offset, **__: (0, (), found("source", offset)))
+    monkeypatch.setattr(
+        tail_check, "read_with_aborted", lambda *_, offset, **__: (0, [(ABORTING_ID, 3)], found("mirror", offset))
+    )
+    monkeypatch.setattr(tail_check, "read_committed", lambda *_, offset, **__: (0, (), found("source", offset)))
     return held
 
 
@@ -168,9 +170,11 @@ def test_tail_check_fails_while_remote_storage_of_the_mirror_returns_nothing(
 ) -> None:
     """The last marker is returned; the records before it are on remote storage."""
     logs["mirror"] = [batch(0, "a", "b"), marker(2), marker(3)]
-    found = proving.read_with_aborted
+    found = tail_check.read_with_aborted
     monkeypatch.setattr(
-        proving, "read_with_aborted", lambda *_, offset, **__: found(offset=offset) if offset >= 3 else (0, (), memoryview(b""))
+        tail_check,
+        "read_with_aborted",
+        lambda *_, offset, **__: found(offset=offset) if offset >= 3 else (0, (), memoryview(b"")),
     )
 
     with pytest.raises(LinkEngineError, match="Remote storage of mirror t-0"):

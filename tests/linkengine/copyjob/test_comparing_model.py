@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from linkengine.batches.patch import patch_for_append
 from linkengine.batches.planning import Append, SegmentPlanner
 from linkengine.batches.view import read_view
-from linkengine.copyjob import proving
-from linkengine.copyjob.proving import Difference, first_difference, read_stretch
+from linkengine.copyjob.resume import tail_check
+from linkengine.copyjob.resume.tail_check import Difference, first_difference, read_stretch
 from linkengine.domain.states import GapReason
 from tests.linkengine.batches.batchlog import TRANSACTIONAL, Rec, dense, marker
 from tests.linkengine.batches.sourcelog import ABORT, SourceLog, source_logs
@@ -46,8 +46,8 @@ def difference(
         return 0, aborted, memoryview(b"".join(batch for batch in mirror if _end(batch) > offset))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(proving, "read_with_aborted", read_mirror)
-        patch.setattr(proving, "read_committed", read_source)
+        patch.setattr(tail_check, "read_with_aborted", read_mirror)
+        patch.setattr(tail_check, "read_committed", read_source)
         bounds = {"topic": TOPIC, "leader_epoch": 0}
         stretch = read_stretch(CONNECTION, **bounds, bounds=(0, end), producer_id=OWN_ID, local_start=lambda: 0)
         return first_difference(CONNECTION, **bounds, bounds=(0, log.end), stretch=stretch, compacted=lambda: False)

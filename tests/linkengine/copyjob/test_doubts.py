@@ -4,9 +4,9 @@ import pytest
 
 from linkengine.batches.patch import SEQUENCES
 from linkengine.batches.steps import Append
-from linkengine.copyjob.doubts import Doubt, LooseAppends, doubt_of
-from linkengine.copyjob.pieces import FillInFlight
-from linkengine.copyjob.writer import Writer
+from linkengine.copyjob.destination.writer import Writer
+from linkengine.copyjob.resume.unacknowledged import Doubt, LooseAppends, doubt_of
+from linkengine.copyjob.values import FillInFlight
 from linkengine.kafka.producers import ProducerState
 
 OWN_ID = 1 << 62

@@ -8,10 +8,9 @@ from threading import Event, Thread
 import pytest
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.fence import PATIENCE_S, fence_partitions, write_marker
-from linkengine.copyjob.fencemany import fence_many
-from linkengine.copyjob.mirrored import foreign_starts
-from linkengine.copyjob.tails import Tail, TailQuery, read_tails
+from linkengine.copyjob.resume.log_end import Tail, TailQuery, read_tails
+from linkengine.copyjob.stop.fence import PATIENCE_S, fence_many, fence_partitions, write_marker
+from linkengine.copyjob.stop.mirrored_end import foreign_starts
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import CopyPlan, PartitionPhase
 from linkengine.kafka.cluster import Cluster

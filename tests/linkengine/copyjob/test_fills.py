@@ -1,6 +1,6 @@
 """Filled offsets are reported as few runs, however many markers; losses are exact, with the times around them."""
 
-from linkengine.copyjob.fills import EXACT_RUNS, RUN_MS, FillRuns
+from linkengine.copyjob.partition_counters import EXACT_RUNS, RUN_MS, FillRuns
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason
 

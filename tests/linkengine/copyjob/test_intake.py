@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.intake import SourceBroker
-from linkengine.copyjob.pieces import Origin, Stage
-from linkengine.copyjob.session import Asked
-from linkengine.copyjob.stretches import IntakeEvents
+from linkengine.copyjob.source.fetch_planner import IntakeEvents
+from linkengine.copyjob.source.fetch_session import Asked
+from linkengine.copyjob.source.fetcher import SourceBroker
+from linkengine.copyjob.values import Origin, Stage
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.fetch import API_KEY, BY_ID, FetchAnswer, FetchedPartition

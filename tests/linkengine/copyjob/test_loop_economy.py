@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob import intake, mirrorside, outlet
-from linkengine.copyjob.tails import Tail, TailQuery, read_tails
+from linkengine.copyjob.destination import producer as producer_module
+from linkengine.copyjob.destination import side
+from linkengine.copyjob.resume.log_end import Tail, TailQuery, read_tails
+from linkengine.copyjob.source import fetcher
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka import fetch, produce
 from linkengine.kafka.codes import BrokerError, KafkaCode
@@ -51,7 +53,7 @@ def test_idle_partitions_are_named_once_and_then_cost_nothing(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetches = Fetches()
-    monkeypatch.setattr(intake, "encode_fetch", fetches.encode)
+    monkeypatch.setattr(fetcher, "encode_fetch", fetches.encode)
     create_pair(clusters, topic_name, partitions=PARTITIONS)
     # A broker lists a new topic's leaders before their logs exist. Until then it refuses a Fetch with NOT_LEADER_OR_FOLLOWER,
     # and the copy worker must locate and name these partitions again. ListOffsets is served from the logs.
@@ -76,7 +78,7 @@ def test_unknown_fetch_session_costs_one_request_and_no_record(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch, falsify: tuple[int, int]
 ) -> None:
     fetches = Fetches(falsify=dict.fromkeys((4, 9), falsify))
-    monkeypatch.setattr(intake, "encode_fetch", fetches.encode)
+    monkeypatch.setattr(fetcher, "encode_fetch", fetches.encode)
     create_pair(clusters, topic_name, partitions=3)
     producer = producer_for(clusters[0])
 
@@ -103,7 +105,7 @@ def test_partitions_share_produce_requests(clusters: Pair, topic_name: str, monk
         sent.append(sum(map(len, batches.values())))
         return produce.encode_produce(batches, **rest)
 
-    monkeypatch.setattr(outlet, "produce", SimpleNamespace(**(vars(produce) | {"encode_produce": encode})))
+    monkeypatch.setattr(producer_module, "produce", SimpleNamespace(**(vars(produce) | {"encode_produce": encode})))
     create_pair(clusters, topic_name, partitions=PARTITIONS)
     producer = producer_for(clusters[0])
     for number in range(PARTITIONS * 4):
@@ -131,7 +133,7 @@ def test_tails_of_partitions_without_a_leader_are_read_together(
                 found[key] = BrokerError(KafkaCode.NOT_LEADER_OR_FOLLOWER, "The broker is busy creating the topic")
         return found
 
-    monkeypatch.setattr(mirrorside, "read_tails", read)
+    monkeypatch.setattr(side, "read_tails", read)
     create_pair(clusters, topic_name, partitions=PARTITIONS)
 
     with Copier(plan_of(clusters, topic_name, partitions=PARTITIONS)) as copier:

@@ -1,8 +1,8 @@
 """What one partition tells of itself, and what it hands over, without brokers."""
 
-from linkengine.copyjob.observing import progress_of
-from linkengine.copyjob.pieces import Origin
-from linkengine.copyjob.proving import Stretch
+from linkengine.copyjob.progress_reports import progress_of
+from linkengine.copyjob.resume.tail_check import Stretch
+from linkengine.copyjob.values import Origin
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import UNTIL, filling, owned, served, tail
 

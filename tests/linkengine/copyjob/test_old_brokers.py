@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob.brokerlink import Services
-from linkengine.copyjob.intake import SourceBroker
-from linkengine.copyjob.pieces import Origin, Stage
-from linkengine.copyjob.stretches import IntakeEvents
+from linkengine.copyjob.broker_link import Services
+from linkengine.copyjob.source.fetch_planner import IntakeEvents
+from linkengine.copyjob.source.fetcher import SourceBroker
+from linkengine.copyjob.values import Origin, Stage
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka import connection

@@ -3,10 +3,10 @@
 import pytest
 
 from linkengine.batches.steps import Fill
-from linkengine.copyjob.asking import tail_query
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.doubts import Doubt
-from linkengine.copyjob.tails import LostMarker
+from linkengine.copyjob.resume.log_end import LostMarker
+from linkengine.copyjob.resume.release_rules import tail_query
+from linkengine.copyjob.resume.unacknowledged import Doubt
 from linkengine.domain.states import GapReason
 from tests.linkengine.copyjob.partitions import BOUND, SEEN, UNTIL, filling, owned, planned, sent, tail
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from linkengine.copyjob.account import Account
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.intake import SourceBroker
-from linkengine.copyjob.pieces import Stage
+from linkengine.copyjob.partition_counters import Account
 from linkengine.copyjob.ports import SystemClock
-from linkengine.copyjob.session import Asked, Reading
-from linkengine.copyjob.sourcewatch import _bounds
+from linkengine.copyjob.source.bounds_watch import _bounds
+from linkengine.copyjob.source.fetch_session import Asked, Reading
+from linkengine.copyjob.source.fetcher import SourceBroker
+from linkengine.copyjob.values import Stage
 from linkengine.domain.plans import CopyTuning, PartitionPhase, PartitionProgress
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.fetch import FetchAnswer, FetchedPartition, FetchPosition

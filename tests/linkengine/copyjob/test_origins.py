@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob.origins import locate_sources
+from linkengine.copyjob.source.leaders import locate_sources
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.topicviews import Leader, Survey, TopicView
 from tests.linkengine.copyjob.partitions import partition

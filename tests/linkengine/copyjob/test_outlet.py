@@ -18,14 +18,13 @@ from linkengine.batches.exact import Record
 from linkengine.batches.fillers import dense_filler
 from linkengine.batches.records import encode_records
 from linkengine.batches.steps import Append
-from linkengine.copyjob.asking import REMEMBERED_MS, tail_query
-from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.doubts import Doubt
-from linkengine.copyjob.outlet import MirrorBroker
-from linkengine.copyjob.outletevents import OutletEvents
-from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.tails import Tail
+from linkengine.copyjob.destination.producer import MirrorBroker, OutletEvents
+from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.resume.log_end import Tail
+from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, tail_query
+from linkengine.copyjob.resume.unacknowledged import Doubt
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import Grant
 from linkengine.kafka.cluster import Cluster

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from linkengine.batches.steps import Append, Fill
-from linkengine.copyjob.asking import REMEMBERED_MS, is_held_up, is_settled, tail_query
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.partition import OVERLAP_S, MirrorPartition
-from linkengine.copyjob.pieces import Origin
+from linkengine.copyjob.partition_state import OVERLAP_S, MirrorPartition
+from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, is_held_up, is_settled, tail_query
+from linkengine.copyjob.values import Origin
 from linkengine.domain.leases import Grant, coordinator_epoch_for
 from linkengine.domain.states import GapReason
 from linkengine.kafka.producers import ProducerState

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob import history
-from linkengine.copyjob.history import Seen, SteppedBackError, find_rewound
-from linkengine.copyjob.pieces import Origin
+from linkengine.copyjob.source import epoch_history
+from linkengine.copyjob.source.epoch_history import Seen, SteppedBackError, find_rewound
+from linkengine.copyjob.values import Origin
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.codes import LEADER_MOVED, BrokerError, KafkaCode
@@ -27,7 +27,7 @@ def test_each_mirror_of_a_source_partition_is_checked_with_its_own_past(monkeypa
     def ends(_: Any, __: int, asked: Mapping[Any, Any]) -> dict[Any, Any]:
         return dict.fromkeys(asked, (0, 4, 50))  # the leader kept the predecessors' records up to here
 
-    monkeypatch.setattr(history, "epoch_ends", ends)
+    monkeypatch.setattr(epoch_history, "epoch_ends", ends)
     seen = {f"{name}/0": Seen(epoch=4, end=end) for name, end in (("behind", 40), ("ahead", 60), ("also-behind", 50))}
     origin = Origin(Leader(broker=1, epoch=5), b"t")
 
@@ -59,7 +59,7 @@ def test_error_of_a_moved_leader_is_returned_as_it_is(monkeypatch: pytest.Monkey
 
 def stepped_back(monkeypatch: pytest.MonkeyPatch, epoch_end: tuple[int, int, int], *, everywhere: bool) -> LinkEngineError:
     """Return the error of a partition read in epoch 5 whose leader is of epoch 3 and returns ``epoch_end`` for epoch 5."""
-    monkeypatch.setattr(history, "epoch_ends", lambda _, __, asked: dict.fromkeys(asked, epoch_end))
+    monkeypatch.setattr(epoch_history, "epoch_ends", lambda _, __, asked: dict.fromkeys(asked, epoch_end))
     assignment = partition().assignment
     cluster: Any = SimpleNamespace()
     found: dict[str, Origin | LinkEngineError] = {assignment.key: Origin(Leader(broker=1, epoch=3), b"t")}

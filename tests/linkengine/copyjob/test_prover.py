@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob.brokerlink import Services
-from linkengine.copyjob.history import Seen, SteppedBackError
-from linkengine.copyjob.origins import SourceExtent
-from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.pieces import Origin, Stage
-from linkengine.copyjob.prover import TailChecker, TailCheckEvents
-from linkengine.copyjob.proving import Answer, Stretch
-from linkengine.copyjob.sourceside import EMPTY_AGAIN_S, SourceSide
-from linkengine.copyjob.sourcewatch import EVERY_S, LEFT_OUT_S, SourceWatch, WatchEvents
+from linkengine.copyjob.broker_link import Services
+from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.resume.pending_tail_checks import TailChecker, TailCheckEvents
+from linkengine.copyjob.resume.tail_check import Answer, Stretch
+from linkengine.copyjob.source.bounds_watch import EVERY_S, LEFT_OUT_S, SourceWatch, WatchEvents
+from linkengine.copyjob.source.epoch_history import Seen, SteppedBackError
+from linkengine.copyjob.source.leaders import SourceExtent
+from linkengine.copyjob.source.side import EMPTY_AGAIN_S, SourceSide
+from linkengine.copyjob.values import Origin, Stage
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase

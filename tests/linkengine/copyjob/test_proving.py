@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.tails import Tail, TailQuery, read_tails
+from linkengine.copyjob.resume.log_end import Tail, TailQuery, read_tails
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.domain.plans import PartitionAssignment, PartitionPhase, PartitionProgress

@@ -13,8 +13,9 @@ import pytest
 from kafka.protocol.admin import AlterClientQuotasRequest, AlterClientQuotasResponse
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob import intake, outlet
-from linkengine.copyjob.fence import fence_partitions
+from linkengine.copyjob.destination import producer
+from linkengine.copyjob.source import fetcher
+from linkengine.copyjob.stop.fence import fence_partitions
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka import produce
 from linkengine.kafka.cluster import Cluster
@@ -64,12 +65,12 @@ class Broker:
 def test_quotas_of_both_clusters_are_respected_without_an_error(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reading = Broker(intake.encode_fetch, intake.decode_fetch, lambda answer: answer.throttle_ms)
+    reading = Broker(fetcher.encode_fetch, fetcher.decode_fetch, lambda answer: answer.throttle_ms)
     writing = Broker(produce.encode_produce, produce.decode_produce, lambda answer: answer[0])
-    monkeypatch.setattr(intake, "encode_fetch", reading.encode)
-    monkeypatch.setattr(intake, "decode_fetch", reading.decode)
+    monkeypatch.setattr(fetcher, "encode_fetch", reading.encode)
+    monkeypatch.setattr(fetcher, "decode_fetch", reading.decode)
     names = vars(produce) | {"encode_produce": writing.encode, "decode_produce": writing.decode}
-    monkeypatch.setattr(outlet, "produce", SimpleNamespace(**names))
+    monkeypatch.setattr(producer, "produce", SimpleNamespace(**names))
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, 2)  # both are in flight when the first is answered
 
@@ -82,7 +83,7 @@ def test_quotas_of_both_clusters_are_respected_without_an_error(
 
     copier.join()
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 3
-    assert max(until - began for began, until in writing.pauses) > outlet.SILENCE_S
+    assert max(until - began for began, until in writing.pauses) > producer.SILENCE_S
     assert reading.disturbed == writing.disturbed == []
     assert {(phase, code) for _, phase, code in copier.progress.history} <= {
         (PartitionPhase.WAITING, ""),

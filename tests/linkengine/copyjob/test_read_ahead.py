@@ -19,9 +19,9 @@ import pytest
 
 from devcluster.distance import Distance
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.fence import fence_partitions
-from linkengine.copyjob.read_ahead import ReadAhead
-from linkengine.copyjob.staggered_polls import StaggeredPolls
+from linkengine.copyjob.source.read_ahead import ReadAhead
+from linkengine.copyjob.source.staggered_polls import StaggeredPolls
+from linkengine.copyjob.stop.fence import fence_partitions
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.plans import CopyPlan
 from tests.linkengine.copyjob.copying import (

@@ -16,13 +16,13 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
 from linkengine.batches.steps import Append, Fill, Step
-from linkengine.copyjob import read_ahead
 from linkengine.copyjob.buffers import AHEAD_UNIT, AheadMemory, Buffer
 from linkengine.copyjob.pacing import Bandwidth
-from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.pieces import Origin, Stage
-from linkengine.copyjob.read_ahead import ReadAhead, Subject
-from linkengine.copyjob.stretches import Intake, IntakeEvents
+from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.source import read_ahead
+from linkengine.copyjob.source.fetch_planner import Intake, IntakeEvents
+from linkengine.copyjob.source.read_ahead import ReadAhead, Subject
+from linkengine.copyjob.values import Origin, Stage
 from linkengine.kafka.fetch import FetchedPartition, FetchLimits, FetchPosition
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import TRANSACTIONAL, Batch, Rec, dense, log_of, marker

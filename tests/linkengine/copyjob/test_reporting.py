@@ -2,9 +2,9 @@
 
 import pytest
 
-from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.pieces import Stage, Trouble
-from linkengine.copyjob.reporting import MOST_S, TOGETHER, Turns
+from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.progress_reports import MOST_S, TOGETHER, Turns
+from linkengine.copyjob.values import Stage, Trouble
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
 from tests.linkengine.copyjob.partitions import partition

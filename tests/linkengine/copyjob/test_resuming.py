@@ -8,11 +8,11 @@ from threading import Event
 
 import pytest
 
-from linkengine.copyjob import mirrorside
-from linkengine.copyjob.brokerlink import Services
-from linkengine.copyjob.mirrorside import MirrorSide
-from linkengine.copyjob.pieces import Stage
-from linkengine.copyjob.tails import Tail, TailQuery
+from linkengine.copyjob.broker_link import Services
+from linkengine.copyjob.destination import side as side_module
+from linkengine.copyjob.destination.side import MirrorSide
+from linkengine.copyjob.resume.log_end import Tail, TailQuery
+from linkengine.copyjob.values import Stage
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import Grant
@@ -44,7 +44,7 @@ def test_lost_connection_to_the_former_leader_does_not_end_a_resume_at_the_new_o
     def refuse(_: object, error: LinkEngineError) -> None:
         raise error
 
-    monkeypatch.setattr(mirrorside, "read_tails", read_slowly)
+    monkeypatch.setattr(side_module, "read_tails", read_slowly)
     side = MirrorSide(
         services, address_from_properties({"bootstrap.servers": "127.0.0.1:1"}),
         may_write=lambda _: True, arm=lambda _: None, advanced=lambda _: None, failed=refuse, fenced=refuse,

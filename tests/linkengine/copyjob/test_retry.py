@@ -1,6 +1,6 @@
 """Pauses grow, stay bounded and start over."""
 
-from linkengine.copyjob.retry import FIRST_S, MOST_S, Backoff
+from linkengine.copyjob.pacing import FIRST_S, MOST_S, Backoff
 
 
 def test_pauses_grow_to_a_limit_and_start_over_after_a_success() -> None:

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from linkengine.copyjob import seed
-from linkengine.copyjob.seed import seed_head
+from linkengine.copyjob.destination import head_seed
+from linkengine.copyjob.destination.head_seed import seed_head
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.linkengine.copyjob.copying import (
     Pair,
@@ -57,7 +57,7 @@ def test_seeding_resumes_and_repeats_nothing(clusters: Pair, topic_name: str) ->
 
 def test_fillers_are_deleted_while_seeding(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a log that starts at ten billion would need seven gigabytes on each replica until it is seeded."""
-    monkeypatch.setattr(seed, "TRIM_EVERY", 2)
+    monkeypatch.setattr(head_seed, "TRIM_EVERY", 2)
     source, destination = clusters
     create_pair(clusters, topic_name)
     (assignment,) = assignments_for(source, topic_name, topic_name)
@@ -76,7 +76,7 @@ def test_no_filler_takes_the_offset_of_a_refused_filler(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch of a million empty records has 700 KB and is refused; the next one, of ten records, would fit."""
-    monkeypatch.setattr(seed, "PAUSE_S", 0.01)
+    monkeypatch.setattr(head_seed, "PAUSE_S", 0.01)
     source, destination = clusters
     create_topic(source, topic_name)
     create_topic(destination, topic_name, max_message_bytes="100000")

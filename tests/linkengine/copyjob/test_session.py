@@ -2,7 +2,7 @@
 
 import pytest
 
-from linkengine.copyjob.session import LAST_EPOCH, Reading, ReadSession
+from linkengine.copyjob.source.fetch_session import LAST_EPOCH, Reading, ReadSession
 from linkengine.kafka.fetch import BY_NAME, FetchLimits, FetchPosition, SessionStep, encode_fetch
 from tests.linkengine.copyjob.partitions import partition
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from linkengine.copyjob.pieces import Origin
-from linkengine.copyjob.sourcepast import SourcePast
+from linkengine.copyjob.source.epoch_history import SourcePast
+from linkengine.copyjob.values import Origin
 from linkengine.kafka.topicviews import Leader
 
 ORIGIN = Origin(Leader(broker=0, epoch=7), b"topic")

@@ -18,10 +18,10 @@ from confluent_kafka.admin import (
 )
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob import intake, origins, sourceside
-from linkengine.copyjob.account import Account
-from linkengine.copyjob.brokerlink import BrokerLink
+from linkengine.copyjob.broker_link import BrokerLink
 from linkengine.copyjob.buffers import Buffer, BufferPool
+from linkengine.copyjob.partition_counters import Account
+from linkengine.copyjob.source import fetcher, leaders, side
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
@@ -116,7 +116,7 @@ def test_response_on_a_slow_network_is_waited_for(clusters: Pair, topic_name: st
         lost.append(error)
         lose(link, error)
 
-    monkeypatch.setattr(intake, "GRACE_S", 0.3)
+    monkeypatch.setattr(fetcher, "GRACE_S", 0.3)
     monkeypatch.setattr(Channel, "receive", narrow)
     monkeypatch.setattr(BrokerLink, "lose", noted)
     plan = plan_of(clusters, topic_name, fetch_wait_ms=100)
@@ -172,7 +172,7 @@ def test_connection_is_closed_when_a_broker_stops_within_a_response(
         whole.set()
         lose(link, error)
 
-    monkeypatch.setattr(intake, "GRACE_S", 0.3)
+    monkeypatch.setattr(fetcher, "GRACE_S", 0.3)
     monkeypatch.setattr(Channel, "receive", frozen)
     monkeypatch.setattr(BrokerLink, "lose", noted)
 
@@ -203,7 +203,7 @@ def test_response_without_a_free_buffer_is_read_when_there_is_one(
 def test_leader_with_a_failed_disk_is_located_again(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, 10)
-    asked, failed, decode, locate = list[int](), [True], intake.decode_fetch, sourceside.locate_sources
+    asked, failed, decode, locate = list[int](), [True], fetcher.decode_fetch, side.locate_sources
 
     def decode_failed(body: memoryview, *, version: int) -> FetchAnswer:
         answer = decode(body, version=version)
@@ -214,8 +214,8 @@ def test_leader_with_a_failed_disk_is_located_again(clusters: Pair, topic_name: 
         asked.append(1)
         return locate(*args, **seen)
 
-    monkeypatch.setattr(intake, "decode_fetch", decode_failed)
-    monkeypatch.setattr(sourceside, "locate_sources", located)
+    monkeypatch.setattr(fetcher, "decode_fetch", decode_failed)
+    monkeypatch.setattr(side, "locate_sources", located)
     with Copier(plan_of(clusters, topic_name)) as copier:
         wait_for(lambda: len(asked) > 2)
         copier.wait_until(shows(PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.TIMEOUT_ERROR))
@@ -318,7 +318,7 @@ def test_records_in_slow_remote_storage_are_not_taken_for_compacted(
     """While a remote read lasts, a Fetch below the local log start returns no records and no error (KIP-405)."""
     create_pair(clusters, topic_name)
     write(clusters[0], topic_name, 10)
-    empty_answers, slow, decode, offsets = [0], [True], intake.decode_fetch, origins.list_offsets
+    empty_answers, slow, decode, offsets = [0], [True], fetcher.decode_fetch, leaders.list_offsets
 
     def decode_emptied(body: memoryview, *, version: int) -> FetchAnswer:
         answer = decode(body, version=version)
@@ -331,8 +331,8 @@ def test_records_in_slow_remote_storage_are_not_taken_for_compacted(
         found = offsets(cluster, broker, places, timestamp=timestamp)
         return dict.fromkeys(places, (0, 10)) if timestamp == EARLIEST_LOCAL else found
 
-    monkeypatch.setattr(intake, "decode_fetch", decode_emptied)
-    monkeypatch.setattr(origins, "list_offsets", with_local_start)
+    monkeypatch.setattr(fetcher, "decode_fetch", decode_emptied)
+    monkeypatch.setattr(leaders, "list_offsets", with_local_start)
     with Copier(plan_of(clusters, topic_name)) as copier:
         wait_for(lambda: empty_answers[0] > 5)
         copier.wait_until(lambda progress: (progress.source_end, progress.mirror_end) == (10, 0))

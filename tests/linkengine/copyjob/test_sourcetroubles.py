@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob import intake, sourcetroubles
-from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.pieces import Stage
-from linkengine.copyjob.sourcetroubles import STANDSTILL_S, SourceTroubles
+from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.source import fetcher, side
+from linkengine.copyjob.source.side import STANDSTILL_S, SourceTroubles
+from linkengine.copyjob.values import Stage
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.codes import BrokerError, KafkaCode
@@ -102,15 +102,15 @@ def test_partition_refused_for_long_shows_an_error_until_it_is_read(
     producer = producer_for(clusters[0])
     producer.produce(topic_name, value="one")
     assert producer.flush(30) == 0
-    refusing, decode = [True], intake.decode_fetch
+    refusing, decode = [True], fetcher.decode_fetch
 
     def decode_refused(body: memoryview, *, version: int) -> FetchAnswer:
         answer = decode(body, version=version)
         changed: dict[str, Any] = {"error": error, "records": memoryview(b"")} if refusing[0] else {}
         return answer._replace(partitions=[part._replace(**changed) for part in answer.partitions])
 
-    monkeypatch.setattr(intake, "decode_fetch", decode_refused)
-    monkeypatch.setattr(sourcetroubles, "STANDSTILL_S", 3.0)
+    monkeypatch.setattr(fetcher, "decode_fetch", decode_refused)
+    monkeypatch.setattr(side, "STANDSTILL_S", 3.0)
     with Copier(plan_of(clusters, topic_name)) as copier:
         unreachable = (PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.TIMEOUT_ERROR)
         copier.wait_until(

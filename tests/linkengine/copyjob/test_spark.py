@@ -22,7 +22,7 @@ from devcluster.kafka import KafkaCluster
 from devcluster.spark import SparkConnectServer
 from linkengine.coordination.pool import end_workers, read_workers, write_assignments
 from linkengine.coordination.progress import read_progress
-from linkengine.copyjob.spark import (
+from linkengine.copyjob.spark_job import (
     COLLECT_AFTER,
     count_slots,
     interrupt_worker,

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob import staggered_polls
 from linkengine.copyjob.pacing import Bandwidth
-from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.pieces import Origin, Stage
-from linkengine.copyjob.session import Place, Reading
-from linkengine.copyjob.staggered_polls import MOST_PARTITIONS, POLLS, StaggeredPolls, Subject
-from linkengine.copyjob.stretches import Intake, IntakeEvents
+from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.source import staggered_polls
+from linkengine.copyjob.source.fetch_planner import Intake, IntakeEvents
+from linkengine.copyjob.source.fetch_session import Place, Reading
+from linkengine.copyjob.source.staggered_polls import MOST_PARTITIONS, POLLS, StaggeredPolls, Subject
+from linkengine.copyjob.values import Origin, Stage
 from linkengine.kafka.fetch import FetchedPartition, FetchPosition
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import Rec, dense, log_of

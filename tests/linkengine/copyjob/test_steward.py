@@ -5,9 +5,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from linkengine.copyjob.background import Background
+from linkengine.copyjob.coordination_thread import Steward, StewardEvents, StewardPorts
+from linkengine.copyjob.event_loop import Background
 from linkengine.copyjob.ports import SystemClock
-from linkengine.copyjob.steward import Steward, StewardEvents, StewardPorts
 from linkengine.domain.leases import VOUCHED_MS
 from tests.linkengine.copyjob.copying import setup_for, wait_for
 from tests.linkengine.copyjob.memory import MemoryAssignments, MemoryLease, MemoryProgress

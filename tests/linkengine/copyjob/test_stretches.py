@@ -9,9 +9,9 @@ from kafka.protocol.consumer import FetchResponse
 
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.pieces import Origin, Stage
-from linkengine.copyjob.stretches import Intake, IntakeEvents
+from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.source.fetch_planner import Intake, IntakeEvents
+from linkengine.copyjob.values import Origin, Stage
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.codes import BrokerError, RedirectedError
 from linkengine.kafka.fetch import BY_ID, FetchedPartition, decode_fetch

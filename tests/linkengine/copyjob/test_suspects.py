@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob.brokerlink import Services
-from linkengine.copyjob.intake import SourceBroker
-from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.pieces import Origin, Stage
-from linkengine.copyjob.stretches import IntakeEvents
+from linkengine.copyjob.broker_link import Services
+from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.source.fetch_planner import IntakeEvents
+from linkengine.copyjob.source.fetcher import SourceBroker
+from linkengine.copyjob.values import Origin, Stage
 from linkengine.kafka.fetch import BY_ID
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import Rec, dense

@@ -1,6 +1,6 @@
 """A confirmation needs a number of observations over a time."""
 
-from linkengine.copyjob.suspicion import Suspicion
+from linkengine.copyjob.errors import Suspicion
 
 
 def test_confirmation_needs_both_count_and_time() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob import readings, tails
-from linkengine.copyjob.doubts import Doubt
-from linkengine.copyjob.proving import Stretch
-from linkengine.copyjob.tails import LostMarker, StillWaitingError, Tail, TailQuery, read_tails
+from linkengine.copyjob.resume import log_end
+from linkengine.copyjob.resume.log_end import LostMarker, StillWaitingError, Tail, TailQuery, read_tails
+from linkengine.copyjob.resume.tail_check import Stretch
+from linkengine.copyjob.resume.unacknowledged import Doubt
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.domain.plans import PartitionAssignment
@@ -29,11 +29,11 @@ STRETCH = Stretch(start=0, end=10, records={}, markers=frozenset())
 def ends_at_ten(monkeypatch: pytest.MonkeyPatch) -> None:
     state = ProducerState(epoch=0, last_sequence=9, coordinator_epoch=0)
     monkeypatch.setattr(
-        tails, "list_offsets", lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == tails.EARLIEST else 10)}
+        log_end, "list_offsets", lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == log_end.EARLIEST else 10)}
     )
-    monkeypatch.setattr(readings, "log_ends", lambda *_, **__: {PLACE: (0, 10)})
-    monkeypatch.setattr(readings, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
-    monkeypatch.setattr(tails, "read_stretch", lambda *_, **__: STRETCH)
+    monkeypatch.setattr(log_end, "log_ends", lambda *_, **__: {PLACE: (0, 10)})
+    monkeypatch.setattr(log_end, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
+    monkeypatch.setattr(log_end, "read_stretch", lambda *_, **__: STRETCH)
 
 
 def assigned(mirror_topic_id: str = "") -> PartitionAssignment:
@@ -135,8 +135,8 @@ def test_empty_mirror_that_starts_behind_everything_sent_had_a_foreign_write(
 ) -> None:
     """Retention, or following the source's log start, may empty the mirror up to everything sent, and no further."""
     state = ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch)
-    monkeypatch.setattr(readings, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
-    monkeypatch.setattr(tails, "list_offsets", lambda *_, **__: {PLACE: (0, 10)})
+    monkeypatch.setattr(log_end, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
+    monkeypatch.setattr(log_end, "list_offsets", lambda *_, **__: {PLACE: (0, 10)})
     doubt = None if doubt_at is None else Doubt(offset=doubt_at, sequence=None, producer_id=1 << 62)
 
     found = read(clean=doubt is None, expected_end=left_end, left_end=left_end, prove=left_end is None, doubt=doubt)
@@ -154,7 +154,7 @@ def test_unacknowledged_append_counts_as_mirrored_when_it_is_replicated(
 ) -> None:
     """A leader with too few in-sync followers appends and returns an error; if it is lost, so are the records."""
     monkeypatch.setattr(
-        tails, "list_offsets", lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == tails.EARLIEST else replicated)}
+        log_end, "list_offsets", lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == log_end.EARLIEST else replicated)}
     )
 
     found = read(clean=False, expected_end=10, doubt=Doubt(offset=doubt_at, sequence=doubt_at, producer_id=1 << 62))
@@ -177,8 +177,8 @@ def test_writer_of_a_log_end_that_keeps_moving_is_identified(
     monkeypatch: pytest.MonkeyPatch, query: dict[str, Any], foreign: int | None, code: ErrorCode
 ) -> None:
     ends, checked = count(11), list[tuple[int, int]]()
-    monkeypatch.setattr(readings, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
-    monkeypatch.setattr(tails, "first_foreign_batch", lambda *_, offsets, **__: checked.append(offsets) or foreign)
+    monkeypatch.setattr(log_end, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
+    monkeypatch.setattr(log_end, "first_foreign_batch", lambda *_, offsets, **__: checked.append(offsets) or foreign)
 
     found = read(clean=False, **query)
 
@@ -190,9 +190,11 @@ def test_writer_of_a_log_end_that_keeps_moving_is_identified(
 def test_writes_to_a_stopped_mirror_are_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fence in the log shows that it was stopped; a copy worker finds it before it writes (``writer``)."""
     ends, state = count(11), ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch_for(3, closes=True))
-    monkeypatch.setattr(readings, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
-    monkeypatch.setattr(readings, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
-    monkeypatch.setattr(tails, "first_foreign_batch", lambda *_, **__: pytest.fail("batches of a stopped mirror were checked"))
+    monkeypatch.setattr(log_end, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
+    monkeypatch.setattr(log_end, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
+    monkeypatch.setattr(
+        log_end, "first_foreign_batch", lambda *_, **__: pytest.fail("batches of a stopped mirror were checked")
+    )
 
     found = read(clean=False, expected_end=16)
 

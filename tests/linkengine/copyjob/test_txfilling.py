@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-from linkengine.copyjob.fence import fence_partitions
-from linkengine.copyjob.mirrored import foreign_starts
-from linkengine.copyjob.seed import seed_head
+from linkengine.copyjob.destination.head_seed import seed_head
+from linkengine.copyjob.stop.fence import fence_partitions
+from linkengine.copyjob.stop.mirrored_end import foreign_starts
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import CopyPlan, PartitionPhase
 from linkengine.domain.states import GapReason

@@ -5,10 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from linkengine.copyjob import upkeep
-from linkengine.copyjob.brokerlink import Services
-from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.upkeep import Upkeep
+from linkengine.copyjob.broker_link import Services
+from linkengine.copyjob.destination.maintenance import EVERY_S, Upkeep
+from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.worker import TICK_S
 from linkengine.kafka.cluster import Cluster
 from tests.linkengine.copyjob.test_partition import owned
@@ -26,17 +25,19 @@ class AtOnce:
         done(work())
 
 
-@pytest.mark.parametrize("written_after_s", [0.0, 0.5, upkeep.EVERY_S - TICK_S, upkeep.EVERY_S, upkeep.EVERY_S + TICK_S])
+@pytest.mark.parametrize("written_after_s", [0.0, 0.5, EVERY_S - TICK_S, EVERY_S, EVERY_S + TICK_S])
 def test_foreign_write_to_an_idle_mirror_is_noticed_within_the_deadline(
     monkeypatch: pytest.MonkeyPatch, written_after_s: float
 ) -> None:
     mirror, now_s, suspects = owned(generation=9, clean=True), 0.0, list[MirrorPartition]()
     place = (mirror.assignment.mirror_topic, mirror.assignment.partition)
-    monkeypatch.setattr(upkeep, "log_ends", lambda *_: {place: (0, 11 if now_s > written_after_s else 10)})
-    maintenance = Upkeep(cast(Services, AtOnce()), cast(Cluster, None), suspicious=suspects.append)
+    monkeypatch.setattr(
+        "linkengine.copyjob.destination.maintenance.log_ends", lambda *_: {place: (0, 11 if now_s > written_after_s else 10)}
+    )
+    upkeep = Upkeep(cast(Services, AtOnce()), cast(Cluster, None), suspicious=suspects.append)
 
     while not suspects:
-        maintenance.tick(now_s, {0: [mirror]})
+        upkeep.tick(now_s, {0: [mirror]})
         now_s += TICK_S
         assert now_s - written_after_s < FOUND_WITHIN_S - FOR_THE_REST_S
 

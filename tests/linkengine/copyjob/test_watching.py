@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from linkengine.copyjob.brokerlink import Services
-from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.pieces import Origin, Stage, Trouble
-from linkengine.copyjob.sourcewatch import EVERY_S, SourceWatch, WatchEvents
+from linkengine.copyjob.broker_link import Services
+from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.source.bounds_watch import EVERY_S, SourceWatch, WatchEvents
+from linkengine.copyjob.values import Origin, Stage, Trouble
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.cluster import Cluster

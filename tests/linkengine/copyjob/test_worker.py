@@ -13,9 +13,9 @@ import pytest
 import structlog
 from confluent_kafka import Consumer, TopicPartition
 
-from linkengine.copyjob import linkcopy, worker
-from linkengine.copyjob.linkcopy import LinkCopy
-from linkengine.copyjob.steward import StewardPorts
+from linkengine.copyjob import link_copy, worker
+from linkengine.copyjob.coordination_thread import StewardPorts
+from linkengine.copyjob.link_copy import LinkCopy
 from linkengine.copyjob.worker import run_worker
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -269,7 +269,7 @@ def test_worker_without_redis_stops_writing_when_its_leases_expire(clusters: Pai
 def test_fenced_partition_that_is_still_assigned_is_started_again(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linkcopy, "FENCED_RETRY_S", 0.5)
+    monkeypatch.setattr(link_copy, "FENCED_RETRY_S", 0.5)
     plan = link_of(clusters, topic_name, 0)
     lease = MemoryLease(ttl_s=0.3)
     assignments, progress = MemoryAssignments(plan), MemoryProgress()
