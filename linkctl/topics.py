@@ -81,7 +81,7 @@ def delete(context: click.Context, topics: Sequence[str], *, yes: bool) -> None:
 
 
 def confirm(topics: Sequence[str], *, yes: bool) -> None:
-    """Ask for confirmation before topics are deleted, and abort unless the user confirms."""
+    """Require confirmation before topics are deleted, and abort if the user declines."""
     if not yes:
         click.confirm(f"Delete {', '.join(topics)} with all their records?", abort=True, err=True)
 

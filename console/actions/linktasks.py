@@ -22,22 +22,22 @@ def run_task(*, link: ClusterLink, name: str, by: Actor, now: datetime) -> LinkT
     Raises NotFoundError for an unknown task and ConflictError if the task cannot run, for example because it is switched off.
     """
     check_permission(by, Permission.MANAGE_LINK, link=link)
-    known = _known(name)
-    row = LinkTask.objects.filter(link=link, name=known).first()
+    task_name = _task_name(name)
+    row = LinkTask.objects.filter(link=link, name=task_name).first()
     mirrors = link.mirrors.exclude(state__in=WRITABLE).exists()
-    reason = why_not_run(link, known, state=state_of_task(link, known, row=row, mirrors=mirrors))
+    reason = why_not_run(link, task_name, state=state_of_task(link, task_name, row=row, mirrors=mirrors))
     if reason:
         raise ConflictError(reason, code="TASK_NOT_POSSIBLE")
     with transaction.atomic():
         row, _ = LinkTask.objects.update_or_create(
-            link=link, name=known, defaults={"requested_at": now, "requested_by": by.name}
+            link=link, name=task_name, defaults={"requested_at": now, "requested_by": by.name}
         )
-        audit.record(by=by, action="RunLinkTask", resource=audit.path_of(link), now=now, detail={"task": known})
-    dispatch.send("run_link_task", link_id=link.pk, task=known)
+        audit.record(by=by, action="RunLinkTask", resource=audit.path_of(link), now=now, detail={"task": task_name})
+    dispatch.send("run_link_task", link_id=link.pk, task=task_name)
     return row
 
 
-def _known(name: str) -> TaskName:
+def _task_name(name: str) -> TaskName:
     if name not in set(TaskName):
         raise NotFoundError(f"Cluster links have no task '{name}'. Use one of {', '.join(TaskName)}.", code="UNKNOWN_TASK")
     return TaskName(name)

@@ -102,20 +102,20 @@ def operate_many(
     Before a restore, the records that it would drop are counted on the cluster; the count is None if the cluster does not
     respond.
     """
-    known = {mirror.name: mirror for mirror in _mirrors_of(link, by)}
+    by_name = {mirror.name: mirror for mirror in _mirrors_of(link, by)}
     if operation is _E.RESTORE:
-        known = {topic.name: topic for topic in restoring.candidates(link, by)} | known
-    chosen = list(dict.fromkeys(names)) if names else _matching(known, pattern)
+        by_name = {topic.name: topic for topic in restoring.candidates(link, by)} | by_name
+    chosen = list(dict.fromkeys(names)) if names else _matching(by_name, pattern)
     counted: Mapping[str, tuple[RestorePoint, ...]] = {}
     if operation is _E.RESTORE:
-        counted = restoring.count_divergence(link, [known[name] for name in chosen if name in known])
-    done = {} if validate_only else bulk.operate([known[n] for n in chosen if n in known], operation, by=by, now=now)
+        counted = restoring.count_divergence(link, [by_name[name] for name in chosen if name in by_name])
+    done = {} if validate_only else bulk.operate([by_name[n] for n in chosen if n in by_name], operation, by=by, now=now)
     results = []
     for name in chosen:
         if name in done:
             results.append(OperationResult(mirror_topic_name=name, mirror=done[name]))
             continue
-        mirror = known.get(name)
+        mirror = by_name.get(name)
         results.append(
             _operate_row(mirror, operation, validate_only=validate_only, by=by, now=now)
             if mirror
@@ -208,14 +208,14 @@ def _mirrors_of(link: ClusterLink, by: Actor) -> list[MirrorTopic]:
     return list(with_links(visible_mirrors(by).filter(link=link), by=by))
 
 
-def _matching(known: Mapping[str, MirrorTopic], pattern: str | None) -> list[str]:
+def _matching(by_name: Mapping[str, MirrorTopic], pattern: str | None) -> list[str]:
     if not pattern:
         message = (
             "The request names no mirror topics. List them in mirror_topic_names, or give a regular expression in "
             "mirror_topic_name_pattern."
         )
         raise InvalidInputError(message, field="mirror_topic_names")
-    return matching(known, pattern)
+    return matching(by_name, pattern)
 
 
 def _unknown(name: str, link: ClusterLink) -> str:

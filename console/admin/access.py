@@ -40,8 +40,8 @@ class RoleBindingAdmin(_AddRemoveAdmin):
 
     def save_model(self, request: HttpRequest, obj: RoleBinding, form: forms.Form, change: bool) -> None:  # noqa: FBT001 - Django's signature
         with refusals_shown(request):
-            made = access.grant_role(**form.cleaned_data, by=actor_of(request), now=timezone.now())
-            obj.pk = made.pk
+            binding = access.grant_role(**form.cleaned_data, by=actor_of(request), now=timezone.now())
+            obj.pk = binding.pk
 
     def delete_model(self, request: HttpRequest, obj: RoleBinding) -> None:
         with refusals_shown(request):
@@ -57,8 +57,8 @@ class ApiKeyAdmin(_AddRemoveAdmin):
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: forms.Form, change: bool) -> None:  # noqa: FBT001 - Django's signature
         with refusals_shown(request):
-            made, secret = access.create_api_key(**form.cleaned_data, by=actor_of(request), now=timezone.now())
-            obj.pk, obj.key = made.pk, made.key
+            api_key, secret = access.create_api_key(**form.cleaned_data, by=actor_of(request), now=timezone.now())
+            obj.pk, obj.key = api_key.pk, api_key.key
             request.new_secret = secret  # type: ignore[attr-defined]
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:

@@ -65,7 +65,7 @@ class RawPathTransport(httpx.WSGITransport):
 
 @contextmanager
 def connection_kept() -> Iterator[None]:
-    """Keep requests from closing the connection of the test's transaction, as Django's test client does."""
+    """Prevent requests from closing the connection of the test's transaction, as Django's test client does."""
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
     yield

@@ -74,7 +74,7 @@ class LinkListView(RestView):
         name = request.query_params.get("link_name", "")
         if not name:
             raise UnreadableError("The query parameter link_name is missing. Give the name of the new link.")
-        made = actions.create_link(
+        link_or_validation = actions.create_link(
             destination=clusters.get_cluster(cluster_id=cluster_id, by=by),
             name=name,
             source_cluster_id=_other_cluster(wanted, cluster_id=cluster_id),
@@ -85,8 +85,8 @@ class LinkListView(RestView):
             by=by,
             now=moment(),
         )
-        if isinstance(made, LinkValidation):
-            return Response(render.link_validation(request, made))
+        if isinstance(link_or_validation, LinkValidation):
+            return Response(render.link_validation(request, link_or_validation))
         return Response(status=204)
 
 

@@ -187,9 +187,9 @@ def _totals(counts: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
     return [{"status": status, "count": count} for status, count in counts]
 
 
-def _one_of(request: Request, name: str, known: Iterable[str]) -> str:
+def _one_of(request: Request, name: str, values: Iterable[str]) -> str:
     value: str | None = request.query_params.get(name)
-    allowed = [str(word) for word in known]
+    allowed = [str(word) for word in values]
     if value is None:
         return ""
     if value not in allowed:

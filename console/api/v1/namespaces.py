@@ -93,14 +93,14 @@ class NamespaceListView(RestView):
     def post(self, request: Request, cluster_id: str) -> Response:
         """Create a namespace."""
         wanted = body(request, CreateNamespaceRequest)
-        made = actions.create_namespace(
+        created = actions.create_namespace(
             cluster=_cluster(request, cluster_id),
             prefix=wanted["prefix"],
             reserved=wanted.get("reserved", False),
             by=actor_of(request),
             now=moment(),
         )
-        return _response(made, status=201)
+        return _response(created, status=201)
 
 
 class NamespaceView(RestView):
