@@ -10,7 +10,7 @@ import pytest
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.resume.pending_tail_checks import TailChecker, TailCheckEvents
-from linkengine.copyjob.resume.tail_check import Answer, Stretch
+from linkengine.copyjob.resume.tail_check import Stretch, TailCheckResult
 from linkengine.copyjob.source.bounds_watch import EVERY_S, LEFT_OUT_S, SourceWatch, WatchEvents
 from linkengine.copyjob.source.epoch_history import Seen, SteppedBackError
 from linkengine.copyjob.source.leaders import SourceExtent
@@ -23,7 +23,7 @@ from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import partition
 
 STRETCH = Stretch(start=0, end=10, records={}, markers=frozenset())
-COMPLETE = Answer(difference=None, complete=True)
+COMPLETE = TailCheckResult(difference=None, complete=True)
 ADDRESS = ClusterAddress(bootstrap_servers="nowhere:1")
 NOWHERE: Any = SimpleNamespace()  # a cluster that is not contacted
 

@@ -32,7 +32,7 @@ from tests.linkengine.copyjob.copying import (
 )
 from tests.linkengine.copyjob.memory import MemoryLease
 from tests.linkengine.copyjob.rawwriter import read_batches_of
-from tests.linkengine.copyjob.test_fence import writing
+from tests.linkengine.copyjob.test_fence import application_writing
 from tests.linkengine.copyjob.test_filling import transactional_producer, write_transaction
 
 
@@ -170,7 +170,7 @@ def test_fence_in_the_log_ends_the_mirrored_range_without_other_state(clusters: 
 def test_mirror_with_a_foreign_writer_is_fenced_immediately(clusters: Pair, topic_name: str) -> None:
     plan = copied_plan(clusters, topic_name)
 
-    with writing(clusters[1], topic_name):
+    with application_writing(clusters[1], topic_name):
         fences = fence_partitions(plan.destination, plan.assignments, generation=100)
 
     markers = [view.base_offset for view, _ in read_batches_of(clusters[1], topic_name) if view.is_control]
