@@ -11,9 +11,9 @@ Each partition has two keys, written only by Lua scripts (``leasescripts.py``), 
 ``holder``      token of the last owner, empty after a clean release
 ``clean``       what the last acquire returned as ``clean``
 ``seen``        what the last clean release left for the next owner, which gets it only with a clean grant
-``rests``       when that release was, by Redis' clock
+``released_at`` when that release was, by Redis' clock
 ``left``        what the last owner alone left, whether or not its release was clean; each acquire empties it
-``armed``       when, by Redis' clock, an owner that may have sent markers last armed or renewed; 0 after a clean release
+``markers_at``  when, by Redis' clock, an owner that may have sent markers last armed or renewed; 0 after a clean release
 ==============  =====================================================================================================
 
 ``seen`` and ``left`` are a leader epoch of the source and an end of the mirror (``domain.leases.Grant``). A token is unique per
@@ -23,9 +23,9 @@ RedisLease object. Races and failures:
   no grant.
 * *An owner is killed.* Its token expires. The next acquire finds ``holder`` not empty and returns ``clean=False``: requests of
   the dead owner may still be in flight to the broker.
-* *A short-lived owner follows a killed owner.* Data of the dead owner is conditional, whenever it arrives; its markers are
-  not. So an owner records that it is ``armed`` before its first marker; that is refused once another owner has had the lease.
-  The successor of a dead, armed owner makes a clean release only if a marker of its own has fenced the earlier owners.
+* *A short-lived owner follows a killed owner.* Data of the dead owner is conditional, whenever it arrives; its markers are not.
+  So an owner records that it is ``markers_announced`` before its first marker; that is refused once another owner has had the
+  lease. The successor of a dead, armed owner makes a clean release only if a marker of its own has fenced the earlier owners.
   Otherwise it releases at once, but leaves the record as it found it. After an owner that wrote only data a clean release is
   correct, and so it is ``UNDERWAY_MS`` after an armed owner last renewed: a mirror without new gaps must become clean again.
 * *The reply to acquire is lost.* The repeated call finds its own token and returns a new generation and the stored ``clean``,
@@ -40,7 +40,7 @@ RedisLease object. Races and failures:
   generation: the other owner started without the history while this one rightfully holds the partition, so it takes the lease
   back. Above: the other owner found this owner's epoch on the broker (``raise_generation``), and the lease is lost. An owner
   beyond its deadline never restores lost data: another owner may have had the partition in between. The owner restores
-  ``armed`` as well; only if it dies before that, the next owner but one may get ``clean`` too early.
+  ``markers_announced`` as well; only if it dies before that, the next owner but one may get ``clean`` too early.
 * *A new owner after lost data* starts at generation 1 and finds a higher epoch on the broker. It calls ``raise_generation``.
   That shows that an unknown predecessor had sent markers, so its grant counts as not clean whatever it says, and the record
   as that of an owner that died armed.
@@ -84,7 +84,7 @@ class RedisLease:
         self._tokens: dict[str, str] = {}  # of grants held, as far as this process knows
         self._generations: dict[str, int] = {}
         self._deadlines: dict[str, float] = {}
-        self._armed: dict[str, int] = {}  # 1: an earlier owner, 2: this owner
+        self._markers_announced: dict[str, int] = {}  # 1: an earlier owner, 2: this owner
         self._lock = Lock()
 
     def acquire(self, key: str, owner: str) -> Grant | None:
@@ -106,12 +106,12 @@ class RedisLease:
                     generation=generation,
                     clean=bool(clean) and key not in self._unreleased,
                     valid_until=deadline,
-                    armed=bool(armed),
+                    markers_announced=bool(markers_announced),
                     seen=_seen(seen),
                     left=_seen(left),
                     rested_ms=rested_ms,
                 )
-                for key, (generation, seen, clean, armed, left, rested_ms) in taken
+                for key, (generation, seen, clean, markers_announced, left, rested_ms) in taken
             ]
             for grant in grants:
                 self._take(grant, token)
@@ -128,17 +128,17 @@ class RedisLease:
                 self._forget(key)
         return held
 
-    def arm(self, grants: Iterable[Grant]) -> set[str]:
+    def announce_markers(self, grants: Iterable[Grant]) -> set[str]:
         """Record, in one round trip, that markers may be in flight from now on; return the keys for which it is recorded."""
-        armed: set[str] = set()
+        markers_announced: set[str] = set()
         for token, keys in self._by_token(grants).items():
             names = [_names(key)[1] for key in keys]
             with redis_answers("execute arm"):
                 reply: Any = self._redis.eval(ARM, len(names), *names, token)
-            armed |= {key for key, noted in zip(keys, reply, strict=True) if noted}
+            markers_announced |= {key for key, noted in zip(keys, reply, strict=True) if noted}
         with self._lock:
-            self._armed |= dict.fromkeys(armed & self._tokens.keys(), 2)
-        return armed
+            self._markers_announced |= dict.fromkeys(markers_announced & self._tokens.keys(), 2)
+        return markers_announced
 
     def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
         """Release the partition; the caller has no request in flight.
@@ -179,7 +179,7 @@ class RedisLease:
         key = grant.key
         self._unreleased.add(key)
         self._tokens[key], self._generations[key], self._deadlines[key] = token, grant.generation, grant.valid_until
-        self._armed[key] = int(grant.armed)
+        self._markers_announced[key] = int(grant.markers_announced)
 
     def _by_token(self, grants: Iterable[Grant]) -> dict[str, list[str]]:
         """Return the keys of the grants that are held, as far as this process knows, by token."""
@@ -202,7 +202,9 @@ class RedisLease:
 
     def _renew(self, token: str, keys: Sequence[str], *, sent_at: float) -> set[str]:
         with self._lock:
-            states = [(self._generations[key], int(sent_at < self._deadlines[key]), self._armed[key]) for key in keys]
+            states = [
+                (self._generations[key], int(sent_at < self._deadlines[key]), self._markers_announced[key]) for key in keys
+            ]
         names = [name for key in keys for name in _names(key)]
         with redis_answers("execute renew"):
             numbers = [number for state in states for number in state]
@@ -213,7 +215,7 @@ class RedisLease:
         return sent_at + self._ttl_ms / 1000 * (1 - MARGIN)
 
     def _forget(self, key: str) -> None:
-        for table in (self._tokens, self._generations, self._deadlines, self._armed):
+        for table in (self._tokens, self._generations, self._deadlines, self._markers_announced):
             table.pop(key, None)
 
 

@@ -19,11 +19,11 @@ for i = 1, #KEYS / 2 do
     if redis.call('PTTL', lease) > tonumber(ARGV[2]) then redis.call('PEXPIRE', lease, ARGV[2]) end
     replies[i] = {0}
   else
-    local last = redis.call('HMGET', record, 'holder', 'clean', 'seen', 'armed', 'left', 'rests')
+    local last = redis.call('HMGET', record, 'holder', 'clean', 'seen', 'markers_at', 'left', 'released_at')
     if owner then clean = last[2] or '0'
     elseif not last[1] or last[1] == '' then clean = '1' end
-    local seen, armed = clean == '1' and last[3] or '', tonumber(last[4] or '0')
-    local underway = armed > 0 and now - armed < tonumber(ARGV[3]) and 1 or 0
+    local seen, announced = clean == '1' and last[3] or '', tonumber(last[4] or '0')
+    local underway = announced > 0 and now - announced < tonumber(ARGV[3]) and 1 or 0
     local rested = last[6] and math.max(now - last[6], 0) or 0
     replies[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), underway, last[5] or '', rested}
     redis.call('HSET', record, 'holder', ARGV[1], 'clean', clean, 'left', '')
@@ -33,15 +33,15 @@ end
 return replies
 """
 )
-# ARGV: token, ttl, then per partition: own generation, whether the deadline has not passed, who is armed (1 an earlier owner, 2
-# this)
+# ARGV: token, ttl, then per partition: own generation, whether the deadline has not passed, who is announced (1 an earlier
+# owner, 2 this)
 RENEW = (
     NOW_MS
     + """
 local held = {}
 for i = 1, #KEYS / 2 do
   local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
-  local own, in_time, armed = tonumber(ARGV[3 * i]), ARGV[3 * i + 1] == '1', ARGV[3 * i + 2]
+  local own, in_time, announced = tonumber(ARGV[3 * i]), ARGV[3 * i + 1] == '1', ARGV[3 * i + 2]
   local owner = redis.call('GET', lease)
   local known = redis.call('HMGET', record, 'generation', 'holder')
   local generation = tonumber(known[1] or '0')
@@ -52,8 +52,8 @@ for i = 1, #KEYS / 2 do
     if not mine and not untaken and generation == own then generation = own + 1 end  -- so that the new owner loses it
     redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
     redis.call('HSET', record, 'generation', math.max(generation, own), 'holder', ARGV[1])
-    if armed == '2' then redis.call('HSET', record, 'armed', stamp) end
-    if armed == '1' then redis.call('HSETNX', record, 'armed', stamp) end
+    if announced == '2' then redis.call('HSET', record, 'markers_at', stamp) end
+    if announced == '1' then redis.call('HSETNX', record, 'markers_at', stamp) end
     held[i] = 1
   else
     held[i] = 0
@@ -71,7 +71,7 @@ for i = 1, #KEYS / 2 do
   local owner = redis.call('GET', lease)
   if (not owner or owner == ARGV[1]) and redis.call('HGET', record, 'holder') == ARGV[1] then
     if ARGV[3] == '1' then  -- otherwise as if the lease had expired
-      redis.call('HSET', record, 'holder', '', 'seen', ARGV[2], 'armed', '0', 'rests', stamp)
+      redis.call('HSET', record, 'holder', '', 'seen', ARGV[2], 'markers_at', '0', 'released_at', stamp)
     end
     redis.call('HSET', record, 'left', ARGV[2])
     redis.call('DEL', lease)
@@ -91,12 +91,12 @@ end
 ARM = (
     NOW_MS
     + """
-local armed = {}
+local announced = {}
 for i = 1, #KEYS do
-  armed[i] = redis.call('HGET', KEYS[i], 'holder') == ARGV[1] and 1 or 0
-  if armed[i] == 1 then redis.call('HSET', KEYS[i], 'armed', stamp) end
+  announced[i] = redis.call('HGET', KEYS[i], 'holder') == ARGV[1] and 1 or 0
+  if announced[i] == 1 then redis.call('HSET', KEYS[i], 'markers_at', stamp) end
 end
-return armed
+return announced
 """
 )
 RAISE = (
@@ -105,7 +105,7 @@ RAISE = (
 local raised, least = {}, tonumber(ARGV[1])
 for i = 1, #KEYS do
   local known = tonumber(redis.call('HGET', KEYS[i], 'generation') or '0')
-  if known < least then redis.call('HSET', KEYS[i], 'generation', ARGV[1], 'armed', stamp) end
+  if known < least then redis.call('HSET', KEYS[i], 'generation', ARGV[1], 'markers_at', stamp) end
   raised[i] = math.max(known, least)
 end
 return raised

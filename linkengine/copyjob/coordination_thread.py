@@ -22,7 +22,7 @@ from threading import Thread
 import structlog
 
 from linkengine.copyjob.event_loop import Background
-from linkengine.copyjob.ports import Allowances, Assignments, Clock, Lease, ProgressSink, Told
+from linkengine.copyjob.ports import Allowances, Assignments, Clock, Lease, ProgressSink, WorkerAssignments
 from linkengine.domain.leases import CoordinationUnavailableError, Grant
 from linkengine.domain.plans import PartitionProgress
 from linkengine.domain.workers import Heartbeat, WorkerSetup
@@ -41,7 +41,7 @@ FAREWELL_S = 5.0  # for the last reports and releases when the worker ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StewardPorts:
+class CoordinationPorts:
     """The interfaces that the coordination thread uses."""
 
     lease: Lease
@@ -51,21 +51,21 @@ class StewardPorts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StewardEvents:
+class CoordinationEvents:
     """Callbacks to the loop, called in the loop's thread."""
 
-    told: Callable[[Told], None]  # new assignments
+    assigned: Callable[[WorkerAssignments], None]  # new assignments
     granted: Callable[[list[Grant]], None]  # leases were acquired
-    armed: Callable[[list[Grant]], None]  # the leases record that their owner may send markers
+    markers_announced: Callable[[list[Grant]], None]  # the leases record that their owner may send markers
     lost: Callable[[set[str]], None]  # leases, by key, that could not be renewed
     paused: Callable[[str, float], None]  # fetching of a link, by its bandwidth limit, for so many seconds
 
 
-class Steward:
+class CoordinationThread:
     """The coordination thread. The public methods only queue a request and return."""
 
     def __init__(
-        self, setup: WorkerSetup, background: Background, *, ports: StewardPorts, clock: Clock, events: StewardEvents
+        self, setup: WorkerSetup, background: Background, *, ports: CoordinationPorts, clock: Clock, events: CoordinationEvents
     ) -> None:
         self._setup, self._background, self._clock = setup, background, clock
         self._ports, self._lease, self._progress = ports, ports.lease, ports.progress
@@ -73,10 +73,10 @@ class Steward:
         self._requests: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._wanted: dict[str, None] = {}
         self._held: dict[str, Grant] = {}
-        self._unarmed: dict[str, Grant] = {}  # to be armed
-        self._read_at = self._acquire_at = self._renew_at = self._arm_at = self._outage_until = 0.0
+        self._unannounced: dict[str, Grant] = {}  # to be armed
+        self._read_at = self._acquire_at = self._renew_at = self._announce_at = self._outage_until = 0.0
         self._last_beat_at = clock.monotonic()
-        self._assignments: Told | None = None
+        self._assignments: WorkerAssignments | None = None
         self._ending = False
         self._thread = Thread(target=copy_context().run, args=(self._run,), name="copy-steward", daemon=True)
 
@@ -96,15 +96,15 @@ class Steward:
         """Stop acquiring a lease; release it if it was granted already, with ``settled`` of the grant as ``clean``."""
         self._requests.put(lambda: self._unwant(key, settled))
 
-    def arm(self, grants: Sequence[Grant]) -> None:
-        """Record in leases that their owner is about to send markers; retried until it is recorded (event ``armed``)."""
-        self._requests.put(lambda: self._arm_also(grants))
+    def announce_markers(self, grants: Sequence[Grant]) -> None:
+        """Record in leases that their owner is about to send markers; retried until recorded (``markers_announced``)."""
+        self._requests.put(lambda: self._announce_markers_of(grants))
 
     def release(self, grant: Grant, *, seen: tuple[int, int] | None, clean: bool) -> None:
         """Release a lease with no request in flight; ``clean``: no markers of an earlier owner are in flight either."""
         self._requests.put(lambda: self._release(grant, seen, clean=clean))
 
-    def abandon(self, grant: Grant) -> None:
+    def expire_lease(self, grant: Grant) -> None:
         """Stop renewing a lease without releasing it, because a request to the mirror may still be in flight."""
         self._requests.put(lambda: self._forget(grant))
 
@@ -135,8 +135,8 @@ class Steward:
             self._guarded(self._renew, due=self._renew_at)
             if self._wanted:
                 self._guarded(self._acquire, due=self._acquire_at)
-            if self._unarmed:
-                self._guarded(self._arm, due=self._arm_at)
+            if self._unannounced:
+                self._guarded(self._announce_markers, due=self._announce_at)
             self._do_requests()
 
     def _do_requests(self) -> None:
@@ -170,7 +170,7 @@ class Steward:
         assignments = self._ports.assignments.read()
         if assignments is not self._assignments:
             self._assignments = assignments
-            self._background.post(lambda: self._events.told(assignments))
+            self._background.post(lambda: self._events.assigned(assignments))
 
     def _beat(self, heartbeat: Heartbeat) -> None:
         self._last_beat_at = self._clock.monotonic()
@@ -207,25 +207,25 @@ class Steward:
         if granted:
             self._background.post(lambda: self._events.granted(granted))
 
-    def _arm_also(self, grants: Sequence[Grant]) -> None:
-        self._unarmed |= {grant.key: grant for grant in grants}
-        self._arm()
+    def _announce_markers_of(self, grants: Sequence[Grant]) -> None:
+        self._unannounced |= {grant.key: grant for grant in grants}
+        self._announce_markers()
 
-    def _arm(self) -> None:
-        self._arm_at = self._clock.monotonic() + IDLE_S
-        self._unarmed = {key: grant for key, grant in self._unarmed.items() if self._held.get(key) == grant}
-        keys = self._lease.arm(self._unarmed.values())
-        armed = [grant for key, grant in self._unarmed.items() if key in keys]
-        for grant in armed:
-            del self._unarmed[grant.key]
-        if armed:
-            self._background.post(lambda: self._events.armed(armed))
+    def _announce_markers(self) -> None:
+        self._announce_at = self._clock.monotonic() + IDLE_S
+        self._unannounced = {key: grant for key, grant in self._unannounced.items() if self._held.get(key) == grant}
+        keys = self._lease.announce_markers(self._unannounced.values())
+        markers_announced = [grant for key, grant in self._unannounced.items() if key in keys]
+        for grant in markers_announced:
+            del self._unannounced[grant.key]
+        if markers_announced:
+            self._background.post(lambda: self._events.markers_announced(markers_announced))
 
     def _unwant(self, key: str, settled: Callable[[Grant], bool]) -> None:
         self._wanted.pop(key, None)
         grant = self._held.get(key)
         if grant is not None:  # granted, but the loop may not have processed the event
-            self._release(grant, grant.vouched, clean=settled(grant))
+            self._release(grant, grant.trusted_seen, clean=settled(grant))
 
     def _release(self, grant: Grant, seen: tuple[int, int] | None, *, clean: bool) -> None:
         if self._held.get(grant.key) == grant:

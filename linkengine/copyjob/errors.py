@@ -1,7 +1,7 @@
 """Errors of batches that cannot be read from the source or are refused by the destination, with what to do about them.
 
 Only builds the errors; ``destination.side`` and ``source.side`` decide what follows from them. Most permanent errors have to be
-confirmed by a repeated observation (``Suspicion``): a single response of a cluster that is restarting may be wrong. No I/O.
+confirmed by a repeated observation (``Confirmation``): a single response of a cluster that is restarting may be wrong. No I/O.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class LargestOnItsWay:
 
     def __init__(self) -> None:
         self._batch: tuple[str, int] | None = None
-        self._losses = 0
+        self._loss_recorder = 0
 
     def lost(self, entries: list[tuple[MirrorPartition, Append]], error: LinkEngineError) -> LinkEngineError:
         """Record a lost connection and the appends in flight; return the error to report."""
@@ -92,9 +92,9 @@ class LargestOnItsWay:
         if partition is None or step is None or len(step.payload) < SUSPICIOUS_BYTES:
             return error
         batch = (partition.key, step.base_offset)
-        self._losses = self._losses + 1 if batch == self._batch else 1
+        self._loss_recorder = self._loss_recorder + 1 if batch == self._batch else 1
         self._batch = batch
-        return error if self._losses < SUSPICIOUS_LOSSES else _breaks_connection(partition, step, error)
+        return error if self._loss_recorder < SUSPICIOUS_LOSSES else _breaks_connection(partition, step, error)
 
 
 def _breaks_connection(partition: MirrorPartition, step: Append, error: LinkEngineError) -> LinkEngineError:
@@ -119,7 +119,7 @@ def _described(step: Append) -> str:
     return f"the batch at offset {step.base_offset} ({many}, {len(step.payload)} bytes)"
 
 
-class Suspicion:
+class Confirmation:
     """Confirms a key after ``observations`` over at least ``seconds`` without a contradiction in between."""
 
     __slots__ = ("_observations", "_seconds", "_seen")

@@ -27,14 +27,14 @@ import structlog
 
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import AheadMemory, BufferPool
-from linkengine.copyjob.coordination_thread import Steward
-from linkengine.copyjob.destination.side import MirrorSide
+from linkengine.copyjob.coordination_thread import CoordinationThread
+from linkengine.copyjob.destination.side import DestinationSide
 from linkengine.copyjob.event_loop import Background, Guard, GuardedPoller, LinkThreads, Poller
 from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.partition_counters import RECENT_MS
 from linkengine.copyjob.partition_state import OVERLAP_S, MirrorPartition
 from linkengine.copyjob.ports import Clock, Lease, ProgressSink
-from linkengine.copyjob.progress_reports import Turns, progress_of
+from linkengine.copyjob.progress_reports import ReportSchedule, progress_of
 from linkengine.copyjob.resume.release_rules import is_settled
 from linkengine.copyjob.source.side import SourceSide
 from linkengine.copyjob.values import Chunk, Stage
@@ -69,7 +69,7 @@ class Shared:
     clock: Clock
     lease: Lease
     lease_ttl_s: float
-    steward: Steward
+    coordination: CoordinationThread
     progress: ProgressSink  # losses are reported from a link's own threads
     limited: bool  # whether a bandwidth budget exists that all workers of a link share
     name_hold: HoldNames
@@ -79,17 +79,19 @@ class Shared:
 class LinkCopy:
     """A worker's copy of a link."""
 
-    def __init__(self, plan: CopyPlan, shared: Shared, *, guard: Guard, abandoned: Mapping[str, float] | None = None) -> None:
-        """Start the plan's partitions; ``abandoned`` is that of the preceding LinkCopy of this link."""
+    def __init__(
+        self, plan: CopyPlan, shared: Shared, *, guard: Guard, expiring_leases: Mapping[str, float] | None = None
+    ) -> None:
+        """Start the plan's partitions; ``expiring_leases`` is that of the preceding LinkCopy of this link."""
         self.plan, self._shared, self._clock = plan, shared, shared.clock
-        self._lease, self._steward = shared.lease, shared.steward
+        self._lease, self._coordination = shared.lease, shared.coordination
         self._partitions: dict[str, MirrorPartition] = {}  # including ended partitions that are still assigned
         self._active: dict[str, MirrorPartition] = {}
         self._stopping: dict[str, float] = {}  # key -> when to stop waiting for responses
         self._assignments: dict[str, PartitionAssignment] = {}
         self._start_at: dict[str, float] = {}  # key -> when to start an assigned partition that does not run yet
-        self.abandoned = dict(abandoned or {})  # key -> when a lease that was left to expire has expired
-        self._report_schedule = Turns(every_s=plan.tuning.progress_ms / 1000)
+        self.expiring_leases = dict(expiring_leases or {})  # key -> when a lease that was left to expire has expired
+        self._report_schedule = ReportSchedule(every_s=plan.tuning.progress_ms / 1000)
         self._persist_at: dict[str, float] = {}
         self._scan_at = 0.0
         self._moved_bytes = 0  # of partitions that have ended
@@ -109,11 +111,13 @@ class LinkCopy:
         )
         lose = partial(shared.progress.lose, plan.link_id)
         self._source = SourceSide(services, plan.source, planned=self._planned, failed=self._failed, lose=lose)
-        self._mirror = MirrorSide(
+        self._mirror = DestinationSide(
             services,
             plan.destination,
             may_write=self._may_write,
-            arm=lambda unarmed: self._steward.arm([partition.grant for partition in unarmed if partition.grant is not None]),
+            announce_markers=lambda unannounced: self._coordination.announce_markers(
+                [partition.grant for partition in unannounced if partition.grant is not None]
+            ),
             advanced=self._advanced,
             failed=self._failed,
             fenced=self._fenced,
@@ -167,7 +171,7 @@ class LinkCopy:
     @property
     def moved_bytes(self) -> int:
         """Bytes copied by this LinkCopy."""
-        return self._moved_bytes + sum(partition.account.bytes_copied for partition in self._active.values())
+        return self._moved_bytes + sum(partition.counters.bytes_copied for partition in self._active.values())
 
     @property
     def keys(self) -> KeysView[str]:
@@ -205,17 +209,17 @@ class LinkCopy:
         """Close everything at once. Leases that are still held are left to expire."""
         for partition in list(self._active.values()):
             if partition.grant is not None:
-                self._let_expire(partition.key, partition.grant)
+                self._expire_lease(partition.key, partition.grant)
             else:
-                self._steward.unwant(partition.key, settled=partial(is_settled, partition))
+                self._coordination.unwant(partition.key, settled=partial(is_settled, partition))
         self._report(self._active.values())
         self._threads.close()
         self._source.close()
         self._mirror.close()
 
     def _start_due(self, now: float) -> None:
-        for key in [key for key, at in self._start_at.items() if at <= now and self.abandoned.get(key, 0.0) <= now]:
-            self.abandoned.pop(key, None)
+        for key in [key for key, at in self._start_at.items() if at <= now and self.expiring_leases.get(key, 0.0) <= now]:
+            self.expiring_leases.pop(key, None)
             old = self._partitions.get(key)
             if old is not None and old.stage is not Stage.ENDED:
                 continue
@@ -225,7 +229,7 @@ class LinkCopy:
             partition = MirrorPartition(self._assignments[key], hold_id=self._shared.name_hold())
             self._partitions[key] = self._active[key] = partition
             self._report_schedule.add(partition)
-            self._steward.want(key)
+            self._coordination.want(key)
             self._source.add(partition)
 
     def _release(self, key: str) -> None:
@@ -252,15 +256,15 @@ class LinkCopy:
                 self._end(partition, now)
 
     def _end(self, partition: MirrorPartition, now: float) -> None:
-        self._mirror.let_go(partition, partition.end())
+        self._mirror.release_buffers(partition, partition.end())
         self._mirror.forget(partition)
         self._source.forget(partition)
         del self._active[partition.key], self._stopping[partition.key]
-        self._moved_bytes += partition.account.bytes_copied
+        self._moved_bytes += partition.counters.bytes_copied
         self._persist_at.pop(partition.key, None)
         (final,) = self._observations([partition], gaps_of_ms=None)
         if _is_news(final):
-            self._steward.keep(self.plan.link_id, final)  # before the lease is released: then the next owner reports
+            self._coordination.keep(self.plan.link_id, final)  # before the lease is released: then the next owner reports
         self._release_lease(partition)
         if partition.key not in self._assignments:
             self._drop(partition)
@@ -270,23 +274,25 @@ class LinkCopy:
 
     def _release_lease(self, partition: MirrorPartition) -> None:
         if partition.grant is None:
-            self._steward.unwant(partition.key, settled=partial(is_settled, partition))
-        elif partition.quiet and partition.lost_marker is None and not partition.loose_appends:
-            self._steward.release(partition.grant, seen=partition.handed_over, clean=is_settled(partition, partition.grant))
+            self._coordination.unwant(partition.key, settled=partial(is_settled, partition))
+        elif partition.quiet and partition.lost_marker is None and not partition.late_appends:
+            self._coordination.release(
+                partition.grant, seen=partition.handed_over, clean=is_settled(partition, partition.grant)
+            )
         else:
-            self._let_expire(partition.key, partition.grant)
+            self._expire_lease(partition.key, partition.grant)
 
-    def _let_expire(self, key: str, grant: Grant) -> None:
+    def _expire_lease(self, key: str, grant: Grant) -> None:
         """Stop renewing a lease, so that it expires.
 
         This worker waits for the expiry as well: Redis would grant the lease to the same owner at once.
         """
-        self._steward.abandon(grant)
-        self.abandoned[key] = self._clock.monotonic() + self._shared.lease_ttl_s + OVERLAP_S
+        self._coordination.expire_lease(grant)
+        self.expiring_leases[key] = self._clock.monotonic() + self._shared.lease_ttl_s + OVERLAP_S
 
     def _report(self, partitions: Collection[MirrorPartition]) -> None:
         if partitions:
-            self._steward.report(self.plan.link_id, self._observations(partitions))
+            self._coordination.report(self.plan.link_id, self._observations(partitions))
 
     def _persist_gaps(self, now: float) -> None:
         """Persist the gaps of each partition every KEEP_S, then drop them from memory.
@@ -299,8 +305,8 @@ class LinkCopy:
             self._persist_at[partition.key] = now + KEEP_S
             (observation,) = self._observations([partition], gaps_of_ms=int(KEEP_S * 1000) + RECENT_MS)
             if observation.gaps:
-                self._steward.keep(self.plan.link_id, observation)
-                partition.account.forget_gaps(self._clock.now_ms() - RECENT_MS)
+                self._coordination.keep(self.plan.link_id, observation)
+                partition.counters.forget_gaps(self._clock.now_ms() - RECENT_MS)
 
     def _observations(
         self, partitions: Iterable[MirrorPartition], *, gaps_of_ms: int | None = RECENT_MS
@@ -318,7 +324,7 @@ class LinkCopy:
                 chunk.detach(self.pool)
         self._mirror.own_unsent()
 
-    # --- events of the steward (the coordination thread) -------------------------------------------------------------
+    # --- events of the coordination thread ---------------------------------------------------------------------------
 
     def granted(self, grant: Grant) -> None:
         """Start copying under a lease that was granted; release it if the partition is no longer wanted."""
@@ -327,14 +333,16 @@ class LinkCopy:
             partition.granted(grant)
             self._source.inherited(partition)
             self._mirror.resume(partition)
-        elif partition is not None and partition.stage is not Stage.ENDED:  # of an ended one, ``Steward.unwant`` released it
-            self._steward.release(grant, seen=grant.vouched, clean=is_settled(partition, grant))
+        elif (
+            partition is not None and partition.stage is not Stage.ENDED
+        ):  # of an ended one, ``CoordinationThread.unwant`` released it
+            self._coordination.release(grant, seen=grant.trusted_seen, clean=is_settled(partition, grant))
 
-    def armed(self, grant: Grant) -> None:
+    def markers_announced(self, grant: Grant) -> None:
         """Note that the lease records markers as possibly in flight, so that they may be sent."""
         partition = self._partitions.get(grant.key)
         if partition is not None and partition.grant == grant:
-            partition.armed = True
+            partition.may_send_markers = True
 
     def lost(self, key: str) -> None:
         """Stop writing to a partition whose lease was lost."""
@@ -349,19 +357,19 @@ class LinkCopy:
     def _lose_lease(self, partition: MirrorPartition) -> None:
         _log.warning("lease.lost", partition=partition.key)
         stopping, grant = partition.stage is Stage.STOPPING, partition.grant
-        self._discard(partition, partition.dispossessed())
+        self._discard(partition, partition.lost_lease())
         self._mirror.forget(partition)
         if grant is not None:
-            self._steward.abandon(grant)
+            self._coordination.expire_lease(grant)
         if stopping:
             partition.stage = Stage.STOPPING  # its drain time keeps running
         else:
-            self._steward.want(partition.key)
+            self._coordination.want(partition.key)
 
     def _spend(self, size: int) -> None:
         limit = self._bandwidth.bytes_per_s
         fallback_pause_s = size * max(1, self.plan.workers) / limit
-        self._steward.spend(self.plan.link_id, size, bytes_per_s=limit, otherwise_s=fallback_pause_s)
+        self._coordination.spend(self.plan.link_id, size, bytes_per_s=limit, otherwise_s=fallback_pause_s)
 
     def _stop(self, partitions: Iterable[MirrorPartition]) -> None:
         for partition in list(partitions):
@@ -385,7 +393,7 @@ class LinkCopy:
     def _resumed(self, partition: MirrorPartition) -> None:
         assert partition.grant is not None
         if partition.writer.generation > partition.grant.generation:
-            self._steward.raise_generation(partition.key, partition.writer.generation)
+            self._coordination.raise_generation(partition.key, partition.writer.generation)
         self._source.wake(partition)
 
     def _failed(self, partition: MirrorPartition, error: LinkEngineError) -> None:
@@ -396,13 +404,13 @@ class LinkCopy:
         """Release a mirror that a newer owner writes, or that was stopped; it is tried again after FENCED_RETRY_S."""
         _log.warning("partition.fenced", partition=partition.key, reason=error.message)
         grant = partition.grant
-        self._discard(partition, partition.dispossessed())
+        self._discard(partition, partition.lost_lease())
         self._discard(partition, partition.stop())
         if grant is not None:
-            self._let_expire(partition.key, grant)
+            self._expire_lease(partition.key, grant)
 
     def _discard(self, partition: MirrorPartition, chunks: list[Chunk]) -> None:
-        self._mirror.let_go(partition, chunks)
+        self._mirror.release_buffers(partition, chunks)
         self._source.wake(partition)
         if partition.stage is Stage.STOPPING:
             self._stopping.setdefault(partition.key, self._clock.monotonic() + DRAIN_S)

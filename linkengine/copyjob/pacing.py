@@ -41,13 +41,13 @@ FIRST_S = 0.1
 MOST_S = 5.0
 
 
-def due_before_burst(unanswered: int, *, most: int, newest_bytes: int) -> int:
+def due_before_burst(in_flight: int, *, most: int, newest_bytes: int) -> int:
     """Return how many Produce responses have to arrive before the next burst; fewer need not wake the loop.
 
     ``newest_bytes`` is the size of the last request sent, on which the broker still has to work then.
     """
     burst = BURST + 1 if newest_bytes >= LARGE_BYTES else BURST
-    return unanswered - (most - min(burst, most))
+    return in_flight - (most - min(burst, most))
 
 
 class Bandwidth:
@@ -82,7 +82,7 @@ class Throttle:
         self.until = 0.0
         self._is_long = False  # the previous pause
 
-    def heard(self, now: float, throttle_ms: int) -> bool:
+    def update(self, now: float, throttle_ms: int) -> bool:
         """Set the pause; return False, without setting it, if it is implausibly long and the previous pause was not."""
         pause_s = min(throttle_ms / 1000, MOST_THROTTLE_S)
         was_long, self._is_long = self._is_long, pause_s > PLAUSIBLE_THROTTLE_S

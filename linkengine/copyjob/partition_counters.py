@@ -33,7 +33,7 @@ EXACT_RUNS = 16
 RUN_MS = 10_000
 
 
-class Account:
+class PartitionCounters:
     """Counts of one partition in one hold. Unknown is None, never 0."""
 
     __slots__ = (
@@ -48,8 +48,8 @@ class Account:
         "set_back_to",
         "set_backs",
         "source_end",
-        "source_heard_ms",
         "source_high_watermark",
+        "source_seen_ms",
         "source_start",
     )
 
@@ -57,7 +57,7 @@ class Account:
         self.source_start: int | None = None
         self.source_end: int | None = None  # last stable offset: there is nothing to copy beyond
         self.source_high_watermark: int | None = None  # further on while a transaction is open: acknowledged, and held back
-        self.source_heard_ms: int | None = None  # when its leader last told where it ends
+        self.source_seen_ms: int | None = None  # when its leader last told where it ends
         self.mirror_start: int | None = None
         self.mirror_end: int | None = None
         self.set_back_to: int | None = None  # lowest end that the mirror fell back to: it has lost what was acknowledged
@@ -79,15 +79,15 @@ class Account:
         if self.source_high_watermark is not None and max(end, high_watermark) < self.source_high_watermark:
             return
         self.source_end, self.source_high_watermark = end, max(end, high_watermark)
-        self.source_heard_ms = now_ms
+        self.source_seen_ms = now_ms
         self._catch_up.source_seen(self.source_high_watermark, at_ms=now_ms)
         self._reach()
 
     def unchanged(self, now_ms: int) -> None:
         """The source's leader had no news at this moment."""
-        if self.source_high_watermark is None or self.source_heard_ms is None or now_ms <= self.source_heard_ms:
+        if self.source_high_watermark is None or self.source_seen_ms is None or now_ms <= self.source_seen_ms:
             return
-        self.source_heard_ms = now_ms
+        self.source_seen_ms = now_ms
         if now_ms > (self.caught_up_at_ms or 0):
             self._catch_up.source_seen(self.source_high_watermark, at_ms=now_ms)
             self._reach()

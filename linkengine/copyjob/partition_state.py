@@ -30,12 +30,12 @@ from linkengine.batches.steps import Append, Fill, Step
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.destination.writer import Writer
 from linkengine.copyjob.pacing import Backoff
-from linkengine.copyjob.partition_counters import Account
-from linkengine.copyjob.resume.log_end import LostMarker, Tail
-from linkengine.copyjob.resume.tail_check import Stretch
-from linkengine.copyjob.resume.unacknowledged import Doubt, LooseAppends, doubt_of
-from linkengine.copyjob.source.epoch_history import SourcePast
-from linkengine.copyjob.values import Chunk, FillInFlight, Origin, Overtaken, Stage, Trouble
+from linkengine.copyjob.partition_counters import PartitionCounters
+from linkengine.copyjob.resume.log_end import LogEnd, LostMarker
+from linkengine.copyjob.resume.tail_check import LogTail
+from linkengine.copyjob.resume.unacknowledged import LateAppends, Unacknowledged, unacknowledged_of
+from linkengine.copyjob.source.epoch_history import ReadPosition
+from linkengine.copyjob.values import Chunk, FillInFlight, Overtaken, SourceOrigin, Stage, Trouble
 from linkengine.domain.errors import LinkEngineError, TruncationError
 from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionAssignment, PartitionPhase
@@ -55,33 +55,33 @@ class MirrorPartition:
         self.key, self.hold_id = assignment.key, hold_id
         self.stage = Stage.WAITING
         self.grant: Grant | None = None
-        self.armed: bool | None = None  # True: the lease records that this owner may send markers; False: requested
+        self.may_send_markers: bool | None = None  # True: the lease records that this owner may send markers; False: requested
         self.writer = Writer(assignment.producer_id)
-        self.account = Account()
+        self.counters = PartitionCounters()
         self.attempt = 0
         self._producer_known = False  # the leader acknowledged an append of this attempt, and no pause followed
         self.failure: Trouble | None = None
-        self.parting: Trouble | None = None  # why this worker released the partition although it is still assigned
+        self.release_trouble: Trouble | None = None  # why this worker released the partition although it is still assigned
         self.source_trouble: Trouble | None = None
         self.mirror_trouble: Trouble | None = None
         # source side
-        self.origin: Origin | None = None
-        self.past = SourcePast(assignment.source_seen)
-        self.to_prove: Stretch | None = None  # the mirror's last records, while a tail check is pending
+        self.origin: SourceOrigin | None = None
+        self.read_position = ReadPosition(assignment.source_seen)
+        self.unchecked_tail: LogTail | None = None  # the mirror's last records, while a tail check is pending
         self.position: int | None = None  # next source offset to fetch
         self.examining, self.source_retry_at = False, 0.0  # examining: a background check of the source is running
         self.source_backoff = Backoff()
         # mirror side
-        self.tail: Tail | None = None
+        self.log_end: LogEnd | None = None
         self.sent_end: int | None = None  # offset after everything that this hold has sent
         self.overtaken: Overtaken | None = None  # offsets where a response claims other records than those that were sent
         self.chunks: deque[Chunk] = deque()
-        self.unanswered: deque[Append] = deque()
+        self.in_flight: deque[Append] = deque()
         self.fill: FillInFlight | None = None
         self._unverified: FillInFlight | None = None  # a fill whose response was lost; the next log end shows if it was written
-        self.doubt: Doubt | None = None  # unacknowledged appends and fills of this hold
+        self.unacknowledged: Unacknowledged | None = None  # unacknowledged appends and fills of this hold
         self.lost_marker: LostMarker | None = None
-        self.loose_appends = LooseAppends()
+        self.late_appends = LateAppends()
         self._markers_from = 0.0  # monotonic seconds until which the previous owner may still write; 0: no need to wait
         self.transactions: TransactionalProducer | None = None  # where gaps are filled by transactions
         self.mirror_retry_at, self.mirror_backoff = 0.0, Backoff()
@@ -92,15 +92,15 @@ class MirrorPartition:
 
     def granted(self, grant: Grant) -> None:
         """Start a hold: the mirror's log end is read next."""
-        self.grant, self.armed = grant, None
-        self.past.inherit(grant.seen if grant.clean else None)
+        self.grant, self.may_send_markers = grant, None
+        self.read_position.inherit(grant.seen if grant.clean else None)
         self.stage, self.mirror_retry_at = Stage.RESUMING, 0.0
 
-    def dispossessed(self) -> list[Chunk]:
+    def lost_lease(self) -> list[Chunk]:
         """Reset what depends on the lost lease; return the chunks whose buffers can be released."""
         self.grant, self.stage = None, Stage.WAITING  # lost_marker stays: the next resume has to wait for it
         self.writer.drop()
-        dropped, self.sent_end, self.doubt = self._new_attempt(), None, None
+        dropped, self.sent_end, self.unacknowledged = self._new_attempt(), None, None
         return dropped
 
     # --- mirror side -------------------------------------------------------------------------------------------------
@@ -116,27 +116,31 @@ class MirrorPartition:
         self.coalesce_share /= 4
         return self.coalesce_share > LEAST_SHARE
 
-    def resumed(self, tail: Tail, *, now_ms: int) -> None:
+    def resumed(self, log_end: LogEnd, *, now_ms: int) -> None:
         """Continue copying at the mirror's log end; raise FencedError if a newer owner or a stop has fenced this owner."""
         grant = self.grant
         assert grant is not None
-        self.transactions = tail.transactions
-        if tail.transactions is not None:
-            self.writer.bind(tail.transactions.producer_id, tail.transactions.epoch)
+        self.transactions = log_end.transactions
+        if log_end.transactions is not None:
+            self.writer.bind(log_end.transactions.producer_id, log_end.transactions.epoch)
         if self.writer.adopted:
-            self.writer.readopt(tail.producer)
+            self.writer.readopt(log_end.producer)
         else:
-            self.writer.adopt(tail.producer, generation=grant.generation, clean=grant.clean, empty=tail.start == tail.end)
+            self.writer.adopt(
+                log_end.producer, generation=grant.generation, clean=grant.clean, empty=log_end.start == log_end.end
+            )
             # the previous owner may not have noticed that it lost the lease (Redis lost it, or its clock jumped)
             self._markers_from = grant.valid_until + OVERLAP_S if self.writer.unclean else 0.0
-        if self.lost_marker is not None and self._unverified is not None and tail.end < self._unverified.end:
+        if self.lost_marker is not None and self._unverified is not None and log_end.end < self._unverified.end:
             self.writer.raise_next()
-        self.tail, self.lost_marker, self.doubt = tail, None, None
-        self._settle_unverified(tail.end, now_ms=now_ms)
-        self.to_prove = tail.stretch
-        self.position = self.sent_end = tail.end
-        self.account.observed_mirror(start=tail.start, end=tail.end, left_at=self.past.seen[1] if self.past.seen else None)
-        if self.refused_at is None or tail.end > self.refused_at:  # else only a successful append clears the error
+        self.log_end, self.lost_marker, self.unacknowledged = log_end, None, None
+        self._settle_unverified(log_end.end, now_ms=now_ms)
+        self.unchecked_tail = log_end.tail
+        self.position = self.sent_end = log_end.end
+        self.counters.observed_mirror(
+            start=log_end.start, end=log_end.end, left_at=self.read_position.seen[1] if self.read_position.seen else None
+        )
+        if self.refused_at is None or log_end.end > self.refused_at:  # else only a successful append clears the error
             self.mirror_trouble = None
         self.stage = Stage.COPYING
 
@@ -145,33 +149,33 @@ class MirrorPartition:
         if self.stage is not Stage.COPYING or not self.chunks or self.fill is not None:
             return None
         step = self.chunks[0].steps[0]
-        must_wait = self.unanswered and (isinstance(step, Fill) or not self._producer_known)
+        must_wait = self.in_flight and (isinstance(step, Fill) or not self._producer_known)
         return None if must_wait else step
 
     def send_append(self, step: Append) -> Chunk | None:
         """Patch the batch for sending and count it as sent; return its chunk if this was the chunk's last step."""
         epoch, sequence = self.writer.append(step.count)
-        self.account.sending(step)
+        self.counters.sending(step)
         patch_for_append(step.payload, producer_id=self.writer.producer_id, producer_epoch=epoch, base_sequence=sequence)
-        self.unanswered.append(step)
+        self.in_flight.append(step)
         self.sent_end = step.end
         return self._step_done()
 
     def acknowledged(self, step: Append) -> None:
         """Count the oldest unacknowledged batch as appended at its base offset."""
-        first = self.unanswered.popleft()
+        first = self.in_flight.popleft()
         assert first is step, "responses arrive in the order of the requests"
-        self.account.appended(step)
-        if self.loose_appends:
-            self.loose_appends.acknowledged(self.unanswered, writer=self.writer)
-        self.mirror_trouble, self._producer_known = None, bool(self.unanswered or self.chunks)
+        self.counters.appended(step)
+        if self.late_appends:
+            self.late_appends.acknowledged(self.in_flight, writer=self.writer)
+        self.mirror_trouble, self._producer_known = None, bool(self.in_flight or self.chunks)
         self.mirror_backoff.reset()
 
     def may_fill(self, now: float) -> bool:
         """Return whether markers may be sent: appends are conditional by their sequence, markers only by the lease."""
         return now >= self._markers_from
 
-    def must_look_again(self, now: float) -> bool:
+    def must_read_again(self, now: float) -> bool:
         """Return True once after a wait for the previous owner: the log end has to be read again, it may have written."""
         waited = 0.0 < self._markers_from <= now
         self._markers_from = 0.0 if waited else self._markers_from
@@ -179,7 +183,7 @@ class MirrorPartition:
 
     def send_fill(self, step: Fill, *, most: int, late_until: float = 0.0) -> FillInFlight:
         """Return the markers to send now: at most ``most``, or 1 if the marker has to raise the producer epoch."""
-        if self.loose_appends:  # an unacknowledged append may still be written late; after a raised epoch it is refused
+        if self.late_appends:  # an unacknowledged append may still be written late; after a raised epoch it is refused
             self.writer.raise_next()
         epoch = self.writer.marker_epoch()
         count = 1 if self.writer.must_raise else min(most, step.end - step.start)
@@ -201,8 +205,8 @@ class MirrorPartition:
         assert isinstance(step, Fill)
         self.writer.marked(fill.epoch)
         if self.transactions is None:  # only the transaction coordinator raises its producer epoch
-            self.loose_appends.clear()
-        self.account.filled(fill.start, fill.end, step.reason, now_ms=now_ms)
+            self.late_appends.clear()
+        self.counters.filled(fill.start, fill.end, step.reason, now_ms=now_ms)
         self.mirror_backoff.reset()
         if fill.end < step.end:
             self.chunks[0].steps[0] = Fill(fill.end, step.end, step.reason)
@@ -217,30 +221,30 @@ class MirrorPartition:
             self.stage is Stage.COPYING
             and self.origin is not None
             and not self.examining
-            and self.to_prove is None
+            and self.unchecked_tail is None
             and len(self.chunks) < CHUNKS_AHEAD
             and self.source_retry_at <= now
         )
 
     def source_answered(self, *, start: int, end: int, high_watermark: int, now_ms: int) -> None:
         """Record a successful Fetch; ``end`` is the leader's last stable offset."""
-        self.account.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
-        self.past.proven, self.source_trouble = True, None
+        self.counters.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
+        self.read_position.proven, self.source_trouble = True, None
 
     def planned(self, steps: list[Step], buffer: Buffer) -> None:
-        """Queue the steps of a fetched stretch; they begin at the position."""
+        """Queue the steps of a fetched range; they begin at the position."""
         self.chunks.append(Chunk(steps, buffer))
         self.position = steps[-1].end
 
     def leave_origin(self) -> None:
         """Forget the source leader, which has to be located again, and record up to where it was read in its epoch."""
-        self.past.leave(self.origin, end=max(self.position or 0, self.account.mirror_end or 0))
+        self.read_position.leave(self.origin, end=max(self.position or 0, self.counters.mirror_end or 0))
         self.origin = None
 
-    def proven(self, origin: Origin) -> None:
+    def proven(self, origin: SourceOrigin) -> None:
         """Finish the tail check: the mirror's last records equal those of this leader."""
-        self.past.inherit((origin.leader.epoch, self.sent_end or 0))
-        self.to_prove = None
+        self.read_position.inherit((origin.leader.epoch, self.sent_end or 0))
+        self.unchecked_tail = None
 
     # --- endings -----------------------------------------------------------------------------------------------------
 
@@ -269,13 +273,13 @@ class MirrorPartition:
     @property
     def quiet(self) -> bool:
         """Whether no request is in flight. A late Produce of an earlier attempt is conditional, hence harmless."""
-        return not self.unanswered and self.fill is None
+        return not self.in_flight and self.fill is None
 
     @property
     def handed_over(self) -> tuple[int, int] | None:
-        """The (epoch, end) to pass to the next owner (``SourcePast``); None after unacknowledged sends or a pending check."""
-        unsure = self.to_prove is not None or self.doubt is not None
-        return None if unsure else self.past.handed_over(self.origin, end=self.sent_end)
+        """The (epoch, end) to pass to the next owner (``ReadPosition``); None after unacknowledged sends or a pending check."""
+        unsure = self.unchecked_tail is not None or self.unacknowledged is not None
+        return None if unsure else self.read_position.handed_over(self.origin, end=self.sent_end)
 
     @property
     def idle(self) -> bool:
@@ -286,7 +290,7 @@ class MirrorPartition:
         """Count the markers of a fill without a response that are in the log."""
         fill, self._unverified = self._unverified, None
         if fill is not None and end > fill.start:
-            self.account.filled(fill.start, min(end, fill.start + fill.count), GapReason(fill.reason), now_ms=now_ms)
+            self.counters.filled(fill.start, min(end, fill.start + fill.count), GapReason(fill.reason), now_ms=now_ms)
 
     def _step_done(self) -> Chunk | None:
         chunk = self.chunks[0]
@@ -294,15 +298,17 @@ class MirrorPartition:
         return None if chunk.steps else self.chunks.popleft()
 
     def _new_attempt(self) -> list[Chunk]:
-        self.past.end_attempt(self.origin, end=self.sent_end)
+        self.read_position.end_attempt(self.origin, end=self.sent_end)
         self.attempt, self.position = self.attempt + 1, None
         self._producer_known = self.examining = False
-        self.doubt = self.doubt or doubt_of(self.unanswered, self.fill, writer=self.writer, counts=self.transactions is None)
-        self.loose_appends.add(self.unanswered, writer=self.writer)
-        self.unanswered.clear()
+        self.unacknowledged = self.unacknowledged or unacknowledged_of(
+            self.in_flight, self.fill, writer=self.writer, counts=self.transactions is None
+        )
+        self.late_appends.add(self.in_flight, writer=self.writer)
+        self.in_flight.clear()
         # markers without a response may still be written; a transaction is settled by the resume
-        if self.fill is not None and self.tail is not None and (self.fill.late_until or self.transactions is not None):
-            self.lost_marker = LostMarker(broker=self.tail.leader.broker, until=self.fill.late_until)
+        if self.fill is not None and self.log_end is not None and (self.fill.late_until or self.transactions is not None):
+            self.lost_marker = LostMarker(broker=self.log_end.leader.broker, until=self.fill.late_until)
         self._unverified, self.fill = self.fill or self._unverified, None
         return self._drop_chunks()
 

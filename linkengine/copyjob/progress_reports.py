@@ -30,12 +30,12 @@ def phase_of(one: MirrorPartition) -> PartitionPhase:
     if trouble:
         return trouble.phase
     # a hold that begins says nothing yet: the trouble that ended the last one may still be there
-    return PartitionPhase.COPYING if one.account.moving else PartitionPhase.WAITING
+    return PartitionPhase.COPYING if one.counters.moving else PartitionPhase.WAITING
 
 
 def progress_of(one: MirrorPartition, *, now_ms: int, gaps_of_ms: int | None = RECENT_MS) -> PartitionProgress:
     """Answer the observation of this moment, with the gaps of so many ms, or all that are remembered (None)."""
-    account, trouble, proven = one.account, _trouble(one), one.to_prove is None
+    counters, trouble, proven = one.counters, _trouble(one), one.unchecked_tail is None
     in_sight = one.source_trouble is None and proven  # else it has moved on unseen: the lag is unknown
     return PartitionProgress(
         key=one.key,
@@ -43,38 +43,38 @@ def progress_of(one: MirrorPartition, *, now_ms: int, gaps_of_ms: int | None = R
         phase=phase_of(one),
         observed_at_ms=now_ms,
         generation=0 if one.grant is None else one.grant.generation,
-        source_start=account.source_start,
-        source_end=account.source_end if in_sight else None,
-        source_high_watermark=account.source_high_watermark if in_sight else None,
-        source_seen_at_ms=account.source_heard_ms if in_sight else None,
-        mirror_start=account.mirror_start,
-        mirror_end=account.mirror_end if proven else None,
-        unproven_end=None if proven else account.mirror_end,
-        set_back_to=account.set_back_to,
-        set_backs=account.set_backs,
+        source_start=counters.source_start,
+        source_end=counters.source_end if in_sight else None,
+        source_high_watermark=counters.source_high_watermark if in_sight else None,
+        source_seen_at_ms=counters.source_seen_ms if in_sight else None,
+        mirror_start=counters.mirror_start,
+        mirror_end=counters.mirror_end if proven else None,
+        unproven_end=None if proven else counters.mirror_end,
+        set_back_to=counters.set_back_to,
+        set_backs=counters.set_backs,
         last_fetch_offset=None if one.position is None or one.position == 0 else one.position - 1,
-        source_epoch=one.past.epoch_of(one.origin),
-        last_timestamp_ms=account.last_timestamp_ms,
-        caught_up_at_ms=account.caught_up_at_ms,
-        bytes_copied=account.bytes_copied,
-        records_copied=account.records_copied,
+        source_epoch=one.read_position.epoch_of(one.origin),
+        last_timestamp_ms=counters.last_timestamp_ms,
+        caught_up_at_ms=counters.caught_up_at_ms,
+        bytes_copied=counters.bytes_copied,
+        records_copied=counters.records_copied,
         error_code=trouble.code if trouble else "",
         error_message=trouble.message if trouble else "",
         source_kept=trouble.source_kept if trouble else None,
         failed_at_ms=trouble.at_ms if trouble else None,
-        gaps=account.gaps(since_ms=0 if gaps_of_ms is None else now_ms - gaps_of_ms),
-        life=one.assignment.life,
+        gaps=counters.gaps(since_ms=0 if gaps_of_ms is None else now_ms - gaps_of_ms),
+        topic_ids=one.assignment.topic_ids,
         since_ms=one.assignment.since_ms,
     )
 
 
 def _trouble(one: MirrorPartition) -> Trouble | None:
     if one.stage is Stage.ENDED and not one.failure:
-        return one.parting
+        return one.release_trouble
     return one.failure or one.source_trouble or one.mirror_trouble
 
 
-class Turns:
+class ReportSchedule:
     """The round-robin order of partitions to report; times are monotonic seconds."""
 
     def __init__(self, *, every_s: float) -> None:

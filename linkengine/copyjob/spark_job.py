@@ -101,11 +101,11 @@ def run_in_executor(
 
 def copy_until_the_end(setup: WorkerSetup) -> None:
     """Run the copy loop with its Redis connections until its assignments end."""
-    from linkengine.copyjob.coordination_thread import StewardPorts  # noqa: PLC0415 - sockets and codecs: executors only
+    from linkengine.copyjob.coordination_thread import CoordinationPorts  # noqa: PLC0415 - sockets and codecs: executors only
     from linkengine.copyjob.worker import run_worker  # noqa: PLC0415
 
     assignments = RedisAssignments(setup)
-    ports = StewardPorts(
+    ports = CoordinationPorts(
         lease=RedisLease(setup.redis_url, ttl_ms=setup.lease_ttl_ms),
         assignments=assignments,
         progress=RedisProgress(setup.redis_url, assignments.signer_of),

@@ -37,7 +37,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SourceOrigin:
     """The leader to read a source partition from."""
 
     leader: Leader

@@ -47,7 +47,7 @@ from linkengine.jobs.reversing import (
     log_ranges,
     open_if_closed,
     open_topic,
-    turn_mirror,
+    take_over_mirror,
 )
 from linkengine.jobs.setup import check_mirror, setup_mirror
 from linkengine.jobs.stopping import give_configs_back, reopen_mirror, stop_mirror
@@ -102,10 +102,10 @@ __all__ = [
     "sync_groups",
     "sync_mirror",
     "sync_mirrors",
+    "take_over_mirror",
     "topic_ends",
     "transactional_writers",
     "try_writing",
-    "turn_mirror",
     "unclean_elections",
     "unvouched",
     "verify",

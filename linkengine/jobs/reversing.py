@@ -2,7 +2,7 @@
 
 The two sides are never writable at the same time: the source is closed on every broker before its mirror drains, and stays
 closed until a user fails it over. A Produce request that passed the authorizer before the ACL arrived ends within moments; the
-caller therefore checks the end twice after draining, and ``turn_mirror`` confirms with a marker at the agreed offset that
+caller therefore checks the end twice after draining, and ``take_over_mirror`` confirms with a marker at the agreed offset that
 nothing was written in between.
 """
 
@@ -14,7 +14,7 @@ from functools import partial
 
 import structlog
 
-from linkengine.copyjob.stop.takeover import adopt_partitions, claimed_partitions
+from linkengine.copyjob.stop.takeover import claim_partitions, claimed_partitions
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -114,7 +114,7 @@ def _check_replicated(cluster: Cluster, topic: str, view: TopicView, *, visible:
                 raise UnreplicatedError(topic, number)
 
 
-def turn_mirror(turn: MirrorTurn) -> MirrorCreated:
+def take_over_mirror(turn: MirrorTurn) -> MirrorCreated:
     """Make a closed topic a mirror and set a mirror's configs; safe to repeat.
 
     Raises SIDES_DIVERGED if the topic holds records that the other side lacks, or never had and would delete from it, or if it
@@ -125,7 +125,7 @@ def turn_mirror(turn: MirrorTurn) -> MirrorCreated:
     _check_same(here, turn)
     close_topic(turn.destination, turn.mirror_topic)
     _check_beginning(here, turn)
-    adopt_partitions(turn.destination, turn.assignments, ends=dict(turn.ends), generation=turn.generation)
+    claim_partitions(turn.destination, turn.assignments, ends=dict(turn.ends), generation=turn.generation)
     values = read_source_configs(source, turn.source_topic, include=turn.sync_include)
     recount = partial(count_partitions, turn.source, topic.name)
     partitions = follow_partitions(here, turn.mirror_topic, partitions=topic.partitions, recount=recount)

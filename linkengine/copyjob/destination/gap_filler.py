@@ -5,7 +5,7 @@
 A marker append is not conditional: the broker writes it wherever the log ends. Therefore:
 
 * fills use a connection of their own, with a single round (WriteTxnMarkers, then a request for the log ends) in flight;
-* the lease records that markers may be in flight before the first is sent (``armed``);
+* the lease records that markers may be in flight before the first is sent (``may_send_markers``);
 * everything before the gap is acknowledged before its markers are sent;
 * the lease is checked right before sending;
 * the log ends are requested on the same connection behind the markers; the broker serves requests of a connection in order;
@@ -37,7 +37,7 @@ from linkengine.batches.steps import Fill
 from linkengine.copyjob.broker_link import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.destination.foreign_writes import overtaken
 from linkengine.copyjob.partition_state import MirrorPartition
-from linkengine.copyjob.resume.log_end import LostMarker, Tail
+from linkengine.copyjob.resume.log_end import LogEnd, LostMarker
 from linkengine.copyjob.values import Chunk, FillInFlight, Overtaken
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import coordinator_epoch_for
@@ -59,7 +59,7 @@ class FillEvents(Protocol):
     @property
     def may_write(self) -> Callable[[MirrorPartition], bool]: ...
     @property
-    def arm(self) -> Callable[[list[MirrorPartition]], None]: ...
+    def announce_markers(self) -> Callable[[list[MirrorPartition]], None]: ...
     @property
     def interrupted(self) -> Callable[[MirrorPartition, LinkEngineError], None]: ...
     @property
@@ -120,18 +120,18 @@ class Filler:
         """Send a round if none is in flight."""
         if self._round is not None or not self._ready:
             return
-        self._arm()
+        self._announce_markers()
         channel = self._link.ensure()
         if channel is None:
             return
         waiting = [
             partition
             for partition in self._ready
-            if partition.armed and partition.may_fill(now) and self._events.may_write(partition)
+            if partition.may_send_markers and partition.may_fill(now) and self._events.may_write(partition)
         ]
         for partition in waiting:
             del self._ready[partition]
-            if partition.must_look_again(now):
+            if partition.must_read_again(now):
                 self._events.interrupted(partition, waited(partition))  # this removes its step: nothing is sent for it now
         share = max(1, ROUND_MARKERS // max(1, len(waiting)))
         late_until = now + self._timeout_s
@@ -172,20 +172,20 @@ class Filler:
             return None
         return partition, partition.attempt, fill, step.end
 
-    def _arm(self) -> None:
+    def _announce_markers(self) -> None:
         """Record in the lease, once per grant and before the first marker, that later owners must expect markers."""
-        unarmed = [partition for partition in self._ready if partition.armed is None]
-        for partition in unarmed:
-            partition.armed = False
-        if unarmed:
-            self._events.arm(unarmed)
+        unannounced = [partition for partition in self._ready if partition.may_send_markers is None]
+        for partition in unannounced:
+            partition.may_send_markers = False
+        if unannounced:
+            self._events.announce_markers(unannounced)
 
     def _send(self, channel: Channel, entries: list[tuple[MirrorPartition, int, FillInFlight, int]], now: float) -> None:
         fills = [_marker_fill(partition, fill) for partition, _, fill, _ in entries]
         places = [
-            (partition.assignment.mirror_topic, partition.assignment.partition, partition.tail.leader.epoch)
+            (partition.assignment.mirror_topic, partition.assignment.partition, partition.log_end.leader.epoch)
             for partition, _, _, _ in entries
-            if partition.tail
+            if partition.log_end
         ]
         self._round = _Round(channel.next_correlation(), channel.next_correlation(), now, entries)
         markers = encode_markers(fills, correlation_id=self._round.markers)
@@ -298,17 +298,17 @@ class TransactionFiller:
                 self._begin(partition, step)
 
     def _begin(self, partition: MirrorPartition, step: Fill) -> None:
-        tail, producer = partition.tail, partition.transactions
-        assert tail is not None
+        log_end, producer = partition.log_end, partition.transactions
+        assert log_end is not None
         assert producer is not None
         fill, attempt = partition.send_fill(step, most=1), partition.attempt
         known = self._transactions.setdefault(
             partition, EmptyTransactions(self._cluster, partition.assignment.transactional_id)
         )
         self._services.background.submit(
-            lambda: _write_marker(self._cluster, known, producer, assignment=partition.assignment, tail=tail),
+            lambda: _write_marker(self._cluster, known, producer, assignment=partition.assignment, log_end=log_end),
             done=lambda end: self._done(partition, attempt, fill, end),
-            failed=lambda error: self._failed(partition, attempt, tail, error),
+            failed=lambda error: self._failed(partition, attempt, log_end, error),
         )
 
     def _done(self, partition: MirrorPartition, attempt: int, fill: FillInFlight, end: int) -> None:
@@ -319,9 +319,9 @@ class TransactionFiller:
         else:
             self._events.interrupted(partition, overtaken(partition.assignment, fill.start))
 
-    def _failed(self, partition: MirrorPartition, attempt: int, tail: Tail, error: LinkEngineError) -> None:
+    def _failed(self, partition: MirrorPartition, attempt: int, log_end: LogEnd, error: LinkEngineError) -> None:
         if partition.attempt == attempt:
-            partition.lost_marker = LostMarker(broker=tail.leader.broker, until=0.0)  # the resume settles it
+            partition.lost_marker = LostMarker(broker=log_end.leader.broker, until=0.0)  # the resume settles it
             self._events.interrupted(partition, error)
 
 
@@ -331,12 +331,12 @@ def _write_marker(
     producer: TransactionalProducer,
     *,
     assignment: PartitionAssignment,
-    tail: Tail,
+    log_end: LogEnd,
 ) -> int:
     """Write a marker and return the log end behind it."""
     place = assignment.mirror_topic, assignment.partition
     transactions.mark(producer, topic=place[0], partition=place[1], commit=False)
-    error, end = log_ends(cluster, tail.leader.broker, {place: tail.leader.epoch})[place]
+    error, end = log_ends(cluster, log_end.leader.broker, {place: log_end.leader.epoch})[place]
     if error:
         raise BrokerError(error, f"The log end of mirror {place[0]}-{place[1]} cannot be read after a gap fill")
     return end

@@ -18,7 +18,7 @@ from linkengine.batches.fillers import FILLER_MAX, dense_filler
 from linkengine.batches.patch import patch_for_append
 from linkengine.copyjob.destination.foreign_writes import foreign_write
 from linkengine.copyjob.destination.writer import FencedError, Writer
-from linkengine.copyjob.resume.log_end import Tail, TailQuery, read_tails
+from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import is_closed
@@ -65,40 +65,40 @@ def _retry(work: Callable[[], None]) -> None:
             return
 
 
-def _tail(cluster: Cluster, assignment: PartitionAssignment) -> Tail:
-    tail = read_tails(cluster, [TailQuery(assignment=assignment, clean=False)])[assignment.key]
-    if isinstance(tail, LinkEngineError):
-        raise tail
-    return tail
+def _tail(cluster: Cluster, assignment: PartitionAssignment) -> LogEnd:
+    log_end = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=False)])[assignment.key]
+    if isinstance(log_end, LinkEngineError):
+        raise log_end
+    return log_end
 
 
 def _lift(cluster: Cluster, assignment: PartitionAssignment, *, start: int, check_ours: Callable[[], None]) -> None:
     check_ours()
-    tail = _tail(cluster, assignment)
-    if tail.end >= start:
+    log_end = _tail(cluster, assignment)
+    if log_end.end >= start:
         return
-    channel = Channel(cluster.open(tail.leader.broker))
+    channel = Channel(cluster.open(log_end.leader.broker))
     try:
-        lifter = _Lifter(channel, assignment, tail)
+        lifter = _Lifter(channel, assignment, log_end)
         while not lifter.run(start, most=TRIM_EVERY, check_ours=check_ours):
-            _move_start(cluster, assignment, tail, start=lifter.end)
+            _move_start(cluster, assignment, log_end, start=lifter.end)
     finally:
         channel.close()
 
 
 def _trim(cluster: Cluster, assignment: PartitionAssignment, *, start: int, check_ours: Callable[[], None]) -> None:
-    tail = _tail(cluster, assignment)
-    if is_closed(tail.producer.coordinator_epoch):  # records below ``start`` may be applications' by now
+    log_end = _tail(cluster, assignment)
+    if is_closed(log_end.producer.coordinator_epoch):  # records below ``start`` may be applications' by now
         raise FencedError
-    if tail.start >= start or tail.end == 0:
+    if log_end.start >= start or log_end.end == 0:
         return
     check_ours()
-    _move_start(cluster, assignment, tail, start=start)
+    _move_start(cluster, assignment, log_end, start=start)
 
 
-def _move_start(cluster: Cluster, assignment: PartitionAssignment, tail: Tail, *, start: int) -> None:
+def _move_start(cluster: Cluster, assignment: PartitionAssignment, log_end: LogEnd, *, start: int) -> None:
     place = (assignment.mirror_topic, assignment.partition)
-    error, _ = delete_records(cluster, tail.leader.broker, {place: start})[place]
+    error, _ = delete_records(cluster, log_end.leader.broker, {place: start})[place]
     if error:
         raise BrokerError(error, f"The start of mirror {place[0]}-{place[1]} cannot be moved to {start}")
 
@@ -106,19 +106,19 @@ def _move_start(cluster: Cluster, assignment: PartitionAssignment, tail: Tail, *
 class _Lifter:
     """Appends fillers over a single connection, a few in flight."""
 
-    def __init__(self, channel: Channel, assignment: PartitionAssignment, tail: Tail) -> None:
+    def __init__(self, channel: Channel, assignment: PartitionAssignment, log_end: LogEnd) -> None:
         self._channel = channel
         self._assignment = assignment
         self._frames = SmallFrames(channel)
-        self._writer = Writer(tail.producer_id)
-        self._writer.adopt(tail.producer, generation=0, clean=True)
-        self._sent = tail.end
+        self._writer = Writer(log_end.producer_id)
+        self._writer.adopt(log_end.producer, generation=0, clean=True)
+        self._sent = log_end.end
         self._unanswered: deque[int] = deque()  # base offsets
         self._most = 1  # until a filler is accepted: a new log accepts any sequence, so a second could replace a refused first
         _, highest = channel.connection.versions[produce.API_KEY]
-        by_id = any(tail.topic_id) and highest >= produce.BY_ID
+        by_id = any(log_end.topic_id) and highest >= produce.BY_ID
         self._version = produce.BY_ID if by_id else produce.BY_NAME
-        self._topic = tail.topic_id if by_id else assignment.mirror_topic.encode()
+        self._topic = log_end.topic_id if by_id else assignment.mirror_topic.encode()
 
     @property
     def end(self) -> int:

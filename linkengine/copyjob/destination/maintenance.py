@@ -26,7 +26,7 @@ EVERY_S = 3.0  # a foreign write to an idle mirror is to be found within 5 s, in
 Places = dict[TopicPartition, MirrorPartition]
 
 
-class Upkeep:
+class Maintenance:
     """Maintains the partitions of each destination broker; calls ``suspicious`` if an idle mirror's log end has moved."""
 
     def __init__(self, services: Services, cluster: Cluster, *, suspicious: Callable[[MirrorPartition], None]) -> None:
@@ -59,31 +59,31 @@ class Upkeep:
             )
 
     def _new_start(self, partition: MirrorPartition) -> int | None:
-        account = partition.account
+        counters = partition.counters
         if (
             not partition.assignment.follows_start
             or partition in self._undeletable
-            or account.source_start is None
-            or account.mirror_end is None
+            or counters.source_start is None
+            or counters.mirror_end is None
         ):
             return None
-        before = min(account.source_start, account.mirror_end)
-        return before if before > (account.mirror_start or 0) else None
+        before = min(counters.source_start, counters.mirror_end)
+        return before if before > (counters.mirror_start or 0) else None
 
     def _followed(self, places: Places, results: dict[TopicPartition, tuple[int, int]]) -> None:
         for place, (error, start) in results.items():
             partition = places[place]
             if not error:
-                partition.account.mirror_start = start
+                partition.counters.mirror_start = start
             elif error == KafkaCode.POLICY_VIOLATION:
                 self._undeletable.add(partition)
 
     def _check_ends(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
-        idle = [partition for partition in partitions if partition.idle and partition.tail is not None]
+        idle = [partition for partition in partitions if partition.idle and partition.log_end is not None]
         if not idle:
             return
         places = {_place(partition): (partition, partition.attempt, partition.sent_end) for partition in idle}
-        epochs = {_place(partition): partition.tail.leader.epoch for partition in idle if partition.tail}
+        epochs = {_place(partition): partition.log_end.leader.epoch for partition in idle if partition.log_end}
         self._services.background.submit(
             lambda: log_ends(self._cluster, broker, epochs), done=lambda ends: self._checked(places, ends), failed=_ignored
         )
@@ -107,4 +107,4 @@ def _place(partition: MirrorPartition) -> TopicPartition:
 
 def _ignored(error: LinkEngineError) -> None:
     """Log only: retried in a few seconds, and an unreachable broker is detected by the data path."""
-    _log.debug("upkeep.failed", reason=error.message)
+    _log.debug("maintenance.failed", reason=error.message)

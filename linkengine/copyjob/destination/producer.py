@@ -33,7 +33,7 @@ from linkengine.copyjob.errors import LargestOnItsWay, refusal, repeated, replac
 from linkengine.copyjob.pacing import Throttle, due_before_burst
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.resume.release_rules import is_held_up
-from linkengine.copyjob.resume.unacknowledged import Doubt
+from linkengine.copyjob.resume.unacknowledged import Unacknowledged
 from linkengine.copyjob.values import Chunk, Overtaken, Stage, Trouble
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
@@ -49,10 +49,10 @@ LATEST_TIME_MS = 1 << 47  # the year 6429: a flipped bit in the -1 of a topic wi
 BROKER_SHARE = 0.8  # of the request timeout is the broker's timeout for its followers; the rest is for the network
 
 
-class MirrorBroker:
+class BrokerProducer:
     """The Produce connection to a destination broker, with the partitions that it leads (``members``)."""
 
-    def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: OutletEvents) -> None:
+    def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: ProducerEvents) -> None:
         self.members: dict[MirrorPartition, None] = {}
         self._services = services
         self._events = events
@@ -83,7 +83,7 @@ class MirrorBroker:
     def adopt(self, partition: MirrorPartition) -> None:
         """Start writing a partition."""
         self.members[partition] = None
-        without_id = partition.tail is None or not any(partition.tail.topic_id)
+        without_id = partition.log_end is None or not any(partition.log_end.topic_id)
         if without_id or len(self.members) == 1:
             self._choose_version()
         self.warm_up()
@@ -138,7 +138,7 @@ class MirrorBroker:
             self._sent, self._moved_at = sent, now
         return now - max(self._unanswered[0].sent_at, self._moved_at) if self._unanswered else 0.0
 
-    def let_go(self, chunks: list[Chunk]) -> None:
+    def release_buffers(self, chunks: list[Chunk]) -> None:
         """Release the buffers of chunks once the socket has accepted what was queued from them."""
         channel = self._link.channel
         for chunk in chunks:
@@ -179,7 +179,7 @@ class MirrorBroker:
             channel.send(frames)
             if channel.wants_write:
                 self._link.watch()
-            self.let_go([chunk for _, chunk in done])  # only now: the last slice has to be queued before
+            self.release_buffers([chunk for _, chunk in done])  # only now: the last slice has to be queued before
             for partition, _ in done:
                 self._events.advanced(partition)
         if self._held_up:
@@ -218,7 +218,7 @@ class MirrorBroker:
         """
         held_up, self._held_up = self._held_up, {}
         for partition in held_up:
-            if partition in self.members and partition.must_look_again(now):
+            if partition in self.members and partition.must_read_again(now):
                 self._ready.pop(partition, None)
                 self._events.interrupted(partition, waited(partition))
 
@@ -237,7 +237,7 @@ class MirrorBroker:
         """Use topic ids if the broker and all topics have them: the broker then refuses a mirror topic that was recreated."""
         channel = self._link.channel
         highest = channel.connection.versions[produce.API_KEY][1] if channel is not None else 0
-        ids = all(partition.tail is not None and any(partition.tail.topic_id) for partition in self.members)
+        ids = all(partition.log_end is not None and any(partition.log_end.topic_id) for partition in self.members)
         self._version = produce.BY_ID if ids and highest >= produce.BY_ID else produce.BY_NAME
 
     def _opened(self, channel: Channel) -> None:
@@ -275,7 +275,9 @@ class MirrorBroker:
                 partition.overtaken = Overtaken(step.base_offset, step.base_offset, step.base_offset + 1)
                 self._events.interrupted(partition, overtaken(partition.assignment, step.base_offset))
             else:  # the response of an earlier batch with these sequences: this batch was not written, the log end is unknown
-                partition.doubt = Doubt(offset=answer.base_offset, sequence=None, producer_id=partition.writer.producer_id)
+                partition.unacknowledged = Unacknowledged(
+                    offset=answer.base_offset, sequence=None, producer_id=partition.writer.producer_id
+                )
                 self._events.interrupted(partition, repeated(partition, step))
 
     def _malformed(self) -> LinkEngineError:
@@ -293,7 +295,7 @@ class MirrorBroker:
     def _throttle_sending(self, throttle_ms: int) -> None:
         """Pause sending (KIP-219). The broker does not read requests in flight during the pause, so their timeout moves too."""
         now = self._services.clock.monotonic()
-        if not self._throttle.heard(now, throttle_ms):
+        if not self._throttle.update(now, throttle_ms):
             raise self._malformed()
         pause_s = self._throttle.until - now
         if throttle_ms > 0:
@@ -311,7 +313,7 @@ class MirrorBroker:
 
     def _fill_finished(self, partition: MirrorPartition, chunk: Chunk | None) -> None:
         if chunk is not None:
-            self.let_go([chunk])
+            self.release_buffers([chunk])
         self._ready[partition] = None
         self._events.advanced(partition)
 
@@ -329,11 +331,11 @@ class MirrorBroker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutletEvents:
-    """Callbacks of ``MirrorBroker`` and its fillers."""
+class ProducerEvents:
+    """Callbacks of ``BrokerProducer`` and its fillers."""
 
     may_write: Callable[[MirrorPartition], bool]  # whether the lease is valid now
-    arm: Callable[[list[MirrorPartition]], None]  # record in the lease that markers will be sent, before they are
+    announce_markers: Callable[[list[MirrorPartition]], None]  # record in the lease that markers will be sent, before they are
     advanced: Callable[[MirrorPartition], None]  # an append was acknowledged, or the next records can be fetched
     interrupted: Callable[[MirrorPartition, LinkEngineError], None]  # the partition has to resume
     failed: Callable[[MirrorPartition, LinkEngineError], None]  # permanently
@@ -353,6 +355,6 @@ class ProduceInFlight(NamedTuple):
 def topic_of(partition: MirrorPartition, version: int) -> bytes:
     """Return the mirror topic as requests and responses of that version name it: topic id, or name."""
     if version >= produce.BY_ID:
-        assert partition.tail is not None
-        return partition.tail.topic_id
+        assert partition.log_end is not None
+        return partition.log_end.topic_id
     return partition.assignment.mirror_topic.encode()

@@ -1,16 +1,16 @@
 """All destination brokers of a link: reads the mirrors' log ends, assigns partitions to their leaders, and classifies errors.
 
-Every attempt to write a partition begins with reading its tail (``resume.log_end``): the log end of the mirror is the only
+Every attempt to write a partition begins with reading its log end (``resume.log_end``): which is the only
 checkpoint. How an error is treated:
 
 | error | consequence |
 |---|---|
-| leader moved, sequence or epoch refused | read the tail again after a short pause, nothing is shown |
+| leader moved, sequence or epoch refused | read the log end again after a short pause, nothing is shown |
 | batch or request too large | the same with smaller batches (``shrink_batches``), as long as they can shrink |
 | ILLEGAL_STATE or MIRROR_WAS_STOPPED (``FencedError``) | the partition is fenced: its lease is given up |
 | mirror topic missing or created again, in three readings over 5 s | the partition fails with MIRROR_TOPIC_MISSING |
 | FOREIGN_WRITE or MARKER_OVERRUN, in two readings | the partition fails |
-| a lost marker may still be written (``StillWaitingError``) | shown, and the tail is read again in 0.5 s |
+| a lost marker may still be written (``StillWaitingError``) | shown, and the log end is read again in 0.5 s |
 | any other | shown as DESTINATION_UNREACHABLE, retried with a growing pause |
 """
 
@@ -20,12 +20,12 @@ from collections.abc import Callable
 
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.destination.foreign_writes import another_topic
-from linkengine.copyjob.destination.maintenance import Upkeep
-from linkengine.copyjob.destination.producer import MirrorBroker, OutletEvents
+from linkengine.copyjob.destination.maintenance import Maintenance
+from linkengine.copyjob.destination.producer import BrokerProducer, ProducerEvents
 from linkengine.copyjob.destination.writer import FencedError
-from linkengine.copyjob.errors import SingleTooLargeError, Suspicion
+from linkengine.copyjob.errors import Confirmation, SingleTooLargeError
 from linkengine.copyjob.partition_state import MirrorPartition
-from linkengine.copyjob.resume.log_end import StillWaitingError, Tail, read_tails
+from linkengine.copyjob.resume.log_end import LogEnd, StillWaitingError, read_log_ends
 from linkengine.copyjob.resume.release_rules import tail_query
 from linkengine.copyjob.values import Chunk, Stage, Trouble
 from linkengine.domain.addresses import ClusterAddress
@@ -47,7 +47,7 @@ _RESUME_AT_ONCE = LEADER_MOVED | {
 }
 
 
-class MirrorSide:
+class DestinationSide:
     """Writes partitions to the brokers that lead them; callbacks report continued, failed and fenced partitions."""
 
     def __init__(
@@ -56,7 +56,7 @@ class MirrorSide:
         address: ClusterAddress,
         *,
         may_write: Callable[[MirrorPartition], bool],
-        arm: Callable[[list[MirrorPartition]], None],
+        announce_markers: Callable[[list[MirrorPartition]], None],
         advanced: Callable[[MirrorPartition], None],
         failed: Callable[[MirrorPartition, LinkEngineError], None],
         fenced: Callable[[MirrorPartition, LinkEngineError], None],
@@ -65,20 +65,20 @@ class MirrorSide:
         self._services = services
         self._cluster = Cluster(address)
         self._failed, self._fenced, self._on_resumed = failed, fenced, resumed
-        self._events = OutletEvents(
+        self._events = ProducerEvents(
             may_write=may_write,
-            arm=arm,
+            announce_markers=announce_markers,
             advanced=advanced,
             interrupted=self._interrupted,
             failed=failed,
             lost=self._broker_lost,
         )
-        self._brokers: dict[int, MirrorBroker] = {}
+        self._brokers: dict[int, BrokerProducer] = {}
         self._resuming: dict[MirrorPartition, None] = {}
         self._read_now = False  # partitions that need not wait were added: their tails are read together in the next ``pump``
-        self._missing = Suspicion(observations=3, seconds=5.0)
-        self._broken = Suspicion(observations=2, seconds=0.0)
-        self._upkeep = Upkeep(services, self._cluster, suspicious=self.recheck)
+        self._missing = Confirmation(observations=3, seconds=5.0)
+        self._broken = Confirmation(observations=2, seconds=0.0)
+        self._maintenance = Maintenance(services, self._cluster, suspicious=self.recheck)
 
     def resume(self, partition: MirrorPartition) -> None:
         """Read a mirror's log end, then continue writing there."""
@@ -91,7 +91,7 @@ class MirrorSide:
         partition.overtaken = None
         self._missing.clear(partition.key)
         self._broken.clear(partition.key)
-        self._upkeep.forget(partition)
+        self._maintenance.forget(partition)
         for broker in self._brokers.values():
             broker.forget(partition)
 
@@ -114,13 +114,13 @@ class MirrorSide:
         self._read_due(now)
         for broker in self._brokers.values():
             broker.check(now)
-        self._upkeep.tick(now, {number: broker.members for number, broker in self._brokers.items()})
+        self._maintenance.tick(now, {number: broker.members for number, broker in self._brokers.items()})
 
-    def let_go(self, partition: MirrorPartition, chunks: list[Chunk]) -> None:
+    def release_buffers(self, partition: MirrorPartition, chunks: list[Chunk]) -> None:
         """Release the buffers of chunks that will not be sent."""
         broker = self._leader_of(partition)
         if broker is not None:
-            broker.let_go(chunks)
+            broker.release_buffers(chunks)
             return
         for chunk in chunks:
             chunk.buffer.release()
@@ -154,12 +154,12 @@ class MirrorSide:
         queries = [tail_query(partition) for partition in due]
         asked = [(partition, partition.attempt) for partition in due]
         self._services.background.submit(
-            lambda: read_tails(self._cluster, queries),
-            done=lambda results: self._tails_read(asked, results),
-            failed=lambda error: self._tails_read(asked, {partition.key: error for partition, _ in asked}),
+            lambda: read_log_ends(self._cluster, queries),
+            done=lambda results: self._log_ends_read(asked, results),
+            failed=lambda error: self._log_ends_read(asked, {partition.key: error for partition, _ in asked}),
         )
 
-    def _tails_read(self, asked: list[tuple[MirrorPartition, int]], results: dict[str, Tail | LinkEngineError]) -> None:
+    def _log_ends_read(self, asked: list[tuple[MirrorPartition, int]], results: dict[str, LogEnd | LinkEngineError]) -> None:
         for partition, attempt in asked:
             if partition.attempt != attempt or partition.stage is not Stage.RESUMING:
                 continue
@@ -169,15 +169,15 @@ class MirrorSide:
             else:
                 self._resume_from(partition, result)
 
-    def _resume_from(self, partition: MirrorPartition, tail: Tail) -> None:
-        if partition.tail is not None and _is_another(partition.tail.topic_id, tail.topic_id):
+    def _resume_from(self, partition: MirrorPartition, log_end: LogEnd) -> None:
+        if partition.log_end is not None and _is_another(partition.log_end.topic_id, log_end.topic_id):
             self._not_resumed(partition, another_topic(partition.assignment))
             return
         try:
-            _check_open(tail)
-            partition.resumed(tail, now_ms=self._services.clock.now_ms())
+            _check_open(log_end)
+            partition.resumed(log_end, now_ms=self._services.clock.now_ms())
         except FencedError as error:
-            partition.parting = Trouble(PartitionPhase.RELEASED, error.code, error.message) if error.closes else None
+            partition.release_trouble = Trouble(PartitionPhase.RELEASED, error.code, error.message) if error.closes else None
             self._fenced(partition, error)
             return
         partition.overtaken = None
@@ -185,7 +185,7 @@ class MirrorSide:
         self._broken.clear(partition.key)
         for broker in self._brokers.values():
             broker.forget(partition)
-        self._broker(tail.leader.broker).adopt(partition)
+        self._broker(log_end.leader.broker).adopt(partition)
         self._on_resumed(partition)
 
     def _not_resumed(self, partition: MirrorPartition, error: LinkEngineError) -> None:
@@ -210,23 +210,23 @@ class MirrorSide:
         self._interrupt(partition, retry_at=self._services.clock.monotonic() + pause)
 
     def _interrupt(self, partition: MirrorPartition, *, retry_at: float) -> None:
-        self.let_go(partition, partition.interrupt(retry_at=retry_at))
+        self.release_buffers(partition, partition.interrupt(retry_at=retry_at))
         if partition.stage is Stage.RESUMING:
             self._resuming[partition] = None
 
     def _broker_lost(self, partitions: list[MirrorPartition], error: LinkEngineError) -> None:
         for partition in partitions:
-            if partition.stage is not Stage.RESUMING:  # a tail that is being read does not depend on this connection
+            if partition.stage is not Stage.RESUMING:  # a log end that is being read does not depend on this connection
                 self._interrupted(partition, error)
 
-    def _broker(self, number: int) -> MirrorBroker:
+    def _broker(self, number: int) -> BrokerProducer:
         broker = self._brokers.get(number)
         if broker is None:
-            broker = self._brokers[number] = MirrorBroker(self._services, self._cluster, number, events=self._events)
+            broker = self._brokers[number] = BrokerProducer(self._services, self._cluster, number, events=self._events)
         return broker
 
-    def _leader_of(self, partition: MirrorPartition) -> MirrorBroker | None:
-        return None if partition.tail is None else self._brokers.get(partition.tail.leader.broker)
+    def _leader_of(self, partition: MirrorPartition) -> BrokerProducer | None:
+        return None if partition.log_end is None else self._brokers.get(partition.log_end.leader.broker)
 
 
 def _is_another(before: bytes, found: bytes) -> bool:
@@ -234,13 +234,13 @@ def _is_another(before: bytes, found: bytes) -> bool:
     return any(before) and any(found) and before != found
 
 
-def _check_open(tail: Tail) -> None:
+def _check_open(log_end: LogEnd) -> None:
     """Raise FencedError if a mirror ends with the fence of its stop; at an offset that is a gap it looks like a filler.
 
     Epochs do not show it: a transaction coordinator raises them above the fence's for any client, and a leader may have
     forgotten them.
     """
-    if tail.stretch is not None and tail.stretch.closed:
+    if log_end.tail is not None and log_end.tail.closed:
         raise FencedError(closes=True)
 
 

@@ -13,7 +13,7 @@ There is no offsets topic. After any error the mirror's log says where to contin
 6. If the expected log end is unknown or the log does not end there, read the last records for a tail check (``tail_check``).
 7. If an append arrived whose response was lost or an error, wait until it is replicated: only then is it mirrored.
 
-A step that shows a foreign write, a late gap fill or a state that may still change yields an error instead of a ``Tail``.
+A step that shows a foreign write, a late gap fill or a state that may still change yields an error instead of a ``LogEnd``.
 
 A log end that differs between all readings means that another process is writing, since the reader sends nothing. The offsets
 that were appended between readings are returned (``EndReading.came``), so that the caller can check which producer wrote them.
@@ -36,8 +36,8 @@ from linkengine.copyjob.destination.foreign_writes import (
     foreign_write,
     marker_overrun,
 )
-from linkengine.copyjob.resume.tail_check import Stretch, read_stretch
-from linkengine.copyjob.resume.unacknowledged import Doubt
+from linkengine.copyjob.resume.tail_check import LogTail, read_log_tail
+from linkengine.copyjob.resume.unacknowledged import Unacknowledged
 from linkengine.copyjob.values import Overtaken
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import is_closed
@@ -66,7 +66,7 @@ class LostMarker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TailQuery:
+class LogEndQuery:
     """One partition to read, and what is known of its log end."""
 
     assignment: PartitionAssignment
@@ -76,13 +76,13 @@ class TailQuery:
     transactions: TransactionalProducer | None = None  # the producer of this hold, if none of its transactions is ongoing
     expected_end: int | None = None  # offset after everything that this owner or its clean predecessor sent; None: unknown
     left_end: int | None = None  # the same, also if the source has had another leader since
-    doubt: Doubt | None = None  # unacknowledged sends of this owner
-    prove: bool = False  # a tail check is needed wherever the log ends
+    unacknowledged: Unacknowledged | None = None  # unacknowledged sends of this owner
+    check_tail: bool = False  # a tail check is needed wherever the log ends
     overtaken: Overtaken | None = None  # offsets where a response claims records that this owner did not write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tail:
+class LogEnd:
     """Log end and producer state of a mirror partition; two readings agree unless a single one was enough."""
 
     leader: Leader
@@ -92,7 +92,7 @@ class Tail:
     producer: ProducerState
     producer_id: int
     transactions: TransactionalProducer | None = None
-    stretch: Stretch | None = None  # the last records, if a tail check is needed
+    tail: LogTail | None = None  # the last records, if a tail check is needed
 
 
 class StillWaitingError(LinkEngineError):
@@ -105,11 +105,11 @@ class StillWaitingError(LinkEngineError):
         )
 
 
-def read_tails(cluster: Cluster, queries: Sequence[TailQuery]) -> dict[str, Tail | LinkEngineError]:
-    """Return, by key, each partition's tail or the error that prevents it. Sends a few requests per broker for all of them."""
+def read_log_ends(cluster: Cluster, queries: Sequence[LogEndQuery]) -> dict[str, LogEnd | LinkEngineError]:
+    """Return each log end by key, or the error that prevents it. Sends a few requests per broker for all of them."""
     survey = cluster.survey({query.assignment.mirror_topic for query in queries})
-    results: dict[str, Tail | LinkEngineError] = {}
-    by_leader: dict[int, list[tuple[TailQuery, Leader, bytes]]] = {}
+    results: dict[str, LogEnd | LinkEngineError] = {}
+    by_leader: dict[int, list[tuple[LogEndQuery, Leader, bytes]]] = {}
     for query in queries:
         try:
             leader, topic_id = locate_mirror(query.assignment, survey)
@@ -124,7 +124,7 @@ def read_tails(cluster: Cluster, queries: Sequence[TailQuery]) -> dict[str, Tail
     return results
 
 
-def _settled(cluster: Cluster, query: TailQuery) -> TailQuery:
+def _settled(cluster: Cluster, query: LogEndQuery) -> LogEndQuery:
     """Return the query with its transactional producer, if transactions fill gaps, and with no transaction ongoing.
 
     Ends a transaction that a crashed owner left open (``EmptyTransactions.settle``).
@@ -136,19 +136,19 @@ def _settled(cluster: Cluster, query: TailQuery) -> TailQuery:
     return replace(query, transactions=found or transactions.settle())
 
 
-def _producer_id(query: TailQuery) -> int:
+def _producer_id(query: LogEndQuery) -> int:
     return query.assignment.producer_id if query.transactions is None else query.transactions.producer_id
 
 
-def _check_waited(query: TailQuery, leader: Leader) -> None:
+def _check_waited(query: LogEndQuery, leader: Leader) -> None:
     lost = query.lost_marker
     if lost and leader.broker == lost.broker and time.monotonic() < lost.until:
         raise StillWaitingError
 
 
 def _read_group(
-    cluster: Cluster, broker: int, group: Sequence[tuple[TailQuery, Leader, bytes]]
-) -> dict[str, Tail | LinkEngineError]:
+    cluster: Cluster, broker: int, group: Sequence[tuple[LogEndQuery, Leader, bytes]]
+) -> dict[str, LogEnd | LinkEngineError]:
     epochs = {_place(query): leader.epoch for query, leader, _ in group}
     producer_ids = {_place(query): _producer_id(query) for query, _, _ in group}
     try:
@@ -158,14 +158,14 @@ def _read_group(
         )
     except LinkEngineError as error:
         return {query.assignment.key: error for query, _, _ in group}
-    results: dict[str, Tail | LinkEngineError] = {}
+    results: dict[str, LogEnd | LinkEngineError] = {}
     for query, leader, topic_id in group:
         reading = readings[_place(query)]
         if isinstance(reading, LinkEngineError):
             results[query.assignment.key] = reading
             continue
         start_error, start = starts.get(_place(query), (0, 0))
-        tail = Tail(
+        log_end = LogEnd(
             leader=leader,
             topic_id=topic_id,
             start=0 if start_error else start,
@@ -175,143 +175,151 @@ def _read_group(
             transactions=query.transactions,
         )
         came = reading.came
-        results[query.assignment.key] = _unsettled(cluster, query, tail, came) if came else _checked(cluster, query, tail)
-    return results | _with_stretches(cluster, broker, [query for query, _, _ in group], results)
+        results[query.assignment.key] = _unsettled(cluster, query, log_end, came) if came else _checked(cluster, query, log_end)
+    return results | _with_tails(cluster, broker, [query for query, _, _ in group], results)
 
 
-def _checked(cluster: Cluster, query: TailQuery, tail: Tail) -> Tail | LinkEngineError:
-    expected, assignment, left_end = _own_end(query, tail), query.assignment, query.left_end
-    if left_end is not None and left_end < tail.start and not _is_stopped(query, tail):
+def _checked(cluster: Cluster, query: LogEndQuery, log_end: LogEnd) -> LogEnd | LinkEngineError:
+    expected, assignment, left_end = _own_end(query, log_end), query.assignment, query.left_end
+    if left_end is not None and left_end < log_end.start and not _is_stopped(query, log_end):
         return foreign_write(assignment, left_end)  # another producer's records, which were deleted again
     claim = query.overtaken
-    start, end = (expected, tail.end) if claim is None else (claim.start, min(claim.end, tail.end))
-    offsets = (tail.end if start is None else max(start, tail.start), end)
+    start, end = (expected, log_end.end) if claim is None else (claim.start, min(claim.end, log_end.end))
+    offsets = (log_end.end if start is None else max(start, log_end.start), end)
     if offsets[0] >= offsets[1]:
-        return tail
-    found = _foreign_write_in(cluster, query, tail, offsets)
+        return log_end
+    found = _foreign_write_in(cluster, query, log_end, offsets)
     if found is not None or claim is None:
-        return found or tail
+        return found or log_end
     try:
-        return tail if _is_refuted(cluster, query, tail, claim) else marker_overrun(assignment, offsets[1] - 1)
+        return log_end if _is_refuted(cluster, query, log_end, claim) else marker_overrun(assignment, offsets[1] - 1)
     except LinkEngineError as error:
         return error
 
 
-def _is_refuted(cluster: Cluster, query: TailQuery, tail: Tail, claim: Overtaken) -> bool:
+def _is_refuted(cluster: Cluster, query: LogEndQuery, log_end: LogEnd, claim: Overtaken) -> bool:
     """Return whether the log contradicts the claim: it ends before, or the copy's own data batch is at its offset."""
-    if tail.end <= claim.own_end:
+    if log_end.end <= claim.own_end:
         return True
-    topic = (query.assignment.mirror_topic, tail.topic_id, query.assignment.partition)
-    with closing(batches_in(cluster, tail.leader, topic=topic, offsets=(claim.own_end, claim.own_end + 1))) as batches:
+    topic = (query.assignment.mirror_topic, log_end.topic_id, query.assignment.partition)
+    with closing(batches_in(cluster, log_end.leader, topic=topic, offsets=(claim.own_end, claim.own_end + 1))) as batches:
         return any(
-            view.base_offset == claim.own_end and view.producer_id == tail.producer_id and not view.is_control
+            view.base_offset == claim.own_end and view.producer_id == log_end.producer_id and not view.is_control
             for view, _ in batches
         )
 
 
-def _unsettled(cluster: Cluster, query: TailQuery, tail: Tail, came: tuple[int, int]) -> Tail | LinkEngineError:
+def _unsettled(cluster: Cluster, query: LogEndQuery, log_end: LogEnd, came: tuple[int, int]) -> LogEnd | LinkEngineError:
     """Return the result for a log end that keeps changing.
 
     Only a query for copying checks for foreign writes; a fence, for example, only reads where the log ends.
     """
-    copies = query.prove or query.expected_end is not None
-    if copies and _is_stopped(query, tail):
-        return tail
-    found = _foreign_write_in(cluster, query, tail, came) if copies and came[0] < came[1] else None
+    copies = query.check_tail or query.expected_end is not None
+    if copies and _is_stopped(query, log_end):
+        return log_end
+    found = _foreign_write_in(cluster, query, log_end, came) if copies and came[0] < came[1] else None
     return found or _changing(query)
 
 
-def _is_stopped(query: TailQuery, tail: Tail) -> bool:
+def _is_stopped(query: LogEndQuery, log_end: LogEnd) -> bool:
     """Return whether the mirror was stopped, so that applications may write to it. ``Writer`` then raises FencedError."""
-    return query.transactions is None and is_closed(tail.producer.coordinator_epoch)
+    return query.transactions is None and is_closed(log_end.producer.coordinator_epoch)
 
 
-def _foreign_write_in(cluster: Cluster, query: TailQuery, tail: Tail, offsets: tuple[int, int]) -> LinkEngineError | None:
+def _foreign_write_in(
+    cluster: Cluster, query: LogEndQuery, log_end: LogEnd, offsets: tuple[int, int]
+) -> LinkEngineError | None:
     """Return FOREIGN_WRITE or the error of reading, None if all batches in ``offsets`` have the copy's producer id."""
     assignment = query.assignment
-    topic = (assignment.mirror_topic, tail.topic_id, assignment.partition)
-    own_ids = {tail.producer_id} | ({query.doubt.producer_id} if query.doubt else set())
+    topic = (assignment.mirror_topic, log_end.topic_id, assignment.partition)
+    own_ids = {log_end.producer_id} | ({query.unacknowledged.producer_id} if query.unacknowledged else set())
     try:
-        foreign = first_foreign_batch(cluster, tail.leader, topic=topic, offsets=offsets, ours=own_ids)
+        foreign = first_foreign_batch(cluster, log_end.leader, topic=topic, offsets=offsets, ours=own_ids)
     except LinkEngineError as error:
         return error
     return None if foreign is None else foreign_write(assignment, foreign)
 
 
-def _with_stretches(
-    cluster: Cluster, broker: int, queries: Sequence[TailQuery], results: Mapping[str, Tail | LinkEngineError]
-) -> dict[str, Tail | LinkEngineError]:
-    """Return replacements for tails that need their last records read or may not be replicated yet. Uses one connection."""
-    tails = [(query, tail) for query in queries if isinstance(tail := results[query.assignment.key], Tail)]
-    tails = [(query, tail) for query, tail in tails if _needs_tail_check(query, tail) or _has_unacknowledged(query, tail)]
-    if not tails:
+def _with_tails(
+    cluster: Cluster, broker: int, queries: Sequence[LogEndQuery], results: Mapping[str, LogEnd | LinkEngineError]
+) -> dict[str, LogEnd | LinkEngineError]:
+    """Return replacements for log ends that need their last records read or may not be replicated yet. Uses one connection."""
+    pending = [(query, log_end) for query in queries if isinstance(log_end := results[query.assignment.key], LogEnd)]
+    pending = [
+        (query, log_end)
+        for query, log_end in pending
+        if _needs_tail_check(query, log_end) or _has_unacknowledged(query, log_end)
+    ]
+    if not pending:
         return {}
-    found: dict[str, Tail | LinkEngineError] = {}
+    found: dict[str, LogEnd | LinkEngineError] = {}
     try:
-        visible = list_offsets(cluster, broker, [_place(query) for query, _ in tails], timestamp=LATEST)
+        visible = list_offsets(cluster, broker, [_place(query) for query, _ in pending], timestamp=LATEST)
         connection = cluster.open(broker)
     except LinkEngineError as failure:
-        return {query.assignment.key: failure for query, _ in tails}
+        return {query.assignment.key: failure for query, _ in pending}
     try:
-        for query, tail in tails:
-            found[query.assignment.key] = _with_stretch(
-                query, tail, cluster=cluster, connection=connection, visible=visible.get(_place(query), (3, -1))
+        for query, log_end in pending:
+            found[query.assignment.key] = _with_tail(
+                query, log_end, cluster=cluster, connection=connection, visible=visible.get(_place(query), (3, -1))
             )
     finally:
         connection.close()
     return found
 
 
-def _own_end(query: TailQuery, tail: Tail) -> int | None:
-    doubt, sent_end = query.doubt, query.expected_end
-    return doubt.vouched_end(tail.end, sent_end=sent_end, producer=tail.producer) if doubt else sent_end
+def _own_end(query: LogEndQuery, log_end: LogEnd) -> int | None:
+    unacknowledged, sent_end = query.unacknowledged, query.expected_end
+    return (
+        unacknowledged.confirmed_end(log_end.end, sent_end=sent_end, producer=log_end.producer) if unacknowledged else sent_end
+    )
 
 
-def _needs_tail_check(query: TailQuery, tail: Tail) -> bool:
-    expected = _own_end(query, tail)
-    known = query.doubt.offset if query.doubt else query.expected_end  # all below was acknowledged
-    moved = (expected is not None and tail.end > expected) or (known is not None and tail.end < known)
-    return (query.prove or moved) and tail.end > tail.start
+def _needs_tail_check(query: LogEndQuery, log_end: LogEnd) -> bool:
+    expected = _own_end(query, log_end)
+    known = query.unacknowledged.offset if query.unacknowledged else query.expected_end  # all below was acknowledged
+    moved = (expected is not None and log_end.end > expected) or (known is not None and log_end.end < known)
+    return (query.check_tail or moved) and log_end.end > log_end.start
 
 
-def _has_unacknowledged(query: TailQuery, tail: Tail) -> bool:
+def _has_unacknowledged(query: LogEndQuery, log_end: LogEnd) -> bool:
     """Return whether an append without a successful response is in the log: the followers may not have it yet."""
-    return query.doubt is not None and tail.end > query.doubt.offset
+    return query.unacknowledged is not None and log_end.end > query.unacknowledged.offset
 
 
-def _with_stretch(
-    query: TailQuery, tail: Tail, *, cluster: Cluster, connection: Connection, visible: tuple[int, int]
-) -> Tail | LinkEngineError:
+def _with_tail(
+    query: LogEndQuery, log_end: LogEnd, *, cluster: Cluster, connection: Connection, visible: tuple[int, int]
+) -> LogEnd | LinkEngineError:
     (name, partition), (error, high_watermark) = _place(query), visible
     if error:
         return BrokerError(error, f"The log end of mirror {name}-{partition} cannot be read")
-    if high_watermark < tail.end:
+    if high_watermark < log_end.end:
         return UnreplicatedError(name, partition)
-    if not _needs_tail_check(query, tail):
-        return tail
+    if not _needs_tail_check(query, log_end):
+        return log_end
     try:
-        stretch = read_stretch(
+        tail = read_log_tail(
             connection,
-            topic=(name, tail.topic_id, partition),
-            leader_epoch=tail.leader.epoch,
-            bounds=(tail.start, tail.end),
-            producer_id=tail.producer_id,
-            local_start=lambda: _local_start(cluster, query, tail),
+            topic=(name, log_end.topic_id, partition),
+            leader_epoch=log_end.leader.epoch,
+            bounds=(log_end.start, log_end.end),
+            producer_id=log_end.producer_id,
+            local_start=lambda: _local_start(cluster, query, log_end),
         )
     except LinkEngineError as failure:
         return failure
-    return replace(tail, stretch=stretch)
+    return replace(log_end, tail=tail)
 
 
-def _local_start(cluster: Cluster, query: TailQuery, tail: Tail) -> int:
+def _local_start(cluster: Cluster, query: LogEndQuery, log_end: LogEnd) -> int:
     place = _place(query)
-    error, start = list_offsets(cluster, tail.leader.broker, [place], timestamp=EARLIEST_LOCAL)[place]
+    error, start = list_offsets(cluster, log_end.leader.broker, [place], timestamp=EARLIEST_LOCAL)[place]
     if error:
         raise BrokerError(error, f"The local log start of mirror {place[0]}-{place[1]} cannot be read")
     return start
 
 
-def _changing(query: TailQuery) -> LinkEngineError:
+def _changing(query: LogEndQuery) -> LinkEngineError:
     where = f"{query.assignment.mirror_topic}-{query.assignment.partition}"
     return LinkEngineError(
         ErrorCode.TIMEOUT_ERROR,
@@ -320,7 +328,7 @@ def _changing(query: TailQuery) -> LinkEngineError:
     )
 
 
-def _place(query: TailQuery) -> TopicPartition:
+def _place(query: LogEndQuery) -> TopicPartition:
     return query.assignment.mirror_topic, query.assignment.partition
 
 

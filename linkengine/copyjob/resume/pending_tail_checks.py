@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.destination.foreign_writes import foreign_write, marker_overrun, replaced_records
-from linkengine.copyjob.errors import Suspicion
+from linkengine.copyjob.errors import Confirmation
 from linkengine.copyjob.partition_state import MirrorPartition
-from linkengine.copyjob.resume.tail_check import Difference, DifferenceKind, Stretch, TailCheck, TailCheckResult, check_tails
-from linkengine.copyjob.values import Origin, Stage
+from linkengine.copyjob.resume.tail_check import Difference, DifferenceKind, LogTail, TailCheck, TailCheckResult, check_tails
+from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
 from linkengine.kafka.cluster import Cluster
 
@@ -36,11 +36,11 @@ class TailChecker:
     def __init__(self, services: Services, cluster: Cluster, events: TailCheckEvents) -> None:
         self._services, self._cluster, self._events = services, cluster, events
         self._wanted: dict[MirrorPartition, None] = {}
-        self._different = Suspicion(observations=2, seconds=0.0)
+        self._different = Confirmation(observations=2, seconds=0.0)
 
     def want(self, partition: MirrorPartition) -> None:
         """Check a partition, if its tail is to be checked, as soon as its source leader is located."""
-        if partition.to_prove is not None:
+        if partition.unchecked_tail is not None:
             self._wanted[partition] = None
 
     def forget(self, partition: MirrorPartition) -> None:
@@ -51,8 +51,8 @@ class TailChecker:
         """Start the checks that can start, as one job per source broker."""
         groups: dict[int, list[tuple[MirrorPartition, int, TailCheck]]] = defaultdict(list)
         for partition in list(self._wanted):
-            origin, stretch = partition.origin, partition.to_prove
-            if stretch is None:
+            origin, tail = partition.origin, partition.unchecked_tail
+            if tail is None:
                 del self._wanted[partition]
             elif (
                 origin is not None
@@ -61,7 +61,7 @@ class TailChecker:
                 and partition.source_retry_at <= now
             ):
                 partition.examining = True
-                check = TailCheck(assignment=partition.assignment, origin=origin, stretch=stretch)
+                check = TailCheck(assignment=partition.assignment, origin=origin, tail=tail)
                 groups[origin.leader.broker].append((partition, partition.attempt, check))
         for broker, started in groups.items():
             self._compare(broker, started)
@@ -81,15 +81,15 @@ class TailChecker:
             if partition.attempt == attempt and partition.stage is Stage.COPYING:
                 partition.examining = False
                 if partition.origin is check.origin:  # else another leader is read now, and has to be compared with
-                    self._settle(partition, check.origin, check.stretch, results[partition.key])
+                    self._settle(partition, check.origin, check.tail, results[partition.key])
 
     def _settle(
-        self, partition: MirrorPartition, origin: Origin, stretch: Stretch, result: TailCheckResult | LinkEngineError
+        self, partition: MirrorPartition, origin: SourceOrigin, tail: LogTail, result: TailCheckResult | LinkEngineError
     ) -> None:
         if isinstance(result, LinkEngineError):
             self._events.refused(partition, result)
         elif result.difference is not None:
-            error = _error_of(partition, stretch, result.difference)
+            error = _error_of(partition, tail, result.difference)
             if self._different.confirmed(partition.key, self._services.clock.monotonic(), of=result.difference):
                 self._events.failed(partition, error)
             else:  # a single response may have been corrupted
@@ -110,14 +110,14 @@ def _to_be_confirmed(partition: MirrorPartition, difference: Difference) -> Link
     )
 
 
-def _error_of(partition: MirrorPartition, stretch: Stretch, difference: Difference) -> LinkEngineError:
+def _error_of(partition: MirrorPartition, tail: LogTail, difference: Difference) -> LinkEngineError:
     if difference.kind is DifferenceKind.MARKER:
         return marker_overrun(partition.assignment, difference.offset)
     if difference.kind is DifferenceKind.UNSEEN:
         return foreign_write(partition.assignment, difference.offset)
-    if stretch.foreign is not None and stretch.foreign <= difference.offset:
-        return foreign_write(partition.assignment, stretch.foreign)
-    known = any(offset < difference.offset for offset in stretch.records)  # the records before it are still equal
+    if tail.foreign is not None and tail.foreign <= difference.offset:
+        return foreign_write(partition.assignment, tail.foreign)
+    known = any(offset < difference.offset for offset in tail.records)  # the records before it are still equal
     return replaced_records(partition.assignment, difference.offset, kept=difference.offset if known else 0)
 
 
@@ -126,10 +126,10 @@ def beyond_source(partition: MirrorPartition, end: int) -> LinkEngineError:
 
     FOREIGN_WRITE or MARKER_OVERRUN if the pending tail check shows that; otherwise the source must have lost the records.
     """
-    stretch = partition.to_prove
-    if stretch is not None and stretch.foreign is not None and stretch.foreign >= end:
-        return foreign_write(partition.assignment, stretch.foreign)
-    if stretch is not None and stretch.only_markers_from(end):
+    tail = partition.unchecked_tail
+    if tail is not None and tail.foreign is not None and tail.foreign >= end:
+        return foreign_write(partition.assignment, tail.foreign)
+    if tail is not None and tail.only_markers_from(end):
         return marker_overrun(partition.assignment, end)
     return _truncation(partition, end)
 

@@ -12,18 +12,18 @@ from collections.abc import Callable
 
 from linkengine.batches.steps import Append
 from linkengine.copyjob.partition_state import MirrorPartition
-from linkengine.copyjob.resume.log_end import TailQuery
+from linkengine.copyjob.resume.log_end import LogEndQuery
 from linkengine.domain.leases import FIRST_GENERATION, Grant
 
 # brokers remember a producer for a day after its newest record (``producer.id.expiration.ms``), unless set to less
 REMEMBERED_MS = 3_600_000
 
 
-def tail_query(partition: MirrorPartition) -> TailQuery:
+def tail_query(partition: MirrorPartition) -> LogEndQuery:
     """Return what to read of a mirror's tail; an end that no owner has confirmed gets a tail check (``tail_check``)."""
     first_attempt, inherited = not partition.writer.adopted, _inherited(partition)
     expected_end = partition.sent_end if not first_attempt else inherited[1] if inherited else None
-    return TailQuery(
+    return LogEndQuery(
         assignment=partition.assignment,
         # after the first generation read twice: Redis may have lost the lease record while another worker writes
         clean=first_attempt
@@ -34,9 +34,9 @@ def tail_query(partition: MirrorPartition) -> TailQuery:
         transactions=None if first_attempt or partition.lost_marker else partition.transactions,
         expected_end=expected_end,
         left_end=_left_end(partition) if first_attempt and expected_end is None else expected_end,
-        prove=expected_end is None or partition.to_prove is not None,
+        check_tail=expected_end is None or partition.unchecked_tail is not None,
         overtaken=partition.overtaken,
-        doubt=None if first_attempt else partition.doubt,
+        unacknowledged=None if first_attempt else partition.unacknowledged,
     )
 
 
@@ -47,7 +47,7 @@ def is_settled(partition: MirrorPartition, grant: Grant) -> bool:
     Only this owner's first marker, which raises the epoch, fences them.
     """
     fenced = partition.writer.adopted and not partition.writer.must_raise
-    in_flight = partition.writer.memory_lost or (grant.armed and not grant.clean)
+    in_flight = partition.writer.memory_lost or (grant.markers_announced and not grant.clean)
     return fenced or not in_flight
 
 
@@ -65,11 +65,11 @@ def is_held_up(partition: MirrorPartition, step: Append, *, now_ms: Callable[[],
 def _inherited(partition: MirrorPartition) -> tuple[int, int] | None:
     """Return (source epoch, end) of the previous owner if both can be relied on.
 
-    That is after a clean release at most ``VOUCHED_MS`` ago, if the source's leader still has the epoch that was read. A
+    That is after a clean release at most ``SEEN_TRUSTED_MS`` ago, if the source's leader still has the epoch that was read. A
     leader with an older epoch may be that of a cluster restored from a snapshot, and hold other records since. After a
     longer time even the same epoch proves nothing: a restored cluster counts its epochs again.
     """
-    seen = partition.grant.vouched if partition.grant is not None and partition.grant.clean else None
+    seen = partition.grant.trusted_seen if partition.grant is not None and partition.grant.clean else None
     same = seen is not None and partition.origin is not None and partition.origin.leader.epoch == seen[0]
     return seen if same else None
 

@@ -7,7 +7,7 @@ Producer epochs and sequences protect a mirror from its own writers. They do not
 * records of another producer in a mirror that was not copied at the time (FOREIGN_WRITE).
 
 Each of them shows in the last records of the mirror. So an owner that did not get the log end from its predecessor by a clean
-hand-over compares these records with the source before it copies anything. They are read as a *stretch*: at least the last
+hand-over compares these records with the source before it copies anything. They are read as a *tail*: at least the last
 batch, and further back until a record is found.
 
 Each replica compacts its log at its own time. An offset without a record on one side is therefore no difference, unless it is
@@ -29,7 +29,7 @@ from linkengine.batches.large import hash_fields, hash_large, read_large
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, SegmentPlanner
 from linkengine.batches.steps import Append, Fill
 from linkengine.batches.view import CURRENT_MAGIC, BatchView, iter_batches
-from linkengine.copyjob.values import Origin
+from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import GapReason
@@ -43,13 +43,13 @@ from linkengine.kafka.reading import FEW_BYTES, read_committed, read_with_aborte
 # Offsets to read back until a record is found: the last batch, then more. One request holds up to 1,000 markers
 # (``gap_filler``).
 LOOK_BACK = (1, 32, 1_100)
-MOST_OFFSETS = 50_000  # of a stretch: a batch may hold millions of records, and each compared record takes memory
+MOST_OFFSETS = 50_000  # of a tail: a batch may hold millions of records, and each compared record takes memory
 Content = tuple[int | None, bytes]  # timestamp, None if the broker set it; and a hash of the rest, as records may be large
 Place = tuple[str, bytes, int]  # topic name, topic id, partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class LogTail:
     """The records and markers of a mirror partition from ``start`` to its log ``end``."""
 
     start: int
@@ -76,13 +76,13 @@ class DifferenceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The first offset at which the stretch differs from the source."""
+    """The first offset at which the tail differs from the source."""
 
     offset: int
     kind: DifferenceKind
 
 
-def read_stretch(
+def read_log_tail(
     connection: Connection,
     *,
     topic: Place,
@@ -90,7 +90,7 @@ def read_stretch(
     bounds: tuple[int, int],
     producer_id: int,
     local_start: Callable[[], int],
-) -> Stretch:
+) -> LogTail:
     """Read the last records of a mirror and the markers behind them; ``bounds`` are its log start and log end.
 
     All of it must be replicated: it is read up to the high watermark. ``local_start`` is called after an empty response. Below
@@ -98,14 +98,14 @@ def read_stretch(
     TIMEOUT_ERROR. Raises BrokerError if the broker refuses.
     """
     first, end = bounds
-    stretch = Stretch(start=end, end=end, records={}, markers=frozenset())
+    tail = LogTail(start=end, end=end, records={}, markers=frozenset())
     for back in LOOK_BACK:
         part = (max(first, end - back), end)
         batches = _mirror_batches(connection, topic=topic, leader_epoch=leader_epoch, bounds=part, local_start=local_start)
-        stretch = _stretch_of(batches, first=max(first, end - MOST_OFFSETS), bounds=part, producer_id=producer_id)
-        if stretch.records or part[0] == first:
+        tail = _tail_of(batches, first=max(first, end - MOST_OFFSETS), bounds=part, producer_id=producer_id)
+        if tail.records or part[0] == first:
             break
-    return stretch
+    return tail
 
 
 def _mirror_batches(
@@ -130,10 +130,10 @@ def _mirror_batches(
             return  # compaction has removed the rest
 
 
-def _stretch_of(
+def _tail_of(
     batches: Iterator[tuple[BatchView, memoryview, bool]], *, first: int, bounds: tuple[int, int], producer_id: int
-) -> Stretch:
-    """Return the stretch that whole batches form, from the offset ``first`` on.
+) -> LogTail:
+    """Return the tail that whole batches form, from the offset ``first`` on.
 
     Whole batches, because many equal records cannot be equal by chance.
     """
@@ -158,7 +158,7 @@ def _stretch_of(
             found = {record.offset: record.content(timestamps=not view.log_append_time) for record in contents}
             start = min(start, next(iter(found), end))  # the base offset of a v0/v1 wrapper is that of its last record
             records |= found
-    return Stretch(
+    return LogTail(
         start=start,
         end=end,
         records=records,
@@ -176,17 +176,17 @@ def first_difference(
     topic: Place,
     leader_epoch: int,
     bounds: tuple[int, int],
-    stretch: Stretch,
+    tail: LogTail,
     compacted: Callable[[], bool],
     local_start: int = 0,
 ) -> Difference | None:
-    """Compare a mirror's stretch with its source; return the first difference, None if there is none.
+    """Compare a mirror's tail with its source; return the first difference, None if there is none.
 
     ``bounds`` are the source's log start and last stable offset; only what lies within is compared. Below ``local_start`` the
     source reads from remote storage, where an empty response says nothing (KIP-405): raises TIMEOUT_ERROR. ``compacted`` is
     called for a record with a key that the mirror has a marker for: a replica that is not compacted yet may still have it.
     """
-    position, end = max(bounds[0], stretch.start), min(bounds[1], stretch.end)
+    position, end = max(bounds[0], tail.start), min(bounds[1], tail.end)
     while position < end:
         error, aborted, records = read_committed(
             connection, topic=topic, leader_epoch=leader_epoch, offset=position, max_bytes=FEW_BYTES
@@ -204,7 +204,7 @@ def first_difference(
         if not steps:
             return None  # compaction has removed the rest
         for step in steps:
-            found = _difference_in(step, stretch, compacted) if isinstance(step, Append) else _record_in(step, stretch)
+            found = _difference_in(step, tail, compacted) if isinstance(step, Append) else _record_in(step, tail)
             if found is not None:
                 return found
         position = steps[-1].end
@@ -218,13 +218,13 @@ def _slow_storage(of: str) -> LinkEngineError:
     )
 
 
-def _difference_in(step: Append, stretch: Stretch, compacted: Callable[[], bool]) -> Difference | None:
+def _difference_in(step: Append, tail: LogTail, compacted: Callable[[], bool]) -> Difference | None:
     _, view = next(iter_batches(step.payload))
     for record in _contents(view, step.payload, start=step.start):
-        hidden = _hidden_by(record, stretch, compacted)
+        hidden = _hidden_by(record, tail, compacted)
         if hidden is not None:
             return Difference(offset=record.offset, kind=hidden)
-        known = stretch.records.get(record.offset)
+        known = tail.records.get(record.offset)
         if known is not None and known != record.content(timestamps=known[0] is not None):
             return Difference(offset=record.offset, kind=DifferenceKind.RECORD)
     return None
@@ -262,50 +262,50 @@ def _contents(view: BatchView, batch: memoryview, *, start: int) -> Iterator[_Ha
             )
 
 
-def _hidden_by(record: _Hashed, stretch: Stretch, compacted: Callable[[], bool]) -> DifferenceKind | None:
+def _hidden_by(record: _Hashed, tail: LogTail, compacted: Callable[[], bool]) -> DifferenceKind | None:
     """Return how the mirror hides a record of the source (marker, aborted record), None if it does not or that is allowed.
 
     A marker is allowed for a record with a key of a compacted topic: the gap was filled when one replica's cleaner had removed
     the record. The fill has another producer id if a transaction coordinator has assigned a new one since. Aborted records are
     never allowed: the copy does not write any.
     """
-    if record.offset in stretch.aborted:
+    if record.offset in tail.aborted:
         return DifferenceKind.UNSEEN
-    kind = DifferenceKind.MARKER if record.offset in stretch.markers else None
-    kind = DifferenceKind.UNSEEN if record.offset in stretch.foreign_markers else kind
+    kind = DifferenceKind.MARKER if record.offset in tail.markers else None
+    kind = DifferenceKind.UNSEEN if record.offset in tail.foreign_markers else kind
     return None if kind is None or (record.has_key and compacted()) else kind
 
 
-def _record_in(gap: Fill, stretch: Stretch) -> Difference | None:
+def _record_in(gap: Fill, tail: LogTail) -> Difference | None:
     """Return a record of the mirror in a gap of the source, if no replica of the source can have a record there.
 
     Replicas compact at different times, but markers and aborted data are at the same offsets on all of them.
     """
     if gap.reason not in (GapReason.TRANSACTION_MARKER, GapReason.ABORTED):
         return None
-    found = min((offset for offset in stretch.records if gap.start <= offset < gap.end), default=None)
+    found = min((offset for offset in tail.records if gap.start <= offset < gap.end), default=None)
     return None if found is None else Difference(offset=found, kind=DifferenceKind.RECORD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailCheck:
-    """A mirror's stretch and the source leader to compare it with."""
+    """A mirror's tail and the source leader to compare it with."""
 
     assignment: PartitionAssignment
-    origin: Origin
-    stretch: Stretch
+    origin: SourceOrigin
+    tail: LogTail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailCheckResult:
-    """The outcome of a tail check. ``complete``: the source's last stable offset is not before the end of the stretch."""
+    """The outcome of a tail check. ``complete``: the source's last stable offset is not before the end of the tail."""
 
     difference: Difference | None
     complete: bool
 
 
 def check_tails(cluster: Cluster, broker: int, checks: Sequence[TailCheck]) -> dict[str, TailCheckResult | LinkEngineError]:
-    """Compare stretches with source partitions that ``broker`` leads, over a single connection; return the results by key."""
+    """Compare tails with source partitions that ``broker`` leads, over a single connection; return the results by key."""
     places = [(check.assignment.source_topic, check.assignment.partition) for check in checks]
     starts = list_offsets(cluster, broker, places, timestamp=EARLIEST)
     ends = list_offsets(cluster, broker, places, timestamp=LATEST, read_committed=True)
@@ -338,8 +338,8 @@ def _compared(
         topic=topic,
         leader_epoch=leader.epoch,
         bounds=bounds,
-        stretch=check.stretch,
+        tail=check.tail,
         compacted=cache(lambda: is_compacted(cluster, leader.broker, topic[0])),
         local_start=local_start,
     )
-    return TailCheckResult(difference=found, complete=bounds[1] >= check.stretch.end)
+    return TailCheckResult(difference=found, complete=bounds[1] >= check.tail.end)

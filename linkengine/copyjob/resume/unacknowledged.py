@@ -26,14 +26,14 @@ from linkengine.kafka.producers import ProducerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
+class Unacknowledged:
     """The first unacknowledged offset and the sequence number sent with it; None: sequences cannot be counted."""
 
     offset: int
     sequence: int | None
     producer_id: int  # the producer id it was sent with
 
-    def vouched_end(self, end: int, *, sent_end: int | None, producer: ProducerState) -> int | None:
+    def confirmed_end(self, end: int, *, sent_end: int | None, producer: ProducerState) -> int | None:
         """Return up to which offset a mirror that ends at ``end`` is certainly written by this owner."""
         if end <= self.offset:
             return sent_end
@@ -43,20 +43,22 @@ class Doubt:
         return sent_end if self.offset + written == end else self.offset
 
 
-def doubt_of(unanswered: Sequence[Append], fill: FillInFlight | None, *, writer: Writer, counts: bool) -> Doubt | None:
+def unacknowledged_of(
+    in_flight: Sequence[Append], fill: FillInFlight | None, *, writer: Writer, counts: bool
+) -> Unacknowledged | None:
     """Return what is unacknowledged when an attempt ends, None if everything was acknowledged.
 
     Not ``counts``: a transaction coordinator may raise the epoch or assign another producer id before the log end is read,
     so that sequences cannot be counted.
     """
-    if not unanswered and fill is None:
+    if not in_flight and fill is None:
         return None
-    offset = unanswered[0].base_offset if unanswered else fill.start if fill else 0
-    sequence = (writer.next_sequence - sum(step.count for step in unanswered)) % SEQUENCES
-    return Doubt(offset=offset, sequence=sequence if counts else None, producer_id=writer.producer_id)
+    offset = in_flight[0].base_offset if in_flight else fill.start if fill else 0
+    sequence = (writer.next_sequence - sum(step.count for step in in_flight)) % SEQUENCES
+    return Unacknowledged(offset=offset, sequence=sequence if counts else None, producer_id=writer.producer_id)
 
 
-class LooseAppends:
+class LateAppends:
     """Unacknowledged appends that the leader may still write late, as long as their sequence is the expected one.
 
     Counted in sequences, not in offsets: a marker takes an offset and does not advance the sequence.
@@ -70,17 +72,17 @@ class LooseAppends:
     def __bool__(self) -> bool:
         return self._epoch >= 0
 
-    def add(self, unanswered: Sequence[Append], *, writer: Writer) -> None:
+    def add(self, in_flight: Sequence[Append], *, writer: Writer) -> None:
         """Add the unacknowledged appends of an attempt that ends; they are the last that the writer has sent."""
-        if unanswered and not (self._epoch == writer.epoch and _is_behind(writer.next_sequence, self._sequence)):
+        if in_flight and not (self._epoch == writer.epoch and _is_behind(writer.next_sequence, self._sequence)):
             self._epoch, self._sequence = writer.epoch, writer.next_sequence
 
-    def acknowledged(self, unanswered: Sequence[Append], *, writer: Writer) -> None:
-        """Forget the appends if the leader has written what the writer sent before ``unanswered``.
+    def acknowledged(self, in_flight: Sequence[Append], *, writer: Writer) -> None:
+        """Forget the appends if the leader has written what the writer sent before ``in_flight``.
 
         From then on the leader refuses lower sequences and lower epochs.
         """
-        reached = (writer.next_sequence - sum(step.count for step in unanswered)) % SEQUENCES
+        reached = (writer.next_sequence - sum(step.count for step in in_flight)) % SEQUENCES
         if writer.epoch > self._epoch or (writer.epoch == self._epoch and not _is_behind(reached, self._sequence)):
             self.clear()
 

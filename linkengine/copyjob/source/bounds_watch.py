@@ -61,7 +61,7 @@ class SourceWatch:
         if partition.source_trouble is not None and partition.may_fetch(now):
             return False  # a Fetch is under way, whose result counts: ListOffsets can succeed where Fetch is not authorized
         oldest_ms = self._services.clock.now_ms() - int((LEFT_OUT_S if partition.may_fetch(now) else EVERY_S) * 1000)
-        return (partition.account.source_heard_ms or 0) < oldest_ms
+        return (partition.counters.source_seen_ms or 0) < oldest_ms
 
     def _ask(self, broker: int, held_up: Mapping[TopicPartition, tuple[MirrorPartition, int]]) -> None:
         places = {place: partition.assignment.source_topic_id for place, (partition, _) in held_up.items()}

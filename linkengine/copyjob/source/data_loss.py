@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.partition_state import MirrorPartition
-from linkengine.copyjob.values import Origin
+from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import GapReason
@@ -17,7 +17,7 @@ from linkengine.domain.states import GapReason
 RETRY_S = 1.0  # while Redis is not available
 
 
-class Losses:
+class LossRecorder:
     """Persists losses in the background.
 
     If the attempt or the source's leader has changed by then, the result is dropped and the source is examined again.
@@ -28,17 +28,17 @@ class Losses:
         services: Services,
         *,
         keep: Callable[[tuple[str, OffsetRange]], None],
-        told: Callable[[MirrorPartition, int, GapReason], None],
-        counts: Callable[[MirrorPartition, int, Origin | None], bool],
+        persisted: Callable[[MirrorPartition, int, GapReason], None],
+        counts: Callable[[MirrorPartition, int, SourceOrigin | None], bool],
     ) -> None:
         """Store the callbacks: ``keep`` persists a loss and may raise CoordinationUnavailableError.
 
-        ``told`` is called with the end of a persisted loss. ``counts`` ends the wait and returns whether the leader of
+        ``persisted`` is called with the end of a persisted loss. ``counts`` ends the wait and returns whether the leader of
         that attempt is still the leader to read from: another may have more.
         """
-        self._services, self._keep, self._on_kept, self._counts = services, keep, told, counts
+        self._services, self._keep, self._on_kept, self._counts = services, keep, persisted, counts
 
-    def tell(self, partition: MirrorPartition, lost: OffsetRange) -> None:
+    def record(self, partition: MirrorPartition, lost: OffsetRange) -> None:
         """Persist the loss of offsets that are gone from the source; nothing is fetched until that is done."""
         attempt, origin, partition.examining = partition.attempt, partition.origin, True
         self._services.background.submit(

@@ -11,9 +11,9 @@ leader returns where the records of an epoch end (``OffsetForLeaderEpoch``):
 
 Clean elections keep everything that consumers may read, so there is no false alarm. Epochs only grow. A leader of an older
 epoch that is cut off from the other brokers is soon replaced. A cluster that was restored from a snapshot may have written
-other records since; then every broker names that leader, and keeps doing so (``SteppedBackError.final``).
+other records since; then every broker names that leader, and keeps doing so (``OlderEpochError.final``).
 
-How far a partition was read is therefore kept as a pair (leader epoch, end offset), ``SourcePast``. It outlives leaders,
+How far a partition was read is therefore kept as a pair (leader epoch, end offset), ``ReadPosition``. It outlives leaders,
 attempts and owners: it is passed on with the lease and in reports.
 """
 
@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from linkengine.copyjob.values import Origin
+from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
@@ -32,17 +32,17 @@ from linkengine.kafka.offsets import TopicPartition, epoch_ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ReadUpTo:
     """Everything below ``end`` was read under leader ``epoch`` of the source or an earlier epoch."""
 
     epoch: int
     end: int
 
 
-class SteppedBackError(LinkEngineError):
+class OlderEpochError(LinkEngineError):
     """The leader has an older epoch than was read under; ``everywhere``: no broker returned a newer epoch."""
 
-    def __init__(self, where: str, *, epoch: int, seen: Seen, everywhere: bool) -> None:
+    def __init__(self, where: str, *, epoch: int, seen: ReadUpTo, everywhere: bool) -> None:
         self.everywhere = everywhere
         self._finding = f"Source {where} is led in epoch {epoch}; up to offset {seen.end} it was read in epoch {seen.epoch}. "
         cause = "Its leader is cut off from the other brokers, or the cluster was restored from an older snapshot. "
@@ -61,15 +61,15 @@ class SteppedBackError(LinkEngineError):
 class _Question:
     assignment: PartitionAssignment
     current_epoch: int
-    seen: Seen
+    seen: ReadUpTo
 
 
-def find_rewound(
+def find_truncated(
     cluster: Cluster,
     assignments: Sequence[PartitionAssignment],
     *,
-    found: Mapping[str, Origin | LinkEngineError],
-    seen: Mapping[str, Seen],
+    found: Mapping[str, SourceOrigin | LinkEngineError],
+    seen: Mapping[str, ReadUpTo],
     everywhere: bool = False,
 ) -> dict[str, LinkEngineError]:
     """Check the leaders whose epoch differs from that last read; return the errors found, by partition key.
@@ -80,12 +80,12 @@ def find_rewound(
     questions: dict[tuple[int, int], dict[TopicPartition, _Question]] = {}
     requests: Counter[TopicPartition] = Counter()
     for assignment in assignments:
-        origin, past = found[assignment.key], seen.get(assignment.key)
-        if isinstance(origin, Origin) and past is not None and origin.leader.epoch != past.epoch >= 0:
+        origin, read_position = found[assignment.key], seen.get(assignment.key)
+        if isinstance(origin, SourceOrigin) and read_position is not None and origin.leader.epoch != read_position.epoch >= 0:
             place = (assignment.source_topic, assignment.partition)
             group = questions.setdefault((origin.leader.broker, requests[place]), {})
             requests[place] += 1
-            group[place] = _Question(assignment, origin.leader.epoch, past)
+            group[place] = _Question(assignment, origin.leader.epoch, read_position)
     results: dict[str, LinkEngineError] = {}
     for (broker, _), group in questions.items():
         results |= _judged(cluster, broker, group, everywhere=everywhere)
@@ -110,7 +110,7 @@ def _judged(
             )
         elif question.current_epoch < question.seen.epoch:
             where = f"{place[0]}-{place[1]}"
-            results[question.assignment.key] = SteppedBackError(
+            results[question.assignment.key] = OlderEpochError(
                 where, epoch=question.current_epoch, seen=question.seen, everywhere=everywhere
             )
         elif epoch >= 0 and end < question.seen.end:
@@ -128,7 +128,7 @@ def _rewound(question: _Question, end: int) -> LinkEngineError:
     )
 
 
-class SourcePast:
+class ReadPosition:
     """``seen`` = (epoch, end): all offsets before ``end`` were read under leader epoch ``epoch`` or earlier; None: unknown."""
 
     __slots__ = ("proven", "seen")
@@ -142,28 +142,28 @@ class SourcePast:
         self.seen = seen or self.seen
         self.proven = False
 
-    def covers(self, origin: Origin) -> bool:
+    def covers(self, origin: SourceOrigin) -> bool:
         """Return whether this leader needs no check: all that was read was read under its own epoch, or nothing is known."""
         return self.seen is None or self.seen[0] in (-1, origin.leader.epoch)
 
-    def epoch_of(self, origin: Origin | None) -> int | None:
+    def epoch_of(self, origin: SourceOrigin | None) -> int | None:
         """Return the current leader's epoch if this attempt has read from it, else None."""
         return origin.leader.epoch if origin is not None and self.proven else None
 
-    def leave(self, origin: Origin | None, *, end: int) -> None:
+    def leave(self, origin: SourceOrigin | None, *, end: int) -> None:
         """Record that the current leader was read up to ``end``, before another leader or attempt follows."""
         if origin is not None and self.proven:
             self.seen = (origin.leader.epoch, end)
         self.proven = False
 
-    def end_attempt(self, origin: Origin | None, *, end: int | None) -> None:
+    def end_attempt(self, origin: SourceOrigin | None, *, end: int | None) -> None:
         """End the attempt; only what was sent, up to ``end``, counts as read, the rest was dropped."""
         if end is not None:
             self.leave(origin, end=end)
             self.seen = (self.seen[0], min(self.seen[1], end)) if self.seen is not None else None
         self.proven = False
 
-    def handed_over(self, origin: Origin | None, *, end: int | None) -> tuple[int, int] | None:
+    def handed_over(self, origin: SourceOrigin | None, *, end: int | None) -> tuple[int, int] | None:
         """Return (epoch, end) for the next owner of a mirror that ends at ``end`` with nothing in flight; None if unknown."""
         epoch = self.epoch_of(origin)
         if epoch is None and self.seen is not None:

@@ -50,7 +50,7 @@ class Received(NamedTuple):
     answer: FetchAnswer
     buffer: Buffer
     size: int
-    heard_ms: int
+    responded_ms: int
 
 
 class Owner(Protocol[T]):
@@ -65,7 +65,7 @@ class Owner(Protocol[T]):
     def near(self) -> None:
         """Close all extra connections: the broker turned out to be near."""
 
-    def lost(self, connection: ExtraConnection[T], unanswered: Sequence[T]) -> None:
+    def lost(self, connection: ExtraConnection[T], in_flight: Sequence[T]) -> None:
         """Forget a connection that was lost or could not be opened."""
 
 
@@ -188,8 +188,8 @@ class ExtraConnection(Generic[T]):
             answer = decode_fetch(body, version=request.version)
             if answer.error:
                 raise BrokerError(answer.error, "A source broker refused a Fetch request")
-            heard_ms = self._services.clock.now_ms() - int((now - self._began_at) * 1000)
-            self._owner.received(self, request.subject, Received(answer, buffer, len(body), heard_ms), now)
+            responded_ms = self._services.clock.now_ms() - int((now - self._began_at) * 1000)
+            self._owner.received(self, request.subject, Received(answer, buffer, len(body), responded_ms), now)
         finally:
             buffer.release()
 

@@ -1,8 +1,8 @@
 """Turns a partition's part of a Fetch response into steps to write (appends and gap fills), or into an error.
 
-``Intake.take`` plans a response to a request at the partition's position. ``Intake.join`` plans a response that starts at or
-before it: several requests for a partition are in flight if its source is distant (``read_ahead``, ``staggered_polls``).
-Both use the same planner (``SegmentPlanner``).
+``FetchPlanner.take`` plans a response to a request at the partition's position. ``FetchPlanner.join`` plans a response that
+starts at or before it: several requests for a partition are in flight if its source is distant (``read_ahead``,
+``staggered_polls``). Both use the same planner (``SegmentPlanner``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from linkengine.kafka.fetch import FetchedPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntakeEvents:
+class FetchEvents:
     """Outcomes of Fetch responses, as callbacks of the source side."""
 
     planned: Callable[[MirrorPartition], None]
@@ -36,17 +36,19 @@ class IntakeEvents:
     lost: Callable[[list[MirrorPartition], LinkEngineError], None]  # the connection to the broker
 
 
-class Intake:
+class FetchPlanner:
     """Plans Fetch responses of partitions."""
 
-    def __init__(self, services: Services, events: IntakeEvents) -> None:
+    def __init__(self, services: Services, events: FetchEvents) -> None:
         self._services, self._events = services, events
         self._doubtful: dict[MirrorPartition, tuple[int, int]] = {}  # position, base offset of a batch out of place
 
-    def take(self, partition: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, heard_ms: int, alone: bool) -> None:
+    def take(
+        self, partition: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, responded_ms: int, alone: bool
+    ) -> None:
         """Plan a response, or report why it cannot be planned.
 
-        ``heard_ms`` is the Unix time of the response; ``alone``: the partition was the only one in the request.
+        ``responded_ms`` is the Unix time of the response; ``alone``: the partition was the only one in the request.
         """
         if answer.error:
             self._events.refused(partition, BrokerError(answer.error, f"Source {_name(partition)} cannot be read"))
@@ -60,7 +62,7 @@ class Intake:
             )
             return
         partition.source_answered(
-            start=answer.log_start, end=answer.last_stable_offset, high_watermark=answer.high_watermark, now_ms=heard_ms
+            start=answer.log_start, end=answer.last_stable_offset, high_watermark=answer.high_watermark, now_ms=responded_ms
         )
         try:
             steps = self._plan(partition, answer) if len(answer.records) else []
@@ -75,7 +77,7 @@ class Intake:
             self._nothing_there(partition, answer, alone=alone)
 
     def join(
-        self, partition: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, asked_from: int, heard_ms: int
+        self, partition: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, asked_from: int, responded_ms: int
     ) -> bool:
         """Plan what a response has beyond the position; return whether the position has advanced.
 
@@ -88,19 +90,19 @@ class Intake:
             return False
         records = answer.records if asked_from == before else records_beyond(answer, before)
         if records is None or not len(records):
-            self.overhear(partition, answer, heard_ms=heard_ms)
+            self.observe(partition, answer, responded_ms=responded_ms)
             return False
-        self.take(partition, answer._replace(records=records), buffer, heard_ms=heard_ms, alone=False)
+        self.take(partition, answer._replace(records=records), buffer, responded_ms=responded_ms, alone=False)
         return partition.position is not None and partition.position > before
 
-    def overhear(self, partition: MirrorPartition, answer: FetchedPartition, *, heard_ms: int) -> None:
+    def observe(self, partition: MirrorPartition, answer: FetchedPartition, *, responded_ms: int) -> None:
         """Record only the source's bounds of a response that is not planned: a session reports them only once."""
         if not answer.error and not _is_behind(partition, answer):
-            partition.account.observed_source(
+            partition.counters.observed_source(
                 start=answer.log_start,
                 end=answer.last_stable_offset,
                 high_watermark=answer.high_watermark,
-                now_ms=heard_ms,
+                now_ms=responded_ms,
             )
 
     def _planned(self, partition: MirrorPartition, steps: list[Step], buffer: Buffer) -> None:

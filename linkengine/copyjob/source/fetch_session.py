@@ -11,8 +11,8 @@ the next request is full again, built from ``entries``.
 Java's counterpart is ``org.apache.kafka.clients.FetchSessionHandler``.
 
 A session response may return nothing for a partition whose source ends beyond the position. A Fetch for this partition alone,
-alternating with the session (``Suspects``), shows whether the end of its log is empty (compacted) or the response was only full
-of other partitions.
+alternating with the session (``SingleFetches``), shows whether the end of its log is empty (compacted) or the response was only
+full of other partitions.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ UNKNOWN_SESSION = frozenset(
 class Reading(NamedTuple):
     """A partition with the position and the attempt that a request names."""
 
-    one: MirrorPartition
+    partition: MirrorPartition
     attempt: int
     position: FetchPosition
 
     @property
     def current(self) -> bool:
         """Whether the partition is still copied in the same attempt at the requested position."""
-        partition = self.one
+        partition = self.partition
         return partition.attempt == self.attempt and partition.position == self.position.offset and partition.copying
 
     @property
     def topic_name(self) -> bytes:
         """The topic as Fetch names it without topic ids."""
-        return self.one.assignment.source_topic.encode()
+        return self.partition.assignment.source_topic.encode()
 
 
 class Request(NamedTuple):
@@ -59,7 +59,7 @@ class Request(NamedTuple):
     forgotten: dict[bytes, list[int]]
 
 
-class Asked(NamedTuple):
+class FetchInFlight(NamedTuple):
     """A Fetch request in flight."""
 
     correlation: int
@@ -105,11 +105,11 @@ class ReadSession:
         """Return the entry for a topic that a response names by name, None if there is none."""
         return self.entries.get(self._places.get(place, place))
 
-    def asked(self, place: Place) -> bool:
+    def was_requested(self, place: Place) -> bool:
         """Return whether the last request included the partition's current entry."""
         return place not in self._changes
 
-    def heard(self, place: Place) -> bool:
+    def was_complete(self, place: Place) -> bool:
         """Return whether the last response with content was based on the partition's current entry."""
         return place not in self._changes and place not in self._unconfirmed
 
@@ -141,12 +141,12 @@ class ReadSession:
         self._places[reading.topic_name, place[1]] = place
         return reading.topic_name
 
-    def answered(self, session: int, *, told: bool = True) -> None:
+    def answered(self, session: int, *, complete: bool = True) -> None:
         """Continue in the session that the response names; 0: there is none, so the next request is full.
 
-        ``told``: False for the empty response to a throttled client (KIP-219), which the broker gives without reading.
+        ``complete``: False for the empty response to a throttled client (KIP-219), which the broker gives without reading.
         """
-        if told:
+        if complete:
             self._unconfirmed.clear()
         if session != self._id or session == 0:
             self._id, self._epoch = session, 0
@@ -167,7 +167,7 @@ class ReadSession:
         self._id = self._epoch = 0
 
 
-class Suspects:
+class SingleFetches:
     """A queue of partitions to fetch alone, at most every second request: other partitions' records wait while that is done."""
 
     __slots__ = ("_alone", "_queue")
@@ -182,8 +182,8 @@ class Suspects:
     def note(self, session: ReadSession) -> None:
         """Queue the partitions whose source ends beyond the requested position, after a session response without records."""
         for place, reading in session.entries.items():
-            end = reading.one.account.source_end
-            if end is not None and end > reading.position.offset and reading.current and session.asked(place):
+            end = reading.partition.counters.source_end
+            if end is not None and end > reading.position.offset and reading.current and session.was_requested(place):
                 self._queue[place] = None
 
     def take(self, session: ReadSession) -> tuple[Place, Reading] | None:

@@ -27,8 +27,16 @@ from linkengine.copyjob.broker_link import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.pacing import Pace
 from linkengine.copyjob.partition_state import MirrorPartition
-from linkengine.copyjob.source.fetch_planner import Intake, IntakeEvents
-from linkengine.copyjob.source.fetch_session import UNKNOWN_SESSION, Asked, Place, Reading, ReadSession, Request, Suspects
+from linkengine.copyjob.source.fetch_planner import FetchEvents, FetchPlanner
+from linkengine.copyjob.source.fetch_session import (
+    UNKNOWN_SESSION,
+    FetchInFlight,
+    Place,
+    Reading,
+    ReadSession,
+    Request,
+    SingleFetches,
+)
 from linkengine.copyjob.source.read_ahead import ReadAhead
 from linkengine.copyjob.source.staggered_polls import StaggeredPolls, joinable
 from linkengine.copyjob.values import Stage
@@ -55,25 +63,25 @@ SWEEP_S = 1.0  # changes that no event reported are noticed after this time
 KEEP_OPEN_S = 60.0  # brokers close connections that are idle for connections.max.idle.ms, 10 minutes by default
 
 
-class SourceBroker:
+class BrokerFetcher:
     """Reads the partitions that a source broker leads, over a single connection."""
 
-    def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: IntakeEvents) -> None:
+    def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: FetchEvents) -> None:
         self.members: dict[MirrorPartition, None] = {}
         self._services, self._events = services, events
-        self._intake = Intake(services, events)
-        self._ahead = ReadAhead(services, cluster, broker, intake=self._intake, left=self.stir)
-        self._polls = StaggeredPolls(services, cluster, broker, intake=self._intake, moved=self.stir)
+        self._planner = FetchPlanner(services, events)
+        self._ahead = ReadAhead(services, cluster, broker, planner=self._planner, left=self.note_change)
+        self._polls = StaggeredPolls(services, cluster, broker, planner=self._planner, moved=self.note_change)
         self._complete_at_ms = 0  # when the broker last returned everything that is new
         self._session = ReadSession()
         self._pace = Pace(services.tuning, services.bandwidth)
         # partitions whose session entry may have to change before the next request
         self._changed: dict[MirrorPartition, None] = {}
         self._paused: dict[MirrorPartition, None] = {}  # partitions that wait for their ``source_retry_at``
-        self._suspects = Suspects()
+        self._single_fetches = SingleFetches()
         self._frames: LargeFrames | None = None
         self._filling: Buffer | None = None
-        self._asked: Asked | None = None
+        self._asked: FetchInFlight | None = None
         self._sweep_at = self._response_began_at = self._moved_at = self._sent_at = 0.0
         self._received = 0  # bytes of the response when last checked
         self._starved_since: float | None = None
@@ -100,7 +108,7 @@ class SourceBroker:
         if partition.origin is not None:
             self._session.drop(_place(partition))
 
-    def stir(self, partition: MirrorPartition) -> None:
+    def note_change(self, partition: MirrorPartition) -> None:
         """Note that the position or the readiness of a partition may have changed."""
         if partition in self.members:
             self._changed[partition] = None
@@ -151,7 +159,7 @@ class SourceBroker:
         elif self._frames is not None and self._frames.starved:
             self._link.look()
 
-    def _is_silent(self, asked: Asked, now: float) -> bool:
+    def _is_silent(self, asked: FetchInFlight, now: float) -> bool:
         """Return whether no bytes arrive.
 
         A response of some megabytes takes its time on a slow network, and may wait for a free buffer.
@@ -206,18 +214,18 @@ class SourceBroker:
         )
 
     def _send_next(self, channel: Channel, now: float) -> None:
-        """Send a Fetch of the session, or a Fetch for a suspect partition alone.
+        """Send a Fetch of the session, or a Fetch for a partition alone.
 
         The response to a request for a single partition holds at least one batch if there is any.
         """
-        suspect = self._suspects.take(self._session)
-        if suspect is not None:
-            self._send(channel, self._session.probe(*suspect), now, wait_ms=0, probe=suspect)
+        single = self._single_fetches.take(self._session)
+        if single is not None:
+            self._send(channel, self._session.probe(*single), now, wait_ms=0, probe=single)
         elif self._session.entries or now > self._sent_at + KEEP_OPEN_S:
             self._send(channel, self._session.request(), now, wait_ms=self._wait_ms())
 
     def _wait_ms(self) -> int:
-        if self._suspects:
+        if self._single_fetches:
             return 0
         return SHORT_WAIT_MS if self._is_any_expected() else self._services.tuning.fetch_wait_ms
 
@@ -228,7 +236,7 @@ class SourceBroker:
         channel.connection.version_for(API_KEY, highest=version, lowest=version)
         correlation = channel.next_correlation()
         limits = FetchLimits(max_bytes=self._pace.max_bytes, max_wait_ms=wait_ms)
-        self._asked = Asked(correlation, version, now, now + wait_ms / 1000 + GRACE_S, limits.max_bytes, probe)
+        self._asked = FetchInFlight(correlation, version, now, now + wait_ms / 1000 + GRACE_S, limits.max_bytes, probe)
         self._sent_at = now
         self._polls.session_sent(now)
         self._pace.asked(now, partitions=len(self._session.entries) if probe is None else 1)
@@ -292,56 +300,58 @@ class SourceBroker:
                 raise self._malformed()
             response = decode_fetch(body, version=asked.version)
             now = self._services.clock.monotonic()
-            if not self._pace.throttle.heard(now, response.throttle_ms):
+            if not self._pace.throttle.update(now, response.throttle_ms):
                 raise self._malformed()
             self._pace.answered(
                 now, took_s=self._response_began_at - asked.sent_at, came_s=now - self._response_began_at, size=len(body)
             )
             self._polls.session_answered(now, size=len(body), news=any(len(fetched.records) for fetched in response.partitions))
             # the broker read the log before it began to send; the transfer may have taken long
-            heard_ms = self._services.clock.now_ms() - int((now - self._response_began_at) * 1000)
-            self._take_partitions(asked, response, buffer, heard_ms=heard_ms, roomy=len(body) < asked.max_bytes / 2)
+            responded_ms = self._services.clock.now_ms() - int((now - self._response_began_at) * 1000)
+            self._take_partitions(asked, response, buffer, responded_ms=responded_ms, roomy=len(body) < asked.max_bytes / 2)
         finally:
             buffer.release()
 
     def _malformed(self) -> LinkEngineError:
         return MalformedAnswerError("Fetch", peer=self._link.channel.peer if self._link.channel is not None else "")
 
-    def _take_partitions(self, asked: Asked, response: FetchAnswer, buffer: Buffer, *, heard_ms: int, roomy: bool) -> None:
+    def _take_partitions(
+        self, asked: FetchInFlight, response: FetchAnswer, buffer: Buffer, *, responded_ms: int, roomy: bool
+    ) -> None:
         if response.error in UNKNOWN_SESSION:
             self._session.restart()
             return
         if response.error:
             raise BrokerError(response.error, "A source broker refused a Fetch request")
         if asked.probe is None:
-            self._session.answered(response.session, told=not response.throttle_ms)
+            self._session.answered(response.session, complete=not response.throttle_ms)
         news = False
         for fetched in response.partitions:
             news |= bool(fetched.error or len(fetched.records))
             reading = self._reading_of(asked, (fetched.topic, fetched.partition))
             if reading is not None:
-                self._changed[reading.one] = None
-                self._take_partition(reading, fetched, buffer, heard_ms=heard_ms, alone=asked.probe is not None)
+                self._changed[reading.partition] = None
+                self._take_partition(reading, fetched, buffer, responded_ms=responded_ms, alone=asked.probe is not None)
         if not response.throttle_ms and asked.probe is None:
             if roomy or not news:  # no partition was left out because the response was full
-                self._complete_at_ms = heard_ms
+                self._complete_at_ms = responded_ms
             if not news:
-                self._suspects.note(self._session)
+                self._single_fetches.note(self._session)
 
     def _take_partition(
-        self, reading: Reading, fetched: FetchedPartition, buffer: Buffer, *, heard_ms: int, alone: bool
+        self, reading: Reading, fetched: FetchedPartition, buffer: Buffer, *, responded_ms: int, alone: bool
     ) -> None:
-        partition, asked_from = reading.one, reading.position.offset
+        partition, asked_from = reading.partition, reading.position.offset
         if reading.current:
-            self._intake.take(partition, fetched, buffer, heard_ms=heard_ms, alone=alone)
+            self._planner.take(partition, fetched, buffer, responded_ms=responded_ms, alone=alone)
             if self._ahead.distant:
                 self._ahead.note(partition, asked_from=asked_from, records=fetched.records)
         elif joinable(reading, self._services.clock.monotonic()):  # another poll's response has moved the position
-            self._intake.join(partition, fetched, buffer, asked_from=asked_from, heard_ms=heard_ms)
+            self._planner.join(partition, fetched, buffer, asked_from=asked_from, responded_ms=responded_ms)
         else:
-            self._intake.overhear(partition, fetched, heard_ms=heard_ms)
+            self._planner.observe(partition, fetched, responded_ms=responded_ms)
 
-    def _reading_of(self, asked: Asked, place: Place) -> Reading | None:
+    def _reading_of(self, asked: FetchInFlight, place: Place) -> Reading | None:
         """Return the reading that a partition's data was requested for, or None.
 
         None if the partition is read from another leader by now, which may have other records at these offsets.
@@ -355,12 +365,12 @@ class SourceBroker:
         """Note that a partition was unchanged at the broker if the broker left it out of its last responses."""
         place = _place(partition)
         reading = self._session.entries.get(place)
-        if reading is not None and reading.one is partition and reading.current and self._session.heard(place):
-            partition.account.unchanged(self._complete_at_ms)
+        if reading is not None and reading.partition is partition and reading.current and self._session.was_complete(place):
+            partition.counters.unchanged(self._complete_at_ms)
 
     def _lost(self, error: LinkEngineError) -> None:
         self._asked = self._frames = self._starved_since = None
-        self._suspects.clear()
+        self._single_fetches.clear()
         self._ahead.close()
         self._polls.close()
         self._pace.lost()

@@ -17,8 +17,8 @@ from types import MappingProxyType
 
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.partition_state import MirrorPartition
-from linkengine.copyjob.source.epoch_history import Seen, find_rewound
-from linkengine.copyjob.values import Origin
+from linkengine.copyjob.source.epoch_history import ReadUpTo, find_truncated
+from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
@@ -27,7 +27,7 @@ from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, list_offsets, log
 from linkengine.kafka.topicviews import Leader, Survey, TopicView, locate
 
 EVERY_S = 5.0
-Read = Mapping[MirrorPartition, Origin]
+Read = Mapping[MirrorPartition, SourceOrigin]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +39,14 @@ class SourceExtent:
 
 
 def locate_sources(
-    cluster: Cluster, assignments: Sequence[PartitionAssignment], *, seen: Mapping[str, Seen] = MappingProxyType({})
-) -> dict[str, Origin | LinkEngineError]:
+    cluster: Cluster, assignments: Sequence[PartitionAssignment], *, seen: Mapping[str, ReadUpTo] = MappingProxyType({})
+) -> dict[str, SourceOrigin | LinkEngineError]:
     """Return, by key, the leader to read each partition from, or the error that prevents reading.
 
     ``seen`` is the (epoch, end) that was read before, by key: a new leader has to have that still (``epoch_history``).
     """
     survey = cluster.survey({assignment.source_topic for assignment in assignments})
-    results: dict[str, Origin | LinkEngineError] = {}
+    results: dict[str, SourceOrigin | LinkEngineError] = {}
     for assignment in assignments:
         try:
             leader, topic_id = locate(survey.topics, assignment.source_topic, assignment.partition)
@@ -55,8 +55,8 @@ def locate_sources(
             results[assignment.key] = error
         else:
             by_id = any(topic_id)
-            results[assignment.key] = Origin(leader, topic_id if by_id else assignment.source_topic.encode(), by_id)
-    return results | find_rewound(cluster, assignments, found=results, seen=seen, everywhere=survey.everywhere)
+            results[assignment.key] = SourceOrigin(leader, topic_id if by_id else assignment.source_topic.encode(), by_id)
+    return results | find_truncated(cluster, assignments, found=results, seen=seen, everywhere=survey.everywhere)
 
 
 def read_extent(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> SourceExtent:
@@ -142,7 +142,7 @@ def _successions(cluster: Cluster, read: Read) -> Mapping[str, TopicView]:
     return cluster.newest_topics(topics) if topics else {}
 
 
-def _has_successor(partition: MirrorPartition, origin: Origin, views: Mapping[str, TopicView]) -> bool:
+def _has_successor(partition: MirrorPartition, origin: SourceOrigin, views: Mapping[str, TopicView]) -> bool:
     view = views.get(partition.assignment.source_topic)
     leader = view.partitions.get(partition.assignment.partition) if view is not None else None
     return leader is not None and leader.epoch > origin.leader.epoch

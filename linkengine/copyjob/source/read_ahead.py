@@ -16,7 +16,7 @@ The start of a piece is estimated from the bytes per offset of earlier responses
 in offset order, each by the code that plans an ordinary response, so what is copied does not depend on an estimate:
 
 * The response to a piece that starts at or before the position and reaches beyond it is planned from the position on
-  (``fetch_planner.Intake.join``). Its leading batches, which an earlier piece contained, are skipped.
+  (``fetch_planner.FetchPlanner.join``). Its leading batches, which an earlier piece contained, are skipped.
 * If an estimate left a gap, or a response cannot be joined, a piece that starts exactly at the position is requested. Its
   response is what the session would have received.
 * If that does not advance the position either (an error code, a damaged batch, a lost range), the partition is not read ahead
@@ -42,8 +42,8 @@ from linkengine.copyjob.buffers import AheadShare, Buffer, in_units
 from linkengine.copyjob.pacing import DISTANT_S, LIMITED_S, Throttle
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.source.extra_connection import ExtraConnection, Received
-from linkengine.copyjob.source.fetch_planner import Intake
-from linkengine.copyjob.values import Origin
+from linkengine.copyjob.source.fetch_planner import FetchPlanner
+from linkengine.copyjob.values import SourceOrigin
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.fetch import FetchedPartition, FetchLimits, FetchPosition
 
@@ -93,7 +93,7 @@ class Piece:
     first: int | None = None  # base offset of the response's first batch, which contains ``start``
     end: int | None = None  # offset after the response's last batch
     shape: Shape | None = None  # of the response
-    heard_ms: int = 0  # Unix time of the response, by this machine's clock
+    responded_ms: int = 0  # Unix time of the response, by this machine's clock
 
     def release(self) -> None:
         """Release the response's buffer."""
@@ -107,7 +107,7 @@ class PartitionPieces:
 
     __slots__ = ("_attempt", "origin", "partition", "pieces", "shape", "stalled_since")
 
-    def __init__(self, partition: MirrorPartition, origin: Origin, shape: Shape) -> None:
+    def __init__(self, partition: MirrorPartition, origin: SourceOrigin, shape: Shape) -> None:
         self.partition, self.origin = partition, origin
         self.shape = shape  # of the last response, from which later pieces are estimated
         self.pieces: deque[Piece] = deque()
@@ -119,7 +119,7 @@ class PartitionPieces:
         """Whether the partition still reads from the same leader in the same attempt."""
         partition = self.partition
         same = partition.attempt == self._attempt and partition.origin is self.origin
-        return same and partition.copying and not partition.examining and partition.to_prove is None
+        return same and partition.copying and not partition.examining and partition.unchecked_tail is None
 
     @property
     def bytes_ahead(self) -> int:
@@ -129,7 +129,7 @@ class PartitionPieces:
     @property
     def backlog_bytes(self) -> float:
         """Estimated bytes between the position and the end of the source, as last seen."""
-        position, end = self.partition.position, self.partition.account.source_end
+        position, end = self.partition.position, self.partition.counters.source_end
         return 0.0 if position is None or end is None else (end - position) * self.shape.bytes_per_offset
 
     def first_unasked(self) -> Piece | None:
@@ -138,7 +138,7 @@ class PartitionPieces:
 
     def next_piece(self) -> Piece | None:
         """Add a piece behind the last piece and return it; None if the known end of the source is reached."""
-        position, end = self.partition.position, self.partition.account.source_end
+        position, end = self.partition.position, self.partition.counters.source_end
         assert position is not None
         start = max(position, self.pieces[-1].stop) if self.pieces else position
         if end is None or start >= end:
@@ -238,11 +238,17 @@ class ReadAhead:
     """Reads the partitions of a distant source broker that have a backlog."""
 
     def __init__(
-        self, services: Services, cluster: Cluster, broker: int, *, intake: Intake, left: Callable[[MirrorPartition], None]
+        self,
+        services: Services,
+        cluster: Cluster,
+        broker: int,
+        *,
+        planner: FetchPlanner,
+        left: Callable[[MirrorPartition], None],
     ) -> None:
         """``left`` is called with a partition that the session has to read again."""
         self._services, self._cluster, self._broker = services, cluster, broker
-        self._intake, self._left = intake, left
+        self._planner, self._left = planner, left
         self._share: AheadShare | None = None
         self._partitions: dict[MirrorPartition, PartitionPieces] = {}
         self._failed_at: dict[MirrorPartition, float] = {}
@@ -390,7 +396,7 @@ class ReadAhead:
             pieces.pieces.popleft().release()
             return True
         assert head.buffer is not None
-        joined = self._intake.join(partition, answer, head.buffer, asked_from=head.start, heard_ms=head.heard_ms)
+        joined = self._planner.join(partition, answer, head.buffer, asked_from=head.start, responded_ms=head.responded_ms)
         if not pieces.valid or partition.position is None:
             return False
         if not joined:
@@ -501,18 +507,18 @@ class ReadAhead:
         pieces, piece = subject
         answer = received.answer
         self._services.bandwidth.spend(received.size, now)
-        self._throttle.heard(now, answer.throttle_ms)
+        self._throttle.update(now, answer.throttle_ms)
         if self._partitions.get(pieces.partition) is not pieces or piece not in pieces.pieces:
             return
         if len(answer.partitions) != 1:  # a throttled client gets an empty response (KIP-219)
             piece.asked = False
             return
         (part,) = answer.partitions
-        piece.answer, piece.buffer, piece.heard_ms = part, received.buffer, received.heard_ms
+        piece.answer, piece.buffer, piece.responded_ms = part, received.buffer, received.responded_ms
         received.buffer.users += 1
         pieces.arrived(piece)
         if pieces.valid:
-            self._intake.overhear(pieces.partition, part, heard_ms=received.heard_ms)
+            self._planner.observe(pieces.partition, part, responded_ms=received.responded_ms)
 
     def _fulfil(self, piece: Piece) -> None:
         self._promised -= in_units(piece.size + FRAMING_BYTES)
@@ -522,9 +528,9 @@ class ReadAhead:
         self._round_trip_s = 0.0
         self.close()
 
-    def lost(self, connection: ExtraConnection[Subject], unanswered: Sequence[Subject]) -> None:
+    def lost(self, connection: ExtraConnection[Subject], in_flight: Sequence[Subject]) -> None:
         """Request the pieces of a lost connection again, on another connection."""
-        for number, (_, piece) in enumerate(unanswered):
+        for number, (_, piece) in enumerate(in_flight):
             piece.asked = False
             if number or not connection.filling:  # else the first piece has its buffer, and the connection releases it
                 self._fulfil(piece)
@@ -535,7 +541,7 @@ class ReadAhead:
 
 
 def by_topic(
-    positions: Iterable[tuple[MirrorPartition, Origin, FetchPosition]],
+    positions: Iterable[tuple[MirrorPartition, SourceOrigin, FetchPosition]],
 ) -> Mapping[bytes, list[FetchPosition]]:
     """Return the positions by topic as Fetch names it: by topic id, or by name if the topic has none."""
     found: dict[bytes, list[FetchPosition]] = {}

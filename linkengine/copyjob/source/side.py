@@ -12,7 +12,7 @@ no records below the source's end  read the local log start (KIP-405): COMPACTED
 tail check pending                 compare the mirror's last records with the source first (``TailChecker``)
 =================================  =============================================================================================
 
-Leaders, bounds and tails are read in the background. A bound or tail counts only if the partition still reads from the same
+Leaders and bounds are read in the background. They count only if the partition still reads from the same
 leader in the same attempt when it arrives.
 
 An error of a source is retried, shown or permanent. It is judged by its code and by how long it lasts, not by which request it
@@ -34,17 +34,17 @@ from typing import TypeVar
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.errors import Suspicion
+from linkengine.copyjob.errors import Confirmation
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.ports import Clock
 from linkengine.copyjob.resume.pending_tail_checks import TailChecker, TailCheckEvents, beyond_source
 from linkengine.copyjob.source.bounds_watch import SourceWatch, WatchEvents
-from linkengine.copyjob.source.data_loss import Losses
-from linkengine.copyjob.source.epoch_history import Seen, SteppedBackError
-from linkengine.copyjob.source.fetch_planner import IntakeEvents
-from linkengine.copyjob.source.fetcher import SourceBroker
+from linkengine.copyjob.source.data_loss import LossRecorder
+from linkengine.copyjob.source.epoch_history import OlderEpochError, ReadUpTo
+from linkengine.copyjob.source.fetch_planner import FetchEvents
+from linkengine.copyjob.source.fetcher import BrokerFetcher
 from linkengine.copyjob.source.leaders import LeaderWatch, SourceExtent, locate_sources, read_extent, read_local_start
-from linkengine.copyjob.values import Origin, Stage, Trouble
+from linkengine.copyjob.values import SourceOrigin, Stage, Trouble
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import SOMEBODY_HAS_TO_ACT, ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
@@ -67,7 +67,7 @@ _PERMANENT = frozenset(
 
 
 class SourceSide:
-    """Reads partitions from their leaders; calls ``planned`` for every fetched stretch that was planned.
+    """Reads partitions from their leaders; calls ``planned`` for every fetched range that was planned.
 
     ``failed`` ends a partition permanently; ``lose`` stores a lost offset range and may raise CoordinationUnavailableError.
     """
@@ -84,8 +84,8 @@ class SourceSide:
         self._services = services
         self._cluster = Cluster(address)
         self._failed = failed
-        self._events = IntakeEvents(planned=planned, refused=self._refused, emptied=self._emptied, lost=self._broker_lost)
-        self._brokers: dict[tuple[int, int], SourceBroker] = {}  # by broker id and connection number
+        self._events = FetchEvents(planned=planned, refused=self._refused, emptied=self._emptied, lost=self._broker_lost)
+        self._brokers: dict[tuple[int, int], BrokerFetcher] = {}  # by broker id and connection number
         self._connection_numbers: dict[MirrorPartition, int] = {}
         self._used_numbers: dict[tuple[str, int], set[int]] = defaultdict(set)  # by source topic and partition
         self._unlocated: dict[MirrorPartition, None] = {}
@@ -93,10 +93,10 @@ class SourceSide:
         self._tail_checker = TailChecker(services, self._cluster, tail_checks)
         self._watch = SourceWatch(services, self._cluster, WatchEvents(seen=self._observed, refused=self._refused))
         self._leaders = LeaderWatch(services, self._cluster, succeeded=self._relocate)
-        self._losses = Losses(services, keep=lose, told=self._fill, counts=self._still_counts)
+        self._loss_recorder = LossRecorder(services, keep=lose, persisted=self._fill, counts=self._still_counts)
         self._troubles = SourceTroubles(services.clock)
-        self._empty = Suspicion(observations=2, seconds=EMPTY_AGAIN_S)
-        self._truncated = Suspicion(observations=3, seconds=5.0)  # a high watermark may step back after a broker's restart
+        self._empty = Confirmation(observations=2, seconds=EMPTY_AGAIN_S)
+        self._truncated = Confirmation(observations=3, seconds=5.0)  # a high watermark may step back after a broker's restart
 
     def add(self, partition: MirrorPartition) -> None:
         """Locate a partition's leader, before the lease is granted.
@@ -112,7 +112,7 @@ class SourceSide:
 
     def inherited(self, partition: MirrorPartition) -> None:
         """Locate the leader again if the lease brought a newer (epoch, end) than the leader was checked against."""
-        if partition.origin is not None and not partition.past.covers(partition.origin):
+        if partition.origin is not None and not partition.read_position.covers(partition.origin):
             self._relocate(partition)
 
     def forget(self, partition: MirrorPartition) -> None:
@@ -131,7 +131,7 @@ class SourceSide:
         self._tail_checker.want(partition)
         broker = self._broker_of(partition)
         if broker is not None:
-            broker.stir(partition)
+            broker.note_change(partition)
 
     def pump(self, now: float) -> None:
         """Send the Fetch requests that may be sent now."""
@@ -177,8 +177,15 @@ class SourceSide:
     def _locate(self, due: list[MirrorPartition]) -> None:
         for partition in due:
             del self._unlocated[partition]
-        assignments, pasts = [partition.assignment for partition in due], {partition: partition.past.seen for partition in due}
-        seen = {partition.key: Seen(epoch=past[0], end=past[1]) for partition, past in pasts.items() if past is not None}
+        assignments, pasts = (
+            [partition.assignment for partition in due],
+            {partition: partition.read_position.seen for partition in due},
+        )
+        seen = {
+            partition.key: ReadUpTo(epoch=read_position[0], end=read_position[1])
+            for partition, read_position in pasts.items()
+            if read_position is not None
+        }
         self._services.background.submit(
             lambda: locate_sources(self._cluster, assignments, seen=seen),
             done=lambda results: self._located(pasts, results),
@@ -186,28 +193,28 @@ class SourceSide:
         )
 
     def _located(
-        self, pasts: Mapping[MirrorPartition, tuple[int, int] | None], results: dict[str, Origin | LinkEngineError]
+        self, pasts: Mapping[MirrorPartition, tuple[int, int] | None], results: dict[str, SourceOrigin | LinkEngineError]
     ) -> None:
-        for partition, past in pasts.items():
+        for partition, read_position in pasts.items():
             result = results[partition.key]
             if isinstance(result, LinkEngineError):
                 self._not_located([partition], result)
             elif partition.stage is Stage.ENDED:
                 continue
-            elif partition.past.seen != past and not partition.past.covers(result):
+            elif partition.read_position.seen != read_position and not partition.read_position.covers(result):
                 self._unlocated[partition] = None  # the leader was checked against an older (epoch, end)
             else:
                 self._troubles.located(partition)
                 self._join(partition, result)
 
-    def _join(self, partition: MirrorPartition, origin: Origin) -> None:
+    def _join(self, partition: MirrorPartition, origin: SourceOrigin) -> None:
         partition.origin = origin
         place = (origin.leader.broker, self._connection_numbers[partition])
         if place not in self._brokers:
-            self._brokers[place] = SourceBroker(self._services, self._cluster, origin.leader.broker, events=self._events)
+            self._brokers[place] = BrokerFetcher(self._services, self._cluster, origin.leader.broker, events=self._events)
         self._brokers[place].adopt(partition)
 
-    def _broker_of(self, partition: MirrorPartition) -> SourceBroker | None:
+    def _broker_of(self, partition: MirrorPartition) -> BrokerFetcher | None:
         if partition.origin is None:
             return None
         return self._brokers.get((partition.origin.leader.broker, self._connection_numbers.get(partition, 0)))
@@ -221,7 +228,7 @@ class SourceSide:
     def _observed(self, partition: MirrorPartition, start: int, end: int, high_watermark: int) -> None:
         """Record the bounds of a source that is not read at the moment (``SourceWatch``)."""
         now_ms = self._services.clock.now_ms()
-        partition.account.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
+        partition.counters.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
         partition.source_trouble = None
         if not partition.may_fetch(self._services.clock.monotonic()):  # no Fetch will show whether it can be read
             self._troubles.seen(partition)
@@ -271,7 +278,7 @@ class SourceSide:
             failed=lambda error: self._refused(partition, error) if self._still_counts(partition, attempt, origin) else None,
         )
 
-    def _still_counts(self, partition: MirrorPartition, attempt: int, origin: Origin | None) -> bool:
+    def _still_counts(self, partition: MirrorPartition, attempt: int, origin: SourceOrigin | None) -> bool:
         """End an examination; return whether the same leader is still read. Another leader may have fewer records."""
         if partition.attempt != attempt:
             return False
@@ -284,7 +291,7 @@ class SourceSide:
             return
         now = self._services.clock.monotonic()
         if partition.position < extent.start:
-            self._losses.tell(partition, OffsetRange(partition.position, extent.start))
+            self._loss_recorder.record(partition, OffsetRange(partition.position, extent.start))
         elif partition.position > extent.end and self._truncated.confirmed(partition.key, now):
             self._failed(partition, beyond_source(partition, extent.end))
         else:
@@ -320,10 +327,10 @@ class SourceTroubles:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._gone = Suspicion(observations=2, seconds=0.0)  # unknown topic: a starting broker's metadata may be outdated
-        self._set_back = Suspicion(observations=3, seconds=10.0)  # metadata of all brokers may be outdated for a few seconds
-        self._final = Suspicion(observations=2, seconds=0.0)  # a single response may have been corrupted
-        self._standstill = Suspicion(observations=4, seconds=STANDSTILL_S)  # errors that leader elections cause
+        self._gone = Confirmation(observations=2, seconds=0.0)  # unknown topic: a starting broker's metadata may be outdated
+        self._set_back = Confirmation(observations=3, seconds=10.0)  # metadata of all brokers may be outdated for a few seconds
+        self._final = Confirmation(observations=2, seconds=0.0)  # a single response may have been corrupted
+        self._standstill = Confirmation(observations=4, seconds=STANDSTILL_S)  # errors that leader elections cause
 
     def located(self, partition: MirrorPartition) -> None:
         """Note that a leader was found that still has what was read."""
@@ -336,7 +343,7 @@ class SourceTroubles:
 
     def final(self, partition: MirrorPartition, error: LinkEngineError) -> LinkEngineError | None:
         """Return the error that ends copying permanently; None if it is to be retried, also to confirm it."""
-        if isinstance(error, SteppedBackError) and error.everywhere:
+        if isinstance(error, OlderEpochError) and error.everywhere:
             return error.final() if self._set_back.confirmed(partition.key, self._clock.monotonic()) else None
         if error.code not in _PERMANENT:
             return None

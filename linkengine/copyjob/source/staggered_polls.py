@@ -7,8 +7,8 @@ of 80 ms. With ``POLLS`` requests that reach the broker at even intervals it wai
 
 How. The fetch session is one of the polls. The others are outside of it and name all its partitions at their current positions.
 Responses overlap: a request that was sent before an earlier response had arrived fetches the same records again. Each response
-is planned from the position on (``fetch_planner.Intake.join``), so duplicates are skipped. If records are rare, all polls wait
-at the broker and return at the same time; they are sent again one after the other, ``1 / POLLS`` of a round trip apart.
+is planned from the position on (``fetch_planner.FetchPlanner.join``), so duplicates are skipped. If records are rare, all polls
+wait at the broker and return at the same time; they are sent again one after the other, ``1 / POLLS`` of a round trip apart.
 
 The overlap costs bandwidth, up to ``POLLS`` times what is written. So polls are staggered only while responses are small and
 the link has no bandwidth limit. A backlog is read by the session, or ahead (``read_ahead``).
@@ -23,10 +23,10 @@ from linkengine.copyjob.buffers import Buffer, BufferPool
 from linkengine.copyjob.pacing import DISTANT_S, Throttle
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.source.extra_connection import ExtraConnection, Received
-from linkengine.copyjob.source.fetch_planner import Intake
+from linkengine.copyjob.source.fetch_planner import FetchPlanner
 from linkengine.copyjob.source.fetch_session import Place, Reading
 from linkengine.copyjob.source.read_ahead import by_topic
-from linkengine.copyjob.values import Origin
+from linkengine.copyjob.values import SourceOrigin
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.fetch import FetchLimits, FetchPosition
 
@@ -38,18 +38,24 @@ MEMORY, SMALLEST = 2 << 20, 128 << 10  # for the responses of a broker, and of t
 ACTIVE_S = 10.0  # after this time without records the session is enough
 CLOSE_S = 60.0  # after this time without records the connections are closed
 
-Subject = dict[Place, tuple[Reading, Origin]]  # what a request names, by place
+Subject = dict[Place, tuple[Reading, SourceOrigin]]  # what a request names, by place
 
 
 class StaggeredPolls:
     """The extra polls of a distant source broker."""
 
     def __init__(
-        self, services: Services, cluster: Cluster, broker: int, *, intake: Intake, moved: Callable[[MirrorPartition], None]
+        self,
+        services: Services,
+        cluster: Cluster,
+        broker: int,
+        *,
+        planner: FetchPlanner,
+        moved: Callable[[MirrorPartition], None],
     ) -> None:
         """``moved`` is called with a partition whose position has advanced."""
         self._services, self._cluster, self._broker = services, cluster, broker
-        self._intake, self._moved = intake, moved
+        self._planner, self._moved = planner, moved
         self._connections: list[ExtraConnection[Subject]] = []
         self._memory = BufferPool(budget=MEMORY, smallest=SMALLEST)
         self._round_trip_s = 0.0
@@ -95,7 +101,7 @@ class StaggeredPolls:
         forms = {origin.by_id for _, origin in subject.values()}  # ids and names do not mix in one request
         if len(forms) == 1:
             connection.ask(
-                by_topic((reading.one, origin, reading.position) for reading, origin in subject.values()),
+                by_topic((reading.partition, origin, reading.position) for reading, origin in subject.values()),
                 by_id=forms.pop(),
                 limits=FetchLimits(max_bytes=POLL_BYTES, max_wait_ms=self._services.tuning.fetch_wait_ms),
                 subject=subject,
@@ -105,7 +111,7 @@ class StaggeredPolls:
     def _subject(self, entries: Mapping[Place, Reading], now: float) -> Subject:
         subject: Subject = {}
         for place, reading in entries.items():
-            partition = reading.one
+            partition = reading.partition
             if partition.origin is not None and partition.position is not None and partition.may_fetch(now):
                 epoch = partition.origin.leader.epoch
                 position = FetchPosition(partition.assignment.partition, epoch, partition.position, POLL_BYTES)
@@ -145,26 +151,28 @@ class StaggeredPolls:
     def received(self, connection: ExtraConnection[Subject], subject: Subject, received: Received, now: float) -> None:
         """Plan the records of a response that are beyond the positions."""
         answer = received.answer
-        self._throttle.heard(now, answer.throttle_ms)
+        self._throttle.update(now, answer.throttle_ms)
         asked = {
             (_topic_in_request(reading, origin), place[1]): (reading, origin) for place, (reading, origin) in subject.items()
         }
         for part in answer.partitions:
             reading, origin = asked.get((part.topic, part.partition), (None, None))
-            if reading is None or part.error or not joinable(reading, now) or reading.one.origin is not origin:
+            if reading is None or part.error or not joinable(reading, now) or reading.partition.origin is not origin:
                 continue
             if len(part.records):
                 self._active_at = now
             asked_from = reading.position.offset
-            if self._intake.join(reading.one, part, received.buffer, asked_from=asked_from, heard_ms=received.heard_ms):
-                self._moved(reading.one)
+            if self._planner.join(
+                reading.partition, part, received.buffer, asked_from=asked_from, responded_ms=received.responded_ms
+            ):
+                self._moved(reading.partition)
 
     def near(self) -> None:
         """Stop: the broker is not distant; its first round trip was long because it was busy."""
         self._round_trip_s = 0.0
         self.close()
 
-    def lost(self, connection: ExtraConnection[Subject], unanswered: Sequence[Subject]) -> None:
+    def lost(self, connection: ExtraConnection[Subject], in_flight: Sequence[Subject]) -> None:
         """Remove a lost connection; another may be opened after a second."""
         if connection in self._connections:
             self._connections.remove(connection)
@@ -174,7 +182,7 @@ class StaggeredPolls:
 
 def joinable(reading: Reading, now: float) -> bool:
     """Return whether a response for this reading may be joined: same attempt, same leader epoch, not beyond the position."""
-    partition = reading.one
+    partition = reading.partition
     return (
         partition.attempt == reading.attempt
         and partition.origin is not None
@@ -185,5 +193,5 @@ def joinable(reading: Reading, now: float) -> bool:
     )
 
 
-def _topic_in_request(reading: Reading, origin: Origin) -> bytes:
+def _topic_in_request(reading: Reading, origin: SourceOrigin) -> bytes:
     return origin.topic if origin.by_id else reading.topic_name

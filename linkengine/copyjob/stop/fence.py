@@ -36,7 +36,7 @@ from linkengine.batches.control import ControlType, control_type, is_commit
 from linkengine.batches.view import iter_batches
 from linkengine.copyjob.destination.foreign_writes import batches_in
 from linkengine.copyjob.destination.writer import epochs_above
-from linkengine.copyjob.resume.log_end import Tail, TailQuery, read_tails
+from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
@@ -104,44 +104,44 @@ class _Fencing:
         try:
             _finish_begun(self._cluster, missing)
             # a single reading is enough: the fence ends the mirror, and whatever is appended before it is below it
-            tails = read_tails(
-                self._cluster, [TailQuery(assignment=assignment, clean=False, once=True) for assignment in missing]
+            log_ends = read_log_ends(
+                self._cluster, [LogEndQuery(assignment=assignment, clean=False, once=True) for assignment in missing]
             )
         except LinkEngineError as error:
             return error
         for assignment in missing:
-            tail = tails[assignment.key]
+            log_end = log_ends[assignment.key]
             try:
-                if isinstance(tail, LinkEngineError):
-                    raise tail
-                self._ends[assignment.partition] = self._fenced_end(assignment, tail, tries=tries)
-                self._epochs[assignment.partition] = tail.leader.epoch
+                if isinstance(log_end, LinkEngineError):
+                    raise log_end
+                self._ends[assignment.partition] = self._fenced_end(assignment, log_end, tries=tries)
+                self._epochs[assignment.partition] = log_end.leader.epoch
             except LinkEngineError as error:
                 failure = error
         return failure
 
-    def _fenced_end(self, assignment: PartitionAssignment, tail: Tail, *, tries: int) -> int:
+    def _fenced_end(self, assignment: PartitionAssignment, log_end: LogEnd, *, tries: int) -> int:
         end = (
-            self._search(assignment, tail)
+            self._search(assignment, log_end)
             if assignment.partition in self._search_from
-            else _last_fence(self._cluster, assignment, tail)
+            else _last_fence(self._cluster, assignment, log_end)
         )
         if end is None:
             # an unclean leader election may shorten the log
-            self._search_from[assignment.partition] = min(self._search_from.get(assignment.partition, tail.end), tail.end)
-            write_marker(self._cluster, assignment, tail, generation=self._generation, commit=True, tries=tries)
-            end = self._search(assignment, tail)
+            self._search_from[assignment.partition] = min(self._search_from.get(assignment.partition, log_end.end), log_end.end)
+            write_marker(self._cluster, assignment, log_end, generation=self._generation, commit=True, tries=tries)
+            end = self._search(assignment, log_end)
         if end is None:
             raise UnreplicatedError(assignment.mirror_topic, assignment.partition)
         return end
 
-    def _search(self, assignment: PartitionAssignment, tail: Tail) -> int | None:
+    def _search(self, assignment: PartitionAssignment, log_end: LogEnd) -> int | None:
         """Return the offset of this call's first fence, even if other records follow it; None if there is none."""
         end = start = self._search_from[assignment.partition]
-        place = (assignment.mirror_topic, tail.topic_id, assignment.partition)
-        with closing(batches_in(self._cluster, tail.leader, topic=place, offsets=(start, None))) as batches:
+        place = (assignment.mirror_topic, log_end.topic_id, assignment.partition)
+        with closing(batches_in(self._cluster, log_end.leader, topic=place, offsets=(start, None))) as batches:
             for view, batch in batches:
-                if view.producer_id == tail.producer_id and is_commit(view, batch):
+                if view.producer_id == log_end.producer_id and is_commit(view, batch):
                     return view.base_offset
                 end = view.next_offset
         self._search_from[assignment.partition] = end
@@ -164,40 +164,40 @@ def _finish_begun(cluster: Cluster, missing: Sequence[PartitionAssignment]) -> N
         )
         if begun is None:
             continue
-        tail = read_tails(cluster, [TailQuery(assignment=assignment, clean=True, transactions=begun)])[assignment.key]
-        if isinstance(tail, Tail) and begun.epoch > tail.producer.epoch:
+        log_end = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=True, transactions=begun)])[assignment.key]
+        if isinstance(log_end, LogEnd) and begun.epoch > log_end.producer.epoch:
             transactions.commit(begun)
 
 
-def _last_fence(cluster: Cluster, assignment: PartitionAssignment, tail: Tail) -> int | None:
+def _last_fence(cluster: Cluster, assignment: PartitionAssignment, log_end: LogEnd) -> int | None:
     """Return the offset of the fence at the mirror's end, None if the mirror ends with something else.
 
     A fence is a COMMIT marker of the mirror's producer. If responses were lost there may be several in a row; the first
     counts.
     """
-    if tail.producer.epoch < 0:
+    if log_end.producer.epoch < 0:
         return None
-    commit_marker, end = (tail.producer_id, ControlType.COMMIT), tail.end
-    while last_marker(cluster, assignment, replace(tail, end=end)) == commit_marker:
+    commit_marker, end = (log_end.producer_id, ControlType.COMMIT), log_end.end
+    while last_marker(cluster, assignment, replace(log_end, end=end)) == commit_marker:
         end -= 1
-    return end if end < tail.end else None
+    return end if end < log_end.end else None
 
 
-def last_marker(cluster: Cluster, assignment: PartitionAssignment, tail: Tail) -> tuple[int, ControlType] | None:
+def last_marker(cluster: Cluster, assignment: PartitionAssignment, log_end: LogEnd) -> tuple[int, ControlType] | None:
     """Return (producer id, type) of the marker at a mirror's end, None if it ends with records or is empty."""
-    if tail.end == tail.start:
+    if log_end.end == log_end.start:
         return None
-    connection = cluster.open(tail.leader.broker)
+    connection = cluster.open(log_end.leader.broker)
     try:
-        place = (assignment.mirror_topic, tail.topic_id, assignment.partition)
+        place = (assignment.mirror_topic, log_end.topic_id, assignment.partition)
         error, records = read_batches(
-            connection, topic=place, leader_epoch=tail.leader.epoch, offset=tail.end - 1, max_bytes=FEW_BYTES
+            connection, topic=place, leader_epoch=log_end.leader.epoch, offset=log_end.end - 1, max_bytes=FEW_BYTES
         )
     finally:
         connection.close()
     if error:
         raise BrokerError(error, f"The end of mirror {assignment.mirror_topic}-{assignment.partition} cannot be read")
-    last = [(position, view) for position, view in iter_batches(records) if view.next_offset == tail.end]
+    last = [(position, view) for position, view in iter_batches(records) if view.next_offset == log_end.end]
     if not last:
         raise UnreplicatedError(assignment.mirror_topic, assignment.partition)
     position, view = last[0]
@@ -211,17 +211,17 @@ def read_marker_error(response: Any) -> int:
 
 
 def write_marker(
-    cluster: Cluster, assignment: PartitionAssignment, tail: Tail, *, generation: int, commit: bool, tries: int = 0
+    cluster: Cluster, assignment: PartitionAssignment, log_end: LogEnd, *, generation: int, commit: bool, tries: int = 0
 ) -> None:
     """Append a marker with a higher producer and coordinator epoch than any before it; COMMIT closes the mirror.
 
-    ``tries`` is the number of earlier attempts with the same ``tail``.
+    ``tries`` is the number of earlier attempts with the same ``log_end``.
     """
-    if tail.transactions is not None:
+    if log_end.transactions is not None:
         transactions = EmptyTransactions(cluster, assignment.transactional_id)
-        transactions.mark(tail.transactions, topic=assignment.mirror_topic, partition=assignment.partition, commit=commit)
+        transactions.mark(log_end.transactions, topic=assignment.mirror_topic, partition=assignment.partition, commit=commit)
         return
-    epoch, coordinator_epoch = epochs_above(tail.producer, generation=generation, closes=commit, tries=tries)
+    epoch, coordinator_epoch = epochs_above(log_end.producer, generation=generation, closes=commit, tries=tries)
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     topic = marker.WritableTxnMarkerTopic(name=assignment.mirror_topic, partition_indexes=[assignment.partition])
     wanted = marker(
@@ -236,7 +236,7 @@ def write_marker(
         return WriteTxnMarkersRequest(version=VERSION, markers=[wanted])
 
     error = cluster.call(
-        tail.leader.broker,
+        log_end.leader.broker,
         build,
         response=WriteTxnMarkersResponse,
         read=read_marker_error,
@@ -250,7 +250,7 @@ def write_marker(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fence:
     assignment: PartitionAssignment
-    tail: Tail  # as read before the fence was written
+    log_end: LogEnd  # as read before the fence was written
     epoch: int
     coordinator_epoch: int
 
@@ -275,19 +275,19 @@ def fence_many(
 
 
 def _planned(cluster: Cluster, assignments: Sequence[PartitionAssignment], generations: Mapping[str, int]) -> Iterable[_Fence]:
-    tails = read_tails(cluster, [TailQuery(assignment=assignment, clean=True) for assignment in assignments])
+    log_ends = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=True) for assignment in assignments])
     for assignment in assignments:
-        tail = tails[assignment.key]
-        if isinstance(tail, LinkEngineError):
+        log_end = log_ends[assignment.key]
+        if isinstance(log_end, LinkEngineError):
             continue
-        epoch, coordinator_epoch = epochs_above(tail.producer, generation=generations[assignment.key], closes=True)
-        yield _Fence(assignment=assignment, tail=tail, epoch=epoch, coordinator_epoch=coordinator_epoch)
+        epoch, coordinator_epoch = epochs_above(log_end.producer, generation=generations[assignment.key], closes=True)
+        yield _Fence(assignment=assignment, log_end=log_end, epoch=epoch, coordinator_epoch=coordinator_epoch)
 
 
 def _by_broker(fences: Iterable[_Fence]) -> dict[int, list[_Fence]]:
     groups: dict[int, list[_Fence]] = defaultdict(list)
     for fence in fences:
-        groups[fence.tail.leader.broker].append(fence)
+        groups[fence.log_end.leader.broker].append(fence)
     return groups
 
 
@@ -337,18 +337,18 @@ def _confirm_patiently(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, 
 
 
 def _confirmed(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, tuple[int, int]]:
-    tails = read_tails(cluster, [TailQuery(assignment=fence.assignment, clean=True) for fence in fences])
+    log_ends = read_log_ends(cluster, [LogEndQuery(assignment=fence.assignment, clean=True) for fence in fences])
     confirmed: dict[str, tuple[int, int]] = {}
     for broker, group in _by_broker(fences).items():
         places = {(fence.assignment.mirror_topic, fence.assignment.partition): fence for fence in group}
         visible = list_offsets(cluster, broker, places, timestamp=LATEST)
         for place, fence in places.items():
-            (error, high_watermark), after = visible.get(place, (1, 0)), tails[fence.assignment.key]
-            if not error and isinstance(after, Tail) and _is_confirmed(fence, after, high_watermark):
-                confirmed[fence.assignment.key] = fence.tail.end, after.leader.epoch
+            (error, high_watermark), after = visible.get(place, (1, 0)), log_ends[fence.assignment.key]
+            if not error and isinstance(after, LogEnd) and _is_confirmed(fence, after, high_watermark):
+                confirmed[fence.assignment.key] = fence.log_end.end, after.leader.epoch
     return confirmed
 
 
-def _is_confirmed(fence: _Fence, after: Tail, high_watermark: int) -> bool:
+def _is_confirmed(fence: _Fence, after: LogEnd, high_watermark: int) -> bool:
     remembered = (after.producer.epoch, after.producer.coordinator_epoch) == (fence.epoch, fence.coordinator_epoch)
-    return remembered and after.end == fence.tail.end + 1 and high_watermark >= after.end
+    return remembered and after.end == fence.log_end.end + 1 and high_watermark >= after.end

@@ -16,7 +16,7 @@ from contextlib import closing
 from itertools import count
 
 from linkengine.batches.control import ControlType
-from linkengine.copyjob.resume.log_end import Tail, TailQuery, read_tails
+from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
 from linkengine.copyjob.stop.fence import PAUSE_S, last_marker, write_marker
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -27,7 +27,7 @@ PATIENCE_S = 30.0  # to wait for leaders; then the caller retries
 _FINAL = frozenset({ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.SIDES_DIVERGED})
 
 
-def adopt_partitions(
+def claim_partitions(
     address: ClusterAddress, assignments: Sequence[PartitionAssignment], *, ends: Mapping[int, int], generation: int
 ) -> None:
     """Write the claims of the partitions at ``ends``, by partition; safe to repeat.
@@ -54,36 +54,39 @@ def adopt_partitions(
 def claimed_partitions(
     address: ClusterAddress, assignments: Sequence[PartitionAssignment], *, ends: Mapping[int, int]
 ) -> frozenset[int]:
-    """Return the partitions that an earlier ``adopt_partitions`` has claimed; raise if any cannot be read."""
+    """Return the partitions that an earlier ``claim_partitions`` has claimed; raise if any cannot be read."""
     candidates = [assignment for assignment in assignments if assignment.partition in ends]
     with closing(Cluster(address)) as cluster:
-        tails = read_tails(cluster, [TailQuery(assignment=assignment, clean=True) for assignment in candidates])
+        log_ends = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=True) for assignment in candidates])
         return frozenset(
             assignment.partition
             for assignment in candidates
-            if _ends_claimed(cluster, assignment, tails[assignment.key], end=ends[assignment.partition])
+            if _ends_claimed(cluster, assignment, log_ends[assignment.key], end=ends[assignment.partition])
         )
 
 
-def _ends_claimed(cluster: Cluster, assignment: PartitionAssignment, tail: Tail | LinkEngineError, *, end: int) -> bool:
-    if isinstance(tail, LinkEngineError):
-        raise tail
-    return tail.end == end + 1 and last_marker(cluster, assignment, tail) not in (None, (tail.producer_id, ControlType.COMMIT))
+def _ends_claimed(cluster: Cluster, assignment: PartitionAssignment, log_end: LogEnd | LinkEngineError, *, end: int) -> bool:
+    if isinstance(log_end, LinkEngineError):
+        raise log_end
+    return log_end.end == end + 1 and last_marker(cluster, assignment, log_end) not in (
+        None,
+        (log_end.producer_id, ControlType.COMMIT),
+    )
 
 
 def _round(
     cluster: Cluster, missing: Sequence[PartitionAssignment], *, ends: Mapping[int, int], generation: int, tries: int
 ) -> tuple[list[PartitionAssignment], LinkEngineError | None]:
     """Try each partition once; return those that are not claimed yet and the last error."""
-    tails = read_tails(cluster, [TailQuery(assignment=assignment, clean=False) for assignment in missing])
+    log_ends = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=False) for assignment in missing])
     unclaimed, failure = [], None
     for assignment in missing:
-        tail = tails[assignment.key]
+        log_end = log_ends[assignment.key]
         try:
-            if isinstance(tail, LinkEngineError):
-                raise tail
-            if not _is_claimed(cluster, assignment, tail, end=ends[assignment.partition]):
-                write_marker(cluster, assignment, tail, generation=generation, commit=False, tries=tries)
+            if isinstance(log_end, LinkEngineError):
+                raise log_end
+            if not _is_claimed(cluster, assignment, log_end, end=ends[assignment.partition]):
+                write_marker(cluster, assignment, log_end, generation=generation, commit=False, tries=tries)
                 unclaimed.append(assignment)  # the next round checks where the marker landed
         except LinkEngineError as error:
             failure = error
@@ -91,14 +94,14 @@ def _round(
     return unclaimed, failure
 
 
-def _is_claimed(cluster: Cluster, assignment: PartitionAssignment, tail: Tail, *, end: int) -> bool:
-    if tail.end <= end:
-        return tail.end < end
-    if _ends_claimed(cluster, assignment, tail, end=end):
+def _is_claimed(cluster: Cluster, assignment: PartitionAssignment, log_end: LogEnd, *, end: int) -> bool:
+    if log_end.end <= end:
+        return log_end.end < end
+    if _ends_claimed(cluster, assignment, log_end, end=end):
         return True
     raise LinkEngineError(
         ErrorCode.SIDES_DIVERGED,
-        f"Topic {assignment.mirror_topic!r} cannot become a mirror: partition {assignment.partition} holds {tail.end - end} "
+        f"Topic {assignment.mirror_topic!r} cannot become a mirror: partition {assignment.partition} holds {log_end.end - end} "
         f"offsets, from offset {end} on, that the other side does not have. Fail over here to make the topic writable again; "
         "truncate-and-restore then exports these records.",
     )

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from linkengine.copyjob.resume.release_rules import tail_query
-from linkengine.copyjob.values import Origin
-from linkengine.domain.leases import VOUCHED_MS, Grant
+from linkengine.copyjob.values import SourceOrigin
+from linkengine.domain.leases import SEEN_TRUSTED_MS, Grant
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import partition
 
@@ -28,16 +28,16 @@ def test_end_left_by_the_previous_owner_is_known_before_the_source_is_located(
     assert (query.expected_end, query.left_end) == (None, known)
 
 
-@pytest.mark.parametrize(("rested_ms", "prove"), [(1_000, False), (VOUCHED_MS, False), (VOUCHED_MS + 1, True)])
-def test_tail_is_checked_if_the_lease_was_released_longer_ago_than_vouched_ms(rested_ms: int, prove: bool) -> None:
+@pytest.mark.parametrize(("rested_ms", "check_tail"), [(1_000, False), (SEEN_TRUSTED_MS, False), (SEEN_TRUSTED_MS + 1, True)])
+def test_tail_is_checked_if_the_lease_was_released_longer_ago_than_vouched_ms(rested_ms: int, check_tail: bool) -> None:
     """A source restored from a snapshot since then has other records, perhaps under the same leader epoch."""
     mirror_partition = partition()
     mirror_partition.assignment = replace(mirror_partition.assignment, source_seen=(5, 900))
     mirror_partition.granted(
         Grant(key=mirror_partition.key, generation=9, clean=True, valid_until=1.0, seen=(5, 1_000), rested_ms=rested_ms)
     )
-    mirror_partition.origin = Origin(leader=Leader(broker=1, epoch=5), topic=b"t")
+    mirror_partition.origin = SourceOrigin(leader=Leader(broker=1, epoch=5), topic=b"t")
 
     query = tail_query(mirror_partition)
 
-    assert (query.prove, query.left_end) == (prove, 1_000)
+    assert (query.check_tail, query.left_end) == (check_tail, 1_000)

@@ -11,7 +11,7 @@ from linkengine.batches.patch import patch_for_append
 from linkengine.batches.records import encode_records
 from linkengine.batches.view import crc32c, read_view
 from linkengine.copyjob.resume import tail_check
-from linkengine.copyjob.resume.tail_check import Difference, DifferenceKind, Stretch, first_difference, read_stretch
+from linkengine.copyjob.resume.tail_check import Difference, DifferenceKind, LogTail, first_difference, read_log_tail
 from linkengine.domain.errors import LinkEngineError
 from tests.linkengine.batches.batchlog import GZIP, Rec, message, wrapper
 
@@ -79,29 +79,29 @@ def always() -> bool:
     return True
 
 
-def difference(stretch: Stretch, *, bounds: tuple[int, int], compacted: Callable[[], bool] = never) -> Difference | None:
-    return first_difference(CONNECTION, topic=TOPIC, leader_epoch=0, bounds=bounds, stretch=stretch, compacted=compacted)
+def difference(tail: LogTail, *, bounds: tuple[int, int], compacted: Callable[[], bool] = never) -> Difference | None:
+    return first_difference(CONNECTION, topic=TOPIC, leader_epoch=0, bounds=bounds, tail=tail, compacted=compacted)
 
 
-def stretch_of(mirror: Sequence[bytes], *, end: int, start: int = 0, local_start: int = 0) -> Stretch:
-    return read_stretch(
+def stretch_of(mirror: Sequence[bytes], *, end: int, start: int = 0, local_start: int = 0) -> LogTail:
+    return read_log_tail(
         CONNECTION, topic=TOPIC, leader_epoch=0, bounds=(start, end), producer_id=OWN_ID, local_start=lambda: local_start
     )
 
 
 def test_tail_is_the_whole_last_batch_but_nothing_before_the_log_start(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [batch(0, "a", "b"), batch(2, "c", "d", "e")]
-    stretch = stretch_of(logs["mirror"], end=5)
-    assert (stretch.start, stretch.end, sorted(stretch.records), stretch.foreign) == (2, 5, [2, 3, 4], None)
+    tail = stretch_of(logs["mirror"], end=5)
+    assert (tail.start, tail.end, sorted(tail.records), tail.foreign) == (2, 5, [2, 3, 4], None)
     assert stretch_of(logs["mirror"], end=5, start=3).start == 3
 
 
 def test_tail_extends_over_markers_to_the_records_before_them(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [batch(0, "a", producer_id=OTHER_ID), *(marker(at) for at in range(1, 40))]
-    stretch = stretch_of(logs["mirror"], end=40)
-    assert (sorted(stretch.records), stretch.markers, stretch.foreign) == ([0], frozenset(range(1, 40)), 0)
-    assert stretch.only_markers_from(1)
-    assert not stretch.only_markers_from(0)
+    tail = stretch_of(logs["mirror"], end=40)
+    assert (sorted(tail.records), tail.markers, tail.foreign) == ([0], frozenset(range(1, 40)), 0)
+    assert tail.only_markers_from(1)
+    assert not tail.only_markers_from(0)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_foreign_record_at_the_offset_of_a_source_marker_is_a_difference(logs: d
     logs["mirror"] = [batch(0, "a", "b"), batch(2, "foreign", producer_id=OTHER_ID)]
     logs["source"] = [batch(0, "a", "b"), marker(2, producer_id=OTHER_ID)]
 
-    stretch = stretch_of(logs["mirror"], end=3)
-    found = difference(stretch, bounds=(0, 3))
+    tail = stretch_of(logs["mirror"], end=3)
+    found = difference(tail, bounds=(0, 3))
 
-    assert stretch.foreign == 2
+    assert tail.foreign == 2
     assert found == Difference(offset=2, kind=DifferenceKind.RECORD)
 
 
@@ -153,16 +153,16 @@ def test_append_time_of_the_source_equals_the_records_own_time_on_the_mirror(
 def test_marker_explained_by_compaction_does_not_hide_later_differences(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [marker(0), batch(1, "a"), batch(2, "c", "d")]
     logs["source"] = [batch(0, "old", key=b"k"), batch(1, "a"), batch(2, "c", "D")]
-    stretch = replace(stretch_of(logs["mirror"], end=4), start=0, markers=frozenset({0}))
+    tail = replace(stretch_of(logs["mirror"], end=4), start=0, markers=frozenset({0}))
     asked: list[str] = []
 
-    found = difference(stretch, bounds=(0, 4), compacted=lambda: not asked.append("once"))  # type: ignore[func-returns-value]
+    found = difference(tail, bounds=(0, 4), compacted=lambda: not asked.append("once"))  # type: ignore[func-returns-value]
     assert found == Difference(offset=3, kind=DifferenceKind.RECORD)
     assert asked == ["once"]
 
-    assert difference(stretch, bounds=(0, 4)) == Difference(offset=0, kind=DifferenceKind.MARKER)
+    assert difference(tail, bounds=(0, 4)) == Difference(offset=0, kind=DifferenceKind.MARKER)
     logs["source"][0] = batch(0, "old")  # compaction never removes a record without a key
-    assert difference(stretch, bounds=(0, 4), compacted=pytest.fail) == Difference(offset=0, kind=DifferenceKind.MARKER)
+    assert difference(tail, bounds=(0, 4), compacted=pytest.fail) == Difference(offset=0, kind=DifferenceKind.MARKER)
 
 
 def test_tail_check_fails_while_remote_storage_of_the_mirror_returns_nothing(
@@ -182,26 +182,24 @@ def test_tail_check_fails_while_remote_storage_of_the_mirror_returns_nothing(
 
 
 def test_tail_of_a_mirror_whose_end_was_compacted_is_empty(logs: dict[str, list[bytes]]) -> None:
-    stretch = stretch_of(logs["mirror"], end=4)
+    tail = stretch_of(logs["mirror"], end=4)
 
-    assert (stretch.start, stretch.records, stretch.markers) == (0, {}, frozenset())
+    assert (tail.start, tail.records, tail.markers) == (0, {}, frozenset())
 
 
 def test_tail_check_fails_while_remote_storage_of_the_source_returns_nothing(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"] = [batch(0, "a", "b")]
 
-    stretch = stretch_of(logs["mirror"], end=2)
+    tail = stretch_of(logs["mirror"], end=2)
 
     with pytest.raises(LinkEngineError, match="slow"):
-        first_difference(
-            CONNECTION, topic=TOPIC, leader_epoch=0, bounds=(0, 2), stretch=stretch, compacted=never, local_start=2
-        )
+        first_difference(CONNECTION, topic=TOPIC, leader_epoch=0, bounds=(0, 2), tail=tail, compacted=never, local_start=2)
 
 
 def test_offsets_below_the_sources_log_start_are_not_compared(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"], logs["source"] = [batch(0, "a", "b")], [batch(0, "x", "y")]
-    stretch = stretch_of(logs["mirror"], end=2)
-    assert difference(stretch, bounds=(2, 2)) is None
+    tail = stretch_of(logs["mirror"], end=2)
+    assert difference(tail, bounds=(2, 2)) is None
 
 
 def test_aborted_records_of_applications_are_not_records_of_the_mirror(logs: dict[str, list[bytes]]) -> None:
@@ -211,10 +209,10 @@ def test_aborted_records_of_applications_are_not_records_of_the_mirror(logs: dic
     logs["mirror"] = [batch(0, "a", "b", "c", producer_id=OTHER_ID), bytes(aborted)]
     logs["source"] = [batch(0, "a", "b", "c"), marker(3), marker(4)]
 
-    stretch = stretch_of(logs["mirror"], end=5)
+    tail = stretch_of(logs["mirror"], end=5)
 
-    assert sorted(stretch.records) == [0, 1, 2]
-    assert difference(stretch, bounds=(0, 5)) is None
+    assert sorted(tail.records) == [0, 1, 2]
+    assert difference(tail, bounds=(0, 5)) is None
 
 
 def test_aborted_foreign_transaction_at_the_offsets_of_records_is_a_difference(
@@ -224,10 +222,10 @@ def test_aborted_foreign_transaction_at_the_offsets_of_records_is_a_difference(
     aborted[22] |= 0x10  # transactional
     logs["mirror"] = [batch(0, "a", "b", "c"), bytes(aborted), marker(5, producer_id=ABORTING_ID)]
     logs["source"] = [batch(0, "a", "b", "c"), batch(3, "d", key=b"k"), marker(4), marker(5)]
-    stretch = stretch_of(logs["mirror"], end=6)
+    tail = stretch_of(logs["mirror"], end=6)
 
     for compacted in (never, always):  # compaction never turns a record into aborted data
-        assert difference(stretch, bounds=(0, 6), compacted=compacted) == Difference(offset=3, kind=DifferenceKind.UNSEEN)
+        assert difference(tail, bounds=(0, 6), compacted=compacted) == Difference(offset=3, kind=DifferenceKind.UNSEEN)
 
 
 def test_marker_with_another_producer_id_is_accepted_as_filler_of_a_compacted_offset(
@@ -236,10 +234,10 @@ def test_marker_with_another_producer_id_is_accepted_as_filler_of_a_compacted_of
     """The transaction coordinator may have assigned another producer id since the offset was filled."""
     logs["mirror"] = [batch(0, "a", "b"), marker(2, producer_id=OTHER_ID)]
     logs["source"] = [batch(0, "a", "b"), batch(2, "c", key=b"k")]
-    stretch = stretch_of(logs["mirror"], end=3)
+    tail = stretch_of(logs["mirror"], end=3)
 
-    assert difference(stretch, bounds=(0, 3)) == Difference(offset=2, kind=DifferenceKind.UNSEEN)
-    assert difference(stretch, bounds=(0, 3), compacted=always) is None
+    assert difference(tail, bounds=(0, 3)) == Difference(offset=2, kind=DifferenceKind.UNSEEN)
+    assert difference(tail, bounds=(0, 3), compacted=always) is None
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -252,8 +250,8 @@ def test_records_of_message_formats_before_kafka_0_11_are_compared(
     logs["mirror"] = [batch(0, "a"), message(1, magic, Rec()), wrapper(magic, GZIP, wrapped)]
     logs["source"] = [*logs["mirror"][:2], wrapper(magic, GZIP, wrapped | {4: Rec(value=last)})]
 
-    stretch = stretch_of(logs["mirror"], end=5)
-    found = difference(stretch, bounds=(0, 5))
+    tail = stretch_of(logs["mirror"], end=5)
+    found = difference(tail, bounds=(0, 5))
 
-    assert (stretch.start, sorted(stretch.records)) == (2, [2, 3, 4])
+    assert (tail.start, sorted(tail.records)) == (2, [2, 3, 4])
     assert (None if found is None else found.offset) == expected

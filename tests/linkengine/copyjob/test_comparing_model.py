@@ -11,7 +11,7 @@ from linkengine.batches.patch import patch_for_append
 from linkengine.batches.planning import Append, SegmentPlanner
 from linkengine.batches.view import read_view
 from linkengine.copyjob.resume import tail_check
-from linkengine.copyjob.resume.tail_check import Difference, first_difference, read_stretch
+from linkengine.copyjob.resume.tail_check import Difference, first_difference, read_log_tail
 from linkengine.domain.states import GapReason
 from tests.linkengine.batches.batchlog import TRANSACTIONAL, Rec, dense, marker
 from tests.linkengine.batches.sourcelog import ABORT, SourceLog, source_logs
@@ -49,8 +49,8 @@ def difference(
         patch.setattr(tail_check, "read_with_aborted", read_mirror)
         patch.setattr(tail_check, "read_committed", read_source)
         bounds = {"topic": TOPIC, "leader_epoch": 0}
-        stretch = read_stretch(CONNECTION, **bounds, bounds=(0, end), producer_id=OWN_ID, local_start=lambda: 0)
-        return first_difference(CONNECTION, **bounds, bounds=(0, log.end), stretch=stretch, compacted=lambda: False)
+        tail = read_log_tail(CONNECTION, **bounds, bounds=(0, end), producer_id=OWN_ID, local_start=lambda: 0)
+        return first_difference(CONNECTION, **bounds, bounds=(0, log.end), tail=tail, compacted=lambda: False)
 
 
 def _end(batch: bytes) -> int:

@@ -8,7 +8,7 @@ from threading import Event, Thread
 import pytest
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.resume.log_end import Tail, TailQuery, read_tails
+from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
 from linkengine.copyjob.stop.fence import PATIENCE_S, fence_many, fence_partitions, write_marker
 from linkengine.copyjob.stop.mirrored_end import foreign_starts
 from linkengine.domain.errors import ErrorCode
@@ -48,9 +48,9 @@ def copied_plan(clusters: Pair, topic: str) -> CopyPlan:
 def write_fence(plan: CopyPlan) -> None:
     """Write the fence of a stop without recording it."""
     assignment, cluster = plan.assignments[0], Cluster(plan.destination)
-    tail = read_tails(cluster, [TailQuery(assignment=assignment, clean=True)])[assignment.key]
-    assert isinstance(tail, Tail)
-    write_marker(cluster, assignment, tail, generation=100, commit=True)
+    log_end = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=True)])[assignment.key]
+    assert isinstance(log_end, LogEnd)
+    write_marker(cluster, assignment, log_end, generation=100, commit=True)
     cluster.close()
 
 

@@ -13,10 +13,10 @@ import pytest
 
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.source.fetch_planner import IntakeEvents
-from linkengine.copyjob.source.fetch_session import Asked
-from linkengine.copyjob.source.fetcher import SourceBroker
-from linkengine.copyjob.values import Origin, Stage
+from linkengine.copyjob.source.fetch_planner import FetchEvents
+from linkengine.copyjob.source.fetch_session import FetchInFlight
+from linkengine.copyjob.source.fetcher import BrokerFetcher
+from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.fetch import API_KEY, BY_ID, FetchAnswer, FetchedPartition
@@ -45,12 +45,12 @@ def test_lost_connection_is_noticed_while_its_response_waits_for_a_buffer(server
     pool: Any = SimpleNamespace(take=refused.append, expect_none=lambda: None)  # records requests, and has no buffer
     events: Any = dict.fromkeys(("planned", "refused", "emptied"), pytest.fail)
     cluster: Any = SimpleNamespace(open=connected)
-    intake_events = IntakeEvents(**events, lost=lambda _, error: lost.append(error))
-    source, mirror_partition = SourceBroker(replace(services, pool=pool), cluster, 0, events=intake_events), partition()
+    fetch_events = FetchEvents(**events, lost=lambda _, error: lost.append(error))
+    source, mirror_partition = BrokerFetcher(replace(services, pool=pool), cluster, 0, events=fetch_events), partition()
     mirror_partition.stage, mirror_partition.position, mirror_partition.origin = (
         Stage.COPYING,
         0,
-        Origin(Leader(broker=0, epoch=1), bytes(range(16))),
+        SourceOrigin(Leader(broker=0, epoch=1), bytes(range(16))),
     )
     source.adopt(mirror_partition)
 
@@ -76,25 +76,25 @@ def test_lost_connection_is_noticed_while_its_response_waits_for_a_buffer(server
 @pytest.mark.parametrize("moved", [True, False])
 def test_response_to_a_probe_is_dropped_if_the_partition_has_another_leader(services: Services, moved: bool) -> None:
     planned: list[object] = []
-    events = IntakeEvents(planned=planned.append, refused=pytest.fail, emptied=pytest.fail, lost=pytest.fail)
+    events = FetchEvents(planned=planned.append, refused=pytest.fail, emptied=pytest.fail, lost=pytest.fail)
     cluster: Any = None
-    source, mirror_partition, topic = SourceBroker(services, cluster, 0, events=events), partition(), bytes(range(16))
+    source, mirror_partition, topic = BrokerFetcher(services, cluster, 0, events=events), partition(), bytes(range(16))
     mirror_partition.stage, mirror_partition.position, mirror_partition.origin = (
         Stage.COPYING,
         10,
-        Origin(Leader(broker=0, epoch=5), topic),
+        SourceOrigin(Leader(broker=0, epoch=5), topic),
     )
     source.adopt(mirror_partition)
     source._update_session(services.clock.monotonic())
-    asked = Asked(1, BY_ID, 0.0, 0.0, 1 << 20, ((topic, 0), source._session.entries[topic, 0]))
+    asked = FetchInFlight(1, BY_ID, 0.0, 0.0, 1 << 20, ((topic, 0), source._session.entries[topic, 0]))
     if moved:
         source.forget(mirror_partition)
         mirror_partition.leave_origin()
-        mirror_partition.origin = Origin(Leader(broker=1, epoch=6), topic)
+        mirror_partition.origin = SourceOrigin(Leader(broker=1, epoch=6), topic)
 
     records = memoryview(bytearray(dense(10, [Rec(value=b"x" * 70_000)]).encode()))
     response = FetchAnswer(0, 0, 0, [FetchedPartition(topic, 0, 0, 20, 20, 0, (), records)])
-    source._take_partitions(asked, response, Buffer(), heard_ms=1, roomy=True)
+    source._take_partitions(asked, response, Buffer(), responded_ms=1, roomy=True)
 
     assert (planned, mirror_partition.position, list(source._changed)) == (
         ([], 10, []) if moved else ([mirror_partition], 11, [mirror_partition])

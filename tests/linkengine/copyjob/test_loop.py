@@ -169,7 +169,7 @@ def test_producer_epoch_stays_when_a_partition_moves_to_another_worker(clusters:
             previous, following = (first, second) if number % 2 == 0 else (second, first)
             transact(50)
             moved_at = time.monotonic()
-            previous.let_go()
+            previous.release_buffers()
             following.assignments.tell(plan)
             transact(50)
             end = ends_of(source, topic_name)[0]

@@ -212,4 +212,4 @@ def test_owner_after_lost_lease_data_passes_on_that_markers_may_be_in_flight(clu
 
     third = without_memory.acquire(plan.assignments[0].key, "third")
     assert third is not None
-    assert (third.clean, third.armed) == (False, True)
+    assert (third.clean, third.markers_announced) == (False, True)

@@ -11,7 +11,7 @@ import pytest
 
 from linkengine.copyjob.destination import producer as producer_module
 from linkengine.copyjob.destination import side
-from linkengine.copyjob.resume.log_end import Tail, TailQuery, read_tails
+from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
 from linkengine.copyjob.source import fetcher
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka import fetch, produce
@@ -124,16 +124,16 @@ def test_tails_of_partitions_without_a_leader_are_read_together(
     failures: Counter[str] = Counter()
     readings: list[int] = []
 
-    def read(cluster: Any, queries: Sequence[TailQuery], **rest: Any) -> Mapping[str, Tail | LinkEngineError]:
+    def read(cluster: Any, queries: Sequence[LogEndQuery], **rest: Any) -> Mapping[str, LogEnd | LinkEngineError]:
         readings.append(len(queries))
-        found: dict[str, Tail | LinkEngineError] = dict(read_tails(cluster, queries, **rest))
+        found: dict[str, LogEnd | LinkEngineError] = dict(read_log_ends(cluster, queries, **rest))
         for key in [query.assignment.key for query in queries]:
             if failures[key] < FAILURES:
                 failures[key] += 1
                 found[key] = BrokerError(KafkaCode.NOT_LEADER_OR_FOLLOWER, "The broker is busy creating the topic")
         return found
 
-    monkeypatch.setattr(side, "read_tails", read)
+    monkeypatch.setattr(side, "read_log_ends", read)
     create_pair(clusters, topic_name, partitions=PARTITIONS)
 
     with Copier(plan_of(clusters, topic_name, partitions=PARTITIONS)) as copier:

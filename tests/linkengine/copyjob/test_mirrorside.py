@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.resume import log_end
+from linkengine.copyjob.resume import log_end as log_end_module
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.kafka import produce
@@ -67,7 +67,7 @@ def test_foreign_write_is_found_while_the_log_end_keeps_moving(
             write(clusters[1], topic_name, "foreign")
             return log_ends(*asked, **rest)
 
-        monkeypatch.setattr(log_end, "log_ends", ends_while_they_write)
+        monkeypatch.setattr(log_end_module, "log_ends", ends_while_they_write)
         write(clusters[1], topic_name, "foreign")
 
         copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE), deadline_s=20)

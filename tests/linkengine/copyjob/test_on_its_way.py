@@ -6,9 +6,9 @@ from linkengine.batches.steps import Fill
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.resume.log_end import LostMarker
 from linkengine.copyjob.resume.release_rules import tail_query
-from linkengine.copyjob.resume.unacknowledged import Doubt
+from linkengine.copyjob.resume.unacknowledged import Unacknowledged
 from linkengine.domain.states import GapReason
-from tests.linkengine.copyjob.partitions import BOUND, SEEN, UNTIL, filling, owned, planned, sent, tail
+from tests.linkengine.copyjob.partitions import BOUND, SEEN, UNTIL, filling, log_end, owned, planned, sent
 
 
 def test_unacknowledged_append_counts_as_in_flight_until_a_later_append_is_acknowledged() -> None:
@@ -16,12 +16,12 @@ def test_unacknowledged_append_counts_as_in_flight_until_a_later_append_is_ackno
     sent(mirror)
 
     mirror.interrupt(retry_at=0.0)
-    mirror.resumed(tail(), now_ms=0)
+    mirror.resumed(log_end(), now_ms=0)
 
     assert mirror.quiet
-    assert mirror.loose_appends
+    assert mirror.late_appends
     mirror.acknowledged(sent(mirror))
-    assert not mirror.loose_appends
+    assert not mirror.late_appends
 
 
 def test_gap_fill_at_the_offset_of_an_unacknowledged_append_raises_the_epoch() -> None:
@@ -29,14 +29,14 @@ def test_gap_fill_at_the_offset_of_an_unacknowledged_append_raises_the_epoch() -
     mirror = owned(generation=9, clean=True)
     sent(mirror)
     mirror.interrupt(retry_at=0.0)
-    mirror.resumed(tail(), now_ms=0)
+    mirror.resumed(log_end(), now_ms=0)
     mirror.planned([Fill(10, 12, GapReason.COMPACTED)], Buffer())
 
     fill = mirror.send_fill(Fill(10, 12, GapReason.COMPACTED), most=100)
     mirror.filled(now_ms=0)
 
     assert (fill.epoch, fill.count) == (SEEN.epoch + 1, 1)
-    assert not mirror.loose_appends
+    assert not mirror.late_appends
     assert mirror.send_fill(Fill(11, 12, GapReason.COMPACTED), most=100).epoch == fill.epoch
     assert mirror.writer.append(1) == (fill.epoch, 0)
 
@@ -47,14 +47,14 @@ def test_later_batches_of_a_lost_pipeline_stay_in_flight_when_the_first_is_sent_
     for step in planned(mirror, 10, 12, 14):
         mirror.send_append(step)
     mirror.interrupt(retry_at=0.0)
-    mirror.resumed(tail(), now_ms=0)
+    mirror.resumed(log_end(), now_ms=0)
 
     mirror.acknowledged(sent(mirror))
     gap = Fill(12, 14, GapReason.COMPACTED)
     mirror.planned([gap], Buffer())
     fill = mirror.send_fill(gap, most=100)
 
-    assert mirror.loose_appends  # so the lease is not released cleanly either
+    assert mirror.late_appends  # so the lease is not released cleanly either
     assert (fill.epoch, fill.count) == (SEEN.epoch + 1, 1)
 
 
@@ -66,7 +66,7 @@ def test_next_marker_raises_the_epoch_unless_all_lost_markers_are_in_the_log(end
     mirror.lost_marker = LostMarker(broker=1, until=0.0)
 
     mirror.interrupt(retry_at=0.0)
-    mirror.resumed(tail(end=end), now_ms=0)
+    mirror.resumed(log_end(end=end), now_ms=0)
 
     assert mirror.writer.marker_epoch() == raised
 
@@ -89,7 +89,7 @@ def test_markers_without_a_response_are_remembered_after_the_lease_is_lost(inter
     if interrupted:
         mirror.interrupt(retry_at=0.0)
 
-    mirror.dispossessed()
+    mirror.lost_lease()
 
     assert mirror.lost_marker is not None  # hence no clean release, and no resume before they can no longer be written
 
@@ -120,7 +120,7 @@ def test_unacknowledged_appends_are_in_doubt_also_with_transactional_fills() -> 
 
     mirror.interrupt(retry_at=0.0)
 
-    assert tail_query(mirror).doubt == Doubt(offset=10, sequence=None, producer_id=5)
+    assert tail_query(mirror).unacknowledged == Unacknowledged(offset=10, sequence=None, producer_id=5)
 
 
 def test_end_releases_the_chunks_that_a_stop_kept_for_a_marker_in_flight() -> None:

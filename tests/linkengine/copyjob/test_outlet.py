@@ -20,11 +20,11 @@ from linkengine.batches.records import encode_records
 from linkengine.batches.steps import Append
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.destination.producer import MirrorBroker, OutletEvents
+from linkengine.copyjob.destination.producer import BrokerProducer, ProducerEvents
 from linkengine.copyjob.partition_state import MirrorPartition
-from linkengine.copyjob.resume.log_end import Tail
+from linkengine.copyjob.resume.log_end import LogEnd
 from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, tail_query
-from linkengine.copyjob.resume.unacknowledged import Doubt
+from linkengine.copyjob.resume.unacknowledged import Unacknowledged
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import Grant
 from linkengine.kafka.cluster import Cluster
@@ -93,8 +93,8 @@ def writable(*, batches: int) -> MirrorPartition:
     mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
     seen = ProducerState(epoch=3, last_sequence=-1, coordinator_epoch=8)
     leader = Leader(broker=0, epoch=1)
-    tail = Tail(leader=leader, topic_id=TOPIC_ID, start=0, end=0, producer=seen, producer_id=1 << 62)
-    mirror.resumed(tail, now_ms=0)
+    log_end = LogEnd(leader=leader, topic_id=TOPIC_ID, start=0, end=0, producer=seen, producer_id=1 << 62)
+    mirror.resumed(log_end, now_ms=0)
     batch = dense_filler(EACH, 0)
     starts = range(0, batches * EACH, EACH)
     mirror.planned([Append(at, EACH, memoryview(bytearray(batch)), records=EACH, max_timestamp=0) for at in starts], Buffer())
@@ -109,8 +109,10 @@ def test_full_pipeline_wakes_on_a_burst_of_responses_and_reads_fewer_at_the_next
     def refuse(_: object, error: LinkEngineError) -> None:
         raise error
 
-    events = OutletEvents(may_write=bool, arm=ignore, advanced=ignore, interrupted=refuse, failed=refuse, lost=refuse)
-    outlet = MirrorBroker(services, cast(Cluster, broker), 0, events=events)
+    events = ProducerEvents(
+        may_write=bool, announce_markers=ignore, advanced=ignore, interrupted=refuse, failed=refuse, lost=refuse
+    )
+    outlet = BrokerProducer(services, cast(Cluster, broker), 0, events=events)
     mirror = writable(batches=20)
     outlet.adopt(mirror)
     outlet.wake(mirror)
@@ -123,19 +125,19 @@ def test_full_pipeline_wakes_on_a_burst_of_responses_and_reads_fewer_at_the_next
     def turned_until(look: Callable[[], bool]) -> None:
         wait_for(lambda: turn() and look())
 
-    turned_until(lambda: len(mirror.unanswered) == 1)  # the first append is sent alone
+    turned_until(lambda: len(mirror.in_flight) == 1)  # the first append is sent alone
     broker.take_requests(1)
     broker.answer(1)
-    turned_until(lambda: len(mirror.unanswered) == 5)
+    turned_until(lambda: len(mirror.in_flight) == 5)
     broker.take_requests(5)
 
     broker.answer(2, 3)
-    assert all(turn() and mirror.account.mirror_end == EACH for _ in range(10))  # the loop is not woken
-    wait_for(lambda: outlet.check(services.clock.monotonic()) or mirror.account.mirror_end == 3 * EACH)
+    assert all(turn() and mirror.counters.mirror_end == EACH for _ in range(10))  # the loop is not woken
+    wait_for(lambda: outlet.check(services.clock.monotonic()) or mirror.counters.mirror_end == 3 * EACH)
 
     broker.answer(4)
-    turned_until(lambda: len(mirror.unanswered) == 5)
-    assert mirror.account.mirror_end == 4 * EACH
+    turned_until(lambda: len(mirror.in_flight) == 5)
+    assert mirror.counters.mirror_end == 4 * EACH
     outlet.close()
 
 
@@ -144,11 +146,11 @@ class BrokerLoop:
 
     def __init__(self, broker: Broker, services: Services, **callbacks: Any) -> None:
         self.allowed, self.services = True, services
-        defaults = {name: lambda *_: None for name in ("arm", "advanced")} | dict.fromkeys(
+        defaults = {name: lambda *_: None for name in ("announce_markers", "advanced")} | dict.fromkeys(
             ("interrupted", "failed", "lost"), _raise
         )
-        events = OutletEvents(may_write=lambda _: self.allowed, **(defaults | callbacks))
-        self.outlet = MirrorBroker(services, cast(Cluster, broker), 0, events=events)
+        events = ProducerEvents(may_write=lambda _: self.allowed, **(defaults | callbacks))
+        self.outlet = BrokerProducer(services, cast(Cluster, broker), 0, events=events)
 
     def write(self, mirror: MirrorPartition) -> None:
         self.outlet.adopt(mirror)
@@ -172,16 +174,16 @@ def test_writing_continues_without_a_resume_when_the_lease_is_valid_again(broker
     """A lease that is renewed after its deadline was not lost, so the partition does not resume."""
     loop, mirror = BrokerLoop(broker, services), writable(batches=20)
     loop.write(mirror)
-    loop.until(lambda: len(mirror.unanswered) == 1)  # the first append is sent alone
+    loop.until(lambda: len(mirror.in_flight) == 1)  # the first append is sent alone
     loop.allowed = False
     broker.take_requests(1)
     broker.answer(1)
-    loop.until(lambda: mirror.account.mirror_end == EACH)
-    assert all(loop.turn() and not mirror.unanswered for _ in range(5))
+    loop.until(lambda: mirror.counters.mirror_end == EACH)
+    assert all(loop.turn() and not mirror.in_flight for _ in range(5))
 
     loop.allowed = True
 
-    loop.until(lambda: len(mirror.unanswered) == 5)
+    loop.until(lambda: len(mirror.in_flight) == 5)
     loop.outlet.close()
 
 
@@ -190,14 +192,14 @@ def test_buffer_is_kept_while_the_socket_needs_it_although_its_partition_resumes
 
     def interrupted(interrupted_mirror: MirrorPartition, error: LinkEngineError) -> None:
         interruptions.append(error)
-        loop.outlet.let_go(interrupted_mirror.interrupt(retry_at=0.0))
+        loop.outlet.release_buffers(interrupted_mirror.interrupt(retry_at=0.0))
 
     loop, now_ms = BrokerLoop(broker, services, interrupted=interrupted), services.clock.now_ms()
     mirror = partition()
     mirror.granted(Grant(key=mirror.key, generation=9, clean=False, valid_until=services.clock.monotonic() - 0.5))
     seen = ProducerState(epoch=3, last_sequence=-1, coordinator_epoch=8)
-    tail = Tail(leader=Leader(broker=0, epoch=1), topic_id=TOPIC_ID, start=0, end=0, producer=seen, producer_id=1 << 62)
-    mirror.resumed(tail, now_ms=0)
+    log_end = LogEnd(leader=Leader(broker=0, epoch=1), topic_id=TOPIC_ID, start=0, end=0, producer=seen, producer_id=1 << 62)
+    mirror.resumed(log_end, now_ms=0)
     times = [now_ms] * 4 + [now_ms - 2 * REMEMBERED_MS]  # the last has to wait for the previous owner, whose lease has expired
     batches = [bytes(encode_records([Record(at, ms, None, bytes(4_000_000), [])], codec=0)) for at, ms in enumerate(times)]
     buffer = services.pool.take(sum(map(len, batches)))
@@ -208,7 +210,7 @@ def test_buffer_is_kept_while_the_socket_needs_it_although_its_partition_resumes
     steps = [Append(n, 1, view[at : at + len(batch)], 1, ms) for n, (ms, at, batch) in enumerate(places)]
     mirror.planned(steps, buffer)
     loop.write(mirror)
-    loop.until(lambda: len(mirror.unanswered) == 1)  # the first append is sent alone
+    loop.until(lambda: len(mirror.in_flight) == 1)  # the first append is sent alone
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(broker.take_requests, 1)
         loop.until(taken.done)
@@ -230,14 +232,14 @@ def test_large_request_on_a_slow_network_may_take_longer_than_the_request_timeou
     batch = encode_records([Record(0, 0, None, bytes(20 << 20), [])], codec=0)
     mirror.planned([Append(0, 1, memoryview(batch), 1, 0)], Buffer())
     loop.write(mirror)
-    loop.until(lambda: bool(mirror.unanswered))
+    loop.until(lambda: bool(mirror.in_flight))
 
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(broker.take_requests, 1, piece_s=0.01)
         loop.until(taken.done)
     broker.answer(1)
 
-    loop.until(lambda: mirror.account.mirror_end == 1)
+    loop.until(lambda: mirror.counters.mirror_end == 1)
     assert mirror.mirror_trouble is None
     loop.outlet.close()
 
@@ -259,16 +261,16 @@ def test_response_of_an_earlier_batch_leads_to_a_tail_check(broker: Broker, serv
     interruptions: list[LinkEngineError] = []
     loop, mirror = BrokerLoop(broker, services, interrupted=lambda _, error: interruptions.append(error)), writable(batches=2)
     loop.write(mirror)
-    loop.until(lambda: len(mirror.unanswered) == 1)
+    loop.until(lambda: len(mirror.in_flight) == 1)
     broker.take_requests(1)
     broker.answer(1)
-    loop.until(lambda: mirror.account.mirror_end == EACH)
-    loop.until(lambda: len(mirror.unanswered) == 1)
+    loop.until(lambda: mirror.counters.mirror_end == EACH)
+    loop.until(lambda: len(mirror.in_flight) == 1)
     broker.take_requests(1)
 
     broker.answer(2, moved=-1)
     loop.until(lambda: bool(interruptions))
 
     mirror.interrupt(retry_at=0.0)
-    assert tail_query(mirror).doubt == Doubt(offset=EACH - 1, sequence=None, producer_id=1 << 62)
+    assert tail_query(mirror).unacknowledged == Unacknowledged(offset=EACH - 1, sequence=None, producer_id=1 << 62)
     loop.outlet.close()

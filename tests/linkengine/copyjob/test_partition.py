@@ -8,13 +8,13 @@ from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition_state import OVERLAP_S, MirrorPartition
 from linkengine.copyjob.resume.release_rules import REMEMBERED_MS, is_held_up, is_settled, tail_query
-from linkengine.copyjob.values import Origin
+from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.leases import Grant, coordinator_epoch_for
 from linkengine.domain.states import GapReason
 from linkengine.kafka.producers import ProducerState
 from linkengine.kafka.topicviews import Leader
 from linkengine.kafka.transactions import TransactionalProducer
-from tests.linkengine.copyjob.partitions import BOUND, SEEN, UNTIL, owned, partition, planned, sent, tail
+from tests.linkengine.copyjob.partitions import BOUND, SEEN, UNTIL, log_end, owned, partition, planned, sent
 
 NOW_MS = 1_700_000_000_000
 
@@ -69,7 +69,7 @@ def test_first_append_of_the_next_attempt_is_sent_alone() -> None:
     mirror.send_append(second)
 
     mirror.interrupt(retry_at=0.0)
-    mirror.resumed(tail(end=12), now_ms=0)
+    mirror.resumed(log_end(end=12), now_ms=0)
     again, _ = planned(mirror, 12, 14)
     mirror.send_append(again)
 
@@ -89,10 +89,10 @@ def test_markers_wait_until_the_previous_owners_lease_has_expired(generation: in
 def test_log_end_is_read_again_after_the_wait_for_the_previous_owner() -> None:
     mirror = owned(generation=9, clean=False)
 
-    assert not mirror.must_look_again(UNTIL)
-    assert mirror.must_look_again(UNTIL + OVERLAP_S)
-    assert not mirror.must_look_again(UNTIL + OVERLAP_S)
-    assert not owned(generation=9, clean=True).must_look_again(UNTIL + OVERLAP_S)
+    assert not mirror.must_read_again(UNTIL)
+    assert mirror.must_read_again(UNTIL + OVERLAP_S)
+    assert not mirror.must_read_again(UNTIL + OVERLAP_S)
+    assert not owned(generation=9, clean=True).must_read_again(UNTIL + OVERLAP_S)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_records_that_the_leader_could_accept_from_two_owners_wait_like_markers(
 
     assert is_held_up(unclean, step, now_ms=now_ms) is held_up
     assert not is_held_up(clean, step, now_ms=now_ms)
-    assert unclean.must_look_again(UNTIL + OVERLAP_S)
+    assert unclean.must_read_again(UNTIL + OVERLAP_S)
     assert not is_held_up(unclean, step, now_ms=now_ms)
 
 
@@ -130,24 +130,24 @@ def test_first_generation_is_not_trusted_to_be_clean() -> None:
 @pytest.mark.parametrize(("epoch", "relied_on"), [(5, True), (6, False), (3, False)], ids=["same", "newer", "set back"])
 def test_log_end_of_the_previous_owner_is_trusted_only_under_the_same_source_leader_epoch(epoch: int, relied_on: bool) -> None:
     mirror = partition()
-    mirror.origin = Origin(Leader(broker=1, epoch=epoch), b"t")
+    mirror.origin = SourceOrigin(Leader(broker=1, epoch=epoch), b"t")
     mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=UNTIL, seen=(5, 1_000)))
 
     query = tail_query(mirror)
 
-    assert (query.expected_end, query.prove) == ((1_000, False) if relied_on else (None, True))
+    assert (query.expected_end, query.check_tail) == ((1_000, False) if relied_on else (None, True))
     assert query.left_end == query.expected_end
 
 
-@pytest.mark.parametrize("armed", [True, False], ids=["with markers", "with data only"])
-def test_only_a_marker_settles_what_a_crashed_owner_left_in_flight(armed: bool) -> None:
+@pytest.mark.parametrize("markers_announced", [True, False], ids=["with markers", "with data only"])
+def test_only_a_marker_settles_what_a_crashed_owner_left_in_flight(markers_announced: bool) -> None:
     mirror = partition()
-    grant = Grant(key=mirror.key, generation=9, clean=False, armed=armed, valid_until=UNTIL)
+    grant = Grant(key=mirror.key, generation=9, clean=False, markers_announced=markers_announced, valid_until=UNTIL)
     mirror.granted(grant)
-    assert is_settled(mirror, grant) is not armed  # also if the lease is released before the mirror was read
-    mirror.resumed(tail(), now_ms=0)
+    assert is_settled(mirror, grant) is not markers_announced  # also if the lease is released before the mirror was read
+    mirror.resumed(log_end(), now_ms=0)
     mirror.acknowledged(sent(mirror))
-    assert is_settled(mirror, grant) is not armed
+    assert is_settled(mirror, grant) is not markers_announced
 
     mark(mirror, 12)
 

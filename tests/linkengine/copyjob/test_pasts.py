@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from linkengine.copyjob.source import epoch_history
-from linkengine.copyjob.source.epoch_history import Seen, SteppedBackError, find_rewound
-from linkengine.copyjob.values import Origin
+from linkengine.copyjob.source.epoch_history import OlderEpochError, ReadUpTo, find_truncated
+from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.codes import LEADER_MOVED, BrokerError, KafkaCode
@@ -28,10 +28,10 @@ def test_each_mirror_of_a_source_partition_is_checked_with_its_own_past(monkeypa
         return dict.fromkeys(asked, (0, 4, 50))  # the leader kept the predecessors' records up to here
 
     monkeypatch.setattr(epoch_history, "epoch_ends", ends)
-    seen = {f"{name}/0": Seen(epoch=4, end=end) for name, end in (("behind", 40), ("ahead", 60), ("also-behind", 50))}
-    origin = Origin(Leader(broker=1, epoch=5), b"t")
+    seen = {f"{name}/0": ReadUpTo(epoch=4, end=end) for name, end in (("behind", 40), ("ahead", 60), ("also-behind", 50))}
+    origin = SourceOrigin(Leader(broker=1, epoch=5), b"t")
 
-    found = find_rewound(SimpleNamespace(), assignments, found=dict.fromkeys(seen, origin), seen=seen)  # type: ignore[arg-type]
+    found = find_truncated(SimpleNamespace(), assignments, found=dict.fromkeys(seen, origin), seen=seen)  # type: ignore[arg-type]
 
     assert list(found) == ["ahead/0"]
 
@@ -43,7 +43,7 @@ def test_leader_of_an_older_epoch_is_never_trusted(
 ) -> None:
     error = stepped_back(monkeypatch, epoch_end, everywhere=everywhere)
 
-    assert isinstance(error, SteppedBackError)
+    assert isinstance(error, OlderEpochError)
     assert error.everywhere is everywhere
     assert (error.code, error.final().code) == (ErrorCode.TIMEOUT_ERROR, ErrorCode.UNEXPECTED_TRUNCATION)
     assert "led in epoch 3; up to offset 40 it was read in epoch 5" in error.message
@@ -62,7 +62,7 @@ def stepped_back(monkeypatch: pytest.MonkeyPatch, epoch_end: tuple[int, int, int
     monkeypatch.setattr(epoch_history, "epoch_ends", lambda _, __, asked: dict.fromkeys(asked, epoch_end))
     assignment = partition().assignment
     cluster: Any = SimpleNamespace()
-    found: dict[str, Origin | LinkEngineError] = {assignment.key: Origin(Leader(broker=1, epoch=3), b"t")}
-    return find_rewound(
-        cluster, [assignment], found=found, seen={assignment.key: Seen(epoch=5, end=40)}, everywhere=everywhere
+    found: dict[str, SourceOrigin | LinkEngineError] = {assignment.key: SourceOrigin(Leader(broker=1, epoch=3), b"t")}
+    return find_truncated(
+        cluster, [assignment], found=found, seen={assignment.key: ReadUpTo(epoch=5, end=40)}, everywhere=everywhere
     )[assignment.key]

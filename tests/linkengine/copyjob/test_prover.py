@@ -10,19 +10,19 @@ import pytest
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.resume.pending_tail_checks import TailChecker, TailCheckEvents
-from linkengine.copyjob.resume.tail_check import Stretch, TailCheckResult
+from linkengine.copyjob.resume.tail_check import LogTail, TailCheckResult
 from linkengine.copyjob.source.bounds_watch import EVERY_S, LEFT_OUT_S, SourceWatch, WatchEvents
-from linkengine.copyjob.source.epoch_history import Seen, SteppedBackError
+from linkengine.copyjob.source.epoch_history import OlderEpochError, ReadUpTo
 from linkengine.copyjob.source.leaders import SourceExtent
 from linkengine.copyjob.source.side import EMPTY_AGAIN_S, SourceSide
-from linkengine.copyjob.values import Origin, Stage
+from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import partition
 
-STRETCH = Stretch(start=0, end=10, records={}, markers=frozenset())
+STRETCH = LogTail(start=0, end=10, records={}, markers=frozenset())
 COMPLETE = TailCheckResult(difference=None, complete=True)
 ADDRESS = ClusterAddress(bootstrap_servers="nowhere:1")
 NOWHERE: Any = SimpleNamespace()  # a cluster that is not contacted
@@ -51,8 +51,8 @@ def services(services: Services, later: Later) -> Services:
     return replace(services, **controlled)
 
 
-def leader(epoch: int) -> Origin:
-    return Origin(Leader(broker=0, epoch=epoch), b"topic")
+def leader(epoch: int) -> SourceOrigin:
+    return SourceOrigin(Leader(broker=0, epoch=epoch), b"topic")
 
 
 def source_side(services: Services, **callbacks: Any) -> SourceSide:
@@ -69,7 +69,7 @@ def test_tail_check_is_repeated_when_the_leader_has_changed(services: Services, 
     proven: list[MirrorPartition] = []
     events: Any = {"short": pytest.fail, "refused": pytest.fail, "failed": pytest.fail}
     checker, mirror = TailChecker(services, NOWHERE, TailCheckEvents(proven=proven.append, **events)), copying()
-    mirror.to_prove = STRETCH
+    mirror.unchecked_tail = STRETCH
     checker.want(mirror)
     checker.tick(0.0)
     mirror.leave_origin()
@@ -77,10 +77,10 @@ def test_tail_check_is_repeated_when_the_leader_has_changed(services: Services, 
 
     later.submitted.pop()({mirror.key: COMPLETE})
 
-    assert (mirror.to_prove, mirror.past.seen, proven) == (STRETCH, None, [])
+    assert (mirror.unchecked_tail, mirror.read_position.seen, proven) == (STRETCH, None, [])
     checker.tick(0.0)
     later.submitted.pop()({mirror.key: COMPLETE})
-    assert (mirror.to_prove, mirror.past.seen, proven) == (None, (2, 10), [mirror])
+    assert (mirror.unchecked_tail, mirror.read_position.seen, proven) == (None, (2, 10), [mirror])
 
 
 @pytest.mark.parametrize(("moved", "filled"), [(True, []), (False, [20])])
@@ -142,7 +142,7 @@ def test_leader_of_an_older_epoch_fails_the_mirror_only_if_all_brokers_keep_repo
 ) -> None:
     mirror, failures = copying(), list[LinkEngineError]()
     side = source_side(services, failed=lambda _, error: failures.append(error))
-    error = SteppedBackError("t-0", epoch=3, seen=Seen(epoch=5, end=10), everywhere=everywhere)
+    error = OlderEpochError("t-0", epoch=3, seen=ReadUpTo(epoch=5, end=10), everywhere=everywhere)
     for later.now in (0.0, 5.0, 9.0):
         side._not_located([mirror], error)
     assert failures == []
@@ -163,7 +163,7 @@ def test_end_of_a_source_is_observed_if_no_fetch_reports_it(
     services: Services, later: Later, is_read: bool, after_s: float
 ) -> None:
     mirror = copying()
-    mirror.account.observed_source(start=0, end=10, high_watermark=10, now_ms=0)
+    mirror.counters.observed_source(start=0, end=10, high_watermark=10, now_ms=0)
     if not is_read:
         mirror.mirror_retry_at, mirror.stage = 60.0, Stage.RESUMING
     clock: Any = SimpleNamespace(monotonic=lambda: later.now, now_ms=lambda: int(later.now * 1000))

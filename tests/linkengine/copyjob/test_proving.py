@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.resume.log_end import Tail, TailQuery, read_tails
+from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.domain.plans import PartitionAssignment, PartitionPhase, PartitionProgress
@@ -45,18 +45,18 @@ def write_late_marker(cluster: KafkaCluster, assignment: PartitionAssignment) ->
     """Write a marker as a stale owner does, before a newer owner has raised the epoch."""
     session = Cluster(address(cluster))
     try:
-        tail = read_tails(session, [TailQuery(assignment=assignment, clean=False)])[assignment.key]
-        assert isinstance(tail, Tail)
+        log_end = read_log_ends(session, [LogEndQuery(assignment=assignment, clean=False)])[assignment.key]
+        assert isinstance(log_end, LogEnd)
         marker = WriteTxnMarkersRequest.WritableTxnMarker
         late = marker(
             producer_id=assignment.producer_id,
-            producer_epoch=tail.producer.epoch,
+            producer_epoch=log_end.producer.epoch,
             transaction_result=False,
             topics=[marker.WritableTxnMarkerTopic(name=assignment.mirror_topic, partition_indexes=[assignment.partition])],
             coordinator_epoch=coordinator_epoch_for(1),
         )
         answer = session.call(
-            tail.leader.broker,
+            log_end.leader.broker,
             lambda _: WriteTxnMarkersRequest(version=VERSION, markers=[late]),
             response=WriteTxnMarkersResponse,
         )

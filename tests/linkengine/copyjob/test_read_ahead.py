@@ -242,7 +242,7 @@ def test_mirror_is_stopped_immediately_while_pieces_are_in_flight(far: Far, topi
     with Copier(plan) as copier:
         wait_for(lambda: far.pieces > 10)
         told_at = time.monotonic()
-        copier.let_go()
+        copier.release_buffers()
         wait_for(lambda: copier.lease.acquire(plan.assignments[0].key, "stop") is not None)
         took_s = time.monotonic() - told_at
         (mirrored,) = fence_partitions(plan.destination, plan.assignments, generation=100).values()

@@ -20,9 +20,9 @@ from linkengine.copyjob.buffers import AHEAD_UNIT, AheadMemory, Buffer
 from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.source import read_ahead
-from linkengine.copyjob.source.fetch_planner import Intake, IntakeEvents
+from linkengine.copyjob.source.fetch_planner import FetchEvents, FetchPlanner
 from linkengine.copyjob.source.read_ahead import ReadAhead, Subject
-from linkengine.copyjob.values import Origin, Stage
+from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.kafka.fetch import FetchedPartition, FetchLimits, FetchPosition
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import TRANSACTIONAL, Batch, Rec, dense, log_of, marker
@@ -135,13 +135,13 @@ class Reader:
             bandwidth=Bandwidth(),
             clock=SimpleNamespace(monotonic=lambda: self.now, now_ms=lambda: 5),
         )
-        events = IntakeEvents(planned=lambda _: None, refused=self._refused, emptied=pytest.fail, lost=pytest.fail)
-        self.intake = Intake(services, events)
-        self.ahead = ReadAhead(services, None, 0, intake=self.intake, left=lambda _: None)  # type: ignore[arg-type]
+        events = FetchEvents(planned=lambda _: None, refused=self._refused, emptied=pytest.fail, lost=pytest.fail)
+        self.planner = FetchPlanner(services, events)
+        self.ahead = ReadAhead(services, None, 0, planner=self.planner, left=lambda _: None)  # type: ignore[arg-type]
         self.ahead.opened(0.08)
         self.mirror: MirrorPartition = partition()
         self.mirror.stage, self.mirror.position = Stage.COPYING, 0
-        self.mirror.origin = Origin(Leader(broker=0, epoch=3), TOPIC)
+        self.mirror.origin = SourceOrigin(Leader(broker=0, epoch=3), TOPIC)
         self.refused = 0
 
     def _refused(self, _: MirrorPartition, error: Exception) -> None:
@@ -161,7 +161,7 @@ class Reader:
         asked_from = self.mirror.position
         part, buffer = self.log.fetch(FetchPosition(0, 3, asked_from, 400)), Buffer()
         buffer.users = 1
-        self.intake.take(self.mirror, part, buffer, heard_ms=5, alone=False)
+        self.planner.take(self.mirror, part, buffer, responded_ms=5, alone=False)
         self.ahead.note(self.mirror, asked_from=asked_from, records=part.records)
         buffer.release()
 
@@ -330,10 +330,10 @@ def test_stalled_mirror_releases_its_memory() -> None:
 
     reader.now += read_ahead.STALLED_S + 1
     reader.ahead.pump(reader.now)
-    stretches = len(reader.mirror.chunks)
+    tails = len(reader.mirror.chunks)
 
-    assert stretches == 2
-    assert reader.memory.used <= stretches * AHEAD_UNIT < held
+    assert tails == 2
+    assert reader.memory.used <= tails * AHEAD_UNIT < held
 
 
 @pytest.mark.parametrize("wrong_offset", [0, 40, 93, 2_000])
@@ -373,7 +373,7 @@ def test_committed_records_behind_an_abort_marker_before_the_position_are_not_ta
     buffer.users, reader.mirror.position = 1, 4
 
     part = log.fetch(FetchPosition(0, 3, 1, 10_000))
-    joined = reader.intake.join(reader.mirror, part, buffer, asked_from=1, heard_ms=5)
+    joined = reader.planner.join(reader.mirror, part, buffer, asked_from=1, responded_ms=5)
 
     assert part.aborted == ((1, 0),)
     assert joined

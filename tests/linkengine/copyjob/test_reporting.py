@@ -3,7 +3,7 @@
 import pytest
 
 from linkengine.copyjob.partition_state import MirrorPartition
-from linkengine.copyjob.progress_reports import MOST_S, TOGETHER, Turns
+from linkengine.copyjob.progress_reports import MOST_S, TOGETHER, ReportSchedule
 from linkengine.copyjob.values import Stage, Trouble
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
@@ -16,14 +16,14 @@ def partitions(count: int) -> list[MirrorPartition]:
     return [partition(number) for number in range(count)]
 
 
-def turns_of(some: list[MirrorPartition]) -> Turns:
-    turns = Turns(every_s=EVERY_S)
+def turns_of(some: list[MirrorPartition]) -> ReportSchedule:
+    turns = ReportSchedule(every_s=EVERY_S)
     for mirror in reversed(some):
         turns.add(mirror)
     return turns
 
 
-def reports(turns: Turns, *, seconds: float) -> list[list[MirrorPartition]]:
+def reports(turns: ReportSchedule, *, seconds: float) -> list[list[MirrorPartition]]:
     ticks = (number / 1000 for number in range(int(seconds * 1000)))
     return [some for now in ticks if (some := turns.due(now))]
 

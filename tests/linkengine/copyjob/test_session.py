@@ -163,18 +163,18 @@ def test_partition_requested_alone_is_named_by_id_or_by_name() -> None:
 
 def test_response_does_not_count_for_a_partition_that_its_request_did_not_name() -> None:
     session, late = session_of(5), (TOPIC, 1)
-    counted = [session.heard((TOPIC, 0))]
+    counted = [session.was_complete((TOPIC, 0))]
 
     session.want(late, reading(1, 6))
-    counted.append(session.heard(late))
+    counted.append(session.was_complete(late))
     session.request()
-    counted.append(session.heard(late))
-    session.answered(0, told=False)  # throttled
+    counted.append(session.was_complete(late))
+    session.answered(0, complete=False)  # throttled
     session.request()
-    counted.append(session.heard(late))
+    counted.append(session.was_complete(late))
     session.answered(77)
 
-    assert [*counted, session.heard(late)] == [True, False, False, False, True]
+    assert [*counted, session.was_complete(late)] == [True, False, False, False, True]
 
 
 def test_change_since_the_last_request_does_not_count_as_requested() -> None:
@@ -182,7 +182,7 @@ def test_change_since_the_last_request_does_not_count_as_requested() -> None:
 
     session.want((TOPIC, 0), reading(0, 9))
 
-    assert not session.asked((TOPIC, 0))
-    assert session.asked((TOPIC, 1))
+    assert not session.was_requested((TOPIC, 0))
+    assert session.was_requested((TOPIC, 1))
     session.request()
-    assert session.asked((TOPIC, 0))
+    assert session.was_requested((TOPIC, 0))

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.broker_link import BrokerLink
 from linkengine.copyjob.buffers import Buffer, BufferPool
-from linkengine.copyjob.partition_counters import Account
+from linkengine.copyjob.partition_counters import PartitionCounters
 from linkengine.copyjob.source import fetcher, leaders, side
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import Grant
@@ -134,7 +134,7 @@ def test_age_of_a_response_counts_from_its_first_bytes(
     write_large(clusters, topic_name)
     began_ms: list[int] = []
     seen_ms: list[int] = []
-    receive, observe = Channel.receive, Account.observed_source
+    receive, observe = Channel.receive, PartitionCounters.observed_source
 
     def narrow(channel: Channel, into: memoryview) -> int:
         if len(into) > PIECE:
@@ -142,13 +142,13 @@ def test_age_of_a_response_counts_from_its_first_bytes(
             time.sleep(PIECE_S)
         return receive(channel, into[:PIECE])
 
-    def noted(account: Account, *, end: int, now_ms: int, **where: int) -> None:
+    def noted(counters: PartitionCounters, *, end: int, now_ms: int, **where: int) -> None:
         if end == 1:
             seen_ms.append(now_ms)
-        observe(account, end=end, now_ms=now_ms, **where)
+        observe(counters, end=end, now_ms=now_ms, **where)
 
     monkeypatch.setattr(Channel, "receive", narrow)
-    monkeypatch.setattr(Account, "observed_source", noted)
+    monkeypatch.setattr(PartitionCounters, "observed_source", noted)
 
     with Copier(plan_of(clusters, topic_name)) as copier:
         copier.wait_for_ends({0: 1})

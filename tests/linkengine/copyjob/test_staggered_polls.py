@@ -12,10 +12,10 @@ import pytest
 from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.source import staggered_polls
-from linkengine.copyjob.source.fetch_planner import Intake, IntakeEvents
+from linkengine.copyjob.source.fetch_planner import FetchEvents, FetchPlanner
 from linkengine.copyjob.source.fetch_session import Place, Reading
 from linkengine.copyjob.source.staggered_polls import MOST_PARTITIONS, POLLS, StaggeredPolls, Subject
-from linkengine.copyjob.values import Origin, Stage
+from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.kafka.fetch import FetchedPartition, FetchPosition
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import Rec, dense, log_of
@@ -47,12 +47,12 @@ class Polled:
             bandwidth=Bandwidth(limit),
             clock=SimpleNamespace(monotonic=lambda: self.now, now_ms=lambda: 5),
         )
-        events = IntakeEvents(planned=lambda _: None, refused=pytest.fail, emptied=pytest.fail, lost=pytest.fail)
+        events = FetchEvents(planned=lambda _: None, refused=pytest.fail, emptied=pytest.fail, lost=pytest.fail)
         cluster: Any = None
-        self.polls = StaggeredPolls(services, cluster, 0, intake=Intake(services, events), moved=self.moved.append)
+        self.polls = StaggeredPolls(services, cluster, 0, planner=FetchPlanner(services, events), moved=self.moved.append)
         self.mirror = partition()
         self.mirror.stage, self.mirror.position = Stage.COPYING, 10
-        self.mirror.origin = Origin(Leader(broker=0, epoch=3), TOPIC)
+        self.mirror.origin = SourceOrigin(Leader(broker=0, epoch=3), TOPIC)
         self.polls.opened(round_trip_s)
         self.polls.session_answered(self.now, size=300, news=True)
         self.polls.session_sent(self.now)
@@ -136,7 +136,7 @@ def test_response_of_a_former_leader_is_not_used() -> None:
     polled = Polled()
     polled.pump_for(ROUND_TRIP_S)
 
-    polled.mirror.origin = Origin(Leader(broker=1, epoch=4), TOPIC)
+    polled.mirror.origin = SourceOrigin(Leader(broker=1, epoch=4), TOPIC)
     FakeConnection.made[0].answer(polled.part(10, 3), polled.now)
 
     assert (polled.mirror.position, polled.moved) == (10, [])

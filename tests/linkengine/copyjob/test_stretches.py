@@ -10,8 +10,8 @@ from kafka.protocol.consumer import FetchResponse
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition_state import MirrorPartition
-from linkengine.copyjob.source.fetch_planner import Intake, IntakeEvents
-from linkengine.copyjob.values import Origin, Stage
+from linkengine.copyjob.source.fetch_planner import FetchEvents, FetchPlanner
+from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.codes import BrokerError, RedirectedError
 from linkengine.kafka.fetch import BY_ID, FetchedPartition, decode_fetch
@@ -30,13 +30,13 @@ class RecordedIntake:
         self.planned = 0
         self.refusals: list[LinkEngineError] = []
         self.ends: list[int] = []
-        events = IntakeEvents(planned=self._plan, refused=self._refuse, emptied=self._empty, lost=pytest.fail)
+        events = FetchEvents(planned=self._plan, refused=self._refuse, emptied=self._empty, lost=pytest.fail)
         tuning, pool = SimpleNamespace(coalesce_bytes=1 << 20), SimpleNamespace(loose=lambda _: None)
         services: Any = SimpleNamespace(tuning=tuning, pool=pool)
-        self.intake = Intake(services, events)
+        self.planner = FetchPlanner(services, events)
 
     def take(self, mirror: MirrorPartition, part: FetchedPartition, *, alone: bool = False) -> None:
-        self.intake.take(mirror, part, Buffer(), heard_ms=5, alone=alone)
+        self.planner.take(mirror, part, Buffer(), responded_ms=5, alone=alone)
 
     def _plan(self, _: MirrorPartition) -> None:
         self.planned += 1
@@ -55,7 +55,11 @@ def recorded() -> RecordedIntake:
 
 def copying(position: int) -> MirrorPartition:
     mirror = partition()
-    mirror.stage, mirror.position, mirror.origin = Stage.COPYING, position, Origin(Leader(broker=0, epoch=1), TOPIC_ID.bytes)
+    mirror.stage, mirror.position, mirror.origin = (
+        Stage.COPYING,
+        position,
+        SourceOrigin(Leader(broker=0, epoch=1), TOPIC_ID.bytes),
+    )
     return mirror
 
 
@@ -81,7 +85,7 @@ def test_response_with_a_preferred_replica_says_nothing_about_the_log(recorded: 
     assert isinstance(refusal, RedirectedError)
     assert refusal.code is ErrorCode.MISCONFIGURATION_ERROR
     assert "source t-0 sends readers to broker 2" in refusal.message
-    assert (mirror.account.source_end, mirror.past.proven) == (None, False)
+    assert (mirror.counters.source_end, mirror.read_position.proven) == (None, False)
 
 
 def test_empty_response_to_a_single_partition_is_an_empty_end(recorded: RecordedIntake) -> None:
@@ -170,4 +174,4 @@ def test_leader_behind_the_position_does_not_update_the_lag(recorded: RecordedIn
     recorded.take(mirror, answer(end=900))
 
     assert [error.kafka_code for error in recorded.refusals if isinstance(error, BrokerError)] == [1]
-    assert (mirror.account.source_high_watermark, mirror.account.source_heard_ms) == (1_200, 1)
+    assert (mirror.counters.source_high_watermark, mirror.counters.source_seen_ms) == (1_200, 1)

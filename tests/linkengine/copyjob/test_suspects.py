@@ -10,9 +10,9 @@ import pytest
 
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.partition_state import MirrorPartition
-from linkengine.copyjob.source.fetch_planner import IntakeEvents
-from linkengine.copyjob.source.fetcher import SourceBroker
-from linkengine.copyjob.values import Origin, Stage
+from linkengine.copyjob.source.fetch_planner import FetchEvents
+from linkengine.copyjob.source.fetcher import BrokerFetcher
+from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.kafka.fetch import BY_ID
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import Rec, dense
@@ -26,7 +26,7 @@ TOPIC = bytes(range(16))
 
 def reading(number: int, *, position: int) -> MirrorPartition:
     mirror = partition(number)
-    mirror.stage, mirror.position, mirror.origin = Stage.COPYING, position, Origin(Leader(broker=0, epoch=1), TOPIC)
+    mirror.stage, mirror.position, mirror.origin = Stage.COPYING, position, SourceOrigin(Leader(broker=0, epoch=1), TOPIC)
     return mirror
 
 
@@ -57,9 +57,9 @@ def test_partitions_fetched_alone_delay_no_other_and_each_is_fetched_once(servic
         mirror.examining = True  # as the source side does: nothing is fetched until the check has ended
         emptied.append(mirror.assignment.partition)
 
-    events = IntakeEvents(planned=came, refused=pytest.fail, emptied=found_empty, lost=pytest.fail)
+    events = FetchEvents(planned=came, refused=pytest.fail, emptied=found_empty, lost=pytest.fail)
     cluster: Any = SimpleNamespace(open=broker.connected)
-    source = SourceBroker(services, cluster, 0, events=events)
+    source = BrokerFetcher(services, cluster, 0, events=events)
     for number in range(MANY + 1):
         source.adopt(reading(number, position=END if number == LIVE else 0))
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob.resume import log_end
-from linkengine.copyjob.resume.log_end import LostMarker, StillWaitingError, Tail, TailQuery, read_tails
-from linkengine.copyjob.resume.tail_check import Stretch
-from linkengine.copyjob.resume.unacknowledged import Doubt
+from linkengine.copyjob.resume import log_end as log_end_module
+from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, LostMarker, StillWaitingError, read_log_ends
+from linkengine.copyjob.resume.tail_check import LogTail
+from linkengine.copyjob.resume.unacknowledged import Unacknowledged
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.domain.plans import PartitionAssignment
@@ -22,18 +22,20 @@ PLACE = ("t", 0)
 VIEW = TopicView(topic_id=b"0123456789abcdef", partitions={0: Leader(broker=1, epoch=2)})
 SURVEY = Survey(topics={"t": VIEW}, complete=True, given_up=set(), topic_ids={"t": frozenset({VIEW.topic_id_text})})
 CLUSTER: Any = SimpleNamespace(survey=lambda _: SURVEY, open=lambda _: SimpleNamespace(close=lambda: None))
-STRETCH = Stretch(start=0, end=10, records={}, markers=frozenset())
+STRETCH = LogTail(start=0, end=10, records={}, markers=frozenset())
 
 
 @pytest.fixture(autouse=True)
 def ends_at_ten(monkeypatch: pytest.MonkeyPatch) -> None:
     state = ProducerState(epoch=0, last_sequence=9, coordinator_epoch=0)
     monkeypatch.setattr(
-        log_end, "list_offsets", lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == log_end.EARLIEST else 10)}
+        log_end_module,
+        "list_offsets",
+        lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == log_end_module.EARLIEST else 10)},
     )
-    monkeypatch.setattr(log_end, "log_ends", lambda *_, **__: {PLACE: (0, 10)})
-    monkeypatch.setattr(log_end, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
-    monkeypatch.setattr(log_end, "read_stretch", lambda *_, **__: STRETCH)
+    monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, 10)})
+    monkeypatch.setattr(log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
+    monkeypatch.setattr(log_end_module, "read_log_tail", lambda *_, **__: STRETCH)
 
 
 def assigned(mirror_topic_id: str = "") -> PartitionAssignment:
@@ -48,9 +50,9 @@ def assigned(mirror_topic_id: str = "") -> PartitionAssignment:
     )
 
 
-def read(*, mirror_topic_id: str = "", **query: Any) -> Tail | LinkEngineError:
+def read(*, mirror_topic_id: str = "", **query: Any) -> LogEnd | LinkEngineError:
     assignment = assigned(mirror_topic_id)
-    return read_tails(CLUSTER, [TailQuery(assignment=assignment, **query)])[assignment.key]
+    return read_log_ends(CLUSTER, [LogEndQuery(assignment=assignment, **query)])[assignment.key]
 
 
 def test_topic_with_another_id_is_not_the_mirror() -> None:
@@ -59,7 +61,7 @@ def test_topic_with_another_id_is_not_the_mirror() -> None:
     assert isinstance(found, LinkEngineError)
     assert found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR  # to be confirmed: a broker's metadata may be outdated
     for same in ("", VIEW.topic_id_text):
-        assert isinstance(read(mirror_topic_id=same, clean=True), Tail)
+        assert isinstance(read(mirror_topic_id=same, clean=True), LogEnd)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +101,8 @@ def test_lost_marker_is_waited_for_if_its_broker_is_leader_again(broker: int, wa
 def test_mirror_shorter_than_its_previous_owner_left_it_needs_a_tail_check(left_at: int, proven: bool) -> None:
     found = read(clean=True, expected_end=left_at)
 
-    assert isinstance(found, Tail)
-    assert (found.stretch is STRETCH) is proven
+    assert isinstance(found, LogEnd)
+    assert (found.tail is STRETCH) is proven
 
 
 @pytest.mark.parametrize(
@@ -110,12 +112,12 @@ def test_mirror_shorter_than_its_previous_owner_left_it_needs_a_tail_check(left_
 )
 def test_mirror_that_lost_acknowledged_records_needs_a_tail_check(sent_end: int, doubt_at: int | None, proven: bool) -> None:
     """After an unclean leader election at the destination, what follows has to fit what is left."""
-    doubt = None if doubt_at is None else Doubt(offset=doubt_at, sequence=None, producer_id=1 << 62)
+    unacknowledged = None if doubt_at is None else Unacknowledged(offset=doubt_at, sequence=None, producer_id=1 << 62)
 
-    found = read(clean=False, expected_end=sent_end, doubt=doubt)
+    found = read(clean=False, expected_end=sent_end, unacknowledged=unacknowledged)
 
-    assert isinstance(found, Tail)
-    assert (found.stretch is STRETCH) is proven
+    assert isinstance(found, LogEnd)
+    assert (found.tail is STRETCH) is proven
 
 
 @pytest.mark.parametrize(
@@ -135,11 +137,17 @@ def test_empty_mirror_that_starts_behind_everything_sent_had_a_foreign_write(
 ) -> None:
     """Retention, or following the source's log start, may empty the mirror up to everything sent, and no further."""
     state = ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch)
-    monkeypatch.setattr(log_end, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
-    monkeypatch.setattr(log_end, "list_offsets", lambda *_, **__: {PLACE: (0, 10)})
-    doubt = None if doubt_at is None else Doubt(offset=doubt_at, sequence=None, producer_id=1 << 62)
+    monkeypatch.setattr(log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
+    monkeypatch.setattr(log_end_module, "list_offsets", lambda *_, **__: {PLACE: (0, 10)})
+    unacknowledged = None if doubt_at is None else Unacknowledged(offset=doubt_at, sequence=None, producer_id=1 << 62)
 
-    found = read(clean=doubt is None, expected_end=left_end, left_end=left_end, prove=left_end is None, doubt=doubt)
+    found = read(
+        clean=unacknowledged is None,
+        expected_end=left_end,
+        left_end=left_end,
+        check_tail=left_end is None,
+        unacknowledged=unacknowledged,
+    )
 
     assert isinstance(found, LinkEngineError) is foreign
     assert not isinstance(found, LinkEngineError) or (found.code, "offset 9." in found.message) == (
@@ -154,20 +162,24 @@ def test_unacknowledged_append_counts_as_mirrored_when_it_is_replicated(
 ) -> None:
     """A leader with too few in-sync followers appends and returns an error; if it is lost, so are the records."""
     monkeypatch.setattr(
-        log_end, "list_offsets", lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == log_end.EARLIEST else replicated)}
+        log_end_module,
+        "list_offsets",
+        lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == log_end_module.EARLIEST else replicated)},
     )
 
-    found = read(clean=False, expected_end=10, doubt=Doubt(offset=doubt_at, sequence=doubt_at, producer_id=1 << 62))
+    found = read(
+        clean=False, expected_end=10, unacknowledged=Unacknowledged(offset=doubt_at, sequence=doubt_at, producer_id=1 << 62)
+    )
 
-    assert isinstance(found, Tail if counts else UnreplicatedError)
-    assert not isinstance(found, Tail) or found.stretch is None
+    assert isinstance(found, LogEnd if counts else UnreplicatedError)
+    assert not isinstance(found, LogEnd) or found.tail is None
 
 
 @pytest.mark.parametrize(
     ("query", "foreign", "code"),
     [
         ({"expected_end": 10}, 11, ErrorCode.FOREIGN_WRITE),
-        ({"prove": True}, 11, ErrorCode.FOREIGN_WRITE),
+        ({"check_tail": True}, 11, ErrorCode.FOREIGN_WRITE),
         ({"expected_end": 10}, None, ErrorCode.TIMEOUT_ERROR),
         ({}, 11, ErrorCode.TIMEOUT_ERROR),
     ],
@@ -177,8 +189,8 @@ def test_writer_of_a_log_end_that_keeps_moving_is_identified(
     monkeypatch: pytest.MonkeyPatch, query: dict[str, Any], foreign: int | None, code: ErrorCode
 ) -> None:
     ends, checked = count(11), list[tuple[int, int]]()
-    monkeypatch.setattr(log_end, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
-    monkeypatch.setattr(log_end, "first_foreign_batch", lambda *_, offsets, **__: checked.append(offsets) or foreign)
+    monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
+    monkeypatch.setattr(log_end_module, "first_foreign_batch", lambda *_, offsets, **__: checked.append(offsets) or foreign)
 
     found = read(clean=False, **query)
 
@@ -190,13 +202,13 @@ def test_writer_of_a_log_end_that_keeps_moving_is_identified(
 def test_writes_to_a_stopped_mirror_are_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fence in the log shows that it was stopped; a copy worker finds it before it writes (``writer``)."""
     ends, state = count(11), ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch_for(3, closes=True))
-    monkeypatch.setattr(log_end, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
-    monkeypatch.setattr(log_end, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
+    monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
+    monkeypatch.setattr(log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
     monkeypatch.setattr(
-        log_end, "first_foreign_batch", lambda *_, **__: pytest.fail("batches of a stopped mirror were checked")
+        log_end_module, "first_foreign_batch", lambda *_, **__: pytest.fail("batches of a stopped mirror were checked")
     )
 
     found = read(clean=False, expected_end=16)
 
-    assert isinstance(found, Tail)
+    assert isinstance(found, LogEnd)
     assert found.producer == state

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from linkengine.copyjob.broker_link import Services
-from linkengine.copyjob.destination.maintenance import EVERY_S, Upkeep
+from linkengine.copyjob.destination.maintenance import EVERY_S, Maintenance
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.worker import TICK_S
 from linkengine.kafka.cluster import Cluster
@@ -34,7 +34,7 @@ def test_foreign_write_to_an_idle_mirror_is_noticed_within_the_deadline(
     monkeypatch.setattr(
         "linkengine.copyjob.destination.maintenance.log_ends", lambda *_: {place: (0, 11 if now_s > written_after_s else 10)}
     )
-    upkeep = Upkeep(cast(Services, AtOnce()), cast(Cluster, None), suspicious=suspects.append)
+    upkeep = Maintenance(cast(Services, AtOnce()), cast(Cluster, None), suspicious=suspects.append)
 
     while not suspects:
         upkeep.tick(now_s, {0: [mirror]})

@@ -9,7 +9,7 @@ import pytest
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.source.bounds_watch import EVERY_S, SourceWatch, WatchEvents
-from linkengine.copyjob.values import Origin, Stage, Trouble
+from linkengine.copyjob.values import SourceOrigin, Stage, Trouble
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.cluster import Cluster
@@ -31,7 +31,7 @@ def asked_for(services: Services, mirror: MirrorPartition, monkeypatch: pytest.M
 
 def test_observed_end_does_not_clear_a_denied_fetch(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror = partition()
-    mirror.stage, mirror.origin = Stage.COPYING, Origin(leader=Leader(broker=0, epoch=1), topic=bytes(16))
+    mirror.stage, mirror.origin = Stage.COPYING, SourceOrigin(leader=Leader(broker=0, epoch=1), topic=bytes(16))
     assert asked_for(services, mirror, monkeypatch) == [("t", 0)]  # its last observation is too old
 
     mirror.source_trouble = DENIED

@@ -14,7 +14,7 @@ import structlog
 from confluent_kafka import Consumer, TopicPartition
 
 from linkengine.copyjob import link_copy, worker
-from linkengine.copyjob.coordination_thread import StewardPorts
+from linkengine.copyjob.coordination_thread import CoordinationPorts
 from linkengine.copyjob.link_copy import LinkCopy
 from linkengine.copyjob.worker import run_worker
 from linkengine.domain.addresses import ClusterAddress
@@ -49,7 +49,7 @@ def working(
     """Run a copy worker in a thread and end it after the block; yields the errors it raised."""
     errors: list[BaseException] = []
     lease = lease or MemoryLease()
-    ports = StewardPorts(lease=lease, assignments=assignments, progress=progress)
+    ports = CoordinationPorts(lease=lease, assignments=assignments, progress=progress)
 
     def run() -> None:
         try:
