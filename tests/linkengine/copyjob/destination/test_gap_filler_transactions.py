@@ -30,10 +30,10 @@ from tests.linkengine.copyjob.copying import (
     read_topic,
     wait_for,
 )
+from tests.linkengine.copyjob.destination.test_gap_filler import transactional_producer, write_transaction
 from tests.linkengine.copyjob.memory import MemoryLease
 from tests.linkengine.copyjob.rawwriter import read_batches_of
-from tests.linkengine.copyjob.test_fence import application_writing
-from tests.linkengine.copyjob.test_filling import transactional_producer, write_transaction
+from tests.linkengine.copyjob.stop.test_fence import application_writing
 
 
 def transactional(plan: CopyPlan, clusters: Pair) -> CopyPlan:

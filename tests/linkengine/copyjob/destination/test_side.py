@@ -26,8 +26,8 @@ from tests.linkengine.copyjob.copying import (
     read_topic,
     set_config,
 )
+from tests.linkengine.copyjob.destination.test_gap_filler_transactions import transactional
 from tests.linkengine.copyjob.rawwriter import send_batches
-from tests.linkengine.copyjob.test_txfilling import transactional
 
 
 def write(cluster: KafkaCluster, topic: str, *values: str) -> None:

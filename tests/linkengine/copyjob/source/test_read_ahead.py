@@ -37,7 +37,7 @@ from tests.linkengine.copyjob.copying import (
     read_topic,
     wait_for,
 )
-from tests.linkengine.copyjob.test_loop_crashes import LEASE_TTL_MS, copier_parent, mirror_ends, transactions_being_written
+from tests.linkengine.copyjob.test_link_copy_crashes import LEASE_TTL_MS, copier_parent, mirror_ends, transactions_being_written
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 DELAY_MS = 20

@@ -10,7 +10,7 @@ from linkengine.copyjob.destination.maintenance import EVERY_S, Maintenance
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.copyjob.worker import TICK_S
 from linkengine.kafka.cluster import Cluster
-from tests.linkengine.copyjob.test_partition import owned
+from tests.linkengine.copyjob.test_partition_state import owned
 
 FOUND_WITHIN_S = 5.0
 FOR_THE_REST_S = 1.5  # the request, and the resume that identifies the writer: some round trips
