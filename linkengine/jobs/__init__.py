@@ -27,7 +27,7 @@ from linkengine.jobs.deleting import delete_diverged, delete_mirror, deletes_top
 from linkengine.jobs.exporting import export_records
 from linkengine.jobs.fences import lost_fences
 from linkengine.jobs.grouping import group_blockers, sync_groups
-from linkengine.jobs.looking import (
+from linkengine.jobs.probes import (
     check_link,
     find_gap_filler,
     find_mirror,
@@ -51,10 +51,10 @@ from linkengine.jobs.reversing import (
 )
 from linkengine.jobs.setup import check_mirror, setup_mirror
 from linkengine.jobs.stopping import give_configs_back, reopen_mirror, stop_mirror
-from linkengine.jobs.stoppingmany import stop_many
+from linkengine.jobs.stopping_many import stop_many
 from linkengine.jobs.syncing import sync_mirror, sync_mirrors
+from linkengine.jobs.tail_check import unvouched
 from linkengine.jobs.verifying import verify, verify_next
-from linkengine.jobs.vouching import unvouched
 
 __all__ = [
     "change_acls",

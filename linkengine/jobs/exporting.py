@@ -25,7 +25,7 @@ from linkengine.domain.ranges import OffsetRange
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.reading import read_committed
+from linkengine.kafka.single_reads import read_committed
 from linkengine.kafka.topicviews import locate
 
 log = structlog.get_logger(__name__)

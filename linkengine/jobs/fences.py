@@ -23,9 +23,9 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import PRODUCER_ID_BASE
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode
-from linkengine.kafka.newestends import kept_under, newest_view, read_ends
+from linkengine.kafka.newest_offsets import kept_under, newest_view, read_ends
 from linkengine.kafka.offsets import TopicPartition
-from linkengine.kafka.reading import FEW_BYTES, read_batches
+from linkengine.kafka.single_reads import FEW_BYTES, read_batches
 from linkengine.kafka.topicviews import TopicView
 
 log = structlog.get_logger(__name__)

@@ -21,12 +21,12 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorTurn
 from linkengine.domain.plans import LogRange
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.closing import brokers_that_let_write
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, UnreplicatedError
-from linkengine.kafka.newestends import count_partitions, kept_under, newest_view, read_ends, read_offsets
+from linkengine.kafka.newest_offsets import count_partitions, kept_under, newest_view, read_ends, read_offsets
 from linkengine.kafka.offsets import EARLIEST, log_ends
 from linkengine.kafka.topicviews import TopicView
+from linkengine.kafka.topicwriters import brokers_that_let_write
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import follow_partitions, observe_source
 

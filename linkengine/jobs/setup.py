@@ -21,7 +21,7 @@ from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.domain.startspec import EARLIEST, check_start, start_time_ms
 from linkengine.jobs.reversing import open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.newestends import count_partitions
+from linkengine.kafka.newest_offsets import count_partitions
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import follow_partitions
 

@@ -32,8 +32,8 @@ from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.domain.states import StopReason
 from linkengine.jobs.reversing import open_if_closed, open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.sync.clamping import clamp_groups, unread_groups
 from linkengine.sync.configs import give_back_configs, read_source_configs
+from linkengine.sync.offset_clamping import clamp_groups, unread_groups
 from linkengine.sync.stopped import was_stopped
 from linkengine.sync.topics import find_mirror, missing_mirror
 

@@ -11,7 +11,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSync, MirrorSynced, RefusedStep
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.kafka.newestends import count_partitions
+from linkengine.kafka.newest_offsets import count_partitions
 from linkengine.sync.configs import give_back_configs, plan_configs
 from linkengine.sync.progress import holds_all
 from linkengine.sync.stopped import stopped_before, was_stopped

@@ -20,9 +20,8 @@ from typing import Any, TypeVar
 
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.addresses import ClusterAddress, parse_servers
 from linkengine.domain.errors import SOMEBODY_HAS_TO_ACT, ErrorCode, LinkEngineError
-from linkengine.domain.servers import parse_servers
 from linkengine.kafka.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection, as_it_is, connect
 from linkengine.kafka.topicviews import Survey, TopicView, newest, topic_ids, view_of
 

@@ -27,7 +27,7 @@ from kafka.protocol.schemas.fields.codecs import UnsignedVarInt32
 from linkengine.domain.addresses import OAUTH, ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.codes import KafkaCode
-from linkengine.kafka.outbound import open_socket
+from linkengine.kafka.network_policy import open_socket
 from linkengine.kafka.tls import client_context
 from linkengine.kafka.tokens import BearerTokens
 from linkengine.kafka.wire import CLIENT_ID, INT32, UNREADABLE, MalformedAnswerError, answer_of

@@ -20,7 +20,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.moments import SECOND_LOOK_AFTER_S
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.kafka.newestends import known_topic_ids
+from linkengine.kafka.newest_offsets import known_topic_ids
 
 log = structlog.get_logger(__name__)
 

@@ -35,7 +35,6 @@ from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.domain.ranges import OffsetRange
 from linkengine.sparkclient import interrupted_after, session, spark_answers, tagged
 from linkengine.verifyjob.blocks import Block, Pieces, Place, block_of, block_offsets, checked_ranges, doubtful, still_held
-from linkengine.verifyjob.failures import failure_of
 from linkengine.verifyjob.reading import (
     EARLIEST,
     LATEST,
@@ -46,7 +45,7 @@ from linkengine.verifyjob.reading import (
     fitted,
     read_topic,
 )
-from linkengine.verifyjob.report import difference_of
+from linkengine.verifyjob.report import difference_of, failure_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,7 +16,7 @@ from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode, UnreplicatedError
 from linkengine.kafka.offsets import LATEST, TopicPartition, list_offsets
-from linkengine.kafka.reading import read_batches
+from linkengine.kafka.single_reads import read_batches
 from linkengine.kafka.topicviews import Leader
 
 PATIENCE_S = 10.0  # to read what may be the data of several Produce requests

@@ -37,8 +37,8 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, list_offsets
-from linkengine.kafka.policies import is_compacted
-from linkengine.kafka.reading import FEW_BYTES, read_committed, read_with_aborted
+from linkengine.kafka.single_reads import FEW_BYTES, read_committed, read_with_aborted
+from linkengine.kafka.topicconfigs import is_compacted
 
 # Offsets to read back until a record is found: the last batch, then more. One request holds up to 1,000 markers
 # (``gap_filler``).

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from linkengine.batches.intact import intact_part
-from linkengine.batches.neighbours import NOT_SEEN, DoubtfulBatchError
+from linkengine.batches.offset_order import NOT_SEEN, DoubtfulBatchError, intact_part
 from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
 from linkengine.batches.steps import Step
 from linkengine.batches.view import CURRENT_MAGIC, CorruptBatchError, iter_batches

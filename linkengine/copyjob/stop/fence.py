@@ -45,7 +45,7 @@ from linkengine.kafka.codes import BrokerError, UnreplicatedError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.markers import VERSION
 from linkengine.kafka.offsets import LATEST, list_offsets
-from linkengine.kafka.reading import FEW_BYTES, read_batches
+from linkengine.kafka.single_reads import FEW_BYTES, read_batches
 from linkengine.kafka.transactions import EmptyTransactions
 
 PATIENCE_S = 60.0  # to wait for leaders, and for followers to replicate the marker; then the caller retries

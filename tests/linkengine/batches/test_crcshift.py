@@ -2,7 +2,7 @@ import google_crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.batches.crcshift import push_through_zeros
+from linkengine.batches.patch import push_through_zeros
 
 
 @given(st.binary(min_size=40, max_size=40), st.binary(min_size=40, max_size=40), st.binary(max_size=5000))

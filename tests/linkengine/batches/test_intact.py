@@ -1,6 +1,6 @@
 import pytest
 
-from linkengine.batches.intact import intact_part
+from linkengine.batches.offset_order import intact_part
 from linkengine.batches.view import CorruptBatchError
 from tests.linkengine.batches.batchlog import Rec, dense, message
 

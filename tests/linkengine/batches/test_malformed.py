@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from linkengine.batches.control import control_type
 from linkengine.batches.decoding import decode_batch
-from linkengine.batches.intact import intact_part
 from linkengine.batches.large import hash_large, read_large
-from linkengine.batches.neighbours import NOT_SEEN, DoubtfulBatchError
+from linkengine.batches.offset_order import NOT_SEEN, DoubtfulBatchError, intact_part
 from linkengine.batches.planning import SegmentPlanner
+from linkengine.batches.record_size import heaviest_record
 from linkengine.batches.view import CURRENT_MAGIC, BatchView, CorruptBatchError, iter_batches
-from linkengine.batches.weighing import heaviest_record
 from tests.linkengine.batches.batchlog import CONTROL, Batch, crc32_of_gzip
 from tests.linkengine.batches.sourcelog import SourceLog, source_logs
 

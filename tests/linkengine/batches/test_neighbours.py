@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linkengine.batches.intact import intact_part
-from linkengine.batches.neighbours import NOT_SEEN, DoubtfulBatchError
+from linkengine.batches.offset_order import NOT_SEEN, DoubtfulBatchError, intact_part
 from linkengine.batches.planning import Append, Fill, SegmentPlanner, Step
 from linkengine.batches.view import CorruptBatchError
 from tests.linkengine.batches.batchlog import LZ4, Batch, Rec, dense, log_of, message, read_payload, wrapper

@@ -2,7 +2,7 @@
 
 import pytest
 
-from linkengine.batches.plain import plain_appends
+from linkengine.batches.coalesce import plain_appends
 from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
 from linkengine.batches.view import CorruptBatchError
 from tests.linkengine.batches.batchlog import (

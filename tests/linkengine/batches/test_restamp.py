@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from linkengine.batches.restamp import restamp
+from linkengine.batches.patch import restamp
 from linkengine.batches.view import RECORDS_AT, read_view, verify_crc
 from tests.linkengine.batches.batchlog import GZIP, LOG_APPEND_TIME, LZ4, SNAPPY, ZSTD, Batch, Rec, at, dense, read_payload
 

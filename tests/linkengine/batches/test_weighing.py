@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.batches import weighing
+from linkengine.batches import record_size
+from linkengine.batches.record_size import MEASURED, SMALL, heaviest_record
 from linkengine.batches.view import BatchView, read_view
-from linkengine.batches.weighing import MEASURED, SMALL, heaviest_record
 from tests.linkengine.batches.batchlog import GZIP, LZ4, SNAPPY, ZSTD, Batch, Rec, dense
 from tests.linkengine.copyjob.bombs import MEGABYTE, bomb
 
@@ -47,15 +47,15 @@ def test_decompression_bombs_are_measured(sizes: tuple[int, ...]) -> None:
 
 
 def test_reading_stops_at_the_limit_of_an_endless_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weighing, "ENDLESS", 10 << 20)
+    monkeypatch.setattr(record_size, "ENDLESS", 10 << 20)
 
     assert heaviest_record(*viewed(bomb(*[MEGABYTE] * 50))) == 10 << 20
 
 
 @pytest.mark.parametrize("codec", [SNAPPY, LZ4, ZSTD])
 def test_small_records_in_ordinary_batches_are_not_decompressed(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weighing, "decompress", None)
-    monkeypatch.setattr(weighing, "read_large", None)
+    monkeypatch.setattr(record_size, "decompress", None)
+    monkeypatch.setattr(record_size, "read_large", None)
 
     found = heaviest_record(*viewed(dense(0, [Rec(value=b"%d" % number * 50) for number in range(100)], codec=codec)))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from linkengine.domain.addresses import join_servers, parse_servers
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.servers import join_servers, parse_servers
 
 
 @pytest.mark.parametrize(

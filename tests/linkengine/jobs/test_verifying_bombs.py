@@ -14,8 +14,8 @@ from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan
+from linkengine.jobs.record_sizes import heaviest_of
 from linkengine.jobs.verifying import verify
-from linkengine.jobs.weighing import heaviest_of
 from linkengine.sparkclient import close_session, session
 from linkengine.verifyjob.reading import LARGEST_RECORD, POLL_RECORDS, Heaviest, TopicPart, fitted
 from tests.linkengine.batches.batchlog import Rec, dense

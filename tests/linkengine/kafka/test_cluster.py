@@ -16,7 +16,7 @@ from devcluster.ports import free_port
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.newestends import newest_view
+from linkengine.kafka.newest_offsets import newest_view
 from linkengine.kafka.topicviews import Leader
 
 TIMEOUT_S = 20.0

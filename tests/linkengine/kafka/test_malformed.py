@@ -40,17 +40,15 @@ from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import (
-    acl_refusals,
+    admin_acls,
     admin_groups,
-    closing,
     connection,
     deletion,
     gapfillers,
     offsets,
-    policies,
     preflight,
     producers,
-    reading,
+    single_reads,
     topicconfigs,
     topicwriters,
     view_brokers,
@@ -60,8 +58,8 @@ from linkengine.kafka.cluster import Cluster, _read_metadata
 from linkengine.kafka.connection import Connection, connect
 from linkengine.kafka.fetch import FetchLimits, FetchPosition, decode_fetch, encode_fetch
 from linkengine.kafka.markers import MarkerFill, decode_log_ends, decode_markers, encode_log_ends, encode_markers
-from linkengine.kafka.oddrecords import OddWriter
 from linkengine.kafka.produce import decode_produce, encode_produce
+from linkengine.kafka.record_writer import OddWriter
 from linkengine.kafka.transactions import EmptyTransactions
 from linkengine.kafka.wire import INT32, MalformedAnswerError
 from tests.linkengine.batches.batchlog import Rec, dense
@@ -142,15 +140,15 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         place, broker = (TOPIC, 0), topic.partitions[0].broker
         _write_record(admin)
         data = cluster.open(broker)
-        reading.read_committed(data, topic=(TOPIC, topic.topic_id, 0), leader_epoch=-1, offset=0)
+        single_reads.read_committed(data, topic=(TOPIC, topic.topic_id, 0), leader_epoch=-1, offset=0)
         data.close()
         offsets.list_offsets(cluster, broker, [place], timestamp=offsets.LATEST)
         offsets.log_ends(cluster, broker, {place: topic.partitions[0].epoch})
         offsets.delete_records(cluster, broker, {place: 0})
         producers.describe_producers(cluster, broker, {place: 1})
-        policies.is_compacted(cluster, broker, TOPIC)
+        topicconfigs.is_compacted(cluster, broker, TOPIC)
         topicconfigs.not_shown(cluster, {TOPIC: ConfigChange(values={"retention.ms": "1"}, deletions=())})
-        closing.brokers_that_let_write(cluster, TOPIC)
+        topicwriters.brokers_that_let_write(cluster, TOPIC)
         transactions = EmptyTransactions(cluster, "malformed")
         transactions.mark(transactions.settle(), topic=TOPIC, partition=1, commit=True)
         topicwriters.transactional_writers(admin, [TOPIC])
@@ -163,7 +161,7 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         everything = AclBindingFilter(
             ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
         )
-        acl_refusals.is_empty(admin, everything, what="Failed to list")
+        admin_acls.is_empty(admin, everything, what="Failed to list")
         doomed = _await_topic(cluster, "doomed")
         deletion.delete_by_id(admin, base64.urlsafe_b64encode(doomed.topic_id).decode().rstrip("="))
     finally:

@@ -7,9 +7,9 @@ import pytest
 from kafka.protocol.consumer import FetchResponse
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka import reading
+from linkengine.kafka import single_reads
 from linkengine.kafka.codes import RedirectedError
-from linkengine.kafka.reading import QUOTA_S, read_batches, read_committed
+from linkengine.kafka.single_reads import QUOTA_S, read_batches, read_committed
 
 TOPIC = ("orders", bytes(15) + b"\x01", 0)
 VERSION = 13
@@ -38,8 +38,8 @@ class Broker:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
         self.now, self.requests = 0.0, 0
         self._answers = list(answers)
-        monkeypatch.setattr(reading.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(reading.time, "sleep", self._sleep)
+        monkeypatch.setattr(single_reads.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(single_reads.time, "sleep", self._sleep)
 
     def version_for(self, *_: Any, **__: Any) -> int:
         return VERSION

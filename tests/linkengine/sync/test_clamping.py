@@ -7,7 +7,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.groupplans import ClampedOffset, KnownOffset
 from linkengine.domain.groups import Remembered
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.sync.clamping import clamp_groups
+from linkengine.sync.offset_clamping import clamp_groups
 from tests.linkengine.sync.conftest import commit, member, offsets_of
 
 KNOWN = KnownOffset(group="app", partition=0, source=95, remembered=Remembered(source=95, destination=50))

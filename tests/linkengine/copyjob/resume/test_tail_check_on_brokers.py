@@ -16,7 +16,7 @@ from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.domain.plans import PartitionAssignment, PartitionPhase, PartitionProgress
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.markers import VERSION
-from linkengine.kafka.policies import is_compacted
+from linkengine.kafka.topicconfigs import is_compacted
 from linkengine.kafka.transactions import EmptyTransactions
 from tests.linkengine.copyjob.copying import (
     Copier,

@@ -19,7 +19,7 @@ from linkengine.copyjob.stop.fence import fence_partitions
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka import produce
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.reading import read_batches
+from linkengine.kafka.single_reads import read_batches
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,

@@ -1,17 +1,27 @@
-"""Write given records with an ordinary idempotent producer; return how many the cluster has acknowledged."""
+"""Write given records with an ordinary idempotent producer; return how many the cluster has acknowledged.
+
+librdkafka's binding cannot write header names that are not UTF-8. Such records are written one at a time without a producer id:
+a lost response is an error, and the caller must check the log (Produce version 9, by topic name).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from linkengine.batches.exact import Record
+from linkengine.batches.records import encode_records
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.oddrecords import OddWriter
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.connection import Connection
 from linkengine.kafka.preflight import check_reachable
+from linkengine.kafka.produce import BY_NAME
 from linkengine.kafka.settings import make_client
 
 DELIVERY_TIMEOUT_S = 120.0
@@ -19,6 +29,8 @@ _QUEUE_FULL_WAIT_S = 0.2
 _MOST_BYTES = 100 << 20  # of a message; the topic's own limit applies
 
 Header = tuple[str, bytes | None]  # a name that is not UTF-8 carries surrogate escapes
+TIMEOUT_MS = 30_000
+_ALL_IN_SYNC = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,3 +134,44 @@ def _produce(producer: Producer, topic: str, record: PlainRecord, deliveries: _D
         else:
             producer.poll(0)
             return
+
+
+class OddWriter:
+    """Connections to the leaders of a topic, opened when they are needed."""
+
+    def __init__(self, address: ClusterAddress, topic: str) -> None:
+        """Store the address; connections are opened on demand."""
+        self._cluster, self._topic = Cluster(address), topic
+        self._connections: dict[int, Connection] = {}
+
+    def append(self, partition: int, record: Record) -> None:
+        """Append a record to a partition; raise LinkEngineError if it is not acknowledged."""
+        batch = encode_records([record], codec=0)
+        entry = ProduceRequest.TopicProduceData.PartitionProduceData(index=partition, records=bytes(batch))
+        topic = ProduceRequest.TopicProduceData(name=self._topic, partition_data=[entry])
+        connection = self._connect(partition)
+        connection.version_for(ProduceRequest.API_KEY, highest=BY_NAME, lowest=BY_NAME)
+        request = ProduceRequest(version=BY_NAME, acks=_ALL_IN_SYNC, timeout_ms=TIMEOUT_MS, topic_data=[topic])
+        error = connection.request(request, response=ProduceResponse, read=_read_error)
+        if error:
+            raise BrokerError(error, f"A record cannot be written to {self._topic}-{partition}")
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._cluster.close()
+
+    def _connect(self, partition: int) -> Connection:
+        view = self._cluster.newest_topics([self._topic])[self._topic]
+        leader = view.partitions.get(partition)
+        if leader is None or leader.broker < 0:
+            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, f"Partition {partition} of topic {self._topic!r} has no leader.")
+        if leader.broker not in self._connections:
+            self._connections[leader.broker] = self._cluster.open(leader.broker)
+        return self._connections[leader.broker]
+
+
+def _read_error(response: Any) -> int:
+    code: int = response.responses[0].partition_responses[0].error_code
+    return code

@@ -13,7 +13,7 @@ from linkengine.kafka import topicwriters
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.distances import measure_distances
 from linkengine.kafka.gapfillers import choose_gap_filler
-from linkengine.kafka.newestends import newest_ends
+from linkengine.kafka.newest_offsets import newest_ends
 from linkengine.sync import topics as mirror_topics
 
 _UNREACHABLE = frozenset(

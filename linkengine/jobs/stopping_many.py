@@ -17,8 +17,8 @@ from linkengine.domain.configs import ConfigChange, configs_at_stop
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.sync.clamping import clamp_groups, unread_groups
 from linkengine.sync.configs import give_back_configs
+from linkengine.sync.offset_clamping import clamp_groups, unread_groups
 from linkengine.sync.stopped import was_stopped
 
 log = structlog.get_logger(__name__)

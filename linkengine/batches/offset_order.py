@@ -12,11 +12,16 @@ If nothing follows in the response, this cannot be decided, and the batch is rea
 
 A batch that begins where the previous one ended needs no check, except for the first batch of a response: a fetch from within a
 batch returns the batch from its beginning, and a batch that was moved up may claim exactly the requested offset.
+
+``intact_part`` finds the undamaged batches at the start of a response. It computes a checksum over every byte, so it is called
+only after damage was found.
 """
 
 from __future__ import annotations
 
-from linkengine.batches.view import BatchView, CorruptBatchError, base_offset_at
+from collections.abc import Iterator
+
+from linkengine.batches.view import BatchView, CorruptBatchError, base_offset_at, check_crc, iter_batches
 
 NOT_SEEN = -1
 
@@ -84,3 +89,23 @@ class OrderCheck:
                 f"A record batch claims the offsets {view.base_offset} to {view.next_offset - 1}, but its partition has stable "
                 f"offsets below {self._high_end} only."
             )
+
+
+def intact_part(buffer: memoryview, *, next_offset: int) -> memoryview:
+    """Return the part before the first damaged batch; raise CorruptBatchError if it holds no needed offset."""
+    end, needed = 0, False
+    try:
+        for start, view in _whole(buffer):
+            end = start + view.size
+            needed |= view.next_offset > next_offset
+    except CorruptBatchError:
+        if not needed:
+            raise
+    return buffer[:end]
+
+
+def _whole(buffer: memoryview) -> Iterator[tuple[int, BatchView]]:
+    for start, view in iter_batches(buffer):
+        check_crc(view, buffer[start : start + view.size])
+        check_next(buffer, start + view.size, view)
+        yield start, view

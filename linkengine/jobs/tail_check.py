@@ -1,7 +1,7 @@
 """Tail check from recorded ends: whether a mirror still ends with what its last copy worker wrote.
 
 Equal ends of both sides do not show whose records they are. A copy worker that ends in an orderly way leaves, in its lease, the
-mirror's end and the leader epoch of the source under which it had read everything below (``copyjob.sourcepast``). A foreign
+mirror's end and the leader epoch of the source under which it had read everything below (``copyjob.source.epoch_history``). A foreign
 write to a mirror that is not being copied to, or records that the source lost and replaced, can make the ends equal as well;
 then either of the two numbers differs.
 """
@@ -14,7 +14,7 @@ from contextlib import closing
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.newestends import newest_view
+from linkengine.kafka.newest_offsets import newest_view
 
 Left = Mapping[int, tuple[int, int] | None]  # by partition: the source's leader epoch and the mirror's end; None: unknown
 

@@ -12,14 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, gap_reason
+from linkengine.batches.record_size import heaviest_record
 from linkengine.batches.view import iter_batches
-from linkengine.batches.weighing import heaviest_record
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST, LATEST, list_offsets
-from linkengine.kafka.reading import read_committed
+from linkengine.kafka.single_reads import read_committed
 from linkengine.kafka.topicviews import Leader, locate
 from linkengine.verifyjob.reading import READERS, Heaviest, TopicPart
 
