@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from linkengine.batches.compression import InflatedTooFarError
+from linkengine.batches.compression import DecompressedTooLargeError
 from linkengine.batches.records import Chunk, RecordLike, encode_chunks, encode_records, plain_batch
 from linkengine.batches.steps import Append
 from linkengine.batches.view import (
@@ -146,7 +146,7 @@ def _member(run: Run, limit: int) -> _Member | None:
         return _Member(run, run.records, run.weight)
     try:
         plain = plain_batch(run.view, run.payload, most=limit)
-    except InflatedTooFarError:
+    except DecompressedTooLargeError:
         return None
     return _Member(run, plain, len(plain) + run.view.record_count * _GROWTH_PER_RECORD)
 

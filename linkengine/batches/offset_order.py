@@ -26,7 +26,7 @@ from linkengine.batches.view import BatchView, CorruptBatchError, base_offset_at
 NOT_SEEN = -1
 
 
-class DoubtfulBatchError(Exception):
+class UnconfirmedBatchError(Exception):
     """A response begins with an unexpected batch that nothing in it confirms: read it again."""
 
     def __init__(self, base_offset: int) -> None:
@@ -83,7 +83,7 @@ class OrderCheck:
     def _check_repeated(self, view: BatchView) -> None:
         """Accept a batch that began a response twice with the same offset, if it ends within the stable part of the log."""
         if view.base_offset != self._seen:
-            raise DoubtfulBatchError(view.base_offset)
+            raise UnconfirmedBatchError(view.base_offset)
         if view.next_offset > self._high_end:
             raise CorruptBatchError(
                 f"A record batch claims the offsets {view.base_offset} to {view.next_offset - 1}, but its partition has stable "

@@ -90,7 +90,7 @@ def patch_for_append(batch: memoryview | bytearray, *, producer_id: int, produce
     _HEADER.pack_into(batch, 0, 0, length, -1, magic, carried, after)
 
 
-def carry_checksum(batch: memoryview | bytearray, *, crc: int, before: bytes) -> int:
+def adjust_checksum(batch: memoryview | bytearray, *, crc: int, before: bytes) -> int:
     """Write and return the checksum for a changed header: ``crc`` was that of the header from its attributes on, ``before``."""
     after = bytes(batch[ATTRIBUTES_AT:RECORDS_AT])
     carried = _carried(crc, before, after, followed_by=len(batch) - RECORDS_AT)
@@ -100,7 +100,7 @@ def carry_checksum(batch: memoryview | bytearray, *, crc: int, before: bytes) ->
 
 def _carried(crc: int, before: bytes, after: bytes, *, followed_by: int) -> int:
     difference = google_crc32c.value(before) ^ google_crc32c.value(after)
-    return crc ^ push_through_zeros(difference, followed_by)
+    return crc ^ shift_through_zeros(difference, followed_by)
 
 
 def seal(batch: bytearray) -> None:
@@ -108,7 +108,7 @@ def seal(batch: bytearray) -> None:
     _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
 
 
-def push_through_zeros(value: int, count: int) -> int:
+def shift_through_zeros(value: int, count: int) -> int:
     """Return the checksum difference ``value`` after ``count`` more equal bytes; O(log count)."""
     value = google_crc32c.extend(value ^ _ONES, _ZEROS[: count % ROW]) ^ _ONES  # without the inversions at both ends
     rows, digit = count // ROW, _DIGIT
@@ -171,7 +171,7 @@ def restamp(view: BatchView, batch: memoryview) -> BatchView | None:
     stamped = view._replace(attributes=view.attributes & ~LOG_APPEND_TIME_BIT, base_timestamp=view.max_timestamp)
     before = bytes(batch[ATTRIBUTES_AT:RECORDS_AT])
     HEADER.pack_into(batch, 0, *stamped)
-    return stamped._replace(crc=carry_checksum(batch, crc=view.crc, before=before))
+    return stamped._replace(crc=adjust_checksum(batch, crc=view.crc, before=before))
 
 
 def _has_no_delta(head: bytes) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from linkengine.batches.coalesce import RawRun, RecordRun, Run, coalesce, plain_appends
-from linkengine.batches.compression import InflatedTooFarError
+from linkengine.batches.compression import DecompressedTooLargeError
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.decoding import decode_batch
 from linkengine.batches.large import rewrite_large
@@ -116,7 +116,7 @@ class SegmentPlanner:
             batch = buffer[start : start + view.length + LOG_OVERHEAD]
             try:
                 draft.add(view, batch, gap=gap_reason(view, aborted=transactions.contain(view, batch)))
-            except InflatedTooFarError:
+            except DecompressedTooLargeError:
                 if not draft.has_progress:
                     raise
                 break  # the steps before it are copied first
@@ -236,7 +236,7 @@ class _Draft:
         """Re-encode the records of a batch; return False if the plan is full before the last record."""
         try:
             records = decode_batch(view, batch)
-        except InflatedTooFarError:
+        except DecompressedTooLargeError:
             if view.magic != CURRENT_MAGIC:
                 raise
             return self._rewrite(view, batch)

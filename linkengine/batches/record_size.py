@@ -10,7 +10,7 @@ import struct
 
 import cramjam
 
-from linkengine.batches.compression import LZ4, SNAPPY, ZSTD, InflatedTooFarError, decompress
+from linkengine.batches.compression import LZ4, SNAPPY, ZSTD, DecompressedTooLargeError, decompress
 from linkengine.batches.large import read_large
 from linkengine.batches.view import CURRENT_MAGIC, RECORDS_AT, BatchView
 
@@ -36,7 +36,7 @@ def heaviest_record(view: BatchView, batch: memoryview) -> int:
         return bound // count
     try:
         return len(decompress(view.codec, records, most=MEASURED)) // count
-    except InflatedTooFarError:
+    except DecompressedTooLargeError:
         return _largest(view, batch)
 
 

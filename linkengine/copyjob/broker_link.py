@@ -94,7 +94,7 @@ class BrokerLink:
             self._reading = read
             self._services.poller.watch(self.channel, self._ready, read=read, write=self.channel.wants_write)
 
-    def look(self) -> None:
+    def read_now(self) -> None:
         """Read what has arrived, even if it is less than the poller wakes the loop for."""
         self._ready(readable=True, writable=False)
 

@@ -10,7 +10,7 @@ from linkengine.batches.steps import Append
 from linkengine.copyjob.partition_state import MirrorPartition
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import produce
-from linkengine.kafka.codes import OF_THE_BATCH, TOO_LARGE, BrokerError
+from linkengine.kafka.codes import BATCH_ERRORS, TOO_LARGE, BrokerError
 
 SUSPICIOUS_BYTES = 1 << 20  # smaller batches fit the request limit of every broker
 SUSPICIOUS_LOSSES = 3  # consecutive lost connections with the same batch in flight
@@ -23,7 +23,7 @@ class SingleTooLargeError(BrokerError):
 def refusal(partition: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> LinkEngineError:
     """Return the error of a batch that the destination refuses."""
     where = f"Mirror {_mirror(partition)} does not accept "
-    where += _described(step) if answer.error in OF_THE_BATCH else "a batch"
+    where += _described(step) if answer.error in BATCH_ERRORS else "a batch"
     kind = SingleTooLargeError if answer.error in TOO_LARGE and step.records == 1 else BrokerError
     return kind(answer.error, f"{where} ({answer.message})" if answer.message else where)
 

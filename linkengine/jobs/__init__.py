@@ -53,7 +53,7 @@ from linkengine.jobs.setup import check_mirror, setup_mirror
 from linkengine.jobs.stopping import give_configs_back, reopen_mirror, stop_mirror
 from linkengine.jobs.stopping_many import stop_many
 from linkengine.jobs.syncing import sync_mirror, sync_mirrors
-from linkengine.jobs.tail_check import unvouched
+from linkengine.jobs.tail_check import failed_tail_checks
 from linkengine.jobs.verifying import verify, verify_next
 
 __all__ = [
@@ -70,6 +70,7 @@ __all__ = [
     "deletes_topics",
     "end_workers",
     "export_records",
+    "failed_tail_checks",
     "find_gap_filler",
     "find_mirror",
     "find_topic",
@@ -107,7 +108,6 @@ __all__ = [
     "transactional_writers",
     "try_writing",
     "unclean_elections",
-    "unvouched",
     "verify",
     "verify_next",
     "write_assignments",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import structlog
 
-from linkengine.batches.compression import InflatedTooFarError
+from linkengine.batches.compression import DecompressedTooLargeError
 from linkengine.batches.decoding import decode_batch
 from linkengine.batches.large import LargeRecord, read_large
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, gap_reason
@@ -95,7 +95,7 @@ def _records(
 def _decoded(view: BatchView, batch: memoryview) -> Iterator[RecordLike | LargeRecord]:
     try:
         return decode_batch(view, batch)
-    except InflatedTooFarError:
+    except DecompressedTooLargeError:
         if view.magic != CURRENT_MAGIC:
             raise
         return read_large(view, batch)

@@ -23,10 +23,10 @@ from linkengine.domain.plans import LogRange
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, UnreplicatedError
-from linkengine.kafka.newest_offsets import count_partitions, kept_under, newest_view, read_ends, read_offsets
+from linkengine.kafka.newest_offsets import common_end, count_partitions, newest_view, read_ends, read_offsets
 from linkengine.kafka.offsets import EARLIEST, log_ends
 from linkengine.kafka.topicviews import TopicView
-from linkengine.kafka.topicwriters import brokers_that_let_write
+from linkengine.kafka.topicwriters import brokers_without_deny_write
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import follow_partitions, observe_source
 
@@ -47,7 +47,7 @@ def close_topic(address: ClusterAddress, topic: str) -> None:
         log.info("topic_closed", topic=topic)
     cluster = Cluster(address)
     try:
-        late = brokers_that_let_write(cluster, topic)
+        late = brokers_without_deny_write(cluster, topic)
     finally:
         cluster.close()
     if late:
@@ -96,11 +96,11 @@ def log_ranges(address: ClusterAddress, topic: str, *, closed: bool = True) -> t
 def kept_up_to(address: ClusterAddress, topic: str, *, epochs: Mapping[int, int]) -> dict[int, int]:
     """Return, by partition, up to which offset a topic still holds what was read of it under these leader epochs.
 
-    0 if that is unknown; see ``kept_under``. Raises if a partition has no leader, or a broker does not respond
+    0 if that is unknown; see ``common_end``. Raises if a partition has no leader, or a broker does not respond
     (``newest_view``).
     """
     with closing(Cluster(address)) as cluster:
-        return kept_under(cluster, topic, newest_view(cluster, topic), epochs=epochs)
+        return common_end(cluster, topic, newest_view(cluster, topic), epochs=epochs)
 
 
 def _check_replicated(cluster: Cluster, topic: str, view: TopicView, *, visible: Mapping[int, int]) -> None:

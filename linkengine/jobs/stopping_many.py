@@ -17,7 +17,7 @@ from linkengine.domain.configs import ConfigChange, configs_at_stop
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.sync.configs import give_back_configs
+from linkengine.sync.configs import restore_configs
 from linkengine.sync.offset_clamping import clamp_groups, unread_groups
 from linkengine.sync.stopped import was_stopped
 
@@ -51,7 +51,7 @@ def stop_many(
     destination.allow_many_writes(list(fenced))
     on_open()
     check_ours()
-    refused = give_back_configs(destination, {topic: _change(plain[topic]) for topic in fenced})
+    refused = restore_configs(destination, {topic: _change(plain[topic]) for topic in fenced})
     log.info("mirrors_stopped", mirrors=len(fenced), of=len(stops), refused=len(refused))
     return {topic: replace(stopped, refused=refused.get(topic, ())) for topic, stopped in clamped.items()}
 

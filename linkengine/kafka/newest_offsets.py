@@ -87,7 +87,7 @@ def read_offsets(
     return found
 
 
-def kept_under(cluster: Cluster, topic: str, view: TopicView, *, epochs: Mapping[int, int]) -> dict[int, int]:
+def common_end(cluster: Cluster, topic: str, view: TopicView, *, epochs: Mapping[int, int]) -> dict[int, int]:
     """Return, by partition, up to which offset a topic still holds the records of these leader epochs (KIP-101).
 
     0 if that is unknown: the leader knows no such epoch, or only older ones. Partitions that the topic does not have are left

@@ -140,7 +140,7 @@ def _may_be_hidden(cluster: Cluster) -> bool:
     return found == KafkaCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def brokers_that_let_write(cluster: Cluster, topic: str) -> list[int]:
+def brokers_without_deny_write(cluster: Cluster, topic: str) -> list[int]:
     """Return the brokers on which DENY WRITE for all users is not in force yet; raise LinkEngineError if a broker is silent."""
     cluster.newest_topics([topic])  # learns all brokers
     return [broker for broker in cluster.brokers() if not _denies(cluster, broker, topic)]

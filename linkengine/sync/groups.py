@@ -163,9 +163,9 @@ def _followed(
 ) -> set[str]:
     """Return the mirror topics that groups follow and that were not recreated on either side; if strict, raise for those."""
     checked = [topic for topic in sync.topics if sync.strict or topic.mirror_topic in topics]
-    same = unreplaced(source, destination, checked)
+    same = same_topics(source, destination, checked)
     if sync.strict:
-        check_unreplaced(source, destination, [topic for topic in checked if topic.mirror_topic not in same])
+        check_same_topics(source, destination, [topic for topic in checked if topic.mirror_topic not in same])
         return set(following(topics))
     return same & set(following(topics))
 
@@ -305,7 +305,7 @@ def _skipped(group: Group, status: GroupStatus, message: str, *, prefix: str = "
     )
 
 
-def unreplaced(source: ClusterAdmin, destination: ClusterAdmin, topics: Sequence[MirroredTopic]) -> set[str]:
+def same_topics(source: ClusterAdmin, destination: ClusterAdmin, topics: Sequence[MirroredTopic]) -> set[str]:
     """Return the mirror topics whose ids on both sides are those noted at creation; a request per side and 500 topics.
 
     Call this after the offsets were read: Kafka never reuses a topic id, so offsets read before belong to the topic that still
@@ -321,7 +321,7 @@ def unreplaced(source: ClusterAdmin, destination: ClusterAdmin, topics: Sequence
     }
 
 
-def check_unreplaced(source: ClusterAdmin, destination: ClusterAdmin, topics: Iterable[MirroredTopic]) -> None:
+def check_same_topics(source: ClusterAdmin, destination: ClusterAdmin, topics: Iterable[MirroredTopic]) -> None:
     """Check each topic again; raise SOURCE_TOPIC_ID_CHANGED, SOURCE_TOPIC_MAY_BE_DELETED or MIRROR_TOPIC_MISSING."""
     for topic in topics:
         observed = observe_sources(source, {topic.source_topic: topic.source_topic_id})[topic.source_topic]

@@ -48,7 +48,7 @@ from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.markers import MarkerFill, decode_log_ends, decode_markers, encode_log_ends, encode_markers
 from linkengine.kafka.offsets import log_ends
 from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
-from linkengine.kafka.wire import MalformedAnswerError
+from linkengine.kafka.wire import MalformedResponseError
 
 ROUND_MARKERS = 1_000  # per request: takes the broker about 40 ms
 
@@ -201,7 +201,7 @@ class Filler:
         for correlation, body in self._frames.read():
             current = self._round
             if current is None or correlation not in (current.markers, current.ends):
-                raise MalformedAnswerError("WriteTxnMarkers", peer=self._link.channel.peer if self._link.channel else "")
+                raise MalformedResponseError("WriteTxnMarkers", peer=self._link.channel.peer if self._link.channel else "")
             if correlation == current.markers:
                 current.errors = decode_markers(body)
             else:

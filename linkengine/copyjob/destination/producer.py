@@ -40,8 +40,8 @@ from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka import produce
 from linkengine.kafka.channel import Channel, SmallFrames
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import OF_THE_BATCH
-from linkengine.kafka.wire import Bytes, MalformedAnswerError
+from linkengine.kafka.codes import BATCH_ERRORS
+from linkengine.kafka.wire import Bytes, MalformedResponseError
 
 REQUEST_BYTES = 16 << 20  # a broker's socket.request.max.bytes is 100 MB
 SILENCE_S = 5.0  # without a response or sent bytes, until an error is shown; the request timeout then closes the connection
@@ -111,14 +111,14 @@ class BrokerProducer:
             if channel is not None:
                 self._send_burst(channel, now, most=self._services.tuning.produce_in_flight)
         if self._link.channel is not None:
-            self._link.channel.wake_after(produce.bytes_of_answers(self._due_responses()))
+            self._link.channel.wake_after(produce.low_water_mark(self._due_responses()))
         self._filler.pump(now)
         self._transactions.pump()
 
     def check(self, now: float) -> None:
         """Close a connection without responses after the request timeout; read responses too small to have woken the loop."""
         if self._unanswered:
-            self._link.look()
+            self._link.read_now()
         silent_s = self._silent_for(now)
         if silent_s > self._services.tuning.request_timeout_ms / 1000:
             self._link.lose(silence())
@@ -266,7 +266,7 @@ class BrokerProducer:
             if answer is None or answer.log_append_time > LATEST_TIME_MS:
                 raise self._malformed()
             if answer.error:
-                if answer.error in OF_THE_BATCH:
+                if answer.error in BATCH_ERRORS:
                     partition.refused_at = step.base_offset
                 self._events.interrupted(partition, refusal(partition, step, answer))
             elif answer.base_offset == step.base_offset:
@@ -281,7 +281,7 @@ class BrokerProducer:
                 self._events.interrupted(partition, repeated(partition, step))
 
     def _malformed(self) -> LinkEngineError:
-        return MalformedAnswerError("Produce", peer=self._link.channel.peer if self._link.channel is not None else "")
+        return MalformedResponseError("Produce", peer=self._link.channel.peer if self._link.channel is not None else "")
 
     def _appended(self, partition: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> None:
         partition.acknowledged(step)

@@ -127,13 +127,13 @@ def read_log_ends(cluster: Cluster, queries: Sequence[LogEndQuery]) -> dict[str,
 def _settled(cluster: Cluster, query: LogEndQuery) -> LogEndQuery:
     """Return the query with its transactional producer, if transactions fill gaps, and with no transaction ongoing.
 
-    Ends a transaction that a crashed owner left open (``EmptyTransactions.settle``).
+    Ends a transaction that a crashed owner left open (``EmptyTransactions.fence``).
     """
     if not query.assignment.transactional_id or query.transactions is not None:
         return query
     transactions = EmptyTransactions(cluster, query.assignment.transactional_id)
-    found = transactions.look() if query.clean and query.lost_marker is None else None
-    return replace(query, transactions=found or transactions.settle())
+    found = transactions.idle_producer() if query.clean and query.lost_marker is None else None
+    return replace(query, transactions=found or transactions.fence())
 
 
 def _producer_id(query: LogEndQuery) -> int:
@@ -411,7 +411,7 @@ def locate_mirror(assignment: PartitionAssignment, survey: Survey) -> tuple[Lead
 
 
 def _all_agree(assignment: PartitionAssignment, survey: Survey) -> bool:
-    if not survey.everywhere:
+    if not survey.is_final:
         return False
     return assignment.mirror_topic_id not in survey.topic_ids.get(assignment.mirror_topic, ())
 

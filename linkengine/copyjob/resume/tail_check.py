@@ -22,7 +22,7 @@ from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
 
-from linkengine.batches.compression import InflatedTooFarError
+from linkengine.batches.compression import DecompressedTooLargeError
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.decoding import decode_batch
 from linkengine.batches.large import hash_fields, hash_large, read_large
@@ -246,7 +246,7 @@ def _contents(view: BatchView, batch: memoryview, *, start: int) -> Iterator[_Ha
     """Yield a batch's records from the offset ``start`` on, hashed. A large record is decompressed in pieces."""
     try:
         records = decode_batch(view, batch)
-    except InflatedTooFarError:
+    except DecompressedTooLargeError:
         if view.magic != CURRENT_MAGIC:
             raise
         yield from (

@@ -40,10 +40,10 @@ class ReadUpTo:
 
 
 class OlderEpochError(LinkEngineError):
-    """The leader has an older epoch than was read under; ``everywhere``: no broker returned a newer epoch."""
+    """The leader has an older epoch than was read under; ``is_final``: no broker returned a newer epoch."""
 
-    def __init__(self, where: str, *, epoch: int, seen: ReadUpTo, everywhere: bool) -> None:
-        self.everywhere = everywhere
+    def __init__(self, where: str, *, epoch: int, seen: ReadUpTo, is_final: bool) -> None:
+        self.is_final = is_final
         self._finding = f"Source {where} is led in epoch {epoch}; up to offset {seen.end} it was read in epoch {seen.epoch}. "
         cause = "Its leader is cut off from the other brokers, or the cluster was restored from an older snapshot. "
         super().__init__(ErrorCode.TIMEOUT_ERROR, f"{self._finding}{cause}Nothing is read from it. Retrying.")
@@ -70,12 +70,12 @@ def find_truncated(
     *,
     found: Mapping[str, SourceOrigin | LinkEngineError],
     seen: Mapping[str, ReadUpTo],
-    everywhere: bool = False,
+    is_final: bool = False,
 ) -> dict[str, LinkEngineError]:
     """Check the leaders whose epoch differs from that last read; return the errors found, by partition key.
 
     Sends a request per broker that leads such partitions. If several mirrors copy the same partition, each has its own
-    past and gets a request of its own. ``everywhere``: every broker was asked for the leaders.
+    past and gets a request of its own. ``is_final``: every broker was asked for the leaders.
     """
     questions: dict[tuple[int, int], dict[TopicPartition, _Question]] = {}
     requests: Counter[TopicPartition] = Counter()
@@ -88,12 +88,12 @@ def find_truncated(
             group[place] = _Question(assignment, origin.leader.epoch, read_position)
     results: dict[str, LinkEngineError] = {}
     for (broker, _), group in questions.items():
-        results |= _judged(cluster, broker, group, everywhere=everywhere)
+        results |= _judged(cluster, broker, group, is_final=is_final)
     return results
 
 
 def _judged(
-    cluster: Cluster, broker: int, group: Mapping[TopicPartition, _Question], *, everywhere: bool
+    cluster: Cluster, broker: int, group: Mapping[TopicPartition, _Question], *, is_final: bool
 ) -> dict[str, LinkEngineError]:
     try:
         ends = epoch_ends(
@@ -111,7 +111,7 @@ def _judged(
         elif question.current_epoch < question.seen.epoch:
             where = f"{place[0]}-{place[1]}"
             results[question.assignment.key] = OlderEpochError(
-                where, epoch=question.current_epoch, seen=question.seen, everywhere=everywhere
+                where, epoch=question.current_epoch, seen=question.seen, is_final=is_final
             )
         elif epoch >= 0 and end < question.seen.end:
             results[question.assignment.key] = _rewound(question, end)

@@ -23,13 +23,13 @@ from linkengine.kafka.fetch import (
     BY_ID,
     BY_NAME,
     NO_SESSION,
-    FetchAnswer,
     FetchLimits,
     FetchPosition,
+    FetchResponse,
     decode_fetch,
     encode_fetch,
 )
-from linkengine.kafka.wire import MalformedAnswerError
+from linkengine.kafka.wire import MalformedResponseError
 
 SILENT_S = 10.0  # beyond the long poll: a connection on which nothing arrives for this long is closed
 STARVED_S = 5.0  # a connection whose response finds no buffer for this long is closed; its records are fetched again later
@@ -47,7 +47,7 @@ class _Outstanding(NamedTuple, Generic[T]):
 class Received(NamedTuple):
     """A response, the buffer it lies in, and when the broker began to send it, by this machine's clock."""
 
-    answer: FetchAnswer
+    answer: FetchResponse
     buffer: Buffer
     size: int
     responded_ms: int
@@ -141,7 +141,7 @@ class ExtraConnection(Generic[T]):
                     LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No memory was free for a response of a source broker. Retrying.")
                 )
             else:
-                self._link.look()
+                self._link.read_now()
         elif frames.received != self._received:
             self._received, self._moved_at = frames.received, now
         elif self._outstanding and now > self._moved_at + self._outstanding[0].wait_s + SILENT_S:
@@ -194,7 +194,7 @@ class ExtraConnection(Generic[T]):
             buffer.release()
 
     def _malformed(self) -> LinkEngineError:
-        return MalformedAnswerError("Fetch", peer=self._link.channel.peer if self._link.channel is not None else "")
+        return MalformedResponseError("Fetch", peer=self._link.channel.peer if self._link.channel is not None else "")
 
     def _on_lost(self, error: LinkEngineError) -> None:
         outstanding, self._outstanding = self._outstanding, deque()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from linkengine.batches.offset_order import NOT_SEEN, DoubtfulBatchError, intact_part
+from linkengine.batches.offset_order import NOT_SEEN, UnconfirmedBatchError, intact_part
 from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
 from linkengine.batches.steps import Step
 from linkengine.batches.view import CURRENT_MAGIC, CorruptBatchError, iter_batches
@@ -40,7 +40,7 @@ class FetchPlanner:
 
     def __init__(self, services: Services, events: FetchEvents) -> None:
         self._services, self._events = services, events
-        self._doubtful: dict[MirrorPartition, tuple[int, int]] = {}  # position, base offset of a batch out of place
+        self._unconfirmed: dict[MirrorPartition, tuple[int, int]] = {}  # position, base offset of a batch out of place
 
     def take(
         self, partition: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, responded_ms: int, alone: bool
@@ -66,7 +66,7 @@ class FetchPlanner:
         try:
             steps = self._plan(partition, answer) if len(answer.records) else []
             _check_whole(partition, answer, steps)
-        except (CorruptBatchError, DoubtfulBatchError) as error:
+        except (CorruptBatchError, UnconfirmedBatchError) as error:
             self._not_planned(partition, error)
             return
         partition.source_backoff.reset()
@@ -105,8 +105,8 @@ class FetchPlanner:
             )
 
     def _planned(self, partition: MirrorPartition, steps: list[Step], buffer: Buffer) -> None:
-        if self._doubtful:
-            self._doubtful.pop(partition, None)
+        if self._unconfirmed:
+            self._unconfirmed.pop(partition, None)
         holder = None if points_into(steps, buffer) else self._services.pool.loose(payload_bytes(steps))
         if holder is None:  # also when too many merged batches are in memory: holding the receive buffer slows reading down
             holder = buffer
@@ -114,12 +114,12 @@ class FetchPlanner:
         partition.planned(steps, holder)
         self._events.planned(partition)
 
-    def _not_planned(self, partition: MirrorPartition, error: CorruptBatchError | DoubtfulBatchError) -> None:
+    def _not_planned(self, partition: MirrorPartition, error: CorruptBatchError | UnconfirmedBatchError) -> None:
         if isinstance(error, CorruptBatchError):
             self._events.refused(partition, damaged(partition, error))
             return
         assert partition.position is not None
-        self._doubtful[partition] = (partition.position, error.base_offset)  # the partition is fetched again immediately
+        self._unconfirmed[partition] = (partition.position, error.base_offset)  # the partition is fetched again immediately
 
     def _plan(self, partition: MirrorPartition, answer: FetchedPartition) -> list[Step]:
         assert partition.position is not None
@@ -132,7 +132,7 @@ class FetchPlanner:
 
     def _steps(self, partition: MirrorPartition, answer: FetchedPartition, records: memoryview) -> list[Step]:
         assert partition.position is not None
-        asked_from, seen = self._doubtful.get(partition, (partition.position, NOT_SEEN))
+        asked_from, seen = self._unconfirmed.get(partition, (partition.position, NOT_SEEN))
         return SegmentPlanner().plan(
             records,
             next_offset=partition.position,

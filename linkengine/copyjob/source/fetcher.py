@@ -48,14 +48,14 @@ from linkengine.kafka.fetch import (
     API_KEY,
     BY_ID,
     BY_NAME,
-    FetchAnswer,
     FetchedPartition,
     FetchLimits,
     FetchPosition,
+    FetchResponse,
     decode_fetch,
     encode_fetch,
 )
-from linkengine.kafka.wire import MalformedAnswerError
+from linkengine.kafka.wire import MalformedResponseError
 
 SHORT_WAIT_MS = 15  # long poll while a partition of the same broker is expected back soon
 GRACE_S = 10.0  # beyond the long poll, and between parts of a response: a broker that is silent for longer is given up
@@ -157,7 +157,7 @@ class BrokerFetcher:
                 LinkEngineError(ErrorCode.TIMEOUT_ERROR, "A source broker does not respond. It may be frozen. Retrying.")
             )
         elif self._frames is not None and self._frames.starved:
-            self._link.look()
+            self._link.read_now()
 
     def _is_silent(self, asked: FetchInFlight, now: float) -> bool:
         """Return whether no bytes arrive.
@@ -313,10 +313,10 @@ class BrokerFetcher:
             buffer.release()
 
     def _malformed(self) -> LinkEngineError:
-        return MalformedAnswerError("Fetch", peer=self._link.channel.peer if self._link.channel is not None else "")
+        return MalformedResponseError("Fetch", peer=self._link.channel.peer if self._link.channel is not None else "")
 
     def _take_partitions(
-        self, asked: FetchInFlight, response: FetchAnswer, buffer: Buffer, *, responded_ms: int, roomy: bool
+        self, asked: FetchInFlight, response: FetchResponse, buffer: Buffer, *, responded_ms: int, roomy: bool
     ) -> None:
         if response.error in UNKNOWN_SESSION:
             self._session.restart()

@@ -56,7 +56,7 @@ def locate_sources(
         else:
             by_id = any(topic_id)
             results[assignment.key] = SourceOrigin(leader, topic_id if by_id else assignment.source_topic.encode(), by_id)
-    return results | find_truncated(cluster, assignments, found=results, seen=seen, everywhere=survey.everywhere)
+    return results | find_truncated(cluster, assignments, found=results, seen=seen, is_final=survey.is_final)
 
 
 def read_extent(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> SourceExtent:
@@ -89,7 +89,7 @@ def _check_topic_id(assignment: PartitionAssignment, survey: Survey) -> None:
     """Raise an error if the topic was recreated: a permanent one only if all brokers respond and none has the former id."""
     found = survey.topics[assignment.source_topic].topic_id_text
     if assignment.source_topic_id and found and found != assignment.source_topic_id:
-        if not survey.everywhere or assignment.source_topic_id in survey.topic_ids[assignment.source_topic]:
+        if not survey.is_final or assignment.source_topic_id in survey.topic_ids[assignment.source_topic]:
             raise LinkEngineError(
                 ErrorCode.TIMEOUT_ERROR,
                 f"Source brokers disagree about topic {assignment.source_topic!r}: some know it under another id than before; "
@@ -137,8 +137,10 @@ class LeaderWatch:
 
 def _successions(cluster: Cluster, read: Read) -> Mapping[str, TopicView]:
     """Return the newest view of topics that are read from brokers which another broker no longer lists as alive."""
-    given_up = cluster.survey().given_up if read else set()
-    topics = {partition.assignment.source_topic for partition, origin in read.items() if origin.leader.broker in given_up}
+    unlisted_brokers = cluster.survey().unlisted_brokers if read else set()
+    topics = {
+        partition.assignment.source_topic for partition, origin in read.items() if origin.leader.broker in unlisted_brokers
+    }
     return cluster.newest_topics(topics) if topics else {}
 
 

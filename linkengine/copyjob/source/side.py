@@ -46,7 +46,7 @@ from linkengine.copyjob.source.fetcher import BrokerFetcher
 from linkengine.copyjob.source.leaders import LeaderWatch, SourceExtent, locate_sources, read_extent, read_local_start
 from linkengine.copyjob.values import SourceOrigin, Stage, Trouble
 from linkengine.domain.addresses import ClusterAddress
-from linkengine.domain.errors import SOMEBODY_HAS_TO_ACT, ErrorCode, LinkEngineError
+from linkengine.domain.errors import NEEDS_OPERATOR, ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import GapReason
@@ -343,7 +343,7 @@ class SourceTroubles:
 
     def final(self, partition: MirrorPartition, error: LinkEngineError) -> LinkEngineError | None:
         """Return the error that ends copying permanently; None if it is to be retried, also to confirm it."""
-        if isinstance(error, OlderEpochError) and error.everywhere:
+        if isinstance(error, OlderEpochError) and error.is_final:
             return error.final() if self._set_back.confirmed(partition.key, self._clock.monotonic()) else None
         if error.code not in _PERMANENT:
             return None
@@ -353,7 +353,7 @@ class SourceTroubles:
         """Set the time of the next retry, and record the error unless it may be a normal leader election."""
         now = self._clock.monotonic()
         code, message, lasting = error.code, error.message, self._lasts(partition, now)
-        broken = code in SOMEBODY_HAS_TO_ACT
+        broken = code in NEEDS_OPERATOR
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._gone.confirmed(partition.key, now):
             code = ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED
             topic = partition.assignment.source_topic

@@ -158,7 +158,7 @@ def _finish_begun(cluster: Cluster, missing: Sequence[PartitionAssignment]) -> N
     for assignment in missing:
         transactions = EmptyTransactions(cluster, assignment.transactional_id)
         begun = (
-            transactions.open_in(topic=assignment.mirror_topic, partition=assignment.partition)
+            transactions.open_producer(topic=assignment.mirror_topic, partition=assignment.partition)
             if assignment.transactional_id
             else None
         )

@@ -83,7 +83,7 @@ def _first_foreign(
     leader, topic_id = locate(views, assignment.mirror_topic, assignment.partition)
     producer_ids = {assignment.producer_id}
     if assignment.transactional_id:
-        transactions = EmptyTransactions(cluster, assignment.transactional_id).look()
+        transactions = EmptyTransactions(cluster, assignment.transactional_id).idle_producer()
         producer_ids |= {transactions.producer_id} if transactions else set()
     place = (assignment.mirror_topic, topic_id, assignment.partition)
     with closing(batches_in(cluster, leader, topic=place, offsets=offsets)) as batches:

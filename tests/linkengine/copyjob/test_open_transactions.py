@@ -18,7 +18,7 @@ from linkengine.copyjob.source.fetcher import BrokerFetcher
 from linkengine.copyjob.values import Stage
 from linkengine.domain.plans import CopyTuning, PartitionPhase, PartitionProgress
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.fetch import FetchAnswer, FetchedPartition, FetchPosition
+from linkengine.kafka.fetch import FetchedPartition, FetchPosition, FetchResponse
 from tests.linkengine.copyjob.copying import Copier, Pair, address, create_pair, plan_of, producer_for, topic_id
 from tests.linkengine.copyjob.partitions import partition
 
@@ -113,7 +113,7 @@ def test_response_too_late_to_be_planned_still_updates_the_end_of_the_source() -
     part = FetchedPartition(b"t", 0, 0, 50_000, 10, 0, (), memoryview(b""))
 
     mirror.interrupt(retry_at=0.0)
-    broker._take_partitions(asked, FetchAnswer(0, 0, 7, [part]), Buffer(), responded_ms=0, roomy=True)
+    broker._take_partitions(asked, FetchResponse(0, 0, 7, [part]), Buffer(), responded_ms=0, roomy=True)
     mirror.counters.observed_mirror(start=0, end=10)
 
     assert (mirror.counters.source_end, mirror.counters.source_high_watermark) == (10, 50_000)

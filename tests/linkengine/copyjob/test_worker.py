@@ -124,20 +124,22 @@ def test_links_are_added_and_removed_while_a_worker_runs(clusters: Pair, topic_n
 
 
 @pytest.fixture
-def mute() -> Iterator[ClusterAddress]:
+def unresponsive_servers() -> Iterator[ClusterAddress]:
     """A cluster that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         host, port = server.getsockname()
         yield ClusterAddress(bootstrap_servers=f"{host}:{port}", security_protocol="PLAINTEXT")
 
 
-def test_source_that_never_responds_delays_no_other_link(clusters: Pair, topic_name: str, mute: ClusterAddress) -> None:
+def test_source_that_never_responds_delays_no_other_link(
+    clusters: Pair, topic_name: str, unresponsive_servers: ClusterAddress
+) -> None:
     plan = link_of(clusters, topic_name, 0)
     frozen = [
         replace(
             plan,
             link_id=f"frozen-{number}",
-            source=mute,
+            source=unresponsive_servers,
             assignments=tuple(replace(assignment, mirror_id=f"frozen-{number}") for assignment in plan.assignments),
         )
         for number in range(4)

@@ -61,7 +61,7 @@ from linkengine.kafka.markers import MarkerFill, decode_log_ends, decode_markers
 from linkengine.kafka.produce import decode_produce, encode_produce
 from linkengine.kafka.record_writer import OddWriter
 from linkengine.kafka.transactions import EmptyTransactions
-from linkengine.kafka.wire import INT32, MalformedAnswerError
+from linkengine.kafka.wire import INT32, MalformedResponseError
 from tests.linkengine.batches.batchlog import Rec, dense
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -148,9 +148,9 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         producers.describe_producers(cluster, broker, {place: 1})
         topicconfigs.is_compacted(cluster, broker, TOPIC)
         topicconfigs.not_shown(cluster, {TOPIC: ConfigChange(values={"retention.ms": "1"}, deletions=())})
-        topicwriters.brokers_that_let_write(cluster, TOPIC)
+        topicwriters.brokers_without_deny_write(cluster, TOPIC)
         transactions = EmptyTransactions(cluster, "malformed")
-        transactions.mark(transactions.settle(), topic=TOPIC, partition=1, commit=True)
+        transactions.mark(transactions.fence(), topic=TOPIC, partition=1, commit=True)
         topicwriters.transactional_writers(admin, [TOPIC])
         admin_groups.commit(cluster, {"group": {place: admin_groups.Committed(offset=1, metadata="m")}})
         admin_groups.committed(cluster, ["group"])
@@ -280,7 +280,7 @@ def test_a_changed_response_is_decoded_or_raises_LinkEngineError(recorded: dict[
     refusal = refusal_of(recording, frame)
 
     assert refusal is None or refusal.message.endswith("."), refusal.message
-    if isinstance(refusal, MalformedAnswerError):
+    if isinstance(refusal, MalformedResponseError):
         assert refusal.code is ErrorCode.MALFORMED_RESPONSE_ERROR
         assert "cannot be read. A device on the network path changes it" in refusal.message
     assert time.monotonic() - began < SOON_S
@@ -319,7 +319,7 @@ def test_announced_lengths_are_not_allocated_before_their_bytes_arrive(recorded:
 def test_a_response_to_another_request_is_refused_and_names_the_broker(recorded: dict[str, Recorded]) -> None:
     recording = recorded["MetadataResponse"]
 
-    with pytest.raises(MalformedAnswerError, match="Broker broker:9092 sent a response to Metadata that cannot be read"):
+    with pytest.raises(MalformedResponseError, match="Broker broker:9092 sent a response to Metadata that cannot be read"):
         recording.decode(b"\0\0\0\x7f" + recording.frame[4:])
 
 

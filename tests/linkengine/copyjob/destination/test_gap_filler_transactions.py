@@ -86,7 +86,7 @@ def test_open_transaction_of_a_crashed_owner_is_settled_before_writing(clusters:
     session = Cluster(plan.destination)
     session.topics([topic_name])
     dead = EmptyTransactions(session, assignment.transactional_id)
-    owner = dead.settle()
+    owner = dead.fence()
     assert dead._add(owner, topic=topic_name, partition=0) == (0, None)  # the owner crashed at the gap
     lease = MemoryLease()
     lease._holds[assignment.key] = (7, time.monotonic())
@@ -141,8 +141,8 @@ def test_fence_interrupted_between_its_two_steps_counts_no_offset(clusters: Pair
     plan = copied_plan(clusters, topic_name)
     session = Cluster(plan.destination)
     session.topics([topic_name])
-    fence = EmptyTransactions(session, plan.assignments[0].transactional_id)
-    assert fence._add(fence.settle(), topic=topic_name, partition=0) == (0, None)
+    transactions = EmptyTransactions(session, plan.assignments[0].transactional_id)
+    assert transactions._add(transactions.fence(), topic=topic_name, partition=0) == (0, None)
     session.close()
 
     ends = [fence_partitions(plan.destination, plan.assignments, generation=100) for _ in range(2)]

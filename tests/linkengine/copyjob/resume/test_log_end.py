@@ -20,7 +20,7 @@ from linkengine.kafka.topicviews import Leader, Survey, TopicView
 
 PLACE = ("t", 0)
 VIEW = TopicView(topic_id=b"0123456789abcdef", partitions={0: Leader(broker=1, epoch=2)})
-SURVEY = Survey(topics={"t": VIEW}, complete=True, given_up=set(), topic_ids={"t": frozenset({VIEW.topic_id_text})})
+SURVEY = Survey(topics={"t": VIEW}, complete=True, unlisted_brokers=set(), topic_ids={"t": frozenset({VIEW.topic_id_text})})
 CLUSTER: Any = SimpleNamespace(survey=lambda _: SURVEY, open=lambda _: SimpleNamespace(close=lambda: None))
 STRETCH = LogTail(start=0, end=10, records={}, markers=frozenset())
 
@@ -69,7 +69,7 @@ def test_topic_with_another_id_is_not_the_mirror() -> None:
     [
         ({"complete": True}, [], True),
         ({"complete": False}, [], False),
-        ({"complete": True, "strangers": True}, [], False),
+        ({"complete": True, "unlisted_may_be_majority": True}, [], False),
         ({"complete": True}, ["mine"], False),
     ],
     ids=["all agree", "a broker does not respond", "most brokers are not known yet", "a broker still has it"],
@@ -80,7 +80,7 @@ def test_mirror_topic_is_missing_only_if_all_brokers_agree(
 ) -> None:
     """A broker that was cut off before the topic was created does not know it, and a missing topic is not retried."""
     view = VIEW if instead else TopicView(topic_id=bytes(16), partitions={}, error=3)
-    survey = Survey(topics={"t": view}, given_up=set(), topic_ids={"t": frozenset(known_as)}, **responses)
+    survey = Survey(topics={"t": view}, unlisted_brokers=set(), topic_ids={"t": frozenset(known_as)}, **responses)
     monkeypatch.setattr(CLUSTER, "survey", lambda _: survey)
 
     found = read(mirror_topic_id="mine", clean=False)

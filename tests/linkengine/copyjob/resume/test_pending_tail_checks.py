@@ -136,13 +136,13 @@ def test_lost_range_is_not_filled_when_the_leader_has_changed(
     assert (planned, mirror.examining) == (filled, False)
 
 
-@pytest.mark.parametrize("everywhere", [True, False], ids=["every broker", "not every broker"])
+@pytest.mark.parametrize("is_final", [True, False], ids=["every broker", "not every broker"])
 def test_leader_of_an_older_epoch_fails_the_mirror_only_if_all_brokers_keep_reporting_it(
-    services: Services, later: Later, everywhere: bool
+    services: Services, later: Later, is_final: bool
 ) -> None:
     mirror, failures = copying(), list[LinkEngineError]()
     side = source_side(services, failed=lambda _, error: failures.append(error))
-    error = OlderEpochError("t-0", epoch=3, seen=ReadUpTo(epoch=5, end=10), everywhere=everywhere)
+    error = OlderEpochError("t-0", epoch=3, seen=ReadUpTo(epoch=5, end=10), is_final=is_final)
     for later.now in (0.0, 5.0, 9.0):
         side._not_located([mirror], error)
     assert failures == []
@@ -155,7 +155,7 @@ def test_leader_of_an_older_epoch_fails_the_mirror_only_if_all_brokers_keep_repo
     later.now = 10.0
     side._not_located([mirror], error)
 
-    assert [error.code for error in failures] == ([ErrorCode.UNEXPECTED_TRUNCATION] if everywhere else [])
+    assert [error.code for error in failures] == ([ErrorCode.UNEXPECTED_TRUNCATION] if is_final else [])
 
 
 @pytest.mark.parametrize(("is_read", "after_s"), [(True, LEFT_OUT_S), (False, EVERY_S)])

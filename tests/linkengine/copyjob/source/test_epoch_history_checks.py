@@ -37,32 +37,32 @@ def test_each_mirror_of_a_source_partition_is_checked_with_its_own_past(monkeypa
 
 
 @pytest.mark.parametrize("epoch_end", [(0, -1, -1), (0, 3, 5_000)], ids=["not known", "the epoch before"])
-@pytest.mark.parametrize("everywhere", [True, False])
+@pytest.mark.parametrize("is_final", [True, False])
 def test_leader_of_an_older_epoch_is_never_trusted(
-    monkeypatch: pytest.MonkeyPatch, epoch_end: tuple[int, int, int], everywhere: bool
+    monkeypatch: pytest.MonkeyPatch, epoch_end: tuple[int, int, int], is_final: bool
 ) -> None:
-    error = stepped_back(monkeypatch, epoch_end, everywhere=everywhere)
+    error = stepped_back(monkeypatch, epoch_end, is_final=is_final)
 
     assert isinstance(error, OlderEpochError)
-    assert error.everywhere is everywhere
+    assert error.is_final is is_final
     assert (error.code, error.final().code) == (ErrorCode.TIMEOUT_ERROR, ErrorCode.UNEXPECTED_TRUNCATION)
     assert "led in epoch 3; up to offset 40 it was read in epoch 5" in error.message
 
 
 @pytest.mark.parametrize("code", sorted(LEADER_MOVED))
 def test_error_of_a_moved_leader_is_returned_as_it_is(monkeypatch: pytest.MonkeyPatch, code: KafkaCode) -> None:
-    error = stepped_back(monkeypatch, (code, -1, -1), everywhere=True)
+    error = stepped_back(monkeypatch, (code, -1, -1), is_final=True)
 
     assert isinstance(error, BrokerError)
     assert error.kafka_code == code
 
 
-def stepped_back(monkeypatch: pytest.MonkeyPatch, epoch_end: tuple[int, int, int], *, everywhere: bool) -> LinkEngineError:
+def stepped_back(monkeypatch: pytest.MonkeyPatch, epoch_end: tuple[int, int, int], *, is_final: bool) -> LinkEngineError:
     """Return the error of a partition read in epoch 5 whose leader is of epoch 3 and returns ``epoch_end`` for epoch 5."""
     monkeypatch.setattr(epoch_history, "epoch_ends", lambda _, __, asked: dict.fromkeys(asked, epoch_end))
     assignment = partition().assignment
     cluster: Any = SimpleNamespace()
     found: dict[str, SourceOrigin | LinkEngineError] = {assignment.key: SourceOrigin(Leader(broker=1, epoch=3), b"t")}
     return find_truncated(
-        cluster, [assignment], found=found, seen={assignment.key: ReadUpTo(epoch=5, end=40)}, everywhere=everywhere
+        cluster, [assignment], found=found, seen={assignment.key: ReadUpTo(epoch=5, end=40)}, is_final=is_final
     )[assignment.key]

@@ -19,7 +19,7 @@ from linkengine.copyjob.source.fetcher import BrokerFetcher
 from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.fetch import API_KEY, BY_ID, FetchAnswer, FetchedPartition
+from linkengine.kafka.fetch import API_KEY, BY_ID, FetchedPartition, FetchResponse
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import Rec, dense
 from tests.linkengine.copyjob.copying import wait_for
@@ -93,7 +93,7 @@ def test_response_to_a_probe_is_dropped_if_the_partition_has_another_leader(serv
         mirror_partition.origin = SourceOrigin(Leader(broker=1, epoch=6), topic)
 
     records = memoryview(bytearray(dense(10, [Rec(value=b"x" * 70_000)]).encode()))
-    response = FetchAnswer(0, 0, 0, [FetchedPartition(topic, 0, 0, 20, 20, 0, (), records)])
+    response = FetchResponse(0, 0, 0, [FetchedPartition(topic, 0, 0, 20, 20, 0, (), records)])
     source._take_partitions(asked, response, Buffer(), responded_ms=1, roomy=True)
 
     assert (planned, mirror_partition.position, list(source._changed)) == (

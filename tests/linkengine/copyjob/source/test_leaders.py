@@ -21,7 +21,7 @@ def text_of(topic_id: bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("complete", "strangers", "known", "code"),
+    ("complete", "unlisted_may_be_majority", "known", "code"),
     [
         (True, False, {OTHER}, ErrorCode.SOURCE_TOPIC_ID_CHANGED),
         (False, False, {OTHER}, ErrorCode.TIMEOUT_ERROR),
@@ -30,7 +30,7 @@ def text_of(topic_id: bytes) -> str:
     ],
 )
 def test_source_topic_counts_as_recreated_only_if_all_brokers_agree(
-    complete: bool, strangers: bool, known: set[bytes], code: ErrorCode
+    complete: bool, unlisted_may_be_majority: bool, known: set[bytes], code: ErrorCode
 ) -> None:
     assignment = partition().assignment
     assignment = replace(assignment, source_topic_id=text_of(FORMER))
@@ -39,9 +39,9 @@ def test_source_topic_counts_as_recreated_only_if_all_brokers_agree(
     survey = Survey(
         topics={name: view},
         complete=complete,
-        given_up=set(),
+        unlisted_brokers=set(),
         topic_ids={name: frozenset(text_of(topic_id) for topic_id in known)},
-        strangers=strangers,
+        unlisted_may_be_majority=unlisted_may_be_majority,
     )
     cluster: Any = SimpleNamespace(survey=lambda _: survey)
 

@@ -28,7 +28,7 @@ from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.kafka.channel import Channel
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import KafkaCode
-from linkengine.kafka.fetch import FetchAnswer
+from linkengine.kafka.fetch import FetchResponse
 from linkengine.kafka.offsets import EARLIEST_LOCAL, TopicPartition
 from tests.linkengine.copyjob.copying import (
     Copier,
@@ -205,7 +205,7 @@ def test_leader_with_a_failed_disk_is_located_again(clusters: Pair, topic_name: 
     write(clusters[0], topic_name, 10)
     asked, failed, decode, locate = list[int](), [True], fetcher.decode_fetch, side.locate_sources
 
-    def decode_failed(body: memoryview, *, version: int) -> FetchAnswer:
+    def decode_failed(body: memoryview, *, version: int) -> FetchResponse:
         answer = decode(body, version=version)
         error = KafkaCode.KAFKA_STORAGE_ERROR if failed[0] else KafkaCode.NONE
         return answer._replace(partitions=[part._replace(error=error) for part in answer.partitions])
@@ -320,7 +320,7 @@ def test_records_in_slow_remote_storage_are_not_taken_for_compacted(
     write(clusters[0], topic_name, 10)
     empty_answers, slow, decode, offsets = [0], [True], fetcher.decode_fetch, leaders.list_offsets
 
-    def decode_emptied(body: memoryview, *, version: int) -> FetchAnswer:
+    def decode_emptied(body: memoryview, *, version: int) -> FetchResponse:
         answer = decode(body, version=version)
         if not slow[0]:
             return answer

@@ -13,7 +13,7 @@ from linkengine.copyjob.values import Stage
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.codes import BrokerError, KafkaCode
-from linkengine.kafka.fetch import FetchAnswer
+from linkengine.kafka.fetch import FetchResponse
 from tests.linkengine.copyjob.copying import Copier, Pair, create_pair, plan_of, producer_for
 from tests.linkengine.copyjob.partitions import partition
 
@@ -104,7 +104,7 @@ def test_partition_refused_for_long_shows_an_error_until_it_is_read(
     assert producer.flush(30) == 0
     refusing, decode = [True], fetcher.decode_fetch
 
-    def decode_refused(body: memoryview, *, version: int) -> FetchAnswer:
+    def decode_refused(body: memoryview, *, version: int) -> FetchResponse:
         answer = decode(body, version=version)
         changed: dict[str, Any] = {"error": error, "records": memoryview(b"")} if refusing[0] else {}
         return answer._replace(partitions=[part._replace(**changed) for part in answer.partitions])

@@ -11,25 +11,25 @@ from typing import Literal, get_args
 from devcluster.ports import LOOPBACK
 from devcluster.tls import Certificates
 
-Door = Literal["TLS", "MTLS", "PASSWORDS", "TOKENS"]
-DOORS: tuple[Door, ...] = get_args(Door)
+ExtraListener = Literal["TLS", "MTLS", "PASSWORDS", "TOKENS"]
+EXTRA_LISTENERS: tuple[ExtraListener, ...] = get_args(ExtraListener)
 PRINCIPALS = ("User:ANONYMOUS", "User:CN=link")  # besides those of `access.py`; all are super users
 AUDIENCE = "kafka"  # of tokens
-_PROTOCOL: Mapping[Door, str] = {"TLS": "SSL", "MTLS": "SSL", "PASSWORDS": "SASL_SSL", "TOKENS": "SASL_SSL"}
+_PROTOCOL: Mapping[ExtraListener, str] = {"TLS": "SSL", "MTLS": "SSL", "PASSWORDS": "SASL_SSL", "TOKENS": "SASL_SSL"}
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"
 
 
-def door_properties(
-    ports: Mapping[Door, int], *, certificates: Certificates, known: Mapping[str, object], jwks_url: str
+def listener_properties(
+    ports: Mapping[ExtraListener, int], *, certificates: Certificates, known: Mapping[str, object], jwks_url: str
 ) -> dict[str, object]:
     """Return the settings that add these listeners to a broker with the settings `known`."""
     settings: dict[str, object] = {}
     for name in ("listeners", "advertised.listeners"):
-        settings[name] = ",".join([str(known[name]), *(f"{door}://{LOOPBACK}:{port}" for door, port in ports.items())])
-    protocols = [str(known["listener.security.protocol.map"]), *(f"{door}:{_PROTOCOL[door]}" for door in ports)]
+        settings[name] = ",".join([str(known[name]), *(f"{listener}://{LOOPBACK}:{port}" for listener, port in ports.items())])
+    protocols = [str(known["listener.security.protocol.map"]), *(f"{listener}:{_PROTOCOL[listener]}" for listener in ports)]
     settings["listener.security.protocol.map"] = ",".join(protocols)
-    for door in ports:
-        prefix = f"listener.name.{door.lower()}."
+    for listener in ports:
+        prefix = f"listener.name.{listener.lower()}."
         settings |= {f"{prefix}ssl.keystore.type": "PEM", f"{prefix}ssl.keystore.location": certificates.broker}
     if "MTLS" in ports:
         settings |= _client_certificates(certificates)
@@ -43,14 +43,14 @@ def door_properties(
     return settings
 
 
-def door_security(door: Door, *, certificates: Certificates) -> dict[str, str]:
+def listener_security(listener: ExtraListener, *, certificates: Certificates) -> dict[str, str]:
     """Return the Java clients' properties for a listener, without the SASL login."""
     settings = {
-        "security.protocol": _PROTOCOL[door],
+        "security.protocol": _PROTOCOL[listener],
         "ssl.truststore.type": "PEM",
         "ssl.truststore.certificates": certificates.authority.read_text(),
     }
-    if door == "MTLS":
+    if listener == "MTLS":
         key, chain = _split(certificates.client)
         settings |= {"ssl.keystore.type": "PEM", "ssl.keystore.key": key, "ssl.keystore.certificate.chain": chain}
     return settings

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linkengine.batches.offset_order import NOT_SEEN, DoubtfulBatchError, intact_part
+from linkengine.batches.offset_order import NOT_SEEN, UnconfirmedBatchError, intact_part
 from linkengine.batches.planning import Append, Fill, SegmentPlanner, Step
 from linkengine.batches.view import CorruptBatchError
 from tests.linkengine.batches.batchlog import LZ4, Batch, Rec, dense, log_of, message, read_payload, wrapper
@@ -59,7 +59,7 @@ def test_no_flipped_bit_moves_a_record_or_hides_one(number: int, bit: int, start
 
     try:
         steps = plan(buffer, start=start)
-    except (CorruptBatchError, DoubtfulBatchError):
+    except (CorruptBatchError, UnconfirmedBatchError):
         return
 
     found = {step.start + at: key for step in steps for at, key in enumerate(keys(step))}
@@ -113,10 +113,10 @@ def test_an_unconfirmed_gap_at_the_end_of_a_response_is_left_to_the_next_respons
 def test_an_unconfirmed_batch_is_accepted_when_it_is_read_a_second_time() -> None:
     log = log_of(dense(9, [HUGE]))
 
-    with pytest.raises(DoubtfulBatchError) as doubt:
+    with pytest.raises(UnconfirmedBatchError) as doubt:
         plan(log, start=1, high_end=20)
     assert doubt.value.base_offset == 9
-    with pytest.raises(DoubtfulBatchError):
+    with pytest.raises(UnconfirmedBatchError):
         plan(log, start=1, high_end=20, seen=17)
     assert spans(plan(log, start=1, high_end=20, seen=9)) == [(1, 9, True), (9, 10, False)]
     assert spans(plan(log, start=1, high_end=20, seen=None)) == [(1, 9, True), (9, 10, False)]  # no second read
@@ -127,7 +127,7 @@ def test_a_batch_beyond_the_stable_end_is_not_a_gap(behind: tuple[Batch, ...]) -
     """The end was read before the batches, so it may just be outdated at the first read."""
     log = log_of(dense(1 << 40 | 9, [Rec()]), *behind)
 
-    with pytest.raises(DoubtfulBatchError):
+    with pytest.raises(UnconfirmedBatchError):
         plan(log, start=1, high_end=20)
     with pytest.raises(CorruptBatchError, match="stable offsets below 20"):
         plan(log, start=1, high_end=20, seen=1 << 40 | 9)
@@ -146,7 +146,7 @@ def test_a_mirror_that_resumes_within_a_batch_needs_no_second_read() -> None:
     (within, _) = plan(log_of(*log), start=3, high_end=20)
 
     assert keys(within) == [b"3", b"4"]
-    with pytest.raises(DoubtfulBatchError):  # a gap behind it: the batch may have been moved down
+    with pytest.raises(UnconfirmedBatchError):  # a gap behind it: the batch may have been moved down
         plan(log_of(log[0], dense(8, [HUGE])), start=3, high_end=20)
 
 
