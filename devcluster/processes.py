@@ -1,7 +1,7 @@
 """Start programs, wait until they are ready, stop them, and leave no process behind.
 
 Does not know the programs. Every child gets a session of its own (so Ctrl-C reaches only this process, which stops the children
-in order) and writes to a log file. The watcher of `guard.py` kills it when this process ends in any way.
+in order) and writes to a log file. The watcher of `reaper.py` kills it when this process ends in any way.
 """
 
 import contextlib
