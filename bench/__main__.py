@@ -20,7 +20,7 @@ from bench.verifying import figure, measure_verifying, table
 from bench.warming import until_settled
 from bench.workloads import COPIES, LATENCY, ROUNDS, THROUGHPUT, LatencyWorkload, Workload, throughput_of
 from bench.writer import measure_bare, measure_pair
-from devcluster.ending import INTERRUPTED, interruptible
+from devcluster.signals import INTERRUPTED, interruptible
 
 WARMED_BY = ("kb-4", "kb-lz4-4", "kb-1")  # the last is the first that is measured
 WARMING_COPIES = 2

@@ -17,7 +17,7 @@ from bench.figures import Figure
 from bench.load import create_topic, delete_topic
 from bench.measure import end_offsets, watch_copy
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.seed import seed_head
+from linkengine.copyjob.destination.head_seed import seed_head
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.plans import PartitionAssignment, producer_id_for
 

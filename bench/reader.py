@@ -21,10 +21,10 @@ from linkengine.kafka.fetch import (
     API_KEY,
     BY_ID,
     NEW_SESSION,
-    FetchAnswer,
     FetchedPartition,
     FetchLimits,
     FetchPosition,
+    FetchResponse,
     SessionStep,
     decode_fetch,
     encode_fetch,
@@ -77,7 +77,7 @@ class SessionReader:
                 self._offsets[one.partition] = view.next_offset
         return size
 
-    def _fetch(self) -> FetchAnswer:
+    def _fetch(self) -> FetchResponse:
         positions = [FetchPosition(one, self._epochs[one], self._offsets[one], PARTITION_BYTES) for one in self._changed]
         self._correlation += 1
         frame = encode_fetch(

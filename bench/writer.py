@@ -18,7 +18,7 @@ from linkengine.batches.view import HEADER, iter_batches
 from linkengine.domain.addresses import address_from_properties
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.produce import API_KEY, BY_ID, decode_produce, encode_produce
-from linkengine.kafka.reading import read_batches
+from linkengine.kafka.single_reads import read_batches
 from linkengine.kafka.wire import INT32
 
 IN_FLIGHT = 5

@@ -16,7 +16,7 @@ from chaos.loops import LoopEngine
 from chaos.product import Product
 from chaos.schedule import schedule
 from chaos.storm import Storm, Verdict
-from devcluster.ending import INTERRUPTED, interruptible
+from devcluster.signals import INTERRUPTED, interruptible
 
 SHOWN = 20
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from chaos.mutations import mutate
 from chaos.orders import FIFO, CopyOrder, write_whole
-from linkengine.copyjob.spark import copy_until_the_end
+from linkengine.copyjob.spark_job import copy_until_the_end
 from linkengine.jobs import stop_mirror
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from linkengine.batches.patch import patch_for_append
-from linkengine.copyjob import outlet, partition, upkeep, writer
-from linkengine.copyjob.producing import topic_of
-from linkengine.copyjob.tails import TailQuery, read_tails
+from linkengine.copyjob import partition_state
+from linkengine.copyjob.destination import maintenance, producer, writer
+from linkengine.copyjob.destination.producer import topic_of
+from linkengine.copyjob.resume.log_end import LogEndQuery, read_log_ends
 from linkengine.domain.leases import generation_of
 from linkengine.jobs import stopping
 from linkengine.kafka import fetch, produce
@@ -28,12 +29,12 @@ def _no_sequences() -> None:
     def unconditional(batch: Any, **_: int) -> None:
         patch(batch, producer_id=-1, producer_epoch=-1, base_sequence=-1)
 
-    partition.patch_for_append = unconditional  # type: ignore[attr-defined]
+    partition_state.patch_for_append = unconditional  # type: ignore[attr-defined]
 
 
 def _no_offset_check() -> None:
     """The base offsets of acknowledgements are not checked, and neither are the log ends of idle mirrors."""
-    answered, decode = outlet.MirrorBroker._answered, produce.decode_produce
+    answered, decode = producer.BrokerProducer._answered, produce.decode_produce
     expected: dict[tuple[bytes, int], int] = {}
 
     def decode_as_expected(body: memoryview, *, version: int) -> Any:
@@ -48,13 +49,13 @@ def _no_offset_check() -> None:
         answered(self, request, body)
 
     produce.decode_produce = decode_as_expected
-    outlet.MirrorBroker._answered = answered_as_expected  # type: ignore[method-assign]
+    producer.BrokerProducer._answered = answered_as_expected  # type: ignore[method-assign]
     _no_looks()
 
 
 def _no_looks() -> None:
     """The log ends of idle mirrors are not checked."""
-    upkeep.Upkeep._check_ends = lambda *_: None  # type: ignore[method-assign]
+    maintenance.Maintenance._check_ends = lambda *_: None  # type: ignore[method-assign]
 
 
 def _no_fence() -> None:
@@ -63,7 +64,7 @@ def _no_fence() -> None:
     def read_ends(address: Any, assignments: Any, **_: Any) -> dict[int, int]:
         cluster = Cluster(address)
         try:
-            tails = read_tails(cluster, [TailQuery(assignment=assignment, clean=False) for assignment in assignments])
+            tails = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=False) for assignment in assignments])
         finally:
             cluster.close()
         return {each.partition: tails[each.key].end for each in assignments}  # type: ignore[union-attr]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from devcluster.doors import PRINCIPALS, Door, door_properties
+from devcluster.listeners import PRINCIPALS, ExtraListener, listener_properties
 from devcluster.ports import LOOPBACK
 from devcluster.tls import Certificates
 
@@ -57,7 +57,7 @@ class BrokerPlan:
     users: Mapping[str, str]
     certificates: Certificates
     extra: Mapping[str, object]
-    doors: Mapping[Door, int] = field(default_factory=dict)  # ports of the additional listeners
+    listeners: Mapping[ExtraListener, int] = field(default_factory=dict)  # ports of the additional listeners
     jwks_url: str = ""
     proxied_port: int = 0  # a second listener for clients, 0 for none
     proxy_port: int = 0  # where a proxy listens for it: the advertised port of that listener
@@ -83,8 +83,8 @@ def broker_properties(plan: BrokerPlan) -> str:
         **_FAST, **_identity(plan), **_listeners(plan), **_session(plan.brokers), **_replication(plan.brokers),
         **_internal_login(plan), **_client_login(plan), **_encryption(plan), **_authorization(plan),
     }  # fmt: skip
-    if plan.doors:
-        settings |= door_properties(plan.doors, certificates=plan.certificates, known=settings, jwks_url=plan.jwks_url)
+    if plan.listeners:
+        settings |= listener_properties(plan.listeners, certificates=plan.certificates, known=settings, jwks_url=plan.jwks_url)
     settings |= plan.extra
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
@@ -171,7 +171,7 @@ def _encryption(plan: BrokerPlan) -> dict[str, object]:
 def _authorization(plan: BrokerPlan) -> dict[str, object]:
     if not plan.authorizer:
         return {}
-    principals = ("User:admin", "User:link", f"User:{BROKER_USER}", *(PRINCIPALS if plan.doors else ()))
+    principals = ("User:admin", "User:link", f"User:{BROKER_USER}", *(PRINCIPALS if plan.listeners else ()))
     return {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": ";".join(principals),

@@ -20,7 +20,7 @@ from typing import Self
 
 from devcluster import access, parts
 from devcluster.broker_settings import BrokerPlan, Security, broker_properties
-from devcluster.doors import DOORS, Door, door_security, jvm_flags
+from devcluster.listeners import EXTRA_LISTENERS, ExtraListener, jvm_flags, listener_security
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.processes import STOP_TIMEOUT_S, Process
 from devcluster.tls import certificates_in, write_certificates
@@ -82,9 +82,12 @@ class KafkaCluster:
             for node, ports in enumerate(nodes)
         ]  # fmt: skip
 
-    def with_doors(self, *, jwks_url: str) -> Self:
-        """Add all listeners of `doors.py` to every broker, before it starts; `jwks_url` has the keys that verify tokens."""
-        self._plans = [replace(plan, doors={door: free_port() for door in DOORS}, jwks_url=jwks_url) for plan in self._plans]
+    def with_listeners(self, *, jwks_url: str) -> Self:
+        """Add all listeners of `listeners.py` to every broker, before it starts; `jwks_url` has the keys that verify tokens."""
+        self._plans = [
+            replace(plan, listeners={listener: free_port() for listener in EXTRA_LISTENERS}, jwks_url=jwks_url)
+            for plan in self._plans
+        ]
         return self
 
     def with_classes(self, folder: Path) -> Self:
@@ -126,10 +129,10 @@ class KafkaCluster:
         """Return the properties of the Java clients for `user`."""
         return {"bootstrap.servers": self.bootstrap, **access.java_security(self, user=user, mechanism=mechanism)}
 
-    def door_properties(self, door: Door) -> dict[str, str]:
+    def listener_properties(self, listener: ExtraListener) -> dict[str, str]:
         """Return the Java clients' properties for an additional listener, without the SASL login."""
-        servers = ",".join(f"{LOOPBACK}:{plan.doors[door]}" for plan in self._plans)
-        return {"bootstrap.servers": servers, **door_security(door, certificates=self.certificates)}
+        servers = ",".join(f"{LOOPBACK}:{plan.listeners[listener]}" for plan in self._plans)
+        return {"bootstrap.servers": servers, **listener_security(listener, certificates=self.certificates)}
 
     def proxied_properties(self, user: str = access.ADMIN, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
         """Return properties of the Java clients with which `user` connects through the proxy."""
@@ -138,7 +141,7 @@ class KafkaCluster:
 
     def start(self) -> Self:
         """Format the storage, start all brokers, wait until they respond, and create the ACLs of `app`. About 5 s."""
-        if "SSL" in self.security or self._plans[0].doors:
+        if "SSL" in self.security or self._plans[0].listeners:
             write_certificates(self.directory / "tls")
         try:
             fresh = [self._format(plan) for plan in self._plans if not plan.formatted()]

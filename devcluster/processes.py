@@ -1,7 +1,7 @@
 """Start programs, wait until they are ready, stop them, and leave no process behind.
 
 Does not know the programs. Every child gets a session of its own (so Ctrl-C reaches only this process, which stops the children
-in order) and writes to a log file. The watcher of `guard.py` kills it when this process ends in any way.
+in order) and writes to a log file. The watcher of `reaper.py` kills it when this process ends in any way.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from devcluster import guard
+from devcluster import reaper
 
 POLL_S = 0.05
 STOP_TIMEOUT_S = 20.0
@@ -32,7 +32,7 @@ def _send_to_guard(line: str) -> None:
     with _guard_lock:
         watcher = _guards.get(os.getpid())
         if watcher is None:
-            command = [sys.executable, "-E", "-S", str(Path(guard.__file__)), str(os.getpid())]
+            command = [sys.executable, "-E", "-S", str(Path(reaper.__file__)), str(os.getpid())]
             watcher = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True,
@@ -54,7 +54,7 @@ def run(
         try:
             output, errors = popen.communicate(text, timeout_s)
         finally:
-            guard.kill_session(popen.pid)
+            reaper.kill_session(popen.pid)
             _send_to_guard(f"-{popen.pid}")
     return subprocess.CompletedProcess(command, popen.returncode, output, errors)
 
@@ -147,7 +147,7 @@ class Process:
         if self._gone:
             return  # its id may have been reused
         if self.running() or not Path(f"/proc/{self.pid}").exists():  # otherwise the id has been reused
-            guard.kill_session(self.pid)
+            reaper.kill_session(self.pid)
         self._popen.wait(STOP_TIMEOUT_S)
         self._gone = True
         _send_to_guard(f"-{self.pid}")

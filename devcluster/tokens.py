@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, unquote
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from devcluster.doors import AUDIENCE
+from devcluster.listeners import AUDIENCE
 from devcluster.ports import LOOPBACK
 
 LIFE_S = 300

@@ -10,7 +10,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.seed import seed_head
+from linkengine.copyjob.destination.head_seed import seed_head
 from linkengine.domain.plans import PartitionProgress
 from linkengine.domain.states import GapReason
 from tests.linkengine.copyjob.copying import (

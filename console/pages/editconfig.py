@@ -17,8 +17,7 @@ from console.pages.linkpages import crumbs, link_head
 from console.presenters.links import link_url
 from console.queries import links as link_queries
 from console.queries.links import EffectiveConfig
-from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
-from linkengine.domain.linkconfigspec import ConfigKind
+from linkengine.domain.linkconfigs import LINK_CONFIGS, ConfigKind, is_connection
 
 _RESET: Literal["DELETE"] = "DELETE"
 

@@ -19,8 +19,7 @@ from console.models.mirrors import incomplete, measured_rates, unknown_ages, unk
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
 from console.queries.linktasks import failing_by_link
 from console.queries.unseen import UNSEEN, with_unseen
-from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
-from linkengine.domain.linkconfigspec import LinkConfigSpec
+from linkengine.domain.linkconfigs import LINK_CONFIGS, LinkConfigSpec, is_connection
 from linkengine.domain.states import MirrorState
 
 _RELATED = ("destination__environment__organization", "source__environment")

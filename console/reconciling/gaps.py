@@ -1,9 +1,9 @@
 """The gap ledger: stores the runs of filled offsets that copy workers report, and raises the alarm for lost records.
 
-A run keeps its start while it grows (``linkengine.copyjob.fills``), and runs do not overlap, since each offset is filled once.
-Therefore a report that arrives twice or late changes nothing. Several processes may store reports at the same time, so the
-ledger is read under the lock of the mirror's row. Runs that have not grown for SETTLED are joined with their neighbours and,
-beyond MOST_ROWS, made coarser (``docs/adr/0005-gap-ledger.md``); HEAD and LOST stay exact.
+A run keeps its start while it grows (``linkengine.copyjob.partition_counters``), and runs do not overlap, since each offset is
+filled once. Therefore a report that arrives twice or late changes nothing. Several processes may store reports at the same
+time, so the ledger is read under the lock of the mirror's row. Runs that have not grown for SETTLED are joined with their
+neighbours and, beyond MOST_ROWS, made coarser (``docs/adr/0005-gap-ledger.md``); HEAD and LOST stay exact.
 """
 
 from __future__ import annotations

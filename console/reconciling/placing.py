@@ -16,7 +16,7 @@ from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling.plans import mirror_key, partition_keys
 from linkengine.domain.assignment import Place, Wanted, assign
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.plans import PartitionProgress, life_of
+from linkengine.domain.plans import PartitionProgress, topic_ids_of
 from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
 
 
@@ -35,13 +35,13 @@ def is_wanted(mirror: MirrorTopic, link: ClusterLink) -> bool:
 
 def lives_of(mirrors: Collection[MirrorTopic]) -> dict[str, str]:
     """Return, by the engine's key of a mirror, which two topics it connects now."""
-    return {mirror_key(mirror): life_of(mirror.source_topic_id, mirror.mirror_topic_id) for mirror in mirrors}
+    return {mirror_key(mirror): topic_ids_of(mirror.source_topic_id, mirror.mirror_topic_id) for mirror in mirrors}
 
 
 def of_these_lives(mirrors: Collection[MirrorTopic], reports: Iterable[PartitionProgress]) -> list[PartitionProgress]:
     """Leave out reports on topics that a mirror no longer connects, since a restore has created a topic anew."""
     lives = lives_of(mirrors)
-    return [report for report in reports if report.life in {"", lives.get(report.key.rpartition("/")[0], "")}]
+    return [report for report in reports if report.topic_ids in {"", lives.get(report.key.rpartition("/")[0], "")}]
 
 
 def wanted_rows(

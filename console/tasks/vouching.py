@@ -27,7 +27,7 @@ def doubts(mirror: MirrorTopic, grants: Iterable[Grant]) -> dict[ErrorCode, str]
     """
     left = {grant.key: grant.left for grant in grants}
     try:
-        found = jobs.unvouched(
+        found = jobs.failed_tail_checks(
             source=plans.source_address(mirror.link),
             destination=mirror.link.destination.address,
             source_topic=mirror.source_topic,

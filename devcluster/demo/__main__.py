@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from confluent_kafka import KafkaException
 
 from devcluster.demo import report
+from devcluster.demo.environment import USER, Stage
 from devcluster.demo.linking import DemoFailedError, Linking
 from devcluster.demo.progress import Progress
 from devcluster.demo.rest import RestError
 from devcluster.demo.services import CommandFailedError
-from devcluster.demo.stage import USER, Stage
-from devcluster.ending import interruptible
 from devcluster.parts import VAR, PartsMissingError
 from devcluster.processes import ProcessFailedError
+from devcluster.signals import interruptible
 
 DIRECTORY = VAR / "demo"
 HANDOVER = VAR / "demo.json"

@@ -50,7 +50,7 @@ _DAMAGE = (cramjam.DecompressionError, zstandard.ZstdError, zlib.error, struct.e
 _thread = local()
 
 
-class InflatedTooFarError(CorruptBatchError):
+class DecompressedTooLargeError(CorruptBatchError):
     """The decompressed records are larger than the caller's limit."""
 
     def __init__(self, message: str) -> None:
@@ -95,7 +95,7 @@ def decompress(codec: int, data: bytes | bytearray | memoryview, *, most: int, r
     for piece in _pieces(codec, data):
         found += piece
         if len(found) - reserve > most:
-            raise InflatedTooFarError(f"The records compressed with {NAMES[codec]} are larger than {most} bytes.")
+            raise DecompressedTooLargeError(f"The records compressed with {NAMES[codec]} are larger than {most} bytes.")
     return found
 
 
@@ -172,7 +172,7 @@ def _inflate_zstd(data: memoryview) -> Iterator[bytes]:
     window: int = zstandard.get_frame_parameters(data).window_size
     if window > _ZSTD_WINDOW_MAX:
         message = f"The records compressed with zstd need a window of {window} bytes; {_ZSTD_WINDOW_MAX} are provided."
-        raise InflatedTooFarError(message)
+        raise DecompressedTooLargeError(message)
     reader = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX).stream_reader(data, read_across_frames=True)
     while piece := reader.read(PIECE_BYTES):
         yield piece

@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Protocol
 
-from linkengine.batches.compression import InflatedTooFarError, deflater, inflate
+from linkengine.batches.compression import deflater, inflate
 from linkengine.batches.exact import varint
 from linkengine.batches.patch import seal
 from linkengine.batches.steps import Append
@@ -256,4 +256,4 @@ def hash_fields(key: bytes | None, value: bytes | None, headers: list[tuple[str,
     return hasher.digest()
 
 
-__all__ = ["InflatedTooFarError", "LargeRecord", "hash_fields", "hash_large", "read_large", "rewrite_large"]
+__all__ = ["LargeRecord", "hash_fields", "hash_large", "read_large", "rewrite_large"]

@@ -21,16 +21,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from linkengine.batches.coalesce import RawRun, RecordRun, Run, coalesce
-from linkengine.batches.compression import InflatedTooFarError
+from linkengine.batches.coalesce import RawRun, RecordRun, Run, coalesce, plain_appends
+from linkengine.batches.compression import DecompressedTooLargeError
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.decoding import decode_batch
 from linkengine.batches.large import rewrite_large
-from linkengine.batches.neighbours import OrderCheck
-from linkengine.batches.plain import plain_appends
+from linkengine.batches.offset_order import OrderCheck
+from linkengine.batches.patch import restamp
 from linkengine.batches.records import RecordLike
-from linkengine.batches.restamp import restamp
-from linkengine.batches.singles import LEAST_ROW, Row, merge_row
+from linkengine.batches.single_record_rows import LEAST_ROW, Row, merge_row
 from linkengine.batches.steps import Append, Fill, Step
 from linkengine.batches.view import (
     CONTROL_BIT,
@@ -81,7 +80,7 @@ class SegmentPlanner:
 
         A caller that can fetch again sets ``seen`` to the offset of an unexpected batch that a response began with before:
         DoubtfulBatchError is raised if this response begins with another unexpected batch that nothing confirms
-        (``neighbours``).
+        (``offset_order``).
         """
         plain = None if aborted else plain_appends(buffer, next_offset=next_offset, high_end=high_end)
         if plain is not None:
@@ -117,7 +116,7 @@ class SegmentPlanner:
             batch = buffer[start : start + view.length + LOG_OVERHEAD]
             try:
                 draft.add(view, batch, gap=gap_reason(view, aborted=transactions.contain(view, batch)))
-            except InflatedTooFarError:
+            except DecompressedTooLargeError:
                 if not draft.has_progress:
                     raise
                 break  # the steps before it are copied first
@@ -237,7 +236,7 @@ class _Draft:
         """Re-encode the records of a batch; return False if the plan is full before the last record."""
         try:
             records = decode_batch(view, batch)
-        except InflatedTooFarError:
+        except DecompressedTooLargeError:
             if view.magic != CURRENT_MAGIC:
                 raise
             return self._rewrite(view, batch)

@@ -1,20 +1,18 @@
 """The lease of a mirror partition: one owner at a time, each with a higher generation than all before it.
 
-Each partition has two keys, written only by Lua scripts (``leasescripts.py``), which Redis runs one at a time:
+Each partition has two keys, written only by Lua scripts, which Redis runs one at a time:
 
 * ``lease:{<key>}``: the owner's token. It expires.
 * ``generation:{<key>}``: a hash, called the record. It does not expire, so that the counter outlives every lease. After the
   mirror is deleted it is emptied and expires a day later (``forget_leases``), with whatever a late copy worker writes to it.
 
 ==============  =====================================================================================================
-``generation``  counter, incremented by each acquire
-``holder``      token of the last owner, empty after a clean release
-``clean``       what the last acquire returned as ``clean``
-``seen``        what the last clean release left for the next owner, which gets it only with a clean grant
-``rests``       when that release was, by Redis' clock
-``left``        what the last owner alone left, whether or not its release was clean; each acquire empties it
-``armed``       when, by Redis' clock, an owner that may have sent markers last armed or renewed; 0 after a clean release
-==============  =====================================================================================================
+``generation``  counter, incremented by each acquire ``holder``      token of the last owner, empty after a clean release
+``clean``       what the last acquire returned as ``clean`` ``seen``        what the last clean release left for the next owner,
+which gets it only with a clean grant ``released_at`` when that release was, by Redis' clock ``left``        what the last owner
+alone left, whether or not its release was clean; each acquire empties it ``markers_at``  when, by Redis' clock, an owner that
+may have sent markers last announced them or renewed; 0 after a clean release ==============
+=====================================================================================================
 
 ``seen`` and ``left`` are a leader epoch of the source and an end of the mirror (``domain.leases.Grant``). A token is unique per
 RedisLease object. Races and failures:
@@ -23,11 +21,12 @@ RedisLease object. Races and failures:
   no grant.
 * *An owner is killed.* Its token expires. The next acquire finds ``holder`` not empty and returns ``clean=False``: requests of
   the dead owner may still be in flight to the broker.
-* *A short-lived owner follows a killed owner.* Data of the dead owner is conditional, whenever it arrives; its markers are
-  not. So an owner records that it is ``armed`` before its first marker; that is refused once another owner has had the lease.
-  The successor of a dead, armed owner makes a clean release only if a marker of its own has fenced the earlier owners.
-  Otherwise it releases at once, but leaves the record as it found it. After an owner that wrote only data a clean release is
-  correct, and so it is ``UNDERWAY_MS`` after an armed owner last renewed: a mirror without new gaps must become clean again.
+* *A short-lived owner follows a killed owner.* Data of the dead owner is conditional, whenever it arrives; its markers are not.
+  So an owner records that it is ``markers_announced`` before its first marker; that is refused once another owner has had the
+  lease. The successor of a dead owner that announced markers makes a clean release only if a marker of its own has fenced the
+  earlier owners. Otherwise it releases at once, but leaves the record as it found it. After an owner that wrote only data a
+  clean release is correct, and so it is ``UNDERWAY_MS`` after an owner that announced markers last renewed: a mirror without
+  new gaps must become clean again.
 * *The reply to acquire is lost.* The repeated call finds its own token and returns a new generation and the stored ``clean``,
   since nothing was written under the lost grant. If a grant was handed out before and not released, ``clean`` is False.
 * *An owner stalls* (garbage collection, SIGSTOP). ``deadline`` counts from before the request was sent, Redis from when it
@@ -40,15 +39,18 @@ RedisLease object. Races and failures:
   generation: the other owner started without the history while this one rightfully holds the partition, so it takes the lease
   back. Above: the other owner found this owner's epoch on the broker (``raise_generation``), and the lease is lost. An owner
   beyond its deadline never restores lost data: another owner may have had the partition in between. The owner restores
-  ``armed`` as well; only if it dies before that, the next owner but one may get ``clean`` too early.
+  ``markers_announced`` as well; only if it dies before that, the next owner but one may get ``clean`` too early.
 * *A new owner after lost data* starts at generation 1 and finds a higher epoch on the broker. It calls ``raise_generation``.
   That shows that an unknown predecessor had sent markers, so its grant counts as not clean whatever it says, and the record
-  as that of an owner that died armed.
+  as that of a dead owner that announced markers.
 * *The clock of the Redis host jumps.* Forward: a lease ends early and two owners overlap. Appends are conditional, and the new
   owner, whose grant is not clean, sends no marker before the deadline of the first has passed. Back: a lease of a dead owner
   would last for as long as the jump, so every acquire reduces its remaining time to one ttl.
 
 Deadlines are this process's monotonic clock, in seconds; no wall clock is compared between machines.
+
+Each script handles all its partitions in one atomic step. KEYS are, per partition, the lease and the record (fields: above);
+those of ARM and RAISE the record alone.
 """
 
 from __future__ import annotations
@@ -59,14 +61,117 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any
 
-from linkengine.coordination.client import client_for, redis_answers
-from linkengine.coordination.leasescripts import ACQUIRE, ARM, FORGET, RAISE, RELEASE, RENEW
+from linkengine.coordination.client import NOW_MS, client_for, redis_answers
 from linkengine.domain.leases import Grant
 
 MARGIN = 0.1  # of the ttl: clocks that run at different speeds, and the time between checking the deadline and sending
 LATE_MS = 24 * 3_600_000  # how late a copy worker may still ask for the lease: Spark may start its task with a delay
 FORGOTTEN_AT_ONCE = 1_000  # keys per script, which blocks Redis while it runs
 UNDERWAY_MS = 30 * 60_000  # twice the time after which TCP gives up an unacknowledged segment (RFC 1122; Linux: 15 min)
+# ARGV: token, ttl, for how long a marker may be in flight
+ACQUIRE = (
+    NOW_MS
+    + """
+local replies = {}
+for i = 1, #KEYS / 2 do
+  local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
+  local owner, clean = redis.call('GET', lease), '0'
+  if owner and owner ~= ARGV[1] then
+    if redis.call('PTTL', lease) > tonumber(ARGV[2]) then redis.call('PEXPIRE', lease, ARGV[2]) end
+    replies[i] = {0}
+  else
+    local last = redis.call('HMGET', record, 'holder', 'clean', 'seen', 'markers_at', 'left', 'released_at')
+    if owner then clean = last[2] or '0'
+    elseif not last[1] or last[1] == '' then clean = '1' end
+    local seen, announced = clean == '1' and last[3] or '', tonumber(last[4] or '0')
+    local underway = announced > 0 and now - announced < tonumber(ARGV[3]) and 1 or 0
+    local rested = last[6] and math.max(now - last[6], 0) or 0
+    replies[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), underway, last[5] or '', rested}
+    redis.call('HSET', record, 'holder', ARGV[1], 'clean', clean, 'left', '')
+    redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
+  end
+end
+return replies
+"""
+)
+# ARGV: token, ttl, then per partition: own generation, whether the deadline has not passed, who is announced (1 an earlier
+# owner, 2 this)
+RENEW = (
+    NOW_MS
+    + """
+local held = {}
+for i = 1, #KEYS / 2 do
+  local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
+  local own, in_time, announced = tonumber(ARGV[3 * i]), ARGV[3 * i + 1] == '1', ARGV[3 * i + 2]
+  local owner = redis.call('GET', lease)
+  local known = redis.call('HMGET', record, 'generation', 'holder')
+  local generation = tonumber(known[1] or '0')
+  local mine = owner == ARGV[1]
+  local untaken = not owner and known[2] == ARGV[1] and generation <= own
+  local data_lost = in_time and generation <= own
+  if mine or untaken or data_lost then
+    if not mine and not untaken and generation == own then generation = own + 1 end  -- so that the new owner loses it
+    redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
+    redis.call('HSET', record, 'generation', math.max(generation, own), 'holder', ARGV[1])
+    if announced == '2' then redis.call('HSET', record, 'markers_at', stamp) end
+    if announced == '1' then redis.call('HSETNX', record, 'markers_at', stamp) end
+    held[i] = 1
+  else
+    held[i] = 0
+  end
+end
+return held
+"""
+)
+# ARGV: token, ``seen`` for the next owner, whether the release is clean
+RELEASE = (
+    NOW_MS
+    + """
+for i = 1, #KEYS / 2 do
+  local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
+  local owner = redis.call('GET', lease)
+  if (not owner or owner == ARGV[1]) and redis.call('HGET', record, 'holder') == ARGV[1] then
+    if ARGV[3] == '1' then  -- otherwise as if the lease had expired
+      redis.call('HSET', record, 'holder', '', 'seen', ARGV[2], 'markers_at', '0', 'released_at', stamp)
+    end
+    redis.call('HSET', record, 'left', ARGV[2])
+    redis.call('DEL', lease)
+  end
+end
+return #KEYS
+"""
+)
+# ARGV: how late a copy worker may still ask for the lease
+FORGET = """
+for i = 1, #KEYS / 2 do
+  redis.call('DEL', KEYS[2 * i - 1], KEYS[2 * i])
+  redis.call('HSET', KEYS[2 * i], 'generation', 0)  -- fields that are added later expire with the key
+  redis.call('PEXPIRE', KEYS[2 * i], ARGV[1])
+end
+"""
+ARM = (
+    NOW_MS
+    + """
+local announced = {}
+for i = 1, #KEYS do
+  announced[i] = redis.call('HGET', KEYS[i], 'holder') == ARGV[1] and 1 or 0
+  if announced[i] == 1 then redis.call('HSET', KEYS[i], 'markers_at', stamp) end
+end
+return announced
+"""
+)
+RAISE = (
+    NOW_MS
+    + """
+local raised, least = {}, tonumber(ARGV[1])
+for i = 1, #KEYS do
+  local known = tonumber(redis.call('HGET', KEYS[i], 'generation') or '0')
+  if known < least then redis.call('HSET', KEYS[i], 'generation', ARGV[1], 'markers_at', stamp) end
+  raised[i] = math.max(known, least)
+end
+return raised
+"""
+)
 
 
 class RedisLease:
@@ -84,7 +189,7 @@ class RedisLease:
         self._tokens: dict[str, str] = {}  # of grants held, as far as this process knows
         self._generations: dict[str, int] = {}
         self._deadlines: dict[str, float] = {}
-        self._armed: dict[str, int] = {}  # 1: an earlier owner, 2: this owner
+        self._markers_announced: dict[str, int] = {}  # 1: an earlier owner, 2: this owner
         self._lock = Lock()
 
     def acquire(self, key: str, owner: str) -> Grant | None:
@@ -106,12 +211,12 @@ class RedisLease:
                     generation=generation,
                     clean=bool(clean) and key not in self._unreleased,
                     valid_until=deadline,
-                    armed=bool(armed),
+                    markers_announced=bool(markers_announced),
                     seen=_seen(seen),
                     left=_seen(left),
                     rested_ms=rested_ms,
                 )
-                for key, (generation, seen, clean, armed, left, rested_ms) in taken
+                for key, (generation, seen, clean, markers_announced, left, rested_ms) in taken
             ]
             for grant in grants:
                 self._take(grant, token)
@@ -128,17 +233,17 @@ class RedisLease:
                 self._forget(key)
         return held
 
-    def arm(self, grants: Iterable[Grant]) -> set[str]:
+    def announce_markers(self, grants: Iterable[Grant]) -> set[str]:
         """Record, in one round trip, that markers may be in flight from now on; return the keys for which it is recorded."""
-        armed: set[str] = set()
+        markers_announced: set[str] = set()
         for token, keys in self._by_token(grants).items():
             names = [_names(key)[1] for key in keys]
             with redis_answers("execute arm"):
                 reply: Any = self._redis.eval(ARM, len(names), *names, token)
-            armed |= {key for key, noted in zip(keys, reply, strict=True) if noted}
+            markers_announced |= {key for key, noted in zip(keys, reply, strict=True) if noted}
         with self._lock:
-            self._armed |= dict.fromkeys(armed & self._tokens.keys(), 2)
-        return armed
+            self._markers_announced |= dict.fromkeys(markers_announced & self._tokens.keys(), 2)
+        return markers_announced
 
     def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
         """Release the partition; the caller has no request in flight.
@@ -179,7 +284,7 @@ class RedisLease:
         key = grant.key
         self._unreleased.add(key)
         self._tokens[key], self._generations[key], self._deadlines[key] = token, grant.generation, grant.valid_until
-        self._armed[key] = int(grant.armed)
+        self._markers_announced[key] = int(grant.markers_announced)
 
     def _by_token(self, grants: Iterable[Grant]) -> dict[str, list[str]]:
         """Return the keys of the grants that are held, as far as this process knows, by token."""
@@ -202,7 +307,9 @@ class RedisLease:
 
     def _renew(self, token: str, keys: Sequence[str], *, sent_at: float) -> set[str]:
         with self._lock:
-            states = [(self._generations[key], int(sent_at < self._deadlines[key]), self._armed[key]) for key in keys]
+            states = [
+                (self._generations[key], int(sent_at < self._deadlines[key]), self._markers_announced[key]) for key in keys
+            ]
         names = [name for key in keys for name in _names(key)]
         with redis_answers("execute renew"):
             numbers = [number for state in states for number in state]
@@ -213,7 +320,7 @@ class RedisLease:
         return sent_at + self._ttl_ms / 1000 * (1 - MARGIN)
 
     def _forget(self, key: str) -> None:
-        for table in (self._tokens, self._generations, self._deadlines, self._armed):
+        for table in (self._tokens, self._generations, self._deadlines, self._markers_announced):
             table.pop(key, None)
 
 

@@ -7,20 +7,27 @@ the ledger; recording it twice has no effect.
 
 A member without a valid signature is not used. It is reported once and stays in the set: it may be signed with a key that this
 process does not have yet.
+
+A refused message (with an invalid signature) is reported by a log event and a counter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
+import redis
+import structlog
+
 from linkengine.coordination.client import client_for, redis_answers
-from linkengine.coordination.refusals import report_refused
 from linkengine.domain.ranges import OffsetRange
-from linkengine.domain.signatures import Signer
+from linkengine.domain.signatures import REFUSED_COUNTS, SeenRefusals, Signer
 
 Loss = tuple[str, OffsetRange]  # partition key, offsets
 _PURPOSE = "loss"
+_log = structlog.get_logger(__name__)
+_seen = SeenRefusals()
 
 
 def note_loss(url: str, link_id: str, signer: Signer, loss: Loss) -> None:
@@ -92,3 +99,12 @@ def _loss(link_id: str, signer: Signer, word: str) -> Loss | None:
 
 def _name(link_id: str) -> str:
     return f"losses:{link_id}"
+
+
+def report_refused(url: str, kind: str, link_id: str, text: str) -> None:
+    """Log and count a message, once per process, since it stays in Redis; an outage of Redis is ignored."""
+    if not _seen.is_new(f"{kind} {link_id} {text}"):
+        return
+    _log.error("coordination.message_refused", kind=kind, link_id=link_id)
+    with suppress(redis.RedisError):
+        client_for(url).hincrby(REFUSED_COUNTS, kind, 1)

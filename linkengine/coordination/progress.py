@@ -28,8 +28,7 @@ from typing import Any
 import structlog
 
 from linkengine.coordination.client import NOW_MS, client_for, redis_answers
-from linkengine.coordination.losses import Loss, note_loss
-from linkengine.coordination.refusals import report_refused
+from linkengine.coordination.losses import Loss, note_loss, report_refused
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.signatures import Signer

@@ -10,10 +10,13 @@ A Fetch depends on four things:
   they take long to arrive. A stock broker sends 1.6 MB/s per connection over a round trip of 80 ms, and all partitions of the
   connection wait for the last byte. The first response of a distant broker is small: it is only needed for its shape, and
   then the partition is read ahead over other connections (``read_ahead``).
+
+``Backoff`` is the pause before a retry: exponential with jitter, from 100 ms to 5 s, reset after a success.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 from linkengine.domain.distances import LONG_MS
@@ -34,15 +37,17 @@ MOST_THROTTLE_S = 600.0  # the longest pause that is followed; a broker that sti
 LIMITED_S = 0.25  # a response holds at most this many seconds of the bandwidth limit
 BURST = 3  # Produce requests sent together while others are in flight: fewer system calls and wake-ups of the broker
 LARGE_BYTES = 256 << 10  # a request of this size keeps a broker busy longer, so another request is sent with it
+FIRST_S = 0.1
+MOST_S = 5.0
 
 
-def due_before_burst(unanswered: int, *, most: int, newest_bytes: int) -> int:
+def due_before_burst(in_flight: int, *, most: int, newest_bytes: int) -> int:
     """Return how many Produce responses have to arrive before the next burst; fewer need not wake the loop.
 
     ``newest_bytes`` is the size of the last request sent, on which the broker still has to work then.
     """
     burst = BURST + 1 if newest_bytes >= LARGE_BYTES else BURST
-    return unanswered - (most - min(burst, most))
+    return in_flight - (most - min(burst, most))
 
 
 class Bandwidth:
@@ -77,7 +82,7 @@ class Throttle:
         self.until = 0.0
         self._is_long = False  # the previous pause
 
-    def heard(self, now: float, throttle_ms: int) -> bool:
+    def update(self, now: float, throttle_ms: int) -> bool:
         """Set the pause; return False, without setting it, if it is implausibly long and the previous pause was not."""
         pause_s = min(throttle_ms / 1000, MOST_THROTTLE_S)
         was_long, self._is_long = self._is_long, pause_s > PLAUSIBLE_THROTTLE_S
@@ -139,3 +144,27 @@ class Pace:
         if took_s > FAR_S:
             return min(self._most, self._wanted * 2) if came_s <= QUICK_S else self._wanted
         return max(min(FIRST_BYTES, self._most), self._wanted // 2)
+
+
+class Backoff:
+    """The pauses between retries of an operation."""
+
+    __slots__ = ("_failures",)
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def next_pause(self) -> float:
+        """Count a failure; return the seconds to wait, half of them random, so that many clients do not retry together."""
+        full: float = min(MOST_S, FIRST_S * 2 ** min(self._failures, 10))
+        self._failures += 1
+        return full * (0.5 + random.random() / 2)  # noqa: S311 - jitter, no secret
+
+    @property
+    def rested(self) -> bool:
+        """Whether nothing has failed since the last success."""
+        return self._failures == 0
+
+    def reset(self) -> None:
+        """Start from the shortest pause again."""
+        self._failures = 0

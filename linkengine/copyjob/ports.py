@@ -25,7 +25,7 @@ class Lease(Protocol):
     def renew(self, grants: Iterable[Grant]) -> set[str]:
         """Extend leases; return the keys still held."""
 
-    def arm(self, grants: Iterable[Grant]) -> set[str]:
+    def announce_markers(self, grants: Iterable[Grant]) -> set[str]:
         """Record that the owners may send markers from now on; return the keys for which that is recorded."""
 
     def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
@@ -38,7 +38,7 @@ class Lease(Protocol):
         """Return until when the owner may write (monotonic seconds); in the past if the lease is lost. Never blocks."""
 
 
-class Told(Protocol):
+class WorkerAssignments(Protocol):
     """The current assignments of a copy worker."""
 
     @property
@@ -61,7 +61,7 @@ class Told(Protocol):
 class Assignments(Protocol):
     """The worker's assignments and heartbeat. Calls may raise CoordinationUnavailableError."""
 
-    def read(self) -> Told:
+    def read(self) -> WorkerAssignments:
         """Return the current assignments; the same object while they do not change."""
 
     def beat(self, heartbeat: Heartbeat) -> None:

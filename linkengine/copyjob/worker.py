@@ -1,11 +1,11 @@
 """The copy worker: one epoll loop that copies partitions of any number of links until its assignments end.
 
 Assignments change while it runs: links and partitions are added and removed, and settings of links change. Each link has its
-own connections, threads, buffers and limits (``linkcopy``). An unexpected exception in the copy of a link closes that link
+own connections, threads, buffers and limits (``link_copy``). An unexpected exception in the copy of a link closes that link
 and restarts it after a backoff; the other links continue.
 
 The loop blocks on nothing but epoll: name resolution, handshakes, tokens and metadata requests run in background threads, and
-Redis is used by a thread of its own (``steward``).
+Redis is used by a thread of its own (``coordination_thread``).
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from typing import TypeVar
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from linkengine.copyjob.background import Background, Event
 from linkengine.copyjob.buffers import AheadMemory
-from linkengine.copyjob.linkcopy import LinkCopy, Shared
-from linkengine.copyjob.poller import Poller
-from linkengine.copyjob.ports import Clock, SystemClock, Told
-from linkengine.copyjob.steward import Steward, StewardEvents, StewardPorts
+from linkengine.copyjob.coordination_thread import CoordinationEvents, CoordinationPorts, CoordinationThread
+from linkengine.copyjob.event_loop import Background, Event, Poller
+from linkengine.copyjob.link_copy import LinkCopy, Shared
+from linkengine.copyjob.ports import Clock, SystemClock, WorkerAssignments
 from linkengine.domain.leases import Grant
 from linkengine.domain.plans import CopyPlan
 from linkengine.domain.workers import HEARTBEAT_MS, Heartbeat, LinkShare, WorkerSetup
@@ -42,7 +41,7 @@ BROKEN_RETRY_S = 6.0  # after an unexpected exception; leases that the link held
 LONGEST_RETRY_S = 60.0
 
 
-def run_worker(setup: WorkerSetup, *, ports: StewardPorts, clock: Clock | None = None) -> None:
+def run_worker(setup: WorkerSetup, *, ports: CoordinationPorts, clock: Clock | None = None) -> None:
     """Copy what the assignments list until they end. Raises only errors that concern all links."""
     worker = CopyWorker(setup, ports=ports, clock=clock or SystemClock())
     try:
@@ -54,20 +53,24 @@ def run_worker(setup: WorkerSetup, *, ports: StewardPorts, clock: Clock | None =
 class CopyWorker:
     """The loop, its links, and what is known of each."""
 
-    def __init__(self, setup: WorkerSetup, *, ports: StewardPorts, clock: Clock) -> None:
+    def __init__(self, setup: WorkerSetup, *, ports: CoordinationPorts, clock: Clock) -> None:
         self._setup, self._clock = setup, clock
         self._background, self._poller = Background(), Poller()
-        events = StewardEvents(
-            told=self._assigned, granted=self._granted, armed=self._armed, lost=self._lost, paused=self._paused
+        events = CoordinationEvents(
+            assigned=self._assigned,
+            granted=self._granted,
+            markers_announced=self._markers_announced,
+            lost=self._lost,
+            paused=self._paused,
         )
-        self._steward = Steward(setup, self._background, ports=ports, clock=clock, events=events)
+        self._coordination = CoordinationThread(setup, self._background, ports=ports, clock=clock, events=events)
         self._shared = Shared(
             background=self._background,
             poller=self._poller,
             clock=clock,
             lease=ports.lease,
             lease_ttl_s=setup.lease_ttl_ms / 1000,
-            steward=self._steward,
+            coordination=self._coordination,
             progress=ports.progress,
             limited=ports.allowances is not None,
             name_hold=partial(_hold_name, f"{setup.worker_id}.{uuid.uuid4().hex[:6]}", count(1)),
@@ -75,7 +78,7 @@ class CopyWorker:
         )
         self._links: dict[str, LinkCopy] = {}
         self._retiring: set[str] = set()  # links that end: other settings need a restart, or no partitions are assigned
-        self._assignments: Told | None = None
+        self._assignments: WorkerAssignments | None = None
         self._to_pump: set[str] = set()  # links with an event since they were pumped
         self._due: dict[str, float] = {}  # when the next request of a link may be sent
         self._tick_at: dict[str, float] = {}
@@ -91,7 +94,7 @@ class CopyWorker:
     def run(self) -> None:
         """Run until the assignments end."""
         self._poller.watch(self._background, lambda _readable, _writable: self._background.run_events())
-        self._steward.start()
+        self._coordination.start()
         while not self._is_over:
             self._poller.wait(self._wait_s())
             now = self._clock.monotonic()
@@ -106,7 +109,7 @@ class CopyWorker:
         for link_id, link in self._links.items():
             self._guarded(link_id, link.close)
         self._beat(self._clock.monotonic(), ended=True)
-        self._steward.finish()
+        self._coordination.finish()
         self._poller.close()
         self._background.close()
 
@@ -146,7 +149,7 @@ class CopyWorker:
 
     # --- assignments -------------------------------------------------------------------------------------------------
 
-    def _assigned(self, assignments: Told) -> None:
+    def _assigned(self, assignments: WorkerAssignments) -> None:
         before, self._assignments = self._assignments, assignments
         for link_id, plan in assignments.plans.items():
             if before is None or before.plans.get(link_id) is not plan or assignments.ends:
@@ -174,8 +177,10 @@ class CopyWorker:
     def _begin(self, plan: CopyPlan, before: LinkCopy | None = None) -> None:
         link_id = plan.link_id
         try:
-            abandoned = None if before is None else before.abandoned
-            begin = partial(LinkCopy, plan, self._shared, guard=partial(self._guarded, link_id), abandoned=abandoned)
+            expiring_leases = None if before is None else before.expiring_leases
+            begin = partial(
+                LinkCopy, plan, self._shared, guard=partial(self._guarded, link_id), expiring_leases=expiring_leases
+            )
             link = self._in_context(link_id, begin)
         except Exception as bug:  # noqa: BLE001 - a bug or unexpected input fails this link only
             self._fail(link_id, bug)
@@ -252,8 +257,8 @@ class CopyWorker:
     def _granted(self, grants: list[Grant]) -> None:
         self._each({grant.key: grant for grant in grants}, LinkCopy.granted)
 
-    def _armed(self, grants: list[Grant]) -> None:
-        self._each({grant.key: grant for grant in grants}, LinkCopy.armed)
+    def _markers_announced(self, grants: list[Grant]) -> None:
+        self._each({grant.key: grant for grant in grants}, LinkCopy.markers_announced)
 
     def _lost(self, keys: set[str]) -> None:
         self._each({key: key for key in keys}, LinkCopy.lost)
@@ -278,7 +283,7 @@ class CopyWorker:
         before_at, before = self._last_beat
         self._last_beat = (now, moved)
         rate = max(0, moved - before) / (now - before_at) if before_at and now > before_at else 0.0
-        self._steward.beat(
+        self._coordination.beat(
             Heartbeat(
                 worker_id=self._setup.worker_id,
                 host=socket.gethostname(),

@@ -2,6 +2,11 @@
 
 Property names are those of Kafka's Java clients (the names link configs use). Secrets never appear in ``repr``.
 ``linkengine.kafka`` converts an address to the settings of a client library.
+
+``parse_servers`` is the only parser of ``bootstrap.servers``, compatible with Kafka's Java clients: Kafka splits the list at
+commas with white space around them and reads each part with ``Utils.HOST_PORT_PATTERN``: an optional listener name before
+``://``, a host with or without brackets, a port. Older clients skip empty parts (4.3 refuses them), and so does this. The
+pattern is that of Kafka 4: older clients also accept, and drop, any text before the host.
 """
 
 from __future__ import annotations
@@ -16,7 +21,6 @@ from urllib.parse import urlsplit
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.jaas import LoginLine, parse_jaas, write_jaas
 from linkengine.domain.networks import allowed_networks, denied_networks, is_permitted
-from linkengine.domain.servers import Server, join_servers, parse_servers
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OAUTH = "OAUTHBEARER"
@@ -65,6 +69,7 @@ _ADVICE: Mapping[str, str] = MappingProxyType(
     }
 )
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~-]+)(:\d+)?")
+_PART = re.compile(r"(?:(?P<scheme>[0-9a-zA-Z_.%-]*)://)?\[?(?P<host>[0-9a-zA-Z_.%:-]+)]?:(?P<port>[0-9]{1,9})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,3 +344,40 @@ def _tls_properties(address: ClusterAddress) -> dict[str, str]:
 def _check(fine: bool, message: str) -> None:  # noqa: FBT001 - reads as an assertion with a message
     if not fine:
         raise LinkEngineError(ErrorCode.MISCONFIGURATION_ERROR, message)
+
+
+class Server(NamedTuple):
+    """One bootstrap server. ``scheme`` is what stands before ``://``, in upper case; Kafka's clients ignore it."""
+
+    host: str
+    port: int
+    scheme: str = ""
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_servers(text: str) -> list[Server]:
+    """Return the servers, each place once. Raise MISCONFIGURATION_ERROR naming the part that is not a server."""
+    found = [_parse(part.strip()) for part in text.split(",") if part.strip()]
+    if not found:
+        raise LinkEngineError(
+            ErrorCode.MISCONFIGURATION_ERROR, "bootstrap.servers is empty. Set host:port, several separated by commas."
+        )
+    return list({(server.host.lower(), server.port, server.scheme): server for server in reversed(found)}.values())[::-1]
+
+
+def join_servers(servers: list[Server]) -> str:
+    """Return the servers as every Kafka client takes them: host:port, IPv6 in brackets, separated by commas."""
+    return ",".join(dict.fromkeys(str(server) for server in servers))
+
+
+def _parse(part: str) -> Server:
+    found = _PART.fullmatch(part)
+    if found is None or not 0 < int(found["port"]) < 1 << 16:
+        raise LinkEngineError(
+            ErrorCode.MISCONFIGURATION_ERROR,
+            f"bootstrap.servers has {part!r}, which is not a server. Write host:port with a port from 1 to 65535, IPv6 "
+            "addresses as [address]:port, several servers separated by commas.",
+        )
+    return Server(found["host"], int(found["port"]), (found["scheme"] or "").upper())

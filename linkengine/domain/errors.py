@@ -66,7 +66,7 @@ class ErrorCode(StrEnum):
 
 
 # Wrong credentials, missing rights, another cluster: a retry cannot succeed before a user has acted.
-SOMEBODY_HAS_TO_ACT = frozenset(
+NEEDS_OPERATOR = frozenset(
     {
         ErrorCode.AUTHENTICATION_ERROR,
         ErrorCode.AUTHORIZATION_ERROR,

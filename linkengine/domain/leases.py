@@ -13,7 +13,7 @@ FIRST_GENERATION = 1  # of a mirror's first owner, or of the first owner after R
 
 # How long ``seen`` is trusted: without an owner, nothing notices that the source was restored. A planned move takes a second, a
 # pause or an outage takes longer.
-VOUCHED_MS = 60_000
+SEEN_TRUSTED_MS = 60_000
 
 
 class CoordinationUnavailableError(Exception):
@@ -28,7 +28,7 @@ class Grant:
     generation: int  # grows with every acquire, outlives the lease; the coordinator epoch of markers is derived from it
     clean: bool  # the previous owner released it, or there was none; False: it expired, and late requests may be in flight
     valid_until: float  # local monotonic seconds as of the acquire; the current deadline is kept by the lease
-    armed: bool = False  # only if not clean: markers of an earlier owner, not only data, may be in flight
+    markers_announced: bool = False  # only if not clean: markers of an earlier owner, not only data, may be in flight
     # of a clean hand-over: the source's leader epoch under which everything below the mirror's end was read, and that end
     seen: tuple[int, int] | None = None
     # the same of the previous owner if it ended in an orderly way; markers of an owner before it may still be in flight
@@ -36,9 +36,9 @@ class Grant:
     rested_ms: int = 0  # of a clean hand-over: for how long the partition had no owner
 
     @property
-    def vouched(self) -> tuple[int, int] | None:
+    def trusted_seen(self) -> tuple[int, int] | None:
         """``seen``, while it is recent; after a longer time the source may have been restored and its epochs started anew."""
-        return self.seen if self.rested_ms <= VOUCHED_MS else None
+        return self.seen if self.rested_ms <= SEEN_TRUSTED_MS else None
 
 
 def coordinator_epoch_for(generation: int, *, closes: bool = False) -> int:

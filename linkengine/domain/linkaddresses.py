@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from linkengine.domain.addresses import TOKEN_URL, protocol_of
+from linkengine.domain.addresses import TOKEN_URL, parse_servers, protocol_of
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkconfigs import is_connection
-from linkengine.domain.servers import parse_servers
 
 LOCAL = "local."
 SECRETS = ("sasl.jaas.config", "ssl.keystore.key")

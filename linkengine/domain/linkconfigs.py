@@ -8,14 +8,107 @@ a link (``is_connection``), which the caller stores encrypted. Configs that have
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from types import MappingProxyType
 
-from linkengine.domain.addresses import MECHANISMS
-from linkengine.domain.linkconfigspec import ConfigKind, LinkConfigSpec
-from linkengine.domain.linksecurity import security_rows
+from linkengine.domain.addresses import DEFAULTS_TAKEN, MECHANISMS, PROTOCOLS
+
+_NO_CIPHERS = "OpenSSL's default suites are used. Restrict them at the brokers."
+_DAY_MS = 86_400_000
+
+
+class ConfigKind(StrEnum):
+    """How a value's text is parsed."""
+
+    TEXT = "text"
+    NUMBER = "whole number"
+    FLAG = "true or false"
+    NAMES = "names separated by commas"
+    FILTERS = "JSON document"
+
 
 _N, _F, _J = ConfigKind.NUMBER, ConfigKind.FLAG, ConfigKind.FILTERS
-_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkConfigSpec:
+    """One row of the table. ``lowest`` and ``highest`` are inclusive."""
+
+    name: str
+    description: str
+    kind: ConfigKind = ConfigKind.TEXT
+    default: str | None = ""
+    read_only: bool = False  # cannot be set
+    sensitive: bool = False  # write-only
+    immutable: bool = False  # can only be set when the link is created
+    lowest: int | None = None
+    highest: int | None = None
+    choices: tuple[str, ...] = ()
+    zero: bool = True  # whether 0 is allowed
+    refusal: str = ""  # why no value is accepted; "": values are
+
+
+def _tls_rows(prefix: str, where: str) -> tuple[LinkConfigSpec, ...]:
+    rows = (
+        ("ssl.cipher.suites", None, False, "Cipher suites: OpenSSL's defaults; restrict them at the brokers"),
+        ("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", False, "TLS versions; restrict them at the brokers"),
+        (
+            "ssl.endpoint.identification.algorithm",
+            "https",
+            False,
+            "How the broker's host name is verified against its certificate; empty: not verified",
+        ),
+        ("ssl.key.password", None, True, "Password of the private key"),
+        ("ssl.keystore.certificate.chain", None, True, "Client certificate chain (PEM)"),
+        ("ssl.keystore.key", None, True, "Private key of the client (PEM)"),
+        ("ssl.keystore.type", "JKS", False, "Format of the key store; PEM is used in any case"),
+        ("ssl.protocol", "TLSv1.3", False, "Preferred TLS version"),
+        ("ssl.truststore.certificates", None, True, "Trusted certificates (PEM)"),
+        ("ssl.truststore.type", "JKS", False, "Format of the trust store; PEM is used in any case"),
+    )
+    return tuple(
+        LinkConfigSpec(
+            name=prefix + name,
+            default=default,
+            sensitive=sensitive,
+            choices=DEFAULTS_TAKEN.get(name, ()),
+            refusal=_NO_CIPHERS if name == "ssl.cipher.suites" else "",
+            description=f"{text}, for {where}.",
+        )
+        for name, default, sensitive, text in rows
+    )
+
+
+def security_rows(prefix: str, where: str, mechanisms: tuple[str, ...]) -> tuple[LinkConfigSpec, ...]:
+    return (
+        LinkConfigSpec(
+            name=f"{prefix}security.protocol",
+            default="PLAINTEXT",
+            choices=PROTOCOLS,
+            description=f"Security protocol for {where}.",
+        ),
+        LinkConfigSpec(
+            name=f"{prefix}sasl.mechanism", default="GSSAPI", choices=mechanisms, description=f"SASL mechanism for {where}."
+        ),
+        LinkConfigSpec(
+            name=f"{prefix}sasl.jaas.config",
+            default=None,
+            sensitive=True,
+            description=f"User name and password for {where}, as JAAS text; with OAUTHBEARER clientId, clientSecret and scope.",
+        ),
+        LinkConfigSpec(
+            name=f"{prefix}sasl.login.callback.handler.class",
+            default=None,
+            description=f"OAuthBearerLoginCallbackHandler with OAUTHBEARER for {where}. No other class is supported.",
+        ),
+        LinkConfigSpec(
+            name=f"{prefix}sasl.oauthbearer.token.endpoint.url",
+            default=None,
+            description=f"Token endpoint for {where}; OAUTHBEARER only.",
+        ),
+        *_tls_rows(prefix, where),
+    )
 
 
 def _fixed(name: str, default: int, description: str) -> LinkConfigSpec:

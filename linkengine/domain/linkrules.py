@@ -11,8 +11,7 @@ from linkengine.domain.aclfilters import parse_acl_filters
 from linkengine.domain.configs import check_include
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.filters import parse_filters, read_document
-from linkengine.domain.linkconfigs import ALIASES, LINK_CONFIGS
-from linkengine.domain.linkconfigspec import ConfigKind, LinkConfigSpec
+from linkengine.domain.linkconfigs import ALIASES, LINK_CONFIGS, ConfigKind, LinkConfigSpec
 from linkengine.domain.startspec import CONFIG as START_SPEC
 from linkengine.domain.startspec import start_problem
 

@@ -41,7 +41,7 @@ class CopyTuning:
     bytes_per_s: int = 0  # of the whole link, all its workers together; 0: no limit
 
 
-def life_of(source_topic_id: str, mirror_topic_id: str) -> str:
+def topic_ids_of(source_topic_id: str, mirror_topic_id: str) -> str:
     """Name the topics that a mirror joins by their ids: others once it was restored, reversed or moved."""
     return f"{source_topic_id} {mirror_topic_id}"
 
@@ -68,9 +68,9 @@ class PartitionAssignment:
         return f"{self.mirror_id}/{self.partition}"
 
     @property
-    def life(self) -> str:
-        """``life_of`` the topics it was planned for."""
-        return life_of(self.source_topic_id, self.mirror_topic_id)
+    def topic_ids(self) -> str:
+        """``topic_ids_of`` the topics it was planned for."""
+        return topic_ids_of(self.source_topic_id, self.mirror_topic_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class PartitionProgress:
     error_message: str = ""
     failed_at_ms: int | None = None  # the last try to read the source that failed, while none has succeeded
     gaps: tuple[Gap, ...] = ()  # runs of fills in this hold; they only grow
-    life: str = ""  # ``PartitionAssignment.life`` of what was seen; "": not told, by an older version
+    topic_ids: str = ""  # ``PartitionAssignment.topic_ids`` of what was seen; "": not told, by an older version
     since_ms: int = 0  # ``PartitionAssignment.since_ms`` of what was seen
 
     @property

@@ -27,7 +27,7 @@ from linkengine.jobs.deleting import delete_diverged, delete_mirror, deletes_top
 from linkengine.jobs.exporting import export_records
 from linkengine.jobs.fences import lost_fences
 from linkengine.jobs.grouping import group_blockers, sync_groups
-from linkengine.jobs.looking import (
+from linkengine.jobs.probes import (
     check_link,
     find_gap_filler,
     find_mirror,
@@ -47,14 +47,14 @@ from linkengine.jobs.reversing import (
     log_ranges,
     open_if_closed,
     open_topic,
-    turn_mirror,
+    take_over_mirror,
 )
 from linkengine.jobs.setup import check_mirror, setup_mirror
 from linkengine.jobs.stopping import give_configs_back, reopen_mirror, stop_mirror
-from linkengine.jobs.stoppingmany import stop_many
+from linkengine.jobs.stopping_many import stop_many
 from linkengine.jobs.syncing import sync_mirror, sync_mirrors
+from linkengine.jobs.tail_check import failed_tail_checks
 from linkengine.jobs.verifying import verify, verify_next
-from linkengine.jobs.vouching import unvouched
 
 __all__ = [
     "change_acls",
@@ -70,6 +70,7 @@ __all__ = [
     "deletes_topics",
     "end_workers",
     "export_records",
+    "failed_tail_checks",
     "find_gap_filler",
     "find_mirror",
     "find_topic",
@@ -102,12 +103,11 @@ __all__ = [
     "sync_groups",
     "sync_mirror",
     "sync_mirrors",
+    "take_over_mirror",
     "topic_ends",
     "transactional_writers",
     "try_writing",
-    "turn_mirror",
     "unclean_elections",
-    "unvouched",
     "verify",
     "verify_next",
     "write_assignments",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.gates import CanaryRead
-from linkengine.jobs.weighing import heaviest_of
+from linkengine.jobs.record_sizes import heaviest_of
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.canary import read_canaries, write_canaries
 from linkengine.kafka.committed import LOOK_BACK

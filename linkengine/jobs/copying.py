@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from linkengine.coordination import lease, losses, pool, progress
 from linkengine.coordination.losses import Loss
-from linkengine.copyjob import spark
+from linkengine.copyjob import spark_job
 from linkengine.domain.plans import CopyPlan, PartitionProgress
 from linkengine.domain.signatures import Signer
 from linkengine.domain.workers import Heartbeat, WorkerSetup
@@ -20,17 +20,17 @@ def setup_worker(worker_id: str, *, redis_url: str, secrets: tuple[str, ...], le
 
 def run_copy_worker(setup: WorkerSetup, *, spark_url: str) -> None:
     """Run a copy worker in Spark until it has ended. Blocks for hours."""
-    spark.submit_worker(setup, spark_url=spark_url)
+    spark_job.submit_worker(setup, spark_url=spark_url)
 
 
 def interrupt_worker(worker_id: str, *, spark_url: str) -> bool:
     """End a worker's job that was submitted by this process; answer whether there was one."""
-    return spark.interrupt_worker(worker_id, spark_url=spark_url)
+    return spark_job.interrupt_worker(worker_id, spark_url=spark_url)
 
 
 def count_slots(*, spark_url: str) -> int:
     """Answer how many tasks Spark runs at a time, 0 where it does not tell."""
-    return spark.count_slots(spark_url)
+    return spark_job.count_slots(spark_url)
 
 
 def read_workers(redis_url: str, *, secrets: tuple[str, ...]) -> list[Heartbeat]:

@@ -9,7 +9,7 @@ from linkengine.domain.plans import TopicDescription
 from linkengine.jobs.reversing import open_topic
 from linkengine.kafka import deletion
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.kafka.newestends import newest_ends
+from linkengine.kafka.newest_offsets import newest_ends
 from linkengine.sync.topics import find_mirror
 
 

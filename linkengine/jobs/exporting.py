@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import structlog
 
-from linkengine.batches.compression import InflatedTooFarError
+from linkengine.batches.compression import DecompressedTooLargeError
 from linkengine.batches.decoding import decode_batch
 from linkengine.batches.large import LargeRecord, read_large
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, gap_reason
@@ -25,7 +25,7 @@ from linkengine.domain.ranges import OffsetRange
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.reading import read_committed
+from linkengine.kafka.single_reads import read_committed
 from linkengine.kafka.topicviews import locate
 
 log = structlog.get_logger(__name__)
@@ -95,7 +95,7 @@ def _records(
 def _decoded(view: BatchView, batch: memoryview) -> Iterator[RecordLike | LargeRecord]:
     try:
         return decode_batch(view, batch)
-    except InflatedTooFarError:
+    except DecompressedTooLargeError:
         if view.magic != CURRENT_MAGIC:
             raise
         return read_large(view, batch)

@@ -23,9 +23,9 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import PRODUCER_ID_BASE
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode
-from linkengine.kafka.newestends import kept_under, newest_view, read_ends
+from linkengine.kafka.newest_offsets import common_end, newest_view, read_ends
 from linkengine.kafka.offsets import TopicPartition
-from linkengine.kafka.reading import FEW_BYTES, read_batches
+from linkengine.kafka.single_reads import FEW_BYTES, read_batches
 from linkengine.kafka.topicviews import TopicView
 
 log = structlog.get_logger(__name__)
@@ -60,7 +60,7 @@ def lost_fences(
             for number in known.keys() - gone
         }
         proven = {number for number, at_fence in found.items() if by_markers and at_fence is _Found.FENCE}
-        kept = kept_under(cluster, topic, view, epochs=_chosen(epochs, found.keys() - proven))
+        kept = common_end(cluster, topic, view, epochs=_chosen(epochs, found.keys() - proven))
     lost = sorted(
         gone | {number for number in found.keys() - proven if _is_lost(found[number], known[number], kept.get(number))}
     )

@@ -9,7 +9,7 @@ from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.newestends import TopicEnds, newest_ends
+from linkengine.kafka.newest_offsets import TopicEnds, newest_ends
 from linkengine.sync.configs import pending_change, read_source_configs
 from linkengine.sync.topics import missing_mirror
 

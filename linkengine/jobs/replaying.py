@@ -10,7 +10,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.kafka.rewriting import PlainRecord, write_records
+from linkengine.kafka.record_writer import PlainRecord, write_records
 
 
 def replay_records(address: ClusterAddress, topic: str, read: Callable[[], Iterable[bytes]]) -> int:

@@ -2,7 +2,7 @@
 
 The two sides are never writable at the same time: the source is closed on every broker before its mirror drains, and stays
 closed until a user fails it over. A Produce request that passed the authorizer before the ACL arrived ends within moments; the
-caller therefore checks the end twice after draining, and ``turn_mirror`` confirms with a marker at the agreed offset that
+caller therefore checks the end twice after draining, and ``take_over_mirror`` confirms with a marker at the agreed offset that
 nothing was written in between.
 """
 
@@ -14,19 +14,19 @@ from functools import partial
 
 import structlog
 
-from linkengine.copyjob.adopt import adopt_partitions, claimed_partitions
+from linkengine.copyjob.stop.takeover import claim_partitions, claimed_partitions
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorTurn
 from linkengine.domain.plans import LogRange
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.closing import brokers_that_let_write
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, UnreplicatedError
-from linkengine.kafka.newestends import count_partitions, kept_under, newest_view, read_ends, read_offsets
+from linkengine.kafka.newest_offsets import common_end, count_partitions, newest_view, read_ends, read_offsets
 from linkengine.kafka.offsets import EARLIEST, log_ends
 from linkengine.kafka.topicviews import TopicView
+from linkengine.kafka.topicwriters import brokers_without_deny_write
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import follow_partitions, observe_source
 
@@ -47,7 +47,7 @@ def close_topic(address: ClusterAddress, topic: str) -> None:
         log.info("topic_closed", topic=topic)
     cluster = Cluster(address)
     try:
-        late = brokers_that_let_write(cluster, topic)
+        late = brokers_without_deny_write(cluster, topic)
     finally:
         cluster.close()
     if late:
@@ -96,11 +96,11 @@ def log_ranges(address: ClusterAddress, topic: str, *, closed: bool = True) -> t
 def kept_up_to(address: ClusterAddress, topic: str, *, epochs: Mapping[int, int]) -> dict[int, int]:
     """Return, by partition, up to which offset a topic still holds what was read of it under these leader epochs.
 
-    0 if that is unknown; see ``kept_under``. Raises if a partition has no leader, or a broker does not respond
+    0 if that is unknown; see ``common_end``. Raises if a partition has no leader, or a broker does not respond
     (``newest_view``).
     """
     with closing(Cluster(address)) as cluster:
-        return kept_under(cluster, topic, newest_view(cluster, topic), epochs=epochs)
+        return common_end(cluster, topic, newest_view(cluster, topic), epochs=epochs)
 
 
 def _check_replicated(cluster: Cluster, topic: str, view: TopicView, *, visible: Mapping[int, int]) -> None:
@@ -114,7 +114,7 @@ def _check_replicated(cluster: Cluster, topic: str, view: TopicView, *, visible:
                 raise UnreplicatedError(topic, number)
 
 
-def turn_mirror(turn: MirrorTurn) -> MirrorCreated:
+def take_over_mirror(turn: MirrorTurn) -> MirrorCreated:
     """Make a closed topic a mirror and set a mirror's configs; safe to repeat.
 
     Raises SIDES_DIVERGED if the topic holds records that the other side lacks, or never had and would delete from it, or if it
@@ -125,7 +125,7 @@ def turn_mirror(turn: MirrorTurn) -> MirrorCreated:
     _check_same(here, turn)
     close_topic(turn.destination, turn.mirror_topic)
     _check_beginning(here, turn)
-    adopt_partitions(turn.destination, turn.assignments, ends=dict(turn.ends), generation=turn.generation)
+    claim_partitions(turn.destination, turn.assignments, ends=dict(turn.ends), generation=turn.generation)
     values = read_source_configs(source, turn.source_topic, include=turn.sync_include)
     recount = partial(count_partitions, turn.source, topic.name)
     partitions = follow_partitions(here, turn.mirror_topic, partitions=topic.partitions, recount=recount)

@@ -12,7 +12,7 @@ from functools import partial
 
 import structlog
 
-from linkengine.copyjob.seed import seed_head
+from linkengine.copyjob.destination.head_seed import seed_head
 from linkengine.domain.configs import check_overrides, is_compacted, looks_like_mirror, mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSetup
@@ -21,7 +21,7 @@ from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.domain.startspec import EARLIEST, check_start, start_time_ms
 from linkengine.jobs.reversing import open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.newestends import count_partitions
+from linkengine.kafka.newest_offsets import count_partitions
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import follow_partitions
 

@@ -22,8 +22,8 @@ from dataclasses import replace
 
 import structlog
 
-from linkengine.copyjob.fence import fence_partitions
-from linkengine.copyjob.mirrored import foreign_starts
+from linkengine.copyjob.stop.fence import fence_partitions
+from linkengine.copyjob.stop.mirrored_end import foreign_starts
 from linkengine.domain.configs import ConfigChange, configs_at_stop, lacking, looks_like_mirror, mirror_configs, still_due
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groupplans import ClampedOffset
@@ -32,8 +32,8 @@ from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.domain.states import StopReason
 from linkengine.jobs.reversing import open_if_closed, open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.sync.clamping import clamp_groups, unread_groups
-from linkengine.sync.configs import give_back_configs, read_source_configs
+from linkengine.sync.configs import read_source_configs, restore_configs
+from linkengine.sync.offset_clamping import clamp_groups, unread_groups
 from linkengine.sync.stopped import was_stopped
 from linkengine.sync.topics import find_mirror, missing_mirror
 
@@ -86,7 +86,7 @@ def stop_mirror(
     if gives_back:
         change = _due(stop, destination.describe(found.name).configs)
         check_ours()
-        refused += give_back_configs(destination, {found.name: change}).get(found.name, ())
+        refused += restore_configs(destination, {found.name: change}).get(found.name, ())
     log.info("mirror_stopped", topic=found.name, reason=stop.reason, ends=stopped.ends, refused=[step.name for step in refused])
     return replace(stopped, clamped=tuple(clamped), gives_back=gives_back, refused=tuple(refused))
 
@@ -104,7 +104,7 @@ def give_configs_back(stop: MirrorStop, *, check_ours: Callable[[], None] = lamb
     known = replace(stop, giving_back=True, reason=StopReason.FAILOVER)  # values of the time of the stop, not current ones
     change = _due(known, found.configs)
     check_ours()
-    return give_back_configs(destination, {found.name: change}).get(found.name, ())
+    return restore_configs(destination, {found.name: change}).get(found.name, ())
 
 
 def reopen_mirror(stop: MirrorStop) -> tuple[str, tuple[RefusedStep, ...]]:
@@ -117,7 +117,7 @@ def reopen_mirror(stop: MirrorStop) -> tuple[str, tuple[RefusedStep, ...]]:
     refused: tuple[RefusedStep, ...] = ()
     if found is not None and looks_like_mirror(found.configs):
         change = _due(stop, found.configs)
-        refused = give_back_configs(ClusterAdmin(stop.destination), {found.name: change}).get(found.name, ())
+        refused = restore_configs(ClusterAdmin(stop.destination), {found.name: change}).get(found.name, ())
     log.warning("mirror_reopened", topic=_topic_of(stop), found=found is not None, refused=[step.name for step in refused])
     return (found.topic_id if found is not None else "", refused)
 

@@ -11,8 +11,8 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSync, MirrorSynced, RefusedStep
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.kafka.newestends import count_partitions
-from linkengine.sync.configs import give_back_configs, plan_configs
+from linkengine.kafka.newest_offsets import count_partitions
+from linkengine.sync.configs import plan_configs, restore_configs
 from linkengine.sync.progress import holds_all
 from linkengine.sync.stopped import stopped_before, was_stopped
 from linkengine.sync.topics import find_mirror, grow_mirror, missing_mirror, observe_sources
@@ -111,7 +111,7 @@ def _change_configs(destination: ClusterAdmin, topic: str, change: ConfigChange)
     except LinkEngineError as error:
         if error.code not in _REFUSED:
             raise
-        return give_back_configs(destination, {topic: change}).get(topic, ())
+        return restore_configs(destination, {topic: change}).get(topic, ())
     return ()
 
 

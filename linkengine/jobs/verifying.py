@@ -1,23 +1,31 @@
-"""Verify a mirror against its source in Spark SQL: all of it, or the offsets that were not compared yet."""
+"""Verify a mirror against its source in Spark SQL: all of it, or the offsets that were not compared yet.
+
+Topics that Spark's own Kafka source cannot read are read by Python workers; Spark compares the rows.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
 
 import structlog
 
+from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import is_compacted
 from linkengine.domain.coverage import next_pieces, not_reached
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.domain.ranges import OffsetRange
-from linkengine.jobs.farreading import read_far
-from linkengine.jobs.weighing import weigh
+from linkengine.jobs.record_sizes import weigh
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.newestends import newest_ends
+from linkengine.kafka.committed import read_rows
+from linkengine.kafka.newest_offsets import newest_ends
 from linkengine.verifyjob.job import run_verify
+from linkengine.verifyjob.reading import READERS, TopicPart
 
 RUNS = 3  # retention may delete records of one side while both are read, or the topic may become compacted
 CATCH_UP_S = 10.0  # time for a mirror to reach the end that its source had
@@ -113,3 +121,47 @@ def _verify(plan: VerifyPlan, *, spark_url: str, tag: str) -> VerifyReport:
         weigh=weigh,
         starts_after=lambda: dict(complete(plan).starts),
     )
+
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+ROWS = 500  # per Arrow batch
+SCHEMA = (
+    "partition int, offset bigint, timestamp_ms bigint, timestampType int, key binary, value binary, "
+    "headers array<struct<key: string, value: binary>>"
+)
+_Pieces = Mapping[int, tuple[int, int]]
+
+
+def read_far(spark: SparkSession, part: TopicPart) -> DataFrame:
+    """Return a lazy DataFrame like ``verifyjob.reading.read_topic``. The address travels pickled: Spark does not print that."""
+    pieces = {partition: (part.starts[partition], end) for partition, end in sorted(part.ends.items())}
+    tasks = 1 if part.gentle else max(1, min(READERS, len(pieces)))
+    work = partial(_read_share, address=part.address, topic=part.topic, pieces=pieces, tasks=tasks)
+    return spark.range(0, tasks, 1, tasks).mapInArrow(work, SCHEMA)
+
+
+def _read_share(
+    batches: Iterable[pyarrow.RecordBatch], *, address: ClusterAddress, topic: str, pieces: _Pieces, tasks: int
+) -> Iterator[pyarrow.RecordBatch]:
+    """Run in an executor: read each partition of this task."""
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            for partition in sorted(pieces)[number::tasks]:
+                start, end = pieces[partition]
+                yield from _batches(address, topic, partition=partition, start=start, end=end)
+
+
+def _batches(address: ClusterAddress, topic: str, *, partition: int, start: int, end: int) -> Iterator[pyarrow.RecordBatch]:
+    import pyarrow  # noqa: PLC0415 - the driver's half does not need it
+
+    header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
+    numbers = [("partition", pyarrow.int32()), ("offset", pyarrow.int64()), ("timestamp_ms", pyarrow.int64())]
+    contents = [("key", pyarrow.binary()), ("value", pyarrow.binary()), ("headers", pyarrow.list_(header))]
+    schema = pyarrow.schema([*numbers, ("timestampType", pyarrow.int32()), *contents])
+    rows = read_rows(address, topic, partition=partition, start=start, end=end)
+    while chunk := list(islice(rows, ROWS)):
+        yield pyarrow.RecordBatch.from_pylist(chunk, schema=schema)

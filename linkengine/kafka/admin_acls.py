@@ -2,6 +2,10 @@
 
 Both are literal rules for ``User:*`` and every host. In Kafka, DENY overrides every ALLOW but does not apply to super users, so
 the link's own principal must be a super user. Creating an existing rule and deleting a missing rule both succeed.
+
+librdkafka returns a refused DescribeAcls as an empty list. If that list were taken as true, a source that no longer lets the
+link's principal see its ACLs would appear to have none, and all synced ACLs would be removed from the destination. So an empty
+list counts only after the broker has confirmed it.
 """
 
 from __future__ import annotations
@@ -22,12 +26,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own typ
     ResourcePatternType,
     ResourceType,
 )
+from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
 
 from linkengine.domain.aclfilters import Acl
+from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.acl_refusals import is_empty
 from linkengine.kafka.admin_errors import translated
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
+from linkengine.kafka.preflight import first_connection
 
 _ANY_USER = "User:*"
 _ANY_HOST = "*"
@@ -38,6 +44,7 @@ _ALL_ACLS = AclBindingFilter(
 _Wire = TypeVar("_Wire", AclBinding, AclBindingFilter)
 _PER_REQUEST = 500
 AGREE_S, AGREE_POLL_S = 5.0, 0.05  # brokers apply an ACL change at different times, within a fraction of a second
+_VERSIONS = (1, 2)
 
 
 def deny(session: AdminSession, topic: str, operation: AclOperation) -> None:
@@ -186,3 +193,26 @@ def _binding(kind: type[_Wire], acl: Acl) -> _Wire:
         AclOperation[acl.operation],
         AclPermissionType[acl.permission],
     )
+
+
+def is_empty(address: ClusterAddress, rule: Any, *, what: str) -> bool:
+    """Return True if no ACL matches the AclBindingFilter; raise if the broker refuses. ``what`` completes "Failed to …"."""
+    lowest, highest = _VERSIONS
+    with first_connection(address) as connection:
+        version = connection.version_for(DescribeAclsRequest.API_KEY, highest=highest, lowest=lowest)
+        request = DescribeAclsRequest(
+            version=version,
+            resource_type_filter=rule.restype.value,
+            resource_name_filter=rule.name,
+            pattern_type_filter=rule.resource_pattern_type.value,
+            principal_filter=rule.principal,
+            host_filter=rule.host,
+            operation=rule.operation.value,
+            permission_type=rule.permission_type.value,
+        )
+        error_code, found = connection.request(
+            request, response=DescribeAclsResponse, read=lambda response: (response.error_code, bool(response.resources))
+        )
+    if error_code:
+        raise translated(KafkaError(error_code), what=what)
+    return not found

@@ -208,7 +208,7 @@ def _stale_brokers(cluster: Cluster, *, certain: bool) -> set[int]:
     survey = cluster.survey()
     if certain:
         survey.check_complete("consumer groups have moved to another coordinator, with newer offsets")
-    return survey.given_up
+    return survey.unlisted_brokers
 
 
 def _call_coordinators(

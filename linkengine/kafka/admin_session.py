@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.admin_errors import NO_ANSWER, LocalCode, refused, translated
-from linkengine.kafka.outbound import check_names
+from linkengine.kafka.network_policy import check_names
 from linkengine.kafka.preflight import check_reachable
 from linkengine.kafka.settings import make_client
 

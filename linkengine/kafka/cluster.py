@@ -20,14 +20,13 @@ from typing import Any, TypeVar
 
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from linkengine.domain.addresses import ClusterAddress
-from linkengine.domain.errors import SOMEBODY_HAS_TO_ACT, ErrorCode, LinkEngineError
-from linkengine.domain.servers import parse_servers
+from linkengine.domain.addresses import ClusterAddress, parse_servers
+from linkengine.domain.errors import NEEDS_OPERATOR, ErrorCode, LinkEngineError
 from linkengine.kafka.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection, as_it_is, connect
 from linkengine.kafka.topicviews import Survey, TopicView, newest, topic_ids, view_of
 
-ASK_ALL_TIMEOUT_S = 2.0  # for the metadata of every broker; slower brokers are left out
-SHUN_S = 5.0  # how long a broker that did not respond is tried last
+SURVEY_TIMEOUT_S = 2.0  # for the metadata of every broker; slower brokers are left out
+AVOID_S = 5.0  # how long a broker that did not respond is tried last
 IDLE_CONNECTIONS = 4  # kept per broker
 _THREADS = 8
 _METADATA_VERSION = 12  # topic ids (10) and queries by id (12); 13 adds nothing that is used here
@@ -131,7 +130,7 @@ class Cluster:
             try:
                 return self._topics_at(endpoint, list(names), timeout_s=self._timeout_s)
             except LinkEngineError as error:
-                if error.code in SOMEBODY_HAS_TO_ACT:
+                if error.code in NEEDS_OPERATOR:
                     raise
                 failure = failure or error
         raise failure or LinkEngineError(ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "The link has no bootstrap servers.")
@@ -159,15 +158,15 @@ class Cluster:
         return Survey(
             topics={name: newest([view[name] for view in views if name in view]) for name in wanted},
             complete=len(self._brokers) <= max(1, len(seen)),
-            given_up={
+            unlisted_brokers={
                 broker
                 for broker in self.brokers()
                 for queried, (listed, _) in seen
                 if queried != broker and broker not in listed
             },
             topic_ids={name: topic_ids([view[name] for view in views if name in view]) for name in wanted},
-            strangers=may_be_majority,
-            mute=unresponsive,
+            unlisted_may_be_majority=may_be_majority,
+            unresponsive_servers=unresponsive,
         )
 
     def _query_unlisted_servers(self) -> bool:
@@ -178,14 +177,14 @@ class Cluster:
         """
         unlisted = self._unlisted_servers()
         queries = {
-            server: self._threads.submit(self._seen_by, server, [], timeout_s=ASK_ALL_TIMEOUT_S)
+            server: self._threads.submit(self._metadata_from, server, [], timeout_s=SURVEY_TIMEOUT_S)
             for server in unlisted
             if not self._is_avoided(server)
         }
         responsive = 0
         for server, future in queries.items():
             try:
-                responsive += bool(future.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S))
+                responsive += bool(future.result(SURVEY_TIMEOUT_S + CONNECT_TIMEOUT_S))
             except TimeoutError:  # a refused connection would have failed by now, so the server accepts and stays silent
                 self._unresponsive.add(server)
             except LinkEngineError:
@@ -210,13 +209,13 @@ class Cluster:
         if len(self._brokers) < 2:
             return []
         queries = {
-            broker: self._threads.submit(self._seen_by, endpoint, names, timeout_s=ASK_ALL_TIMEOUT_S)
+            broker: self._threads.submit(self._metadata_from, endpoint, names, timeout_s=SURVEY_TIMEOUT_S)
             for broker, endpoint in others.items()
         }
         found = []
         for broker, future in queries.items():
             with suppress(LinkEngineError, TimeoutError):
-                found.append((broker, future.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S)))
+                found.append((broker, future.result(SURVEY_TIMEOUT_S + CONNECT_TIMEOUT_S)))
         return found
 
     def _candidates(self) -> list[tuple[str, int]]:
@@ -227,9 +226,9 @@ class Cluster:
         return self._avoided.get(endpoint, 0.0) > time.monotonic()
 
     def _topics_at(self, endpoint: tuple[str, int], names: list[str], *, timeout_s: float) -> dict[str, TopicView]:
-        return self._seen_by(endpoint, names, timeout_s=timeout_s)[1]
+        return self._metadata_from(endpoint, names, timeout_s=timeout_s)[1]
 
-    def _seen_by(self, endpoint: tuple[str, int], names: list[str], *, timeout_s: float) -> BrokerMetadata:
+    def _metadata_from(self, endpoint: tuple[str, int], names: list[str], *, timeout_s: float) -> BrokerMetadata:
         def build(connection: Connection) -> Any:
             version = connection.version_for(MetadataRequest.API_KEY, highest=_METADATA_VERSION, lowest=4)
             topics = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=name) for name in names]
@@ -271,7 +270,7 @@ class Cluster:
                 connection = connect(*endpoint, address=self.address, timeout_s=wait_s)
             yield connection, reused
         except BaseException as error:
-            self._avoided[endpoint] = time.monotonic() + SHUN_S
+            self._avoided[endpoint] = time.monotonic() + AVOID_S
             self._note_silence(endpoint, error)
             if connection is not None:
                 connection.close()

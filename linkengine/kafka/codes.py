@@ -87,7 +87,7 @@ LEADER_MOVED = frozenset(
     }
 )
 TOO_LARGE = frozenset({KafkaCode.MESSAGE_TOO_LARGE, KafkaCode.RECORD_LIST_TOO_LARGE})
-OF_THE_BATCH = frozenset(  # the broker works, but refuses this batch
+BATCH_ERRORS = frozenset(  # the broker works, but refuses this batch
     {
         *TOO_LARGE,
         KafkaCode.CORRUPT_MESSAGE,
@@ -102,7 +102,7 @@ _ENGINE_CODES: dict[int, ErrorCode] = {
     **dict.fromkeys(REFUSED, ErrorCode.AUTHORIZATION_ERROR),
     **dict.fromkeys(TOPIC_GONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR),
     **dict.fromkeys(LEADER_MOVED, ErrorCode.TIMEOUT_ERROR),
-    **dict.fromkeys(OF_THE_BATCH, ErrorCode.MISCONFIGURATION_ERROR),
+    **dict.fromkeys(BATCH_ERRORS, ErrorCode.MISCONFIGURATION_ERROR),
     KafkaCode.CORRUPT_MESSAGE: ErrorCode.CORRUPT_RECORDS,
     KafkaCode.INVALID_RECORD: ErrorCode.KEYLESS_RECORDS,  # nothing else can be invalid in a copied batch
     **dict.fromkeys(TOO_FEW_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_ERROR),

@@ -27,10 +27,10 @@ from kafka.protocol.schemas.fields.codecs import UnsignedVarInt32
 from linkengine.domain.addresses import OAUTH, ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.codes import KafkaCode
-from linkengine.kafka.outbound import open_socket
+from linkengine.kafka.network_policy import open_socket
 from linkengine.kafka.tls import client_context
 from linkengine.kafka.tokens import BearerTokens
-from linkengine.kafka.wire import CLIENT_ID, INT32, UNREADABLE, MalformedAnswerError, answer_of
+from linkengine.kafka.wire import CLIENT_ID, INT32, UNREADABLE, MalformedResponseError, decoding_response
 
 CONNECT_TIMEOUT_S = 3.0  # a broker that does not respond must not delay the others
 REQUEST_TIMEOUT_S = 5.0  # small requests: metadata, offsets, producer state
@@ -118,7 +118,7 @@ class Connection:
         frame = self._exchange(encoded, deadline=sent_at + timeout_s, most_bytes=most_bytes)
         took_s = time.monotonic() - sent_at
         self.round_trip_s = took_s if self.round_trip_s is None else min(took_s, self.round_trip_s)
-        with answer_of(request.name.removesuffix("Request"), peer=self.peer):
+        with decoding_response(request.name.removesuffix("Request"), peer=self.peer):
             decoded = response.decode(frame, version=request.API_VERSION, header=True)
             if decoded.header.correlation_id != self._correlation:
                 raise ValueError(f"it responds to request {decoded.header.correlation_id}, not {self._correlation}")
@@ -243,7 +243,7 @@ def _authenticate(connection: Connection, address: ClusterAddress) -> None:
         if mechanism.is_done():
             return
         _sasl_step(connection, mechanism, address=address)
-    raise MalformedAnswerError("SaslAuthenticate", peer=connection.peer)
+    raise MalformedResponseError("SaslAuthenticate", peer=connection.peer)
 
 
 def _sasl_name(address: ClusterAddress) -> str:

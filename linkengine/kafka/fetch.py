@@ -16,8 +16,8 @@ from linkengine.kafka.wire import (
     NO_TAGS,
     Bytes,
     Reader,
-    answer_of,
     compact_string,
+    decoding_response,
     request_frame,
     skip_response_header,
     uvarint,
@@ -67,7 +67,7 @@ NO_SESSION = SessionStep()
 NEW_SESSION = SessionStep(0, 0)
 
 
-class FetchAnswer(NamedTuple):
+class FetchResponse(NamedTuple):
     """A whole response."""
 
     error: int
@@ -123,13 +123,13 @@ def _forgotten(forgotten: Mapping[bytes, Sequence[int]], version: int) -> bytes:
     return bytes(body)
 
 
-def decode_fetch(body: memoryview, *, version: int) -> FetchAnswer:
+def decode_fetch(body: memoryview, *, version: int) -> FetchResponse:
     """Decode a response without its correlation id."""
-    with answer_of("Fetch"):
+    with decoding_response("Fetch"):
         reader = Reader(body)
         skip_response_header(reader)
         throttle_ms, error, session = reader.take(_TOP)
-        return FetchAnswer(error, throttle_ms, session, list(_partitions(reader, version)))
+        return FetchResponse(error, throttle_ms, session, list(_partitions(reader, version)))
 
 
 def _partitions(reader: Reader, version: int) -> Iterator[FetchedPartition]:

@@ -33,7 +33,7 @@ def choose_gap_filler(address: ClusterAddress) -> GapFiller:
         if not refusal:
             return GapFiller.MARKERS
         try:
-            EmptyTransactions(cluster, f"{TRANSACTIONAL_ID_PREFIX}probe").settle()
+            EmptyTransactions(cluster, f"{TRANSACTIONAL_ID_PREFIX}probe").fence()
         except LinkEngineError as error:
             raise _refused_both(address, refusal, error) from error
         return GapFiller.TRANSACTIONS

@@ -15,8 +15,8 @@ from linkengine.kafka.wire import (
     NO_TAGS,
     Bytes,
     Reader,
-    answer_of,
     compact_string,
+    decoding_response,
     request_frame,
     skip_response_header,
     uvarint,
@@ -58,7 +58,7 @@ def encode_markers(fills: Sequence[MarkerFill], *, correlation_id: int) -> list[
 def decode_markers(body: memoryview) -> dict[tuple[int, str, int], int]:
     """Return the error per (producer id, topic, partition)."""
     errors: dict[tuple[int, str, int], int] = {}
-    with answer_of("WriteTxnMarkers"):
+    with decoding_response("WriteTxnMarkers"):
         reader = Reader(body)
         skip_response_header(reader)
         for _ in range(reader.compact_length()):
@@ -83,7 +83,7 @@ def encode_log_ends(partitions: Sequence[tuple[str, int, int]], *, correlation_i
 def decode_log_ends(body: memoryview) -> dict[tuple[str, int], tuple[int, int]]:
     """Return (error, log end offset) per (topic, partition)."""
     ends: dict[tuple[str, int], tuple[int, int]] = {}
-    with answer_of("OffsetForLeaderEpoch"):
+    with decoding_response("OffsetForLeaderEpoch"):
         reader = Reader(body)
         skip_response_header(reader)
         reader.int32()  # throttle time

@@ -14,11 +14,10 @@ from typing import Any
 from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
-from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.addresses import ClusterAddress, parse_servers
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.servers import parse_servers
 from linkengine.kafka.connection import Connection, connect
-from linkengine.kafka.outbound import NotPermittedError, check_names
+from linkengine.kafka.network_policy import NotPermittedError, check_names
 
 MAX_SERVERS = 5  # of a long bootstrap list; each takes at most one connect timeout
 _METADATA_FEATURE = "metadata.version"

@@ -14,8 +14,8 @@ from linkengine.kafka.wire import (
     NO_TAGS,
     Bytes,
     Reader,
-    answer_of,
     compact_string,
+    decoding_response,
     request_frame,
     skip_response_header,
     uvarint,
@@ -86,7 +86,7 @@ def decode_produce(body: memoryview, *, version: int) -> tuple[int, list[Produce
         single = _decode_single(body)
         if single is not None:
             return single
-    with answer_of("Produce"):
+    with decoding_response("Produce"):
         reader = Reader(body)
         skip_response_header(reader)
         found = []
@@ -98,7 +98,7 @@ def decode_produce(body: memoryview, *, version: int) -> tuple[int, list[Produce
         return reader.int32(), found
 
 
-def bytes_of_answers(count: int) -> int:
+def low_water_mark(count: int) -> int:
     """Return the low-water mark in bytes for ``count`` successful responses; responses with errors reach it early."""
     return max(0, count - 1) * (_RESPONSE_HEAD + _SINGLE_RESPONSE.size) + 1
 

@@ -25,9 +25,9 @@ from linkengine.domain.clusterviews import TimedOffset
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.newestends import newest_view, read_offsets
+from linkengine.kafka.newest_offsets import newest_view, read_offsets
 from linkengine.kafka.offsets import EARLIEST, LATEST
-from linkengine.kafka.reading import FEW_BYTES, MAX_BYTES, read_committed
+from linkengine.kafka.single_reads import FEW_BYTES, MAX_BYTES, read_committed
 from linkengine.kafka.topicviews import TopicView
 
 _NO_SUCH_OFFSET = -1

@@ -20,7 +20,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from linkengine.domain.addresses import ClusterAddress, TokenUrl, parse_token_url
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.outbound import open_socket
+from linkengine.kafka.network_policy import open_socket
 from linkengine.kafka.tls import client_context
 
 FETCH_TIMEOUT_S = 5.0

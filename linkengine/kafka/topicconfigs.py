@@ -1,4 +1,4 @@
-"""Check whether many topics show their new configs, reading only these: DescribeConfigs with keys (KIP-133, KIP-226).
+"""Read single configs of topics: DescribeConfigs with keys (KIP-133, KIP-226). Blocking.
 
 The admin client reads all configs, about forty per topic, which for a thousand topics keeps a broker busy for seconds.
 """
@@ -21,6 +21,8 @@ PER_REQUEST = 500
 _TOPIC, _OWN = 2, 1  # the type of a resource; the source of a value that was set on the topic itself
 _UNKNOWN = (KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, KafkaCode.UNKNOWN_TOPIC_ID)
 _HIDDEN = (KafkaCode.TOPIC_AUTHORIZATION_FAILED, KafkaCode.CLUSTER_AUTHORIZATION_FAILED)
+_TOPIC = 2
+_POLICY = "cleanup.policy"
 
 
 def not_shown(cluster: Cluster, changes: Mapping[str, ConfigChange]) -> dict[str, ConfigChange]:
@@ -62,3 +64,21 @@ def _read_own(response: Any) -> tuple[dict[str, dict[str, str]], set[str]]:
             own = (entry for entry in topic.configs if entry.config_source == _OWN and entry.value is not None)
             found[topic.resource_name] = {entry.name: entry.value for entry in own}
     return found, hidden
+
+
+def is_compacted(cluster: Cluster, broker: int, topic: str) -> bool:
+    """Return whether the topic is compacted, so that records may be missing in the log; True also if that may not be read."""
+
+    def build(connection: Connection) -> Any:
+        version = connection.version_for(DescribeConfigsRequest.API_KEY, highest=4, lowest=1)
+        wanted = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_TOPIC, resource_name=topic, configuration_keys=[_POLICY]
+        )
+        return DescribeConfigsRequest(version=version, resources=[wanted])
+
+    def read(response: Any) -> bool:
+        (found,) = response.results
+        values = [config.value or "" for config in found.configs if config.name == _POLICY]
+        return bool(found.error_code) or not values or "compact" in values[0]
+
+    return cluster.call(broker, build, response=DescribeConfigsResponse, read=read)

@@ -45,21 +45,23 @@ class TopicView:
 class Survey:
     """The combined metadata of all brokers of a cluster.
 
-    ``given_up`` are brokers that another broker no longer lists. Such a broker is down, or cut off from the controllers and
-    responding as before. The set may be wrong for a moment, so the caller then has to query the leaders.
+    ``unlisted_brokers`` are brokers that another broker no longer lists. Such a broker is down, or cut off from the controllers
+    and responding as before. The set may be wrong for a moment, so the caller then has to query the leaders.
     """
 
     topics: dict[str, TopicView]  # with the newest leaders
     complete: bool  # every broker ever listed has responded, so none knows of a newer leader
-    given_up: set[int]
+    unlisted_brokers: set[int]
     topic_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by name, as known by any broker
-    strangers: bool = False  # at least as many bootstrap servers as brokers are silent and listed by no broker
-    mute: tuple[str, ...] = ()  # those of them that accept connections and do not respond: not old names, but frozen machines
+    unlisted_may_be_majority: bool = False  # at least as many bootstrap servers as brokers are silent and listed by no broker
+    unresponsive_servers: tuple[
+        str, ...
+    ] = ()  # those of them that accept connections and do not respond: not old names, but frozen machines
 
     @property
-    def everywhere(self) -> bool:
+    def is_final(self) -> bool:
         """True if a mirror may be failed by this survey, which is final: a failed mirror is not resumed automatically."""
-        return self.complete and not self.strangers
+        return self.complete and not self.unlisted_may_be_majority
 
     def check_complete(self, what: str) -> None:
         """Raise TIMEOUT_ERROR if a silent broker may know better, so that it is unknown whether ``what``."""
@@ -69,12 +71,12 @@ class Survey:
                 f"Not every broker of the cluster responds, so it is unknown whether {what}. "
                 "Bring the brokers back, or wait until the cluster has dropped them from its metadata.",
             )
-        if self.mute:
+        if self.unresponsive_servers:
             raise LinkEngineError(
                 ErrorCode.TIMEOUT_ERROR,
-                f"{', '.join(self.mute)} of bootstrap.servers accepts connections but does not respond, and no broker that "
-                f"responds lists it. It may be frozen and have newer data, so it is unknown whether {what}. Bring it back, or "
-                "remove it from bootstrap.servers if it is not a broker of this cluster any more.",
+                f"{', '.join(self.unresponsive_servers)} of bootstrap.servers accepts connections but does not respond, and no "
+                f"broker that responds lists it. It may be frozen and have newer data, so it is unknown whether {what}. "
+                "Bring it back, or remove it from bootstrap.servers if it is not a broker of this cluster any more.",
             )
 
 

@@ -1,10 +1,14 @@
-"""Find the transactional producers of topics: DescribeProducers at the leaders, ListTransactions at every broker (KIP-664).
+"""Find who can write to topics. Transactional producers: DescribeProducers at the leaders, ListTransactions at every broker
+(KIP-664).
 
 A leader lists every producer id that wrote to a partition and has not expired (``producer.id.expiration.ms``, a day by
 default), and whether it has an open transaction there. A coordinator lists the transactional ids of producer ids, but only
 those that the principal may describe, without an error for the others. So a producer id that no coordinator lists belongs to
 an idempotent producer or to a hidden transactional producer. DescribeTransactions of an id that does not exist shows whether
 ids may be hidden. Blocking. FindCoordinator is not used, because it would create the transaction coordinators' internal topic.
+
+Whether a topic is closed to producers is checked on every broker, since each applies an ACL change at its own time.
+DescribeAcls (KIP-140) is served by the authorizer of the broker that receives it, which also authorizes Produce requests.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from contextlib import closing
 from typing import Any
 
 from kafka.protocol.admin import (
+    DescribeAclsRequest,
+    DescribeAclsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
     DescribeTransactionsRequest,
@@ -33,6 +39,8 @@ from linkengine.kafka.connection import Connection
 from linkengine.kafka.topicviews import TopicView
 
 _Producers = dict[int, bool]  # producer id -> whether a transaction of it is open in the topic
+_TOPIC, _LITERAL, _WRITE, _DENY = 2, 3, 4, 2  # Kafka's numbers for resource type, pattern type, operation, permission
+_ANY_USER = "User:*"
 
 
 def transactional_writers(address: ClusterAddress, topics: Sequence[str]) -> dict[str, TransactionalWriters]:
@@ -130,3 +138,30 @@ def _may_be_hidden(cluster: Cluster) -> bool:
 
     found = cluster.call_any(build, response=DescribeTransactionsResponse, read=read)
     return found == KafkaCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def brokers_without_deny_write(cluster: Cluster, topic: str) -> list[int]:
+    """Return the brokers on which DENY WRITE for all users is not in force yet; raise LinkEngineError if a broker is silent."""
+    cluster.newest_topics([topic])  # learns all brokers
+    return [broker for broker in cluster.brokers() if not _denies(cluster, broker, topic)]
+
+
+def _denies(cluster: Cluster, broker: int, topic: str) -> bool:
+    def build(connection: Connection) -> Any:
+        return DescribeAclsRequest(
+            version=connection.version_for(DescribeAclsRequest.API_KEY, highest=2, lowest=1),
+            resource_type_filter=_TOPIC,
+            resource_name_filter=topic,
+            pattern_type_filter=_LITERAL,
+            principal_filter=_ANY_USER,
+            host_filter=None,
+            operation=_WRITE,
+            permission_type=_DENY,
+        )
+
+    error_code, found = cluster.call(
+        broker, build, response=DescribeAclsResponse, read=lambda response: (response.error_code, bool(response.resources))
+    )
+    if error_code:
+        raise BrokerError(error_code, f"Broker {broker} does not return the ACLs of topic {topic!r}")
+    return bool(found)

@@ -60,14 +60,14 @@ class EmptyTransactions:
         self._id = transactional_id
         self._coordinator: int | None = None
 
-    def look(self) -> TransactionalProducer | None:
+    def idle_producer(self) -> TransactionalProducer | None:
         """Return the producer if it exists and has no transaction in progress; None otherwise. Changes nothing."""
         state = self._describe()
         if not _is_finished(state) or state.producer_id < 0:
             return None
         return TransactionalProducer(producer_id=state.producer_id, epoch=state.producer_epoch)
 
-    def open_in(self, *, topic: str, partition: int) -> TransactionalProducer | None:
+    def open_producer(self, *, topic: str, partition: int) -> TransactionalProducer | None:
         """Return the producer if it has an open transaction in the partition, else None. Changes nothing."""
         state = self._describe()
         if state is None or state.transaction_state != _OPEN:
@@ -76,7 +76,7 @@ class EmptyTransactions:
         return TransactionalProducer(producer_id=state.producer_id, epoch=state.producer_epoch) if has_partition else None
 
     def commit(self, producer: TransactionalProducer) -> None:
-        """Commit the open transaction: a COMMIT marker, while ``settle`` would leave an ABORT marker."""
+        """Commit the open transaction: a COMMIT marker, while ``fence`` would leave an ABORT marker."""
         self._with_retry(lambda: self._end(producer, commit=True), what="end")
 
     def _describe(self) -> Any:
@@ -94,7 +94,7 @@ class EmptyTransactions:
                 return None
             raise
 
-    def settle(self) -> TransactionalProducer:
+    def fence(self) -> TransactionalProducer:
         """Raise the producer epoch: previous owners are fenced, and transactions that they left open are aborted.
 
         An open transaction with a partition in it has left an ABORT marker there when this returns.
@@ -115,7 +115,7 @@ class EmptyTransactions:
         return TransactionalProducer(producer_id=found.producer_id, epoch=found.producer_epoch)
 
     def mark(self, producer: TransactionalProducer, *, topic: str, partition: int, commit: bool) -> None:
-        """Write a marker. After any error except a refusal of the first step, the outcome is unknown until ``settle``."""
+        """Write a marker. After any error except a refusal of the first step, the outcome is unknown until ``fence``."""
         self._with_retry(lambda: self._add(producer, topic=topic, partition=partition), what="add a partition")
         self._with_retry(lambda: self._end(producer, commit=commit), what="end")
         self._await_completion()

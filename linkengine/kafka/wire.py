@@ -61,7 +61,7 @@ UNREADABLE = (
 _VARINT_MAX_SHIFT = 63  # ten bytes; longer numbers would take quadratic time
 
 
-class MalformedAnswerError(LinkEngineError):
+class MalformedResponseError(LinkEngineError):
     """Bytes that are not a response to the request."""
 
     def __init__(self, what: str, *, peer: str = "") -> None:
@@ -75,12 +75,12 @@ class MalformedAnswerError(LinkEngineError):
 
 
 @contextmanager
-def answer_of(what: str, *, peer: str = "") -> Iterator[None]:
+def decoding_response(what: str, *, peer: str = "") -> Iterator[None]:
     """Convert decoding errors inside to MalformedAnswerError for the response to ``what``."""
     try:
         yield
     except UNREADABLE as error:
-        raise MalformedAnswerError(what, peer=peer) from error
+        raise MalformedResponseError(what, peer=peer) from error
 
 
 class Reader:

@@ -78,7 +78,7 @@ def plan_configs(
     return change, local_edits(change, previous=before, present=mirror.configs)
 
 
-def give_back_configs(destination: ClusterAdmin, changes: Mapping[str, ConfigChange]) -> dict[str, tuple[RefusedStep, ...]]:
+def restore_configs(destination: ClusterAdmin, changes: Mapping[str, ConfigChange]) -> dict[str, tuple[RefusedStep, ...]]:
     """Change configs of topics as far as the cluster accepts them; return the refused ones by topic.
 
     Never raises. A change that is refused as a whole is repeated config by config. Waits until the accepted values are in

@@ -15,6 +15,10 @@ read after that includes the producers' records, and a commit at that offset wou
 * A commit that is in flight at that moment may still arrive after the clamping. It skips nothing: its offset is that of the
   source's group, or the end of what was mirrored then. At worst the group reads some records twice, or a position that a user
   set in that moment is lost: Kafka has no conditional commit.
+
+A committed offset must belong to the topic that the mirror was created from, and to the same mirror. It names its topic but not
+the topic id. If the source topic or the mirror was deleted and recreated, the same offset is another record: syncing it would
+make a group read everything again, or skip records that it has not read.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, PartitionOutcome
+from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, MirroredTopic, PartitionOutcome
 from linkengine.domain.groups import (
     Committed,
     Group,
@@ -43,7 +47,7 @@ from linkengine.domain.groups import (
 )
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_groups import GroupInUseError, MetadataLeftOutError, Offsets
-from linkengine.sync.grouptopics import check_unreplaced, unreplaced
+from linkengine.sync.topics import find_mirror, missing_mirror, observe_sources
 
 Recall = Callable[[Sequence[str]], Mapping[str, Memory]]  # groups of the source -> their offsets of earlier runs
 Following = Callable[[Collection[str]], Collection[str]]  # mirror topics -> those that groups follow now
@@ -159,9 +163,9 @@ def _followed(
 ) -> set[str]:
     """Return the mirror topics that groups follow and that were not recreated on either side; if strict, raise for those."""
     checked = [topic for topic in sync.topics if sync.strict or topic.mirror_topic in topics]
-    same = unreplaced(source, destination, checked)
+    same = same_topics(source, destination, checked)
     if sync.strict:
-        check_unreplaced(source, destination, [topic for topic in checked if topic.mirror_topic not in same])
+        check_same_topics(source, destination, [topic for topic in checked if topic.mirror_topic not in same])
         return set(following(topics))
     return same & set(following(topics))
 
@@ -299,3 +303,37 @@ def _skipped(group: Group, status: GroupStatus, message: str, *, prefix: str = "
     return GroupOutcome(
         name=group.name, destination_name=name or f"{prefix}{group.name}", kind=group.kind, status=status, message=message
     )
+
+
+def same_topics(source: ClusterAdmin, destination: ClusterAdmin, topics: Sequence[MirroredTopic]) -> set[str]:
+    """Return the mirror topics whose ids on both sides are those noted at creation; a request per side and 500 topics.
+
+    Call this after the offsets were read: Kafka never reuses a topic id, so offsets read before belong to the topic that still
+    has the id.
+    """
+    source_ids = _ids(source, {topic.source_topic for topic in topics})
+    destination_ids = _ids(destination, {topic.mirror_topic for topic in topics})
+    return {
+        topic.mirror_topic
+        for topic in topics
+        if _is_same(source_ids.get(topic.source_topic), topic.source_topic_id)
+        and _is_same(destination_ids.get(topic.mirror_topic), topic.mirror_topic_id)
+    }
+
+
+def check_same_topics(source: ClusterAdmin, destination: ClusterAdmin, topics: Iterable[MirroredTopic]) -> None:
+    """Check each topic again; raise SOURCE_TOPIC_ID_CHANGED, SOURCE_TOPIC_MAY_BE_DELETED or MIRROR_TOPIC_MISSING."""
+    for topic in topics:
+        observed = observe_sources(source, {topic.source_topic: topic.source_topic_id})[topic.source_topic]
+        if isinstance(observed, LinkEngineError):
+            raise observed
+        if find_mirror(destination, topic.mirror_topic, topic_id=topic.mirror_topic_id) is None:
+            raise missing_mirror(topic.mirror_topic)
+
+
+def _ids(admin: ClusterAdmin, names: Iterable[str]) -> dict[str, str]:
+    return {topic.name: topic.topic_id for topic in admin.topics(names, with_configs=False)}
+
+
+def _is_same(found: str | None, noted: str) -> bool:
+    return found is not None and noted in {"", found}

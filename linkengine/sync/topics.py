@@ -20,13 +20,13 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.moments import SECOND_LOOK_AFTER_S
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.kafka.newestends import known_topic_ids
+from linkengine.kafka.newest_offsets import known_topic_ids
 
 log = structlog.get_logger(__name__)
 
 
 def observe_sources(
-    source: ClusterAdmin, wanted: Mapping[str, str], *, second_look_after_s: float = SECOND_LOOK_AFTER_S
+    source: ClusterAdmin, wanted: Mapping[str, str], *, reread_after_s: float = SECOND_LOOK_AFTER_S
 ) -> dict[str, TopicDescription | LinkEngineError]:
     """Describe source topics, given as name to topic id; return an error for each that is missing, replaced or hidden.
 
@@ -38,7 +38,7 @@ def observe_sources(
     if not strange:
         return found
     log.info("source_topics_second_look", topics=list(strange)[:10], number=len(strange))
-    time.sleep(second_look_after_s)
+    time.sleep(reread_after_s)
     missing = source.missing_among(strange)
     found |= {name: _missing(name) for name in missing}
     found |= _as_expected(source, {name: topic_id for name, topic_id in strange.items() if name not in missing})
@@ -121,7 +121,7 @@ def find_mirror(
     topic_id: str,
     contested: bool = False,
     seen: TopicDescription | None = None,
-    second_look_after_s: float = SECOND_LOOK_AFTER_S,
+    reread_after_s: float = SECOND_LOOK_AFTER_S,
 ) -> TopicDescription | None:
     """Return the description of the mirror's own topic; None if there is no topic of that name, or a different topic.
 
@@ -133,7 +133,7 @@ def find_mirror(
     """
     found = seen or destination.find(mirror_topic)
     if found is not None and not _is_own(found, topic_id=topic_id, contested=contested):
-        time.sleep(second_look_after_s)
+        time.sleep(reread_after_s)
         found = destination.find(mirror_topic)
     if found is not None and _is_own(found, topic_id=topic_id, contested=contested):
         return found

@@ -53,7 +53,7 @@ def block_of(row: Any) -> Block:
     )
 
 
-def doubtful(blocks: Iterable[Block], pieces: Pieces, *, size: int) -> dict[int, OffsetRange]:
+def differing_ranges(blocks: Iterable[Block], pieces: Pieces, *, size: int) -> dict[int, OffsetRange]:
     """Return, per partition, the range from the first to the last block that is not equal."""
     found: dict[int, OffsetRange] = {}
     for block in blocks:
@@ -76,7 +76,7 @@ def checked_ranges(blocks: Iterable[Block], pieces: Pieces, *, size: int) -> tup
     )
 
 
-def still_held(blocks: Iterable[Block], pieces: Pieces, *, starts: Mapping[int, int], size: int) -> dict[int, OffsetRange]:
+def without_deleted(blocks: Iterable[Block], pieces: Pieces, *, starts: Mapping[int, int], size: int) -> dict[int, OffsetRange]:
     """Return the pieces without the offsets that retention deleted during the run; ``starts`` are the log starts now.
 
     If a block differs and begins below its partition's log start, the deleted records cannot be told apart from missing ones:

@@ -34,8 +34,16 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.domain.ranges import OffsetRange
 from linkengine.sparkclient import interrupted_after, session, spark_answers, tagged
-from linkengine.verifyjob.blocks import Block, Pieces, Place, block_of, block_offsets, checked_ranges, doubtful, still_held
-from linkengine.verifyjob.failures import failure_of
+from linkengine.verifyjob.blocks import (
+    Block,
+    Pieces,
+    Place,
+    block_of,
+    block_offsets,
+    checked_ranges,
+    differing_ranges,
+    without_deleted,
+)
 from linkengine.verifyjob.reading import (
     EARLIEST,
     LATEST,
@@ -43,10 +51,10 @@ from linkengine.verifyjob.reading import (
     TopicPart,
     TopicReader,
     TopicWeigher,
-    fitted,
+    limited_to_memory,
     read_topic,
 )
-from linkengine.verifyjob.report import difference_of
+from linkengine.verifyjob.report import difference_of, failure_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -102,7 +110,7 @@ def run_verify(
     access = _SparkAccess(session(spark_url), read_topic, weigh)
     result = _compare_with_fallback(access, plan, pieces, tag=tag, read_far=read_far)
     if starts_after is not None and any(block.differences for block in result.blocks):
-        pieces = still_held(result.blocks, pieces, starts=starts_after(), size=result.block_offsets)
+        pieces = without_deleted(result.blocks, pieces, starts=starts_after(), size=result.block_offsets)
         plan, result = _narrowed(plan, pieces), _within(result, pieces)
     return _report(plan, pieces, result, duration_ms=round((time.monotonic() - started_at) * 1000))
 
@@ -128,7 +136,7 @@ def _with_largest_record(failure: LinkEngineError, access: _SparkAccess, plan: V
     starts, ends = ({number: getattr(piece, bound) for number, piece in pieces.items()} for bound in ("start", "end"))
     part = TopicPart(address=plan.source, topic=plan.source_topic, starts=starts, ends=ends, gentle=plan.gentle)
     try:
-        fitted(part, access.weigh(access.spark, part))
+        limited_to_memory(part, access.weigh(access.spark, part))
     except LinkEngineError as error:
         return error
     except Exception:  # noqa: BLE001 - Spark may be out of memory; the error that is known already counts
@@ -167,7 +175,7 @@ def _compare(access: _SparkAccess, plan: VerifyPlan, pieces: Pieces) -> _Result:
     if not pieces:
         return _Result(block_offsets=size, blocks=(), recounted={})
     blocks = _compare_blocks(access, plan, pieces, size=size)
-    ranges = doubtful(blocks, pieces, size=size)
+    ranges = differing_ranges(blocks, pieces, size=size)
     if not ranges:
         return _Result(block_offsets=size, blocks=blocks, recounted={})
     compared = _compare_records(access, plan, pieces, ranges)
@@ -230,7 +238,7 @@ def _read(access: _SparkAccess, plan: VerifyPlan, pieces: Pieces, *, all_of_it: 
     ends = {partition: LATEST if all_of_it else piece.end for partition, piece in pieces.items()}
     part = TopicPart(address=plan.destination, topic=plan.mirror_topic, starts=starts, ends=ends, gentle=plan.gentle)
     if access.weigh is not None:
-        part = fitted(part, access.weigh(access.spark, part))
+        part = limited_to_memory(part, access.weigh(access.spark, part))
     source = access.read(access.spark, replace(part, address=plan.source, topic=plan.source_topic))
     return source, access.read(access.spark, part)
 

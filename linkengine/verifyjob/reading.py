@@ -61,7 +61,7 @@ class Heaviest:
     bytes: int
 
 
-def fitted(part: TopicPart, heaviest: Heaviest | None) -> TopicPart:
+def limited_to_memory(part: TopicPart, heaviest: Heaviest | None) -> TopicPart:
     """Return the part with as few readers and records per poll as its largest record requires.
 
     Raises RECORDS_TOO_LARGE if that record is too large for Spark's memory, which the copy workers share.

@@ -66,7 +66,7 @@ def _assign_to_a_worker(address: str) -> None:
 def test_copy_workers_and_web_processes_may_run_their_commands(address: str) -> None:
     lease = RedisLease(address, ttl_ms=4_000)
     (grant,) = lease.acquire_all([f"{MIRROR}/0"], "owner")
-    assert lease.renew([grant]) == {grant.key} == lease.arm([grant])
+    assert lease.renew([grant]) == {grant.key} == lease.announce_markers([grant])
     lease.raise_generation(grant.key, 7)
     lease.release(grant)
     _assign_to_a_worker(address)

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from devcluster.doors import DOORS, door_properties, door_security, jvm_flags
+from devcluster.listeners import EXTRA_LISTENERS, jvm_flags, listener_properties, listener_security
 from devcluster.tls import certificates_in, write_certificates
 
 KNOWN = {
@@ -12,9 +12,9 @@ KNOWN = {
 
 
 def test_each_additional_listener_has_its_own_settings(tmp_path: Path) -> None:
-    ports = {door: 10 + number for number, door in enumerate(DOORS)}
+    ports = {listener: 10 + number for number, listener in enumerate(EXTRA_LISTENERS)}
 
-    settings = door_properties(ports, certificates=certificates_in(tmp_path), known=KNOWN, jwks_url="http://k/jwks")
+    settings = listener_properties(ports, certificates=certificates_in(tmp_path), known=KNOWN, jwks_url="http://k/jwks")
 
     assert settings["listeners"] == (
         "CLIENT://127.0.0.1:1,TLS://127.0.0.1:10,MTLS://127.0.0.1:11,PASSWORDS://127.0.0.1:12,TOKENS://127.0.0.1:13"
@@ -29,11 +29,11 @@ def test_only_mutual_tls_clients_have_a_certificate(tmp_path: Path) -> None:
     write_certificates(tmp_path)
     certificates = certificates_in(tmp_path)
 
-    mutual = door_security("MTLS", certificates=certificates)
+    mutual = listener_security("MTLS", certificates=certificates)
 
     assert "PRIVATE KEY" in mutual["ssl.keystore.key"]
     assert mutual["ssl.keystore.certificate.chain"].startswith("-----BEGIN CERTIFICATE-----")
-    assert "ssl.keystore.key" not in door_security("TLS", certificates=certificates)
+    assert "ssl.keystore.key" not in listener_security("TLS", certificates=certificates)
 
 
 def test_jvm_flags_allow_the_jwks_url() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from devcluster.ending import INTERRUPTED
+from devcluster.signals import INTERRUPTED
 
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from devcluster.ending import INTERRUPTED, interruptible
+from devcluster.signals import INTERRUPTED, interruptible
 begun = Path(sys.argv[1])
 begun.touch()
 try:

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from devcluster.guard import session_members
 from devcluster.processes import Process, ProcessFailedError, run
+from devcluster.reaper import session_members
 
 TIMEOUT_S = 60
 # A program with a child that leaves the process group, as Spark's Python workers do.

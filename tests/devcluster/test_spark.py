@@ -15,8 +15,8 @@ from pyspark.sql import Row
 from pyspark.sql.connect.session import SparkSession
 
 import devcluster
-from devcluster.guard import session_members
 from devcluster.kafka import KafkaCluster
+from devcluster.reaper import session_members
 from devcluster.spark import SparkConnectServer
 from linkengine import sparkclient
 from linkengine.sparkclient import SparkUnavailableError

@@ -43,9 +43,9 @@ class Limited:
 
     @property
     def ways_in(self) -> dict[str, ClusterAddress]:
-        door = self.cluster.door_properties("TOKENS")
+        listener = self.cluster.listener_properties("TOKENS")
         return {
-            "token": address_from_properties(self.tokens.client_properties() | door),
+            "token": address_from_properties(self.tokens.client_properties() | listener),
             "password": address(self.cluster),
         }
 
@@ -55,7 +55,7 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limited]:
     """A broker whose sessions with SCRAM end after four seconds, and with tokens when these end, after eight."""
     extra = {"listener.name.client.scram-sha-512.connections.max.reauth.ms": SESSION_MS}
     cluster = KafkaCluster("limited", directory=tmp_path_factory.mktemp("limited"), extra=extra)
-    with TokenEndpoint(life_s=TOKEN_LIFE_S) as tokens, cluster.with_doors(jwks_url=tokens.jwks_url):
+    with TokenEndpoint(life_s=TOKEN_LIFE_S) as tokens, cluster.with_listeners(jwks_url=tokens.jwks_url):
         yield Limited(cluster=cluster, tokens=tokens)
 
 

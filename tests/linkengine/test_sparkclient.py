@@ -19,7 +19,7 @@ from devcluster.ports import free_port
 from devcluster.spark import SparkConnectServer
 from linkengine import sparkclient
 from linkengine.coordination.pool import end_workers, write_assignments
-from linkengine.copyjob.spark import submit_worker
+from linkengine.copyjob.spark_job import submit_worker
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.plans import CopyPlan, VerifyPlan
 from linkengine.domain.workers import worker_id_for

@@ -12,8 +12,7 @@ from console.actors import Actor
 from console.errors import DeniedError, InvalidInputError
 from console.models import AuditEvent, Cluster, ClusterLink, GroupOffset, LinkConfig, MirrorTopic, SyncedGroup
 from linkengine.domain.groups import GroupStatus
-from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
-from linkengine.domain.linkconfigspec import ConfigKind, LinkConfigSpec
+from linkengine.domain.linkconfigs import LINK_CONFIGS, ConfigKind, LinkConfigSpec, is_connection
 from linkengine.domain.states import LinkState
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, MakeActor
 

@@ -19,7 +19,7 @@ from console.tasks import endings
 from console.tasks.reconcile import reconcile, reconcile_link
 from linkengine import jobs
 from linkengine.coordination.progress import RedisProgress
-from linkengine.domain.plans import PartitionPhase, PartitionProgress, life_of
+from linkengine.domain.plans import PartitionPhase, PartitionProgress, topic_ids_of
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, MirrorState
 from tests.console.conftest import MakeMirror
@@ -47,7 +47,7 @@ def mirrors(make_mirror: MakeMirror) -> list[MirrorTopic]:
 
 def progress_of(mirror: MirrorTopic, **changes: Any) -> PartitionProgress:
     values = {"hold_id": "one", "phase": PartitionPhase.COPYING, "observed_at_ms": now_ms(), "generation": 1, **changes}
-    return PartitionProgress(key=f"{plans.mirror_key(mirror)}/0", life=life_of("there", "here"), **values)
+    return PartitionProgress(key=f"{plans.mirror_key(mirror)}/0", topic_ids=topic_ids_of("there", "here"), **values)
 
 
 def now_ms() -> int:

@@ -16,7 +16,7 @@ from linkengine import jobs
 from linkengine.coordination.client import client_for
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.coverage import CheckedRange, hash_of
-from linkengine.domain.plans import PartitionPhase, PartitionProgress, VerifyReport, life_of
+from linkengine.domain.plans import PartitionPhase, PartitionProgress, VerifyReport, topic_ids_of
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason
 from tests.console.conftest import NOW, MakeMirror
@@ -35,10 +35,10 @@ def mirror(make_mirror: MakeMirror) -> MirrorTopic:
 
 
 def progress_of(
-    mirror: MirrorTopic, hold_id: str, *, life: str = life_of("there", "here"), **changes: Any
+    mirror: MirrorTopic, hold_id: str, *, topic_ids: str = topic_ids_of("there", "here"), **changes: Any
 ) -> PartitionProgress:
     values = {"phase": PartitionPhase.COPYING, "observed_at_ms": int(timezone.now().timestamp() * 1000), **changes}
-    return PartitionProgress(key=f"{plans.mirror_key(mirror)}/0", hold_id=hold_id, life=life, **values)
+    return PartitionProgress(key=f"{plans.mirror_key(mirror)}/0", hold_id=hold_id, topic_ids=topic_ids, **values)
 
 
 def ended(link: ClusterLink, *outcomes: PartitionProgress) -> None:
@@ -76,11 +76,11 @@ def test_records_copied_after_the_last_report_are_counted(mirror: MirrorTopic, l
     assert totals() == (137, 15)
 
 
-@pytest.mark.parametrize(("life", "known"), [(life_of("there", "here"), 1), (life_of("there", "before"), 0)])
+@pytest.mark.parametrize(("topic_ids", "known"), [(topic_ids_of("there", "here"), 1), (topic_ids_of("there", "before"), 0)])
 def test_only_reports_on_the_current_topics_get_into_the_ledger(
-    mirror: MirrorTopic, link: ClusterLink, life: str, known: int
+    mirror: MirrorTopic, link: ClusterLink, topic_ids: str, known: int
 ) -> None:
-    ended(link, progress_of(mirror, "one", life=life, gaps=FILLED, bytes_copied=1))
+    ended(link, progress_of(mirror, "one", topic_ids=topic_ids, gaps=FILLED, bytes_copied=1))
 
     reconcile.reconcile_link(link_id=link.pk)
 

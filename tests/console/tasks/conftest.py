@@ -19,7 +19,7 @@ from console.models import Cluster, ClusterLink, CopyWorker, Environment, Mirror
 from console.tasks import mirrors, pool
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
-from linkengine.copyjob.spark import copy_until_the_end
+from linkengine.copyjob.spark_job import copy_until_the_end
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.domain.workers import WorkerSetup

@@ -58,7 +58,7 @@ READING = frozenset(
         "read_progress",
         "read_workers",
         "topic_ends",
-        "unvouched",
+        "failed_tail_checks",
     }
 )
 WORKER = ["worker", "--loglevel=INFO", "--without-mingle", "--without-gossip", "--without-heartbeat"]

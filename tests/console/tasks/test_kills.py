@@ -39,7 +39,7 @@ FAILOVER = around("write_assignments", "stop_mirror", "record-ends", "move", tas
 REVERSAL = (
     around("close_topic", "sync_mirror", "move", task="advance_reversal")
     | after("promotion_blockers", task="advance_reversal")
-    | around("turn_mirror", "move", task="turn_into_mirror")
+    | around("take_over_mirror", "move", task="turn_into_mirror")
 )
 ROUND = around("write_assignments", task="reconcile_link") | after("read_progress", task="reconcile_link")
 RESTORE = around("close_topic", "export_records", "delete_diverged", "setup_mirror", "move", task="advance_restore") | after(
@@ -122,7 +122,7 @@ def test_pair_survives_worker_crashes_while_it_is_reversed_twice_failed_over_and
     lives.dying_at("turn_into_mirror")
     do(other, E.REVERSE_AND_PAUSE)
     lives.wait_for(lambda: states(twin, other) == [S.PAUSED, S.STOPPED])
-    assert lives.steps() >= around("turn_mirror", "move", task="turn_into_mirror")
+    assert lives.steps() >= around("take_over_mirror", "move", task="turn_into_mirror")
     assert write(destination_cluster, topic, "late") != [None]
     assert write(source_cluster, topic, "home again") == [None]
     do(twin, E.RESUME)

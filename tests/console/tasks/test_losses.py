@@ -15,7 +15,7 @@ from console.tasks import reconcile, restoring
 from linkengine import jobs
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.mirrorjobs import MirrorCreated
-from linkengine.domain.plans import PartitionPhase, PartitionProgress, life_of
+from linkengine.domain.plans import PartitionPhase, PartitionProgress, topic_ids_of
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, MirrorState
 from tests.console.conftest import NOW
@@ -102,7 +102,7 @@ def test_forged_reports_and_losses_in_redis_are_refused(link: ClusterLink) -> No
         source_end=5,
         mirror_end=5,
         gaps=(Gap(OffsetRange(0, 5), GapReason.LOST),),
-        life=life_of(mirror.source_topic_id, mirror.mirror_topic_id),
+        topic_ids=topic_ids_of(mirror.source_topic_id, mirror.mirror_topic_id),
     )
     stranger = RedisProgress(settings.REDIS_URL, lambda _: OTHER)
     stranger.report(plans.link_key(link), [forged])
@@ -132,26 +132,26 @@ def test_loss_ends_with_the_log_that_has_it(link: ClusterLink, in_place: bool) -
 def test_reports_on_a_deleted_log_do_not_count_for_the_new_one(link: ClusterLink) -> None:
     mirror = mirror_of(link)
     key = lose(mirror)  # not in the ledger yet
-    report(mirror, key, life=life_of("source", "old"))
+    report(mirror, key, topic_ids=topic_ids_of("source", "old"))
     restore(mirror)
-    report(mirror, key, life=life_of("source", "old"))  # from a worker that does not have the new assignment yet
+    report(mirror, key, topic_ids=topic_ids_of("source", "old"))  # from a worker that does not have the new assignment yet
 
     reconcile.reconcile_link(link_id=link.pk)
     assert ledger(mirror) == []
 
-    report(mirror, key, life=life_of("source", "anew"))
+    report(mirror, key, topic_ids=topic_ids_of("source", "anew"))
     reconcile.reconcile_link(link_id=link.pk)
     assert ledger(mirror) == [(700, 1_400, GapReason.HEAD, None, None)]
 
 
-def report(mirror: MirrorTopic, key: str, *, life: str) -> None:
+def report(mirror: MirrorTopic, key: str, *, topic_ids: str) -> None:
     progress = PartitionProgress(
         key=key,
         hold_id="old",
         phase=PartitionPhase.RELEASED,
         observed_at_ms=time.time_ns() // 1_000_000,
         gaps=(Gap(OffsetRange(700, 1_400), GapReason.HEAD),),
-        life=life,
+        topic_ids=topic_ids,
     )
     RedisProgress(settings.REDIS_URL, keys.link_signer).report(plans.link_key(mirror.link), [progress])
 

@@ -12,7 +12,7 @@ from console.models import ClusterLink, LineageRange, MirrorTopic
 from console.tasks import mirrors, overtaking, reversing, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
-from linkengine.copyjob import seed
+from linkengine.copyjob.destination import head_seed
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -151,8 +151,8 @@ def test_failover_during_seeding_leaves_an_empty_writable_topic(
 def test_failover_between_fillers_ends_the_seeding(
     mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seed, "FILLER_MAX", 10)
-    interleave(seed._Lifter, "_await", lambda: fail_over(mirror), after=True)
+    monkeypatch.setattr(head_seed, "FILLER_MAX", 10)
+    interleave(head_seed._Lifter, "_await", lambda: fail_over(mirror), after=True)
 
     mirrors.setup_mirror(mirror_id=mirror.pk)
     stopping.advance_stop(mirror_id=mirror.pk)
@@ -161,7 +161,7 @@ def test_failover_between_fillers_ends_the_seeding(
     assert_ordinary_and_empty(mirror, destination_cluster)
 
 
-@pytest.mark.parametrize(("module", "step"), [(seed, "_tail"), (seed._Lifter, "_send")])
+@pytest.mark.parametrize(("module", "step"), [(head_seed, "_tail"), (head_seed._Lifter, "_send")])
 def test_records_written_after_a_failover_survive_a_suspended_setup(
     mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, module: Any, step: str
 ) -> None:
@@ -188,7 +188,7 @@ def test_takeover_that_was_suspended_during_a_failover_leaves_the_topic_open(
     do(twin, E.REVERSE_AND_START)
     other = MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic)
     undone: list[str] = []
-    interleave(jobs, "turn_mirror", lambda: fail_over_without_locks(other), after=after)
+    interleave(jobs, "take_over_mirror", lambda: fail_over_without_locks(other), after=after)
     interleave(overtaking, "_undo", lambda: undone.append(other.name), after=True)
 
     drive(lambda: undone == [other.name])

@@ -230,10 +230,10 @@ def test_mirror_with_markers_in_flight_is_promoted_after_a_clean_release(
     keys = [partition.key for partition in plans.assignments_of(paused)]
     crashed, other = (RedisLease(settings.REDIS_URL, ttl_ms=ttl_ms) for ttl_ms in (300, 4_000))
     lost = crashed.acquire_all(keys, "crashed")
-    assert crashed.arm(lost) == set(keys)
+    assert crashed.announce_markers(lost) == set(keys)
     time.sleep(0.5)
     for before, grant in zip(lost, other.acquire_all(keys, "other"), strict=True):
-        assert (grant.clean, grant.armed) == (False, True)
+        assert (grant.clean, grant.markers_announced) == (False, True)
         other.release(grant, seen=before.left, clean=False)
 
     do(paused, MirrorEvent.PROMOTE)

@@ -15,7 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linkengine.batches import compression
-from linkengine.batches.compression import GZIP, LZ4, SNAPPY, ZSTD, InflatedTooFarError, compress, decompress, deflater, inflate
+from linkengine.batches.compression import (
+    GZIP,
+    LZ4,
+    SNAPPY,
+    ZSTD,
+    DecompressedTooLargeError,
+    compress,
+    decompress,
+    deflater,
+    inflate,
+)
 from linkengine.batches.view import CorruptBatchError
 from linkengine.domain.errors import ErrorCode
 
@@ -67,7 +77,7 @@ def test_a_bare_snappy_block_of_any_size_is_read(data: bytes) -> None:
 def test_data_above_the_limit_is_refused_with_RECORDS_TOO_LARGE(codec: int) -> None:
     packed = compress(codec, bytes(3 * MEGABYTE))
 
-    with pytest.raises(InflatedTooFarError) as raised:
+    with pytest.raises(DecompressedTooLargeError) as raised:
         decompress(codec, packed, most=3 * MEGABYTE - 1)
 
     assert raised.value.code is ErrorCode.RECORDS_TOO_LARGE
@@ -156,7 +166,7 @@ def test_a_zstd_window_of_more_than_64_megabytes_is_refused_only_where_the_conte
     small = packer.compress(b"x" * 1000) + packer.flush()
 
     assert decompress(ZSTD, small, most=1000) == b"x" * 1000
-    with pytest.raises(InflatedTooFarError, match="window of 134217728 bytes"):
+    with pytest.raises(DecompressedTooLargeError, match="window of 134217728 bytes"):
         b"".join(inflate(ZSTD, small))
 
 

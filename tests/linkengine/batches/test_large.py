@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkengine.batches import large, planning
-from linkengine.batches.compression import InflatedTooFarError
+from linkengine.batches.compression import DecompressedTooLargeError
 from linkengine.batches.large import hash_fields, hash_large, read_large, rewrite_large
 from linkengine.batches.planning import Append, Fill, SegmentPlanner, Step
 from linkengine.batches.records import RecordLike, decode_records
@@ -74,7 +74,7 @@ def test_different_contents_have_different_hashes() -> None:
 
 def too_large_for_memory(view: BatchView, batch: memoryview) -> Iterator[RecordLike]:
     if view.magic == CURRENT_MAGIC:
-        raise InflatedTooFarError("too large")
+        raise DecompressedTooLargeError("too large")
     return decode_batch(view, batch)
 
 
@@ -166,7 +166,7 @@ def test_a_too_large_old_message_raises_after_everything_before_it_is_planned() 
     giant = wrapper(1, GZIP, {1: Rec(5, None, bytes(33 * MEGABYTE)), 2: Rec(5, None, bytes(33 * MEGABYTE))})
 
     first = SegmentPlanner().plan(log_of(dense(0, [Rec()]), giant), next_offset=0, high_end=3)
-    with pytest.raises(InflatedTooFarError, match=r"larger than 67108864 bytes"):
+    with pytest.raises(DecompressedTooLargeError, match=r"larger than 67108864 bytes"):
         SegmentPlanner().plan(log_of(giant), next_offset=1, high_end=3)
 
     assert [(step.start, step.end) for step in first] == [(0, 1)]

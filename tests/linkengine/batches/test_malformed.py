@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from linkengine.batches.control import control_type
 from linkengine.batches.decoding import decode_batch
-from linkengine.batches.intact import intact_part
 from linkengine.batches.large import hash_large, read_large
-from linkengine.batches.neighbours import NOT_SEEN, DoubtfulBatchError
+from linkengine.batches.offset_order import NOT_SEEN, UnconfirmedBatchError, intact_part
 from linkengine.batches.planning import SegmentPlanner
+from linkengine.batches.record_size import heaviest_record
 from linkengine.batches.view import CURRENT_MAGIC, BatchView, CorruptBatchError, iter_batches
-from linkengine.batches.weighing import heaviest_record
 from tests.linkengine.batches.batchlog import CONTROL, Batch, crc32_of_gzip
 from tests.linkengine.batches.sourcelog import SourceLog, source_logs
 
@@ -73,7 +72,7 @@ def test_a_changed_log_is_planned_or_refused(log: SourceLog, data: st.DataObject
     buffer = changed(log, data)
     _, aborted = log.response(0)
 
-    with suppress(CorruptBatchError, DoubtfulBatchError):
+    with suppress(CorruptBatchError, UnconfirmedBatchError):
         SegmentPlanner().plan(
             memoryview(buffer),
             next_offset=0,

@@ -191,18 +191,18 @@ def test_the_successor_of_a_dead_owner_with_markers_can_release_without_making_t
     redis_url: str, key: str
 ) -> None:
     dead, short, third, fourth = (RedisLease(redis_url, ttl_ms=SHORT_MS if n == 0 else TTL_MS) for n in range(4))
-    assert dead.arm([taken(dead, key)]) == {key}
+    assert dead.announce_markers([taken(dead, key)]) == {key}
 
     grant = taken_in_time(short, key)
-    assert (grant.clean, grant.armed) == (False, True)
+    assert (grant.clean, grant.markers_announced) == (False, True)
     short.release(grant, seen=(3, 100), clean=False)
     after = taken(third, key)  # at once, without waiting for the expiry
-    assert (after.generation, after.clean, after.armed, after.seen) == (3, False, True, None)
+    assert (after.generation, after.clean, after.markers_announced, after.seen) == (3, False, True, None)
     assert (grant.left, after.left) == (None, (3, 100))  # the second owner ended in an orderly way, the dead owner did not
 
     third.release(after, seen=(3, 100))  # a marker of its own has fenced the dead owner
     settled = taken(fourth, key)
-    assert (settled.clean, settled.armed, settled.seen, settled.left) == (True, False, (3, 100), (3, 100))
+    assert (settled.clean, settled.markers_announced, settled.seen, settled.left) == (True, False, (3, 100), (3, 100))
 
 
 def test_a_grant_has_the_time_for_which_the_partition_had_no_owner(redis_url: str, key: str) -> None:
@@ -223,18 +223,18 @@ def test_after_an_owner_that_died_without_markers_the_grant_is_not_armed(redis_u
 
     grant = taken_in_time(RedisLease(redis_url, ttl_ms=TTL_MS), key)
 
-    assert (grant.clean, grant.armed) == (False, False)
+    assert (grant.clean, grant.markers_announced) == (False, False)
 
 
 def test_markers_of_a_dead_owner_stop_counting_as_in_flight(redis_url: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dead, short, third = (RedisLease(redis_url, ttl_ms=SHORT_MS if n == 0 else TTL_MS) for n in range(3))
-    dead.arm([taken(dead, key)])
+    dead.announce_markers([taken(dead, key)])
     short.release(taken_in_time(short, key), clean=False)
     monkeypatch.setattr("linkengine.coordination.lease.UNDERWAY_MS", 1)
 
     grant = taken(third, key)
 
-    assert (grant.clean, grant.armed) == (False, False)
+    assert (grant.clean, grant.markers_announced) == (False, False)
 
 
 def test_an_owner_that_lost_the_lease_cannot_arm(redis_url: str, key: str) -> None:
@@ -242,7 +242,7 @@ def test_an_owner_that_lost_the_lease_cannot_arm(redis_url: str, key: str) -> No
     grant = taken(sleeper, key)
     taken_in_time(other, key)
 
-    assert sleeper.arm([grant]) == set()
+    assert sleeper.announce_markers([grant]) == set()
 
 
 def test_an_acquire_shortens_a_lease_that_a_clock_jump_extended(redis_url: str, key: str) -> None:
@@ -294,7 +294,7 @@ def test_keys_written_by_a_late_worker_of_a_deleted_mirror_expire(redis_url: str
     early.renew([grant])  # it does not know yet that the mirror is gone
     early.release(grant)
     late_grant = taken(late, key)
-    late.arm([late_grant])
+    late.announce_markers([late_grant])
     late.raise_generation(key, 9)
     late.release(late_grant, seen=(1, 2))
 

@@ -58,15 +58,15 @@ def test_after_data_loss_a_raised_generation_counts_as_an_armed_owner_until_a_cl
 ) -> None:
     dead, short, third, fourth, fifth = (RedisLease(own_redis.url, ttl_ms=TTL_MS) for _ in range(5))
     dead.raise_generation(key, 6)
-    dead.arm([taken(dead, key)])
+    dead.announce_markers([taken(dead, key)])
     wipe(own_redis)
 
     forgetful = taken(short, key)
-    assert (forgetful.generation, forgetful.clean, forgetful.armed) == (1, True, False)
+    assert (forgetful.generation, forgetful.clean, forgetful.markers_announced) == (1, True, False)
     assert short.raise_generation(key, 8) == 8  # the broker has a marker of generation 7
     short.release(forgetful, clean=False)
     after = taken(third, key)
-    assert (after.generation, after.clean, after.armed) == (9, False, True)
+    assert (after.generation, after.clean, after.markers_announced) == (9, False, True)
 
     third.release(after)
     assert taken(fourth, key).clean
@@ -76,13 +76,13 @@ def test_after_data_loss_a_raised_generation_counts_as_an_armed_owner_until_a_cl
 def test_after_data_loss_the_owner_restores_that_it_is_armed(own_redis: RedisServer, key: str) -> None:
     lease = RedisLease(own_redis.url, ttl_ms=1_000)
     grant = taken(lease, key)
-    lease.arm([grant])
+    lease.announce_markers([grant])
     wipe(own_redis)
-    assert lease.arm([grant]) == set()
+    assert lease.announce_markers([grant]) == set()
 
     assert lease.renew([grant]) == {key}
     after = taken_in_time(RedisLease(own_redis.url, ttl_ms=TTL_MS), key)
-    assert (after.clean, after.armed) == (False, True)
+    assert (after.clean, after.markers_announced) == (False, True)
 
 
 def test_after_data_loss_an_owner_beyond_its_deadline_restores_nothing(own_redis: RedisServer, key: str) -> None:
@@ -101,11 +101,11 @@ def test_after_data_loss_an_owner_beyond_its_deadline_restores_nothing(own_redis
     [
         lambda lease, grant: lease.acquire("other/0", "worker"),
         lambda lease, grant: lease.renew([grant]),
-        lambda lease, grant: lease.arm([grant]),
+        lambda lease, grant: lease.announce_markers([grant]),
         lambda lease, grant: lease.release(grant),
         lambda lease, grant: lease.raise_generation(grant.key, 2),
     ],
-    ids=["acquire", "renew", "arm", "release", "raise_generation"],
+    ids=["acquire", "renew", "announce_markers", "release", "raise_generation"],
 )
 def test_without_redis_every_call_raises_and_the_deadline_stays(
     own_redis: RedisServer, key: str, call: Callable[[RedisLease, Grant], object]

@@ -56,7 +56,7 @@ observations = st.builds(
     error_code=st.text(),
     error_message=st.text(),
     gaps=st.lists(st.builds(Gap, ranges, st.sampled_from(GapReason)), max_size=5).map(tuple),
-    life=st.text(),
+    topic_ids=st.text(),
 )
 
 

@@ -24,8 +24,8 @@ def bomb(*sizes: int, timestamp: int = NOW) -> bytes:
             body += packer.compress(bytes(min(MEGABYTE, size - start)))
         body += packer.compress(b"\0")
     body += packer.flush()
-    tail = struct.pack(">hiqqqhii", ZSTD, len(sizes) - 1, timestamp, timestamp, -1, -1, -1, len(sizes)) + body
-    return struct.pack(">qiibI", 0, len(tail) + 9, -1, 2, google_crc32c.value(tail)) + tail
+    log_end = struct.pack(">hiqqqhii", ZSTD, len(sizes) - 1, timestamp, timestamp, -1, -1, -1, len(sizes)) + body
+    return struct.pack(">qiibI", 0, len(log_end) + 9, -1, 2, google_crc32c.value(log_end)) + log_end
 
 
 def two_and_three() -> list[bytes]:

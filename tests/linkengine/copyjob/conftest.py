@@ -6,11 +6,10 @@ from typing import cast
 import pytest
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.background import Background, LinkThreads
-from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.buffers import AheadMemory, BufferPool
+from linkengine.copyjob.event_loop import Background, GuardedPoller, LinkThreads, Poller
 from linkengine.copyjob.pacing import Bandwidth
-from linkengine.copyjob.poller import GuardedPoller, Poller
 from linkengine.copyjob.ports import SystemClock
 from linkengine.domain.plans import CopyTuning
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-from linkengine.copyjob.extra_connection import Owner, Received
-from linkengine.kafka.fetch import FetchAnswer, FetchedPartition, FetchLimits, FetchPosition
+from linkengine.copyjob.source.extra_connection import Owner, Received
+from linkengine.kafka.fetch import FetchedPartition, FetchLimits, FetchPosition, FetchResponse
 
 TOPIC = bytes(range(16))
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class FakeConnection(Generic[T]):
         del self.asked[0]
         view = buffer.view(len(fetched.records))
         view[:] = fetched.records
-        received = Received(FetchAnswer(0, 0, 0, [fetched._replace(records=view)]), buffer, len(view), 5)
+        received = Received(FetchResponse(0, 0, 0, [fetched._replace(records=view)]), buffer, len(view), 5)
         self.owner.received(self, subject, received, now)  # type: ignore[arg-type]
         buffer.release()
         return True

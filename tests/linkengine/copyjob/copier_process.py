@@ -9,7 +9,7 @@ import pickle
 import sys
 from pathlib import Path
 
-from linkengine.copyjob.spark import copy_until_the_end
+from linkengine.copyjob.spark_job import copy_until_the_end
 from linkengine.domain.workers import WorkerSetup
 
 

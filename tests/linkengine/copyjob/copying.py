@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from devcluster.kafka import KafkaCluster
 from linkengine.coordination.pool import key_for
-from linkengine.copyjob.steward import StewardPorts
+from linkengine.copyjob.coordination_thread import CoordinationPorts
 from linkengine.copyjob.worker import run_worker
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.plans import (
@@ -129,7 +129,7 @@ class Copier:
         """End the worker without waiting for it."""
         self.assignments.end()
 
-    def let_go(self) -> None:
+    def release_buffers(self) -> None:
         """Make the worker release all partitions; it keeps running without them."""
         self.assignments.tell(replace(self.plan, assignments=()))
 
@@ -160,7 +160,7 @@ class Copier:
         self.wait_until(lambda progress: progress.mirror_end == ends[int(progress.key.split("/")[1])], deadline_s=deadline_s)
 
     def _run(self) -> None:
-        ports = StewardPorts(lease=self.lease, assignments=self.assignments, progress=self.progress)
+        ports = CoordinationPorts(lease=self.lease, assignments=self.assignments, progress=self.progress)
         try:
             run_worker(setup_for(self.worker_id), ports=ports)
             self.results = [self.progress.last_of(assignment.key) for assignment in self.plan.assignments]

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from devcluster.spark import PRELOAD
-from linkengine.copyjob.steward import StewardPorts
+from linkengine.copyjob.coordination_thread import CoordinationPorts
 from linkengine.copyjob.worker import run_worker
 from linkengine.domain.plans import CopyPlan
 from tests.linkengine.copyjob.copying import setup_for
@@ -48,7 +48,7 @@ def main(plans_file: str, end: str) -> None:
 
     watch = threading.Thread(target=stop_at_the_end)
     watch.start()
-    run_worker(setup_for(), ports=StewardPorts(lease=MemoryLease(), assignments=assignments, progress=progress))
+    run_worker(setup_for(), ports=CoordinationPorts(lease=MemoryLease(), assignments=assignments, progress=progress))
     watch.join()
     ends = sorted({report.mirror_end or -1 for report in progress.latest.values()})
     errors = {report.error_message for report in progress.latest.values() if report.error_message}

@@ -22,7 +22,7 @@ class MemoryLease:
         self._holds: dict[str, tuple[int, float]] = {}  # generation, expiry
         self.generations: dict[str, int] = {}
         self.left: dict[str, tuple[int, int] | None] = {}  # ``seen`` of the last owner that released cleanly, by key
-        self.armed: set[str] = set()
+        self.markers_announced: set[str] = set()
         self.rested_ms = 0  # ``rested_ms`` of the next grants
 
     def acquire(self, key: str, owner: str) -> Grant | None:
@@ -34,14 +34,14 @@ class MemoryLease:
             generation = self.generations[key] = self.generations.get(key, 0) + 1
             self._holds[key] = (generation, now + self.ttl_s)
             deadline, seen = now + self.ttl_s * 0.9, self.left.get(key) if hold is None else None
-            armed = hold is not None and key in self.armed
+            markers_announced = hold is not None and key in self.markers_announced
             return Grant(
                 key=key,
                 generation=generation,
                 clean=hold is None,
                 valid_until=deadline,
                 seen=seen,
-                armed=armed,
+                markers_announced=markers_announced,
                 rested_ms=self.rested_ms,
             )
 
@@ -55,10 +55,10 @@ class MemoryLease:
                 self._holds[key] = (self._holds[key][0], time.monotonic() + self.ttl_s)
             return held
 
-    def arm(self, grants: Iterable[Grant]) -> set[str]:
+    def announce_markers(self, grants: Iterable[Grant]) -> set[str]:
         with self._lock:
             keys = {grant.key for grant in grants if self._holds.get(grant.key, (0, 0.0))[0] == grant.generation}
-            self.armed |= keys
+            self.markers_announced |= keys
             return keys
 
     def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
@@ -68,7 +68,7 @@ class MemoryLease:
             if clean:
                 del self._holds[grant.key]
                 self.left[grant.key] = seen
-                self.armed.discard(grant.key)
+                self.markers_announced.discard(grant.key)
             else:
                 self._holds[grant.key] = (grant.generation, 0.0)  # as if it had expired
 
@@ -76,7 +76,7 @@ class MemoryLease:
         with self._lock:
             if self.generations.get(key, 0) < at_least:
                 self.generations[key] = at_least
-                self.armed.add(key)
+                self.markers_announced.add(key)
             return self.generations[key]
 
     def deadline(self, grant: Grant) -> float:
@@ -95,7 +95,7 @@ class NoLease(MemoryLease):
 
 @dataclass(frozen=True)
 class MemoryTold:
-    """Assignments of a worker as a test sets them (the protocol ``Told``)."""
+    """Assignments of a worker as a test sets them (the protocol ``WorkerAssignments``)."""
 
     plans: Mapping[str, CopyPlan]
     numbers: Mapping[str, int]

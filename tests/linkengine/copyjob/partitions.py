@@ -7,9 +7,9 @@ from dataclasses import replace
 from linkengine.batches.fillers import dense_filler
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.pieces import FillInFlight, Origin
-from linkengine.copyjob.tails import Tail
+from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.resume.log_end import LogEnd
+from linkengine.copyjob.values import FillInFlight, SourceOrigin
 from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import GapReason
@@ -31,10 +31,10 @@ SEEN = ProducerState(epoch=3, last_sequence=9, coordinator_epoch=8)
 BOUND = TransactionalProducer(producer_id=5, epoch=3)
 
 
-def tail(*, start: int = 0, end: int = 10, producer: ProducerState = SEEN) -> Tail:
+def log_end(*, start: int = 0, end: int = 10, producer: ProducerState = SEEN) -> LogEnd:
     """Return a tail whose leader remembers ``producer``."""
     leader = Leader(broker=0, epoch=1)
-    return Tail(leader=leader, topic_id=bytes(16), start=start, end=end, producer=producer, producer_id=1 << 62)
+    return LogEnd(leader=leader, topic_id=bytes(16), start=start, end=end, producer=producer, producer_id=1 << 62)
 
 
 def owned(
@@ -48,7 +48,7 @@ def owned(
     """Return a partition that was granted a lease and has resumed at offset 10."""
     mirror_partition = partition()
     mirror_partition.granted(Grant(key=mirror_partition.key, generation=generation, clean=clean, valid_until=UNTIL))
-    mirror_partition.resumed(replace(tail(start=start, producer=producer), transactions=transactions), now_ms=0)
+    mirror_partition.resumed(replace(log_end(start=start, producer=producer), transactions=transactions), now_ms=0)
     return mirror_partition
 
 
@@ -76,6 +76,6 @@ def filling(mirror_partition: MirrorPartition, *, late_until: float) -> FillInFl
 
 def served(mirror_partition: MirrorPartition, *, epoch: int) -> MirrorPartition:
     """Set a source leader of this epoch that has responded; return the partition."""
-    mirror_partition.origin = Origin(Leader(broker=0, epoch=epoch), b"topic")
+    mirror_partition.origin = SourceOrigin(Leader(broker=0, epoch=epoch), b"topic")
     mirror_partition.source_answered(start=0, end=10, high_watermark=10, now_ms=1)
     return mirror_partition

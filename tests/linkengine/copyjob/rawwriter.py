@@ -14,7 +14,7 @@ from linkengine.batches.view import BatchView, iter_batches
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.produce import BY_NAME, ProducedPartition, decode_produce, encode_produce
-from linkengine.kafka.reading import read_batches
+from linkengine.kafka.single_reads import read_batches
 from linkengine.kafka.wire import INT32
 from tests.linkengine.batches.batchlog import Rec
 from tests.linkengine.copyjob.copying import address, starts_of, wait_for

@@ -11,7 +11,7 @@ import pytest
 
 from chaos.proxy import Proxy
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob import filling
+from linkengine.copyjob.destination import gap_filler
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
@@ -172,7 +172,7 @@ def test_wrong_log_end_after_a_fill_does_no_harm(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:
     create_pair(clusters, topic_name)
-    decode, changed = filling.decode_log_ends, threading.Event()
+    decode, changed = gap_filler.decode_log_ends, threading.Event()
 
     def decoded(body: memoryview) -> dict[tuple[str, int], tuple[int, int]]:
         ends = decode(body)
@@ -181,7 +181,7 @@ def test_wrong_log_end_after_a_fill_does_no_harm(
             ends = {place: (error, change(end)) for place, (error, end) in ends.items()}
         return ends
 
-    monkeypatch.setattr(filling, "decode_log_ends", decoded)
+    monkeypatch.setattr(gap_filler, "decode_log_ends", decoded)
 
     phases = copy_in_bursts(clusters, topic_name, transactions=True)
 

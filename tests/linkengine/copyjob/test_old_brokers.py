@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob.brokerlink import Services
-from linkengine.copyjob.intake import SourceBroker
-from linkengine.copyjob.pieces import Origin, Stage
-from linkengine.copyjob.stretches import IntakeEvents
+from linkengine.copyjob.broker_link import Services
+from linkengine.copyjob.source.fetch_planner import FetchEvents
+from linkengine.copyjob.source.fetcher import BrokerFetcher
+from linkengine.copyjob.values import SourceOrigin, Stage
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka import connection
@@ -39,9 +39,9 @@ def test_source_broker_older_than_3_1_is_refused_with_its_version_in_the_error(s
     lost: list[LinkEngineError] = []
     events: Any = dict.fromkeys(("planned", "refused", "emptied"), pytest.fail)
     cluster: Any = SimpleNamespace(open=old.connected)
-    intake_events = IntakeEvents(**events, lost=lambda _, error: lost.append(error))
-    source, mirror = SourceBroker(services, cluster, 0, events=intake_events), partition()
-    mirror.stage, mirror.position, mirror.origin = Stage.COPYING, 0, Origin(Leader(broker=0, epoch=1), bytes(range(16)))
+    fetch_events = FetchEvents(**events, lost=lambda _, error: lost.append(error))
+    source, mirror = BrokerFetcher(services, cluster, 0, events=fetch_events), partition()
+    mirror.stage, mirror.position, mirror.origin = Stage.COPYING, 0, SourceOrigin(Leader(broker=0, epoch=1), bytes(range(16)))
     source.adopt(mirror)
 
     def turn() -> bool:

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from linkengine.copyjob.account import Account
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.intake import SourceBroker
-from linkengine.copyjob.pieces import Stage
+from linkengine.copyjob.partition_counters import PartitionCounters
 from linkengine.copyjob.ports import SystemClock
-from linkengine.copyjob.session import Asked, Reading
-from linkengine.copyjob.sourcewatch import _bounds
+from linkengine.copyjob.source.bounds_watch import _bounds
+from linkengine.copyjob.source.fetch_session import FetchInFlight, Reading
+from linkengine.copyjob.source.fetcher import BrokerFetcher
+from linkengine.copyjob.values import Stage
 from linkengine.domain.plans import CopyTuning, PartitionPhase, PartitionProgress
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.fetch import FetchAnswer, FetchedPartition, FetchPosition
+from linkengine.kafka.fetch import FetchedPartition, FetchPosition, FetchResponse
 from tests.linkengine.copyjob.copying import Copier, Pair, address, create_pair, plan_of, producer_for, topic_id
 from tests.linkengine.copyjob.partitions import partition
 
@@ -89,17 +89,17 @@ def test_observed_source_reports_last_stable_offset_and_high_watermark(
 
 
 def test_time_lag_counts_from_when_the_mirror_last_had_all_below_the_high_watermark() -> None:
-    account = Account()
-    account.observed_mirror(start=0, end=1_000)
-    account.observed_source(start=0, end=1_000, high_watermark=1_000, now_ms=5_000)
+    counters = PartitionCounters()
+    counters.observed_mirror(start=0, end=1_000)
+    counters.observed_source(start=0, end=1_000, high_watermark=1_000, now_ms=5_000)
     for now_ms in (6_000, 7_000):
-        account.observed_source(start=0, end=1_000, high_watermark=50_000, now_ms=now_ms)
-    account.unchanged(8_000)
-    assert account.caught_up_at_ms == 5_000
+        counters.observed_source(start=0, end=1_000, high_watermark=50_000, now_ms=now_ms)
+    counters.unchanged(8_000)
+    assert counters.caught_up_at_ms == 5_000
 
-    account.observed_source(start=0, end=50_001, high_watermark=50_001, now_ms=9_000)
-    account.observed_mirror(start=0, end=50_000)
-    assert account.caught_up_at_ms == 8_000
+    counters.observed_source(start=0, end=50_001, high_watermark=50_001, now_ms=9_000)
+    counters.observed_mirror(start=0, end=50_000)
+    assert counters.caught_up_at_ms == 8_000
 
 
 def test_response_too_late_to_be_planned_still_updates_the_end_of_the_source() -> None:
@@ -107,14 +107,14 @@ def test_response_too_late_to_be_planned_still_updates_the_end_of_the_source() -
     mirror = partition()
     mirror.stage, mirror.position = Stage.COPYING, 10
     services: Any = SimpleNamespace(clock=SystemClock(), tuning=CopyTuning(), bandwidth=None)
-    broker = SourceBroker(services, cluster=None, broker=0, events=None)  # type: ignore[arg-type]
+    broker = BrokerFetcher(services, cluster=None, broker=0, events=None)  # type: ignore[arg-type]
     broker._session.want((b"t", 0), Reading(mirror, mirror.attempt, FetchPosition(0, 0, 10, 1 << 20)))
-    asked = Asked(1, 13, 0.0, 0.0, 1, None)
+    asked = FetchInFlight(1, 13, 0.0, 0.0, 1, None)
     part = FetchedPartition(b"t", 0, 0, 50_000, 10, 0, (), memoryview(b""))
 
     mirror.interrupt(retry_at=0.0)
-    broker._take_partitions(asked, FetchAnswer(0, 0, 7, [part]), Buffer(), heard_ms=0, roomy=True)
-    mirror.account.observed_mirror(start=0, end=10)
+    broker._take_partitions(asked, FetchResponse(0, 0, 7, [part]), Buffer(), responded_ms=0, roomy=True)
+    mirror.counters.observed_mirror(start=0, end=10)
 
-    assert (mirror.account.source_end, mirror.account.source_high_watermark) == (10, 50_000)
-    assert mirror.account.caught_up_at_ms is None
+    assert (mirror.counters.source_end, mirror.counters.source_high_watermark) == (10, 50_000)
+    assert mirror.counters.caught_up_at_ms is None

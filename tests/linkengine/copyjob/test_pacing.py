@@ -49,7 +49,7 @@ def test_backlog_is_fetched_without_a_pause() -> None:
 def test_throttled_client_waits_as_long_as_the_broker_requests() -> None:
     pacer = pace()
     pacer.asked(100.0, partitions=1)
-    assert pacer.throttle.heard(100.0, 700)
+    assert pacer.throttle.update(100.0, 700)
     pacer.answered(100.0, took_s=0.0, size=30)
 
     assert pacer.ready_at == pytest.approx(100.7)
@@ -99,7 +99,7 @@ def test_bandwidth_limit_without_a_shared_budget_is_enforced_locally() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unanswered", "newest_bytes", "awaited"),
+    ("in_flight", "newest_bytes", "awaited"),
     [
         (0, 0, -2),  # nothing is in flight
         (2, 300, 0),  # two small requests keep the broker busy while three are sent
@@ -108,10 +108,8 @@ def test_bandwidth_limit_without_a_shared_budget_is_enforced_locally() -> None:
         (5, LARGE_BYTES, 4),
     ],
 )
-def test_produce_requests_are_sent_in_bursts_that_keep_the_broker_busy(
-    unanswered: int, newest_bytes: int, awaited: int
-) -> None:
-    assert due_before_burst(unanswered, most=5, newest_bytes=newest_bytes) == awaited
+def test_produce_requests_are_sent_in_bursts_that_keep_the_broker_busy(in_flight: int, newest_bytes: int, awaited: int) -> None:
+    assert due_before_burst(in_flight, most=5, newest_bytes=newest_bytes) == awaited
 
 
 def test_single_produce_request_in_flight_waits_for_its_response() -> None:
@@ -144,11 +142,11 @@ def test_throttle_time_above_a_minute_counts_when_it_is_repeated() -> None:
     """A throttle time of twelve days in a single response is a flipped bit."""
     throttle = Throttle()
 
-    assert not throttle.heard(100.0, 1 << 30)
+    assert not throttle.update(100.0, 1 << 30)
     assert throttle.until == 0.0
-    assert throttle.heard(100.0, 90_000)
+    assert throttle.update(100.0, 90_000)
     assert throttle.until == 190.0
-    assert throttle.heard(200.0, 1 << 30)
+    assert throttle.update(200.0, 1 << 30)
     assert throttle.until == 800.0
-    assert throttle.heard(900.0, 0)
-    assert not throttle.heard(900.0, 90_000)
+    assert throttle.update(900.0, 0)
+    assert not throttle.update(900.0, 90_000)

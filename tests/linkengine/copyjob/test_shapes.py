@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from linkengine.copyjob import sourceside, upkeep
+from linkengine.copyjob.destination import maintenance
+from linkengine.copyjob.source import side
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.configs import AFTER, BEFORE, UNLIMITED, mirror_configs
 from linkengine.domain.ranges import OffsetRange
@@ -102,7 +103,7 @@ def test_append_times_become_create_times(clusters: Pair, topic_name: str) -> No
 def test_records_of_100_mb_are_copied_and_held_in_memory_once(
     clusters: Pair, topic_name: str, stamped_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sourceside, "STARVED_S", 0.0)  # the destination counts as slow immediately
+    monkeypatch.setattr(side, "STARVED_S", 0.0)  # the destination counts as slow immediately
     copied = note_copies(monkeypatch)
     create_mirror(clusters, topic_name, max_message_bytes="104000000", message_timestamp_type=stamped_by)
     producer = producer_for(clusters[0], message_max_bytes=104_000_000)
@@ -190,7 +191,7 @@ def test_retention_of_a_compacted_source_moves_the_mirrors_log_start(
     source, destination = clusters
     quick = {"retention_ms": "1500", "segment_ms": "300", "segment_bytes": str(1 << 20), "min_cleanable_dirty_ratio": "0.01"}
     create_mirror(clusters, topic_name, cleanup_policy="compact,delete", **quick)
-    monkeypatch.setattr(upkeep, "EVERY_S", 0.2)
+    monkeypatch.setattr(maintenance, "EVERY_S", 0.2)
     producer = producer_for(source)
 
     def write() -> None:

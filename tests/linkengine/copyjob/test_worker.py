@@ -13,9 +13,9 @@ import pytest
 import structlog
 from confluent_kafka import Consumer, TopicPartition
 
-from linkengine.copyjob import linkcopy, worker
-from linkengine.copyjob.linkcopy import LinkCopy
-from linkengine.copyjob.steward import StewardPorts
+from linkengine.copyjob import link_copy, worker
+from linkengine.copyjob.coordination_thread import CoordinationPorts
+from linkengine.copyjob.link_copy import LinkCopy
 from linkengine.copyjob.worker import run_worker
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -49,7 +49,7 @@ def working(
     """Run a copy worker in a thread and end it after the block; yields the errors it raised."""
     errors: list[BaseException] = []
     lease = lease or MemoryLease()
-    ports = StewardPorts(lease=lease, assignments=assignments, progress=progress)
+    ports = CoordinationPorts(lease=lease, assignments=assignments, progress=progress)
 
     def run() -> None:
         try:
@@ -124,20 +124,22 @@ def test_links_are_added_and_removed_while_a_worker_runs(clusters: Pair, topic_n
 
 
 @pytest.fixture
-def mute() -> Iterator[ClusterAddress]:
+def unresponsive_servers() -> Iterator[ClusterAddress]:
     """A cluster that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         host, port = server.getsockname()
         yield ClusterAddress(bootstrap_servers=f"{host}:{port}", security_protocol="PLAINTEXT")
 
 
-def test_source_that_never_responds_delays_no_other_link(clusters: Pair, topic_name: str, mute: ClusterAddress) -> None:
+def test_source_that_never_responds_delays_no_other_link(
+    clusters: Pair, topic_name: str, unresponsive_servers: ClusterAddress
+) -> None:
     plan = link_of(clusters, topic_name, 0)
     frozen = [
         replace(
             plan,
             link_id=f"frozen-{number}",
-            source=mute,
+            source=unresponsive_servers,
             assignments=tuple(replace(assignment, mirror_id=f"frozen-{number}") for assignment in plan.assignments),
         )
         for number in range(4)
@@ -269,7 +271,7 @@ def test_worker_without_redis_stops_writing_when_its_leases_expire(clusters: Pai
 def test_fenced_partition_that_is_still_assigned_is_started_again(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linkcopy, "FENCED_RETRY_S", 0.5)
+    monkeypatch.setattr(link_copy, "FENCED_RETRY_S", 0.5)
     plan = link_of(clusters, topic_name, 0)
     lease = MemoryLease(ttl_s=0.3)
     assignments, progress = MemoryAssignments(plan), MemoryProgress()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
-from linkengine.domain.linkconfigspec import LinkConfigSpec
+from linkengine.domain.linkconfigs import LINK_CONFIGS, LinkConfigSpec, is_connection
 from linkengine.domain.linkrules import find_problems
 
 # What a value may be, as written below: choices | joined, a range with both ends, or the kind of the value.

@@ -130,7 +130,7 @@ def test_the_refusal_is_found_in_what_spark_tells_of_the_failed_job() -> None:
 @pytest.mark.parametrize(
     "failure",
     [
-        "AttributeError: Can't get attribute 'run_shares' on <module 'linkengine.copyjob.spark' from '/srv/x.py'>",
+        "AttributeError: Can't get attribute 'run_shares' on <module 'linkengine.copyjob.spark_job' from '/srv/x.py'>",
         "ModuleNotFoundError: No module named 'linkengine.domain.plantexts'",
     ],
 )

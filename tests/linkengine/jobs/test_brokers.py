@@ -42,13 +42,13 @@ class OldCluster:
         """An address for each security protocol and mechanism, by name."""
         passwords = {
             f"tls-{mechanism.lower()}": self.cluster.client_properties("link", mechanism=mechanism)
-            | self.cluster.door_properties("PASSWORDS")
+            | self.cluster.listener_properties("PASSWORDS")
             for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
         }
         others = {
-            "tls": self.cluster.door_properties("TLS"),
-            "mutual-tls": self.cluster.door_properties("MTLS"),
-            "tls-oauthbearer": self.tokens.client_properties() | self.cluster.door_properties("TOKENS"),
+            "tls": self.cluster.listener_properties("TLS"),
+            "mutual-tls": self.cluster.listener_properties("MTLS"),
+            "tls-oauthbearer": self.tokens.client_properties() | self.cluster.listener_properties("TOKENS"),
         }
         return {name: address_from_properties(properties) for name, properties in (passwords | others).items()}
 
@@ -57,7 +57,7 @@ class OldCluster:
 def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldCluster]:
     """A broker of the oldest version with a listener for every security protocol."""
     cluster = KafkaCluster("old", version=OLDEST, directory=tmp_path_factory.mktemp("old"))
-    with TokenEndpoint() as tokens, cluster.with_doors(jwks_url=tokens.jwks_url):
+    with TokenEndpoint() as tokens, cluster.with_listeners(jwks_url=tokens.jwks_url):
         yield OldCluster(cluster=cluster, tokens=tokens)
 
 

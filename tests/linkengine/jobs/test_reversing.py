@@ -10,7 +10,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorTurn
 from linkengine.jobs import reversing
 from linkengine.jobs.setup import AssignmentsFactory
-from linkengine.kafka import newestends
+from linkengine.kafka import newest_offsets
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.codes import KafkaCode
 
@@ -63,7 +63,7 @@ def test_kept_up_to_returns_the_end_of_what_was_read_under_an_epoch(
     assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={}) == {}
 
     truncated = {(source_topic, 0): (KafkaCode.NONE, 0, 2)}
-    monkeypatch.setattr(newestends, "epoch_ends", lambda _cluster, _broker, _epochs: truncated)
+    monkeypatch.setattr(newest_offsets, "epoch_ends", lambda _cluster, _broker, _epochs: truncated)
     assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={0: 0}) == {0: 2}
 
 
@@ -97,7 +97,7 @@ def test_a_topic_with_records_that_its_new_source_never_had_is_not_taken_over(
     send_there(source_topic, count=3)
 
     with pytest.raises(LinkEngineError, match="partition 0 begins at offset 0, the other side at 3") as refused:
-        jobs.turn_mirror(turn)
+        jobs.take_over_mirror(turn)
 
     assert refused.value.code is ErrorCode.SIDES_DIVERGED
     assert there.offsets(source_topic, OffsetKind.END) == {0: 3, 1: 0}  # no marker claims it
@@ -115,7 +115,7 @@ def test_a_topic_that_loses_no_records_as_a_mirror_is_taken_over(
     if how == "the other side had them":
         turn = replace(turn, begins=())
 
-    jobs.turn_mirror(turn)
+    jobs.take_over_mirror(turn)
 
     assert there.offsets(source_topic, OffsetKind.END) == {0: 4, 1: 1}
 
@@ -131,7 +131,7 @@ def test_a_topic_that_was_created_again_cannot_be_reversed(
     side.create_topic(name, partitions=2)
 
     with pytest.raises(LinkEngineError, match="was deleted and created again") as refused:
-        jobs.turn_mirror(turn)
+        jobs.take_over_mirror(turn)
 
     assert refused.value.code is code
     assert there.offsets(turn.mirror_topic, OffsetKind.END) == {0: 0, 1: 0}  # no marker claims it
@@ -144,7 +144,7 @@ def test_claims_of_an_interrupted_take_over_are_found_until_another_write(
     turn = replace(turn, begins=())
     send_there(source_topic, count=3)
     assert jobs.claimed_before(turn) == frozenset()
-    jobs.turn_mirror(turn)
+    jobs.take_over_mirror(turn)
 
     assert jobs.claimed_before(turn) == {0, 1}
     jobs.open_topic(turn.destination, source_topic)

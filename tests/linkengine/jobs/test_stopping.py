@@ -7,7 +7,7 @@ import pytest
 
 from devcluster.ports import free_port
 from linkengine import jobs
-from linkengine.copyjob import fence
+from linkengine.copyjob.stop import fence
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groupplans import KnownOffset

@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
-from linkengine.copyjob import seed
+from linkengine.copyjob.destination import head_seed
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
 from linkengine.domain.states import StopReason
@@ -79,7 +79,7 @@ def test_a_failover_during_seeding_leaves_no_filler_if_reads_cannot_be_denied(
     def abort(*_: object, **__: object) -> None:
         raise ConnectionAbortedError
 
-    monkeypatch.setattr(seed, "_trim", abort)
+    monkeypatch.setattr(head_seed, "_trim", abort)
     with pytest.raises(ConnectionAbortedError):
         jobs.setup_mirror(setup, assignments_factory=assignments)
     if others:

@@ -14,10 +14,10 @@ from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan
+from linkengine.jobs.record_sizes import heaviest_of
 from linkengine.jobs.verifying import verify
-from linkengine.jobs.weighing import heaviest_of
 from linkengine.sparkclient import close_session, session
-from linkengine.verifyjob.reading import LARGEST_RECORD, POLL_RECORDS, Heaviest, TopicPart, fitted
+from linkengine.verifyjob.reading import LARGEST_RECORD, POLL_RECORDS, Heaviest, TopicPart, limited_to_memory
 from tests.linkengine.batches.batchlog import Rec, dense
 from tests.linkengine.copyjob.bombs import MEGABYTE, NOW, bomb, two_and_three
 from tests.linkengine.copyjob.copying import create_pair, ends_of, plan_of, producer_for, wait_for
@@ -139,6 +139,6 @@ def test_the_largest_record_is_searched_within_the_bounds(source_cluster: KafkaC
 def test_larger_records_are_read_in_smaller_polls_and_by_fewer_readers(size: int, poll_records: int, gentle: bool) -> None:
     part = TopicPart(address=ClusterAddress(bootstrap_servers="b:1"), topic="t", starts={}, ends={}, gentle=False)
 
-    found = fitted(part, Heaviest(partition=0, offset=0, bytes=size) if size else None)
+    found = limited_to_memory(part, Heaviest(partition=0, offset=0, bytes=size) if size else None)
 
     assert (found.poll_records, found.gentle) == (poll_records, gentle)

@@ -13,7 +13,7 @@ import pytest
 from devcluster.tls import certificates_in, write_certificates
 from linkengine.kafka.channel import Channel, ChannelClosedError, LargeFrames, SmallFrames
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.produce import bytes_of_answers
+from linkengine.kafka.produce import low_water_mark
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_readiness_is_reported_only_for_enough_responses_but_fewer_can_be_read()
         frames, response = SmallFrames(channel), frame(1, b"x" * 58)
         poll.register(channel.fileno(), select.EPOLLIN)
 
-        channel.wake_after(bytes_of_answers(3))
+        channel.wake_after(low_water_mark(3))
         theirs.sendall(response * 2)
         assert poll.poll(0.2) == []
         theirs.sendall(response)

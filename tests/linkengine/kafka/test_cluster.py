@@ -16,7 +16,7 @@ from devcluster.ports import free_port
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.newestends import newest_view
+from linkengine.kafka.newest_offsets import newest_view
 from linkengine.kafka.topicviews import Leader
 
 TIMEOUT_S = 20.0
@@ -113,7 +113,7 @@ def test_another_bootstrap_servers_newer_epoch_overrides_a_broker_that_was_cut_o
 
     survey = cluster(alone.port, second.port).survey(["t"])
 
-    assert survey.everywhere
+    assert survey.is_final
     assert survey.topics["t"].partitions[0] in (Leader(broker=2, epoch=5), Leader(broker=3, epoch=5))
 
 
@@ -123,7 +123,7 @@ def test_a_survey_is_not_final_while_an_unlisted_bootstrap_server_is_silent(
     alone = speaker(1)
     survey = cluster(alone.port, free_port()).survey(["t"])
 
-    assert (survey.complete, survey.everywhere) == (True, False)
+    assert (survey.complete, survey.is_final) == (True, False)
     assert survey.topics["t"].partitions[0] == Leader(broker=1, epoch=1)
 
 
@@ -182,7 +182,7 @@ def test_a_server_that_responds_again_is_not_reported_as_mute(
     session = cluster(alone.port, back.port)
     session._unresponsive.add(("127.0.0.1", back.port))
 
-    assert session.survey(["t"]).mute == ()
+    assert session.survey(["t"]).unresponsive_servers == ()
 
 
 def test_a_single_broker_with_two_names_gives_a_complete_survey(
@@ -193,7 +193,7 @@ def test_a_single_broker_with_two_names_gives_a_complete_survey(
     alias.named = [alone]
     survey = cluster(alias.port, alone.port).survey(["t"])
 
-    assert survey.everywhere
+    assert survey.is_final
 
 
 def test_a_down_broker_dropped_by_the_majority_is_not_queried(
@@ -204,7 +204,7 @@ def test_a_down_broker_dropped_by_the_majority_is_not_queried(
     session = cluster(first.port, second.port, gone := free_port())
     survey = session.survey(["t"])
 
-    assert survey.everywhere
+    assert survey.is_final
     assert not session._is_avoided(("127.0.0.1", gone))  # a query would have marked it
 
 

@@ -6,7 +6,7 @@ import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from linkengine.kafka.fetch import BY_ID, BY_NAME, FetchLimits, FetchPosition, SessionStep, decode_fetch, encode_fetch
-from linkengine.kafka.wire import MalformedAnswerError
+from linkengine.kafka.wire import MalformedResponseError
 
 TOPIC_ID = uuid.UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
 LIMITS = FetchLimits(max_bytes=1_000_000, max_wait_ms=123)
@@ -84,5 +84,5 @@ def test_a_response_cut_off_anywhere_raises_MalformedAnswerError(version: int) -
     whole = b"\x00" + response(version)
 
     for length in range(len(whole) - 2):  # the last two bytes are counts of tagged fields
-        with pytest.raises(MalformedAnswerError, match="Fetch"):
+        with pytest.raises(MalformedResponseError, match="Fetch"):
             decode_fetch(memoryview(whole[:length]), version=version)

@@ -40,17 +40,15 @@ from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import (
-    acl_refusals,
+    admin_acls,
     admin_groups,
-    closing,
     connection,
     deletion,
     gapfillers,
     offsets,
-    policies,
     preflight,
     producers,
-    reading,
+    single_reads,
     topicconfigs,
     topicwriters,
     view_brokers,
@@ -60,10 +58,10 @@ from linkengine.kafka.cluster import Cluster, _read_metadata
 from linkengine.kafka.connection import Connection, connect
 from linkengine.kafka.fetch import FetchLimits, FetchPosition, decode_fetch, encode_fetch
 from linkengine.kafka.markers import MarkerFill, decode_log_ends, decode_markers, encode_log_ends, encode_markers
-from linkengine.kafka.oddrecords import OddWriter
 from linkengine.kafka.produce import decode_produce, encode_produce
+from linkengine.kafka.record_writer import OddWriter
 from linkengine.kafka.transactions import EmptyTransactions
-from linkengine.kafka.wire import INT32, MalformedAnswerError
+from linkengine.kafka.wire import INT32, MalformedResponseError
 from tests.linkengine.batches.batchlog import Rec, dense
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -142,17 +140,17 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         place, broker = (TOPIC, 0), topic.partitions[0].broker
         _write_record(admin)
         data = cluster.open(broker)
-        reading.read_committed(data, topic=(TOPIC, topic.topic_id, 0), leader_epoch=-1, offset=0)
+        single_reads.read_committed(data, topic=(TOPIC, topic.topic_id, 0), leader_epoch=-1, offset=0)
         data.close()
         offsets.list_offsets(cluster, broker, [place], timestamp=offsets.LATEST)
         offsets.log_ends(cluster, broker, {place: topic.partitions[0].epoch})
         offsets.delete_records(cluster, broker, {place: 0})
         producers.describe_producers(cluster, broker, {place: 1})
-        policies.is_compacted(cluster, broker, TOPIC)
+        topicconfigs.is_compacted(cluster, broker, TOPIC)
         topicconfigs.not_shown(cluster, {TOPIC: ConfigChange(values={"retention.ms": "1"}, deletions=())})
-        closing.brokers_that_let_write(cluster, TOPIC)
+        topicwriters.brokers_without_deny_write(cluster, TOPIC)
         transactions = EmptyTransactions(cluster, "malformed")
-        transactions.mark(transactions.settle(), topic=TOPIC, partition=1, commit=True)
+        transactions.mark(transactions.fence(), topic=TOPIC, partition=1, commit=True)
         topicwriters.transactional_writers(admin, [TOPIC])
         admin_groups.commit(cluster, {"group": {place: admin_groups.Committed(offset=1, metadata="m")}})
         admin_groups.committed(cluster, ["group"])
@@ -163,7 +161,7 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         everything = AclBindingFilter(
             ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
         )
-        acl_refusals.is_empty(admin, everything, what="Failed to list")
+        admin_acls.is_empty(admin, everything, what="Failed to list")
         doomed = _await_topic(cluster, "doomed")
         deletion.delete_by_id(admin, base64.urlsafe_b64encode(doomed.topic_id).decode().rstrip("="))
     finally:
@@ -282,7 +280,7 @@ def test_a_changed_response_is_decoded_or_raises_LinkEngineError(recorded: dict[
     refusal = refusal_of(recording, frame)
 
     assert refusal is None or refusal.message.endswith("."), refusal.message
-    if isinstance(refusal, MalformedAnswerError):
+    if isinstance(refusal, MalformedResponseError):
         assert refusal.code is ErrorCode.MALFORMED_RESPONSE_ERROR
         assert "cannot be read. A device on the network path changes it" in refusal.message
     assert time.monotonic() - began < SOON_S
@@ -321,7 +319,7 @@ def test_announced_lengths_are_not_allocated_before_their_bytes_arrive(recorded:
 def test_a_response_to_another_request_is_refused_and_names_the_broker(recorded: dict[str, Recorded]) -> None:
     recording = recorded["MetadataResponse"]
 
-    with pytest.raises(MalformedAnswerError, match="Broker broker:9092 sent a response to Metadata that cannot be read"):
+    with pytest.raises(MalformedResponseError, match="Broker broker:9092 sent a response to Metadata that cannot be read"):
         recording.decode(b"\0\0\0\x7f" + recording.frame[4:])
 
 

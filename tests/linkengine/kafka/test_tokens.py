@@ -18,7 +18,7 @@ from devcluster.ports import free_port
 from devcluster.tokens import TokenEndpoint
 from linkengine.domain.addresses import ClusterAddress, address_from_properties, parse_token_url
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.outbound import NotPermittedError
+from linkengine.kafka.network_policy import NotPermittedError
 from linkengine.kafka.tokens import BearerTokens, bearer_token
 
 numbers = count()

@@ -24,7 +24,7 @@ def test_a_deleted_source_topic_is_reported_as_missing_after_a_second_read(there
     topic_id = there.describe(topic_name).topic_id
     there.delete_topic(topic_name)
 
-    error = observe_sources(there, {topic_name: topic_id}, second_look_after_s=0.2)[topic_name]
+    error = observe_sources(there, {topic_name: topic_id}, reread_after_s=0.2)[topic_name]
 
     assert isinstance(error, LinkEngineError)
     assert error.code is ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED
@@ -36,7 +36,7 @@ def test_a_recreated_source_topic_has_another_id(there: ClusterAdmin, topic_name
     there.delete_topic(topic_name)
     there.create_topic(topic_name, partitions=1)
 
-    error = observe_sources(there, {topic_name: topic_id}, second_look_after_s=0.0)[topic_name]
+    error = observe_sources(there, {topic_name: topic_id}, reread_after_s=0.0)[topic_name]
 
     assert isinstance(error, LinkEngineError)
     assert error.code is ErrorCode.SOURCE_TOPIC_ID_CHANGED
@@ -59,7 +59,7 @@ def test_a_topic_that_is_missing_only_in_the_first_read_is_described(there: Clus
         def missing_among(self, names: list[str]) -> frozenset[str]:
             return there.missing_among(names)
 
-    seen = observe_sources(SlowBroker(), {topic_name: topic_id}, second_look_after_s=0.0)  # type: ignore[arg-type]
+    seen = observe_sources(SlowBroker(), {topic_name: topic_id}, reread_after_s=0.0)  # type: ignore[arg-type]
 
     assert seen == {topic_name: there.describe(topic_name)}
 
@@ -73,7 +73,7 @@ def test_missing_topics_are_read_a_second_time_together(
     alone = Mock(wraps=there.find)
     monkeypatch.setattr(there, "find", alone)
 
-    seen = observe_sources(there, {**wanted, topic_name: "another id"}, second_look_after_s=0.0)
+    seen = observe_sources(there, {**wanted, topic_name: "another id"}, reread_after_s=0.0)
 
     codes = {name: found.code for name, found in seen.items() if isinstance(found, LinkEngineError)}
     gone = dict.fromkeys(wanted, ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED)
@@ -109,11 +109,11 @@ def test_a_mirror_is_not_missing_while_a_silent_broker_may_know_it(
     here: ClusterAdmin, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A missing mirror would mean that a stop has nothing to fence."""
-    assert find_mirror(here, topic_name, topic_id="gone", second_look_after_s=0.0) is None
+    assert find_mirror(here, topic_name, topic_id="gone", reread_after_s=0.0) is None
     survey = Cluster.survey
     monkeypatch.setattr(Cluster, "survey", lambda *names: replace(survey(*names), complete=False))
 
     with pytest.raises(LinkEngineError, match="Not every broker of the cluster responds") as unsure:
-        find_mirror(here, topic_name, topic_id="gone", second_look_after_s=0.0)
+        find_mirror(here, topic_name, topic_id="gone", reread_after_s=0.0)
 
     assert unsure.value.code is ErrorCode.TIMEOUT_ERROR

@@ -2,7 +2,7 @@ import pytest
 
 from linkengine.domain.coverage import combine, hash_of
 from linkengine.domain.ranges import OffsetRange
-from linkengine.verifyjob.blocks import Block, block_offsets, checked_ranges, doubtful, still_held
+from linkengine.verifyjob.blocks import Block, block_offsets, checked_ranges, differing_ranges, without_deleted
 
 PIECE = OffsetRange(5, 35)
 
@@ -22,9 +22,9 @@ def test_short_topics_have_small_blocks_and_long_ones_few() -> None:
 def test_the_doubtful_range_spans_the_first_to_the_last_differing_block() -> None:
     blocks = [block(0, equal=False), block(1), block(3, equal=False)]
 
-    assert doubtful(blocks, {0: PIECE}, size=10) == {0: OffsetRange(5, 35)}
-    assert doubtful(blocks[:2], {0: PIECE}, size=10) == {0: OffsetRange(5, 10)}
-    assert doubtful([block(1)], {0: PIECE}, size=10) == {}
+    assert differing_ranges(blocks, {0: PIECE}, size=10) == {0: OffsetRange(5, 35)}
+    assert differing_ranges(blocks[:2], {0: PIECE}, size=10) == {0: OffsetRange(5, 10)}
+    assert differing_ranges([block(1)], {0: PIECE}, size=10) == {}
 
 
 def test_checked_ranges_cover_the_piece_and_are_cut_where_records_differ() -> None:
@@ -45,7 +45,7 @@ def test_checked_ranges_cover_the_piece_and_are_cut_where_records_differ() -> No
 def test_only_differing_blocks_with_deleted_records_are_left_out(start: int, held: int) -> None:
     blocks = [block(0, differences=1), block(1, differences=1), block(2), block(3, differences=1)]
 
-    assert still_held(blocks, {0: PIECE}, starts={0: start}, size=10) == {0: OffsetRange(held, 35)}
+    assert without_deleted(blocks, {0: PIECE}, starts={0: start}, size=10) == {0: OffsetRange(held, 35)}
 
 
 def test_equal_blocks_are_joined_to_a_range_with_a_combined_hash() -> None:

@@ -10,7 +10,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import VerifyPlan
-from linkengine.jobs.farreading import read_far
+from linkengine.jobs.verifying import read_far
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sparkclient import session
 from linkengine.verifyjob.job import run_verify

@@ -1,0 +1,1 @@
+"""The destination side of the copy job: appends batches and gap fills to the mirror, and keeps its producer state."""

@@ -1,0 +1,171 @@
+"""Seeds the head of a new mirror partition, so that its first record gets the source's offset. Blocking.
+
+A Kafka log can only start above offset 0 if earlier records were appended and deleted. So dense batches of empty records
+("fillers") are appended up to the source's log start offset and then deleted with DeleteRecords.
+
+The caller has to keep consumers from reading the topic until that is done. Resumable: the log end shows how far an earlier
+attempt came. Appends are conditional like those of the copy (producer id, epoch, sequences).
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections import deque
+from collections.abc import Callable
+
+from linkengine.batches.fillers import FILLER_MAX, dense_filler
+from linkengine.batches.patch import patch_for_append
+from linkengine.copyjob.destination.foreign_writes import foreign_write
+from linkengine.copyjob.destination.writer import FencedError, Writer
+from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import is_closed
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka import produce
+from linkengine.kafka.channel import Channel, SmallFrames
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.offsets import delete_records
+
+IN_FLIGHT = 3  # a filler takes a broker about 0.2 s
+TRIM_EVERY = 64  # fillers, about 50 MB, are deleted at a time; a billion offsets would take 0.7 GB
+ANSWER_TIMEOUT_S = 60.0  # for a filler on a loaded broker
+ATTEMPTS = 20  # for lost connections and moved leaders, half a second apart
+PAUSE_S = 0.5
+_FINAL = frozenset({ErrorCode.FOREIGN_WRITE, ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR})
+
+
+def seed_head(
+    address: ClusterAddress, assignment: PartitionAssignment, *, start: int, check_ours: Callable[[], None] = lambda: None
+) -> None:
+    """Make the partition start at offset ``start``. Safe to repeat: it continues where an earlier run ended.
+
+    ``check_ours`` is called before writes and deletions; it raises if the mirror has been stopped, and then nothing more is
+    written or deleted. The fence of a stop in the partition's log has the same effect (FencedError). Raises LinkEngineError.
+    """
+    cluster = Cluster(address)
+    try:
+        _retry(lambda: _lift(cluster, assignment, start=start, check_ours=check_ours))
+        _retry(lambda: _trim(cluster, assignment, start=start, check_ours=check_ours))
+    finally:
+        cluster.close()
+
+
+def _retry(work: Callable[[], None]) -> None:
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            work()
+        except LinkEngineError as error:
+            if attempt == ATTEMPTS or error.code in _FINAL or isinstance(error, FencedError):
+                raise
+            time.sleep(PAUSE_S)
+        else:
+            return
+
+
+def _tail(cluster: Cluster, assignment: PartitionAssignment) -> LogEnd:
+    log_end = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=False)])[assignment.key]
+    if isinstance(log_end, LinkEngineError):
+        raise log_end
+    return log_end
+
+
+def _lift(cluster: Cluster, assignment: PartitionAssignment, *, start: int, check_ours: Callable[[], None]) -> None:
+    check_ours()
+    log_end = _tail(cluster, assignment)
+    if log_end.end >= start:
+        return
+    channel = Channel(cluster.open(log_end.leader.broker))
+    try:
+        lifter = _Lifter(channel, assignment, log_end)
+        while not lifter.run(start, most=TRIM_EVERY, check_ours=check_ours):
+            _move_start(cluster, assignment, log_end, start=lifter.end)
+    finally:
+        channel.close()
+
+
+def _trim(cluster: Cluster, assignment: PartitionAssignment, *, start: int, check_ours: Callable[[], None]) -> None:
+    log_end = _tail(cluster, assignment)
+    if is_closed(log_end.producer.coordinator_epoch):  # records below ``start`` may be applications' by now
+        raise FencedError
+    if log_end.start >= start or log_end.end == 0:
+        return
+    check_ours()
+    _move_start(cluster, assignment, log_end, start=start)
+
+
+def _move_start(cluster: Cluster, assignment: PartitionAssignment, log_end: LogEnd, *, start: int) -> None:
+    place = (assignment.mirror_topic, assignment.partition)
+    error, _ = delete_records(cluster, log_end.leader.broker, {place: start})[place]
+    if error:
+        raise BrokerError(error, f"The start of mirror {place[0]}-{place[1]} cannot be moved to {start}")
+
+
+class _Lifter:
+    """Appends fillers over a single connection, a few in flight."""
+
+    def __init__(self, channel: Channel, assignment: PartitionAssignment, log_end: LogEnd) -> None:
+        self._channel = channel
+        self._assignment = assignment
+        self._frames = SmallFrames(channel)
+        self._writer = Writer(log_end.producer_id)
+        self._writer.adopt(log_end.producer, generation=0, clean=True)
+        self._sent = log_end.end
+        self._unanswered: deque[int] = deque()  # base offsets
+        self._most = 1  # until a filler is accepted: a new log accepts any sequence, so a second could replace a refused first
+        _, highest = channel.connection.versions[produce.API_KEY]
+        by_id = any(log_end.topic_id) and highest >= produce.BY_ID
+        self._version = produce.BY_ID if by_id else produce.BY_NAME
+        self._topic = log_end.topic_id if by_id else assignment.mirror_topic.encode()
+
+    @property
+    def end(self) -> int:
+        """The log end once everything sent is acknowledged."""
+        return self._sent
+
+    def run(self, start: int, *, most: int, check_ours: Callable[[], None]) -> bool:
+        """Append at most ``most`` fillers and wait for their responses; return whether the log ends at ``start``."""
+        until = min(start, self._sent + most * FILLER_MAX)
+        while self._sent < until or self._unanswered:
+            check_ours()
+            while self._sent < until and len(self._unanswered) < self._most:
+                self._send(min(FILLER_MAX, until - self._sent))
+            self._await()
+        return self._sent >= start
+
+    def _send(self, count: int) -> None:
+        batch = dense_filler(count, time.time_ns() // 1_000_000)
+        epoch, sequence = self._writer.append(count)
+        patch_for_append(batch, producer_id=self._writer.producer_id, producer_epoch=epoch, base_sequence=sequence)
+        frame = produce.encode_produce(
+            {self._topic: [(self._assignment.partition, batch)]},
+            version=self._version,
+            correlation_id=self._channel.next_correlation(),
+            timeout_ms=int(ANSWER_TIMEOUT_S * 500),
+        )
+        self._channel.send(frame)
+        self._unanswered.append(self._sent)
+        self._sent += count
+
+    def _await(self) -> None:
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN | (select.POLLOUT if self._channel.wants_write else 0))
+        if not poll.poll(ANSWER_TIMEOUT_S * 1000):
+            raise LinkEngineError(
+                ErrorCode.TIMEOUT_ERROR,
+                f"The destination has not answered a filler within {ANSWER_TIMEOUT_S:.0f} s. It may be frozen. Retrying.",
+            )
+        self._channel.flush()
+        for _, body in self._frames.read():
+            self._check(produce.decode_produce(body, version=self._version)[1][0], self._unanswered.popleft())
+
+    def _check(self, answer: produce.ProducedPartition, base: int) -> None:
+        if answer.error:
+            raise BrokerError(
+                answer.error, f"A filler was refused ({answer.message})" if answer.message else "A filler was refused"
+            )
+        if answer.base_offset != base:
+            raise foreign_write(self._assignment, base)
+        self._most = IN_FLIGHT

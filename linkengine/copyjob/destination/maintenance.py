@@ -1,0 +1,110 @@
+"""Periodic maintenance of mirror partitions: trims their start after the source's retention and checks idle ones for writes.
+
+* Unless the mirror has a retention of its own, records before the source's log start are deleted (DeleteRecords).
+* The log end of an idle mirror must not move. If it does, the partition resumes, which finds out who wrote.
+
+Both are requests of background threads, at most one of each kind per broker every ``EVERY_S``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import structlog
+
+from linkengine.copyjob.broker_link import Services
+from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.domain.errors import LinkEngineError
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import KafkaCode
+from linkengine.kafka.offsets import TopicPartition, delete_records, log_ends
+
+_log = structlog.get_logger(__name__)
+
+EVERY_S = 3.0  # a foreign write to an idle mirror is to be found within 5 s, including the resume that identifies it
+
+Places = dict[TopicPartition, MirrorPartition]
+
+
+class Maintenance:
+    """Maintains the partitions of each destination broker; calls ``suspicious`` if an idle mirror's log end has moved."""
+
+    def __init__(self, services: Services, cluster: Cluster, *, suspicious: Callable[[MirrorPartition], None]) -> None:
+        self._services = services
+        self._cluster = cluster
+        self._suspicious = suspicious
+        self._due: dict[int, float] = {}
+        self._undeletable: set[MirrorPartition] = set()  # cleanup.policy=compact: brokers refuse DeleteRecords
+
+    def tick(self, now: float, brokers: Mapping[int, Collection[MirrorPartition]]) -> None:
+        """Start the requests that are due."""
+        for broker, partitions in brokers.items():
+            if partitions and self._due.setdefault(broker, now + EVERY_S) <= now:
+                self._due[broker] = now + EVERY_S
+                self._follow_starts(broker, partitions)
+                self._check_ends(broker, partitions)
+
+    def forget(self, partition: MirrorPartition) -> None:
+        """Stop maintaining a partition."""
+        self._undeletable.discard(partition)
+
+    def _follow_starts(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
+        befores = {_place(partition): before for partition in partitions if (before := self._new_start(partition)) is not None}
+        if befores:
+            places = {_place(partition): partition for partition in partitions}
+            self._services.background.submit(
+                lambda: delete_records(self._cluster, broker, befores),
+                done=lambda results: self._followed(places, results),
+                failed=_ignored,
+            )
+
+    def _new_start(self, partition: MirrorPartition) -> int | None:
+        counters = partition.counters
+        if (
+            not partition.assignment.follows_start
+            or partition in self._undeletable
+            or counters.source_start is None
+            or counters.mirror_end is None
+        ):
+            return None
+        before = min(counters.source_start, counters.mirror_end)
+        return before if before > (counters.mirror_start or 0) else None
+
+    def _followed(self, places: Places, results: dict[TopicPartition, tuple[int, int]]) -> None:
+        for place, (error, start) in results.items():
+            partition = places[place]
+            if not error:
+                partition.counters.mirror_start = start
+            elif error == KafkaCode.POLICY_VIOLATION:
+                self._undeletable.add(partition)
+
+    def _check_ends(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
+        idle = [partition for partition in partitions if partition.idle and partition.log_end is not None]
+        if not idle:
+            return
+        places = {_place(partition): (partition, partition.attempt, partition.sent_end) for partition in idle}
+        epochs = {_place(partition): partition.log_end.leader.epoch for partition in idle if partition.log_end}
+        self._services.background.submit(
+            lambda: log_ends(self._cluster, broker, epochs), done=lambda ends: self._checked(places, ends), failed=_ignored
+        )
+
+    def _checked(
+        self,
+        places: dict[TopicPartition, tuple[MirrorPartition, int, int | None]],
+        ends: dict[TopicPartition, tuple[int, int]],
+    ) -> None:
+        for place, (error, end) in ends.items():
+            partition, attempt, sent_end = places[place]
+            unchanged = partition.idle and partition.attempt == attempt and partition.sent_end == sent_end
+            if unchanged and (error or end != sent_end):
+                _log.warning("mirror.end_moved", partition=partition.key, expected=sent_end, found=end, error=error)
+                self._suspicious(partition)
+
+
+def _place(partition: MirrorPartition) -> TopicPartition:
+    return partition.assignment.mirror_topic, partition.assignment.partition
+
+
+def _ignored(error: LinkEngineError) -> None:
+    """Log only: retried in a few seconds, and an unreachable broker is detected by the data path."""
+    _log.debug("maintenance.failed", reason=error.message)

@@ -1,0 +1,232 @@
+"""The numbers that a copy worker reports of a partition (``PartitionProgress``): ends, counts, time lag, filled gaps. No I/O.
+
+``CatchUp`` measures up to which time a mirror has everything its source had: the age of its lag (RPO).
+
+Each response of the source yields a sample: "at this time the source ended at this offset". Once the mirror has reached
+that offset, it holds all that the source had at that time, whatever was produced since. So under steady load the measured
+time follows the clock although the mirror never ends exactly where the source does; while the source cannot be read, it
+stands still.
+
+The end in a sample is the high watermark, not the last stable offset. Nothing behind an open transaction can be copied,
+not even records of other producers; they are acknowledged, and a failover would lose them. So the measured time also
+stands still while a transaction is open.
+
+``FillRuns`` is a compact record of the offsets that were filled since the lease was granted. Up to EXACT_RUNS runs of a reason
+are exact: each fill is a run of its own or extends its neighbour. A topic with transactions has thousands of gaps per minute,
+so from then on a run covers all fills of RUN_MS and counts them. A run only grows and keeps its start, so a receiver of several
+reports keeps the longest. Lost offsets always stay exact.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from dataclasses import replace
+
+from linkengine.batches.steps import Append
+from linkengine.batches.view import first_timestamp
+from linkengine.domain.ranges import EXACT_REASONS, Gap, OffsetRange
+from linkengine.domain.states import GapReason
+
+RECENT_MS = 10_000  # reports come twice a second and may be lost: each run of fills is in twenty of them
+MOST_SAMPLES = 256  # samples kept; beyond that the newest is replaced, which only makes the measured time older
+EXACT_RUNS = 16
+RUN_MS = 10_000
+
+
+class PartitionCounters:
+    """Counts of one partition in one hold. Unknown is None, never 0."""
+
+    __slots__ = (
+        "_catch_up",
+        "_fills",
+        "_stood_at_end",
+        "bytes_copied",
+        "last_timestamp_ms",
+        "mirror_end",
+        "mirror_start",
+        "records_copied",
+        "set_back_to",
+        "set_backs",
+        "source_end",
+        "source_high_watermark",
+        "source_seen_ms",
+        "source_start",
+    )
+
+    def __init__(self) -> None:
+        self.source_start: int | None = None
+        self.source_end: int | None = None  # last stable offset: there is nothing to copy beyond
+        self.source_high_watermark: int | None = None  # further on while a transaction is open: acknowledged, and held back
+        self.source_seen_ms: int | None = None  # when its leader last told where it ends
+        self.mirror_start: int | None = None
+        self.mirror_end: int | None = None
+        self.set_back_to: int | None = None  # lowest end that the mirror fell back to: it has lost what was acknowledged
+        self.set_backs = 0
+        self.last_timestamp_ms: int | None = None
+        self._catch_up, self._stood_at_end = CatchUp(), False
+        self.bytes_copied = 0
+        self.records_copied = 0
+        self._fills = FillRuns()
+
+    def observed_source(self, *, start: int, end: int, high_watermark: int, now_ms: int) -> None:
+        """Take in the source's log start, last stable offset and high watermark.
+
+        A new leader may know an older high watermark than was seen, until its followers fetch from it: that is no sight of the
+        source's end, which is unknown meanwhile. The age of what the mirror lacks is that of the high watermark: what waits
+        behind an open transaction is lacking too.
+        """
+        self.source_start = start
+        if self.source_high_watermark is not None and max(end, high_watermark) < self.source_high_watermark:
+            return
+        self.source_end, self.source_high_watermark = end, max(end, high_watermark)
+        self.source_seen_ms = now_ms
+        self._catch_up.source_seen(self.source_high_watermark, at_ms=now_ms)
+        self._reach()
+
+    def unchanged(self, now_ms: int) -> None:
+        """The source's leader had no news at this moment."""
+        if self.source_high_watermark is None or self.source_seen_ms is None or now_ms <= self.source_seen_ms:
+            return
+        self.source_seen_ms = now_ms
+        if now_ms > (self.caught_up_at_ms or 0):
+            self._catch_up.source_seen(self.source_high_watermark, at_ms=now_ms)
+            self._reach()
+
+    def observed_mirror(self, *, start: int, end: int, left_at: int | None = None) -> None:
+        """Take in the mirror's ends as its leader told them; ``left_at``: where its last owner left it, as far as known."""
+        before = left_at if self.mirror_end is None else self.mirror_end
+        if before is not None and end < before:
+            self.set_back_to = end if self.set_back_to is None else min(end, self.set_back_to)
+            self.set_backs += 1
+        self.mirror_start, self.mirror_end = start, end
+        self._reach()
+
+    @property
+    def caught_up_at_ms(self) -> int | None:
+        """Answer until when the mirror holds everything the source had."""
+        return self._catch_up.at_ms
+
+    @property
+    def moving(self) -> bool:
+        """Whether something was written, or there was nothing to write: until then nobody knows that all is well."""
+        return self.bytes_copied > 0 or self._stood_at_end or bool(self._fills.since(0))
+
+    def sending(self, step: Append) -> None:
+        """A batch is about to be patched and sent; afterwards its buffer may hold something else."""
+        if self._fills.awaits_record:
+            self._fills.record_followed(first_timestamp(step.payload))
+
+    def appended(self, step: Append) -> None:
+        """A batch was acknowledged at its place."""
+        self.mirror_end = step.end
+        self.records_copied += step.records
+        self.bytes_copied += len(step.payload)
+        self.last_timestamp_ms = step.max_timestamp
+        self._reach()
+
+    def filled(self, start: int, end: int, reason: GapReason, *, now_ms: int) -> None:
+        """Markers were verified at these offsets."""
+        self.mirror_end = end
+        self._fills.add(start, end, reason, now_ms=now_ms, before_ms=self.last_timestamp_ms)
+        self._reach()
+
+    def gaps(self, *, since_ms: int = 0) -> tuple[Gap, ...]:
+        """Answer what was filled since then, and what was lost whenever it was."""
+        return self._fills.since(since_ms)
+
+    def forget_gaps(self, before_ms: int) -> None:
+        """Let go of what was filled until then: it was told."""
+        self._fills.forget(before_ms)
+
+    def _reach(self) -> None:
+        if self.mirror_end is not None:
+            self._catch_up.mirror_at(self.mirror_end)
+            self._stood_at_end = self._stood_at_end or (self.source_end is not None and self.mirror_end >= self.source_end)
+
+
+class CatchUp:
+    """Samples of the source's end that the mirror has not reached yet, oldest first."""
+
+    __slots__ = ("_samples", "at_ms")
+
+    def __init__(self) -> None:
+        self.at_ms: int | None = None  # the mirror holds everything the source had at this time; None: not measured yet
+        self._samples: deque[tuple[int, int]] = deque()  # (source end, time in ms)
+
+    def source_seen(self, end: int, *, at_ms: int) -> None:
+        """Add a sample; older samples with the same or a higher end are dropped (a log can become shorter)."""
+        while self._samples and self._samples[-1][0] >= end:
+            self._samples.pop()
+        if len(self._samples) >= MOST_SAMPLES:
+            self._samples.pop()
+        self._samples.append((end, at_ms))
+
+    def mirror_at(self, end: int) -> None:
+        """Note the mirror's end and consume the samples that it has reached."""
+        while self._samples and self._samples[0][0] <= end:
+            self.at_ms = self._samples.popleft()[1]
+
+
+class FillRuns:
+    """Runs by reason, oldest first, each with the times of its first and last fill."""
+
+    __slots__ = ("_begun", "_lost_open", "_runs")
+
+    def __init__(self) -> None:
+        self._runs: dict[GapReason, list[tuple[Gap, int, int]]] = defaultdict(list)
+        self._begun: Counter[GapReason] = Counter()  # number of runs so far, dropped ones included
+        self._lost_open = False  # the record after the newest loss is not known yet
+
+    def add(self, start: int, end: int, reason: GapReason, *, now_ms: int, before_ms: int | None) -> None:
+        """Add a fill; ``before_ms`` is the timestamp of the record before it, if known."""
+        runs = self._runs[reason]
+        added = Gap(OffsetRange(start, end), reason, before_ms=_known(before_ms) if reason is GapReason.LOST else None)
+        if runs and self._joins(runs, added, now_ms):
+            run, first_ms, _ = runs[-1]
+            runs[-1] = (run.joined(added), first_ms, now_ms)
+        else:
+            runs.append((added, now_ms, now_ms))
+            self._begun[reason] += 1
+        self._lost_open |= reason is GapReason.LOST
+
+    def record_followed(self, timestamp_ms: int) -> None:
+        """Note the timestamp of the first record after a loss."""
+        runs = self._runs[GapReason.LOST]
+        for at, (run, first_ms, last_ms) in enumerate(runs):
+            if run.after_ms is None:
+                runs[at] = (replace(run, after_ms=_known(timestamp_ms)), first_ms, last_ms)
+        self._lost_open = False
+
+    @property
+    def awaits_record(self) -> bool:
+        """Whether the record after the newest loss is still to come."""
+        return self._lost_open
+
+    def since(self, since_ms: int) -> tuple[Gap, ...]:
+        """Return, by offset, the runs that have grown since ``since_ms``, and all losses."""
+        found = [
+            run
+            for reason, runs in self._runs.items()
+            for run, _, last_ms in runs
+            if last_ms >= since_ms or reason is GapReason.LOST
+        ]
+        return tuple(sorted(found, key=lambda gap: gap.range))
+
+    def forget(self, before_ms: int) -> None:
+        """Drop runs that have not grown since ``before_ms`` and were reported; the newest of a reason may still grow."""
+        for reason, runs in self._runs.items():
+            older = runs[:-1]
+            self._runs[reason] = [
+                run for run in older if run[2] >= before_ms or (reason is GapReason.LOST and run[0].after_ms is None)
+            ] + runs[-1:]
+
+    def _joins(self, runs: list[tuple[Gap, int, int]], added: Gap, now_ms: int) -> bool:
+        run, first_ms, _ = runs[-1]
+        if run.range.end == added.range.start and run.exact:
+            return True
+        return added.reason not in EXACT_REASONS and self._begun[added.reason] >= EXACT_RUNS and now_ms - first_ms < RUN_MS
+
+
+def _known(timestamp_ms: int | None) -> int | None:
+    """Return the timestamp, None if there is none: records of old formats have -1."""
+    return None if timestamp_ms is None or timestamp_ms < 0 else timestamp_ms

@@ -1,0 +1,425 @@
+"""Reads the log end and producer state of mirror partitions: the checkpoint for resuming. Blocking; runs in the background.
+
+There is no offsets topic. After any error the mirror's log says where to continue:
+
+0. If gaps are filled by transactions, make sure that none is ongoing (``kafka.transactions``).
+1. Ask all brokers for the partition's leader and take the answer with the newest leader epoch.
+2. Read the log end with OffsetForLeaderEpoch in that epoch; a leader that knows a newer epoch refuses.
+3. Read the producer's epoch and last sequence with DescribeProducers (KIP-664).
+4. Repeat 2 and 3 until two readings agree, unless the hand-over was clean (``agreed_readings``). If none agree, check which
+   producer wrote what was appended between them.
+5. If the log ends behind everything that was sent, check which producer wrote the excess. If the log *starts* behind it, the
+   records in between were foreign and have been deleted.
+6. If the expected log end is unknown or the log does not end there, read the last records for a tail check (``tail_check``).
+7. If an append arrived whose response was lost or an error, wait until it is replicated: only then is it mirrored.
+
+A step that shows a foreign write, a late gap fill or a state that may still change yields an error instead of a ``LogEnd``.
+
+A log end that differs between all readings means that another process is writing, since the reader sends nothing. The offsets
+that were appended between readings are returned (``EndReading.came``), so that the caller can check which producer wrote them.
+
+A missing topic fails the mirror permanently, so every broker has to confirm it: a broker that is cut off from the others, or
+that has just started, does not know topics that exist.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from linkengine.copyjob.destination.foreign_writes import (
+    batches_in,
+    check_mirror,
+    first_foreign_batch,
+    foreign_write,
+    marker_overrun,
+)
+from linkengine.copyjob.resume.tail_check import LogTail, read_log_tail
+from linkengine.copyjob.resume.unacknowledged import Unacknowledged
+from linkengine.copyjob.values import Overtaken
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import is_closed
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError, KafkaCode, UnreplicatedError
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, TopicPartition, list_offsets, log_ends
+from linkengine.kafka.producers import ProducerState, describe_producers
+from linkengine.kafka.topicviews import Leader, Survey, locate
+from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
+
+READINGS = 5  # after the first; two consecutive readings must agree
+REQUEST_TIMEOUT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostMarker:
+    """A WriteTxnMarkers request whose response was lost: its broker may still write it, until ``until``, while it is leader.
+
+    Whatever the leader epoch: the request names none, so a broker that is elected again still writes it.
+    """
+
+    broker: int
+    until: float  # monotonic seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEndQuery:
+    """One partition to read, and what is known of its log end."""
+
+    assignment: PartitionAssignment
+    clean: bool  # no request of any writer can be in flight: one reading is enough
+    once: bool = False  # one reading is enough although writes may continue: the caller checks what was appended
+    lost_marker: LostMarker | None = None
+    transactions: TransactionalProducer | None = None  # the producer of this hold, if none of its transactions is ongoing
+    expected_end: int | None = None  # offset after everything that this owner or its clean predecessor sent; None: unknown
+    left_end: int | None = None  # the same, also if the source has had another leader since
+    unacknowledged: Unacknowledged | None = None  # unacknowledged sends of this owner
+    check_tail: bool = False  # a tail check is needed wherever the log ends
+    overtaken: Overtaken | None = None  # offsets where a response claims records that this owner did not write
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnd:
+    """Log end and producer state of a mirror partition; two readings agree unless a single one was enough."""
+
+    leader: Leader
+    topic_id: bytes
+    start: int
+    end: int
+    producer: ProducerState
+    producer_id: int
+    transactions: TransactionalProducer | None = None
+    tail: LogTail | None = None  # the last records, if a tail check is needed
+
+
+class StillWaitingError(LinkEngineError):
+    """A marker whose response was lost may still be written; to be retried."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ErrorCode.TIMEOUT_ERROR,
+            "The response to a gap fill was lost. Copying resumes automatically when it can no longer be written late.",
+        )
+
+
+def read_log_ends(cluster: Cluster, queries: Sequence[LogEndQuery]) -> dict[str, LogEnd | LinkEngineError]:
+    """Return each log end by key, or the error that prevents it. Sends a few requests per broker for all of them."""
+    survey = cluster.survey({query.assignment.mirror_topic for query in queries})
+    results: dict[str, LogEnd | LinkEngineError] = {}
+    by_leader: dict[int, list[tuple[LogEndQuery, Leader, bytes]]] = {}
+    for query in queries:
+        try:
+            leader, topic_id = locate_mirror(query.assignment, survey)
+            _check_waited(query, leader)
+            query = _settled(cluster, query)  # noqa: PLW2901 - before any log end is read: it may append
+        except LinkEngineError as error:
+            results[query.assignment.key] = error
+        else:
+            by_leader.setdefault(leader.broker, []).append((query, leader, topic_id))
+    for broker, group in by_leader.items():
+        results |= _read_group(cluster, broker, group)
+    return results
+
+
+def _settled(cluster: Cluster, query: LogEndQuery) -> LogEndQuery:
+    """Return the query with its transactional producer, if transactions fill gaps, and with no transaction ongoing.
+
+    Ends a transaction that a crashed owner left open (``EmptyTransactions.fence``).
+    """
+    if not query.assignment.transactional_id or query.transactions is not None:
+        return query
+    transactions = EmptyTransactions(cluster, query.assignment.transactional_id)
+    found = transactions.idle_producer() if query.clean and query.lost_marker is None else None
+    return replace(query, transactions=found or transactions.fence())
+
+
+def _producer_id(query: LogEndQuery) -> int:
+    return query.assignment.producer_id if query.transactions is None else query.transactions.producer_id
+
+
+def _check_waited(query: LogEndQuery, leader: Leader) -> None:
+    lost = query.lost_marker
+    if lost and leader.broker == lost.broker and time.monotonic() < lost.until:
+        raise StillWaitingError
+
+
+def _read_group(
+    cluster: Cluster, broker: int, group: Sequence[tuple[LogEndQuery, Leader, bytes]]
+) -> dict[str, LogEnd | LinkEngineError]:
+    epochs = {_place(query): leader.epoch for query, leader, _ in group}
+    producer_ids = {_place(query): _producer_id(query) for query, _, _ in group}
+    try:
+        starts = list_offsets(cluster, broker, epochs, timestamp=EARLIEST)
+        readings = agreed_readings(
+            cluster, broker, epochs, producer_ids, once=all(query.clean or query.once for query, _, _ in group)
+        )
+    except LinkEngineError as error:
+        return {query.assignment.key: error for query, _, _ in group}
+    results: dict[str, LogEnd | LinkEngineError] = {}
+    for query, leader, topic_id in group:
+        reading = readings[_place(query)]
+        if isinstance(reading, LinkEngineError):
+            results[query.assignment.key] = reading
+            continue
+        start_error, start = starts.get(_place(query), (0, 0))
+        log_end = LogEnd(
+            leader=leader,
+            topic_id=topic_id,
+            start=0 if start_error else start,
+            end=reading.end,
+            producer=reading.producer,
+            producer_id=_producer_id(query),
+            transactions=query.transactions,
+        )
+        came = reading.came
+        results[query.assignment.key] = _unsettled(cluster, query, log_end, came) if came else _checked(cluster, query, log_end)
+    return results | _with_tails(cluster, broker, [query for query, _, _ in group], results)
+
+
+def _checked(cluster: Cluster, query: LogEndQuery, log_end: LogEnd) -> LogEnd | LinkEngineError:
+    expected, assignment, left_end = _own_end(query, log_end), query.assignment, query.left_end
+    if left_end is not None and left_end < log_end.start and not _is_stopped(query, log_end):
+        return foreign_write(assignment, left_end)  # another producer's records, which were deleted again
+    claim = query.overtaken
+    start, end = (expected, log_end.end) if claim is None else (claim.start, min(claim.end, log_end.end))
+    offsets = (log_end.end if start is None else max(start, log_end.start), end)
+    if offsets[0] >= offsets[1]:
+        return log_end
+    found = _foreign_write_in(cluster, query, log_end, offsets)
+    if found is not None or claim is None:
+        return found or log_end
+    try:
+        return log_end if _is_refuted(cluster, query, log_end, claim) else marker_overrun(assignment, offsets[1] - 1)
+    except LinkEngineError as error:
+        return error
+
+
+def _is_refuted(cluster: Cluster, query: LogEndQuery, log_end: LogEnd, claim: Overtaken) -> bool:
+    """Return whether the log contradicts the claim: it ends before, or the copy's own data batch is at its offset."""
+    if log_end.end <= claim.own_end:
+        return True
+    topic = (query.assignment.mirror_topic, log_end.topic_id, query.assignment.partition)
+    with closing(batches_in(cluster, log_end.leader, topic=topic, offsets=(claim.own_end, claim.own_end + 1))) as batches:
+        return any(
+            view.base_offset == claim.own_end and view.producer_id == log_end.producer_id and not view.is_control
+            for view, _ in batches
+        )
+
+
+def _unsettled(cluster: Cluster, query: LogEndQuery, log_end: LogEnd, came: tuple[int, int]) -> LogEnd | LinkEngineError:
+    """Return the result for a log end that keeps changing.
+
+    Only a query for copying checks for foreign writes; a fence, for example, only reads where the log ends.
+    """
+    copies = query.check_tail or query.expected_end is not None
+    if copies and _is_stopped(query, log_end):
+        return log_end
+    found = _foreign_write_in(cluster, query, log_end, came) if copies and came[0] < came[1] else None
+    return found or _changing(query)
+
+
+def _is_stopped(query: LogEndQuery, log_end: LogEnd) -> bool:
+    """Return whether the mirror was stopped, so that applications may write to it. ``Writer`` then raises FencedError."""
+    return query.transactions is None and is_closed(log_end.producer.coordinator_epoch)
+
+
+def _foreign_write_in(
+    cluster: Cluster, query: LogEndQuery, log_end: LogEnd, offsets: tuple[int, int]
+) -> LinkEngineError | None:
+    """Return FOREIGN_WRITE or the error of reading, None if all batches in ``offsets`` have the copy's producer id."""
+    assignment = query.assignment
+    topic = (assignment.mirror_topic, log_end.topic_id, assignment.partition)
+    own_ids = {log_end.producer_id} | ({query.unacknowledged.producer_id} if query.unacknowledged else set())
+    try:
+        foreign = first_foreign_batch(cluster, log_end.leader, topic=topic, offsets=offsets, ours=own_ids)
+    except LinkEngineError as error:
+        return error
+    return None if foreign is None else foreign_write(assignment, foreign)
+
+
+def _with_tails(
+    cluster: Cluster, broker: int, queries: Sequence[LogEndQuery], results: Mapping[str, LogEnd | LinkEngineError]
+) -> dict[str, LogEnd | LinkEngineError]:
+    """Return replacements for log ends that need their last records read or may not be replicated yet. Uses one connection."""
+    pending = [(query, log_end) for query in queries if isinstance(log_end := results[query.assignment.key], LogEnd)]
+    pending = [
+        (query, log_end)
+        for query, log_end in pending
+        if _needs_tail_check(query, log_end) or _has_unacknowledged(query, log_end)
+    ]
+    if not pending:
+        return {}
+    found: dict[str, LogEnd | LinkEngineError] = {}
+    try:
+        visible = list_offsets(cluster, broker, [_place(query) for query, _ in pending], timestamp=LATEST)
+        connection = cluster.open(broker)
+    except LinkEngineError as failure:
+        return {query.assignment.key: failure for query, _ in pending}
+    try:
+        for query, log_end in pending:
+            found[query.assignment.key] = _with_tail(
+                query, log_end, cluster=cluster, connection=connection, visible=visible.get(_place(query), (3, -1))
+            )
+    finally:
+        connection.close()
+    return found
+
+
+def _own_end(query: LogEndQuery, log_end: LogEnd) -> int | None:
+    unacknowledged, sent_end = query.unacknowledged, query.expected_end
+    return (
+        unacknowledged.confirmed_end(log_end.end, sent_end=sent_end, producer=log_end.producer) if unacknowledged else sent_end
+    )
+
+
+def _needs_tail_check(query: LogEndQuery, log_end: LogEnd) -> bool:
+    expected = _own_end(query, log_end)
+    known = query.unacknowledged.offset if query.unacknowledged else query.expected_end  # all below was acknowledged
+    moved = (expected is not None and log_end.end > expected) or (known is not None and log_end.end < known)
+    return (query.check_tail or moved) and log_end.end > log_end.start
+
+
+def _has_unacknowledged(query: LogEndQuery, log_end: LogEnd) -> bool:
+    """Return whether an append without a successful response is in the log: the followers may not have it yet."""
+    return query.unacknowledged is not None and log_end.end > query.unacknowledged.offset
+
+
+def _with_tail(
+    query: LogEndQuery, log_end: LogEnd, *, cluster: Cluster, connection: Connection, visible: tuple[int, int]
+) -> LogEnd | LinkEngineError:
+    (name, partition), (error, high_watermark) = _place(query), visible
+    if error:
+        return BrokerError(error, f"The log end of mirror {name}-{partition} cannot be read")
+    if high_watermark < log_end.end:
+        return UnreplicatedError(name, partition)
+    if not _needs_tail_check(query, log_end):
+        return log_end
+    try:
+        tail = read_log_tail(
+            connection,
+            topic=(name, log_end.topic_id, partition),
+            leader_epoch=log_end.leader.epoch,
+            bounds=(log_end.start, log_end.end),
+            producer_id=log_end.producer_id,
+            local_start=lambda: _local_start(cluster, query, log_end),
+        )
+    except LinkEngineError as failure:
+        return failure
+    return replace(log_end, tail=tail)
+
+
+def _local_start(cluster: Cluster, query: LogEndQuery, log_end: LogEnd) -> int:
+    place = _place(query)
+    error, start = list_offsets(cluster, log_end.leader.broker, [place], timestamp=EARLIEST_LOCAL)[place]
+    if error:
+        raise BrokerError(error, f"The local log start of mirror {place[0]}-{place[1]} cannot be read")
+    return start
+
+
+def _changing(query: LogEndQuery) -> LinkEngineError:
+    where = f"{query.assignment.mirror_topic}-{query.assignment.partition}"
+    return LinkEngineError(
+        ErrorCode.TIMEOUT_ERROR,
+        f"The log end of mirror {where} keeps changing although nothing is sent here, so another writer is active. "
+        "Retrying automatically.",
+    )
+
+
+def _place(query: LogEndQuery) -> TopicPartition:
+    return query.assignment.mirror_topic, query.assignment.partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndReading:
+    """The log end of a mirror partition and the leader's state of its producer."""
+
+    end: int
+    producer: ProducerState
+    came: tuple[int, int] | None = None  # offsets appended between readings, if no two agreed; None: two agreed
+
+
+ReadingOrError = EndReading | LinkEngineError
+
+
+def agreed_readings(
+    cluster: Cluster,
+    broker: int,
+    epochs: Mapping[TopicPartition, int],
+    producer_ids: Mapping[TopicPartition, int],
+    *,
+    once: bool,
+) -> dict[TopicPartition, ReadingOrError]:
+    """Return log end and producer state of partitions that ``broker`` leads in these leader ``epochs``.
+
+    ``once``: return the first reading.
+    """
+    readings = [_reading(cluster, broker, epochs, producer_ids)]
+    if once:
+        return readings[0]
+    agreed: dict[TopicPartition, ReadingOrError] = {}
+    while len(agreed) < len(epochs) and len(readings) <= READINGS:
+        readings.append(_reading(cluster, broker, epochs, producer_ids))
+        agreed = _agreeing(readings[-2], readings[-1]) | agreed
+    return {place: _moving([reading[place] for reading in readings]) for place in epochs} | agreed
+
+
+def _agreeing(
+    before: Mapping[TopicPartition, ReadingOrError], now: Mapping[TopicPartition, ReadingOrError]
+) -> dict[TopicPartition, ReadingOrError]:
+    return {
+        place: reading for place, reading in now.items() if reading == before[place] or isinstance(reading, LinkEngineError)
+    }
+
+
+def _moving(readings: Sequence[ReadingOrError]) -> ReadingOrError:
+    """Return the last reading, with the first range of appended offsets: later ones may not be replicated, hence unreadable."""
+    seen = [reading for reading in readings if isinstance(reading, EndReading)]
+    if not seen:
+        return readings[-1]
+    start = seen[0].end
+    return replace(seen[-1], came=(start, next((reading.end for reading in seen if reading.end > start), start)))
+
+
+def _reading(
+    cluster: Cluster, broker: int, epochs: Mapping[TopicPartition, int], producer_ids: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, ReadingOrError]:
+    # sequences first: after an append in between our next batch is a duplicate, which is detected, not at a wrong offset
+    producers = describe_producers(cluster, broker, producer_ids, timeout_s=REQUEST_TIMEOUT_S)
+    ends = log_ends(cluster, broker, epochs, timeout_s=REQUEST_TIMEOUT_S)
+    readings: dict[TopicPartition, ReadingOrError] = {}
+    for place in epochs:
+        (end_error, end), (producer_error, producer) = ends.get(place, (3, -1)), producers.get(place, (3, ProducerState()))
+        error = end_error or producer_error
+        refused = BrokerError(error, f"The end of {place[0]}-{place[1]} cannot be read") if error else None
+        readings[place] = refused or EndReading(end=end, producer=producer)
+    return readings
+
+
+def locate_mirror(assignment: PartitionAssignment, survey: Survey) -> tuple[Leader, bytes]:
+    """Return leader and topic id; raise BrokerError as ``locate`` does, for a missing topic only if all brokers agree."""
+    try:
+        found = locate(survey.topics, assignment.mirror_topic, assignment.partition)
+        check_mirror(assignment, survey.topics[assignment.mirror_topic].topic_id_text)
+    except BrokerError as error:
+        if error.kafka_code == KafkaCode.UNKNOWN_TOPIC_OR_PARTITION and not _all_agree(assignment, survey):
+            raise _brokers_disagree(assignment) from error
+        raise
+    return found
+
+
+def _all_agree(assignment: PartitionAssignment, survey: Survey) -> bool:
+    if not survey.is_final:
+        return False
+    return assignment.mirror_topic_id not in survey.topic_ids.get(assignment.mirror_topic, ())
+
+
+def _brokers_disagree(assignment: PartitionAssignment) -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.TIMEOUT_ERROR,
+        f"Destination brokers disagree about mirror topic {assignment.mirror_topic!r}: some do not know it, or know another "
+        "topic of that name; others know it, or do not respond. Retrying automatically. If this persists, restart the broker "
+        "that has lost contact with the others.",
+    )

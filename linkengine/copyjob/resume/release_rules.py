@@ -1,0 +1,88 @@
+"""Decides what to read of a mirror before it resumes, and when writing is safe after a change of owner. No I/O.
+
+Data and markers need different care. An append of a previous owner is refused by the leader if it arrives late: its
+sequence or epoch no longer fits. A marker is not conditional, so a late marker lands wherever the log ends then. An owner
+whose predecessor did not release the lease cleanly therefore waits until that lease must have expired, and raises the
+producer epoch with its first marker, which fences the predecessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from linkengine.batches.steps import Append
+from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.resume.log_end import LogEndQuery
+from linkengine.domain.leases import FIRST_GENERATION, Grant
+
+# brokers remember a producer for a day after its newest record (``producer.id.expiration.ms``), unless set to less
+REMEMBERED_MS = 3_600_000
+
+
+def tail_query(partition: MirrorPartition) -> LogEndQuery:
+    """Return what to read of a mirror's tail; an end that no owner has confirmed gets a tail check (``tail_check``)."""
+    first_attempt, inherited = not partition.writer.adopted, _inherited(partition)
+    expected_end = partition.sent_end if not first_attempt else inherited[1] if inherited else None
+    return LogEndQuery(
+        assignment=partition.assignment,
+        # after the first generation read twice: Redis may have lost the lease record while another worker writes
+        clean=first_attempt
+        and partition.grant is not None
+        and partition.grant.clean
+        and partition.grant.generation > FIRST_GENERATION,
+        lost_marker=partition.lost_marker,
+        transactions=None if first_attempt or partition.lost_marker else partition.transactions,
+        expected_end=expected_end,
+        left_end=_left_end(partition) if first_attempt and expected_end is None else expected_end,
+        check_tail=expected_end is None or partition.unchecked_tail is not None,
+        overtaken=partition.overtaken,
+        unacknowledged=None if first_attempt else partition.unacknowledged,
+    )
+
+
+def is_settled(partition: MirrorPartition, grant: Grant) -> bool:
+    """Return whether no marker of an earlier owner can still be written; its late data is refused in any case.
+
+    Markers may be in flight after an owner that crashed, or after an owner that Redis has lost together with how it ended.
+    Only this owner's first marker, which raises the epoch, fences them.
+    """
+    fenced = partition.writer.adopted and not partition.writer.must_raise
+    in_flight = partition.writer.memory_lost or (grant.markers_announced and not grant.clean)
+    return fenced or not in_flight
+
+
+def is_held_up(partition: MirrorPartition, step: Append, *, now_ms: Callable[[], int]) -> bool:
+    """Return whether an append has to wait as markers do, because a previous owner may still consider its lease valid.
+
+    The leader chooses between two owners by what it remembers of their producer. If it remembers nothing, or may forget it
+    between two batches (it counts from the timestamps of the records), it would accept the same batch from both.
+    """
+    if partition.may_fill(0.0):  # no previous owner has to be waited for
+        return False
+    return partition.writer.epoch < 0 or step.max_timestamp < now_ms() - REMEMBERED_MS
+
+
+def _inherited(partition: MirrorPartition) -> tuple[int, int] | None:
+    """Return (source epoch, end) of the previous owner if both can be relied on.
+
+    That is after a clean release at most ``SEEN_TRUSTED_MS`` ago, if the source's leader still has the epoch that was read. A
+    leader with an older epoch may be that of a cluster restored from a snapshot, and hold other records since. After a
+    longer time even the same epoch proves nothing: a restored cluster counts its epochs again.
+    """
+    seen = partition.grant.trusted_seen if partition.grant is not None and partition.grant.clean else None
+    same = seen is not None and partition.origin is not None and partition.origin.leader.epoch == seen[0]
+    return seen if same else None
+
+
+def _left_end(partition: MirrorPartition) -> int | None:
+    """Return where the previous owner left the mirror, whichever leader it read from.
+
+    Only if progress of these topics was reported before (``source_seen``): when a mirror is stopped while Redis is away,
+    the lease record keeps what an owner left before the stop.
+    """
+    seen = _left(partition)
+    return seen[1] if seen is not None and partition.assignment.source_seen is not None else None
+
+
+def _left(partition: MirrorPartition) -> tuple[int, int] | None:
+    return partition.grant.seen if partition.grant is not None and partition.grant.clean else None

@@ -1,0 +1,345 @@
+"""The tail check: compares the last records of a mirror with the source's, record by record. Blocking; runs in the background.
+
+Producer epochs and sequences protect a mirror from its own writers. They do not show three things:
+
+* a gap fill of a previous owner that was written late and shifted the records behind it (MARKER_OVERRUN);
+* records that the source lost and replaced between a copy worker's last report and its crash (UNEXPECTED_TRUNCATION);
+* records of another producer in a mirror that was not copied at the time (FOREIGN_WRITE).
+
+Each of them shows in the last records of the mirror. So an owner that did not get the log end from its predecessor by a clean
+hand-over compares these records with the source before it copies anything. They are read as a *tail*: at least the last
+batch, and further back until a record is found.
+
+Each replica compacts its log at its own time. An offset without a record on one side is therefore no difference, unless it is
+a marker or aborted data on that side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import NamedTuple
+
+from linkengine.batches.compression import DecompressedTooLargeError
+from linkengine.batches.control import ControlType, control_type
+from linkengine.batches.decoding import decode_batch
+from linkengine.batches.large import hash_fields, hash_large, read_large
+from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, SegmentPlanner
+from linkengine.batches.steps import Append, Fill
+from linkengine.batches.view import CURRENT_MAGIC, BatchView, iter_batches
+from linkengine.copyjob.values import SourceOrigin
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.domain.states import GapReason
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, list_offsets
+from linkengine.kafka.single_reads import FEW_BYTES, read_committed, read_with_aborted
+from linkengine.kafka.topicconfigs import is_compacted
+
+# Offsets to read back until a record is found: the last batch, then more. One request holds up to 1,000 markers
+# (``gap_filler``).
+LOOK_BACK = (1, 32, 1_100)
+MOST_OFFSETS = 50_000  # of a tail: a batch may hold millions of records, and each compared record takes memory
+Content = tuple[int | None, bytes]  # timestamp, None if the broker set it; and a hash of the rest, as records may be large
+Place = tuple[str, bytes, int]  # topic name, topic id, partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogTail:
+    """The records and markers of a mirror partition from ``start`` to its log ``end``."""
+
+    start: int
+    end: int
+    records: Mapping[int, Content]  # by offset
+    markers: frozenset[int]  # offsets of markers of the copy's own producer id
+    foreign: int | None = None  # offset of the first batch that another producer wrote
+    foreign_markers: frozenset[int] = frozenset()
+    aborted: frozenset[int] = frozenset()  # offsets of aborted records; the copy never writes any
+    closed: bool = False  # the last batch is the fence of a stop: fences are COMMIT markers, gap fills ABORT markers
+
+    def only_markers_from(self, offset: int) -> bool:
+        """Return whether every offset from ``offset`` on holds a marker of the copy's own producer."""
+        return all(at in self.markers for at in range(offset, self.end))
+
+
+class DifferenceKind(StrEnum):
+    """How mirror and source differ at an offset."""
+
+    MARKER = "MARKER"  # the source has a record, the mirror a marker of the copy's own producer
+    RECORD = "RECORD"  # the mirror has a record, the source another record, a marker or aborted data
+    UNSEEN = "UNSEEN"  # the source has a record, the mirror another producer's marker or aborted record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The first offset at which the tail differs from the source."""
+
+    offset: int
+    kind: DifferenceKind
+
+
+def read_log_tail(
+    connection: Connection,
+    *,
+    topic: Place,
+    leader_epoch: int,
+    bounds: tuple[int, int],
+    producer_id: int,
+    local_start: Callable[[], int],
+) -> LogTail:
+    """Read the last records of a mirror and the markers behind them; ``bounds`` are its log start and log end.
+
+    All of it must be replicated: it is read up to the high watermark. ``local_start`` is called after an empty response. Below
+    the local log start an empty response means that remote storage is slow (KIP-405), not that there is no record: raises
+    TIMEOUT_ERROR. Raises BrokerError if the broker refuses.
+    """
+    first, end = bounds
+    tail = LogTail(start=end, end=end, records={}, markers=frozenset())
+    for back in LOOK_BACK:
+        part = (max(first, end - back), end)
+        batches = _mirror_batches(connection, topic=topic, leader_epoch=leader_epoch, bounds=part, local_start=local_start)
+        tail = _tail_of(batches, first=max(first, end - MOST_OFFSETS), bounds=part, producer_id=producer_id)
+        if tail.records or part[0] == first:
+            break
+    return tail
+
+
+def _mirror_batches(
+    connection: Connection, *, topic: Place, leader_epoch: int, bounds: tuple[int, int], local_start: Callable[[], int]
+) -> Iterator[tuple[BatchView, memoryview, bool]]:
+    """Yield (view, batch, aborted). A topic that a reversal made a mirror can hold aborted data of applications."""
+    position, end = bounds
+    while position < end:
+        error, entries, records = read_with_aborted(
+            connection, topic=topic, leader_epoch=leader_epoch, offset=position, max_bytes=FEW_BYTES
+        )
+        if error:
+            raise BrokerError(error, f"The end of mirror {topic[0]}-{topic[2]} cannot be read")
+        before, aborted = position, AbortedTransactions([AbortedTransaction(*entry) for entry in entries])
+        for at, view in iter_batches(records):
+            position = max(position, view.next_offset)
+            batch = records[at : at + view.size]
+            yield view, batch, aborted.contain(view, batch)
+        if position == before and position < local_start():
+            raise _slow_storage(f"mirror {topic[0]}-{topic[2]}")
+        if position == before:
+            return  # compaction has removed the rest
+
+
+def _tail_of(
+    batches: Iterator[tuple[BatchView, memoryview, bool]], *, first: int, bounds: tuple[int, int], producer_id: int
+) -> LogTail:
+    """Return the tail that whole batches form, from the offset ``first`` on.
+
+    Whole batches, because many equal records cannot be equal by chance.
+    """
+    start, end = bounds
+    records: dict[int, Content] = {}
+    markers: set[int] = set()
+    foreign_markers: set[int] = set()
+    aborted_offsets: set[int] = set()
+    foreign: int | None = None
+    closed = False
+    for view, batch, aborted in batches:
+        own = view.producer_id == producer_id
+        closed = own and view.is_control and control_type(view, batch) is ControlType.COMMIT
+        if not own and foreign is None:
+            foreign = view.base_offset
+        start = min(start, max(first, view.base_offset))
+        if view.is_control or aborted:
+            hidden = aborted_offsets if aborted else markers if own else foreign_markers
+            hidden |= set(range(max(first, view.base_offset), min(end, view.next_offset)))
+        else:
+            contents = _contents(view, batch, start=first)
+            found = {record.offset: record.content(timestamps=not view.log_append_time) for record in contents}
+            start = min(start, next(iter(found), end))  # the base offset of a v0/v1 wrapper is that of its last record
+            records |= found
+    return LogTail(
+        start=start,
+        end=end,
+        records=records,
+        markers=frozenset(markers),
+        foreign=foreign,
+        foreign_markers=frozenset(foreign_markers),
+        aborted=frozenset(aborted_offsets),
+        closed=closed,
+    )
+
+
+def first_difference(
+    connection: Connection,
+    *,
+    topic: Place,
+    leader_epoch: int,
+    bounds: tuple[int, int],
+    tail: LogTail,
+    compacted: Callable[[], bool],
+    local_start: int = 0,
+) -> Difference | None:
+    """Compare a mirror's tail with its source; return the first difference, None if there is none.
+
+    ``bounds`` are the source's log start and last stable offset; only what lies within is compared. Below ``local_start`` the
+    source reads from remote storage, where an empty response says nothing (KIP-405): raises TIMEOUT_ERROR. ``compacted`` is
+    called for a record with a key that the mirror has a marker for: a replica that is not compacted yet may still have it.
+    """
+    position, end = max(bounds[0], tail.start), min(bounds[1], tail.end)
+    while position < end:
+        error, aborted, records = read_committed(
+            connection, topic=topic, leader_epoch=leader_epoch, offset=position, max_bytes=FEW_BYTES
+        )
+        if error:
+            raise BrokerError(error, f"Source {topic[0]}-{topic[2]} cannot be read for a check")
+        steps = SegmentPlanner().plan(
+            memoryview(bytearray(records)),  # a copy: planning writes LogAppendTime timestamps into the batches
+            next_offset=position,
+            aborted=[AbortedTransaction(*entry) for entry in aborted],
+            high_end=end,
+        )
+        if not steps and position < local_start:
+            raise _slow_storage(f"source {topic[0]}-{topic[2]}")
+        if not steps:
+            return None  # compaction has removed the rest
+        for step in steps:
+            found = _difference_in(step, tail, compacted) if isinstance(step, Append) else _record_in(step, tail)
+            if found is not None:
+                return found
+        position = steps[-1].end
+    return None
+
+
+def _slow_storage(of: str) -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.TIMEOUT_ERROR,
+        f"Remote storage of {of} is slow, so its last records cannot be compared yet. Retrying automatically.",
+    )
+
+
+def _difference_in(step: Append, tail: LogTail, compacted: Callable[[], bool]) -> Difference | None:
+    _, view = next(iter_batches(step.payload))
+    for record in _contents(view, step.payload, start=step.start):
+        hidden = _hidden_by(record, tail, compacted)
+        if hidden is not None:
+            return Difference(offset=record.offset, kind=hidden)
+        known = tail.records.get(record.offset)
+        if known is not None and known != record.content(timestamps=known[0] is not None):
+            return Difference(offset=record.offset, kind=DifferenceKind.RECORD)
+    return None
+
+
+class _Hashed(NamedTuple):
+    """A record with a hash in place of key, value and headers."""
+
+    offset: int
+    timestamp: int
+    has_key: bool
+    hash: bytes
+
+    def content(self, *, timestamps: bool) -> Content:
+        return self.timestamp if timestamps else None, self.hash
+
+
+def _contents(view: BatchView, batch: memoryview, *, start: int) -> Iterator[_Hashed]:
+    """Yield a batch's records from the offset ``start`` on, hashed. A large record is decompressed in pieces."""
+    try:
+        records = decode_batch(view, batch)
+    except DecompressedTooLargeError:
+        if view.magic != CURRENT_MAGIC:
+            raise
+        yield from (
+            _Hashed(record.offset, record.timestamp, *hash_large(record))
+            for record in read_large(view, batch)
+            if record.offset >= start
+        )
+        return
+    for record in records:
+        if record.offset >= start:
+            yield _Hashed(
+                record.offset, record.timestamp, record.key is not None, hash_fields(record.key, record.value, record.headers)
+            )
+
+
+def _hidden_by(record: _Hashed, tail: LogTail, compacted: Callable[[], bool]) -> DifferenceKind | None:
+    """Return how the mirror hides a record of the source (marker, aborted record), None if it does not or that is allowed.
+
+    A marker is allowed for a record with a key of a compacted topic: the gap was filled when one replica's cleaner had removed
+    the record. The fill has another producer id if a transaction coordinator has assigned a new one since. Aborted records are
+    never allowed: the copy does not write any.
+    """
+    if record.offset in tail.aborted:
+        return DifferenceKind.UNSEEN
+    kind = DifferenceKind.MARKER if record.offset in tail.markers else None
+    kind = DifferenceKind.UNSEEN if record.offset in tail.foreign_markers else kind
+    return None if kind is None or (record.has_key and compacted()) else kind
+
+
+def _record_in(gap: Fill, tail: LogTail) -> Difference | None:
+    """Return a record of the mirror in a gap of the source, if no replica of the source can have a record there.
+
+    Replicas compact at different times, but markers and aborted data are at the same offsets on all of them.
+    """
+    if gap.reason not in (GapReason.TRANSACTION_MARKER, GapReason.ABORTED):
+        return None
+    found = min((offset for offset in tail.records if gap.start <= offset < gap.end), default=None)
+    return None if found is None else Difference(offset=found, kind=DifferenceKind.RECORD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailCheck:
+    """A mirror's tail and the source leader to compare it with."""
+
+    assignment: PartitionAssignment
+    origin: SourceOrigin
+    tail: LogTail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailCheckResult:
+    """The outcome of a tail check. ``complete``: the source's last stable offset is not before the end of the tail."""
+
+    difference: Difference | None
+    complete: bool
+
+
+def check_tails(cluster: Cluster, broker: int, checks: Sequence[TailCheck]) -> dict[str, TailCheckResult | LinkEngineError]:
+    """Compare tails with source partitions that ``broker`` leads, over a single connection; return the results by key."""
+    places = [(check.assignment.source_topic, check.assignment.partition) for check in checks]
+    starts = list_offsets(cluster, broker, places, timestamp=EARLIEST)
+    ends = list_offsets(cluster, broker, places, timestamp=LATEST, read_committed=True)
+    local = list_offsets(cluster, broker, places, timestamp=EARLIEST_LOCAL)
+    connection = cluster.open(broker)
+    results: dict[str, TailCheckResult | LinkEngineError] = {}
+    try:
+        for place, check in zip(places, checks, strict=True):
+            (start_error, start), (end_error, end) = starts.get(place, (3, -1)), ends.get(place, (3, -1))
+            try:
+                if start_error or end_error:
+                    raise BrokerError(start_error or end_error, f"Source {place[0]}-{place[1]} cannot be read for a check")
+                results[check.assignment.key] = _compared(
+                    cluster, connection, check, bounds=(start, end), local_start=local[place][1]
+                )
+            except LinkEngineError as error:
+                results[check.assignment.key] = error
+    finally:
+        connection.close()
+    return results
+
+
+def _compared(
+    cluster: Cluster, connection: Connection, check: TailCheck, *, bounds: tuple[int, int], local_start: int
+) -> TailCheckResult:
+    topic_id = check.origin.topic if check.origin.by_id else bytes(16)
+    topic, leader = (check.assignment.source_topic, topic_id, check.assignment.partition), check.origin.leader
+    found = first_difference(
+        connection,
+        topic=topic,
+        leader_epoch=leader.epoch,
+        bounds=bounds,
+        tail=check.tail,
+        compacted=cache(lambda: is_compacted(cluster, leader.broker, topic[0])),
+        local_start=local_start,
+    )
+    return TailCheckResult(difference=found, complete=bounds[1] >= check.tail.end)

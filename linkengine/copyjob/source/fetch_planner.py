@@ -1,0 +1,194 @@
+"""Turns a partition's part of a Fetch response into steps to write (appends and gap fills), or into an error.
+
+``FetchPlanner.take`` plans a response to a request at the partition's position. ``FetchPlanner.join`` plans a response that
+starts at or before it: several requests for a partition are in flight if its source is distant (``read_ahead``,
+``staggered_polls``). Both use the same planner (``SegmentPlanner``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from linkengine.batches.offset_order import NOT_SEEN, UnconfirmedBatchError, intact_part
+from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
+from linkengine.batches.steps import Step
+from linkengine.batches.view import CURRENT_MAGIC, CorruptBatchError, iter_batches
+from linkengine.copyjob.broker_link import Services
+from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.errors import damaged
+from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.values import payload_bytes, points_into
+from linkengine.domain.errors import LinkEngineError
+from linkengine.kafka.codes import BrokerError, KafkaCode, RedirectedError
+from linkengine.kafka.fetch import FetchedPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchEvents:
+    """Outcomes of Fetch responses, as callbacks of the source side."""
+
+    planned: Callable[[MirrorPartition], None]
+    refused: Callable[[MirrorPartition, LinkEngineError], None]  # an error of this partition
+    emptied: Callable[[MirrorPartition, int], None]  # no records up to this offset, in a response for the partition alone
+    lost: Callable[[list[MirrorPartition], LinkEngineError], None]  # the connection to the broker
+
+
+class FetchPlanner:
+    """Plans Fetch responses of partitions."""
+
+    def __init__(self, services: Services, events: FetchEvents) -> None:
+        self._services, self._events = services, events
+        self._unconfirmed: dict[MirrorPartition, tuple[int, int]] = {}  # position, base offset of a batch out of place
+
+    def take(
+        self, partition: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, responded_ms: int, alone: bool
+    ) -> None:
+        """Plan a response, or report why it cannot be planned.
+
+        ``responded_ms`` is the Unix time of the response; ``alone``: the partition was the only one in the request.
+        """
+        if answer.error:
+            self._events.refused(partition, BrokerError(answer.error, f"Source {_name(partition)} cannot be read"))
+            return
+        if answer.preferred_replica >= 0 and not len(answer.records):
+            self._events.refused(partition, RedirectedError(f"source {_name(partition)}", replica=answer.preferred_replica))
+            return
+        if _is_behind(partition, answer):
+            self._events.refused(
+                partition, BrokerError(KafkaCode.OFFSET_OUT_OF_RANGE, f"Source {_name(partition)} ends before its mirror")
+            )
+            return
+        partition.source_answered(
+            start=answer.log_start, end=answer.last_stable_offset, high_watermark=answer.high_watermark, now_ms=responded_ms
+        )
+        try:
+            steps = self._plan(partition, answer) if len(answer.records) else []
+            _check_whole(partition, answer, steps)
+        except (CorruptBatchError, UnconfirmedBatchError) as error:
+            self._not_planned(partition, error)
+            return
+        partition.source_backoff.reset()
+        if steps:
+            self._planned(partition, steps, buffer)
+        elif not len(answer.records):
+            self._nothing_there(partition, answer, alone=alone)
+
+    def join(
+        self, partition: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, asked_from: int, responded_ms: int
+    ) -> bool:
+        """Plan what a response has beyond the position; return whether the position has advanced.
+
+        ``asked_from`` is at or before the position. A response that cannot be joined changes only the observed end of the
+        source. Error codes are ignored here: the response to a request exactly at the position decides what they mean.
+        """
+        before = partition.position
+        assert before is not None
+        if answer.error or answer.preferred_replica >= 0:
+            return False
+        records = answer.records if asked_from == before else records_beyond(answer, before)
+        if records is None or not len(records):
+            self.observe(partition, answer, responded_ms=responded_ms)
+            return False
+        self.take(partition, answer._replace(records=records), buffer, responded_ms=responded_ms, alone=False)
+        return partition.position is not None and partition.position > before
+
+    def observe(self, partition: MirrorPartition, answer: FetchedPartition, *, responded_ms: int) -> None:
+        """Record only the source's bounds of a response that is not planned: a session reports them only once."""
+        if not answer.error and not _is_behind(partition, answer):
+            partition.counters.observed_source(
+                start=answer.log_start,
+                end=answer.last_stable_offset,
+                high_watermark=answer.high_watermark,
+                now_ms=responded_ms,
+            )
+
+    def _planned(self, partition: MirrorPartition, steps: list[Step], buffer: Buffer) -> None:
+        if self._unconfirmed:
+            self._unconfirmed.pop(partition, None)
+        holder = None if points_into(steps, buffer) else self._services.pool.loose(payload_bytes(steps))
+        if holder is None:  # also when too many merged batches are in memory: holding the receive buffer slows reading down
+            holder = buffer
+            buffer.users += 1
+        partition.planned(steps, holder)
+        self._events.planned(partition)
+
+    def _not_planned(self, partition: MirrorPartition, error: CorruptBatchError | UnconfirmedBatchError) -> None:
+        if isinstance(error, CorruptBatchError):
+            self._events.refused(partition, damaged(partition, error))
+            return
+        assert partition.position is not None
+        self._unconfirmed[partition] = (partition.position, error.base_offset)  # the partition is fetched again immediately
+
+    def _plan(self, partition: MirrorPartition, answer: FetchedPartition) -> list[Step]:
+        assert partition.position is not None
+        if partition.refused_at is not None and partition.refused_at < partition.position:
+            partition.refused_at = None
+        if partition.refused_at is None:
+            with suppress(CorruptBatchError):  # below, what precedes the damaged batch is planned
+                return self._steps(partition, answer, answer.records)
+        return self._steps(partition, answer, intact_part(answer.records, next_offset=partition.position))
+
+    def _steps(self, partition: MirrorPartition, answer: FetchedPartition, records: memoryview) -> list[Step]:
+        assert partition.position is not None
+        asked_from, seen = self._unconfirmed.get(partition, (partition.position, NOT_SEEN))
+        return SegmentPlanner().plan(
+            records,
+            next_offset=partition.position,
+            aborted=[AbortedTransaction(*entry) for entry in answer.aborted],
+            high_end=answer.last_stable_offset,
+            coalesce_bytes=max(1, int(self._services.tuning.coalesce_bytes * partition.coalesce_share)),
+            seen=seen if asked_from == partition.position else NOT_SEEN,
+        )
+
+    def _nothing_there(self, partition: MirrorPartition, answer: FetchedPartition, *, alone: bool) -> None:
+        """Handle a response without records: there are none yet, compaction removed them, or remote storage is slow."""
+        assert partition.position is not None
+        if alone and answer.last_stable_offset > partition.position:
+            self._events.emptied(partition, answer.last_stable_offset)
+
+
+def records_beyond(answer: FetchedPartition, position: int) -> memoryview | None:
+    """Return what to plan of a response that begins before ``position``; None if it does not join there.
+
+    Empty: the response ends before the position. If the response lists aborted transactions, nothing is cut off: the planner
+    must see an ABORT marker before the position, or it takes committed records of the same producer behind it for aborted
+    (KIP-98). Otherwise the first batch that is kept must begin exactly at the position. So a batch before it with a damaged
+    base offset cannot hide records: there would be a gap in its place.
+    """
+    try:
+        for start, view in iter_batches(answer.records):
+            if view.magic != CURRENT_MAGIC:
+                return None
+            if view.next_offset > position:
+                if view.base_offset != position:
+                    return None
+                return answer.records if answer.aborted else answer.records[start:]
+    except CorruptBatchError:
+        return None
+    return answer.records[:0]
+
+
+def _check_whole(partition: MirrorPartition, answer: FetchedPartition, steps: list[Step]) -> None:
+    """Raise CorruptBatchError if there are bytes but no complete batch: a broker sends at least the first batch whole (KIP-74).
+
+    A damaged batch length has this effect. Without the error it would be fetched again and again, unnoticed.
+    """
+    assert partition.position is not None
+    if len(answer.records) and not steps and answer.last_stable_offset > partition.position:
+        raise CorruptBatchError(
+            f"A response from offset {partition.position} on holds no whole batch in {len(answer.records)} bytes."
+        )
+
+
+def _is_behind(partition: MirrorPartition, answer: FetchedPartition) -> bool:
+    """Return whether the leader's last stable offset is before the position, so that it does not show the source's end.
+
+    After an election a leader has an older high watermark until its followers have fetched from it.
+    """
+    return partition.position is not None and answer.last_stable_offset < partition.position
+
+
+def _name(partition: MirrorPartition) -> str:
+    return f"{partition.assignment.source_topic}-{partition.assignment.partition}"

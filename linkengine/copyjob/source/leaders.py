@@ -1,0 +1,150 @@
+"""Locates the leaders of source partitions, reads the bounds of their logs, and finds leaders that were replaced unnoticed.
+
+The functions block; ``LeaderWatch`` runs them in the background, so that the lag is never shown too small.
+
+A broker that is cut off from its controllers keeps serving: what it has, with log ends that no longer move. Its mirrors
+look in sync while producers write to its successor. The other brokers no longer list it as alive. So each broker is asked
+for its list every few seconds, with a small request, and for the leaders of topics only if a broker that is read from is
+missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from types import MappingProxyType
+
+from linkengine.copyjob.broker_link import Services
+from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.source.epoch_history import ReadUpTo, find_truncated
+from linkengine.copyjob.values import SourceOrigin
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, list_offsets, log_ends
+from linkengine.kafka.topicviews import Leader, Survey, TopicView, locate
+
+EVERY_S = 5.0
+Read = Mapping[MirrorPartition, SourceOrigin]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceExtent:
+    """Log start offset and log end offset of a source partition."""
+
+    start: int
+    end: int
+
+
+def locate_sources(
+    cluster: Cluster, assignments: Sequence[PartitionAssignment], *, seen: Mapping[str, ReadUpTo] = MappingProxyType({})
+) -> dict[str, SourceOrigin | LinkEngineError]:
+    """Return, by key, the leader to read each partition from, or the error that prevents reading.
+
+    ``seen`` is the (epoch, end) that was read before, by key: a new leader has to have that still (``epoch_history``).
+    """
+    survey = cluster.survey({assignment.source_topic for assignment in assignments})
+    results: dict[str, SourceOrigin | LinkEngineError] = {}
+    for assignment in assignments:
+        try:
+            leader, topic_id = locate(survey.topics, assignment.source_topic, assignment.partition)
+            _check_topic_id(assignment, survey)
+        except LinkEngineError as error:
+            results[assignment.key] = error
+        else:
+            by_id = any(topic_id)
+            results[assignment.key] = SourceOrigin(leader, topic_id if by_id else assignment.source_topic.encode(), by_id)
+    return results | find_truncated(cluster, assignments, found=results, seen=seen, is_final=survey.is_final)
+
+
+def read_extent(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> SourceExtent:
+    """Return the bounds of a log; raise BrokerError if the leader refuses, for example because it is no longer the leader.
+
+    The log start is read twice and the lower value used: offsets before it count as lost, and a log start only grows, so a
+    corrupted response loses nothing.
+    """
+    place = (topic, partition)
+    answers = [list_offsets(cluster, leader.broker, [place], timestamp=EARLIEST)[place] for _ in range(2)]
+    start_error, start = next((error for error, _ in answers if error), 0), min(offset for _, offset in answers)
+    end_error, end = log_ends(cluster, leader.broker, {place: leader.epoch})[place]
+    if start_error or end_error:
+        raise BrokerError(start_error or end_error, f"Log start and log end of source {topic}-{partition} cannot be read")
+    return SourceExtent(start=start, end=end)
+
+
+def read_local_start(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> int:
+    """Return the local log start offset: only from there on an empty Fetch response means that there are no records.
+
+    Earlier records are in remote storage (KIP-405); while that is slow, a Fetch returns no records and no error.
+    """
+    error, start = list_offsets(cluster, leader.broker, [(topic, partition)], timestamp=EARLIEST_LOCAL)[topic, partition]
+    if error:
+        raise BrokerError(error, f"The local log start of source {topic}-{partition} cannot be read")
+    return start
+
+
+def _check_topic_id(assignment: PartitionAssignment, survey: Survey) -> None:
+    """Raise an error if the topic was recreated: a permanent one only if all brokers respond and none has the former id."""
+    found = survey.topics[assignment.source_topic].topic_id_text
+    if assignment.source_topic_id and found and found != assignment.source_topic_id:
+        if not survey.is_final or assignment.source_topic_id in survey.topic_ids[assignment.source_topic]:
+            raise LinkEngineError(
+                ErrorCode.TIMEOUT_ERROR,
+                f"Source brokers disagree about topic {assignment.source_topic!r}: some know it under another id than before; "
+                "others do not, or do not respond. Retrying automatically. If this persists, restart the broker that has lost "
+                "contact with the others.",
+            )
+        raise LinkEngineError(
+            ErrorCode.SOURCE_TOPIC_ID_CHANGED,
+            f"Source topic {assignment.source_topic!r} was deleted and created again (former id {assignment.source_topic_id}, "
+            f"new id {found}). Its offsets now belong to other records. Fail over to keep the mirror as it is, or delete the "
+            "mirror topic and create it again to copy the new topic.",
+        )
+
+
+class LeaderWatch:
+    """A periodic check of which brokers the other source brokers list as alive."""
+
+    def __init__(self, services: Services, cluster: Cluster, *, succeeded: Callable[[MirrorPartition], None]) -> None:
+        self._services, self._cluster, self._succeeded = services, cluster, succeeded
+        self._due_at = 0.0
+
+    def tick(self, now: float, groups: Mapping[tuple[int, int], Collection[MirrorPartition]]) -> None:
+        """Start a check if it is time; a group is (broker, turn), as for ``SourceWatch``."""
+        if now < self._due_at:
+            return
+        self._due_at = inf  # until this check has finished
+        read = {
+            partition: partition.origin
+            for partitions in groups.values()
+            for partition in partitions
+            if partition.origin is not None
+        }
+        self._services.background.submit(
+            lambda: _successions(self._cluster, read),
+            done=lambda views: self._on_views(read, views),
+            failed=lambda _: self._on_views(read, {}),
+        )
+
+    def _on_views(self, read: Read, views: Mapping[str, TopicView]) -> None:
+        self._due_at = self._services.clock.monotonic() + EVERY_S
+        for partition, origin in read.items():
+            if partition.origin is origin and _has_successor(partition, origin, views):
+                self._succeeded(partition)
+
+
+def _successions(cluster: Cluster, read: Read) -> Mapping[str, TopicView]:
+    """Return the newest view of topics that are read from brokers which another broker no longer lists as alive."""
+    unlisted_brokers = cluster.survey().unlisted_brokers if read else set()
+    topics = {
+        partition.assignment.source_topic for partition, origin in read.items() if origin.leader.broker in unlisted_brokers
+    }
+    return cluster.newest_topics(topics) if topics else {}
+
+
+def _has_successor(partition: MirrorPartition, origin: SourceOrigin, views: Mapping[str, TopicView]) -> bool:
+    view = views.get(partition.assignment.source_topic)
+    leader = view.partitions.get(partition.assignment.partition) if view is not None else None
+    return leader is not None and leader.epoch > origin.leader.epoch

@@ -1,0 +1,136 @@
+"""Runs a copy worker as a Spark job with one task, which lasts until the worker's assignments end.
+
+The driver part (``submit_worker``) passes the executor part (``run_in_executor``) to ``mapInArrow``. Kafka records never pass
+through the JVM; the only row of the result says that the worker has ended. The executor part is pickled by reference, so
+executors need this package installed or on their path. Its version may differ from the driver's
+(``linkengine.domain.plantexts``).
+
+The setup contains the worker's key. It is text inside the pickled function, which Spark neither prints nor logs. Names of
+columns, tags and descriptions, which Spark does print, contain only ids.
+
+When a Python worker process crashes, Spark runs its task again immediately (``spark.task.maxFailures``) with the same setup.
+The new process reads the same assignments, waits until the crashed process's leases expire, and resumes at the mirrors' ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from linkengine.coordination.allowance import RedisAllowances
+from linkengine.coordination.lease import RedisLease
+from linkengine.coordination.pool import RedisAssignments
+from linkengine.coordination.progress import RedisProgress
+from linkengine.domain.plantexts import other_version
+from linkengine.domain.workers import WorkerSetup, read_setup, write_setup
+from linkengine.sparkclient import SparkUnavailableError, session, spark_answers, tagged
+
+if TYPE_CHECKING:
+    import pyarrow
+
+OUTCOME_SCHEMA = "outcome string"
+COLLECT_AFTER = 50_000  # new objects until a garbage collection, instead of 700
+SLOTS_ASKED = 1_000_000  # rows of a range that Spark would split over all of its task slots
+_SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
+RunWorker = Callable[[WorkerSetup], None]
+
+
+def submit_worker(setup: WorkerSetup, *, spark_url: str, run: RunWorker | None = None) -> None:
+    """Run a copy worker and block until it has ended. ``run`` replaces the copy loop in tests.
+
+    Raises SparkUnavailableError if the job was interrupted or Spark cannot be reached.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a second of imports that executors do not need
+
+    work = partial(run_in_executor, text=write_setup(setup), run=run)
+    spark, tag = session(spark_url), _tag(setup.worker_id)
+    try:
+        with spark_answers(f"run copy worker {setup.worker_id}"), tagged(spark, tag):
+            spark.range(0, 1, 1, 1).mapInArrow(work, OUTCOME_SCHEMA).toArrow()
+    except PySparkException as error:
+        if (versions := other_version(str(error))) is not None:
+            raise versions from error
+        if "OPERATION_CANCELED" not in str(error):
+            raise
+        raise SparkUnavailableError(f"The Spark job of copy worker {setup.worker_id} was interrupted.") from error
+
+
+def interrupt_worker(worker_id: str, *, spark_url: str) -> bool:
+    """Interrupt a worker's Spark job that this process submitted; return whether it was found. Its task ends in seconds."""
+    spark = session(spark_url)
+    with spark_answers(f"interrupt copy worker {worker_id}"):
+        return bool(spark.interruptTag(_tag(worker_id)))
+
+
+def count_slots(spark_url: str) -> int:
+    """Return how many tasks Spark can run at a time, from its plan of a range. Runs no job, so it needs no free slot."""
+    spark = session(spark_url)
+    with spark_answers("report its task slots"):
+        numbers: Any = spark.range(0, SLOTS_ASKED)
+        plan = str(numbers._explain_string())  # noqa: SLF001 - the public ``explain`` only prints it
+    return slots_in(plan)
+
+
+def slots_in(plan: str) -> int:
+    """Return the number of splits in Spark's plan of a range, 0 if the plan does not contain it."""
+    found = _SPLITS.search(plan)
+    return int(found[1]) if found else 0
+
+
+def run_in_executor(
+    batches: Iterable[pyarrow.RecordBatch], *, text: str, run: RunWorker | None = None
+) -> Iterator[pyarrow.RecordBatch]:
+    """Run a copy worker in this executor, then yield a row."""
+    import pyarrow  # noqa: PLC0415 - the driver does not need it
+
+    setup = read_setup(text)
+    structlog.contextvars.clear_contextvars()  # Python workers are reused
+    structlog.contextvars.bind_contextvars(worker=setup.worker_id)
+    for batch in batches:
+        if batch.num_rows:
+            with _garbage_collected_rarely():
+                (run or copy_until_the_end)(setup)
+            yield pyarrow.RecordBatch.from_pydict({"outcome": [setup.worker_id]})
+
+
+def copy_until_the_end(setup: WorkerSetup) -> None:
+    """Run the copy loop with its Redis connections until its assignments end."""
+    from linkengine.copyjob.coordination_thread import CoordinationPorts  # noqa: PLC0415 - sockets and codecs: executors only
+    from linkengine.copyjob.worker import run_worker  # noqa: PLC0415
+
+    assignments = RedisAssignments(setup)
+    ports = CoordinationPorts(
+        lease=RedisLease(setup.redis_url, ttl_ms=setup.lease_ttl_ms),
+        assignments=assignments,
+        progress=RedisProgress(setup.redis_url, assignments.signer_of),
+        allowances=RedisAllowances(setup.redis_url),
+    )
+    run_worker(setup, ports=ports)
+
+
+@contextmanager
+def _garbage_collected_rarely() -> Iterator[None]:
+    """Freeze the objects that exist now, and collect garbage rarely within the block.
+
+    PySpark and Arrow have loaded about 100,000 permanent objects. Each full collection scanned them and stopped the copy for
+    about 70 ms. The small collections, after every 700 new objects, took 3 % of the loop's time and found nothing, because
+    batches create no reference cycles.
+    """
+    often = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, *often[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*often)
+        gc.unfreeze()
+
+
+def _tag(worker_id: str) -> str:
+    return f"copy-worker-{worker_id}"

@@ -1,0 +1,155 @@
+"""Producer epochs, sequences and lease generations decide who may write; arithmetic only."""
+
+import pytest
+
+from linkengine.copyjob.destination.writer import LAST_EPOCH, FencedError, Writer, epochs_above
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.leases import coordinator_epoch_for
+from linkengine.kafka.producers import ProducerState
+
+
+def state(epoch: int, last_sequence: int, generation: int) -> ProducerState:
+    return ProducerState(epoch=epoch, last_sequence=last_sequence, coordinator_epoch=coordinator_epoch_for(generation))
+
+
+def test_new_mirror_begins_at_epoch_and_sequence_zero() -> None:
+    writer = Writer(1)
+    writer.adopt(ProducerState(), generation=1, clean=True)
+
+    assert [writer.append(5), writer.append(2)] == [(0, 0), (0, 5)]
+    assert writer.marker_epoch() == 0
+
+
+def test_clean_hand_over_keeps_the_epoch_even_for_markers() -> None:
+    writer = Writer(1)
+    writer.adopt(state(4, 99, 7), generation=8, clean=True)
+
+    assert writer.append(1) == (4, 100)
+    assert writer.marker_epoch() == 4
+    assert writer.generation == 8
+
+
+def test_owner_after_an_unclean_hand_over_raises_the_epoch_with_its_first_marker_only() -> None:
+    writer = Writer(1)
+    writer.adopt(state(4, 99, 7), generation=8, clean=False)
+
+    assert writer.append(10) == (4, 100)  # data is protected by its sequence
+    assert writer.must_raise
+    assert writer.marker_epoch() == 5
+    writer.marked(5)
+    assert writer.append(3) == (5, 0)
+    assert writer.marker_epoch() == 5
+
+
+def test_lost_lease_state_takes_the_generation_from_the_broker_and_counts_as_unclean() -> None:
+    writer = Writer(1)
+    writer.adopt(state(4, 99, 70), generation=1, clean=True)
+
+    assert writer.generation == 71
+    assert writer.marker_epoch() == 5
+
+
+def test_newer_owner_is_noticed_on_resume() -> None:
+    for newer in (state(5, -1, 8), state(4, 99, 9)):
+        writer = Writer(1)
+        writer.adopt(state(4, 99, 7), generation=8, clean=True)
+
+        with pytest.raises(FencedError):
+            writer.readopt(newer)
+
+
+def test_stopped_mirror_is_closed_to_every_owner() -> None:
+    fence = ProducerState(epoch=5, last_sequence=-1, coordinator_epoch=coordinator_epoch_for(8, closes=True))
+    writer = Writer(1)
+
+    for generation in (1, 9, 100):  # whatever the lease's state is
+        with pytest.raises(FencedError):
+            writer.adopt(fence, generation=generation, clean=True)
+    writer.adopt(state(4, 99, 7), generation=100, clean=True)
+    with pytest.raises(FencedError):
+        writer.readopt(fence)
+
+
+def test_data_before_the_first_generation_means_that_lease_state_was_lost() -> None:
+    writer = Writer(1)
+    writer.adopt(ProducerState(epoch=0, last_sequence=41), generation=1, clean=True)
+
+    assert writer.must_raise
+    assert writer.memory_lost
+    assert writer.generation == 2  # raised in the lease as well, which then counts the previous owner as crashed
+
+
+def test_first_owner_after_a_seeded_head_has_not_lost_lease_state() -> None:
+    writer = Writer(1)
+    writer.adopt(ProducerState(epoch=0, last_sequence=41), generation=1, clean=True, empty=True)
+
+    assert writer.must_raise
+    assert not writer.memory_lost
+    assert writer.generation == 1
+
+
+def test_own_raise_without_a_response_is_recognised() -> None:
+    writer = Writer(1)
+    writer.adopt(state(4, 99, 7), generation=8, clean=False)
+    writer.marker_epoch()
+
+    writer.readopt(state(5, -1, 8))
+
+    assert writer.append(1) == (5, 0)
+    assert writer.marker_epoch() == 5
+
+
+def test_raise_without_producer_state_fences_writers_with_epoch_zero() -> None:
+    early, late = Writer(1), Writer(1)
+    for writer in (early, late):
+        writer.adopt(ProducerState(), generation=9, clean=writer is early)
+
+    assert early.append(1) == (0, 0)
+    assert late.marker_epoch() == 1
+
+    late.readopt(state(1, -1, 9))  # its response was lost
+    assert late.append(1) == (1, 0)
+
+
+def test_raise_without_a_response_is_repeated_above_it_so_that_it_is_refused_late() -> None:
+    writer = Writer(1)
+    writer.adopt(state(4, 99, 7), generation=8, clean=False)
+    lost = [writer.marker_epoch()]
+    writer.readopt(state(4, 99, 7))
+    lost.append(writer.marker_epoch())
+    assert lost == [5, 6]
+
+    writer.readopt(state(5, -1, 8))  # the first was written late, the second may still be
+
+    assert writer.must_raise
+    assert writer.marker_epoch() == 7
+    writer.marked(7)
+    assert writer.append(1) == (7, 0)
+
+
+def test_fence_epoch_is_above_a_concurrent_raise_and_its_own_earlier_tries() -> None:
+    known, owner = state(4, 99, 3), Writer(1)
+    owner.adopt(known, generation=9, clean=False)
+    raises = []
+    for _ in range(3):  # the fence leaves room for three lost responses
+        raises.append(owner.marker_epoch())
+        owner.readopt(known)
+
+    fences = [epochs_above(known, generation=10, closes=True, tries=tries) for tries in range(3)]
+
+    assert max(raises) < fences[0][0] < fences[1][0] < fences[2][0]
+    assert {coordinator for _, coordinator in fences} == {coordinator_epoch_for(10, closes=True)}
+
+
+def test_sequences_wrap_as_brokers_expect() -> None:
+    writer = Writer(1)
+    writer.adopt(state(0, (1 << 31) - 1, 0), generation=1, clean=True)
+    assert writer.append(1) == (0, 0)
+
+
+def test_last_epoch_ends_in_an_error_not_in_an_overflow() -> None:
+    writer = Writer(1)
+    writer.adopt(state(LAST_EPOCH, 3, 7), generation=8, clean=False)
+
+    with pytest.raises(LinkEngineError, match="producer epochs"):
+        writer.marker_epoch()

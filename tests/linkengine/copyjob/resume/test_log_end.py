@@ -1,0 +1,214 @@
+"""How a mirror's log end is judged, without brokers: the topic's id, foreign writes, and when a tail check is needed."""
+
+import time
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from linkengine.copyjob.resume import log_end as log_end_module
+from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, LostMarker, StillWaitingError, read_log_ends
+from linkengine.copyjob.resume.tail_check import LogTail
+from linkengine.copyjob.resume.unacknowledged import Unacknowledged
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import coordinator_epoch_for
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka.codes import UnreplicatedError
+from linkengine.kafka.producers import ProducerState
+from linkengine.kafka.topicviews import Leader, Survey, TopicView
+
+PLACE = ("t", 0)
+VIEW = TopicView(topic_id=b"0123456789abcdef", partitions={0: Leader(broker=1, epoch=2)})
+SURVEY = Survey(topics={"t": VIEW}, complete=True, unlisted_brokers=set(), topic_ids={"t": frozenset({VIEW.topic_id_text})})
+CLUSTER: Any = SimpleNamespace(survey=lambda _: SURVEY, open=lambda _: SimpleNamespace(close=lambda: None))
+STRETCH = LogTail(start=0, end=10, records={}, markers=frozenset())
+
+
+@pytest.fixture(autouse=True)
+def ends_at_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = ProducerState(epoch=0, last_sequence=9, coordinator_epoch=0)
+    monkeypatch.setattr(
+        log_end_module,
+        "list_offsets",
+        lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == log_end_module.EARLIEST else 10)},
+    )
+    monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, 10)})
+    monkeypatch.setattr(log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
+    monkeypatch.setattr(log_end_module, "read_log_tail", lambda *_, **__: STRETCH)
+
+
+def assigned(mirror_topic_id: str = "") -> PartitionAssignment:
+    return PartitionAssignment(
+        mirror_id="1",
+        partition=0,
+        source_topic="t",
+        mirror_topic="t",
+        source_topic_id="",
+        mirror_topic_id=mirror_topic_id,
+        producer_id=1 << 62,
+    )
+
+
+def read(*, mirror_topic_id: str = "", **query: Any) -> LogEnd | LinkEngineError:
+    assignment = assigned(mirror_topic_id)
+    return read_log_ends(CLUSTER, [LogEndQuery(assignment=assignment, **query)])[assignment.key]
+
+
+def test_topic_with_another_id_is_not_the_mirror() -> None:
+    found = read(mirror_topic_id="another", clean=True)
+
+    assert isinstance(found, LinkEngineError)
+    assert found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR  # to be confirmed: a broker's metadata may be outdated
+    for same in ("", VIEW.topic_id_text):
+        assert isinstance(read(mirror_topic_id=same, clean=True), LogEnd)
+
+
+@pytest.mark.parametrize(
+    ("responses", "known_as", "missing"),
+    [
+        ({"complete": True}, [], True),
+        ({"complete": False}, [], False),
+        ({"complete": True, "unlisted_may_be_majority": True}, [], False),
+        ({"complete": True}, ["mine"], False),
+    ],
+    ids=["all agree", "a broker does not respond", "most brokers are not known yet", "a broker still has it"],
+)
+@pytest.mark.parametrize("instead", [False, True], ids=["no topic", "another topic"])
+def test_mirror_topic_is_missing_only_if_all_brokers_agree(
+    monkeypatch: pytest.MonkeyPatch, responses: dict[str, bool], known_as: list[str], *, instead: bool, missing: bool
+) -> None:
+    """A broker that was cut off before the topic was created does not know it, and a missing topic is not retried."""
+    view = VIEW if instead else TopicView(topic_id=bytes(16), partitions={}, error=3)
+    survey = Survey(topics={"t": view}, unlisted_brokers=set(), topic_ids={"t": frozenset(known_as)}, **responses)
+    monkeypatch.setattr(CLUSTER, "survey", lambda _: survey)
+
+    found = read(mirror_topic_id="mine", clean=False)
+
+    assert isinstance(found, LinkEngineError)
+    assert found.code == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR if missing else ErrorCode.TIMEOUT_ERROR)
+
+
+@pytest.mark.parametrize(("broker", "waits"), [(1, True), (2, False)], ids=["elected again", "another broker"])
+def test_lost_marker_is_waited_for_if_its_broker_is_leader_again(broker: int, waits: bool) -> None:
+    """The request names no leader epoch, so the broker writes it under a newer epoch as well."""
+    found = read(clean=False, lost_marker=LostMarker(broker=broker, until=time.monotonic() + 60.0))
+
+    assert isinstance(found, StillWaitingError) is waits
+
+
+@pytest.mark.parametrize(("left_at", "proven"), [(10, False), (1_000, True)], ids=["as it was left", "shorter"])
+def test_mirror_shorter_than_its_previous_owner_left_it_needs_a_tail_check(left_at: int, proven: bool) -> None:
+    found = read(clean=True, expected_end=left_at)
+
+    assert isinstance(found, LogEnd)
+    assert (found.tail is STRETCH) is proven
+
+
+@pytest.mark.parametrize(
+    ("sent_end", "doubt_at", "proven"),
+    [(1_000, None, True), (1_000, 1_000, True), (1_000, 11, True), (1_000, 10, False), (10, None, False)],
+    ids=["all acknowledged", "all but the last", "an acknowledged one is missing", "none arrived", "as it was left"],
+)
+def test_mirror_that_lost_acknowledged_records_needs_a_tail_check(sent_end: int, doubt_at: int | None, proven: bool) -> None:
+    """After an unclean leader election at the destination, what follows has to fit what is left."""
+    unacknowledged = None if doubt_at is None else Unacknowledged(offset=doubt_at, sequence=None, producer_id=1 << 62)
+
+    found = read(clean=False, expected_end=sent_end, unacknowledged=unacknowledged)
+
+    assert isinstance(found, LogEnd)
+    assert (found.tail is STRETCH) is proven
+
+
+@pytest.mark.parametrize(
+    ("left_end", "doubt_at", "coordinator_epoch", "foreign"),
+    [
+        (9, None, 0, True),
+        (9, None, 1, False),
+        (10, None, 0, False),
+        (1_000, None, 0, False),
+        (10, 8, 0, False),
+        (None, None, 0, False),
+    ],
+    ids=["foreign write", "stopped", "all that was sent", "less than was sent", "unacknowledged", "unknown"],
+)
+def test_empty_mirror_that_starts_behind_everything_sent_had_a_foreign_write(
+    monkeypatch: pytest.MonkeyPatch, left_end: int | None, doubt_at: int | None, coordinator_epoch: int, foreign: bool
+) -> None:
+    """Retention, or following the source's log start, may empty the mirror up to everything sent, and no further."""
+    state = ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch)
+    monkeypatch.setattr(log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
+    monkeypatch.setattr(log_end_module, "list_offsets", lambda *_, **__: {PLACE: (0, 10)})
+    unacknowledged = None if doubt_at is None else Unacknowledged(offset=doubt_at, sequence=None, producer_id=1 << 62)
+
+    found = read(
+        clean=unacknowledged is None,
+        expected_end=left_end,
+        left_end=left_end,
+        check_tail=left_end is None,
+        unacknowledged=unacknowledged,
+    )
+
+    assert isinstance(found, LinkEngineError) is foreign
+    assert not isinstance(found, LinkEngineError) or (found.code, "offset 9." in found.message) == (
+        ErrorCode.FOREIGN_WRITE,
+        True,
+    )
+
+
+@pytest.mark.parametrize(("replicated", "doubt_at", "counts"), [(9, 8, False), (10, 8, True), (9, 10, True)])
+def test_unacknowledged_append_counts_as_mirrored_when_it_is_replicated(
+    monkeypatch: pytest.MonkeyPatch, replicated: int, doubt_at: int, counts: bool
+) -> None:
+    """A leader with too few in-sync followers appends and returns an error; if it is lost, so are the records."""
+    monkeypatch.setattr(
+        log_end_module,
+        "list_offsets",
+        lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == log_end_module.EARLIEST else replicated)},
+    )
+
+    found = read(
+        clean=False, expected_end=10, unacknowledged=Unacknowledged(offset=doubt_at, sequence=doubt_at, producer_id=1 << 62)
+    )
+
+    assert isinstance(found, LogEnd if counts else UnreplicatedError)
+    assert not isinstance(found, LogEnd) or found.tail is None
+
+
+@pytest.mark.parametrize(
+    ("query", "foreign", "code"),
+    [
+        ({"expected_end": 10}, 11, ErrorCode.FOREIGN_WRITE),
+        ({"check_tail": True}, 11, ErrorCode.FOREIGN_WRITE),
+        ({"expected_end": 10}, None, ErrorCode.TIMEOUT_ERROR),
+        ({}, 11, ErrorCode.TIMEOUT_ERROR),
+    ],
+    ids=["foreign", "foreign, expected end unknown", "another copy worker", "not a query for copying"],
+)
+def test_writer_of_a_log_end_that_keeps_moving_is_identified(
+    monkeypatch: pytest.MonkeyPatch, query: dict[str, Any], foreign: int | None, code: ErrorCode
+) -> None:
+    ends, checked = count(11), list[tuple[int, int]]()
+    monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
+    monkeypatch.setattr(log_end_module, "first_foreign_batch", lambda *_, offsets, **__: checked.append(offsets) or foreign)
+
+    found = read(clean=False, **query)
+
+    assert isinstance(found, LinkEngineError)
+    assert found.code == code
+    assert checked == ([(11, 12)] if query else [])
+
+
+def test_writes_to_a_stopped_mirror_are_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fence in the log shows that it was stopped; a copy worker finds it before it writes (``writer``)."""
+    ends, state = count(11), ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch_for(3, closes=True))
+    monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
+    monkeypatch.setattr(log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
+    monkeypatch.setattr(
+        log_end_module, "first_foreign_batch", lambda *_, **__: pytest.fail("batches of a stopped mirror were checked")
+    )
+
+    found = read(clean=False, expected_end=16)
+
+    assert isinstance(found, LogEnd)
+    assert found.producer == state

@@ -1,0 +1,101 @@
+"""A source broker played by the test: a lost connection is noticed while no buffer is free, and a stale probe is dropped."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from linkengine.copyjob.broker_link import Services
+from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.source.fetch_planner import FetchEvents
+from linkengine.copyjob.source.fetch_session import FetchInFlight
+from linkengine.copyjob.source.fetcher import BrokerFetcher
+from linkengine.copyjob.values import SourceOrigin, Stage
+from linkengine.domain.errors import LinkEngineError
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.fetch import API_KEY, BY_ID, FetchedPartition, FetchResponse
+from linkengine.kafka.topicviews import Leader
+from tests.linkengine.batches.batchlog import Rec, dense
+from tests.linkengine.copyjob.copying import wait_for
+from tests.linkengine.copyjob.partitions import partition
+
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, whatever is unsent
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+def test_lost_connection_is_noticed_while_its_response_waits_for_a_buffer(server: socket.socket, services: Services) -> None:
+    def connected(_: int) -> Connection:
+        connection = Connection(socket.create_connection(server.getsockname()), host="broker", port=9092)
+        connection.versions[API_KEY] = (0, BY_ID)
+        return connection
+
+    lost: list[LinkEngineError] = []
+    refused: list[int] = []
+    pool: Any = SimpleNamespace(take=refused.append, expect_none=lambda: None)  # records requests, and has no buffer
+    events: Any = dict.fromkeys(("planned", "refused", "emptied"), pytest.fail)
+    cluster: Any = SimpleNamespace(open=connected)
+    fetch_events = FetchEvents(**events, lost=lambda _, error: lost.append(error))
+    source, mirror_partition = BrokerFetcher(replace(services, pool=pool), cluster, 0, events=fetch_events), partition()
+    mirror_partition.stage, mirror_partition.position, mirror_partition.origin = (
+        Stage.COPYING,
+        0,
+        SourceOrigin(Leader(broker=0, epoch=1), bytes(range(16))),
+    )
+    source.adopt(mirror_partition)
+
+    def iterate() -> None:
+        services.poller.wait(0.02)
+        source.pump(services.clock.monotonic())
+        source.check(services.clock.monotonic())
+
+    wait_for(lambda: iterate() or source._asked)  # type: ignore[func-returns-value]
+    accepted = server.accept()[0]
+    assert accepted.recv(1_000)
+    accepted.sendall(struct.pack(">ii", 10_000, 1) + bytes(100))
+    wait_for(lambda: iterate() or refused)  # type: ignore[func-returns-value]
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    accepted.close()
+
+    wait_for(lambda: iterate() or lost, deadline_s=5)  # type: ignore[func-returns-value]
+
+    assert "reset" in lost[0].message
+    source.close()
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_response_to_a_probe_is_dropped_if_the_partition_has_another_leader(services: Services, moved: bool) -> None:
+    planned: list[object] = []
+    events = FetchEvents(planned=planned.append, refused=pytest.fail, emptied=pytest.fail, lost=pytest.fail)
+    cluster: Any = None
+    source, mirror_partition, topic = BrokerFetcher(services, cluster, 0, events=events), partition(), bytes(range(16))
+    mirror_partition.stage, mirror_partition.position, mirror_partition.origin = (
+        Stage.COPYING,
+        10,
+        SourceOrigin(Leader(broker=0, epoch=5), topic),
+    )
+    source.adopt(mirror_partition)
+    source._update_session(services.clock.monotonic())
+    asked = FetchInFlight(1, BY_ID, 0.0, 0.0, 1 << 20, ((topic, 0), source._session.entries[topic, 0]))
+    if moved:
+        source.forget(mirror_partition)
+        mirror_partition.leave_origin()
+        mirror_partition.origin = SourceOrigin(Leader(broker=1, epoch=6), topic)
+
+    records = memoryview(bytearray(dense(10, [Rec(value=b"x" * 70_000)]).encode()))
+    response = FetchResponse(0, 0, 0, [FetchedPartition(topic, 0, 0, 20, 20, 0, (), records)])
+    source._take_partitions(asked, response, Buffer(), responded_ms=1, roomy=True)
+
+    assert (planned, mirror_partition.position, list(source._changed)) == (
+        ([], 10, []) if moved else ([mirror_partition], 11, [mirror_partition])
+    )

@@ -1,0 +1,187 @@
+"""Fences on a real broker: the mirrored end, and that no stale copy worker writes behind it."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+import pytest
+
+from devcluster.kafka import KafkaCluster
+from linkengine.copyjob.resume.log_end import LogEnd, LogEndQuery, read_log_ends
+from linkengine.copyjob.stop.fence import PATIENCE_S, fence_many, fence_partitions, write_marker
+from linkengine.copyjob.stop.mirrored_end import foreign_starts
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.plans import CopyPlan, PartitionPhase
+from linkengine.kafka.cluster import Cluster
+from tests.linkengine.copyjob.copying import (
+    Copier,
+    Pair,
+    copy_all,
+    create_pair,
+    ends_of,
+    plan_of,
+    producer_for,
+    wait_for,
+)
+from tests.linkengine.copyjob.memory import NoLease
+from tests.linkengine.copyjob.rawwriter import read_batches_of
+
+
+def write(cluster: KafkaCluster, topic: str, count: int, *, partition: int = 0) -> None:
+    producer = producer_for(cluster)
+    for number in range(count):
+        producer.produce(topic, value=f"{number}", partition=partition)
+    producer.flush()
+
+
+def copied_plan(clusters: Pair, topic: str) -> CopyPlan:
+    """Copy 25 records with a copy worker that has ended; return its plan."""
+    create_pair(clusters, topic)
+    write(clusters[0], topic, 25)
+    plan = plan_of(clusters, topic)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 25})
+    return plan
+
+
+def write_fence(plan: CopyPlan) -> None:
+    """Write the fence of a stop without recording it."""
+    assignment, cluster = plan.assignments[0], Cluster(plan.destination)
+    log_end = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=True)])[assignment.key]
+    assert isinstance(log_end, LogEnd)
+    write_marker(cluster, assignment, log_end, generation=100, commit=True)
+    cluster.close()
+
+
+def fence_singly(plan: CopyPlan) -> dict[int, int]:
+    return fence_partitions(plan.destination, plan.assignments, generation=100)
+
+
+def fence_together(plan: CopyPlan) -> dict[int, int]:
+    ends = fence_many(plan.destination, plan.assignments, generations={assignment.key: 100 for assignment in plan.assignments})
+    assert {epoch for _, epoch in ends.values()} == {0}
+    return {assignment.partition: ends[assignment.key][0] for assignment in plan.assignments}
+
+
+def test_fencing_returns_the_mirrored_ends_and_is_idempotent(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name, partitions=2)
+    write(clusters[0], topic_name, 25)
+    plan = plan_of(clusters, topic_name, partitions=2)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 25, 1: 0})
+
+    ends = [fence_partitions(plan.destination, plan.assignments, generation=100) for _ in range(2)]
+
+    assert ends == [{0: 25, 1: 0}] * 2
+    assert ends_of(clusters[1], topic_name, partitions=2) == {0: 26, 1: 1}
+
+
+def test_end_is_at_the_first_of_two_fences_if_a_response_was_lost(clusters: Pair, topic_name: str) -> None:
+    plan = copied_plan(clusters, topic_name)
+    for _ in range(2):
+        write_fence(plan)
+
+    assert fence_partitions(plan.destination, plan.assignments, generation=100) == {0: 25}
+    assert ends_of(clusters[1], topic_name) == {0: 27}
+
+
+def test_unrecorded_fence_ends_the_mirrored_part(clusters: Pair, topic_name: str) -> None:
+    """Its writer crashed before the ends were recorded, and applications have written since."""
+    plan = copied_plan(clusters, topic_name)
+    write_fence(plan)
+    write(clusters[1], topic_name, 3)
+
+    fences = fence_partitions(plan.destination, plan.assignments, generation=100)
+
+    assert fences == {0: 29}
+    for copied in (25, 10):
+        assert foreign_starts(plan.destination, plan.assignments, fences=fences, copied={0: copied}) == {0: 25}
+
+
+@contextmanager
+def application_writing(cluster: KafkaCluster, topic: str) -> Iterator[None]:
+    """Write a batch every two milliseconds, as an application that is not kept out."""
+    producer, over, begun = producer_for(cluster, linger_ms=0), Event(), Event()
+
+    def write_batches() -> None:
+        while not over.wait(0.002):
+            producer.produce(topic, value="foreign", on_delivery=lambda *_: begun.set())
+            producer.poll(0)
+
+    thread = Thread(target=write_batches)
+    thread.start()
+    try:
+        assert begun.wait(60)
+        yield
+    finally:
+        over.set()
+        thread.join()
+        assert producer.flush(60) == 0
+
+
+@pytest.mark.timeout(120)
+def test_mirror_is_fenced_in_time_while_an_application_writes(clusters: Pair, topic_name: str) -> None:
+    plan = copied_plan(clusters, topic_name)
+
+    with application_writing(clusters[1], topic_name):
+        began = time.monotonic()
+        fences = fence_partitions(plan.destination, plan.assignments, generation=100)
+        took_s = time.monotonic() - began
+        ends = foreign_starts(plan.destination, plan.assignments, fences=fences, copied={0: 25})
+
+    markers = [view.base_offset for view, _ in read_batches_of(clusters[1], topic_name) if view.is_control]
+    assert (markers, ends) == ([fences[0]], {0: 25})
+    assert took_s < PATIENCE_S / 2
+
+
+def test_recorded_ends_are_returned_without_reading_the_log(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    copy_all(clusters, topic_name)
+    plan = plan_of(clusters, topic_name)
+
+    ends = fence_partitions(plan.destination, plan.assignments, generation=1, already_fenced_ends={0: 7})
+
+    assert ends == {0: 7}
+    assert ends_of(clusters[1], topic_name) == {0: 0}
+
+
+@pytest.mark.parametrize("mirrored", [10, 0], ids=["mirror with records", "empty mirror"])
+@pytest.mark.parametrize("fence", [fence_singly, fence_together])
+def test_stale_copy_worker_cannot_write_behind_the_fence(
+    clusters: Pair, topic_name: str, fence: Callable[[CopyPlan], dict[int, int]], mirrored: int
+) -> None:
+    source, destination = clusters
+    create_pair(clusters, topic_name)
+    write(source, topic_name, mirrored)
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan, lease=NoLease()) as copier:
+        copier.wait_for_ends({0: mirrored})
+
+        assert fence(plan) == {0: mirrored}
+        write(source, topic_name, 10)
+
+        wait_for(lambda: copier.progress.latest[plan.assignments[0].key].phase is PartitionPhase.RELEASED)
+        time.sleep(0.3)
+
+    assert ends_of(destination, topic_name) == {0: mirrored + 1}
+
+
+def test_new_owner_without_knowledge_of_the_stop_cannot_write_behind_the_fence(clusters: Pair, topic_name: str) -> None:
+    source, destination = clusters
+    create_pair(clusters, topic_name)
+    write(source, topic_name, 10)
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 10})
+    fence_partitions(plan.destination, plan.assignments, generation=1)
+    write(destination, topic_name, 5)  # the topic is an ordinary topic now
+    write(source, topic_name, 30)
+
+    with Copier(plan) as late:  # its lease is empty, and the plan still assigns the partition
+        late.wait_until(lambda progress: progress.phase is PartitionPhase.RELEASED)
+
+    assert ends_of(destination, topic_name) == {0: 16}
+    (last_report,) = late.join()
+    assert (last_report.phase, last_report.error_code) == (PartitionPhase.RELEASED, ErrorCode.MIRROR_WAS_STOPPED)
+    assert "Fail over to keep it as it is." in last_report.error_message
