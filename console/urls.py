@@ -3,10 +3,10 @@
 from django.contrib import admin
 from django.urls import include, path, re_path
 
-from console import health
 from console.api.views import UnknownEndpointView
+from console.http import health
 
-handler500 = "console.outages.handle_500"
+handler500 = "console.http.database_outages.handle_500"
 urlpatterns = [
     path("kafka/v3/", include("console.api.kafka_urls")),
     path("v3/", include("console.api.kafka_urls")),

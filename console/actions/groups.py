@@ -10,7 +10,7 @@ from typing import Any
 from console import audit
 from console.access import Permission, check_permission
 from console.actors import Actor
-from console.brokers import ask, change, no_topic
+from console.clusters.live_queries import ask, change, no_topic
 from console.errors import NotFoundError
 from console.models import ClusterLink, MirrorTopic, RoleBinding
 from linkengine.domain.groups import GroupStatus, shown, without_nul

@@ -15,14 +15,17 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
-from console import audit, dispatch, lineage, pairs
+from console import audit
 from console.access import Permission, can, check_permission, visible_links
 from console.actions import mirrors, reversing
 from console.actors import Actor
 from console.errors import ConflictError, NotFoundError, from_engine
+from console.links import pairs
+from console.mirrors import lineage
 from console.models import ClusterLink, GroupOffset, MirrorPartition, MirrorTopic, RoleBinding, StateTransition
 from console.models.links import show_change
 from console.models.mirrors import CONFIGS_REFUSED, STAYING
+from console.queue import dispatch
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import LogRange

@@ -12,12 +12,13 @@ from typing import Any
 
 from django.utils import timezone
 
-from console import dispatch, pairs
 from console.access import Permission, can
 from console.actions import reversing, transitions
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError
+from console.links import pairs
 from console.models import ClusterLink, MirrorTopic, RestoreRun, RoleBinding
+from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.restoring import RestorePoint
 from linkengine.domain.states import MirrorEvent, MirrorState

@@ -13,10 +13,10 @@ from console import audit
 from console.access import Permission, check_permission
 from console.actions.namespaces import check_free
 from console.actors import Actor
-from console.brokers import ask, change, no_topic
+from console.clusters.live_queries import ask, change, no_topic
 from console.errors import BadRequestError, ConflictError, NotFoundError
+from console.mirrors.rules import why_needed
 from console.models import Cluster, LinkConfig, MirrorTopic, RoleBinding
-from console.policies import why_needed
 from linkengine.domain.configs import PHYSICAL, synced_names
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import WRITABLE

@@ -6,8 +6,8 @@ of organizations and environments are recorded in the audit log by ``places``.
 
 from django.contrib import admin
 
+from console.access.sign_in import AdminSignInForm
 from console.admin import access, audit, places
-from console.signin import AdminSignInForm
 
 admin.site.login_form = AdminSignInForm
 

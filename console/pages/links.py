@@ -8,10 +8,10 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console import pairs
 from console.access import Permission, can, visible_clusters, visible_links
 from console.actors import Actor
 from console.audit import path_of
+from console.links import pairs
 from console.models import ClusterLink
 from console.models.links import LinkMode
 from console.pages.columns import mirror_columns

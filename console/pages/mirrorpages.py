@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from console import pairs
 from console.access import Permission, can, cluster_names
 from console.actions.reparenting import possible_links
 from console.actors import Actor
-from console.gatepolicies import newest_run
+from console.links import pairs
+from console.mirrors.migration_gate import newest_run
 from console.models import MirrorTopic, VerifyWatch
 from console.pages.linkpages import link_head
 from console.presenters import numbers

@@ -8,7 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from console.gatepolicies import GATED, GateDoubt, gate_doubt
+from console.mirrors.migration_gate import GATED, GateDoubt, gate_doubt
 from console.presenters.looks import Family, Look
 from console.presenters.numbers import Moment, moment
 from linkengine.domain.gates import GateCheckName, GateCheckState

@@ -1,6 +1,6 @@
 """Live queries against a cluster (topics, configs, ACLs, consumer groups) through a worker, filtered by the actor's roles.
 
-Results are those of ``console.brokers.ask``. Each call waits for a worker and for the cluster.
+Results are those of ``console.clusters.live_queries.ask``. Each call waits for a worker and for the cluster.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from console.access import Permission, can, check_permission
 from console.actors import Actor
-from console.brokers import ask, no_topic
+from console.clusters.live_queries import ask, no_topic
 from console.errors import NotFoundError
 from console.models import Cluster, MirrorTopic, RoleBinding
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 
-from console import requestmetrics, store
+from console.http import request_metrics
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StopReport
 from console.models.mirrors import incomplete, measured_rates, unknown_ages, unknown_lags
 from console.queries.acls import acl_samples
@@ -26,6 +26,7 @@ from console.queries.taskmetrics import task_samples
 from console.queries.unseen import UNSEEN, with_unseen
 from console.queries.verifymetrics import verify_samples
 from console.queries.workers import worker_samples
+from console.redis import store
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
 
 _LABELS = {"link": F("mirror__link__name"), "cluster": F("mirror__link__destination__cluster_id")}
@@ -70,7 +71,7 @@ def prometheus_text() -> str:
     text = "1 if the database answered this scrape. If 0, every metric that comes from the database is left out."
     up = _metric("clusterlink_database_up", "gauge", text, [({}, database_up)])
     families = [*stored, *up, *_queue_depths()]
-    return (generate_latest(_Families(families)) + requestmetrics.exposition()).decode()
+    return (generate_latest(_Families(families)) + request_metrics.exposition()).decode()
 
 
 def _queue_depths() -> list[Metric]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from django.utils import timezone
 
-from console.gatepolicies import gate_closed
+from console.mirrors.migration_gate import gate_closed
+from console.mirrors.rules import carries_offsets, why_not
 from console.models import ClusterLink, GroupOffset, MirrorTopic
-from console.policies import carries_offsets, why_not
 from linkengine.domain.configs import configs_at_stop
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState, next_state

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 import redis
 from django.utils import timezone
 
-from console import rounds
 from console.models import ClusterLink
-from console.rounds import LATE_MS, LINK_LATE_MS, Round
+from console.redis import reconciler_health
+from console.redis.reconciler_health import LATE_MS, LINK_LATE_MS, Round
 
 Sample = tuple[dict[str, str], float]
 _NEW = timedelta(milliseconds=LINK_LATE_MS)  # a new link is not reported until its first pass is overdue
@@ -21,15 +21,15 @@ _UNKNOWN = Round(silence_ms=None, error="", failures=None)
 def rounds_of_links(*, now: datetime) -> dict[tuple[str, str], Round]:
     """Return the reconcile health of each link by (cluster, link), without new links; raise redis.RedisError. One query."""
     names = _links(now=now)
-    known = rounds.read(list(names))
+    known = reconciler_health.read(list(names))
     return {place: known[name] for name, place in names.items()}
 
 
 def round_samples() -> list[tuple[str, str, str, list[Sample]]]:
     """Return (name, type, help, samples) of each metric. If Redis is unavailable, all are late. Two queries."""
     names = _links(now=timezone.now())
-    known = _read([*rounds.STEPS, *names])
-    steps = {step: ({"step": step}, known[step]) for step in rounds.STEPS}
+    known = _read([*reconciler_health.STEPS, *names])
+    steps = {step: ({"step": step}, known[step]) for step in reconciler_health.STEPS}
     links = {name: ({"cluster": cluster, "link": link}, known[name]) for name, (cluster, link) in names.items()}
     late, late_link = f"has not succeeded for {LATE_MS // 1000} s", f"has not been reconciled for {LINK_LATE_MS // 1000} s"
     return [
@@ -44,14 +44,14 @@ def round_samples() -> list[tuple[str, str, str, list[Sample]]]:
 def failing_mirrors() -> dict[tuple[str, str], str]:
     """Return the error, by (link, mirror), of mirrors that failed in the last pass; raise redis.RedisError. One query."""
     names = dict(ClusterLink.objects.values_list("pk", "name"))
-    failures = rounds.read_mirrors(list(names))
+    failures = reconciler_health.read_mirrors(list(names))
     return {(names[pk], mirror): kind for pk, state in failures.items() for mirror, kind in state.now.items()}
 
 
 def _mirror_samples() -> list[tuple[str, str, str, list[Sample]]]:
     links = {pk: {"cluster": at, "link": name} for pk, at, name in ClusterLink.objects.values_list("pk", *_NAMES)}
     try:
-        known = rounds.read_mirrors(list(links))
+        known = reconciler_health.read_mirrors(list(links))
     except redis.RedisError:  # the links are reported as late
         known = {}
     failing: list[Sample] = [(links[pk], len(state.now)) for pk, state in known.items()]
@@ -65,12 +65,12 @@ def _mirror_samples() -> list[tuple[str, str, str, list[Sample]]]:
 
 def _links(*, now: datetime) -> dict[str, tuple[str, str]]:
     rows = ClusterLink.objects.filter(created_at__lt=now - _NEW).values_list("pk", *_NAMES)
-    return {rounds.of_link(pk): (cluster, name) for pk, cluster, name in rows}
+    return {reconciler_health.of_link(pk): (cluster, name) for pk, cluster, name in rows}
 
 
 def _read(names: list[str]) -> Mapping[str, Round]:
     try:
-        return rounds.read(names)
+        return reconciler_health.read(names)
     except redis.RedisError:
         return dict.fromkeys(names, _UNKNOWN)
 

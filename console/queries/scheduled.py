@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 import redis
 from django.utils import timezone
 
-from console import rounds, scheduled
 from console.models import Cluster, ClusterLink
-from console.rounds import Round
-from console.scheduled import EVERY_S, late_after_ms, step_of
+from console.queue import schedule_health
+from console.queue.schedule_health import EVERY_S, late_after_ms, step_of
+from console.redis import reconciler_health
+from console.redis.reconciler_health import Round
 
 Sample = tuple[dict[str, str], float]
 
@@ -28,8 +29,8 @@ class Part:
 
 def late_parts(*, now: datetime) -> dict[Part, Round]:
     """Return the late parts with their health; raise redis.RedisError. Two queries."""
-    parts, sent_for_ms = list(_parts(now)), scheduled.sent_for_ms()
-    known = rounds.read([part.step for part in parts])
+    parts, sent_for_ms = list(_parts(now)), schedule_health.sent_for_ms()
+    known = reconciler_health.read([part.step for part in parts])
     return {part: known[part.step] for part in parts if _is_late(part, known[part.step], sent_for_ms[part.task])}
 
 
@@ -37,10 +38,12 @@ def schedule_samples() -> list[tuple[str, str, str, list[Sample]]]:
     """Return (name, type, help, samples) of each metric. If Redis is unavailable, all are late. Two queries."""
     try:
         late = {part.task for part in late_parts(now=timezone.now())}
-        failures = rounds.failures([scheduled.counter_of(task) for task in EVERY_S])
+        failures = reconciler_health.failures([schedule_health.counter_of(task) for task in EVERY_S])
     except redis.RedisError:
         late, failures = set(EVERY_S), []
-    gauge = f"1 if a scheduled task, or its part for a cluster or link, has not succeeded for {scheduled.PERIODS} periods."
+    gauge = (
+        f"1 if a scheduled task, or its part for a cluster or link, has not succeeded for {schedule_health.PERIODS} periods."
+    )
     counted: list[Sample] = [({"task": task}, count) for task, count in zip(EVERY_S, failures, strict=False)]
     return [
         ("clusterlink_schedule_late", "gauge", gauge, [({"task": task}, int(task in late)) for task in EVERY_S]),

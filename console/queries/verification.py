@@ -10,11 +10,11 @@ from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
-from console import pairs
 from console.access import visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
-from console.gatepolicies import GATED
+from console.links import pairs
+from console.mirrors.migration_gate import GATED
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun, VerifyWatch
 from linkengine.domain import coverage as ranges
 from linkengine.domain.configs import follows_start

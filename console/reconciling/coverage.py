@@ -23,7 +23,7 @@ from itertools import groupby
 import structlog
 from django.db import transaction
 
-from console import audit, store
+from console import audit
 from console.actions import verification
 from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
@@ -31,6 +31,7 @@ from console.models.links import show_change
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.reconciling import troubles
 from console.reconciling.plans import mirror_key
+from console.redis import store
 from linkengine.domain.coverage import CheckedRange, RecordDifference, combine
 from linkengine.domain.mirrorjobs import MirrorCreated
 from linkengine.domain.plans import PartitionProgress, VerifyReport

@@ -10,12 +10,12 @@ from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 
 from console.actions.groups import let_wait
-from console.gatepolicies import GATED
+from console.mirrors.migration_gate import GATED
+from console.mirrors.rules import carries_offsets
 from console.models import ClampedOffset, ClusterLink, GroupOffset, MirrorTopic, SyncedGroup
 from console.models.fields import key_of
 from console.models.links import show_change
 from console.models.mirrors import AHEAD
-from console.policies import carries_offsets
 from linkengine.domain import groupplans
 from linkengine.domain.filters import parse_filters
 from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, KnownOffset, MirroredTopic, PartitionOutcome

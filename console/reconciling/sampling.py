@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from console.models import MirrorPartition, MirrorTopic
+from console.models.bulk_update import update_each
 from console.models.mirrors import AHEAD, UNSEEN, is_fresh
 from console.reconciling import lateness
 from console.reconciling.apart import Failures
 from console.reconciling.lateness import time_of
-from console.rowwise import update_each
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 

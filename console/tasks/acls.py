@@ -8,9 +8,9 @@ from dataclasses import replace
 from django.db.models import Count, Q
 from django.utils import timezone
 
-from console import store
 from console.models import ClusterLink, SyncedAcl
 from console.reconciling import acls, plans
+from console.redis import store
 from linkengine import jobs
 from linkengine.domain.acls import AclFacts, AclPlan, AclStatus, inequalities, plan_acls
 from linkengine.domain.linktasks import TaskError, TaskOutcome

@@ -9,7 +9,8 @@ from typing import Any
 import structlog
 from django.db import DatabaseError, InterfaceError
 
-from console import outages, store
+from console.http import database_outages
+from console.redis import store
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 _log = structlog.get_logger(__name__)
@@ -35,11 +36,11 @@ def _outcome(work: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]
     except LinkEngineError as error:
         return {"error": {"code": error.code, "message": error.message}}
     except (DatabaseError, InterfaceError) as error:
-        outage = outages.outage_of(error)
+        outage = database_outages.outage_of(error)
         if outage is None:
             return _bug(work)
         _log.warning("database.unavailable", outage=outage, task=work.__name__)
-        return {"unavailable": f"For the worker: {outages.sentence(outage)}"}
+        return {"unavailable": f"For the worker: {database_outages.sentence(outage)}"}
     except Exception:  # noqa: BLE001 - logged with traceback; the caller gets an error in any case
         return _bug(work)
 

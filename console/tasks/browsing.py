@@ -15,8 +15,9 @@ from typing import Any
 import structlog
 from celery import shared_task
 
-from console import audit, store
+from console import audit
 from console.models import Cluster
+from console.redis import store
 from console.tasks.answers import answering
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress

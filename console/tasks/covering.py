@@ -11,10 +11,11 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
-from console import dispatch, store
 from console.models import MirrorTopic
 from console.queries import verification
+from console.queue import dispatch
 from console.reconciling import coverage, plans, watching
+from console.redis import store
 from console.tasks.verifying import taken_turn
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError

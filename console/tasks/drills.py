@@ -12,16 +12,17 @@ from celery import shared_task
 from django.db.models import Sum
 from django.utils import timezone
 
-from console import dispatch, store
 from console.actions import drills, mirrors, verification
 from console.actions.operations import fail_over
 from console.actors import ENGINE
 from console.errors import ConflictError
+from console.mirrors.rules import refused_steps
 from console.models import Drill, MirrorTopic, StopReport, VerifyRun
 from console.models.mirrors import DELETION_REFUSED, is_fresh
-from console.policies import refused_steps
 from console.queries.mirrors import FRESH
+from console.queue import dispatch
 from console.reconciling.groups import known_offsets
+from console.redis import store
 from console.sharing import with_links
 from linkengine import jobs
 from linkengine.domain.drills import DrillRow, GroupRow, groups_after, proven_by, scratch_name, scratch_suffix

@@ -12,14 +12,16 @@ from celery import shared_task
 from django.db.models import F, Sum
 from django.utils import timezone
 
-from console import dispatch, gatepolicies, store
 from console.actions import gates
 from console.actions.verification import UNFINISHED
+from console.mirrors import migration_gate
 from console.models import GateRun, MirrorTopic, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.queries.linktasks import list_tasks
 from console.queries.verification import missing_beginnings
+from console.queue import dispatch
 from console.reconciling import plans
+from console.redis import store
 from console.tasks.acls import acl_inequalities
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import follow_source
@@ -76,9 +78,9 @@ def _is_waiting(run: GateRun) -> bool:
 
 def _checks(run: GateRun) -> list[GateCheck]:
     """Check both sides as a promotion does, which also corrects configs; does nothing for a topic that was stopped."""
-    if run.mirror.state not in gatepolicies.GATED:
+    if run.mirror.state not in migration_gate.GATED:
         return fail_all(f"The topic is {run.mirror.state} now, so nothing was checked.")
-    if gatepolicies.is_outlived(run):
+    if migration_gate.is_outlived(run):
         return fail_all("The topic became a mirror again, or moved to another source, since this run started. Run it again.")
     return _run_checks(run)
 
@@ -114,7 +116,7 @@ def _unequal_groups(mirror: MirrorTopic, *, blockers: Sequence[tuple[ErrorCode, 
     if others:
         return others
     state = MirrorTopic.objects.values_list("state", flat=True).get(pk=mirror.pk)
-    if state not in gatepolicies.GATED:
+    if state not in migration_gate.GATED:
         return (f"The topic is {state} now.",)
     return list(group_blockers(mirror).values())
 

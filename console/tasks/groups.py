@@ -9,8 +9,8 @@ from django.db import DatabaseError
 from django.db.models import Count
 from django.utils import timezone
 
+from console.mirrors.rules import carries_offsets
 from console.models import ClusterLink, MirrorTopic, SyncedGroup
-from console.policies import carries_offsets
 from console.reconciling import groups, plans
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode

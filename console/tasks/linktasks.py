@@ -15,9 +15,10 @@ import structlog
 from celery import shared_task
 from django.utils import timezone
 
-from console import dispatch, store
 from console.models import ClusterLink
+from console.queue import dispatch
 from console.reconciling import linktasks, plans, waits
+from console.redis import store
 from console.tasks import acls, autocreate, groups, topicconfigs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskError, TaskName, TaskOutcome

@@ -13,13 +13,15 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from console import dispatch, pairs, sparkhealth, store
 from console.actions import clusters
+from console.links import pairs
 from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
 from console.models.fields import unseal
 from console.models.links import LinkMode
+from console.queue import dispatch
+from console.queue.schedule_health import watched
 from console.reconciling import linkhealth, plans
-from console.scheduled import watched
+from console.redis import spark_health, store
 from console.tasks.answers import answering
 from console.tasks.holdings import Topic, parting_of
 from linkengine import jobs
@@ -138,11 +140,11 @@ def probe_spark(**_: Any) -> None:
         if not acquired:
             return
         try:
-            sparkhealth.note(slots=count_slots(settings.SPARK_URL))
+            spark_health.note(slots=count_slots(settings.SPARK_URL))
         except SparkUnavailableError as error:
             _log.warning("spark.unavailable", error=str(error))
             silent = isinstance(error, SparkSilentError)
-            sparkhealth.note(problem="accepts connections but answers no call" if silent else "does not answer")
+            spark_health.note(problem="accepts connections but answers no call" if silent else "does not answer")
 
 
 @shared_task(name="probe_link")

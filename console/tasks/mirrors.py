@@ -14,13 +14,16 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from console import audit, dispatch, lineage, store
+from console import audit
 from console.actions import transitions
 from console.actors import ENGINE
+from console.mirrors import lineage
 from console.models import Cluster, MirrorTopic, SourceTopic
 from console.models.links import show_change
 from console.models.mirrors import DELETION_REFUSED
+from console.queue import dispatch
 from console.reconciling import configreverts, followers, gaps, plans, sampling, tombstones, troubles, waits
+from console.redis import store
 from console.tasks import leases
 from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, unless_overtaken
 from linkengine import jobs

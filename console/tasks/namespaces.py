@@ -7,8 +7,9 @@ from typing import Any
 import structlog
 from celery import shared_task
 
-from console import dispatch, store
 from console.models import Namespace
+from console.queue import dispatch
+from console.redis import store
 from linkengine import jobs
 from linkengine.domain.acls import namespace_guard
 from linkengine.domain.errors import ErrorCode, LinkEngineError

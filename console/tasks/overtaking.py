@@ -15,9 +15,11 @@ from dataclasses import replace
 import structlog
 from django.utils import timezone
 
-from console import dispatch, lineage, store
+from console.mirrors import lineage
 from console.models import MirrorTopic
+from console.queue import dispatch
 from console.reconciling import plans, refusals, troubles
+from console.redis import store
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorState

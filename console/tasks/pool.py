@@ -29,9 +29,11 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from console import dispatch, keys, store
+from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition
+from console.queue import dispatch
 from console.reconciling import placing, plans
+from console.redis import store
 from console.tasks import threads
 from linkengine import jobs
 from linkengine.domain.assignment import Place
@@ -127,7 +129,7 @@ def _end_previous(number: int) -> None:
     """
     last = CopyWorker.objects.filter(number=number).exclude(worker_id="").first()
     if last is not None and last.worker_id not in {beat.worker_id for beat in recent_heartbeats() if beat.alive}:
-        jobs.end_workers(settings.REDIS_URL, [last.worker_id], secrets=keys.worker_secrets())
+        jobs.end_workers(settings.REDIS_URL, [last.worker_id], secrets=signing_keys.worker_secrets())
 
 
 class _Job:
@@ -160,7 +162,10 @@ def _outcome(worker_id: str) -> str:
     try:
         _note_slots()
         setup = jobs.setup_worker(
-            worker_id, redis_url=settings.REDIS_URL, secrets=keys.worker_secrets(), lease_ttl_ms=plans.TUNING.lease_ttl_ms
+            worker_id,
+            redis_url=settings.REDIS_URL,
+            secrets=signing_keys.worker_secrets(),
+            lease_ttl_ms=plans.TUNING.lease_ttl_ms,
         )
         jobs.run_copy_worker(setup, spark_url=settings.SPARK_URL)
     except (SparkUnavailableError, LinkEngineError) as error:
@@ -218,7 +223,7 @@ def recent_heartbeats() -> list[Heartbeat]:
     """Return the heartbeats of the last ten minutes. Raises CoordinationUnavailableError."""
     with _HeartbeatCache.lock:
         if time.monotonic() - _HeartbeatCache.at_s > HEARTBEAT_CACHE_S:
-            _HeartbeatCache.beats = jobs.read_workers(settings.REDIS_URL, secrets=keys.worker_secrets())
+            _HeartbeatCache.beats = jobs.read_workers(settings.REDIS_URL, secrets=signing_keys.worker_secrets())
             _HeartbeatCache.at_s = time.monotonic()
         return _HeartbeatCache.beats
 
@@ -340,7 +345,7 @@ def _end(pool: Pool, *, all_of_them: bool) -> None:
     """End surplus workers that have no partitions left."""
     surplus = [place.worker_id for place in pool.places if (all_of_them or place.draining) and place.worker_id in pool.beats]
     busy = placing.placed_on(surplus) if surplus else set()
-    jobs.end_workers(settings.REDIS_URL, [name for name in surplus if name not in busy], secrets=keys.worker_secrets())
+    jobs.end_workers(settings.REDIS_URL, [name for name in surplus if name not in busy], secrets=signing_keys.worker_secrets())
     CopyWorker.objects.filter(number__gte=pool.size).exclude(worker_id__in=pool.beats).delete()
 
 
@@ -349,7 +354,7 @@ def _release_deleted_links(pool: Pool, links: Collection[str]) -> None:
     for name, beat in pool.beats.items():
         for link_id in beat.links.keys() - links:
             assignments = {name: plans.empty_plan(link_id)}
-            jobs.write_assignments(settings.REDIS_URL, link_id, assignments, secrets=keys.worker_secrets())
+            jobs.write_assignments(settings.REDIS_URL, link_id, assignments, secrets=signing_keys.worker_secrets())
 
 
 def _has_stranded_partitions(pool: Pool) -> bool:

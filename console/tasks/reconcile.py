@@ -14,11 +14,12 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import IntegrityError
 from django.utils import timezone
 
-from console import clocks, dispatch, rounds, store
 from console.actions.links import remove_link
 from console.actors import Actor
 from console.models import ClusterLink, MirrorTopic, VerifyRun
 from console.models.links import show_change
+from console.queue import dispatch
+from console.queue.schedule_health import watched
 from console.reconciling import (
     chores,
     history,
@@ -30,7 +31,7 @@ from console.reconciling import (
     waits,
 )
 from console.reconciling.apart import Failures
-from console.scheduled import watched
+from console.redis import clock_skew, reconciler_health, store
 from console.tasks import observing
 from console.tasks.assigning import assign_link
 from console.tasks.covering import look_after_coverage
@@ -56,8 +57,8 @@ _log = structlog.get_logger(__name__)
 def reconcile(**_: Any) -> None:
     """Take every step of a round, whatever becomes of the others; being run at all shows that a worker lives."""
     store.note_worker()
-    clocks.note_worker()
-    for name in rounds.STEPS:
+    clock_skew.note_worker()
+    for name in reconciler_health.STEPS:
         _try(name)
 
 
@@ -123,21 +124,21 @@ def _try(name: str) -> None:
         _STEPS[name]()
     except Exception as error:  # noqa: BLE001 - logged in full, counted and told by /readyz
         _log.exception("reconcile.step_failed", step=name)
-        rounds.note_failure(name, error)
+        reconciler_health.note_failure(name, error)
     else:
-        rounds.note_success(name)
+        reconciler_health.note_success(name)
 
 
 def _reconcile_noted(link_id: int) -> None:
-    name = rounds.of_link(link_id)
+    name = reconciler_health.of_link(link_id)
     try:
         if _reconcile(link_id):
-            rounds.note_success(name)
+            reconciler_health.note_success(name)
     except IntegrityError as error:  # a mirror was deleted while it was looked at; the next round does without it
         _log.warning("reconcile.overtaken", link_id=link_id, error=str(error))
-        rounds.note_failure(name, error)  # every round: then it is no mirror that went away
+        reconciler_health.note_failure(name, error)  # every round: then it is no mirror that went away
     except Exception as error:
-        rounds.note_failure(name, error)
+        reconciler_health.note_failure(name, error)
         raise
 
 
@@ -182,9 +183,9 @@ def _look_after(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Fai
 def _tell(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
     """Say what failed: steps are failures of the link, mirrors have their own place."""
     if failures.steps:
-        rounds.note_failure(rounds.of_link(link.pk), next(iter(failures.steps.values())))
+        reconciler_health.note_failure(reconciler_health.of_link(link.pk), next(iter(failures.steps.values())))
     failed = {one.name: failures.mirrors[one.pk] for one in mirrors if one.pk in failures.mirrors}
-    rounds.note_mirrors(link.pk, failed)
+    reconciler_health.note_mirrors(link.pk, failed)
 
 
 def _keep_samples(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:

@@ -25,13 +25,15 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from console import dispatch, pairs, store
 from console.actions import reversing, transitions
 from console.actors import ENGINE
+from console.links import pairs
 from console.models import MirrorPartition, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
+from console.queue import dispatch
 from console.reconciling import gaps, plans, troubles
 from console.reconciling.ends import fenced_ends
+from console.redis import store
 from console.tasks.holdings import Topic, held_by, parting_of
 from console.tasks.mirrors import create_topic, note_delay
 from console.tasks.overtaking import OvertakenError, Watch, check_wanted, hold_name, unless_overtaken

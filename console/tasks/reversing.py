@@ -25,13 +25,16 @@ from celery import shared_task
 from django.db import transaction
 from django.utils import timezone
 
-from console import dispatch, lineage, pairs, store
 from console.actions import reversing, transitions
 from console.actors import ENGINE
+from console.links import pairs
+from console.mirrors import lineage
 from console.models import GroupOffset, MirrorPartition, MirrorTopic
 from console.models.mirrors import CONFIGS_REFUSED
+from console.queue import dispatch
 from console.reconciling import coverage, gaps, plans, sampling, tombstones, troubles
 from console.reconciling.ends import fenced_ends, mirrored_ends
+from console.redis import store
 from console.tasks import leases
 from console.tasks.mirrors import note_delay, note_failure
 from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, patient_hold, unless_overtaken

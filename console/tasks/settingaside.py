@@ -32,7 +32,7 @@ import structlog
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from console import exports
+from console.mirrors import diverged_exports
 from console.models import MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans, troubles
@@ -63,7 +63,7 @@ def set_aside(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callable[[], 
 
 def _discard_lost_file(mirror: MirrorTopic, run: RestoreRun) -> None:
     """Export again if the file has disappeared since, as long as the topic still has the records."""
-    if exports.is_lost(run) and _held(mirror, run):
+    if diverged_exports.is_lost(run) and _held(mirror, run):
         _log.warning("export.lost", mirror=mirror.name, file=run.export_name)
         RestoreRun.objects.filter(pk=run.pk, exported_at=run.exported_at).update(exported_at=None)
         run.refresh_from_db()
@@ -222,8 +222,8 @@ def _export(mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ..
     if not any(point.apart for point in points):
         _note_exported(run, points, {}, now=timezone.now())
         return
-    name = exports.name_for(run, mirror.name)
-    with exports.writing(name) as sink:
+    name = diverged_exports.name_for(run, mirror.name)
+    with diverged_exports.writing(name) as sink:
         if not _unchanged(run).exists():  # with the file locked: another worker may have finished it
             raise LinkEngineError(
                 ErrorCode.TIMEOUT_ERROR, f"Another worker has exported records of '{mirror.name}'. Retrying automatically."
@@ -262,7 +262,7 @@ def _note_exported(
     counts: Mapping[int, int],
     *,
     name: str = "",
-    written: exports.Written | None = None,
+    written: diverged_exports.Written | None = None,
     now: datetime,
 ) -> None:
     """Store that the file is complete, unless the run's points have changed since the export started."""

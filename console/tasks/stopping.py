@@ -31,12 +31,14 @@ from celery import shared_task
 from django.db import transaction
 from django.utils import timezone
 
-from console import dispatch, lineage, store
 from console.actions import transitions
 from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import ENGINE
+from console.mirrors import lineage
 from console.models import MirrorTopic, RestoreRun
+from console.queue import dispatch
 from console.reconciling import ends, groups, plans, refusals, troubles, waits
+from console.redis import store
 from console.tasks import leases, vouching
 from console.tasks.answers import answering
 from console.tasks.assigning import assign_link

@@ -14,11 +14,12 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from console import dispatch, store
 from console.actions import verification
 from console.models import VerifyRun
 from console.models.mirrors import AHEAD
+from console.queue import dispatch
 from console.reconciling import coverage, plans
+from console.redis import store
 from console.tasks import threads
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError

@@ -10,11 +10,11 @@ from django.db.models import F
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from console import dispatch
 from console.actions import transitions
 from console.actors import ENGINE
 from console.errors import UnavailableError
 from console.models import ClusterLink, MirrorTopic, StateTransitionError
+from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.browser.conftest import Visits

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from console.mirrors.rules import SAVABLE
 from console.models import AuditEvent, MirrorTopic
-from console.policies import SAVABLE
 from linkengine.domain.states import MirrorState, allowed_operations
 from tests.console.api.cast import DESTINATION, Rest
 

@@ -12,7 +12,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from console import dispatch
+from console.queue import dispatch
 from tests.browser.scene import WEST, Scene, make_scene
 
 

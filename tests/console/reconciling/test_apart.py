@@ -11,10 +11,11 @@ import structlog
 from django.conf import settings as django_settings
 from django.test import Client
 
-from console import keys, rounds, store
+from console.config import signing_keys
 from console.models import ClusterLink, LinkSample, MirrorPartition, MirrorSample, MirrorTopic
 from console.queries.metrics import prometheus_text
 from console.reconciling import placing, plans, waits
+from console.redis import reconciler_health, store
 from console.tasks import endings
 from console.tasks.reconcile import reconcile, reconcile_link
 from linkengine import jobs
@@ -56,7 +57,7 @@ def now_ms() -> int:
 
 
 def report(link: ClusterLink, *progress: PartitionProgress) -> None:
-    RedisProgress(django_settings.REDIS_URL, keys.link_signer).report(plans.link_key(link), list(progress))
+    RedisProgress(django_settings.REDIS_URL, signing_keys.link_signer).report(plans.link_key(link), list(progress))
 
 
 def figures() -> dict[str, float]:
@@ -123,7 +124,7 @@ def test_only_reports_of_a_failed_mirror_are_processed_again(link: ClusterLink, 
     _, bad, last = mirrors
     report(link, progress_of(bad), progress_of(last))
     reconcile_link(link_id=link.pk)
-    sink, key = RedisProgress(django_settings.REDIS_URL, keys.link_signer), plans.link_key(link)
+    sink, key = RedisProgress(django_settings.REDIS_URL, signing_keys.link_signer), plans.link_key(link)
     for mirror in (bad, last):
         sink.keep(key, progress_of(mirror, bytes_copied=5, gaps=(GAP,)))
     lost = [(plans.partition_keys(mirror)[0], OffsetRange(30, 40)) for mirror in (bad, last)]
@@ -173,7 +174,7 @@ def test_mirror_whose_due_tasks_fail_does_not_delay_a_failover(
     reconcile_link(link_id=link.pk)
 
     assert [kwargs for name, kwargs in sent if name == "advance_stop"] == [{"mirror_id": other.pk}]
-    assert rounds.read_mirrors([link.pk])[link.pk].now == {"a": "KeyError"}
+    assert reconciler_health.read_mirrors([link.pk])[link.pk].now == {"a": "KeyError"}
 
 
 def test_failed_step_of_a_link_does_not_prevent_the_next_ones(
@@ -185,7 +186,7 @@ def test_failed_step_of_a_link_does_not_prevent_the_next_ones(
     reconcile_link(link_id=link.pk)
 
     assert "advance_stop" in [name for name, _ in sent]
-    round_of_link = rounds.read([rounds.of_link(link.pk)])[rounds.of_link(link.pk)]
+    round_of_link = reconciler_health.read([reconciler_health.of_link(link.pk)])[reconciler_health.of_link(link.pk)]
     assert (round_of_link.silence_ms, round_of_link.error, round_of_link.failures) == (None, "ZeroDivisionError", 1)
 
 
@@ -204,4 +205,4 @@ def test_mirror_deleted_during_the_pass_is_not_a_failure(
     reconcile_link(link_id=link.pk)
 
     assert ends() == {"a": 10, "c": 20}
-    assert rounds.read_mirrors([link.pk])[link.pk].failures == 0
+    assert reconciler_health.read_mirrors([link.pk])[link.pk].failures == 0

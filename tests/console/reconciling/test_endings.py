@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console import keys
+from console.config import signing_keys
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, plans
 from console.tasks import reconcile
@@ -44,7 +44,7 @@ def progress_of(
 def ended(link: ClusterLink, *outcomes: PartitionProgress) -> None:
     """Store reports of a copy worker that has released partitions."""
     for outcome in outcomes:
-        RedisProgress(reconcile.settings.REDIS_URL, keys.link_signer).keep(plans.link_key(link), outcome)
+        RedisProgress(reconcile.settings.REDIS_URL, signing_keys.link_signer).keep(plans.link_key(link), outcome)
 
 
 def kept(link: ClusterLink) -> list[str]:
@@ -53,7 +53,7 @@ def kept(link: ClusterLink) -> list[str]:
 
 def reported(mirror: MirrorTopic, hold_id: str, **changes: Any) -> None:
     """Report as a worker, and run a pass that reads it."""
-    sink = RedisProgress(reconcile.settings.REDIS_URL, keys.link_signer)
+    sink = RedisProgress(reconcile.settings.REDIS_URL, signing_keys.link_signer)
     sink.report(plans.link_key(mirror.link), [progress_of(mirror, hold_id, **changes)])
     reconcile.reconcile_link(link_id=mirror.link_id)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from console import pairs
+from console.links import pairs
 from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic, RestoreRun
 from console.reconciling import plans, troubles
 from console.tasks.mirrors import note_synced

@@ -14,8 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from django.conf import settings as django_settings
 from django.db import connection
 
-from console import dispatch, keys
+from console.config import signing_keys
 from console.models import Cluster, ClusterLink, CopyWorker, Environment, MirrorPartition, MirrorTopic
+from console.queue import dispatch
 from console.tasks import mirrors, pool
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
@@ -154,7 +155,7 @@ def end_copy_workers() -> None:
     names = {known.worker_id for known in pool.recent_heartbeats()} | set(
         CopyWorker.objects.values_list("worker_id", flat=True)
     )
-    jobs.end_workers(django_settings.REDIS_URL, names - {""}, secrets=keys.worker_secrets())
+    jobs.end_workers(django_settings.REDIS_URL, names - {""}, secrets=signing_keys.worker_secrets())
 
 
 def _situation() -> str:

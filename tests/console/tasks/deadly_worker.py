@@ -37,11 +37,11 @@ import celery.bin.celery  # noqa: E402, F401
 import pyspark.sql.connect.session  # noqa: E402, F401
 
 import console.urls  # noqa: E402, F401
-from console import store  # noqa: E402
 from console.actions import transitions  # noqa: E402
 from console.celery import app  # noqa: E402
 from console.reconciling import chores, ends  # noqa: E402
-from console.tasks import drills, pool, reconcile, restoring, reversing, stopping, stoppingmany, verifying  # noqa: E402
+from console.redis import store  # noqa: E402
+from console.tasks import drills, pool, reconcile, restoring, reversing, stoppingmany, verifying  # noqa: E402
 from linkengine import jobs  # noqa: E402
 
 BEAT_S = 0.4

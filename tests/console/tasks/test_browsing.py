@@ -9,9 +9,10 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from console import audit, store
+from console import audit
 from console.actors import SYSTEM
 from console.models import Cluster
+from console.redis import store
 from console.tasks import browsing
 from devcluster.kafka import KafkaCluster
 from tests.console.api.brokers import ACL, CONFIG, GROUP, RESET, TIMED, lag, partition, topic

@@ -11,10 +11,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from django.utils import timezone
 
-from console import store
 from console.models import LinkConfig, MirrorTopic, VerifyRun, VerifyWatch
 from console.models.mirrors import RECORDS_DIFFER
 from console.queries import verification
+from console.redis import store
 from console.tasks.covering import TURN, look_after_coverage, verify_next
 from console.tasks.verifying import TURNS, verify_mirror
 from devcluster.kafka import KafkaCluster

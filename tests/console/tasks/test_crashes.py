@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from console import store
 from console.actions import bulk
 from console.actions.operations import operate_many
 from console.actors import SYSTEM
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import chores
+from console.redis import store
 from console.tasks import reversing, stoppingmany
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs

@@ -10,7 +10,6 @@ from confluent_kafka.admin import AdminClient
 from django.conf import settings
 from django.utils import timezone
 
-from console import dispatch
 from console.actions import reparenting
 from console.actions.drills import start_drill
 from console.actions.operations import operate_many
@@ -18,6 +17,7 @@ from console.actions.reparenting import reparent
 from console.actors import SYSTEM
 from console.errors import ConflictError, UnavailableError
 from console.models import Cluster, ClusterLink, Drill, Environment, MirrorPartition, MirrorTopic, StopReport
+from console.queue import dispatch
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from console import store
 from console.models import ClusterLink, LinkTask, MirrorTopic
+from console.redis import store
 from console.tasks import linktasks, reconcile
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskName, TaskOutcome

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from console import store
 from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
 from console.models.fields import seal
+from console.redis import store
 from console.tasks import looking
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port

@@ -12,7 +12,6 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from django.utils import timezone
 
-from console import store
 from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actions.operations import operate
 from console.actors import SYSTEM
@@ -26,6 +25,7 @@ from console.models import (
     VerifyRun,
 )
 from console.reconciling import plans, sampling
+from console.redis import store
 from console.tasks import gates, mirrors, pool, reconcile, stopping, topicconfigs, verifying
 from devcluster.kafka import KafkaCluster
 from linkengine.coordination.lease import RedisLease

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from console import store
 from console.models import ClusterLink, LineageRange, MirrorTopic
+from console.redis import store
 from console.tasks import mirrors, overtaking, reversing, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs

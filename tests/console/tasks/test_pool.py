@@ -11,9 +11,10 @@ import pytest
 from django.conf import settings as django_settings
 from django.utils import timezone
 
-from console import keys, store
+from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
 from console.reconciling import placing, plans
+from console.redis import store
 from console.tasks import pool, reconcile
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
@@ -42,7 +43,7 @@ class Worker:
         if known:
             CopyWorker.objects.update_or_create(number=number, defaults={"worker_id": self.worker_id, "submitted_at": NOW})
         setup = jobs.setup_worker(
-            self.worker_id, redis_url=django_settings.REDIS_URL, secrets=keys.worker_secrets(), lease_ttl_ms=4_000
+            self.worker_id, redis_url=django_settings.REDIS_URL, secrets=signing_keys.worker_secrets(), lease_ttl_ms=4_000
         )
         self._assignments = RedisAssignments(setup)
         self.beat()

@@ -14,9 +14,9 @@ from console.actions.mirrors import delete_mirror
 from console.actions.refusals import retry_refused_configs
 from console.actors import SYSTEM
 from console.errors import ConflictError
+from console.mirrors.rules import refused_steps, why_not
 from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic, StopReport
 from console.models.mirrors import CONFIGS_REFUSED, DELETION_REFUSED
-from console.policies import refused_steps, why_not
 from console.tasks import looking, mirrors, reconcile, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from console import exports
+from console.mirrors import diverged_exports
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, RestoreRun
 from console.tasks import restoring
 from devcluster.kafka import KafkaCluster
@@ -44,7 +44,7 @@ def test_diverged_records_are_exported_and_the_rest_is_mirrored_again(
     assert [(line["partition"], line["offset"]) for line in kept] == [(0, 100), (0, 101)]
     assert not row.transition_errors.exists()
     assert [base64.b64decode(line["value"]) for line in kept] == [b"only here 1", b"only here 2"]
-    assert hashlib.sha256(exports.path_of(run.export_name).read_bytes()).hexdigest() == run.export_sha256
+    assert hashlib.sha256(diverged_exports.path_of(run.export_name).read_bytes()).hexdigest() == run.export_sha256
 
 
 @pytest.mark.parametrize("written", [[], ["only here"]], ids=["in place", "made anew"])

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from console import store
 from console.models import MirrorTopic
 from console.reconciling import plans
 from console.reconciling.ends import fenced_ends, mirrored_ends
+from console.redis import store
 from console.tasks import stopping
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port

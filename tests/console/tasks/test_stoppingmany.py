@@ -12,7 +12,7 @@ from django.forms.models import model_to_dict
 from django.test.utils import CaptureQueriesContext
 
 from console.actors import ENGINE
-from console.lineage import open_lineage
+from console.mirrors.lineage import open_lineage
 from console.models import (
     ClusterLink,
     LineageRange,

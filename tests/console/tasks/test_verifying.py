@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from console import store
 from console.models import MirrorTopic, VerifyRun
+from console.redis import store
 from console.tasks import threads, verifying
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW

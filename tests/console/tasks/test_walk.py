@@ -19,11 +19,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from console import exports, store
 from console.actions.operations import operate, operate_many
 from console.actors import SYSTEM
 from console.errors import ConsoleError
+from console.mirrors import diverged_exports
 from console.models import ClusterLink, MirrorTopic, RestoreRun
+from console.redis import store
 from console.tasks import reversing
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -107,7 +108,7 @@ class Walk:
 
 
 def exported(run: RestoreRun) -> Records:
-    with gzip.open(exports.path_of(run.export_name)) as file:
+    with gzip.open(diverged_exports.path_of(run.export_name)) as file:
         lines = [json.loads(line) for line in file]
     return {(line["partition"], line["offset"]): base64.b64decode(line["value"]) for line in lines}
 
