@@ -10,7 +10,7 @@ from typing import Any
 from django.db import transaction
 
 from console import audit
-from console.access import Permission, check_permission, visible_mirrors
+from console.access import Permission, check_permission, visible_mirrors, with_links
 from console.actions import bulk, mirrors, restoring, reversing, transitions
 from console.actions.gates import check_gate
 from console.actors import Actor
@@ -21,7 +21,6 @@ from console.mirrors.topic_regex import matching
 from console.models import ClusterLink, MirrorTopic, RoleBinding
 from console.models.mirrors import CONFIGS_REFUSED, STAYING
 from console.queue import dispatch
-from console.sharing import with_links
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.restoring import RestorePoint
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState

@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
-from console.access.handing import may_hand_on
+from console.access.grants import may_grant
 from console.access.userfield import UserNameField
 from console.actions import access as access_actions
 from console.errors import ConsoleError, DeniedError
@@ -59,7 +59,7 @@ def bindings(request: HttpRequest) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     places = grantable(by)
     bindings = access_queries.list_bindings(by=by)
-    rows = [binding_row(binding, now=now, removable=may_hand_on(by, binding)) for binding in bindings]
+    rows = [binding_row(binding, now=now, removable=may_grant(by, binding)) for binding in bindings]
     context = _context("bindings") | {"rows": rows, "may_grant": bool(places)}
     return reply(request, "access/bindings.html", context)
 

@@ -10,9 +10,8 @@ from django.db import DatabaseError
 from django.db.models import Q
 
 from console.access import Permission, can
-from console.access.handing import reach_of
-from console.access.keys import hash_secret
-from console.access.tokens import read_token
+from console.access.api_keys import hash_secret, read_token
+from console.access.grants import reach_of
 from console.actors import Actor
 from console.http import database_outages
 from console.models import ApiKey, RoleBinding

@@ -12,6 +12,7 @@ from celery import shared_task
 from django.db.models import Sum
 from django.utils import timezone
 
+from console.access import with_links
 from console.actions import drills, mirrors, verification
 from console.actions.operations import fail_over
 from console.actors import ENGINE
@@ -23,7 +24,6 @@ from console.queries.mirrors import FRESH
 from console.queue import dispatch
 from console.reconciling.groups import known_offsets
 from console.redis import store
-from console.sharing import with_links
 from linkengine import jobs
 from linkengine.domain.drills import DrillRow, GroupRow, groups_after, proven_by, scratch_name, scratch_suffix
 from linkengine.domain.errors import LinkEngineError

@@ -16,12 +16,12 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from console.access import with_links
 from console.models import MirrorTopic
 from console.queue import dispatch
 from console.reconciling import ends, groups, plans
 from console.reconciling.chores import MANY
 from console.redis import store
-from console.sharing import with_links
 from console.tasks import leases
 from console.tasks.stopping import (
     FAILOVER_RELEASE_S,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from console.access.policies import can
+from console.access.permissions import can
 from console.access.roles import ROLE_PERMISSIONS, Permission, Role
 from console.actors import Actor
 from console.models import RoleBinding
@@ -31,6 +31,6 @@ def missing_permission(by: Actor, binding: RoleBinding) -> Permission | None:
     return next((permission for permission in allowed if not can(by, permission, **reach)), None)
 
 
-def may_hand_on(by: Actor, binding: RoleBinding) -> bool:
+def may_grant(by: Actor, binding: RoleBinding) -> bool:
     """Return whether the actor may grant or revoke the binding."""
     return can(by, Permission.MANAGE_ACCESS, **reach_of(binding)) and missing_permission(by, binding) is None
