@@ -37,9 +37,9 @@ def count(attempts: str, *, names: int = 1) -> int:
     return math.ceil(rate_limit.take(attempts, per_s=names / every_s, burst=names * settings.ATTEMPTS_AT_ONCE))
 
 
-def forget(attempts: str) -> None:
+def reset(attempts: str) -> None:
     """Reset the counter after a successful attempt."""
-    rate_limit.forget(attempts)
+    rate_limit.reset(attempts)
 
 
 def note_refusal(request: Any, *, action: str, resource: str) -> None:

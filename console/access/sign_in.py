@@ -29,7 +29,7 @@ class SignInForm(AuthenticationForm):
             login_throttle.note_refusal(self.request, action="ThrottleSignIn", resource=f"user/{name}")
             raise ValidationError(f"Too many attempts. Wait {self.wait_s} seconds, then try again.", code="too_many_attempts")
         values: dict[str, Any] = super().clean()
-        login_throttle.forget(attempts)
+        login_throttle.reset(attempts)
         return values
 
 

@@ -20,7 +20,8 @@ from console.queries.scheduled import late_parts
 from console.queries.workers import lacking_workers
 from console.queue.dispatch import WORKER_SILENT_MS
 from console.queue.schedule_health import PERIODS
-from console.redis import clock_skew, reconciler_health, spark_health, store
+from console.redis import clock_skew, heartbeats, reconciler_health, spark_health
+from console.redis.client import redis_client
 
 DATABASE_WAIT_S = 4.0  # /readyz reports an outage within 5 s, whatever the cause: DNS, firewalls, several hosts
 SPARK_COPY_LATE_S = 30.0  # as the alert on clusterlink_copy_silence_seconds
@@ -114,7 +115,7 @@ def _database() -> str:
 
 def _redis() -> str:
     try:
-        store.client().ping()
+        redis_client().ping()
     except redis.RedisError:
         return "does not answer"
     return ""
@@ -122,7 +123,7 @@ def _redis() -> str:
 
 def _worker() -> str:
     try:
-        silence_ms = store.worker_silence_ms()
+        silence_ms = heartbeats.heartbeat_age_ms()
     except redis.RedisError:
         return "unknown, since Redis does not answer"
     if silence_ms is None:

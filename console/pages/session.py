@@ -92,7 +92,7 @@ class PasswordForm(ConsoleForm):
         elif not self._request.user.check_password(values["password"]):
             self.add_error("password", "The current password is incorrect. It is case-sensitive.")
         else:
-            login_throttle.forget(attempts)
+            login_throttle.reset(attempts)
         return values
 
 

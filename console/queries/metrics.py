@@ -26,7 +26,8 @@ from console.queries.taskmetrics import task_samples
 from console.queries.unseen import UNSEEN, with_unseen
 from console.queries.verifymetrics import verify_samples
 from console.queries.workers import worker_samples
-from console.redis import store
+from console.redis import replies
+from console.redis.client import redis_client
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
 
 _LABELS = {"link": F("mirror__link__name"), "cluster": F("mirror__link__destination__cluster_id")}
@@ -76,7 +77,7 @@ def prometheus_text() -> str:
 
 def _queue_depths() -> list[Metric]:
     """Return how many messages wait in each queue; no sample while Redis does not answer."""
-    pipeline = store.client().pipeline(transaction=False)
+    pipeline = redis_client().pipeline(transaction=False)
     for queue in QUEUES:
         pipeline.llen(queue)
     try:
@@ -249,7 +250,7 @@ def _lost() -> list[Sample]:
 
 def _refused() -> list[Sample]:
     try:
-        found = store.refused_counts()
+        found = replies.refused_counts()
     except redis.RedisError:
         return []
     return [({"kind": kind}, found.get(kind, 0)) for kind in _REFUSED_KINDS]

@@ -19,7 +19,7 @@ from kombu.exceptions import OperationalError
 from console.celery import app
 from console.config.logging import current_request_id
 from console.errors import UnavailableError
-from console.redis import store
+from console.redis import heartbeats, replies
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 SEND_EXPIRES_S = 60  # the reconciler has sent it again by then
@@ -44,13 +44,13 @@ def call(task_name: str, *, timeout_s: float, **kwargs: Any) -> Any:
 
     Raises the task's LinkEngineError, or UnavailableError if no worker responds in time.
     """
-    reply_to = f"console:answer:{uuid.uuid4().hex}"
+    reply_to = f"console:reply:{uuid.uuid4().hex}"
     try:
         app.send_task(task_name, kwargs={**kwargs, "reply_to": reply_to}, expires=timeout_s, retry=False, headers=_headers())
     except (OperationalError, redis.RedisError) as error:
         raise _no_queue("so no request can be sent to the engine") from error
     try:
-        answer = store.wait_for_answer(reply_to, timeout_s=timeout_s)
+        answer = replies.wait_for_reply(reply_to, timeout_s=timeout_s)
     except redis.RedisError as error:
         raise _no_queue("so the outcome of the request is unknown; the engine may have carried it out") from error
     if answer is None:
@@ -88,7 +88,7 @@ def _no_queue(consequence: str) -> UnavailableError:
 
 def _why_silent(task_name: str, timeout_s: float) -> str:
     try:
-        silence_ms = store.worker_silence_ms()
+        silence_ms = heartbeats.heartbeat_age_ms()
     except redis.RedisError:
         silence_ms = None
     if silence_ms is None or silence_ms > WORKER_SILENT_MS:

@@ -13,7 +13,8 @@ from functools import wraps
 from types import MappingProxyType
 from typing import Any, cast
 
-from console.redis import reconciler_health, store
+from console.redis import heartbeats, reconciler_health
+from console.redis.client import redis_client
 
 EVERY_S: Mapping[str, float] = MappingProxyType(
     {"refresh_topics": 30.0, "probe_clusters": 60.0, "probe_spark": 30.0, "forget_old_rows": 3600.0}
@@ -59,7 +60,7 @@ def watched(task: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 def note_sending() -> None:
     """Record that beat sends the tasks; the first call sets the time."""
-    pipeline = store.client().pipeline(transaction=False)
+    pipeline = redis_client().pipeline(transaction=False)
     for task in EVERY_S:
         pipeline.set(_SINCE + task, int(time.time() * 1000), ex=_KEPT_S, nx=True)
         pipeline.expire(_SINCE + task, _KEPT_S)
@@ -68,5 +69,5 @@ def note_sending() -> None:
 
 def sent_for_ms() -> dict[str, int | None]:
     """Return how long ago beat started to send each task, None if unknown. Raises redis.RedisError."""
-    found = cast("list[str | None]", store.client().mget([_SINCE + task for task in EVERY_S]))
-    return {task: store.silence_ms(since) for task, since in zip(EVERY_S, found, strict=True)}
+    found = cast("list[str | None]", redis_client().mget([_SINCE + task for task in EVERY_S]))
+    return {task: heartbeats.age_ms(since) for task, since in zip(EVERY_S, found, strict=True)}

@@ -18,7 +18,7 @@ from celery.beat import PersistentScheduler, ScheduleEntry
 from celery.utils.time import maybe_make_aware
 
 from console.queue import schedule_health
-from console.redis import store
+from console.redis.client import redis_client
 from linkengine.domain.moments import AHEAD_MS
 
 MOST_WAITING = 500  # messages; without a worker a night would leave 30,000, each of which the next worker has to read
@@ -69,6 +69,6 @@ def _is_ahead(entry: ScheduleEntry) -> bool:
 
 def _is_jammed(queue: str) -> bool:
     try:
-        return int(store.client().llen(queue)) > MOST_WAITING
+        return int(redis_client().llen(queue)) > MOST_WAITING
     except redis.RedisError:  # Celery tries to send and logs the error
         return False

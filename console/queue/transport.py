@@ -45,7 +45,7 @@ from kombu.transport.virtual import Message as VirtualMessage
 from kombu.utils.json import dumps
 
 from console.config import signing_keys
-from console.redis import store
+from console.redis import replies
 from linkengine.redisaddress import SENTINEL_SCHEMES, parse_sentinel, sentinel_options
 
 SENTINEL_TIMEOUT_S = 1.0  # then the next sentinel is tried
@@ -222,7 +222,7 @@ def _refuse(queue: str, why: str, message: Any = None) -> None:
     headers = message.get("headers") if isinstance(message, Mapping) else None
     task = headers.get("task") if isinstance(headers, Mapping) else None
     _log.error("queue.message_refused", queue=queue, task=str(task)[:100], why=why)
-    store.count_refused("task")
+    replies.count_refused("task")
 
 
 def _signed_text(message: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ import socket
 import time
 from typing import Any, cast
 
-from console.redis import store
+from console.redis.client import redis_client
 from linkengine.domain.moments import AHEAD_MS
 
 _CLOCKS, _KEPT_S = "console:clocks", 3600
@@ -20,7 +20,7 @@ _RECENT_MS = 60_000  # by Redis's clock; a machine that reports nothing for long
 def note_worker() -> None:
     """Report how far this machine's clock is ahead of Redis's."""
     now_ms = _redis_ms()
-    pipeline = store.client().pipeline(transaction=False)
+    pipeline = redis_client().pipeline(transaction=False)
     pipeline.hset(_CLOCKS, socket.gethostname(), f"{_local_ms() - now_ms} {now_ms}")
     pipeline.expire(_CLOCKS, _KEPT_S)
     pipeline.execute()
@@ -30,7 +30,7 @@ def wrong() -> dict[str, int]:
     """Return, by machine, how many ms its clock is ahead of Redis's, if that is too much. Raises redis.RedisError."""
     now_ms = _redis_ms()
     ahead = {f"this process, on {socket.gethostname()}": _local_ms() - now_ms}
-    noted = cast("dict[str, str]", store.client().hgetall(_CLOCKS))
+    noted = cast("dict[str, str]", redis_client().hgetall(_CLOCKS))
     for host, words in noted.items():
         ms, at_ms = map(int, words.split())
         if abs(now_ms - at_ms) <= _RECENT_MS:
@@ -43,5 +43,5 @@ def _local_ms() -> int:
 
 
 def _redis_ms() -> int:
-    seconds, micros = cast("tuple[Any, Any]", store.client().time())
+    seconds, micros = cast("tuple[Any, Any]", redis_client().time())
     return int(seconds) * 1000 + int(micros) // 1000

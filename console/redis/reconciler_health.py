@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from console.redis import store
+from console.redis import heartbeats
+from console.redis.client import redis_client
 
 # of a reconcile pass, once a second; "links" sends the tasks of the links
 STEPS = ("workers", "comparisons", "coverage", "gates", "drills", "namespaces", "links")
@@ -50,7 +51,7 @@ def of_link(link_id: int) -> str:
 
 def note_success(step: str) -> None:
     """Record that a step has just succeeded."""
-    pipeline = store.client().pipeline(transaction=False)
+    pipeline = redis_client().pipeline(transaction=False)
     pipeline.set(_DONE + step, int(time.time() * 1000), ex=_KEPT_S)
     pipeline.delete(_ERROR + step)
     pipeline.execute()
@@ -58,7 +59,7 @@ def note_success(step: str) -> None:
 
 def note_failure(step: str, error: BaseException, *, counter: str = "") -> None:
     """Count a failure and store its exception class only: /readyz needs no sign-in. The worker's log has the message."""
-    pipeline = store.client().pipeline(transaction=False)
+    pipeline = redis_client().pipeline(transaction=False)
     pipeline.set(_ERROR + step, type(error).__name__, ex=_KEPT_S)
     pipeline.hincrby(_FAILURES, counter or step, 1)
     pipeline.execute()
@@ -66,7 +67,7 @@ def note_failure(step: str, error: BaseException, *, counter: str = "") -> None:
 
 def note_mirrors(link_id: int, failed: Mapping[str, BaseException]) -> None:
     """Record which mirrors of a link, by name, failed in the pass that has just ended. All others succeeded."""
-    pipeline = store.client().pipeline()
+    pipeline = redis_client().pipeline()
     pipeline.delete(f"{_MIRRORS}{link_id}")
     if failed:
         kinds: Any = {name: type(error).__name__ for name, error in failed.items()}
@@ -80,7 +81,7 @@ def read_mirrors(link_ids: Sequence[int]) -> dict[int, MirrorFailures]:
     """Return what ``note_mirrors`` last recorded for each link. One round trip; raises redis.RedisError."""
     if not link_ids:
         return {}
-    pipeline = store.client().pipeline(transaction=False)
+    pipeline = redis_client().pipeline(transaction=False)
     for link_id in link_ids:
         pipeline.hgetall(f"{_MIRRORS}{link_id}")
     pipeline.hmget(_MIRROR_FAILURES, [str(link_id) for link_id in link_ids])
@@ -91,7 +92,7 @@ def read_mirrors(link_ids: Sequence[int]) -> dict[int, MirrorFailures]:
 
 def failures(counters: Sequence[str]) -> list[int]:
     """Return how often each counter has failed so far. Raises redis.RedisError."""
-    counts = cast("list[str | None]", store.client().hmget(_FAILURES, list(counters)))
+    counts = cast("list[str | None]", redis_client().hmget(_FAILURES, list(counters)))
     return [int(count or 0) for count in counts]
 
 
@@ -99,7 +100,7 @@ def read(steps: Sequence[str]) -> dict[str, Round]:
     """Return the state of each step. One round trip; raises redis.RedisError if Redis is not available."""
     if not steps:
         return {}
-    pipeline = store.client().pipeline(transaction=False)
+    pipeline = redis_client().pipeline(transaction=False)
     pipeline.mget([_DONE + step for step in steps])
     pipeline.mget([_ERROR + step for step in steps])
     pipeline.hmget(_FAILURES, list(steps))
@@ -108,4 +109,4 @@ def read(steps: Sequence[str]) -> dict[str, Round]:
 
 
 def _round(done: str | None, error: str | None, failures: str | None) -> Round:
-    return Round(silence_ms=store.silence_ms(done), error=error or "", failures=int(failures or 0))
+    return Round(silence_ms=heartbeats.age_ms(done), error=error or "", failures=int(failures or 0))

@@ -11,7 +11,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, cast
 
-from console.redis import store
+from console.redis import heartbeats
+from console.redis.client import redis_client
 
 _KEY, _KEPT_S = "console:spark", 3600
 STALE_MS = 90_000  # three periods of the probe
@@ -34,13 +35,13 @@ class SparkState:
 def note(*, slots: int | None = None, problem: str = "") -> None:
     """Store the result of a probe."""
     record = {"at_ms": int(time.time() * 1000), "slots": slots, "problem": problem}
-    store.client().set(_KEY, json.dumps(record), ex=_KEPT_S)
+    redis_client().set(_KEY, json.dumps(record), ex=_KEPT_S)
 
 
 def read() -> SparkState:
     """Return the last result. Raises redis.RedisError if Redis is not available."""
-    text = cast("str | None", store.client().get(_KEY))
+    text = cast("str | None", redis_client().get(_KEY))
     if text is None:
         return SparkState(age_ms=None, slots=None, problem="")
     record: dict[str, Any] = json.loads(text)
-    return SparkState(age_ms=store.silence_ms(str(record["at_ms"])), slots=record["slots"], problem=record["problem"])
+    return SparkState(age_ms=heartbeats.age_ms(str(record["at_ms"])), slots=record["slots"], problem=record["problem"])

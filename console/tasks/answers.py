@@ -10,7 +10,7 @@ import structlog
 from django.db import DatabaseError, InterfaceError
 
 from console.http import database_outages
-from console.redis import store
+from console.redis import heartbeats, replies
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 _log = structlog.get_logger(__name__)
@@ -24,8 +24,8 @@ def answering(work: Callable[..., Any]) -> Callable[..., None]:
 
     @wraps(work)
     def run(*, reply_to: str, **kwargs: Any) -> None:
-        store.note_worker()
-        store.give_answer(reply_to, _outcome(work, kwargs))
+        heartbeats.note_worker()
+        replies.send_reply(reply_to, _outcome(work, kwargs))
 
     return run
 

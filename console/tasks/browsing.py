@@ -17,7 +17,7 @@ from celery import shared_task
 
 from console import audit
 from console.models import Cluster
-from console.redis import store
+from console.redis import replies
 from console.tasks.answers import answering
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
@@ -45,7 +45,7 @@ def change_cluster(*, cluster_pk: int, question: str, asked: dict[str, Any], ent
             attempt.found = _plain(CHANGES[question](cluster.address, **asked))
     except audit.RepeatedChangeError:
         _log.error("change.repeated", action=entry["action"], change_id=change_id)
-        store.count_refused("change")
+        replies.count_refused("change")
         raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, "The change was made before.") from None
     return attempt.found
 

@@ -23,7 +23,7 @@ from console.models.mirrors import DELETION_REFUSED, is_fresh
 from console.queries.mirrors import FRESH
 from console.queue import dispatch
 from console.reconciling.groups import known_offsets
-from console.redis import store
+from console.redis import locks
 from linkengine import jobs
 from linkengine.domain.drills import DrillRow, GroupRow, groups_after, proven_by, scratch_name, scratch_suffix
 from linkengine.domain.errors import LinkEngineError
@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="advance_drill")
 def advance_drill(*, drill_id: int, **_: Any) -> None:
     """Take a drill as far as it gets now; never twice at once."""
-    with store.hold(f"drill:{drill_id}") as ours:
+    with locks.lock(f"drill:{drill_id}") as ours:
         drill = Drill.objects.select_related("link__destination").filter(pk=drill_id).first() if ours else None
         if drill is None or drill.status in drills.OVER:
             return
@@ -58,7 +58,7 @@ def advance_drill(*, drill_id: int, **_: Any) -> None:
 def look_after_drills() -> None:
     """Send the drills that are under way."""
     for drill_id in Drill.objects.exclude(status__in=drills.OVER).values_list("pk", flat=True):
-        if store.claim(f"drill:{drill_id}", ttl_ms=RESEND_MS):
+        if locks.claim(f"drill:{drill_id}", ttl_ms=RESEND_MS):
             dispatch.send("advance_drill", drill_id=drill_id)
 
 

@@ -21,7 +21,7 @@ from console.queries.linktasks import list_tasks
 from console.queries.verification import missing_beginnings
 from console.queue import dispatch
 from console.reconciling import plans
-from console.redis import store
+from console.redis import locks
 from console.tasks.acls import acl_inequalities
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import follow_source
@@ -53,7 +53,7 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="advance_gate")
 def advance_gate(*, run_id: int, **_: Any) -> None:
     """Finish a gate run whose verification run has ended; never twice at once."""
-    with store.hold(f"gate:{run_id}") as acquired:
+    with locks.lock(f"gate:{run_id}") as acquired:
         runs = GateRun.objects.select_related(*_RELATED).filter(pk=run_id, status=GateRun.Status.RUNNING)
         run = runs.first() if acquired else None
         if run is None or _is_waiting(run):
@@ -64,7 +64,7 @@ def advance_gate(*, run_id: int, **_: Any) -> None:
 def look_after_gates() -> None:
     """Send the task again for runs that have not ended."""
     for run_id in GateRun.objects.filter(status=GateRun.Status.RUNNING).values_list("pk", flat=True):
-        if store.claim(f"gate:{run_id}", ttl_ms=RESEND_MS):
+        if locks.claim(f"gate:{run_id}", ttl_ms=RESEND_MS):
             dispatch.send("advance_gate", run_id=run_id)
 
 

@@ -21,7 +21,7 @@ from console.models.links import LinkMode
 from console.queue import dispatch
 from console.queue.schedule_health import watched
 from console.reconciling import linkhealth, plans
-from console.redis import spark_health, store
+from console.redis import locks, spark_health
 from console.tasks.answers import answering
 from console.tasks.holdings import Topic, parting_of
 from linkengine import jobs
@@ -136,7 +136,7 @@ def _probe(address: ClusterAddress) -> dict[str, Any]:
 @watched("probe_spark")
 def probe_spark(**_: Any) -> None:
     """Store whether the Spark Connect server is available, for /readyz. A hanging server blocks at most a single thread."""
-    with store.hold("probe_spark") as acquired:
+    with locks.lock("probe_spark") as acquired:
         if not acquired:
             return
         try:

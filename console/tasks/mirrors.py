@@ -23,7 +23,7 @@ from console.models.links import show_change
 from console.models.mirrors import DELETION_REFUSED
 from console.queue import dispatch
 from console.reconciling import configreverts, followers, gaps, plans, sampling, tombstones, troubles, waits
-from console.redis import store
+from console.redis import locks
 from console.tasks import leases
 from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, unless_overtaken
 from linkengine import jobs
@@ -71,13 +71,13 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="setup_mirror")
 def setup_mirror(*, mirror_id: int, **_: Any) -> None:
     """Create, guard and seed a mirror topic. The mirror is ACTIVE afterwards."""
-    with store.hold(hold_name(mirror_id)) as acquired:
+    with locks.lock(hold_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or mirror.state != MirrorState.PENDING_SETUP or mirror.deletion_requested_at is not None:
             return
         with unless_overtaken(mirror, otherwise=partial(_note_refusal, mirror)):
             _note_created(mirror, create_topic(mirror), now=timezone.now())
-            if store.claim(f"created:{mirror.link_id}", ttl_ms=CREATED_MS):
+            if locks.claim(f"created:{mirror.link_id}", ttl_ms=CREATED_MS):
                 dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
@@ -101,7 +101,7 @@ def _ends_setup(mirror: MirrorTopic, error: LinkEngineError) -> bool:
 @shared_task(name="delete_mirror")
 def delete_mirror(*, mirror_id: int, **_: Any) -> None:
     """Delete the topic of a mirror that is to be deleted, then its row."""
-    with store.hold(hold_name(mirror_id)) as acquired:
+    with locks.lock(hold_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or mirror.deletion_requested_at is None:
             return

@@ -19,12 +19,13 @@ from console.mirrors import lineage
 from console.models import MirrorTopic
 from console.queue import dispatch
 from console.reconciling import plans, refusals, troubles
-from console.redis import store
+from console.redis import locks
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorState
 
-GIVE_WAY_S = store.HOLD_S + 3.0  # a crashed worker keeps its lock for HOLD_S; a live worker gives way within about a second
+# a crashed worker keeps its lock for LOCK_TTL_S; a live worker gives way within about a second
+GIVE_WAY_S = locks.LOCK_TTL_S + 3.0
 LOOK_EVERY_S = 0.1
 CHECK_EVERY_S = 0.5  # while records are exported
 UNDO_ATTEMPTS = 20
@@ -99,7 +100,7 @@ def patient_hold(name: str, *, wait_s: float) -> Iterator[bool]:
     """Wait for a lock that another process may hold briefly; yields whether it was acquired."""
     deadline = time.monotonic() + wait_s
     while True:
-        with store.hold(name) as acquired:
+        with locks.lock(name) as acquired:
             if acquired or time.monotonic() >= deadline:
                 yield acquired
                 return

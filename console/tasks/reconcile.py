@@ -31,7 +31,7 @@ from console.reconciling import (
     waits,
 )
 from console.reconciling.apart import Failures
-from console.redis import clock_skew, reconciler_health, store
+from console.redis import clock_skew, heartbeats, locks, reconciler_health
 from console.tasks import observing
 from console.tasks.assigning import assign_link
 from console.tasks.covering import look_after_coverage
@@ -56,7 +56,7 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="reconcile")
 def reconcile(**_: Any) -> None:
     """Take every step of a round, whatever becomes of the others; being run at all shows that a worker lives."""
-    store.note_worker()
+    heartbeats.note_worker()
     clock_skew.note_worker()
     for name in reconciler_health.STEPS:
         _try(name)
@@ -66,17 +66,17 @@ def reconcile(**_: Any) -> None:
 def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
     """Bring one link up to date; never twice at once. Who comes second leaves a note to the first."""
     name = f"link:{link_id}"
-    store.unclaim(_waiting(link_id))
+    locks.release_claim(_waiting(link_id))
     if probe:
         ClusterLink.objects.filter(pk=link_id).update(looked_at=None)
     for _round in range(ROUNDS):
-        with store.hold(name) as ours:
+        with locks.lock(name) as ours:
             if not ours:
-                store.ask_again(name)
+                locks.request_recheck(name)
                 return
-            store.was_asked_again(name)
+            locks.pop_recheck(name)
             _reconcile_noted(link_id)
-        if not store.was_asked_again(name):
+        if not locks.pop_recheck(name):
             return
 
 
@@ -103,7 +103,7 @@ def _waiting(link_id: int) -> str:
 
 def _send_links() -> None:
     for link_id in ClusterLink.objects.values_list("pk", flat=True):
-        if store.claim(_waiting(link_id), ttl_ms=WAITING_MS):  # where all threads are busy, messages would pile up
+        if locks.claim(_waiting(link_id), ttl_ms=WAITING_MS):  # where all threads are busy, messages would pile up
             dispatch.send("reconcile_link", link_id=link_id)
 
 
@@ -190,20 +190,20 @@ def _tell(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures)
 
 def _keep_samples(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
     sound = failures.sound(mirrors)
-    if store.claim(f"sample:{link.pk}", ttl_ms=history.EVERY_MS):
+    if locks.claim(f"sample:{link.pk}", ttl_ms=history.EVERY_MS):
         history.keep_samples(link=link, mirrors=sound, now=timezone.now(), whole=len(sound) == len(mirrors))
 
 
 def _send_chores(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures) -> None:
     known = [one for one in mirrors if _knows_chores(one, rows=rows, failures=failures)]
     together = chores.stopped_together(known)
-    if together and store.claim(f"stop_many:{link.pk}", ttl_ms=CLAIM_MS):
+    if together and locks.claim(f"stop_many:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("stop_many", link_id=link.pk)
     for mirror in waits.caught_up(mirrors=known, rows=rows, now=timezone.now()):
-        if store.claim(f"wake:{mirror.pk}", ttl_ms=waits.WAKE_MS):
+        if locks.claim(f"wake:{mirror.pk}", ttl_ms=waits.WAKE_MS):
             mirror.retry_at = None
     for task, mirror_id in chores.chores_of(mirrors=known, now=timezone.now()):
-        if mirror_id not in together and store.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
+        if mirror_id not in together and locks.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
             dispatch.send(task, mirror_id=mirror_id)
 
 
@@ -221,7 +221,7 @@ def _knows_chores(mirror: MirrorTopic, *, rows: Rows, failures: Failures) -> boo
 def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
     unstopped = any(one.state not in WRITABLE for one in mirrors)
     for name in linktasks.due_tasks(link=link, mirrors=unstopped, now=timezone.now()):
-        if name in SYNCS and store.claim(f"task:{link.pk}:{name}", ttl_ms=CLAIM_MS):
+        if name in SYNCS and locks.claim(f"task:{link.pk}:{name}", ttl_ms=CLAIM_MS):
             dispatch.send("run_link_task", link_id=link.pk, task=name)
 
 
@@ -237,7 +237,7 @@ def _judge(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, fai
             changed |= phases.apply_verdict(mirror=mirror, verdict=verdict, now=now, retry_timeout=retry_timeout)
             verdicts.append(verdict if placing.is_wanted(mirror, link) else None)
     changed |= linkhealth.note_verdicts(link=link, verdicts=verdicts, now=now)
-    if linkhealth.needs_probe(link=link, verdicts=verdicts, now=now) and store.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
+    if linkhealth.needs_probe(link=link, verdicts=verdicts, now=now) and locks.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("probe_link", link_id=link.pk)
     if changed:
         show_change(link.pk)

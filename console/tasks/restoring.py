@@ -33,7 +33,7 @@ from console.models.mirrors import RECORDS_LOST
 from console.queue import dispatch
 from console.reconciling import gaps, plans, troubles
 from console.reconciling.ends import fenced_ends
-from console.redis import store
+from console.redis import locks
 from console.tasks.holdings import Topic, held_by, parting_of
 from console.tasks.mirrors import create_topic, note_delay
 from console.tasks.overtaking import OvertakenError, Watch, check_wanted, hold_name, unless_overtaken
@@ -51,7 +51,7 @@ from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState
 @shared_task(name="advance_restore")
 def advance_restore(*, mirror_id: int, **_: Any) -> None:
     """Take a restore as far as possible."""
-    with store.hold(hold_name(mirror_id)) as acquired:
+    with locks.lock(hold_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         run = mirror.restores.filter(finished_at=None).first() if mirror else None
         if mirror is None or run is None:

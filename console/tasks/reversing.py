@@ -34,7 +34,7 @@ from console.models.mirrors import CONFIGS_REFUSED
 from console.queue import dispatch
 from console.reconciling import coverage, gaps, plans, sampling, tombstones, troubles
 from console.reconciling.ends import fenced_ends, mirrored_ends
-from console.redis import store
+from console.redis import locks
 from console.tasks import leases
 from console.tasks.mirrors import note_delay, note_failure
 from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, patient_hold, unless_overtaken
@@ -58,7 +58,7 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="advance_reversal")
 def advance_reversal(*, mirror_id: int, **_: Any) -> None:
     """Close the source to producers and wait until the mirror has all of its records."""
-    with store.hold(f"reverse:{mirror_id}") as acquired:
+    with locks.lock(f"reverse:{mirror_id}") as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or not _is_draining(mirror):
             return
@@ -73,7 +73,7 @@ def advance_reversal(*, mirror_id: int, **_: Any) -> None:
 @shared_task(name="turn_into_mirror")
 def turn_into_mirror(*, mirror_id: int, **_: Any) -> None:
     """Take the former source over as a mirror once its former mirror is fenced."""
-    with store.hold(hold_name(mirror_id)) as acquired:
+    with locks.lock(hold_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or mirror.state != MirrorState.PENDING_MIRROR:
             return

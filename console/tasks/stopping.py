@@ -38,7 +38,7 @@ from console.mirrors import lineage
 from console.models import MirrorTopic, RestoreRun
 from console.queue import dispatch
 from console.reconciling import ends, groups, plans, refusals, troubles, waits
-from console.redis import store
+from console.redis import locks
 from console.tasks import leases, vouching
 from console.tasks.answers import answering
 from console.tasks.assigning import assign_link
@@ -84,9 +84,9 @@ class StopTakenOverError(Exception):
 def advance_stop(*, mirror_id: int, **_: Any) -> None:
     """Take a stopping mirror as far as possible. A failover does not wait for the promotion that it replaces."""
     mirror = plans.load(mirror_id)
-    if mirror is None or not _is_stopping(mirror) or (mirror.fencing_at and store.is_held(batch_name(mirror.link_id))):
+    if mirror is None or not _is_stopping(mirror) or (mirror.fencing_at and locks.is_locked(batch_name(mirror.link_id))):
         return
-    with store.hold(f"stop:{mirror.stop_reason}:{mirror_id}") as acquired:
+    with locks.lock(f"stop:{mirror.stop_reason}:{mirror_id}") as acquired:
         if not acquired:
             return
         if mirror.stop_reason == StopReason.FAILOVER or mirror.fencing_at is not None:
@@ -375,7 +375,7 @@ def note_many_stopped(stops: Sequence[tuple[MirrorTopic, MirrorStopped]], *, now
 @answering
 def give_configs_back(*, mirror_id: int) -> list[dict[str, Any]]:
     """Retry the configs that the destination refused when the mirror was stopped. Returns what it refuses now."""
-    with store.hold(hold_name(mirror_id)) as acquired:
+    with locks.lock(hold_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or mirror.state != MirrorState.STOPPED or mirror.deletion_requested_at is not None:
             raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is changing. Refresh its state and try again.")

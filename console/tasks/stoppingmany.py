@@ -21,7 +21,7 @@ from console.models import MirrorTopic
 from console.queue import dispatch
 from console.reconciling import ends, groups, plans
 from console.reconciling.chores import MANY
-from console.redis import store
+from console.redis import locks
 from console.tasks import leases
 from console.tasks.stopping import (
     FAILOVER_RELEASE_S,
@@ -45,7 +45,7 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="stop_many")
 def stop_many(*, link_id: int, **_: Any) -> None:
     """Fence all mirrors of the link that are failing over, and make their topics writable."""
-    with store.hold(batch_name(link_id)) as acquired:
+    with locks.lock(batch_name(link_id)) as acquired:
         if not acquired:
             return
         give_orders(link_id)

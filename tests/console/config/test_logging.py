@@ -19,7 +19,7 @@ from django.utils import timezone
 from console.celery import _bind_ids, _forget_ids
 from console.config.logging import current_request_id
 from console.queue import dispatch
-from console.redis import store
+from console.redis.client import redis_client
 from console.tasks.reconcile import forget_old_rows, reconcile
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.processes import Process
@@ -38,13 +38,13 @@ def no_ids() -> Iterator[None]:
 @pytest.fixture
 def queue(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/10"
-    store.client().flushdb()
+    redis_client().flushdb()
     with Celery("own", set_as_current=False) as app:
         app.config_from_object("console.queue.settings")
         app.conf.broker_url = settings.REDIS_URL
         monkeypatch.setattr(dispatch, "app", app)
         yield
-    store.client().flushdb()
+    redis_client().flushdb()
 
 
 @pytest.mark.timeout(120)
@@ -86,7 +86,7 @@ def test_sent_tasks_carry_the_id_of_their_request(queue: None) -> None:
     structlog.contextvars.clear_contextvars()
     dispatch.send("reconcile_link", link_id=1)
 
-    found: Any = store.client().lrange("control", 0, -1)
+    found: Any = redis_client().lrange("control", 0, -1)
     assert [json.loads(text)["headers"].get("request_id") for text in found] == [None, REQUEST_ID, REQUEST_ID]
 
 

@@ -16,7 +16,8 @@ from django.utils import timezone
 from console.models import ClampedOffset, ClusterLink, CopyWorker, Drill, GapRange, LinkTask, MirrorPartition, MirrorTopic
 from console.queries.linktasks import list_tasks
 from console.queries.verifymetrics import verify_samples
-from console.redis import reconciler_health, spark_health, store
+from console.redis import heartbeats, reconciler_health, spark_health
+from console.redis.client import redis_client
 from console.tasks.looking import probe_spark
 from devcluster.ports import free_port
 from linkctl import __version__
@@ -33,7 +34,7 @@ def no_redis(settings: Any) -> None:
 @pytest.fixture
 def own_redis(settings: Any, redis_url: str) -> None:
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/7"  # a database of its own: other tests are workers too
-    store.client().flushdb()
+    redis_client().flushdb()
 
 
 def test_healthz_needs_nothing_but_the_process(client: Client, no_redis: None) -> None:
@@ -59,7 +60,7 @@ def test_readyz_needs_database_redis_and_a_worker(client: Client, own_redis: Non
     }
     assert answer.json()["spark_slots"] is None
 
-    store.note_worker()
+    heartbeats.note_worker()
     assert client.get("/readyz").status_code == 503  # it is alive, but no pass has succeeded
     for step in reconciler_health.STEPS:
         reconciler_health.note_success(step)
@@ -70,7 +71,7 @@ def test_readyz_needs_database_redis_and_a_worker(client: Client, own_redis: Non
 
 @pytest.mark.django_db
 def test_copy_workers_that_do_not_run_are_reported_with_the_reason(client: Client, own_redis: None) -> None:
-    store.note_worker()
+    heartbeats.note_worker()
     for step in reconciler_health.STEPS:
         reconciler_health.note_success(step)
     CopyWorker.objects.create(number=0)
@@ -88,7 +89,7 @@ def test_copy_workers_that_do_not_run_are_reported_with_the_reason(client: Clien
 @pytest.mark.django_db
 def test_worker_heartbeat_in_the_future_counts_as_unknown(client: Client, own_redis: None) -> None:
     ahead = timezone.now() + timedelta(hours=1)  # the clock was set back since
-    store.client().set("console:worker-seen", int(ahead.timestamp() * 1000))
+    redis_client().set("console:worker-seen", int(ahead.timestamp() * 1000))
 
     assert client.get("/readyz").status_code == 503
 
@@ -316,7 +317,7 @@ def test_readyz_reports_spark_slots_and_problems(client: Client, own_redis: None
     assert answer["spark_slots"] is None
 
     old_ms = int(timezone.now().timestamp() * 1000) - spark_health.STALE_MS - 1000
-    store.client().set("console:spark", json.dumps({"at_ms": old_ms, "slots": 18, "problem": ""}))
+    redis_client().set("console:spark", json.dumps({"at_ms": old_ms, "slots": 18, "problem": ""}))
     answer = client.get("/readyz").json()
     assert answer["parts"]["spark"].startswith("unknown")
     assert answer["spark_slots"] is None
@@ -372,7 +373,7 @@ def test_each_mirror_topic_has_its_lag_unless_unknown(client: Client, link: Clus
 
 @pytest.mark.django_db
 def test_waiting_messages_are_counted(client: Client, own_redis: None) -> None:
-    store.client().rpush("spark", "a", "b")
+    redis_client().rpush("spark", "a", "b")
 
     shown = samples(client)
 

@@ -17,7 +17,8 @@ from django.db import transaction
 
 from console.errors import UnavailableError
 from console.queue import dispatch
-from console.redis import store
+from console.redis import heartbeats
+from console.redis.client import redis_client
 from console.tasks.answers import answering
 from devcluster.ports import free_port
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -27,9 +28,9 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 def own_redis(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A queue of this test only, without a worker."""
     _use(settings, redis_url.rsplit("/", 1)[0] + "/5", monkeypatch)
-    store.client().flushdb()
+    redis_client().flushdb()
     yield
-    store.client().flushdb()
+    redis_client().flushdb()
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def _use(settings: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def queued() -> list[dict[str, Any]]:
-    found: Any = store.client().lrange("control", 0, -1)
+    found: Any = redis_client().lrange("control", 0, -1)
     return [json.loads(text) for text in found]
 
 
@@ -124,7 +125,7 @@ def test_missing_worker_and_slow_worker_have_different_errors(own_redis: None) -
     with pytest.raises(UnavailableError, match="Start the Celery worker"):
         dispatch.call("check_link", timeout_s=0.1)
 
-    store.note_worker()
+    heartbeats.note_worker()
     with pytest.raises(UnavailableError, match=r"did not finish check_link within 0\.1 seconds"):
         dispatch.call("check_link", timeout_s=0.1)
 
@@ -155,6 +156,6 @@ def test_result_is_returned_to_the_caller(own_redis: None) -> None:
 
 def _serve(work: Any) -> None:
     """Act as a worker for a single message."""
-    _, text = store.client().blpop(["control"], timeout=0.9) or (None, "")  # type: ignore[misc]
+    _, text = redis_client().blpop(["control"], timeout=0.9) or (None, "")  # type: ignore[misc]
     _, kwargs, _ = json.loads(base64.b64decode(json.loads(text)["body"]))
     answering(work)(**kwargs)

@@ -36,7 +36,8 @@ from console.models import AuditEvent, Cluster
 from console.queue import dispatch, transport
 from console.queue.settings import beat_schedule, broker_transport_options
 from console.queue.transport import LONGEST_S
-from console.redis import store
+from console.redis import replies
+from console.redis.client import redis_client
 from devcluster.kafka import KafkaCluster
 from devcluster.processes import Process
 from linkengine.domain.errors import LinkEngineError
@@ -58,13 +59,13 @@ EVERYTHING = {
 def queue(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
     """The work queue of this test, as the console's processes use it."""
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/11"
-    store.client().flushdb()
+    redis_client().flushdb()
     with Celery("own", set_as_current=False) as app:
         app.config_from_object("console.queue.settings")
         app.conf.broker_url = settings.REDIS_URL
         monkeypatch.setattr(dispatch, "app", app)
         yield app
-    store.client().flushdb()
+    redis_client().flushdb()
 
 
 @pytest.fixture
@@ -127,7 +128,7 @@ def deletion(cluster: Cluster, topic: str) -> dict[str, Any]:
     """Return what a task needs to delete the topic."""
     entry = audit.entry(by=SYSTEM, action="DeleteTopic", resource=topic, detail={})
     about = {"question": "delete_topic", "asked": {"topic": topic}, "entry": entry, "change_id": uuid4().hex}
-    return {"cluster_pk": cluster.pk, "reply_to": f"console:answer:{uuid4().hex}", **about}
+    return {"cluster_pk": cluster.pk, "reply_to": f"console:reply:{uuid4().hex}", **about}
 
 
 def unsigned(task: str, kwargs: dict[str, Any], *, queue: str = "control", **headers: Any) -> dict[str, Any]:
@@ -163,7 +164,7 @@ def push(attacker: redis.Redis, *messages: Any, queue: str = "control") -> None:
 
 
 def refused(kind: str = "task") -> int:
-    return store.refused_counts().get(kind, 0)
+    return replies.refused_counts().get(kind, 0)
 
 
 def log_of(worker: Process, event: str) -> list[dict[str, Any]]:
@@ -257,18 +258,18 @@ def test_change_is_audited_by_its_task_and_made_once(
 
 
 def test_forged_reply_is_dropped_and_the_real_one_returned(queue: Celery, attacker: redis.Redis) -> None:
-    name, other, before = "console:answer:1", "console:answer:2", refused("reply")
-    store.give_answer(other, {"result": "of another question"})
+    name, other, before = "console:reply:1", "console:reply:2", refused("reply")
+    replies.send_reply(other, {"result": "of another question"})
     copied = str(attacker.lpop(other))
     forged = ['{"result": "forged"}', '{"answer": "{}", "signature": 7}', "no JSON", "[]", copied]
     attacker.rpush(name, *forged)
-    Thread(target=lambda: (time.sleep(0.3), store.give_answer(name, {"result": "true"}))).start()
+    Thread(target=lambda: (time.sleep(0.3), replies.send_reply(name, {"result": "true"}))).start()
 
-    assert store.wait_for_answer(name, timeout_s=10) == {"result": "true"}
+    assert replies.wait_for_reply(name, timeout_s=10) == {"result": "true"}
     assert refused("reply") == before + len(forged)
 
     attacker.rpush(name, *forged)
-    assert store.wait_for_answer(name, timeout_s=0.5) is None
+    assert replies.wait_for_reply(name, timeout_s=0.5) is None
 
 
 def test_old_message_without_an_expiry_is_refused(queue: Celery) -> None:

@@ -15,7 +15,8 @@ from console.celery import app
 from console.models import Cluster, ClusterLink
 from console.queries.metrics import prometheus_text
 from console.queue import schedule_health
-from console.redis import reconciler_health, store
+from console.redis import reconciler_health
+from console.redis.client import redis_client
 from console.tasks.looking import probe_clusters, probe_spark, refresh_topics
 from console.tasks.reconcile import forget_old_rows, reconcile, reconcile_link
 from devcluster.ports import free_port
@@ -26,7 +27,7 @@ Sent = list[tuple[str, dict[str, Any]]]
 @pytest.fixture(autouse=True)
 def own_redis(settings: Any, redis_url: str, sent: Sent) -> None:
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/13"
-    store.client().flushdb()
+    redis_client().flushdb()
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def known(link: ClusterLink) -> ClusterLink:
 
 def sending_for(seconds: float) -> None:
     for task in schedule_health.EVERY_S:
-        store.client().set(f"console:scheduled:since:{task}", int((time.time() - seconds) * 1000))
+        redis_client().set(f"console:scheduled:since:{task}", int((time.time() - seconds) * 1000))
 
 
 def all_fine(link: ClusterLink) -> None:
@@ -66,7 +67,7 @@ def figure(name: str, task: str) -> float | None:
 
 def test_successful_tasks_are_not_reported(client: Client, known: ClusterLink) -> None:
     all_fine(known)
-    store.client().delete(*(f"console:round:done:beat:{task}" for task in schedule_health.EVERY_S))
+    redis_client().delete(*(f"console:round:done:beat:{task}" for task in schedule_health.EVERY_S))
     assert readiness(client)[1] != "ok"
     forget_old_rows()
     refresh_topics()
@@ -84,7 +85,7 @@ def test_successful_tasks_are_not_reported(client: Client, known: ClusterLink) -
 @pytest.mark.django_db(transaction=True)
 def test_failing_task_is_named(client: Client, known: ClusterLink) -> None:
     all_fine(known)
-    store.client().delete("console:round:done:beat:forget_old_rows")
+    redis_client().delete("console:round:done:beat:forget_old_rows")
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE console_verifyrun RENAME TO console_elsewhere")
     try:
@@ -104,7 +105,7 @@ def test_failing_task_is_named(client: Client, known: ClusterLink) -> None:
 def test_failing_part_of_a_single_cluster_is_named(client: Client, known: ClusterLink, monkeypatch: pytest.MonkeyPatch) -> None:
     all_fine(known)
     step = schedule_health.step_of("refresh_topics", cluster=known.destination_id)
-    store.client().set(f"console:round:done:{step}", int((time.time() - 121) * 1000))
+    redis_client().set(f"console:round:done:{step}", int((time.time() - 121) * 1000))
     with pytest.raises(KeyError):
         schedule_health.watched("refresh_topics")(lambda **_: {}["a mistake"])(cluster_pk=known.destination_id)
 
@@ -122,7 +123,7 @@ def test_tasks_without_success_are_late_only_after_several_periods(client: Clien
 
 
 def test_all_tasks_are_late_if_beat_is_not_running(client: Client, known: ClusterLink, settings: Any) -> None:
-    store.client().delete(*(f"console:scheduled:since:{task}" for task in schedule_health.EVERY_S))
+    redis_client().delete(*(f"console:scheduled:since:{task}" for task in schedule_health.EVERY_S))
     assert readiness(client)[1].startswith("9 beat tasks")
 
     settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"

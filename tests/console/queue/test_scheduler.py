@@ -14,7 +14,7 @@ from celery.schedules import schedule
 
 from console.queue import schedule_health
 from console.queue.scheduler import MOST_WAITING, SteadyScheduler
-from console.redis import store
+from console.redis.client import redis_client
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
@@ -38,7 +38,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
 def beat(settings: Any, redis_url: str, clock: type[Clock], tmp_path: Path) -> Iterator[SteadyScheduler]:
     """A scheduler with a task due every second and another due every hour."""
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/10"
-    store.client().flushdb()
+    redis_client().flushdb()
     app = Celery(broker=settings.REDIS_URL)
     app.conf.task_default_queue = "control"
     due = {"often": 1, "hourly": 3600}
@@ -55,12 +55,12 @@ def beat(settings: Any, redis_url: str, clock: type[Clock], tmp_path: Path) -> I
 
 def run(beat: SteadyScheduler, clock: type[Clock], *, seconds: int) -> int:
     """Advance the clock. Returns how many tasks were sent."""
-    before = store.client().llen("control")
+    before = redis_client().llen("control")
     for _ in range(seconds):
         clock.now += timedelta(seconds=1)
         while beat.tick() == 0:
             pass
-    return int(store.client().llen("control")) - int(before)  # type: ignore[arg-type]
+    return int(redis_client().llen("control")) - int(before)  # type: ignore[arg-type]
 
 
 def test_scheduler_continues_after_the_clock_was_set_back(beat: SteadyScheduler, clock: type[Clock]) -> None:
@@ -70,7 +70,7 @@ def test_scheduler_continues_after_the_clock_was_set_back(beat: SteadyScheduler,
 
     assert run(beat, clock, seconds=10) >= 8
     assert run(beat, clock, seconds=3600) > 0
-    assert store.client().llen("control") <= MOST_WAITING + 1
+    assert redis_client().llen("control") <= MOST_WAITING + 1
 
 
 def test_scheduler_continues_after_a_restart_with_the_clock_set_back(beat: SteadyScheduler, clock: type[Clock]) -> None:
@@ -85,10 +85,10 @@ def test_scheduler_continues_after_a_restart_with_the_clock_set_back(beat: Stead
 
 
 def test_queue_without_a_worker_stays_short(beat: SteadyScheduler, clock: type[Clock]) -> None:
-    store.client().rpush("control", *(["message"] * MOST_WAITING))
+    redis_client().rpush("control", *(["message"] * MOST_WAITING))
 
     assert run(beat, clock, seconds=10) == 1
-    store.client().delete("control")
+    redis_client().delete("control")
     assert run(beat, clock, seconds=10) >= 8
 
 

@@ -14,7 +14,8 @@ from celery import Celery
 from django.db import connection
 
 from console.models import CopyWorker
-from console.redis import store
+from console.redis import heartbeats
+from console.redis.client import redis_client
 from console.tasks.threads import threads_for_long
 from devcluster.ports import LOOPBACK
 from devcluster.processes import Process
@@ -37,7 +38,7 @@ def hanging_spark() -> Iterator[str]:
 @pytest.fixture
 def queue(settings: Any, redis_url: str) -> Celery:
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/9"
-    store.client().flushdb()
+    redis_client().flushdb()
     return Celery(broker=settings.REDIS_URL)
 
 
@@ -72,9 +73,9 @@ def test_copy_workers_leave_threads_to_other_tasks(transactional_db: None, queue
         CopyWorker.objects.create(number=number)
         queue.send_task("run_copy_worker", kwargs={"number": number}, queue="spark")
     wait(worker, lambda: taken() == THREADS - 1, timeout_s=60)
-    wait(worker, lambda: not store.client().llen("spark"), timeout_s=10)
+    wait(worker, lambda: not redis_client().llen("spark"), timeout_s=10)
     assert taken() == THREADS - 1
 
     queue.send_task("reconcile", queue="control")
 
-    wait(worker, lambda: store.worker_silence_ms() is not None, timeout_s=10)
+    wait(worker, lambda: heartbeats.heartbeat_age_ms() is not None, timeout_s=10)

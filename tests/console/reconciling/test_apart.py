@@ -15,7 +15,8 @@ from console.config import signing_keys
 from console.models import ClusterLink, LinkSample, MirrorPartition, MirrorSample, MirrorTopic
 from console.queries.metrics import prometheus_text
 from console.reconciling import placing, plans, waits
-from console.redis import reconciler_health, store
+from console.redis import reconciler_health
+from console.redis.client import redis_client
 from console.tasks import endings
 from console.tasks.reconcile import reconcile, reconcile_link
 from linkengine import jobs
@@ -37,7 +38,7 @@ BAD_GAP = Gap(OffsetRange(7, 9), GapReason.ABORTED, before_ms=BEYOND)
 def own_redis(settings: Any, redis_url: str, sent: Sent, client: Client) -> None:
     client.get("/healthz")  # imports the URLconf, which takes seconds, before a test times the worker's silence
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/11"
-    store.client().flushdb()
+    redis_client().flushdb()
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def progress_of(mirror: MirrorTopic, **changes: Any) -> PartitionProgress:
 
 
 def now_ms() -> int:
-    seconds, micros = store.client().time()  # type: ignore[misc]
+    seconds, micros = redis_client().time()  # type: ignore[misc]
     return int(seconds * 1000 + micros // 1000)
 
 

@@ -15,7 +15,8 @@ from django.test import Client
 from console.models import ClusterLink, Namespace
 from console.queries.metrics import prometheus_text
 from console.queue import schedule_health
-from console.redis import clock_skew, reconciler_health, store
+from console.redis import clock_skew, reconciler_health
+from console.redis.client import redis_client
 from console.tasks.reconcile import reconcile, reconcile_link
 from devcluster.ports import free_port
 from tests.console.conftest import NOW
@@ -27,7 +28,7 @@ LABELS = '{cluster="destination-id",link="west-to-east"}'
 @pytest.fixture(autouse=True)
 def own_redis(settings: Any, redis_url: str) -> None:
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/9"
-    store.client().flushdb()
+    redis_client().flushdb()
     schedule_health.note_sending()  # beat is alive
 
 
@@ -43,7 +44,7 @@ def no_gates(db: None) -> Iterator[None]:
 
 
 def forget_success(step: str, *, for_s: int) -> None:
-    store.client().set(f"console:round:done:{step}", int((time.time() - for_s) * 1000))
+    redis_client().set(f"console:round:done:{step}", int((time.time() - for_s) * 1000))
 
 
 def figures() -> dict[str, float]:

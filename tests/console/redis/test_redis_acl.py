@@ -14,7 +14,7 @@ import redis
 from celery import Celery
 
 from console.queue import dispatch, schedule_health
-from console.redis import clock_skew, reconciler_health, store
+from console.redis import clock_skew, heartbeats, locks, rate_limit, reconciler_health, replies
 from devcluster.processes import Process
 from devcluster.redis import RedisServer
 from linkengine import jobs
@@ -84,23 +84,23 @@ def test_copy_workers_and_web_processes_may_run_their_commands(address: str) -> 
     jobs.clear_mirror(address, LINK, mirror_id=MIRROR, keys=[grant.key])
     jobs.clear_link(address, LINK, keys=[grant.key])
 
-    store.note_worker()
+    heartbeats.note_worker()
     clock_skew.note_worker()
     schedule_health.note_sending()
     reconciler_health.note_success("links")
     reconciler_health.note_failure("links", ValueError("x"))
     reconciler_health.note_mirrors(1, {"orders": ValueError("x")})
     assert reconciler_health.read(["links"])["links"].failures == 1
-    assert store.claim("one", ttl_ms=1_000)
-    assert store.take_turn("one", per_s=1, burst=1) == 0
-    assert not store.is_abandoned("one")
-    store.ask_again("one")
-    with store.hold("one") as acquired:
+    assert locks.claim("one", ttl_ms=1_000)
+    assert rate_limit.take_token("one", per_s=1, burst=1) == 0
+    assert not locks.is_abandoned("one")
+    locks.request_recheck("one")
+    with locks.lock("one") as acquired:
         assert acquired
-    store.give_answer("console:answer:1", {"result": 1})
-    assert store.wait_for_answer("console:answer:1", timeout_s=5) == {"result": 1}
-    store.count_refused("task")
-    assert store.refused_counts() == {"task": 1}
+    replies.send_reply("console:reply:1", {"result": 1})
+    assert replies.wait_for_reply("console:reply:1", timeout_s=5) == {"result": 1}
+    replies.count_refused("task")
+    assert replies.refused_counts() == {"task": 1}
 
 
 @pytest.mark.timeout(120)

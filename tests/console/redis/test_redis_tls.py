@@ -23,7 +23,7 @@ from devcluster.processes import Process
 
 ROOT = Path(__file__).parents[3]
 CELERY = "from console.celery import app; app.connection().ensure_connection(max_retries=1, interval_start=0)"
-PAGES = "import django; django.setup(); from console import store; store.client().ping()"
+PAGES = "import django; django.setup(); from console.redis.client import redis_client; redis_client().ping()"
 COPY_WORKERS = "import os; from linkengine.coordination.client import clock_ms; clock_ms(os.environ['CLUSTERLINK_REDIS_URL'])"
 ALL_CLIENTS = pytest.mark.parametrize("program", [CELERY, PAGES, COPY_WORKERS], ids=["Celery", "pages", "copy workers"])
 

@@ -12,7 +12,8 @@ from celery import Celery
 from kombu import Connection, Queue
 
 from console.queue.transport import SentinelTransport, broker_settings
-from console.redis import store
+from console.redis import heartbeats
+from console.redis.client import redis_client
 from devcluster.ports import LOOPBACK
 from devcluster.sentinel import PASSWORD, SentinelRedis
 from linkengine.coordination.client import clock_ms
@@ -54,7 +55,7 @@ def test_store_leases_and_celery_follow_a_failover(servers: SentinelRedis, setti
     lease = RedisLease(servers.url, ttl_ms=60_000)
     grant = lease.acquire("a mirror/0", "a copier")
     assert grant is not None
-    store.note_worker()
+    heartbeats.note_worker()
     app = celery(servers.url)
     with app, app.connection_for_write() as connection:
         assert isinstance(connection.transport, SentinelTransport)
@@ -64,13 +65,13 @@ def test_store_leases_and_celery_follow_a_failover(servers: SentinelRedis, setti
         servers.kill(first)
 
         with pytest.raises(redis.RedisError):
-            store.client().ping()
+            redis_client().ping()
         with pytest.raises(CoordinationUnavailableError):
             clock_ms(servers.url)
 
-        assert eventually(lambda: store.client().ping(), redis.RedisError)
+        assert eventually(lambda: redis_client().ping(), redis.RedisError)
         assert servers.primary() != first
-        assert store.worker_silence_ms() is not None  # replicated before
+        assert heartbeats.heartbeat_age_ms() is not None  # replicated before
         assert lease.renew([grant]) == {"a mirror/0"}
         assert RedisLease(servers.url, ttl_ms=60_000).acquire("a mirror/0", "another") is None
     with celery(servers.url) as app:

@@ -40,7 +40,7 @@ import console.urls  # noqa: E402, F401
 from console.actions import transitions  # noqa: E402
 from console.celery import app  # noqa: E402
 from console.reconciling import chores, ends  # noqa: E402
-from console.redis import store  # noqa: E402
+from console.redis import locks  # noqa: E402
 from console.tasks import drills, pool, reconcile, restoring, reversing, stoppingmany, verifying  # noqa: E402
 from linkengine import jobs  # noqa: E402
 
@@ -109,7 +109,7 @@ def arm(deaths: Deaths) -> None:
 
 def hurry() -> None:
     """Shorten the pauses between attempts. The order of operations stays the same."""
-    store.HOLD_S = 0.5
+    locks.LOCK_TTL_S = 0.5
     reconcile.CLAIM_MS = reconcile.WAITING_MS = 200
     drills.RESEND_MS = 200
     verifying.CLAIM_MS = 200

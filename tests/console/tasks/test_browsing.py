@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from console import audit
 from console.actors import SYSTEM
 from console.models import Cluster
-from console.redis import store
+from console.redis import replies
 from console.tasks import browsing
 from devcluster.kafka import KafkaCluster
 from tests.console.api.brokers import ACL, CONFIG, GROUP, RESET, TIMED, lag, partition, topic
@@ -31,7 +31,7 @@ def ask(cluster: Cluster, question: str, **asked: Any) -> dict[str, Any]:
         browsing.change_cluster(reply_to="reply", cluster_pk=cluster.pk, **about)
     else:
         browsing.ask_cluster(reply_to="reply", cluster_pk=cluster.pk, question=question, asked=asked)
-    answer = store.wait_for_answer("reply", timeout_s=5)
+    answer = replies.wait_for_reply("reply", timeout_s=5)
     assert answer is not None
     return answer
 

@@ -16,7 +16,7 @@ from console.actions.operations import operate_many
 from console.actors import SYSTEM
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import chores
-from console.redis import store
+from console.redis import locks
 from console.tasks import reversing, stoppingmany
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
@@ -34,7 +34,7 @@ Die = Callable[[str, str], None]
 @pytest.fixture(autouse=True)
 def quick(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.EXPORT_DIR = str(tmp_path)
-    monkeypatch.setattr(store, "HOLD_S", 1.0)
+    monkeypatch.setattr(locks, "LOCK_TTL_S", 1.0)
     monkeypatch.setattr(reversing, "SETTLE_S", 0.2)
 
 

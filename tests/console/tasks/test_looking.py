@@ -10,7 +10,7 @@ import pytest
 
 from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
 from console.models.fields import seal
-from console.redis import store
+from console.redis import replies
 from console.tasks import looking
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.kafka
 
 def answer_of(task: Any, **kwargs: Any) -> dict[str, Any]:
     task(reply_to="reply", **kwargs)
-    answer = store.wait_for_answer("reply", timeout_s=5)
+    answer = replies.wait_for_reply("reply", timeout_s=5)
     assert answer is not None
     return answer
 

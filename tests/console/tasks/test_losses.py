@@ -11,7 +11,7 @@ from console.config import signing_keys
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
-from console.redis import store
+from console.redis import replies
 from console.tasks import reconcile, restoring
 from linkengine import jobs
 from linkengine.coordination.progress import RedisProgress
@@ -94,7 +94,7 @@ def test_loss_of_another_mirror_is_left_for_it(link: ClusterLink) -> None:
 def test_forged_reports_and_losses_in_redis_are_refused(link: ClusterLink) -> None:
     mirror = mirror_of(link)
     (key,) = plans.partition_keys(mirror)
-    before = store.refused_counts()
+    before = replies.refused_counts()
     forged = PartitionProgress(
         key=key,
         hold_id="forged",
@@ -114,7 +114,7 @@ def test_forged_reports_and_losses_in_redis_are_refused(link: ClusterLink) -> No
 
     assert ledger(mirror) == []
     assert MirrorPartition.objects.get(mirror=mirror).mirror_end is None
-    counted = {kind: number - before.get(kind, 0) for kind, number in store.refused_counts().items()}
+    counted = {kind: number - before.get(kind, 0) for kind, number in replies.refused_counts().items()}
     assert (counted["report"], counted["loss"]) == (2, 1)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from console.models import ClusterLink, LineageRange, MirrorTopic
-from console.redis import store
+from console.redis.client import redis_client
 from console.tasks import mirrors, overtaking, reversing, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
@@ -70,7 +70,7 @@ def fail_over(mirror: MirrorTopic) -> None:
 
 def fail_over_without_locks(mirror: MirrorTopic) -> None:
     """Redis has lost the lock, or the set-up was suspended for longer than its lock lasts: the stop does not wait."""
-    store.client().delete(f"console:hold:{overtaking.hold_name(mirror.pk)}")
+    redis_client().delete(f"console:lock:{overtaking.hold_name(mirror.pk)}")
     fail_over(mirror)
     assert states(mirror) == [S.STOPPED]
 

@@ -14,7 +14,8 @@ from django.utils import timezone
 from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
 from console.reconciling import placing, plans
-from console.redis import store
+from console.redis import locks
+from console.redis.client import redis_client
 from console.tasks import pool, reconcile
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
@@ -30,8 +31,8 @@ Sent = list[tuple[str, dict[str, Any]]]
 def own_redis(settings: Any, redis_url: str, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/6"
     settings.COPY_WORKERS = 2
-    store.client().flushdb()
-    store.client().set("console:copy-workers-since", 1)  # Redis has run for long
+    redis_client().flushdb()
+    redis_client().set("console:copy-workers-since", 1)  # Redis has run for long
     monkeypatch.setattr(pool, "HEARTBEAT_CACHE_S", 0.0)
 
 
@@ -98,7 +99,7 @@ def test_without_links_no_worker_is_submitted_and_running_ones_end(db: None, sen
 
 
 def test_number_with_a_waiting_thread_is_not_submitted(mirror: MirrorTopic, sent: Sent) -> None:
-    with store.hold(pool.lock_name(0)), store.hold(pool.lock_name(1)):
+    with locks.lock(pool.lock_name(0)), locks.lock(pool.lock_name(1)):
         pool.look_after_workers()
 
     assert submitted(sent) == []
@@ -133,7 +134,7 @@ def test_replaced_worker_is_drained_gradually_and_then_ends(link: ClusterLink, m
 
     left = []
     for _ in range(12):
-        store.unclaim("copy-balance")
+        locks.release_claim("copy-balance")
         pool.look_after_workers()
         reconcile.reconcile_link(link_id=link.pk)
         left.append(len(old.keys(link)))
@@ -156,7 +157,7 @@ def test_smaller_pool_ends_the_workers_with_the_highest_numbers(
     settings.COPY_WORKERS = 1
 
     for _ in range(2):
-        store.unclaim("copy-balance")
+        locks.release_claim("copy-balance")
         pool.look_after_workers()
 
     assert placed() == {first.worker_id: 2}
@@ -215,7 +216,7 @@ def test_partitions_of_a_silent_worker_move_to_others_at_once(
     make_mirror(partitions=30)
     silent, live = Worker(0), Worker(1)
     reconcile.reconcile_link(link_id=link.pk)
-    store.claim("copy-balance", ttl_ms=60_000)
+    locks.claim("copy-balance", ttl_ms=60_000)
     silence(monkeypatch, silent.worker_id)
 
     pool.look_after_workers()
@@ -232,7 +233,7 @@ def test_loss_of_redis_data_moves_no_partition(
     first, second = Worker(0), Worker(1)
     reconcile.reconcile_link(link_id=link.pk)
     before = placed()
-    store.client().flushdb()
+    redis_client().flushdb()
     first.beat()
 
     pool.look_after_workers()
@@ -305,7 +306,7 @@ def test_job_that_does_not_start_is_reported(link: ClusterLink, mirror: MirrorTo
     long_ago = timezone.now() - 2 * pool.BEGIN
     CopyWorker.objects.create(number=0, worker_id="0000-a", submitted_at=long_ago)
 
-    with store.hold(pool.lock_name(0)):
+    with locks.lock(pool.lock_name(0)):
         pool.look_after_workers()
         reconcile.reconcile_link(link_id=link.pk)
 
@@ -318,7 +319,7 @@ def test_job_that_does_not_start_is_reported(link: ClusterLink, mirror: MirrorTo
 def test_half_of_the_task_slots_copy_by_default(settings: Any, slots: int | None, size: int) -> None:
     settings.COPY_WORKERS = 0
     if slots is not None:
-        store.client().set("console:spark-slots", slots)
+        redis_client().set("console:spark-slots", slots)
 
     assert pool.pool_size() == size
 

@@ -12,7 +12,7 @@ from django.conf import settings
 from console.models import MirrorTopic
 from console.reconciling import plans
 from console.reconciling.ends import fenced_ends, mirrored_ends
-from console.redis import store
+from console.redis import locks
 from console.tasks import stopping
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
@@ -207,7 +207,7 @@ def test_mirror_with_a_foreign_record_in_place_of_a_source_record_is_not_promote
     do(paused, MirrorEvent.PROMOTE)
     drive(lambda: PartitionPhase.FAILED in phases(paused))
     # a check that started before may still report a lag
-    drive(lambda: not store.is_held(f"stop:{StopReason.PROMOTE}:{paused.pk}"))
+    drive(lambda: not locks.is_locked(f"stop:{StopReason.PROMOTE}:{paused.pk}"))
     for _ in range(3):
         stopping.advance_stop(mirror_id=paused.pk)
     drive(lambda: _codes(paused) == [ErrorCode.FOREIGN_WRITE])

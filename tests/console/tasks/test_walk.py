@@ -24,7 +24,7 @@ from console.actors import SYSTEM
 from console.errors import ConsoleError
 from console.mirrors import diverged_exports
 from console.models import ClusterLink, MirrorTopic, RestoreRun
-from console.redis import store
+from console.redis import locks
 from console.tasks import reversing
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -150,7 +150,7 @@ def test_random_walk_loses_no_record(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setattr("django.conf.settings.EXPORT_DIR", str(tmp_path))
-    monkeypatch.setattr(store, "HOLD_S", 1.0)
+    monkeypatch.setattr(locks, "LOCK_TTL_S", 1.0)
     monkeypatch.setattr(reversing, "SETTLE_S", 0.3)
     walk = Walk(twin.name, pair, (destination_cluster, source_cluster), drive)
 
