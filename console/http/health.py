@@ -15,8 +15,8 @@ from console.http import database_outages
 from console.presenters.numbers import plural
 from console.queries.alarms import silences
 from console.queries.metrics import prometheus_text
-from console.queries.rounds import failing_mirrors, rounds_of_links
-from console.queries.scheduled import late_parts
+from console.queries.reconciler_health import failing_mirrors, rounds_of_links
+from console.queries.schedule_health import late_parts
 from console.queries.workers import lacking_workers
 from console.queue.dispatch import WORKER_SILENT_MS
 from console.queue.schedule_health import PERIODS

@@ -10,8 +10,8 @@ from console.actors import Actor
 from console.models import ClusterLink
 from console.models.links import LinkMode
 from console.pages.shell import Crumb, Tab
+from console.presenters.badges import Look
 from console.presenters.links import GAP_FILLERS, endpoints_of, link_url, mode_label
-from console.presenters.looks import Look
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.states import link_look
 from linkengine.domain.errors import ErrorCode

@@ -15,12 +15,11 @@ from console.mirrors.migration_gate import newest_run
 from console.models import MirrorTopic, VerifyWatch
 from console.pages.linkpages import link_head
 from console.presenters import numbers
+from console.presenters.badges import Look
 from console.presenters.gates import gate_view
 from console.presenters.groups import clamped_row
-from console.presenters.heldback import held_back
 from console.presenters.lineage import origin_rows
 from console.presenters.links import Tile, link_url, source_name
-from console.presenters.looks import Look
 from console.presenters.mirrors import (
     gap_groups,
     is_copying,
@@ -32,6 +31,7 @@ from console.presenters.mirrors import (
 )
 from console.presenters.notes import error_note, transition_notes
 from console.presenters.numbers import Moment, moment
+from console.presenters.open_transactions import held_back
 from console.presenters.states import mirror_look
 from console.presenters.stopreports import report_row
 from console.presenters.verbs import VERBS, Verb

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from console.presenters.looks import Look
+from console.presenters.badges import Look
 from console.presenters.numbers import Moment, moment
 from console.presenters.reasons import AUDIT_LOOKS
 

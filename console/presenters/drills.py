@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from console.presenters import numbers
-from console.presenters.looks import Family, Look
+from console.presenters.badges import Family, Look
 from console.presenters.numbers import Moment, moment
 from linkengine.domain.drills import BATCH, DrillRow
 from linkengine.domain.startspec import EARLIEST, LATEST

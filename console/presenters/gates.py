@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from console.mirrors.migration_gate import GATED, GateDoubt, gate_doubt
-from console.presenters.looks import Family, Look
+from console.presenters.badges import Family, Look
 from console.presenters.numbers import Moment, moment
 from linkengine.domain.gates import GateCheckName, GateCheckState
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from console.models import ClampedOffset, GroupOffset, SyncedAcl, SyncedGroup
 from console.presenters import numbers
-from console.presenters.looks import Family, Look
+from console.presenters.badges import Family, Look
 from console.presenters.numbers import Moment, moment
 from linkengine.domain.acls import AclStatus
 from linkengine.domain.groups import GroupStatus

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from console.presenters import numbers
-from console.presenters.looks import Family, Look
+from console.presenters.badges import Family, Look
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.numbers import Moment, moment
 from console.presenters.states import MIRROR_LOOKS, link_look, needs_attention, severity

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from console.models.mirrors import UNSEEN, is_fresh
 from console.presenters import numbers
-from console.presenters.looks import Look
+from console.presenters.badges import Look
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.numbers import Moment, moment
 from console.presenters.reasons import GAP_LOOKS, PHASE_LABELS

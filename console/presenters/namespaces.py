@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from console.presenters.looks import Family, Look
+from console.presenters.badges import Family, Look
 from linkengine.domain.namespaces import ReplicationState
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from console.presenters.badges import Look
 from console.presenters.directions import BOTH, SEND, Direction, opposite
 from console.presenters.links import link_url
-from console.presenters.looks import Look
 from console.presenters.states import link_look
 
 if TYPE_CHECKING:

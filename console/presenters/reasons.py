@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from console.presenters.looks import Family, Look
+from console.presenters.badges import Family, Look
 from console.presenters.numbers import UNKNOWN
 from linkengine.domain.states import GapReason
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from console.presenters.looks import Family, Look
+from console.presenters.badges import Family, Look
 from console.presenters.mirrors import mirror_path
 from console.presenters.states import MIRROR_LOOKS
 from linkengine.domain.mirrorability import CheckCode, Standing, Verdict

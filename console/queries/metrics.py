@@ -20,8 +20,8 @@ from console.queries.acls import acl_samples
 from console.queries.alarms import alarm_samples, silence_samples
 from console.queries.groups import group_samples
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
-from console.queries.rounds import round_samples
-from console.queries.scheduled import schedule_samples
+from console.queries.reconciler_health import round_samples
+from console.queries.schedule_health import schedule_samples
 from console.queries.taskmetrics import task_samples
 from console.queries.unseen import UNSEEN, with_unseen
 from console.queries.verifymetrics import verify_samples

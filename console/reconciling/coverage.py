@@ -29,7 +29,7 @@ from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
 from console.models.links import show_change
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
-from console.reconciling import troubles
+from console.reconciling import transition_errors
 from console.reconciling.plans import mirror_key
 from console.redis import locks
 from linkengine.domain.coverage import CheckedRange, RecordDifference, combine
@@ -268,7 +268,7 @@ def _alarm(mirror: MirrorTopic, *, now: datetime) -> None:
         f"{count} records of '{mirror.name}' differ from the source's.{_describe(first)} Do not change either topic; check "
         "these offsets first."
     )
-    troubles.note(mirror=mirror, code=RECORDS_DIFFER, message=message, now=now)
+    transition_errors.note(mirror=mirror, code=RECORDS_DIFFER, message=message, now=now)
     _log.error("verify.records_differ", mirror=mirror.name, link=mirror.link.name, differences=count)
 
 

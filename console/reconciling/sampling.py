@@ -16,7 +16,7 @@ from console.models import MirrorPartition, MirrorTopic
 from console.models.bulk_update import update_each
 from console.models.mirrors import AHEAD, UNSEEN, is_fresh
 from console.reconciling import lateness
-from console.reconciling.apart import Failures
+from console.reconciling.isolation import Failures
 from console.reconciling.lateness import time_of
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress

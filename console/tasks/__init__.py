@@ -5,39 +5,39 @@ Only this package of the console may import ``linkengine.jobs``.
 """
 
 from console.tasks import (
+    batch_stop,
     browsing,
     covering,
     drills,
     gates,
     linktasks,
-    looking,
     mirrors,
     namespaces,
     pool,
+    probes,
     reconcile,
     reparenting,
     restoring,
     reversing,
     stopping,
-    stoppingmany,
     verifying,
 )
 
 __all__ = [
+    "batch_stop",
     "browsing",
     "covering",
     "drills",
     "gates",
     "linktasks",
-    "looking",
     "mirrors",
     "namespaces",
     "pool",
+    "probes",
     "reconcile",
     "reparenting",
     "restoring",
     "reversing",
     "stopping",
-    "stoppingmany",
     "verifying",
 ]

@@ -18,7 +18,7 @@ from celery import shared_task
 from console import audit
 from console.models import Cluster
 from console.redis import replies
-from console.tasks.answers import answering
+from console.tasks.calls import answering
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import AclRule, LagView

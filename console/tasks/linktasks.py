@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from console.models import ClusterLink
 from console.queue import dispatch
-from console.reconciling import linktasks, plans, waits
+from console.reconciling import linktasks, plans, promote_backoff
 from console.redis import locks
 from console.tasks import acls, autocreate, groups, topicconfigs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -49,7 +49,7 @@ def run_link_task(*, link_id: int, task: str, **_: Any) -> None:
         if row is not None:
             outcome = _outcome(name, link)
             linktasks.finish(row=row, outcome=outcome, now=timezone.now())
-            if waits.wake_after(link=link, task=name, outcome=outcome):
+            if promote_backoff.wake_after(link=link, task=name, outcome=outcome):
                 dispatch.send("reconcile_link", link_id=link_id)
 
 

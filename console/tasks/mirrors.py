@@ -22,10 +22,10 @@ from console.models import Cluster, MirrorTopic, SourceTopic
 from console.models.links import show_change
 from console.models.mirrors import DELETION_REFUSED
 from console.queue import dispatch
-from console.reconciling import configreverts, followers, gaps, plans, sampling, tombstones, troubles, waits
+from console.reconciling import gaps, plans, promote_backoff, sampling, tombstones, topic_configs, transition_errors
 from console.redis import locks
 from console.tasks import leases
-from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, unless_overtaken
+from console.tasks.preemption import OvertakenError, check_wanted, hold_name, unless_overtaken
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
@@ -149,7 +149,7 @@ def _note_undeleted(mirror: MirrorTopic, error: LinkEngineError, *, now: datetim
     message = f"The destination did not delete topic '{mirror.name}', so the mirror continues. {error.message}"
     with transaction.atomic():
         MirrorTopic.objects.filter(pk=mirror.pk).update(deletion_requested_at=None, retry_at=None, retry_count=0)
-        troubles.note(mirror=mirror, code=DELETION_REFUSED, message=message, now=now)
+        transition_errors.note(mirror=mirror, code=DELETION_REFUSED, message=message, now=now)
         if error.code == ErrorCode.TOPIC_DELETION_DISABLED:
             Cluster.objects.filter(pk=mirror.link.destination_id).update(deletes_topics=False)
         _note_refusal_of_cluster(mirror, "DeleteMirrorTopic", error, now=now)
@@ -165,7 +165,7 @@ def _note_refusal_of_cluster(mirror: MirrorTopic, action: str, error: LinkEngine
 def follow_source(mirror: MirrorTopic) -> MirrorSynced:
     """Sync partitions and configs of a mirror once, store the outcome and return it."""
     plan, asked_at = plans.sync_of(mirror, keyless=mirror.pk in plans.keyless([mirror])), timezone.now()
-    synced = jobs.sync_mirror(plan, still_mirrors=followers.still_mirrors(mirror.link))
+    synced = jobs.sync_mirror(plan, still_mirrors=topic_configs.still_mirrors(mirror.link))
     note_synced(mirror, synced, now=timezone.now(), asked_at=asked_at)
     return synced
 
@@ -191,7 +191,7 @@ def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, ask
     if synced.ungrown is not None:
         sampling.note_lacking(mirror, total=synced.source_partitions, why=synced.ungrown)
     if synced.reverted:
-        configreverts.note(mirror=mirror, edits=synced.reverted, now=now)
+        topic_configs.note_reverts(mirror=mirror, edits=synced.reverted, now=now)
     if grown:
         _log.info("partitions.grown", mirror=mirror.name, partitions=mirror.num_partitions)
         _open_lineage(mirror, now=now)
@@ -209,12 +209,12 @@ def _open_lineage(mirror: MirrorTopic, *, now: datetime) -> None:
 
 def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, now: datetime) -> None:
     """Store why a step failed and when it is retried. A fatal error sets the mirror to FAILED if its state allows that."""
-    troubles.note(mirror=mirror, code=error.code, message=error.message, now=now)
+    transition_errors.note(mirror=mirror, code=error.code, message=error.message, now=now)
     if fatal and can(MirrorState(mirror.state), MirrorEvent.FATAL):
         facts = {"error_code": error.code, "error_message": error.message, "error_since": now}
         transitions.apply_event(mirror=mirror, event=MirrorEvent.FATAL, by=ENGINE, now=now, detail=error.message, **facts)
         return
-    wait_s = min(waits.longest_s(mirror), BACKOFF_S * 2 ** min(mirror.retry_count, 12)) * (0.75 + random() / 2)  # noqa: S311
+    wait_s = min(promote_backoff.longest_s(mirror), BACKOFF_S * 2 ** min(mirror.retry_count, 12)) * (0.75 + random() / 2)  # noqa: S311
     MirrorTopic.objects.filter(pk=mirror.pk).update(
         retry_count=F("retry_count") + 1, retry_at=now + timedelta(seconds=wait_s), error_since=mirror.error_since or now
     )
@@ -248,7 +248,7 @@ def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime)
     check_wanted(mirror)
     gaps.note_head(mirror=mirror, seeded=created.seeded, now=now)
     lineage.open_lineage(mirror=mirror, starts=dict(created.seeded), now=now)
-    troubles.clear(mirror=mirror)
+    transition_errors.clear(mirror=mirror)
     try:
         transitions.apply_event(mirror=mirror, event=MirrorEvent.SETUP_DONE, by=ENGINE, now=now)
     except IllegalTransitionError:  # failed over just now

@@ -16,10 +16,10 @@ from django.utils import timezone
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, gaps, placing, plans, sampling, tombstones
-from console.reconciling.apart import Failures
+from console.reconciling.isolation import Failures
 from console.reconciling.lateness import time_of
-from console.tasks import endings
-from console.tasks.endings import Kept
+from console.tasks import worker_results
+from console.tasks.worker_results import Kept
 from linkengine import jobs
 from linkengine.domain.plans import PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange
@@ -53,7 +53,7 @@ def observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, fa
     """Take in all that is told; answer whether a page would show something new. Raise CoordinationUnavailableError."""
     key, signer = plans.link_key(link), plans.signer_of(link)
     reports = placing.of_these_lives(mirrors, jobs.read_progress(settings.REDIS_URL, key, signer))
-    kept = endings.read(link, mirrors)
+    kept = worker_results.read(link, mirrors)
     losses = jobs.read_losses(settings.REDIS_URL, key, signer)
     told = _by_mirror(mirrors, reports=reports, kept=kept, losses=losses)
     changed = False
@@ -110,7 +110,7 @@ def _let_go(
     failed = {plans.mirror_key(one) for one in mirrors if failures.are_of(one.pk)}
     stored = [loss for key, one in told.items() if key not in failed for loss in one.losses]
     jobs.forget_losses(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link), stored)
-    endings.forget(link, kept, but_of=failed)
+    worker_results.forget(link, kept, but_of=failed)
 
 
 def _hear(rows: Rows, reports: Iterable[PartitionProgress], failures: Failures) -> None:

@@ -35,7 +35,7 @@ from console.queue import dispatch
 from console.reconciling import placing, plans
 from console.redis import locks
 from console.redis.client import redis_client
-from console.tasks import threads
+from console.tasks import thread_limit
 from linkengine import jobs
 from linkengine.domain.assignment import Place
 from linkengine.domain.errors import LinkEngineError
@@ -98,7 +98,7 @@ def _free_threads(**_: Any) -> None:
 @shared_task(name="run_copy_worker", acks_late=False)
 def run_copy_worker(*, number: int, **_: Any) -> None:
     """Submit a copy worker to Spark and wait until it has ended. A lock excludes other threads for the same number."""
-    with threads.for_long() as has_thread, locks.lock(lock_name(number)) as acquired:
+    with thread_limit.for_long() as has_thread, locks.lock(lock_name(number)) as acquired:
         if has_thread and acquired and not _shutting_down.is_set():
             _run(number)
 

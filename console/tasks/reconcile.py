@@ -20,17 +20,8 @@ from console.models import ClusterLink, MirrorTopic, VerifyRun
 from console.models.links import show_change
 from console.queue import dispatch
 from console.queue.schedule_health import watched
-from console.reconciling import (
-    chores,
-    history,
-    linkhealth,
-    linktasks,
-    phases,
-    placing,
-    plans,
-    waits,
-)
-from console.reconciling.apart import Failures
+from console.reconciling import due_tasks, history, linkhealth, linktasks, phases, placing, plans, promote_backoff
+from console.reconciling.isolation import Failures
 from console.redis import clock_skew, heartbeats, locks, reconciler_health
 from console.tasks import observing
 from console.tasks.assigning import assign_link
@@ -150,7 +141,7 @@ def _reconcile(link_id: int) -> bool:
     mirrors = list(link.mirrors.prefetch_related("partitions", "transition_errors"))
     for mirror in mirrors:
         mirror.link = link
-    if chores.is_over(link=link, mirrors=mirrors):
+    if due_tasks.is_over(link=link, mirrors=mirrors):
         remover = Actor(name=link.deletion_requested_by or "engine", user=None, trusted=True)
         remove_link(link=link, by=remover, now=timezone.now())
         return True
@@ -196,13 +187,13 @@ def _keep_samples(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: F
 
 def _send_chores(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures) -> None:
     known = [one for one in mirrors if _knows_chores(one, rows=rows, failures=failures)]
-    together = chores.stopped_together(known)
+    together = due_tasks.stopped_together(known)
     if together and locks.claim(f"stop_many:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("stop_many", link_id=link.pk)
-    for mirror in waits.caught_up(mirrors=known, rows=rows, now=timezone.now()):
-        if locks.claim(f"wake:{mirror.pk}", ttl_ms=waits.WAKE_MS):
+    for mirror in promote_backoff.caught_up(mirrors=known, rows=rows, now=timezone.now()):
+        if locks.claim(f"wake:{mirror.pk}", ttl_ms=promote_backoff.WAKE_MS):
             mirror.retry_at = None
-    for task, mirror_id in chores.chores_of(mirrors=known, now=timezone.now()):
+    for task, mirror_id in due_tasks.chores_of(mirrors=known, now=timezone.now()):
         if mirror_id not in together and locks.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
             dispatch.send(task, mirror_id=mirror_id)
 
@@ -211,9 +202,9 @@ def _knows_chores(mirror: MirrorTopic, *, rows: Rows, failures: Failures) -> boo
     """Ask beforehand, and alone, what is due for a mirror: nothing that fails here stops the others' failover."""
     now = timezone.now()
     with failures.of_mirror(mirror.pk):
-        deque(chores.chores_of(mirrors=[mirror], now=now), maxlen=0)
-        deque(waits.caught_up(mirrors=[mirror], rows=rows, now=now), maxlen=0)
-        chores.stopped_together([mirror])
+        deque(due_tasks.chores_of(mirrors=[mirror], now=now), maxlen=0)
+        deque(promote_backoff.caught_up(mirrors=[mirror], rows=rows, now=now), maxlen=0)
+        due_tasks.stopped_together([mirror])
         return True
     return False
 

@@ -10,8 +10,8 @@ from celery import shared_task
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import plans
 from console.tasks import leases
-from console.tasks.answers import answering
-from console.tasks.holdings import held_by
+from console.tasks.calls import answering
+from console.tasks.log_ranges import held_by
 from console.tasks.stopping import give_orders
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import FIRST_GENERATION

@@ -31,14 +31,14 @@ from console.links import pairs
 from console.models import MirrorPartition, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.queue import dispatch
-from console.reconciling import gaps, plans, troubles
+from console.reconciling import gaps, plans, transition_errors
 from console.reconciling.ends import fenced_ends
 from console.redis import locks
-from console.tasks.holdings import Topic, held_by, parting_of
+from console.tasks.export_diverged import check_common, set_aside
+from console.tasks.log_ranges import Topic, held_by, parting_of
 from console.tasks.mirrors import create_topic, note_delay
-from console.tasks.overtaking import OvertakenError, Watch, check_wanted, hold_name, unless_overtaken
+from console.tasks.preemption import OvertakenError, Watch, check_wanted, hold_name, unless_overtaken
 from console.tasks.reversing import SETTLE_S, keep_compression, note_mirroring, take_over
-from console.tasks.settingaside import check_common, set_aside
 from linkengine import jobs
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -193,7 +193,8 @@ def _note_restored(mirror: MirrorTopic, run: RestoreRun, made: MirrorCreated, *,
         with transaction.atomic():
             mirror.gaps.all().delete()  # of the deleted log
             if run.is_set_aside:
-                troubles.end(mirror=mirror, codes=[RECORDS_LOST])  # no other code does, and the new ledger contains no loss
+                # no other code does, and the new ledger contains no loss
+                transition_errors.end(mirror=mirror, codes=[RECORDS_LOST])
             MirrorPartition.objects.filter(mirror=mirror, partition__gte=made.partitions).delete()
         gaps.note_head(mirror=mirror, seeded=made.seeded, now=now)
     starts = {point["partition"]: point["common"] for point in run.points} if run.in_place else dict(made.seeded)

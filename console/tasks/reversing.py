@@ -32,12 +32,12 @@ from console.mirrors import lineage
 from console.models import GroupOffset, MirrorPartition, MirrorTopic
 from console.models.mirrors import CONFIGS_REFUSED
 from console.queue import dispatch
-from console.reconciling import coverage, gaps, plans, sampling, tombstones, troubles
+from console.reconciling import coverage, gaps, plans, sampling, tombstones, transition_errors
 from console.reconciling.ends import fenced_ends, mirrored_ends
 from console.redis import locks
 from console.tasks import leases
 from console.tasks.mirrors import note_delay, note_failure
-from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, patient_hold, unless_overtaken
+from console.tasks.preemption import OvertakenError, check_wanted, hold_name, patient_hold, unless_overtaken
 from console.tasks.stopping import blockers_of, note_blockers
 from linkengine import jobs
 from linkengine.domain.configs import COMPRESSION, PHYSICAL
@@ -80,7 +80,7 @@ def turn_into_mirror(*, mirror_id: int, **_: Any) -> None:
         other = pairs.counterpart(mirror)
         reason = _waits_for(mirror, other)
         if reason:
-            if troubles.replace(mirror=mirror, errors=reason, now=timezone.now()):
+            if transition_errors.replace(mirror=mirror, errors=reason, now=timezone.now()):
                 dispatch.send("reconcile_link", link_id=mirror.link_id)
             return
         assert other is not None
@@ -183,8 +183,8 @@ def note_mirroring(
             MirrorPartition.objects.filter(mirror=mirror).update(**ends, **reversing.no_source_seen())
             GroupOffset.objects.filter(mirror=mirror).delete()  # of an earlier mirror, so without meaning now
             coverage.keep_for(mirror=mirror, made=made, now=now)
-            troubles.clear(mirror=mirror)
-            troubles.end(mirror=mirror, codes=[CONFIGS_REFUSED])  # the configs are a mirror's now
+            transition_errors.clear(mirror=mirror)
+            transition_errors.end(mirror=mirror, codes=[CONFIGS_REFUSED])  # the configs are a mirror's now
             moved = transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, **facts)
             lineage.open_lineage(mirror=moved, starts=starts, now=now)
     except IllegalTransitionError:  # failed over since

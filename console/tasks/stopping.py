@@ -37,15 +37,15 @@ from console.actors import ENGINE
 from console.mirrors import lineage
 from console.models import MirrorTopic, RestoreRun
 from console.queue import dispatch
-from console.reconciling import ends, groups, plans, refusals, troubles, waits
+from console.reconciling import ends, groups, plans, promote_backoff, refusals, transition_errors
 from console.redis import locks
-from console.tasks import leases, vouching
-from console.tasks.answers import answering
+from console.tasks import leases, tail_check
 from console.tasks.assigning import assign_link
+from console.tasks.calls import answering
+from console.tasks.export_diverged import set_aside
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import REFUSED_DELETION, follow_source, note_failure
-from console.tasks.overtaking import OvertakenError, check_wanted, giving_way, hold_name
-from console.tasks.settingaside import set_aside
+from console.tasks.preemption import OvertakenError, check_wanted, giving_way, hold_name
 from linkengine import jobs
 from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
@@ -114,9 +114,9 @@ def _promote(mirror: MirrorTopic) -> None:
             code, message = next((c, m) for c, m in blockers.items() if c not in _WAITING)
             note_failure(mirror, LinkEngineError(code, message), fatal=False, now=timezone.now())
             return
-        wait_s, checks = waits.pause_s(checks), checks + 1
+        wait_s, checks = promote_backoff.pause_s(checks), checks + 1
         if time.monotonic() + wait_s >= deadline:
-            waits.postpone(mirror=mirror, checks=checks, wait_s=wait_s, now=timezone.now())
+            promote_backoff.postpone(mirror=mirror, checks=checks, wait_s=wait_s, now=timezone.now())
             return
         time.sleep(wait_s)
         fresh = plans.load(mirror.pk)
@@ -142,7 +142,7 @@ def _release_and_stop(mirror: MirrorTopic) -> None:
 def _last_check(mirror: MirrorTopic, taken: leases.Taken) -> dict[ErrorCode, str]:
     if not taken.complete:
         return {ErrorCode.WAITING_FOR_LAG: "The copy workers have not released all partitions yet."}
-    return blockers_of(mirror) or vouching.doubts(mirror, taken.grants)
+    return blockers_of(mirror) or tail_check.doubts(mirror, taken.grants)
 
 
 def _stop_now(mirror: MirrorTopic) -> None:
@@ -289,7 +289,7 @@ def give_orders(link_id: int) -> None:
 
 def blockers_of(mirror: MirrorTopic) -> dict[ErrorCode, str]:
     """Return what keeps a promotion waiting, by error code."""
-    failure = vouching.verdict(mirror)
+    failure = tail_check.verdict(mirror)
     if failure:
         return failure
     try:
@@ -323,7 +323,7 @@ def note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: d
     if not MirrorTopic.objects.filter(pk=mirror.pk, state=mirror.state, stop_reason=mirror.stop_reason).exists():
         return
     errors = {str(code): message for code, message in blockers.items()}
-    if troubles.replace(mirror=mirror, errors=errors, now=now):
+    if transition_errors.replace(mirror=mirror, errors=errors, now=now):
         dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
@@ -347,7 +347,7 @@ def note_stopped(
         with transaction.atomic():
             if marked_at is not None:
                 check_marks([mirror.pk], marked_at=marked_at)
-            troubles.clear(mirror=mirror)
+            transition_errors.clear(mirror=mirror)
             moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, **facts)
             asked_at, refused = timezone.now(), stopped.refused if stopped else ()
             write_stop_report(mirror=moved, now=now, source_ends=source_ends, asked_at=asked_at, refused=refused)
@@ -363,7 +363,7 @@ def note_many_stopped(stops: Sequence[tuple[MirrorTopic, MirrorStopped]], *, now
     mirrors, stopped = [mirror for mirror, _ in stops], {mirror.pk: found for mirror, found in stops}
     with transaction.atomic():
         moved = transitions.apply_to_many(mirrors=mirrors, event=MirrorEvent.FENCED, by=ENGINE, now=now, **_NO_TROUBLE)
-        troubles.clear_many(mirrors=moved)
+        transition_errors.clear_many(mirrors=moved)
         write_stop_reports(mirrors=moved, now=now, refused={key: found.refused for key, found in stopped.items()})
         refusals.note_many({mirror: stopped[mirror.pk].refused for mirror in moved}, now=now)
         lineage.close_many(moved, now=now)

@@ -20,7 +20,7 @@ from console.models.mirrors import AHEAD
 from console.queue import dispatch
 from console.reconciling import coverage, plans
 from console.redis import locks
-from console.tasks import threads
+from console.tasks import thread_limit
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import VerifyReport
@@ -56,7 +56,7 @@ def verify_mirror(*, run_id: int, **_: Any) -> None:
 @contextmanager
 def taken_turn(*turns: str) -> Iterator[bool]:
     """Hold a free turn of ``turns`` and a thread for long work; yields whether both were free."""
-    with threads.for_long() as has_thread, ExitStack() as stack:
+    with thread_limit.for_long() as has_thread, ExitStack() as stack:
         yield has_thread and any(stack.enter_context(locks.lock(turn)) for turn in turns)
 
 

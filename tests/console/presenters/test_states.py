@@ -7,8 +7,8 @@ import pytest
 from console.access.roles import Permission, Role
 from console.models import AuditEvent, VerifyRun
 from console.presenters.access import PERMISSION_WORDS, role_cards
+from console.presenters.badges import Family, Look
 from console.presenters.errors import ERROR_HELP
-from console.presenters.looks import Family, Look
 from console.presenters.reasons import AUDIT_LOOKS, GAP_LOOKS, PHASE_LABELS, VERIFY_LOOKS
 from console.presenters.states import CLUSTER_LOOKS, LINK_LOOKS, MIRROR_LOOKS, mirror_look, needs_attention, severity
 from console.presenters.verbs import VERBS, needs_typed_name, reversibility

@@ -19,7 +19,7 @@ from console.errors import UnavailableError
 from console.queue import dispatch
 from console.redis import heartbeats
 from console.redis.client import redis_client
-from console.tasks.answers import answering
+from console.tasks.calls import answering
 from devcluster.ports import free_port
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 

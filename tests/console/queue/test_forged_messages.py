@@ -261,7 +261,7 @@ def test_forged_reply_is_dropped_and_the_real_one_returned(queue: Celery, attack
     name, other, before = "console:reply:1", "console:reply:2", refused("reply")
     replies.send_reply(other, {"result": "of another question"})
     copied = str(attacker.lpop(other))
-    forged = ['{"result": "forged"}', '{"answer": "{}", "signature": 7}', "no JSON", "[]", copied]
+    forged = ['{"result": "forged"}', '{"reply": "{}", "signature": 7}', "no JSON", "[]", copied]
     attacker.rpush(name, *forged)
     Thread(target=lambda: (time.sleep(0.3), replies.send_reply(name, {"result": "true"}))).start()
 

@@ -39,9 +39,9 @@ import pyspark.sql.connect.session  # noqa: E402, F401
 import console.urls  # noqa: E402, F401
 from console.actions import transitions  # noqa: E402
 from console.celery import app  # noqa: E402
-from console.reconciling import chores, ends  # noqa: E402
+from console.reconciling import due_tasks, ends  # noqa: E402
 from console.redis import locks  # noqa: E402
-from console.tasks import drills, pool, reconcile, restoring, reversing, stoppingmany, verifying  # noqa: E402
+from console.tasks import batch_stop, drills, pool, reconcile, restoring, reversing, verifying  # noqa: E402
 from linkengine import jobs  # noqa: E402
 
 BEAT_S = 0.4
@@ -116,7 +116,7 @@ def hurry() -> None:
     pool.CLAIM_MS = 200
     reversing.LOOK_EVERY_S = 0.1
     reversing.SETTLE_S = restoring.SETTLE_S = 0.2
-    chores.MANY = stoppingmany.MANY = 3
+    due_tasks.MANY = batch_stop.MANY = 3
 
 
 @worker_ready.connect

@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 from console.actions.transitions import apply_event
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorTopic
-from console.reconciling import chores
-from console.tasks import mirrors, stopping, stoppingmany
+from console.reconciling import due_tasks
+from console.tasks import batch_stop, mirrors, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.plans import TopicDescription
@@ -126,14 +126,14 @@ def test_failover_keeps_a_topic_that_replaced_the_mirrors(
     monkeypatch: pytest.MonkeyPatch,
     together: bool,
 ) -> None:
-    for module in (chores, stoppingmany):
+    for module in (due_tasks, batch_stop):
         monkeypatch.setattr(module, "MANY", 1)
     theirs = intrude(mirror)
     miss(mirror)
 
     do(mirror, E.FAILOVER)
     if together:
-        stoppingmany.stop_many(link_id=mirror.link_id)  # leaves it to the task for a single mirror
+        batch_stop.stop_many(link_id=mirror.link_id)  # leaves it to the task for a single mirror
     stopping.advance_stop(mirror_id=mirror.pk)
 
     assert states(mirror) == [S.STOPPED]

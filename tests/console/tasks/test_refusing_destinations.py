@@ -17,7 +17,7 @@ from console.errors import ConflictError
 from console.mirrors.rules import refused_steps, why_not
 from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic, StopReport
 from console.models.mirrors import CONFIGS_REFUSED, DELETION_REFUSED
-from console.tasks import looking, mirrors, reconcile, stopping
+from console.tasks import mirrors, probes, reconcile, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode
@@ -97,7 +97,7 @@ def test_mirror_whose_deletion_is_refused_keeps_its_state_and_can_fail_over(
 def test_deletion_is_refused_in_advance_once_the_setting_is_known(
     active: MirrorTopic, destination: Cluster, link: ClusterLink
 ) -> None:
-    looking.probe_cluster(cluster_pk=destination.pk)
+    probes.probe_cluster(cluster_pk=destination.pk)
     mirror = fresh(active)
 
     with pytest.raises(ConflictError, match=r"delete\.topic\.enable=false") as refused:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from console.models import ClusterLink, LineageRange, MirrorTopic, RestoreRun
-from console.tasks import overtaking, restoring, stopping
+from console.tasks import preemption, restoring, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.configs import ConfigChange, looks_like_mirror
@@ -196,7 +196,7 @@ def test_failover_after_the_deletion_leaves_a_writable_topic_or_none(
 ) -> None:
     """Right after the topic was deleted; and right after it was created anew, before its id was stored."""
     topic, real, left = stopped.name, getattr(jobs, step), [True]
-    monkeypatch.setattr(overtaking, "GIVE_WAY_S", 0.5)
+    monkeypatch.setattr(preemption, "GIVE_WAY_S", 0.5)
     assert write(source_cluster, topic, "only here") == [None]
     row = restore(pair[1], topic)
     there = ClusterAdmin(row.link.destination.address)

@@ -12,7 +12,7 @@ import pytest
 from console.models import MirrorTopic, VerifyRun
 from console.redis import locks
 from console.redis.client import redis_client
-from console.tasks import threads, verifying
+from console.tasks import thread_limit, verifying
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
 
@@ -51,9 +51,9 @@ def test_verification_waits_for_a_thread_for_long_work(
     mirror: MirrorTopic, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = queue(mirror)
-    monkeypatch.setattr(threads, "_free", BoundedSemaphore(1))
+    monkeypatch.setattr(thread_limit, "_free", BoundedSemaphore(1))
 
-    with threads.for_long():
+    with thread_limit.for_long():
         verifying.verify_mirror(run_id=run.pk)
         run.refresh_from_db()
         assert run.status == "QUEUED"

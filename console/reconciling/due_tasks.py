@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from console.models import ClusterLink, MirrorTopic
-from console.reconciling import waits
+from console.reconciling import promote_backoff
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import BECOMING, MirrorState, StopReason
 
@@ -39,9 +39,9 @@ def chores_of(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[Chor
             task = _ADVANCED_BY[MirrorState(mirror.state)]
         else:
             continue
-        if waits.is_postponed(mirror, now=now):
+        if promote_backoff.is_postponed(mirror, now=now):
             continue
-        if task in _IN_TURN or waits.takes_turns(mirror):
+        if task in _IN_TURN or promote_backoff.takes_turns(mirror):
             found[task] += 1
             if found[task] > AT_A_TIME:
                 continue

@@ -20,7 +20,7 @@ from console.access import with_links
 from console.models import MirrorTopic
 from console.queue import dispatch
 from console.reconciling import ends, groups, plans
-from console.reconciling.chores import MANY
+from console.reconciling.due_tasks import MANY
 from console.redis import locks
 from console.tasks import leases
 from console.tasks.stopping import (

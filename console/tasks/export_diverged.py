@@ -35,8 +35,8 @@ from django.utils import timezone
 from console.mirrors import diverged_exports
 from console.models import MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
-from console.reconciling import plans, troubles
-from console.tasks.holdings import Topic, common_now, held_by
+from console.reconciling import plans, transition_errors
+from console.tasks.log_ranges import Topic, common_now, held_by
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import LogRange
@@ -77,7 +77,7 @@ def _note_already_deleted(mirror: MirrorTopic, run: RestoreRun, *, now: datetime
         f"that were written to it, or that '{mirror.source_topic}' lost, after its deletion was decided may not exist "
         "anywhere. The export file of the restore, if there is one, has all earlier records."
     )
-    troubles.note(mirror=mirror, code=RECORDS_LOST, message=message, now=now)
+    transition_errors.note(mirror=mirror, code=RECORDS_LOST, message=message, now=now)
     RestoreRun.objects.filter(pk=run.pk, exported_at=None).exclude(export_name="").update(exported_at=now)
     run.refresh_from_db()
 

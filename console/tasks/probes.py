@@ -22,8 +22,8 @@ from console.queue import dispatch
 from console.queue.schedule_health import watched
 from console.reconciling import linkhealth, plans
 from console.redis import locks, spark_health
-from console.tasks.answers import answering
-from console.tasks.holdings import Topic, parting_of
+from console.tasks.calls import answering
+from console.tasks.log_ranges import Topic, parting_of
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.clusterviews import ReversalRisks

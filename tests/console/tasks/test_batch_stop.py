@@ -24,10 +24,10 @@ from console.models import (
 )
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
-from console.reconciling.chores import MANY, stopped_together
+from console.reconciling.due_tasks import MANY, stopped_together
 from console.reconciling.ends import fenced_ends, mirrored_ends, record_ends, record_many_ends, with_known_ends
+from console.tasks.batch_stop import _claim
 from console.tasks.stopping import note_many_stopped, note_stopped
-from console.tasks.stoppingmany import _claim
 from linkengine.domain.mirrorjobs import MirrorStopped, RefusedStep
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import MirrorState

@@ -9,7 +9,7 @@ import pytest
 
 from console.models import ClusterLink, LineageRange, MirrorTopic
 from console.redis.client import redis_client
-from console.tasks import mirrors, overtaking, reversing, stopping
+from console.tasks import mirrors, preemption, reversing, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.copyjob import seed
@@ -32,7 +32,7 @@ Pair = tuple[ClusterLink, ClusterLink]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overtaking, "GIVE_WAY_S", 0.5)
+    monkeypatch.setattr(preemption, "GIVE_WAY_S", 0.5)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def fail_over(mirror: MirrorTopic) -> None:
 
 def fail_over_without_locks(mirror: MirrorTopic) -> None:
     """Redis has lost the lock, or the set-up was suspended for longer than its lock lasts: the stop does not wait."""
-    redis_client().delete(f"console:lock:{overtaking.hold_name(mirror.pk)}")
+    redis_client().delete(f"console:lock:{preemption.hold_name(mirror.pk)}")
     fail_over(mirror)
     assert states(mirror) == [S.STOPPED]
 
@@ -189,7 +189,7 @@ def test_takeover_that_was_suspended_during_a_failover_leaves_the_topic_open(
     other = MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic)
     undone: list[str] = []
     interleave(jobs, "turn_mirror", lambda: fail_over_without_locks(other), after=after)
-    interleave(overtaking, "_undo", lambda: undone.append(other.name), after=True)
+    interleave(preemption, "_undo", lambda: undone.append(other.name), after=True)
 
     drive(lambda: undone == [other.name])
 

@@ -18,7 +18,7 @@ from django.utils import timezone
 from console.mirrors import lineage
 from console.models import MirrorTopic
 from console.queue import dispatch
-from console.reconciling import plans, refusals, troubles
+from console.reconciling import plans, refusals, transition_errors
 from console.redis import locks
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
@@ -153,4 +153,4 @@ def _report(mirror: MirrorTopic, stopped: MirrorTopic | None, error: LinkEngineE
             f"A preempted task may have closed topic '{mirror.name}' after its mirror was stopped, and opening it again "
             f"failed: {error.message} If producers are refused, delete the ACL DENY WRITE for User:* on the topic."
         )
-        troubles.note(mirror=stopped, code=error.code, message=message, now=timezone.now())
+        transition_errors.note(mirror=stopped, code=error.code, message=message, now=timezone.now())

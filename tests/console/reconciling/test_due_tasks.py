@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from console.models import ClusterLink, MirrorTopic
-from console.reconciling.chores import AT_A_TIME, chores_of, is_over
-from console.reconciling.waits import FEW_FAILURES
+from console.reconciling.due_tasks import AT_A_TIME, chores_of, is_over
+from console.reconciling.promote_backoff import FEW_FAILURES
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
 

@@ -14,10 +14,10 @@ from django.test import Client
 from console.config import signing_keys
 from console.models import ClusterLink, LinkSample, MirrorPartition, MirrorSample, MirrorTopic
 from console.queries.metrics import prometheus_text
-from console.reconciling import placing, plans, waits
+from console.reconciling import placing, plans, promote_backoff
 from console.redis import reconciler_health
 from console.redis.client import redis_client
-from console.tasks import endings
+from console.tasks import worker_results
 from console.tasks.reconcile import reconcile, reconcile_link
 from linkengine import jobs
 from linkengine.coordination.progress import RedisProgress
@@ -135,7 +135,7 @@ def test_only_reports_of_a_failed_mirror_are_processed_again(link: ClusterLink, 
 
     reconcile_link(link_id=link.pk)
 
-    assert [kept.key for kept in endings.read(link, mirrors).told] == [plans.partition_keys(bad)[0]]
+    assert [kept.key for kept in worker_results.read(link, mirrors).told] == [plans.partition_keys(bad)[0]]
     assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == lost[:1]
     assert last.gaps.count() == 2
     assert MirrorPartition.objects.get(mirror=last).bytes_copied == 5
@@ -143,7 +143,7 @@ def test_only_reports_of_a_failed_mirror_are_processed_again(link: ClusterLink, 
     report(link, progress_of(bad, mirror_end=20))
     reconcile_link(link_id=link.pk)
 
-    assert endings.read(link, mirrors).names == {}
+    assert worker_results.read(link, mirrors).names == {}
     assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == []
     assert sorted(bad.gaps.values_list("reason", flat=True)) == [GapReason.ABORTED, GapReason.LOST]
     assert MirrorPartition.objects.get(mirror=bad).bytes_copied == 5
@@ -163,14 +163,14 @@ def test_mirror_whose_due_tasks_fail_does_not_delay_a_failover(
     bad, other = (
         make_mirror(name, MirrorState.PENDING_STOPPED, stop_reason="failover") for name in ("a", "b")
     )  # fmt: skip
-    real = waits.is_postponed
+    real = promote_backoff.is_postponed
 
     def fails(mirror: MirrorTopic, **moment: Any) -> bool:
         if mirror.pk == bad.pk:
             raise KeyError("a mistake")
         return real(mirror, **moment)
 
-    monkeypatch.setattr(waits, "is_postponed", fails)
+    monkeypatch.setattr(promote_backoff, "is_postponed", fails)
 
     reconcile_link(link_id=link.pk)
 
@@ -194,13 +194,13 @@ def test_failed_step_of_a_link_does_not_prevent_the_next_ones(
 def test_mirror_deleted_during_the_pass_is_not_a_failure(
     link: ClusterLink, mirrors: list[MirrorTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = endings.read
+    real = worker_results.read
 
     def deletes(*args: Any) -> Any:
         MirrorTopic.objects.filter(pk=mirrors[1].pk).delete()
         return real(*args)
 
-    monkeypatch.setattr(endings, "read", deletes)
+    monkeypatch.setattr(worker_results, "read", deletes)
     report(link, fail_row(mirrors[1]), progress_of(mirrors[2], mirror_end=20))
 
     reconcile_link(link_id=link.pk)
