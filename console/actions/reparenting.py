@@ -107,7 +107,7 @@ def _check_rows(mirror: MirrorTopic, link: ClusterLink, *, by: Actor) -> MirrorT
             f"(id {mirror.source_topic_id}) and whose mirror here is called '{mirror.name}'. Fail it over there first. A topic "
             "that is none can only be mirrored anew."
         )
-    if not pairs.was_sound(parent):
+    if not pairs.was_valid_copy(parent):
         raise ConflictError(
             f"'{parent.name}' on cluster {link.source_cluster_id} had failed when it was stopped, or a comparison found "
             f"records that differ from its source's, so '{mirror.name}' cannot go on behind it. If it is RECORDS_DIFFER, "
@@ -170,7 +170,7 @@ def _measure(mirror: MirrorTopic, link: ClusterLink, parent: MirrorTopic) -> tup
         _ranges(found["held"]),
         parent=_ranges(found["parent"]),
         fences=pairs.mirrored_ends(parent),
-        heads=pairs.begins_of(parent) if follows_start(link.sync_include) else {},
+        heads=pairs.first_offsets(parent) if follows_start(link.sync_include) else {},
     )
     reasons = obstacles(points)
     if reasons:

@@ -48,7 +48,9 @@ def count_divergence(link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> dict[
 
     The result lacks topics for which the count is unknown: their common part is unknown, or the cluster cannot be reached.
     """
-    known = {mirror.name: _known_parts(mirror) for mirror in mirrors if pairs.have_parted(mirror, pairs.counterpart(mirror))}
+    known = {
+        mirror.name: _known_parts(mirror) for mirror in mirrors if pairs.have_common_part(mirror, pairs.counterpart(mirror))
+    }
     if not known:
         return {}
     try:

@@ -223,6 +223,6 @@ def _clocks() -> str:
     return f"different from the clock of Redis's machine: {words}. {what_to_do}" if wrong else "ok"
 
 
-def _words(name: str, state: reconciler_health.Round) -> str:
+def _words(name: str, state: reconciler_health.StepHealth) -> str:
     since = "not seen to succeed" if state.silence_ms is None else f"last succeeded {state.silence_ms // 1000} s ago"
     return f"{name} ({since}{f', fails with {state.error}' if state.error else ''})"

@@ -101,7 +101,7 @@ def mirrors_of_name(cluster_id: str, topic: str) -> QuerySet[MirrorTopic]:
     return rows.exclude(state=MirrorState.STOPPED)
 
 
-def have_parted(mirror: MirrorTopic, other: MirrorTopic | None) -> bool:
+def have_common_part(mirror: MirrorTopic, other: MirrorTopic | None) -> bool:
     """Return whether either topic was stopped as a copy of the other: up to there both topics have the same records."""
     return _was_copy(mirror) or (other is not None and was_stopped_as_copy(other))
 
@@ -142,7 +142,7 @@ def _was_copy(mirror: MirrorTopic) -> bool:
     return waits or was_stopped_as_copy(mirror)
 
 
-def begins_of(mirror: MirrorTopic) -> dict[int, int]:
+def first_offsets(mirror: MirrorTopic) -> dict[int, int]:
     """Return, by partition, the first offset that a mirror ever had, for partitions that did not start at offset 0."""
     heads = mirror.gaps.filter(reason=GapReason.HEAD).values_list("partition", "end")
     return dict(heads.order_by("end"))
@@ -150,7 +150,7 @@ def begins_of(mirror: MirrorTopic) -> dict[int, int]:
 
 def _ends(mirror: MirrorTopic) -> dict[int, int]:
     """Return the mirrored ends by partition, nothing if they do not show what the mirror has of its source."""
-    if not was_sound(mirror):
+    if not was_valid_copy(mirror):
         return {}
     return mirrored_ends(mirror)
 
@@ -172,7 +172,7 @@ def is_known_to_differ(mirror: MirrorTopic) -> bool:
     return mirror.transition_errors.filter(code=RECORDS_DIFFER).exists()
 
 
-def was_sound(mirror: MirrorTopic) -> bool:
+def was_valid_copy(mirror: MirrorTopic) -> bool:
     """Return whether the mirror was a copy of its source when it was stopped, as far as was known then.
 
     A mirror that had failed (a foreign write, a truncated source), even while its promotion waited, or that differed in a

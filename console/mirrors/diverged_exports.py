@@ -169,7 +169,7 @@ def is_lost(run: RestoreRun) -> bool:
     return run.export_bytes is not None and run.export_bytes != size
 
 
-def answer(run: RestoreRun | None, restore_id: int) -> FileResponse:
+def download_response(run: RestoreRun | None, restore_id: int) -> FileResponse:
     """Return the download response for a restore's file.
 
     Raises NotFoundError, with distinct messages for none, not yet and lost.

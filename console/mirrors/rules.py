@@ -38,7 +38,7 @@ OFFERED = (
 )
 _REVERSALS = (_E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)
 # Failures whose cause can be removed, after which the offsets still have the same meaning.
-SAVABLE = {
+RECOVERABLE = {
     ErrorCode.AUTHORIZATION_ERROR,
     ErrorCode.AUTHENTICATION_ERROR,
     ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED,
@@ -177,7 +177,7 @@ def auto_creates(link: ClusterLink, source_topic: str) -> bool:
     return link.config(AUTO_CREATE) == "true" and chooses(known_filters(link.config(AUTO_CREATE_FILTERS)), source_topic)
 
 
-def carries_offsets(link: ClusterLink) -> bool:
+def syncs_offsets(link: ClusterLink) -> bool:
     """Return whether the link syncs consumer offsets."""
     return link.config(TASKS[TaskName.CONSUMER_OFFSETS].enable_config) == "true"
 
@@ -232,7 +232,7 @@ def _can_be_saved(mirror: MirrorTopic, operation: MirrorEvent) -> str:
         return f"Topic '{mirror.name}' failed before it was a mirror. Delete it here and create it again."
     if mirror.error_code == ErrorCode.MIRROR_TOPIC_MISSING:
         return f"The mirror topic '{mirror.name}' was deleted, so copying cannot resume. Delete the mirror and create it again."
-    if mirror.error_code not in SAVABLE:
+    if mirror.error_code not in RECOVERABLE:
         return (
             f"Topic '{mirror.name}' failed with {mirror.error_code}: its offsets no longer mean the same as the source's. "
             "Fail over to keep what was copied, or delete it and create it again."
@@ -288,7 +288,7 @@ def _holds_others(mirror: MirrorTopic) -> str:
 def _would_lose_its_beginning(mirror: MirrorTopic) -> str:
     """The source may have records from before the mirror's first offset (``mirror.start.offset.spec``)."""
     known = {row.partition: row.source_start for row in mirror.partitions.all()}
-    begins = [(known.get(number), begin) for number, begin in pairs.begins_of(mirror).items()]
+    begins = [(known.get(number), begin) for number, begin in pairs.first_offsets(mirror).items()]
     if any(start is None for start, _ in begins):
         return (
             f"It is not known yet whether topic '{mirror.source_topic}' on the other side holds older records than "
@@ -308,7 +308,7 @@ def _can_be_restored(mirror: MirrorTopic, other: ClusterLink) -> str:
         return f"Topic '{there.name}' on the other side is {there.state}; it has to be STOPPED before it can be mirrored."
     if there is None and _mirror_there(other, mirror.source_topic) is not None:
         return f"Topic '{mirror.source_topic}' on the other side is a mirror topic of another link."
-    if not pairs.have_parted(mirror, there):
+    if not pairs.have_common_part(mirror, there):
         return (
             f"Neither '{mirror.name}' nor the topic on the other side was a mirror of the other, so it is unknown where they "
             "diverge."

@@ -15,7 +15,7 @@ from console.mirrors.migration_gate import newest_run
 from console.models import MirrorTopic, VerifyWatch
 from console.pages.linkpages import link_head
 from console.presenters import numbers
-from console.presenters.badges import Look
+from console.presenters.badges import Badge
 from console.presenters.gates import gate_view
 from console.presenters.groups import clamped_row
 from console.presenters.lineage import origin_rows
@@ -61,7 +61,7 @@ class MirrorHead:
 
     name: str
     url: str
-    look: Look
+    look: Badge
     source_topic: str
     source: str
     read_only: bool
@@ -183,7 +183,7 @@ def _restore_url(mirror: MirrorTopic) -> str:
     if mirror.state != MirrorState.STOPPED or mirror.link.mode != "BIDIRECTIONAL":
         return ""
     other = pairs.other_side(mirror.link)
-    if other is None or not pairs.have_parted(mirror, pairs.counterpart(mirror, other=other)):
+    if other is None or not pairs.have_common_part(mirror, pairs.counterpart(mirror, other=other)):
         return ""
     return f"{link_url(other)}{mirror_path(mirror.source_topic)}{MirrorEvent.RESTORE}/"
 

@@ -34,4 +34,4 @@ def records(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
     by = actor_of(request)
     mirror = mirrors.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
     check_permission(by, Permission.OPERATE_MIRROR, mirror=mirror)
-    return cast("HttpResponse", diverged_exports.answer(mirror.restores.filter(pk=restore_id).first(), restore_id))
+    return cast("HttpResponse", diverged_exports.download_response(mirror.restores.filter(pk=restore_id).first(), restore_id))

@@ -18,7 +18,7 @@ class Family(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Badge:
     """The label, icon and family of a code, with its meaning and the next step for the user."""
 
     code: str

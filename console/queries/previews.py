@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from django.utils import timezone
 
 from console.mirrors.migration_gate import gate_closed
-from console.mirrors.rules import carries_offsets, why_not
+from console.mirrors.rules import syncs_offsets, why_not
 from console.models import ClusterLink, GroupOffset, MirrorTopic
 from linkengine.domain.configs import configs_at_stop
 from linkengine.domain.groups import GroupStatus
@@ -91,7 +91,7 @@ def _sum(mirror: MirrorTopic, counts: Sequence[int | None]) -> int | None:
 
 def groups_at_risk(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> dict[int, list[GroupAtRisk]]:
     """Return the groups that a failover would clamp, by primary key of the mirror. The partitions must be prefetched."""
-    if not carries_offsets(link):
+    if not syncs_offsets(link):
         return {}  # groups are not changed without consumer offset sync
     ends = {(mirror.pk, row.partition): row.mirror_end for mirror in mirrors for row in mirror.partitions.all()}
     stopping = [mirror.pk for mirror in mirrors if mirror.state not in (*BECOMING, MirrorState.STOPPED)]

@@ -10,15 +10,15 @@ from django.utils import timezone
 
 from console.models import ClusterLink
 from console.redis import reconciler_health
-from console.redis.reconciler_health import LATE_MS, LINK_LATE_MS, Round
+from console.redis.reconciler_health import LATE_MS, LINK_LATE_MS, StepHealth
 
 Sample = tuple[dict[str, str], float]
 _NEW = timedelta(milliseconds=LINK_LATE_MS)  # a new link is not reported until its first pass is overdue
 _NAMES = ("destination__cluster_id", "name")
-_UNKNOWN = Round(silence_ms=None, error="", failures=None)
+_UNKNOWN = StepHealth(silence_ms=None, error="", failures=None)
 
 
-def rounds_of_links(*, now: datetime) -> dict[tuple[str, str], Round]:
+def rounds_of_links(*, now: datetime) -> dict[tuple[str, str], StepHealth]:
     """Return the reconcile health of each link by (cluster, link), without new links; raise redis.RedisError. One query."""
     names = _links(now=now)
     known = reconciler_health.read(list(names))
@@ -68,16 +68,16 @@ def _links(*, now: datetime) -> dict[str, tuple[str, str]]:
     return {reconciler_health.of_link(pk): (cluster, name) for pk, cluster, name in rows}
 
 
-def _read(names: list[str]) -> Mapping[str, Round]:
+def _read(names: list[str]) -> Mapping[str, StepHealth]:
     try:
         return reconciler_health.read(names)
     except redis.RedisError:
         return dict.fromkeys(names, _UNKNOWN)
 
 
-def _late(of: Mapping[str, tuple[dict[str, str], Round]], after_ms: int) -> list[Sample]:
+def _late(of: Mapping[str, tuple[dict[str, str], StepHealth]], after_ms: int) -> list[Sample]:
     return [(labels, int(state.is_late(after_ms=after_ms))) for labels, state in of.values()]
 
 
-def _failures(of: Mapping[str, tuple[dict[str, str], Round]]) -> list[Sample]:
+def _failures(of: Mapping[str, tuple[dict[str, str], StepHealth]]) -> list[Sample]:
     return [(labels, state.failures) for labels, state in of.values() if state.failures is not None]

@@ -13,7 +13,7 @@ from console.models import Cluster, ClusterLink
 from console.queue import schedule_health
 from console.queue.schedule_health import EVERY_S, late_after_ms, step_of
 from console.redis import reconciler_health
-from console.redis.reconciler_health import Round
+from console.redis.reconciler_health import StepHealth
 
 Sample = tuple[dict[str, str], float]
 
@@ -27,7 +27,7 @@ class Part:
     name: str  # displayed
 
 
-def late_parts(*, now: datetime) -> dict[Part, Round]:
+def late_parts(*, now: datetime) -> dict[Part, StepHealth]:
     """Return the late parts with their health; raise redis.RedisError. Two queries."""
     parts, sent_for_ms = list(_parts(now)), schedule_health.sent_for_ms()
     known = reconciler_health.read([part.step for part in parts])
@@ -72,6 +72,6 @@ def _new(task: str, now: datetime) -> datetime:
     return now - timedelta(milliseconds=late_after_ms(task))
 
 
-def _is_late(part: Part, known: Round, sent_for_ms: int | None) -> bool:
+def _is_late(part: Part, known: StepHealth, sent_for_ms: int | None) -> bool:
     silence_ms = sent_for_ms if known.silence_ms is None else known.silence_ms
     return silence_ms is None or silence_ms > late_after_ms(part.task)

@@ -84,7 +84,7 @@ def missing_beginnings(
     """
     if not follows_start(mirror.link.sync_include):
         return {}
-    return ranges.missing_beginnings(source=source, mirror=mirrored, heads=pairs.begins_of(mirror))
+    return ranges.missing_beginnings(source=source, mirror=mirrored, heads=pairs.first_offsets(mirror))
 
 
 def missing_as_reported(*, mirror: MirrorTopic) -> dict[int, OffsetRange]:

@@ -39,7 +39,7 @@ def counter_of(task: str) -> str:
     return f"beat-task:{task}"
 
 
-def watched(task: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def records_health(task: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Record the health of a task, or of its part for ``cluster_pk`` or ``link_id``. Exceptions are reraised."""
 
     def around(work: Callable[..., None]) -> Callable[..., None]:

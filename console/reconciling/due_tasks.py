@@ -26,10 +26,10 @@ _IN_TURN = frozenset({"setup_mirror", "delete_mirror"})
 AT_A_TIME = 16  # of each kind per link; a worker has 64 threads
 
 MANY = 20  # stops of a link; fewer are as fast singly
-Chore = tuple[str, int]  # name of the task, primary key of the mirror
+DueTask = tuple[str, int]  # name of the task, primary key of the mirror
 
 
-def chores_of(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[Chore]:
+def of_mirrors(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[DueTask]:
     """Yield the tasks that are due; of those without urgency only the first ones."""
     found = Counter[str]()
     for mirror in mirrors:

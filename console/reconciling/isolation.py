@@ -35,13 +35,13 @@ class Failures:
         self._gone: set[int] = set()
         self._link, self._strict = link, strict
 
-    def are_of(self, mirror_id: int) -> bool:
+    def has_failed(self, mirror_id: int) -> bool:
         """Return whether the mirror has failed in this pass or was deleted since. The next pass handles it."""
         return mirror_id in self.mirrors or mirror_id in self._gone
 
-    def sound(self, mirrors: Sequence[MirrorTopic]) -> list[MirrorTopic]:
+    def not_failed(self, mirrors: Sequence[MirrorTopic]) -> list[MirrorTopic]:
         """Return the mirrors that have not failed."""
-        return [mirror for mirror in mirrors if not self.are_of(mirror.pk)]
+        return [mirror for mirror in mirrors if not self.has_failed(mirror.pk)]
 
     @contextmanager
     def of_mirror(self, mirror_id: int) -> Iterator[None]:
@@ -64,7 +64,7 @@ class Failures:
             _log.exception("reconcile.link_step_failed", link=self._link, step=name)
             self.steps[name] = error
 
-    def each_if_not_all(self, rows: Sequence[Chosen], write: Callable[[Sequence[Chosen]], None]) -> None:
+    def write_isolated(self, rows: Sequence[Chosen], write: Callable[[Sequence[Chosen]], None]) -> None:
         """Write all rows at once. If that fails, write each half the same way, until the refused rows are isolated."""
         mirrors = sorted({row.mirror_id for row in rows})
         if len(mirrors) > 1:
@@ -74,8 +74,8 @@ class Failures:
                 if self._strict or _is_global(error):
                     raise
             middle = mirrors[len(mirrors) // 2]
-            self.each_if_not_all([row for row in rows if row.mirror_id < middle], write)
-            self.each_if_not_all([row for row in rows if row.mirror_id >= middle], write)
+            self.write_isolated([row for row in rows if row.mirror_id < middle], write)
+            self.write_isolated([row for row in rows if row.mirror_id >= middle], write)
         elif mirrors:
             with self.of_mirror(mirrors[0]):
                 write(rows)

@@ -81,8 +81,8 @@ def store_progress(
             written.append(row)
             moved |= {name for name, old in zip(_WRITTEN, stored, strict=True) if getattr(row, name) != old}
             changed |= _shown(row) != before
-    sound = [row for row in written if not failures.are_of(row.mirror_id)]
-    failures.each_if_not_all(sound, partial(_write, fields=sorted(moved)))
+    sound = [row for row in written if not failures.has_failed(row.mirror_id)]
+    failures.write_isolated(sound, partial(_write, fields=sorted(moved)))
     return changed
 
 

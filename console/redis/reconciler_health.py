@@ -24,7 +24,7 @@ _MIRRORS, _MIRROR_FAILURES = "console:round:mirrors:", "console:round:mirror-fai
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class StepHealth:
     """State of a step: ms since its last success, the error since then ("" if none), and the number of failures so far."""
 
     silence_ms: int | None
@@ -96,7 +96,7 @@ def failures(counters: Sequence[str]) -> list[int]:
     return [int(count or 0) for count in counts]
 
 
-def read(steps: Sequence[str]) -> dict[str, Round]:
+def read(steps: Sequence[str]) -> dict[str, StepHealth]:
     """Return the state of each step. One round trip; raises redis.RedisError if Redis is not available."""
     if not steps:
         return {}
@@ -108,5 +108,5 @@ def read(steps: Sequence[str]) -> dict[str, Round]:
     return {step: _round(*values) for step, *values in zip(steps, *columns, strict=True)}
 
 
-def _round(done: str | None, error: str | None, failures: str | None) -> Round:
-    return Round(silence_ms=heartbeats.age_ms(done), error=error or "", failures=int(failures or 0))
+def _round(done: str | None, error: str | None, failures: str | None) -> StepHealth:
+    return StepHealth(silence_ms=heartbeats.age_ms(done), error=error or "", failures=int(failures or 0))

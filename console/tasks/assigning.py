@@ -28,7 +28,7 @@ def assign_link(
     known = _rows_of(mirrors) if rows is None else rows
     wanted = placing.wanted_rows(link, mirrors, known)
     placing.take_from_workers(row for key, row in known.items() if key not in wanted)
-    standing = pool.standing()
+    standing = pool.current_pool()
     _place(standing, wanted)
     key, trouble = plans.link_key(link), ""
     try:

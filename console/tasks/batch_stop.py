@@ -29,8 +29,8 @@ from console.tasks.stopping import (
     StopTakenOverError,
     batch_name,
     check_marks,
-    give_orders,
     note_many_stopped,
+    write_assignments,
 )
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
@@ -48,7 +48,7 @@ def stop_many(*, link_id: int, **_: Any) -> None:
     with locks.lock(batch_name(link_id)) as acquired:
         if not acquired:
             return
-        give_orders(link_id)
+        write_assignments(link_id)
         mirrors = _claim(link_id)
         if mirrors:
             _stop({mirror.name: mirror for mirror in mirrors})

@@ -18,7 +18,7 @@ from celery import shared_task
 from console import audit
 from console.models import Cluster
 from console.redis import replies
-from console.tasks.calls import answering
+from console.tasks.calls import replying
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import AclRule, LagView
@@ -29,14 +29,14 @@ _log = structlog.get_logger(__name__)
 
 
 @shared_task(name="ask_cluster")
-@answering
+@replying
 def ask_cluster(*, cluster_pk: int, question: str, asked: dict[str, Any]) -> Any:
     """Return the result of a query of ``QUESTIONS`` on a cluster, with its registered principal."""
     return _plain(QUESTIONS[question](_registered(cluster_pk).address, **asked))
 
 
 @shared_task(name="change_cluster")
-@answering
+@replying
 def change_cluster(*, cluster_pk: int, question: str, asked: dict[str, Any], entry: dict[str, Any], change_id: str) -> Any:
     """Make a change of ``CHANGES`` on a cluster, with its registered principal. ``entry`` is the audit row."""
     cluster = _registered(cluster_pk)

@@ -16,7 +16,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 _log = structlog.get_logger(__name__)
 
 
-def answering(work: Callable[..., Any]) -> Callable[..., None]:
+def replying(work: Callable[..., Any]) -> Callable[..., None]:
     """Decorate a task so that it replies with the result of ``work`` (JSON), or with the LinkEngineError it raises.
 
     Of any other exception the caller gets INTERNAL_ERROR without details.

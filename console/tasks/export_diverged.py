@@ -36,7 +36,7 @@ from console.mirrors import diverged_exports
 from console.models import MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans, transition_errors
-from console.tasks.log_ranges import Topic, common_now, held_by
+from console.tasks.log_ranges import Topic, common_now, log_ranges_of
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import LogRange
@@ -46,7 +46,7 @@ from linkengine.domain.restoring import RestorePoint, as_held_now, not_common
 _log = structlog.get_logger(__name__)
 
 
-def set_aside(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callable[[], None] = lambda: None) -> None:
+def export_diverged(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callable[[], None] = lambda: None) -> None:
     """Export all diverged records up to the topic's ends. Raises SIDES_DIVERGED if there are new ones; call it again then.
 
     ``check_ours`` is called before each record and raises if a failover waits for the export to stop.
@@ -151,7 +151,7 @@ def check_common(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
     that confirmed the common part is checked again: topic ids, ends, fences and leader epoch histories.
     """
     there = Topic(plans.source_address(mirror.link), mirror.source_topic)
-    topic_id, ranges = held_by(*there, closed=False)
+    topic_id, ranges = log_ranges_of(*there, closed=False)
     renewed = bool(run.source_topic_id) and topic_id != run.source_topic_id
     lost = () if renewed else not_common(run.restore_points, common=_common_now(mirror, run, ranges))
     if renewed or lost:
@@ -187,7 +187,7 @@ def _other_side_of_doomed(mirror: MirrorTopic, run: RestoreRun) -> tuple[tuple[L
     cluster is not available, the agreed points stay valid (None).
     """
     try:
-        topic_id, ranges = held_by(plans.source_address(mirror.link), mirror.source_topic, closed=False)
+        topic_id, ranges = log_ranges_of(plans.source_address(mirror.link), mirror.source_topic, closed=False)
     except LinkEngineError as error:
         return (), {} if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR else None
     if topic_id != run.source_topic_id:

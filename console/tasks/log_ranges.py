@@ -22,7 +22,7 @@ class Topic(NamedTuple):
     name: str
 
 
-class Parting(NamedTuple):
+class Divergence(NamedTuple):
     """Two topics, by id, and the restore point of each partition: where the two diverge."""
 
     here_id: str
@@ -30,7 +30,7 @@ class Parting(NamedTuple):
     points: tuple[RestorePoint, ...]
 
 
-def held_by(address: ClusterAddress, topic: str, *, closed: bool) -> tuple[str, Sequence[LogRange]]:
+def log_ranges_of(address: ClusterAddress, topic: str, *, closed: bool) -> tuple[str, Sequence[LogRange]]:
     """Return the topic's id and the log range of each partition. ``closed``: no producer may write, so the ends are final.
 
     Raises UNKNOWN_TOPIC_OR_PARTITION_ERROR if the topic does not exist, and the errors of ``jobs.log_ranges``.
@@ -41,9 +41,9 @@ def held_by(address: ClusterAddress, topic: str, *, closed: bool) -> tuple[str, 
     return found.topic_id, jobs.log_ranges(address, topic, closed=closed)
 
 
-def parting_of(
+def find_divergence(
     here: Topic, there: Topic, *, parts: Iterable[CommonPart], held: tuple[str, Sequence[LogRange]] | None = None
-) -> Parting:
+) -> Divergence:
     """Find where two topics diverge, from what is known of their common part and from their current log ranges.
 
     ``held`` is the current range of the topic here, if the caller has just read it. If a source has lost records since they
@@ -51,10 +51,10 @@ def parting_of(
     in common (KIP-101). If a mirror has lost its end after it was stopped, how much it lost is not known, and nothing is
     common.
     """
-    here_id, ranges_here = held or held_by(*here, closed=False)
-    there_id, ranges_there = held_by(*there, closed=False)
+    here_id, ranges_here = held or log_ranges_of(*here, closed=False)
+    there_id, ranges_there = log_ranges_of(*there, closed=False)
     common = common_now(here, there, parts=parts, ids=(here_id, there_id))
-    return Parting(here_id, there_id, restore_points(ranges_here, common=common, other=ranges_there))
+    return Divergence(here_id, there_id, restore_points(ranges_here, common=common, other=ranges_there))
 
 
 def common_now(here: Topic, there: Topic, *, parts: Iterable[CommonPart], ids: tuple[str, str]) -> dict[int, int]:

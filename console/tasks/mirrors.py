@@ -25,7 +25,7 @@ from console.queue import dispatch
 from console.reconciling import gaps, plans, promote_backoff, sampling, tombstones, topic_configs, transition_errors
 from console.redis import locks
 from console.tasks import leases
-from console.tasks.preemption import OvertakenError, check_wanted, hold_name, unless_overtaken
+from console.tasks.preemption import PreemptedError, check_wanted, lock_name, unless_preempted
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
@@ -71,18 +71,18 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="setup_mirror")
 def setup_mirror(*, mirror_id: int, **_: Any) -> None:
     """Create, guard and seed a mirror topic. The mirror is ACTIVE afterwards."""
-    with locks.lock(hold_name(mirror_id)) as acquired:
+    with locks.lock(lock_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or mirror.state != MirrorState.PENDING_SETUP or mirror.deletion_requested_at is not None:
             return
-        with unless_overtaken(mirror, otherwise=partial(_note_refusal, mirror)):
+        with unless_preempted(mirror, otherwise=partial(_note_refusal, mirror)):
             _note_created(mirror, create_topic(mirror), now=timezone.now())
             if locks.claim(f"created:{mirror.link_id}", ttl_ms=CREATED_MS):
                 dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
 def create_topic(mirror: MirrorTopic) -> MirrorCreated:
-    """Create the topic. Raises OvertakenError if the row shows that the mirror is to be stopped or deleted."""
+    """Create the topic. Raises PreemptedError if the row shows that the mirror is to be stopped or deleted."""
 
     def assignments(partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
         return plans.assignments_of(mirror, partitions=partitions, topic_id=topic_id)
@@ -101,7 +101,7 @@ def _ends_setup(mirror: MirrorTopic, error: LinkEngineError) -> bool:
 @shared_task(name="delete_mirror")
 def delete_mirror(*, mirror_id: int, **_: Any) -> None:
     """Delete the topic of a mirror that is to be deleted, then its row."""
-    with locks.lock(hold_name(mirror_id)) as acquired:
+    with locks.lock(lock_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or mirror.deletion_requested_at is None:
             return
@@ -227,7 +227,7 @@ def note_delay(mirror: MirrorTopic, error: LinkEngineError) -> None:
 
 
 def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime) -> None:
-    """Make the mirror ACTIVE, so that it is copied. Raises OvertakenError if it was stopped or is to be deleted."""
+    """Make the mirror ACTIVE, so that it is copied. Raises PreemptedError if it was stopped or is to be deleted."""
     facts = {
         "source_topic_id": created.source_topic_id,
         "mirror_topic_id": created.mirror_topic_id,
@@ -241,7 +241,7 @@ def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime)
         "synced_at": now,
     }
     if not MirrorTopic.objects.filter(pk=mirror.pk).update(**facts):  # stored even if a failover came first
-        raise OvertakenError
+        raise PreemptedError
     for name, value in facts.items():
         setattr(mirror, name, value)
     sampling.ensure_rows(mirror)
@@ -252,7 +252,7 @@ def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime)
     try:
         transitions.apply_event(mirror=mirror, event=MirrorEvent.SETUP_DONE, by=ENGINE, now=now)
     except IllegalTransitionError:  # failed over just now
-        raise OvertakenError from None
+        raise PreemptedError from None
 
 
 def _remove(mirror: MirrorTopic) -> None:

@@ -229,7 +229,7 @@ def recent_heartbeats() -> list[Heartbeat]:
         return _HeartbeatCache.beats
 
 
-def standing() -> Pool:
+def current_pool() -> Pool:
     """Return the current pool. Raises CoordinationUnavailableError."""
     rows = {row.number: row for row in CopyWorker.objects.all()}
     beats = {beat.worker_id: beat for beat in recent_heartbeats() if beat.alive}
@@ -283,12 +283,12 @@ def _why_not(row: CopyWorker) -> str:
 # --- maintenance ------------------------------------------------------------------------------------------------------
 
 
-def look_after_workers() -> None:
+def maintain_workers() -> None:
     """Start missing workers, end surplus workers, and place partitions on the live workers."""
     with locks.lock("copy-workers") as acquired:
         if not acquired:
             return
-        pool = standing()
+        pool = current_pool()
         links = {link_uuid.hex for link_uuid in ClusterLink.objects.values_list("link_uuid", flat=True)}
         if links:
             _submit(pool)

@@ -1,6 +1,6 @@
 """Lets a failover or a deletion preempt a set-up, a restore or a takeover of the same topic.
 
-A stop waits until the preempted task has ended (``giving_way``), by its lock. A lock does not guarantee that: Redis may lose
+A stop waits until the preempted task has ended (``preempting``), by its lock. A lock does not guarantee that: Redis may lose
 it, and a process may be suspended for longer than the lock lasts. So the task checks its row before each step
 (``check_wanted``), and reverts a step that came too late all the same (``settle``).
 """
@@ -26,18 +26,18 @@ from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorState
 
 # a crashed worker keeps its lock for LOCK_TTL_S; a live worker gives way within about a second
 GIVE_WAY_S = locks.LOCK_TTL_S + 3.0
-LOOK_EVERY_S = 0.1
+POLL_S = 0.1
 CHECK_EVERY_S = 0.5  # while records are exported
 UNDO_ATTEMPTS = 20
 UNDO_PAUSE_S = 1.0
 _log = structlog.get_logger(__name__)
 
 
-class OvertakenError(Exception):
+class PreemptedError(Exception):
     """The mirror is to be stopped or deleted, or has been, so the task must not change its topic any further."""
 
 
-def hold_name(mirror_id: int) -> str:
+def lock_name(mirror_id: int) -> str:
     """Return the name of the lock for making a topic a mirror or deleting it."""
     return f"mirror:{mirror_id}"
 
@@ -48,9 +48,9 @@ def is_wanted(mirror: MirrorTopic) -> bool:
 
 
 def check_wanted(mirror: MirrorTopic) -> None:
-    """Raise OvertakenError if the row has changed its state since it was read, or is to be deleted."""
+    """Raise PreemptedError if the row has changed its state since it was read, or is to be deleted."""
     if not is_wanted(mirror):
-        raise OvertakenError
+        raise PreemptedError
 
 
 class Watch:
@@ -67,11 +67,11 @@ class Watch:
 
 
 @contextmanager
-def unless_overtaken(mirror: MirrorTopic, *, otherwise: Callable[[LinkEngineError], None]) -> Iterator[None]:
+def unless_preempted(mirror: MirrorTopic, *, otherwise: Callable[[LinkEngineError], None]) -> Iterator[None]:
     """Run a task's work on a mirror. Errors go to ``otherwise``, or to ``settle`` if the row has changed its state since."""
     try:
         yield
-    except OvertakenError:
+    except PreemptedError:
         settle(mirror)
     except LinkEngineError as error:
         if is_wanted(mirror):
@@ -81,7 +81,7 @@ def unless_overtaken(mirror: MirrorTopic, *, otherwise: Callable[[LinkEngineErro
 
 
 @contextmanager
-def giving_way(mirror: MirrorTopic) -> Iterator[MirrorTopic | None]:
+def preempting(mirror: MirrorTopic) -> Iterator[MirrorTopic | None]:
     """Wait until no task is making a stopping mirror's topic a mirror, and keep others from starting.
 
     Yields the reloaded row.
@@ -91,12 +91,12 @@ def giving_way(mirror: MirrorTopic) -> Iterator[MirrorTopic | None]:
     if mirror.prior_state not in BECOMING:
         yield mirror
         return
-    with patient_hold(hold_name(mirror.pk), wait_s=GIVE_WAY_S) as acquired:
+    with wait_for_lock(lock_name(mirror.pk), wait_s=GIVE_WAY_S) as acquired:
         yield plans.load(mirror.pk) if acquired else None
 
 
 @contextmanager
-def patient_hold(name: str, *, wait_s: float) -> Iterator[bool]:
+def wait_for_lock(name: str, *, wait_s: float) -> Iterator[bool]:
     """Wait for a lock that another process may hold briefly; yields whether it was acquired."""
     deadline = time.monotonic() + wait_s
     while True:
@@ -104,7 +104,7 @@ def patient_hold(name: str, *, wait_s: float) -> Iterator[bool]:
             if acquired or time.monotonic() >= deadline:
                 yield acquired
                 return
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_S)
 
 
 def settle(mirror: MirrorTopic) -> None:

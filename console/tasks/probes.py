@@ -19,11 +19,11 @@ from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
 from console.models.fields import unseal
 from console.models.links import LinkMode
 from console.queue import dispatch
-from console.queue.schedule_health import watched
+from console.queue.schedule_health import records_health
 from console.reconciling import linkhealth, plans
 from console.redis import locks, spark_health
-from console.tasks.calls import answering
-from console.tasks.log_ranges import Topic, parting_of
+from console.tasks.calls import replying
+from console.tasks.log_ranges import Topic, find_divergence
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.clusterviews import ReversalRisks
@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 
 @shared_task(name="check_link")
-@answering
+@replying
 def check_link(*, sealed: str, source_cluster_id: str, fills_gaps: bool = True, with_distances: bool = False) -> dict[str, Any]:
     """Check a link, which need not be stored yet."""
     properties = unseal(sealed)
@@ -54,7 +54,7 @@ def check_link(*, sealed: str, source_cluster_id: str, fills_gaps: bool = True, 
 
 
 @shared_task(name="check_mirror")
-@answering
+@replying
 def check_mirror(
     *, link_id: int, source_topic: str, mirror_topic: str, replication_factor: int | None, configs: dict[str, str]
 ) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def check_mirror(
 
 
 @shared_task(name="count_divergence")
-@answering
+@replying
 def count_divergence(*, link_id: int, known: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, int]]]:
     """Return what restores would truncate, by topic of the link's own cluster: a row per partition."""
     link = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id)
@@ -75,7 +75,7 @@ def count_divergence(*, link_id: int, known: dict[str, dict[str, Any]]) -> dict[
 
 
 @shared_task(name="find_reversal_risks")
-@answering
+@replying
 def find_reversal_risks(*, link_id: int, topics: dict[str, str]) -> dict[str, dict[str, Any]]:
     """Return ``ReversalRisks`` as JSON by mirror topic; ``topics`` maps mirrors to sources."""
     link = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id)
@@ -95,18 +95,18 @@ def find_reversal_risks(*, link_id: int, topics: dict[str, str]) -> dict[str, di
 def _points(link: ClusterLink, topic: str, *, source_topic: str, parts: list[dict[str, Any]]) -> tuple[RestorePoint, ...]:
     known = [CommonPart.from_json(part) for part in parts]
     here, there = Topic(link.destination.address, topic), Topic(plans.source_address(link), source_topic)
-    return parting_of(here, there, parts=known).points
+    return find_divergence(here, there, parts=known).points
 
 
 @shared_task(name="probe_address")
-@answering
+@replying
 def probe_address(*, sealed: str) -> dict[str, Any]:
     """Probe a cluster that is not registered yet."""
     return _probe(address_from_properties(unseal(sealed)))
 
 
 @shared_task(name="probe_clusters")
-@watched("probe_clusters")
+@records_health("probe_clusters")
 def probe_clusters(**_: Any) -> None:
     """Send a probe task for each registered cluster."""
     for cluster_pk in Cluster.objects.values_list("pk", flat=True):
@@ -114,7 +114,7 @@ def probe_clusters(**_: Any) -> None:
 
 
 @shared_task(name="probe_cluster")
-@watched("probe_clusters")
+@records_health("probe_clusters")
 def probe_cluster(*, cluster_pk: int, **_: Any) -> None:
     """Probe a registered cluster and store the result."""
     cluster = Cluster.objects.filter(pk=cluster_pk).first()
@@ -133,7 +133,7 @@ def _probe(address: ClusterAddress) -> dict[str, Any]:
 
 
 @shared_task(name="probe_spark")
-@watched("probe_spark")
+@records_health("probe_spark")
 def probe_spark(**_: Any) -> None:
     """Store whether the Spark Connect server is available, for /readyz. A hanging server blocks at most a single thread."""
     with locks.lock("probe_spark") as acquired:
@@ -165,7 +165,7 @@ def probe_link(*, link_id: int, **_: Any) -> None:
 
 
 @shared_task(name="refresh_topics")
-@watched("refresh_topics")
+@records_health("refresh_topics")
 def refresh_topics(*, cluster_pk: int | None = None, link_id: int | None = None, **_: Any) -> None:
     """List the topics of a cluster or of a link's source; without either, send a task for each of them."""
     if cluster_pk is not None:

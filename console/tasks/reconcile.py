@@ -19,7 +19,7 @@ from console.actors import Actor
 from console.models import ClusterLink, MirrorTopic, VerifyRun
 from console.models.links import show_change
 from console.queue import dispatch
-from console.queue.schedule_health import watched
+from console.queue.schedule_health import records_health
 from console.reconciling import due_tasks, history, linkhealth, linktasks, phases, placing, plans, promote_backoff
 from console.reconciling.isolation import Failures
 from console.redis import clock_skew, heartbeats, locks, reconciler_health
@@ -31,7 +31,7 @@ from console.tasks.gates import look_after_gates
 from console.tasks.linktasks import SYNCS
 from console.tasks.namespaces import look_after_namespaces
 from console.tasks.observing import Rows
-from console.tasks.pool import look_after_workers
+from console.tasks.pool import maintain_workers
 from console.tasks.verifying import look_after_runs
 from linkengine import jobs
 from linkengine.domain.leases import CoordinationUnavailableError
@@ -79,7 +79,7 @@ def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_:
 
 
 @shared_task(name="forget_old_rows")
-@watched("forget_old_rows")
+@records_health("forget_old_rows")
 def forget_old_rows(**_: Any) -> None:
     """Delete rows nobody needs any more: verify runs, samples, expired sessions. The audit is kept."""
     now = timezone.now()
@@ -99,7 +99,7 @@ def _send_links() -> None:
 
 
 _STEPS: Mapping[str, Callable[[], None]] = {
-    "workers": look_after_workers,
+    "workers": maintain_workers,
     "comparisons": lambda: look_after_runs(now=timezone.now()),
     "coverage": lambda: look_after_coverage(now=timezone.now()),
     "gates": look_after_gates,
@@ -180,7 +180,7 @@ def _tell(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures)
 
 
 def _keep_samples(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
-    sound = failures.sound(mirrors)
+    sound = failures.not_failed(mirrors)
     if locks.claim(f"sample:{link.pk}", ttl_ms=history.EVERY_MS):
         history.keep_samples(link=link, mirrors=sound, now=timezone.now(), whole=len(sound) == len(mirrors))
 
@@ -193,7 +193,7 @@ def _send_chores(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Row
     for mirror in promote_backoff.caught_up(mirrors=known, rows=rows, now=timezone.now()):
         if locks.claim(f"wake:{mirror.pk}", ttl_ms=promote_backoff.WAKE_MS):
             mirror.retry_at = None
-    for task, mirror_id in due_tasks.chores_of(mirrors=known, now=timezone.now()):
+    for task, mirror_id in due_tasks.of_mirrors(mirrors=known, now=timezone.now()):
         if mirror_id not in together and locks.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
             dispatch.send(task, mirror_id=mirror_id)
 
@@ -202,7 +202,7 @@ def _knows_chores(mirror: MirrorTopic, *, rows: Rows, failures: Failures) -> boo
     """Ask beforehand, and alone, what is due for a mirror: nothing that fails here stops the others' failover."""
     now = timezone.now()
     with failures.of_mirror(mirror.pk):
-        deque(due_tasks.chores_of(mirrors=[mirror], now=now), maxlen=0)
+        deque(due_tasks.of_mirrors(mirrors=[mirror], now=now), maxlen=0)
         deque(promote_backoff.caught_up(mirrors=[mirror], rows=rows, now=now), maxlen=0)
         due_tasks.stopped_together([mirror])
         return True
@@ -220,7 +220,7 @@ def _judge(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, fai
     """Let what is known of the partitions become events of their mirrors, and the link's state."""
     now, retry_timeout = timezone.now(), plans.retry_timeout(link)
     verdicts = []
-    for mirror in failures.sound(mirrors):
+    for mirror in failures.not_failed(mirrors):
         key = plans.mirror_key(mirror)
         own = [rows[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in rows]
         with failures.of_mirror(mirror.pk):

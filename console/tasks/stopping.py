@@ -41,11 +41,11 @@ from console.reconciling import ends, groups, plans, promote_backoff, refusals, 
 from console.redis import locks
 from console.tasks import leases, tail_check
 from console.tasks.assigning import assign_link
-from console.tasks.calls import answering
-from console.tasks.export_diverged import set_aside
+from console.tasks.calls import replying
+from console.tasks.export_diverged import export_diverged
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import REFUSED_DELETION, follow_source, note_failure
-from console.tasks.preemption import OvertakenError, check_wanted, giving_way, hold_name
+from console.tasks.preemption import PreemptedError, check_wanted, lock_name, preempting
 from linkengine import jobs
 from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
@@ -129,7 +129,7 @@ def _release_and_stop(mirror: MirrorTopic) -> None:
     """Stop copying at equal ends, check again, and fence only if both sides are still equal."""
     drained_at = timezone.now()
     _set_drained(mirror, at=drained_at)
-    give_orders(mirror.link_id)
+    write_assignments(mirror.link_id)
     with leases.taken(mirror, wait_s=PROMOTE_RELEASE_S) as taken:
         blockers = _last_check(mirror, taken)
         note_blockers(mirror, blockers, now=timezone.now())
@@ -142,13 +142,13 @@ def _release_and_stop(mirror: MirrorTopic) -> None:
 def _last_check(mirror: MirrorTopic, taken: leases.Taken) -> dict[ErrorCode, str]:
     if not taken.complete:
         return {ErrorCode.WAITING_FOR_LAG: "The copy workers have not released all partitions yet."}
-    return blockers_of(mirror) or tail_check.doubts(mirror, taken.grants)
+    return blockers_of(mirror) or tail_check.unconfirmed_end(mirror, taken.grants)
 
 
 def _stop_now(mirror: MirrorTopic) -> None:
     """Fence whatever the state of the source: for a failover, or for a stop that has been marked before."""
-    give_orders(mirror.link_id)
-    with giving_way(mirror) as found:
+    write_assignments(mirror.link_id)
+    with preempting(mirror) as found:
         if found is None or not _is_stopping(found) or not _remove_doomed(found):
             return
         with leases.taken(found, wait_s=FAILOVER_RELEASE_S) as taken:
@@ -165,7 +165,7 @@ def _remove_doomed(mirror: MirrorTopic) -> bool:
         return True
     here = mirror.link.destination.address
     try:
-        set_aside(mirror, run)
+        export_diverged(mirror, run)
         if not _delete_doomed(mirror, run):
             return True
         if jobs.find_topic(here, mirror.name) is None:
@@ -275,7 +275,7 @@ def check_marks(mirror_ids: Sequence[int], *, marked_at: datetime) -> None:
         raise StopTakenOverError
 
 
-def give_orders(link_id: int) -> None:
+def write_assignments(link_id: int) -> None:
     """Write the assignments of a link as its rows are now, without waiting for the reconciler."""
     link = plans.load_link(link_id)
     if link is None:
@@ -289,7 +289,7 @@ def give_orders(link_id: int) -> None:
 
 def blockers_of(mirror: MirrorTopic) -> dict[ErrorCode, str]:
     """Return what keeps a promotion waiting, by error code."""
-    failure = tail_check.verdict(mirror)
+    failure = tail_check.copy_failure(mirror)
     if failure:
         return failure
     try:
@@ -372,17 +372,17 @@ def note_many_stopped(stops: Sequence[tuple[MirrorTopic, MirrorStopped]], *, now
 
 
 @shared_task(name="give_configs_back")
-@answering
+@replying
 def give_configs_back(*, mirror_id: int) -> list[dict[str, Any]]:
     """Retry the configs that the destination refused when the mirror was stopped. Returns what it refuses now."""
-    with locks.lock(hold_name(mirror_id)) as acquired:
+    with locks.lock(lock_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or mirror.state != MirrorState.STOPPED or mirror.deletion_requested_at is not None:
             raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is changing. Refresh its state and try again.")
         stop, check_ours = plans.stop_of(mirror, generation=0), partial(check_wanted, mirror)
         try:
             refused = jobs.give_configs_back(stop, check_ours=check_ours)
-        except OvertakenError:
+        except PreemptedError:
             message = f"Mirror topic '{mirror.name}' is no longer STOPPED, so its configs belong to the mirror."
             raise LinkEngineError(ErrorCode.ILLEGAL_STATE, message) from None
         refusals.settle(mirror=mirror, refused=refused, now=timezone.now())

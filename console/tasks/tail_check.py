@@ -12,13 +12,13 @@ from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionPhase
 
 
-def verdict(mirror: MirrorTopic) -> dict[ErrorCode, str]:
+def copy_failure(mirror: MirrorTopic) -> dict[ErrorCode, str]:
     """Return the error of a partition that has failed permanently, if any has. Equal log ends do not override it."""
     row = mirror.partitions.filter(phase=PartitionPhase.FAILED).first()
     return {} if row is None else {ErrorCode(row.error_code): row.error_message}
 
 
-def doubts(mirror: MirrorTopic, grants: Iterable[Grant]) -> dict[ErrorCode, str]:
+def unconfirmed_end(mirror: MirrorTopic, grants: Iterable[Grant]) -> dict[ErrorCode, str]:
     """Return why the mirror's last records are not confirmed to be the source's. Call it while no copy worker runs.
 
     ``grants`` are the released leases; they contain how each owner left its partition. If a mirror's end is not confirmed, the

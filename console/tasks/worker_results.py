@@ -26,7 +26,7 @@ class Kept:
     """The kept reports of a link: the names of all, and those that count, oldest first."""
 
     names: dict[str, str]  # name of the report -> its mirror, or "" if it does not count
-    told: tuple[PartitionProgress, ...]
+    reports: tuple[PartitionProgress, ...]
 
 
 def read(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> Kept:
@@ -35,13 +35,13 @@ def read(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> Kept:
     for name, report in found.items():
         if report is None:  # written by another version during a rolling deployment
             _log.warning("ending.unreadable", name=name)
-    told = tuple(placing.of_these_lives(mirrors, [report for report in found.values() if report is not None]))
-    counting = {id(report) for report in told}
+    counted = tuple(placing.of_current_topics(mirrors, [report for report in found.values() if report is not None]))
+    counting = {id(report) for report in counted}
     names = {
         name: report.key.rpartition("/")[0] if report is not None and id(report) in counting else ""
         for name, report in found.items()
     }
-    return Kept(names=names, told=told)
+    return Kept(names=names, reports=counted)
 
 
 def forget(link: ClusterLink, kept: Kept, *, but_of: Collection[str]) -> None:

@@ -93,4 +93,4 @@ class RestoreRecordsView(MirrorPartView):
         """Return the file."""
         mirror = self.mirror(request, path)
         check_permission(actor_of(request), Permission.OPERATE_MIRROR, mirror=mirror)
-        return diverged_exports.answer(mirror.restores.filter(pk=restore_id).first(), restore_id)
+        return diverged_exports.download_response(mirror.restores.filter(pk=restore_id).first(), restore_id)

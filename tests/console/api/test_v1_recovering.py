@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from console.mirrors.rules import SAVABLE
+from console.mirrors.rules import RECOVERABLE
 from console.models import AuditEvent, MirrorTopic
 from linkengine.domain.states import MirrorState, allowed_operations
 from tests.console.api.cast import DESTINATION, Rest
@@ -14,7 +14,7 @@ PATH = f"/api/v1/clusters/{DESTINATION}/links/from-source/mirrors/orders/recover
 S = MirrorState
 
 
-@pytest.mark.parametrize("code", sorted(SAVABLE))
+@pytest.mark.parametrize("code", sorted(RECOVERABLE))
 def test_a_failed_mirror_is_recovered(owner: Rest, make_mirror: Any, code: str) -> None:
     make_mirror("orders", S.FAILED, error_code=code, error_message="no", stop_reason="")
 

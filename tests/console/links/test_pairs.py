@@ -62,7 +62,7 @@ def test_nothing_is_common_if_the_newer_stop_is_unknown(long_ago: MirrorTopic, r
     MirrorTopic.objects.filter(pk=recent.pk).update(holds_copy=False)  # its restore was interrupted after the agreement
     MirrorPartition.objects.filter(mirror=recent).update(stopped_end=None)
 
-    assert pairs.have_parted(long_ago, MirrorTopic.objects.get(pk=recent.pk))
+    assert pairs.have_common_part(long_ago, MirrorTopic.objects.get(pk=recent.pk))
     assert common(long_ago, here="A-1", there="B-2") == {}
 
 
@@ -71,7 +71,7 @@ def test_nothing_is_common_if_the_mirror_had_failed_when_it_was_stopped(long_ago
     for was, to, event in ((S.ACTIVE, S.FAILED, E.FATAL), (S.FAILED, S.PENDING_STOPPED, E.FAILOVER)):
         recent.transitions.create(from_state=was, to_state=to, event=event, by="owner", at=NOW)
 
-    assert pairs.have_parted(long_ago, MirrorTopic.objects.get(pk=recent.pk))
+    assert pairs.have_common_part(long_ago, MirrorTopic.objects.get(pk=recent.pk))
     assert common(long_ago, here="A-1", there="B-2") == {}
 
 

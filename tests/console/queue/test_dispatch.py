@@ -19,7 +19,7 @@ from console.errors import UnavailableError
 from console.queue import dispatch
 from console.redis import heartbeats
 from console.redis.client import redis_client
-from console.tasks.calls import answering
+from console.tasks.calls import replying
 from devcluster.ports import free_port
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
@@ -158,4 +158,4 @@ def _serve(work: Any) -> None:
     """Act as a worker for a single message."""
     _, text = redis_client().blpop(["control"], timeout=0.9) or (None, "")  # type: ignore[misc]
     _, kwargs, _ = json.loads(base64.b64decode(json.loads(text)["body"]))
-    answering(work)(**kwargs)
+    replying(work)(**kwargs)

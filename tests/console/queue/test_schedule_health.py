@@ -107,7 +107,7 @@ def test_failing_part_of_a_single_cluster_is_named(client: Client, known: Cluste
     step = schedule_health.step_of("refresh_topics", cluster=known.destination_id)
     redis_client().set(f"console:round:done:{step}", int((time.time() - 121) * 1000))
     with pytest.raises(KeyError):
-        schedule_health.watched("refresh_topics")(lambda **_: {}["a mistake"])(cluster_pk=known.destination_id)
+        schedule_health.records_health("refresh_topics")(lambda **_: {}["a mistake"])(cluster_pk=known.destination_id)
 
     assert "refresh_topics of cluster Destination (last succeeded 121 s ago, fails with KeyError)" in readiness(client)[1]
     assert figure("late", "refresh_topics") == figure("failures_total", "refresh_topics") == 1

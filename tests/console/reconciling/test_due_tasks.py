@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from console.models import ClusterLink, MirrorTopic
-from console.reconciling.due_tasks import AT_A_TIME, chores_of, is_over
+from console.reconciling.due_tasks import AT_A_TIME, is_over, of_mirrors
 from console.reconciling.promote_backoff import FEW_FAILURES
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
@@ -17,7 +17,7 @@ S = MirrorState
 
 
 def tasks(*mirrors: MirrorTopic) -> list[str]:
-    return [task for task, _ in chores_of(mirrors=mirrors, now=NOW)]
+    return [task for task, _ in of_mirrors(mirrors=mirrors, now=NOW)]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_tasks_without_urgency_are_limited_per_link(
     assert len(tasks(*several)) == sent
 
     several[0].retry_at = NOW + timedelta(seconds=1)  # failed: the next mirror gets its turn
-    due = [key for _, key in chores_of(mirrors=several, now=NOW)]
+    due = [key for _, key in of_mirrors(mirrors=several, now=NOW)]
     assert due == [mirror.pk for mirror in several[1:]][:sent]
 
 

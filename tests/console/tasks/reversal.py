@@ -46,7 +46,7 @@ def fresh(mirror: MirrorTopic) -> MirrorTopic:
     return MirrorTopic.objects.select_related("link__destination__environment").get(pk=mirror.pk)
 
 
-def do(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
+def request_operation(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
     """Request an operation as a user does."""
     return operate(mirror=fresh(mirror), operation=operation, by=SYSTEM, now=NOW)
 

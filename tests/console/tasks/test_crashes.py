@@ -23,7 +23,7 @@ from linkengine import jobs
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
 from tests.console.tasks.kills import DeadError
-from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
+from tests.console.tasks.reversal import Drive, fresh, records, request_operation, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
 S, E = MirrorState, MirrorEvent
@@ -81,7 +81,7 @@ def test_many_mirrors_are_stopped_in_one_task(
     monkeypatch.setattr(batch_stop, "MANY", 1)
     monkeypatch.setattr(due_tasks, "MANY", 1)
     drive(lambda: len(records(destination_cluster, twin.name)) == 200)
-    do(twin, E.FAILOVER)
+    request_operation(twin, E.FAILOVER)
     assert due_tasks.stopped_together([fresh(twin)]) == {twin.pk}
 
     batch_stop.stop_many(link_id=twin.link_id)

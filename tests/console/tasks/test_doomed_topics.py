@@ -20,7 +20,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.dying import BEFORE_DELETION, die_once
-from tests.console.tasks.reversal import Drive, do, lines, lose_the_fence, records, restore, states, write
+from tests.console.tasks.reversal import Drive, lines, lose_the_fence, records, request_operation, restore, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "export_directory")]
 S = MirrorState
@@ -144,7 +144,7 @@ def test_failover_keeps_a_doomed_topic_if_the_cluster_refuses_the_deletion(
     row = restore(pair[1], topic)
     drive(lambda: row.transition_errors.filter(code=ErrorCode.TOPIC_DELETION_DISABLED).exists())
     assert write(source_cluster, topic, "refused") != [None]
-    do(row, MirrorEvent.FAILOVER)
+    request_operation(row, MirrorEvent.FAILOVER)
     drive(lambda: states(row) == [S.STOPPED])
 
     assert records(source_cluster, topic)[0, 100] == b"only here"

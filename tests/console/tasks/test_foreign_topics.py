@@ -19,7 +19,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import MakeTopic
-from tests.console.tasks.reversal import do, records, states, write
+from tests.console.tasks.reversal import records, request_operation, states, write
 from tests.console.tasks.test_shapes_of_links import link_to
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("sent")]
@@ -84,7 +84,7 @@ def test_delete_keeps_a_topic_that_existed_before_the_mirror(
     theirs = intrude(new_mirror)
     fail_set_up(new_mirror)
 
-    do(new_mirror, E.DELETE)
+    request_operation(new_mirror, E.DELETE)
     mirrors.delete_mirror(mirror_id=new_mirror.pk)
 
     assert not MirrorTopic.objects.exists()
@@ -97,7 +97,7 @@ def test_delete_keeps_a_topic_that_replaced_the_mirrors(
     theirs = intrude(mirror)
     miss(mirror)
 
-    do(mirror, E.DELETE)
+    request_operation(mirror, E.DELETE)
     mirrors.delete_mirror(mirror_id=mirror.pk)
 
     assert not MirrorTopic.objects.exists()
@@ -111,7 +111,7 @@ def test_failover_keeps_a_topic_that_existed_before_the_mirror(
     fail_set_up(new_mirror)
     here_of(new_mirror).deny_reads(new_mirror.name)  # as a set-up does that seeds a head
 
-    do(new_mirror, E.FAILOVER)
+    request_operation(new_mirror, E.FAILOVER)
     stopping.advance_stop(mirror_id=new_mirror.pk)
 
     assert states(new_mirror) == [S.STOPPED]
@@ -131,7 +131,7 @@ def test_failover_keeps_a_topic_that_replaced_the_mirrors(
     theirs = intrude(mirror)
     miss(mirror)
 
-    do(mirror, E.FAILOVER)
+    request_operation(mirror, E.FAILOVER)
     if together:
         batch_stop.stop_many(link_id=mirror.link_id)  # leaves it to the task for a single mirror
     stopping.advance_stop(mirror_id=mirror.pk)
@@ -143,11 +143,11 @@ def test_failover_keeps_a_topic_that_replaced_the_mirrors(
 
 def test_delete_removes_the_topic_of_a_stopped_mirror(mirror: MirrorTopic) -> None:
     here = here_of(mirror)
-    do(mirror, E.FAILOVER)
+    request_operation(mirror, E.FAILOVER)
     stopping.advance_stop(mirror_id=mirror.pk)
     assert not looks_like_mirror(here.describe(mirror.name).configs)
 
-    do(mirror, E.DELETE)
+    request_operation(mirror, E.DELETE)
     mirrors.delete_mirror(mirror_id=mirror.pk)
 
     assert here.find(mirror.name) is None
@@ -172,7 +172,7 @@ def test_delete_keeps_the_acls_of_another_mirror_with_the_same_name(
     mirrors.setup_mirror(mirror_id=other.pk)
     theirs = here.describe(mirror.name)
 
-    do(mirror, E.DELETE)
+    request_operation(mirror, E.DELETE)
     mirrors.delete_mirror(mirror_id=mirror.pk)
 
     assert MirrorTopic.objects.get() == other

@@ -202,7 +202,7 @@ def test_mirror_that_is_deleted_during_a_reconcile_pass_is_skipped(link: Cluster
 
 def test_unavailable_spark_server_is_shown_on_the_link(mirror: MirrorTopic, link: ClusterLink, settings: Any) -> None:
     settings.SPARK_URL = "sc://127.0.0.1:9"
-    pool.look_after_workers()
+    pool.maintain_workers()
 
     for _ in range(2):
         pool.run_copy_worker(number=0)

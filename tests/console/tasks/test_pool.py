@@ -84,7 +84,7 @@ def submitted(sent: Sent) -> list[int]:
 
 def test_configured_number_of_workers_is_submitted(mirror: MirrorTopic, sent: Sent) -> None:
     for _ in range(2):
-        pool.look_after_workers()
+        pool.maintain_workers()
 
     assert submitted(sent) == [0, 1]
 
@@ -92,7 +92,7 @@ def test_configured_number_of_workers_is_submitted(mirror: MirrorTopic, sent: Se
 def test_without_links_no_worker_is_submitted_and_running_ones_end(db: None, sent: Sent) -> None:
     worker = Worker(0)
 
-    pool.look_after_workers()
+    pool.maintain_workers()
 
     assert submitted(sent) == []
     assert worker.ends
@@ -100,7 +100,7 @@ def test_without_links_no_worker_is_submitted_and_running_ones_end(db: None, sen
 
 def test_number_with_a_waiting_thread_is_not_submitted(mirror: MirrorTopic, sent: Sent) -> None:
     with locks.lock(pool.lock_name(0)), locks.lock(pool.lock_name(1)):
-        pool.look_after_workers()
+        pool.maintain_workers()
 
     assert submitted(sent) == []
 
@@ -109,7 +109,7 @@ def test_failed_job_is_submitted_again_after_its_backoff(mirror: MirrorTopic, se
     for number, wait_s in ((0, 20), (1, -1)):
         CopyWorker.objects.create(number=number, failures=3, retry_at=timezone.now() + timedelta(seconds=wait_s / 4))
 
-    pool.look_after_workers()
+    pool.maintain_workers()
 
     assert submitted(sent) == [1]
 
@@ -117,10 +117,10 @@ def test_failed_job_is_submitted_again_after_its_backoff(mirror: MirrorTopic, se
 def test_live_worker_without_a_waiting_thread_is_replaced_after_a_while(mirror: MirrorTopic, sent: Sent) -> None:
     Worker(0), Worker(1)
 
-    pool.look_after_workers()
+    pool.maintain_workers()
     assert submitted(sent) == []
     CopyWorker.objects.filter(number=1).update(left_at=timezone.now() - pool.REPLACE)
-    pool.look_after_workers()
+    pool.maintain_workers()
 
     assert submitted(sent) == [1]
 
@@ -135,7 +135,7 @@ def test_replaced_worker_is_drained_gradually_and_then_ends(link: ClusterLink, m
     left = []
     for _ in range(12):
         locks.release_claim("copy-balance")
-        pool.look_after_workers()
+        pool.maintain_workers()
         reconcile.reconcile_link(link_id=link.pk)
         left.append(len(old.keys(link)))
         for worker in (old, new):
@@ -158,7 +158,7 @@ def test_smaller_pool_ends_the_workers_with_the_highest_numbers(
 
     for _ in range(2):
         locks.release_claim("copy-balance")
-        pool.look_after_workers()
+        pool.maintain_workers()
 
     assert placed() == {first.worker_id: 2}
     assert second.ends
@@ -205,7 +205,7 @@ def test_deleted_link_is_released(link: ClusterLink, mirror: MirrorTopic) -> Non
     MirrorTopic.objects.all().delete()
     ClusterLink.objects.all().delete()
 
-    pool.look_after_workers()
+    pool.maintain_workers()
 
     assert worker.keys(link) == set()
 
@@ -219,7 +219,7 @@ def test_partitions_of_a_silent_worker_move_to_others_at_once(
     locks.claim("copy-balance", ttl_ms=60_000)
     silence(monkeypatch, silent.worker_id)
 
-    pool.look_after_workers()
+    pool.maintain_workers()
 
     assert placed() == {live.worker_id: 30}
     assert ("reconcile_link", {"link_id": link.pk}) in sent
@@ -236,7 +236,7 @@ def test_loss_of_redis_data_moves_no_partition(
     redis_client().flushdb()
     first.beat()
 
-    pool.look_after_workers()
+    pool.maintain_workers()
     reconcile.reconcile_link(link_id=link.pk)
 
     assert placed() == before == {first.worker_id: 15, second.worker_id: 15}
@@ -307,7 +307,7 @@ def test_job_that_does_not_start_is_reported(link: ClusterLink, mirror: MirrorTo
     CopyWorker.objects.create(number=0, worker_id="0000-a", submitted_at=long_ago)
 
     with locks.lock(pool.lock_name(0)):
-        pool.look_after_workers()
+        pool.maintain_workers()
         reconcile.reconcile_link(link_id=link.pk)
 
     link.refresh_from_db()

@@ -21,7 +21,7 @@ from linkengine.domain.states import CLOSED_FIRST, MirrorEvent, MirrorState
 from linkengine.jobs import setup as engine
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from tests.console.conftest import NOW
-from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
+from tests.console.tasks.reversal import Drive, fresh, records, request_operation, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("sent")]
 S, E = MirrorState, MirrorEvent
@@ -64,13 +64,13 @@ def interleave(monkeypatch: pytest.MonkeyPatch) -> Interleave:
 
 
 def fail_over(mirror: MirrorTopic) -> None:
-    do(mirror, E.FAILOVER)
+    request_operation(mirror, E.FAILOVER)
     stopping.advance_stop(mirror_id=mirror.pk)
 
 
 def fail_over_without_locks(mirror: MirrorTopic) -> None:
     """Redis has lost the lock, or the set-up was suspended for longer than its lock lasts: the stop does not wait."""
-    redis_client().delete(f"console:lock:{preemption.hold_name(mirror.pk)}")
+    redis_client().delete(f"console:lock:{preemption.lock_name(mirror.pk)}")
     fail_over(mirror)
     assert states(mirror) == [S.STOPPED]
 
@@ -143,7 +143,7 @@ def test_failover_during_seeding_leaves_an_empty_writable_topic(
 
     assert here_of(mirror).offsets(mirror.name, OffsetKind.END)[1] == 1  # the fence
     assert_ordinary_and_empty(mirror, destination_cluster)
-    do(mirror, E.DELETE)
+    request_operation(mirror, E.DELETE)
     mirrors.delete_mirror(mirror_id=mirror.pk)
     assert here_of(mirror).find(mirror.name) is None  # its id was stored before it lost its mirror configs
 
@@ -185,7 +185,7 @@ def test_records_written_after_a_failover_survive_a_suspended_setup(
 def test_takeover_that_was_suspended_during_a_failover_leaves_the_topic_open(
     twin: MirrorTopic, interleave: Interleave, drive: Drive, source_cluster: KafkaCluster, after: bool
 ) -> None:
-    do(twin, E.REVERSE_AND_START)
+    request_operation(twin, E.REVERSE_AND_START)
     other = MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic)
     undone: list[str] = []
     interleave(jobs, "turn_mirror", lambda: fail_over_without_locks(other), after=after)
@@ -204,7 +204,7 @@ def test_takeover_that_was_suspended_during_a_failover_leaves_the_topic_open(
 def test_reversal_that_was_suspended_before_closing_the_source_leaves_it_open_after_a_failover(
     twin: MirrorTopic, monkeypatch: pytest.MonkeyPatch, source_cluster: KafkaCluster, refused: bool
 ) -> None:
-    do(twin, E.REVERSE_AND_START)
+    request_operation(twin, E.REVERSE_AND_START)
     other, close = MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic), jobs.close_topic
 
     def fail_over_first(*arguments: Any) -> None:
@@ -225,7 +225,7 @@ def test_failover_opens_a_source_that_a_crashed_reversal_has_closed(
     twin: MirrorTopic, monkeypatch: pytest.MonkeyPatch, source_cluster: KafkaCluster
 ) -> None:
     """The worker is killed between creating the ACL and checking whether it is still wanted; no task resumes it."""
-    do(twin, E.REVERSE_AND_START)
+    request_operation(twin, E.REVERSE_AND_START)
     other, close = MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic), jobs.close_topic
 
     def be_killed(*arguments: Any) -> None:
@@ -244,7 +244,7 @@ def test_failover_opens_a_source_that_a_crashed_reversal_has_closed(
 
 
 def test_reversal_opens_the_source_if_its_other_side_is_deleted(twin: MirrorTopic, source_cluster: KafkaCluster) -> None:
-    do(twin, E.REVERSE_AND_START)
+    request_operation(twin, E.REVERSE_AND_START)
     other = fresh(MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic))
     jobs.close_topic(other.link.destination.address, other.name)
     other.delete()
@@ -257,7 +257,7 @@ def test_reversal_opens_the_source_if_its_other_side_is_deleted(twin: MirrorTopi
 
 def test_topic_stays_closed_until_its_row_is_stopped(twin: MirrorTopic, pair: Pair) -> None:
     """Its link is being deleted, which fails it over: that opens it, once stale writers can no longer write to it."""
-    do(twin, E.REVERSE_AND_START)
+    request_operation(twin, E.REVERSE_AND_START)
     other = fresh(MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic))
     jobs.close_topic(other.link.destination.address, other.name)
     ClusterLink.objects.filter(pk=other.link_id).update(deletion_requested_at=NOW)

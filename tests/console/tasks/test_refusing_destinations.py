@@ -24,7 +24,7 @@ from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import MirrorEvent, MirrorState, can
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
-from tests.console.tasks.reversal import Drive, do, fresh, records, set_up, states, write
+from tests.console.tasks.reversal import Drive, fresh, records, request_operation, set_up, states, write
 from tests.policies import Policy
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -68,7 +68,7 @@ def put_into(mirror: MirrorTopic, state: MirrorState) -> MirrorTopic:
 
 
 def stop(mirror: MirrorTopic) -> None:
-    do(mirror, E.FAILOVER)
+    request_operation(mirror, E.FAILOVER)
     stopping.advance_stop(mirror_id=mirror.pk)
 
 
@@ -142,7 +142,7 @@ def test_config_that_a_policy_refuses_is_reported_and_can_be_retried(
     drive(lambda: len(records(destination_cluster, mirror.name)) == 200)
     policy.limit(retention_ms=WEEK_MS)
 
-    do(mirror, event)
+    request_operation(mirror, event)
     drive(lambda: states(mirror) == [S.STOPPED])
 
     (step,) = refused_steps(fresh(mirror))

@@ -29,7 +29,7 @@ from console.tasks import reversing
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
-from tests.console.tasks.kills import Lives
+from tests.console.tasks.kills import CrashingWorkers
 from tests.console.tasks.reversal import Drive, Records, records, write_one
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
@@ -164,10 +164,10 @@ def test_random_walk_with_killed_workers_loses_no_record(
     pair: Pair,
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
-    lives: Lives,
+    crashing_workers: CrashingWorkers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("django.conf.settings.EXPORT_DIR", str(lives.exports))
-    walk = Walk(twin.name, pair, (destination_cluster, source_cluster), lives.wait_for)
+    monkeypatch.setattr("django.conf.settings.EXPORT_DIR", str(crashing_workers.exports))
+    walk = Walk(twin.name, pair, (destination_cluster, source_cluster), crashing_workers.wait_for)
 
-    walk_along(walk, disturb=lives.kill, examples=3, moves=9)  # the first example is always the simplest
+    walk_along(walk, disturb=crashing_workers.kill, examples=3, moves=9)  # the first example is always the simplest
