@@ -20,21 +20,21 @@ _UNKNOWN = (
 )
 
 
-def ask(cluster: Cluster, question: str, **asked: Any) -> Any:
-    """Run a query of ``console.tasks.browsing.QUESTIONS`` on a cluster and return its result.
+def run_query(cluster: Cluster, query: str, **arguments: Any) -> Any:
+    """Run a query of ``console.tasks.browsing.QUERIES`` on a cluster and return its result.
 
     Results are plain values as in ``linkengine.domain.clusterviews``. Raises the ConsoleError for the cluster's error, or
     UnavailableError if no worker responds.
     """
     try:
-        return dispatch.call("ask_cluster", timeout_s=CALL_TIMEOUT_S, cluster_pk=cluster.pk, question=question, asked=asked)
+        return dispatch.call("query_cluster", timeout_s=CALL_TIMEOUT_S, cluster_pk=cluster.pk, query=query, arguments=arguments)
     except LinkEngineError as error:
         raise from_cluster(error) from error
 
 
 def change(
     cluster: Cluster,
-    question: str,
+    query: str,
     *,
     action: str,
     resource: str,
@@ -42,7 +42,7 @@ def change(
     by: Actor,
     now: datetime,
     answer_as: str = "",
-    **asked: Any,
+    **arguments: Any,
 ) -> Any:
     """Make a change of ``console.tasks.browsing.CHANGES`` on a cluster and return its result. Raises ConsoleError.
 
@@ -52,7 +52,7 @@ def change(
     worker takes by then expires.
     """
     entry = audit.entry(by=by, action=action, resource=resource, detail=detail, answer_as=answer_as)
-    about = {"cluster_pk": cluster.pk, "question": question, "asked": asked, "entry": entry}
+    about = {"cluster_pk": cluster.pk, "query": query, "arguments": arguments, "entry": entry}
     try:
         return dispatch.call("change_cluster", timeout_s=CALL_TIMEOUT_S, change_id=uuid.uuid4().hex, **about)
     except LinkEngineError as error:

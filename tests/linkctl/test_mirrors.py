@@ -105,7 +105,7 @@ def test_mirror_delete_refuses_a_topic_that_is_not_a_mirror_of_the_link(
     assert result.exit_code == 1
     assert "Topic orders is being deleted" in result.stdout
     assert "plain" in cluster.topics
-    assert not [question for question, _ in cluster.asked if question == "delete_topic"]
+    assert not [question for question, _ in cluster.queries if question == "delete_topic"]
     assert run("mirror", "delete", "plain", "--link", "from-source", "--yes").exit_code == 3
 
 

@@ -82,7 +82,7 @@ def test_sent_tasks_carry_the_id_of_their_request(queue: None) -> None:
     structlog.contextvars.bind_contextvars(request_id=REQUEST_ID)
     dispatch.send("reconcile_link", link_id=1)
     with pytest.raises(dispatch.UnavailableError):
-        dispatch.call("ask_cluster", timeout_s=0.01)
+        dispatch.call("query_cluster", timeout_s=0.01)
     structlog.contextvars.clear_contextvars()
     dispatch.send("reconcile_link", link_id=1)
 

@@ -117,9 +117,9 @@ def wait(worker: Process, check: Callable[[], Any], *, timeout_s: float = TIMEOU
         time.sleep(0.1)
 
 
-def ask(cluster: Cluster, question: str, *, timeout_s: float = TIMEOUT_S, **asked: Any) -> Any:
+def ask(cluster: Cluster, query: str, *, timeout_s: float = TIMEOUT_S, **arguments: Any) -> Any:
     try:
-        return dispatch.call("ask_cluster", timeout_s=timeout_s, cluster_pk=cluster.pk, question=question, asked=asked)
+        return dispatch.call("query_cluster", timeout_s=timeout_s, cluster_pk=cluster.pk, query=query, arguments=arguments)
     except dispatch.UnavailableError:
         return None
 
@@ -127,7 +127,7 @@ def ask(cluster: Cluster, question: str, *, timeout_s: float = TIMEOUT_S, **aske
 def deletion(cluster: Cluster, topic: str) -> dict[str, Any]:
     """Return what a task needs to delete the topic."""
     entry = audit.entry(by=SYSTEM, action="DeleteTopic", resource=topic, detail={})
-    about = {"question": "delete_topic", "asked": {"topic": topic}, "entry": entry, "change_id": uuid4().hex}
+    about = {"query": "delete_topic", "arguments": {"topic": topic}, "entry": entry, "change_id": uuid4().hex}
     return {"cluster_pk": cluster.pk, "reply_to": f"console:reply:{uuid4().hex}", **about}
 
 
@@ -186,17 +186,17 @@ def test_forged_messages_change_no_cluster_and_the_worker_continues(
     cluster: Cluster, topic: str, admin: AdminClient, queue: Celery, attacker: redis.Redis, worker: Process
 ) -> None:
     before = refused()
-    harmless = signed(queue, attacker, "ask_cluster", {"cluster_pk": cluster.pk, "question": "topics", "asked": {}})
+    harmless = signed(queue, attacker, "query_cluster", {"cluster_pk": cluster.pk, "query": "topics", "arguments": {}})
     wanted = deletion(cluster, topic)
     altered = {**harmless, "body": unsigned("change_cluster", wanted)["body"], "headers": {**harmless["headers"]}}
     renamed = {**altered, "headers": {**altered["headers"], "task": "change_cluster"}}
     prolonged = signed(queue, attacker, "change_cluster", deletion(cluster, topic))
     prolonged["headers"]["expires"] = "2099-01-01T00:00:00+00:00"
-    acls = {**deletion(cluster, topic), "question": "create_acls", "asked": {"rules": [EVERYTHING]}}
+    acls = {**deletion(cluster, topic), "query": "create_acls", "arguments": {"rules": [EVERYTHING]}}
     forged = [
         unsigned("change_cluster", wanted),  # the plain attack
         unsigned("change_cluster", acls),
-        unsigned("ask_cluster", {key: wanted[key] for key in ("cluster_pk", "question", "asked", "reply_to")}),
+        unsigned("query_cluster", {key: wanted[key] for key in ("cluster_pk", "query", "arguments", "reply_to")}),
         unsigned("change_cluster", wanted, signature={"to": "queue:control", "at": time.time(), "mac": "0" * 64}),
         unsigned("change_cluster", wanted, signature="yes"),
         {**unsigned("change_cluster", wanted), "content-type": "application/x-python-serialize"},
@@ -259,7 +259,7 @@ def test_change_is_audited_by_its_task_and_made_once(
 
 def test_forged_reply_is_dropped_and_the_real_one_returned(queue: Celery, attacker: redis.Redis) -> None:
     name, other, before = "console:reply:1", "console:reply:2", refused("reply")
-    replies.send_reply(other, {"result": "of another question"})
+    replies.send_reply(other, {"result": "of another query"})
     copied = str(attacker.lpop(other))
     forged = ['{"result": "forged"}', '{"reply": "{}", "signature": 7}', "no JSON", "[]", copied]
     attacker.rpush(name, *forged)
@@ -356,12 +356,12 @@ def test_log_lines_of_a_task_have_the_id_of_its_request(worker: Process, destina
         wait(worker, lambda: fails(destination))
 
     (line, *_) = log_of(worker, "task.failed")
-    assert (line["request_id"], line["task"], line["task_id"] != "") == ("request-of-a-page", "ask_cluster", True)
+    assert (line["request_id"], line["task"], line["task_id"] != "") == ("request-of-a-page", "query_cluster", True)
 
 
 def fails(cluster: Cluster) -> bool:
     """Return whether the worker has hit a bug: a query that does not exist."""
     try:
-        return ask(cluster, "no such question", timeout_s=2) is not None
+        return ask(cluster, "no such query", timeout_s=2) is not None
     except LinkEngineError as error:
         return error.code == "INTERNAL_ERROR"

@@ -119,7 +119,7 @@ def test_worker_may_take_tasks_and_reply_to_remote_control(
             monkeypatch.setattr(dispatch, "app", app)
             worker.wait_until(lambda: bool(app.control.ping(timeout=2)), timeout_s=90)
             with pytest.raises(dispatch.LinkEngineError):  # the table does not exist, but there is a reply
-                dispatch.call("ask_cluster", timeout_s=60, cluster_pk=1, question="topics", asked={})
+                dispatch.call("query_cluster", timeout_s=60, cluster_pk=1, query="topics", arguments={})
     finally:
         worker.stop()
     assert "permission" not in worker.log.read_text().lower()

@@ -24,13 +24,13 @@ ANYTHING = {
 }
 
 
-def ask(cluster: Cluster, question: str, **asked: Any) -> dict[str, Any]:
-    if question in browsing.CHANGES:
-        entry = audit.entry(by=SYSTEM, action=question, resource="cluster", detail=asked)
-        about = {"question": question, "asked": asked, "entry": entry, "change_id": uuid4().hex}
+def ask(cluster: Cluster, query: str, **arguments: Any) -> dict[str, Any]:
+    if query in browsing.CHANGES:
+        entry = audit.entry(by=SYSTEM, action=query, resource="cluster", detail=arguments)
+        about = {"query": query, "arguments": arguments, "entry": entry, "change_id": uuid4().hex}
         browsing.change_cluster(reply_to="reply", cluster_pk=cluster.pk, **about)
     else:
-        browsing.ask_cluster(reply_to="reply", cluster_pk=cluster.pk, question=question, asked=asked)
+        browsing.query_cluster(reply_to="reply", cluster_pk=cluster.pk, query=query, arguments=arguments)
     answer = replies.wait_for_reply("reply", timeout_s=5)
     assert answer is not None
     return answer
