@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from console import audit
 from console.access import Permission, check_permission
 from console.actions import transitions
-from console.actions.rows import lock_link
+from console.actions.row_locks import lock_link
 from console.actors import Actor
 from console.errors import ConflictError, InvalidInputError, NotFoundError
 from console.models import ClusterLink, Drill, MirrorTopic

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from console import audit
 from console.access import Permission, check_permission
-from console.actions.rows import check_mirror, lock_link
+from console.actions.row_locks import check_mirror, lock_link
 from console.actions.verification import start_verify
 from console.actors import Actor
 from console.errors import ConflictError, InvalidInputError

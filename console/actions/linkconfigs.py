@@ -14,7 +14,7 @@ from django.db.models import F
 from console import audit
 from console.access import Permission, check_permission
 from console.actions import groups, linkchecks, linkcredentials
-from console.actions.rows import lock_link
+from console.actions.row_locks import lock_link
 from console.actors import Actor
 from console.errors import InvalidInputError
 from console.links import pairs

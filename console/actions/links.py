@@ -12,7 +12,7 @@ from console import audit
 from console.access import Permission, check_permission
 from console.actions import linkchecks, operations
 from console.actions.linkconfigs import ConfigChange, alter_configs
-from console.actions.rows import lock_clusters, lock_link
+from console.actions.row_locks import lock_clusters, lock_link
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, UnavailableError
 from console.links import pairs

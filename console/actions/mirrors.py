@@ -16,7 +16,7 @@ from console import audit
 from console.access import Permission, check_permission, link_words, whole_cluster_names
 from console.actions import linkchecks, transitions
 from console.actions.namespaces import check_free
-from console.actions.rows import lock_clusters
+from console.actions.row_locks import lock_clusters
 from console.actors import ENGINE, Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
 from console.mirrors.rules import auto_creates, why_not, why_not_deletable

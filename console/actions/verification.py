@@ -10,7 +10,7 @@ from django.db import transaction
 
 from console import audit
 from console.access import Permission, check_permission
-from console.actions.rows import check_mirror, lock_link
+from console.actions.row_locks import check_mirror, lock_link
 from console.actors import ENGINE, Actor
 from console.errors import ConflictError
 from console.models import MirrorTopic, VerifiedRange, VerifyRun

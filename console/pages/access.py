@@ -16,8 +16,8 @@ from console.actions import access as access_actions
 from console.errors import ConsoleError, DeniedError
 from console.models import ApiKey, RoleBinding
 from console.pages.accessplaces import grantable, node_of
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.forms import ConsoleForm
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.shell import Crumb, Tab
 from console.presenters.access import binding_row, key_row, role_cards
 from console.queries import access as access_queries

@@ -14,8 +14,8 @@ from console.actors import Actor
 from console.errors import ConsoleError
 from console.links import pairs
 from console.models import Cluster, ClusterLink
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.linkform import CreateLinkForm
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.shell import Crumb
 from console.presenters.curl import config_list, curl
 from console.presenters.directions import DIRECTIONS, RECEIVE

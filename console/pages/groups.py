@@ -9,9 +9,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from console.mirrors.rules import syncs_offsets
-from console.pages.doors import actor_of, page, reply
 from console.pages.linkpages import link_context
 from console.pages.lists import page_from
+from console.pages.request_handling import actor_of, page, reply
 from console.presenters.groups import ACL_LOOKS, GROUP_LOOKS, acl_row, group_row
 from console.queries import acls as acl_queries
 from console.queries import groups as group_queries

@@ -10,8 +10,8 @@ from django.views.decorators.http import require_GET
 from console.access import Permission, check_permission
 from console.mirrors import diverged_exports
 from console.models import MirrorTopic
-from console.pages.doors import actor_of, page
 from console.pages.lists import page_from
+from console.pages.request_handling import actor_of, page
 from console.queries import mirrors
 
 PER_PAGE = 10  # the file of each is checked on disk

@@ -16,8 +16,8 @@ from console.access import login_throttle
 from console.access.sign_in import SignInForm
 from console.actions import access as access_actions
 from console.errors import ConsoleError
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.forms import ConsoleForm
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.shell import THEME_COOKIE, THEMES, Crumb
 
 _YEAR_S = 365 * 24 * 3600

@@ -25,10 +25,10 @@ def list_topics(*, cluster: Cluster, by: Actor) -> list[Json]:
 
 def get_topic(*, cluster: Cluster, topic: str, by: Actor) -> Json:
     """Return the description of a topic."""
-    return dict(ask_topic(cluster, "topic", topic=topic, by=by))
+    return dict(query_topic(cluster, "topic", topic=topic, by=by))
 
 
-def ask_topic(cluster: Cluster, query: str, *, topic: str, by: Actor) -> Any:
+def query_topic(cluster: Cluster, query: str, *, topic: str, by: Actor) -> Any:
     """Query a topic; raise NotFoundError if it does not exist or the actor may not see it."""
     if not _sees(by, cluster, _Kind.TOPIC, topic):
         raise no_topic(topic)
@@ -44,7 +44,7 @@ def list_groups(*, cluster: Cluster, by: Actor) -> tuple[list[Json], str]:
     return [group for group in result["groups"] if _sees(by, cluster, _Kind.GROUP, group["group_id"])], result["incomplete"]
 
 
-def ask_group(cluster: Cluster, query: str, *, group: str, by: Actor) -> Any:
+def query_group(cluster: Cluster, query: str, *, group: str, by: Actor) -> Any:
     """Query a consumer group; raise NotFoundError if it does not exist or the actor may not see it."""
     found = run_query(cluster, query, group_id=group) if _sees(by, cluster, _Kind.GROUP, group) else None
     if found is None:
@@ -81,7 +81,7 @@ def query_brokers(cluster: Cluster, query: str, *, by: Actor, **arguments: Any) 
 def list_reassignments(*, cluster: Cluster, topic: str | None, by: Actor) -> list[Json]:
     """Return the ongoing partition reassignments of a topic, or of all topics that the actor may see."""
     if topic is not None:
-        return list(ask_topic(cluster, "reassignments", topic=topic, by=by))
+        return list(query_topic(cluster, "reassignments", topic=topic, by=by))
     return [row for row in run_query(cluster, "reassignments") if _sees(by, cluster, _Kind.TOPIC, row["topic"])]
 
 

@@ -18,7 +18,7 @@ from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.browser.conftest import Visits
-from tests.browser.scene import EAST, PASSWORD, WEST, Scene
+from tests.browser.page_data import EAST, PASSWORD, WEST, Scene
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 

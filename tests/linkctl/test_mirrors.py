@@ -9,8 +9,8 @@ from console.api.kafka.words import MIRROR_STATUSES
 from console.models import ClusterLink, MirrorTopic
 from linkctl.mirrors import STATUSES, VERBS, write_outcome
 from linkengine.domain.states import MirrorState
+from tests.console.api.actors import NOW, Boundary
 from tests.console.api.brokers import SmallCluster
-from tests.console.api.cast import NOW, Boundary
 from tests.linkctl.conftest import Run, read_json
 
 

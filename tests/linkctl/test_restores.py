@@ -10,7 +10,7 @@ from console.mirrors import diverged_exports
 from console.models import MirrorTopic, RestoreRun
 from linkctl.cli import PROGRAM
 from linkengine.domain.states import MirrorState
-from tests.console.api.cast import NOW, Boundary, Rest
+from tests.console.api.actors import NOW, Boundary, Rest
 from tests.linkctl.conftest import Run, read_json
 
 ON = ("--link", "from-source")

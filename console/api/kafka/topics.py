@@ -84,7 +84,7 @@ class TopicView(RestView):
             return Response(being_set_up)
         shown = _shown(request, cluster, found)
         if with_rights:
-            shown["authorized_operations"] = brokers.ask_topic(cluster, "topic_rights", topic=topic_name, by=by)
+            shown["authorized_operations"] = brokers.query_topic(cluster, "topic_rights", topic=topic_name, by=by)
         return Response(shown)
 
     @operation(
@@ -181,7 +181,7 @@ class ReplicaView(RestView):
 def _partitions(request: Request, cluster_id: str, topic: str) -> list[render.Json]:
     by = actor_of(request)
     cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
-    return list(brokers.ask_topic(cluster, "partitions", topic=topic, by=by))
+    return list(brokers.query_topic(cluster, "partitions", topic=topic, by=by))
 
 
 def _partition(request: Request, cluster_id: str, topic: str, number: int) -> render.Json:

@@ -4,7 +4,7 @@ from typing import Any
 
 from console import audit
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from tests.console.api.cast import SOURCE
+from tests.console.api.actors import SOURCE
 
 MEMBER = {"consumer_id": "c-1", "client_id": "app", "instance_id": None, "assigned": [["plain", 0]]}
 GROUP = {

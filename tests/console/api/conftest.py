@@ -9,8 +9,8 @@ import pytest
 from console.models import Cluster, ClusterLink, Environment, MirrorPartition, MirrorTopic, Organization, RoleBinding
 from console.queue import dispatch
 from linkengine.domain.states import MirrorState
+from tests.console.api.actors import DESTINATION, NOW, SOURCE, Boundary, Rest, make_client, make_cluster
 from tests.console.api.brokers import SmallCluster
-from tests.console.api.cast import DESTINATION, NOW, SOURCE, Boundary, Rest, make_client, make_cluster
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

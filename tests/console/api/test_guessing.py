@@ -7,7 +7,7 @@ from django.test import Client
 
 from console.access.login_throttle import NOBODY
 from console.models import AuditEvent
-from tests.console.api.cast import DESTINATION, Rest, make_client
+from tests.console.api.actors import DESTINATION, Rest, make_client
 
 pytestmark = pytest.mark.django_db
 SURFACES = ["/kafka/v3/clusters", "/v3/clusters", f"/api/v1/clusters/{DESTINATION}/links/from-source/tasks"]

@@ -6,8 +6,8 @@ import pytest
 
 from console.models import AuditEvent, Cluster, RoleBinding
 from linkengine.domain.states import MirrorState
+from tests.console.api.actors import DESTINATION, Rest
 from tests.console.api.brokers import ACL, SmallCluster
-from tests.console.api.cast import DESTINATION, Rest
 
 pytestmark = pytest.mark.django_db
 EXACTLY = "resource_type=TOPIC&resource_name=plain&pattern_type=LITERAL&operation=READ&permission=ALLOW"

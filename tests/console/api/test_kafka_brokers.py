@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from console.models import Cluster, RoleBinding
+from tests.console.api.actors import DESTINATION, Rest
 from tests.console.api.brokers import SmallCluster
-from tests.console.api.cast import DESTINATION, Rest
 
 pytestmark = pytest.mark.django_db
 BASE = f"/kafka/v3/clusters/{DESTINATION}"

@@ -11,7 +11,7 @@ from console.models import ClusterLink, MirrorTopic
 from console.reconciling import transition_errors
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import LinkState, MirrorState
-from tests.console.api.cast import NOW, Boundary, Rest
+from tests.console.api.actors import NOW, Boundary, Rest
 
 pytestmark = pytest.mark.django_db
 CREATE = {"source_topic_name": "orders"}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from console.models import AuditEvent, ClusterLink
+from tests.console.api.actors import DESTINATION, Rest
 from tests.console.api.brokers import SmallCluster
-from tests.console.api.cast import DESTINATION, Rest
 
 pytestmark = pytest.mark.django_db
 

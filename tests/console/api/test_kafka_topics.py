@@ -10,8 +10,8 @@ from console.errors import UnavailableError
 from console.models import AuditEvent, Cluster, ClusterLink, Environment, MirrorTopic, RoleBinding
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorState
+from tests.console.api.actors import DESTINATION, NOW, Boundary, Rest, make_key
 from tests.console.api.brokers import RIGHTS, SmallCluster, topic
-from tests.console.api.cast import DESTINATION, NOW, Boundary, Rest, make_key
 
 pytestmark = pytest.mark.django_db
 

@@ -7,8 +7,8 @@ import pytest
 from console.models import AuditEvent, Cluster, MirrorTopic, RoleBinding
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import BECOMING, MirrorState
+from tests.console.api.actors import DESTINATION, ORDERS, Rest
 from tests.console.api.brokers import TIMED, SmallCluster
-from tests.console.api.cast import DESTINATION, ORDERS, Rest
 from tests.linkengine.jobs.test_group_names import NAMES
 
 pytestmark = pytest.mark.django_db

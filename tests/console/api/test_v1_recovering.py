@@ -7,7 +7,7 @@ import pytest
 from console.mirrors.rules import RECOVERABLE
 from console.models import AuditEvent, MirrorTopic
 from linkengine.domain.states import MirrorState, allowed_operations
-from tests.console.api.cast import DESTINATION, Rest
+from tests.console.api.actors import DESTINATION, Rest
 
 pytestmark = pytest.mark.django_db
 PATH = f"/api/v1/clusters/{DESTINATION}/links/from-source/mirrors/orders/recover"

@@ -10,7 +10,7 @@ from console.errors import UnavailableError
 from console.mirrors import diverged_exports
 from console.models import ClusterLink, MirrorTopic, RestoreRun
 from linkengine.domain.states import MirrorState
-from tests.console.api.cast import DESTINATION, NOW, Boundary, Rest
+from tests.console.api.actors import DESTINATION, NOW, Boundary, Rest
 
 pytestmark = pytest.mark.django_db
 LINK = f"/api/v1/clusters/{DESTINATION}/links/from-source"

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from console.queue import dispatch
-from tests.browser.scene import WEST, Scene, make_scene
+from tests.browser.page_data import WEST, Scene, make_scene
 
 
 @dataclass

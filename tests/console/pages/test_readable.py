@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 
 ENDLESS = "9" * 5000
 

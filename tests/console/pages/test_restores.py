@@ -14,7 +14,7 @@ from django.utils import timezone
 from console.mirrors import diverged_exports
 from console.models import ClusterLink, MirrorTopic, RestoreRun
 from linkengine.domain.states import MirrorState
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 from tests.console.pages.conftest import Queue
 
 NAME = "flights"

@@ -28,7 +28,7 @@ from console.models import (
 )
 from linkengine.domain.addresses import ClusterAddress, properties_of
 from linkengine.domain.states import LinkState, MirrorState
-from tests.browser.furniture import furnish
+from tests.browser.page_fixtures import furnish
 
 SECRET = "a-secret-that-no-page-may-show"
 WEST, EAST, SOUTH = "ZGVtby1zb3VyY2UtY2x1cw", "ZGVtby1kZXN0LWNsdXN0ZQ", "ZGVtby1zb3V0aC1jbHVzdA"

@@ -38,7 +38,7 @@ from linkengine.domain.groups import GroupStatus
 from linkengine.domain.linktasks import TaskName, TaskState
 
 if TYPE_CHECKING:
-    from tests.browser.scene import Scene
+    from tests.browser.page_data import Scene
 
 
 def furnish(scene: Scene) -> None:
