@@ -15,7 +15,7 @@ from console.http import database_outages
 from console.presenters.numbers import plural
 from console.queries.alarms import silences
 from console.queries.metrics import prometheus_text
-from console.queries.reconciler_health import failing_mirrors, rounds_of_links
+from console.queries.reconciler_health import failing_mirrors, health_of_links
 from console.queries.schedule_health import late_parts
 from console.queries.workers import lacking_workers
 from console.queue.dispatch import WORKER_SILENT_MS
@@ -123,12 +123,12 @@ def _redis() -> str:
 
 def _worker() -> str:
     try:
-        silence_ms = heartbeats.heartbeat_age_ms()
+        age_ms = heartbeats.heartbeat_age_ms()
     except redis.RedisError:
         return "unknown, since Redis does not answer"
-    if silence_ms is None:
+    if age_ms is None:
         return "no worker heartbeat in the last hour"
-    return "" if silence_ms <= WORKER_SILENT_MS else f"silent for {silence_ms // 1000} s"
+    return "" if age_ms <= WORKER_SILENT_MS else f"silent for {age_ms // 1000} s"
 
 
 def _rounds() -> str:
@@ -143,7 +143,7 @@ def _rounds() -> str:
 def _links() -> tuple[str, bool]:
     """Return what is wrong with links, and whether no link is reconciled."""
     try:
-        known = rounds_of_links(now=timezone.now())
+        known = health_of_links(now=timezone.now())
     except (redis.RedisError, DatabaseError, InterfaceError):
         return "unknown, since Redis or the database does not answer", True
     late = {link: state for link, state in known.items() if state.is_late(after_ms=reconciler_health.LINK_LATE_MS)}
@@ -224,5 +224,5 @@ def _clocks() -> str:
 
 
 def _words(name: str, state: reconciler_health.StepHealth) -> str:
-    since = "not seen to succeed" if state.silence_ms is None else f"last succeeded {state.silence_ms // 1000} s ago"
+    since = "not seen to succeed" if state.success_age_ms is None else f"last succeeded {state.success_age_ms // 1000} s ago"
     return f"{name} ({since}{f', fails with {state.error}' if state.error else ''})"

@@ -15,10 +15,10 @@ from console.redis.reconciler_health import LATE_MS, LINK_LATE_MS, StepHealth
 Sample = tuple[dict[str, str], float]
 _NEW = timedelta(milliseconds=LINK_LATE_MS)  # a new link is not reported until its first pass is overdue
 _NAMES = ("destination__cluster_id", "name")
-_UNKNOWN = StepHealth(silence_ms=None, error="", failures=None)
+_UNKNOWN = StepHealth(success_age_ms=None, error="", failures=None)
 
 
-def rounds_of_links(*, now: datetime) -> dict[tuple[str, str], StepHealth]:
+def health_of_links(*, now: datetime) -> dict[tuple[str, str], StepHealth]:
     """Return the reconcile health of each link by (cluster, link), without new links; raise redis.RedisError. One query."""
     names = _links(now=now)
     known = reconciler_health.read(list(names))

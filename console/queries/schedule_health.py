@@ -73,5 +73,5 @@ def _new(task: str, now: datetime) -> datetime:
 
 
 def _is_late(part: Part, known: StepHealth, sent_for_ms: int | None) -> bool:
-    silence_ms = sent_for_ms if known.silence_ms is None else known.silence_ms
-    return silence_ms is None or silence_ms > late_after_ms(part.task)
+    age_ms = sent_for_ms if known.success_age_ms is None else known.success_age_ms
+    return age_ms is None or age_ms > late_after_ms(part.task)

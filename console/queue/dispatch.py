@@ -88,9 +88,9 @@ def _no_queue(consequence: str) -> UnavailableError:
 
 def _why_silent(task_name: str, timeout_s: float) -> str:
     try:
-        silence_ms = heartbeats.heartbeat_age_ms()
+        age_ms = heartbeats.heartbeat_age_ms()
     except redis.RedisError:
-        silence_ms = None
-    if silence_ms is None or silence_ms > WORKER_SILENT_MS:
+        age_ms = None
+    if age_ms is None or age_ms > WORKER_SILENT_MS:
         return "No worker responds. Start the Celery worker (it must use the same Redis), then try again."
     return f"The worker did not finish {task_name} within {timeout_s:g} seconds. It or a cluster may be overloaded; try again."

@@ -20,7 +20,7 @@ EVERY_S: Mapping[str, float] = MappingProxyType(
     {"refresh_topics": 30.0, "probe_clusters": 60.0, "probe_spark": 30.0, "forget_old_rows": 3600.0}
 )
 PERIODS = 4  # without a success
-_SINCE, _KEPT_S = "console:scheduled:since:", 86_400  # renewed while beat is alive
+_SINCE, _KEPT_S = "console:schedule:since:", 86_400  # renewed while beat is alive
 
 
 def late_after_ms(task: str) -> int:

@@ -19,21 +19,21 @@ STEPS = ("workers", "comparisons", "coverage", "gates", "drills", "namespaces", 
 LATE_MS = 30_000  # a pass is due every second
 LINK_LATE_MS = 60_000  # a large link takes some seconds, and waits for a thread of the worker
 _KEPT_S = 86_400  # several periods of the slowest beat task
-_DONE, _ERROR, _FAILURES = "console:round:done:", "console:round:error:", "console:round:failures"
-_MIRRORS, _MIRROR_FAILURES = "console:round:mirrors:", "console:round:mirror-failures"
+_DONE, _ERROR, _FAILURES = "console:step:done:", "console:step:error:", "console:step:failures"
+_MIRRORS, _MIRROR_FAILURES = "console:step:mirrors:", "console:step:mirror-failures"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepHealth:
     """State of a step: ms since its last success, the error since then ("" if none), and the number of failures so far."""
 
-    silence_ms: int | None
+    success_age_ms: int | None
     error: str
     failures: int | None  # None if unknown; a 0 would look like a restart
 
     def is_late(self, *, after_ms: int = LATE_MS) -> bool:
         """Return whether the last success is too long ago or unknown."""
-        return self.silence_ms is None or self.silence_ms > after_ms
+        return self.success_age_ms is None or self.success_age_ms > after_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,4 +109,4 @@ def read(steps: Sequence[str]) -> dict[str, StepHealth]:
 
 
 def _round(done: str | None, error: str | None, failures: str | None) -> StepHealth:
-    return StepHealth(silence_ms=heartbeats.age_ms(done), error=error or "", failures=int(failures or 0))
+    return StepHealth(success_age_ms=heartbeats.age_ms(done), error=error or "", failures=int(failures or 0))

@@ -43,7 +43,7 @@ def known(link: ClusterLink) -> ClusterLink:
 
 def sending_for(seconds: float) -> None:
     for task in schedule_health.EVERY_S:
-        redis_client().set(f"console:scheduled:since:{task}", int((time.time() - seconds) * 1000))
+        redis_client().set(f"console:schedule:since:{task}", int((time.time() - seconds) * 1000))
 
 
 def all_fine(link: ClusterLink) -> None:
@@ -67,7 +67,7 @@ def figure(name: str, task: str) -> float | None:
 
 def test_successful_tasks_are_not_reported(client: Client, known: ClusterLink) -> None:
     all_fine(known)
-    redis_client().delete(*(f"console:round:done:beat:{task}" for task in schedule_health.EVERY_S))
+    redis_client().delete(*(f"console:step:done:beat:{task}" for task in schedule_health.EVERY_S))
     assert readiness(client)[1] != "ok"
     forget_old_rows()
     refresh_topics()
@@ -85,7 +85,7 @@ def test_successful_tasks_are_not_reported(client: Client, known: ClusterLink) -
 @pytest.mark.django_db(transaction=True)
 def test_failing_task_is_named(client: Client, known: ClusterLink) -> None:
     all_fine(known)
-    redis_client().delete("console:round:done:beat:forget_old_rows")
+    redis_client().delete("console:step:done:beat:forget_old_rows")
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE console_verifyrun RENAME TO console_elsewhere")
     try:
@@ -105,7 +105,7 @@ def test_failing_task_is_named(client: Client, known: ClusterLink) -> None:
 def test_failing_part_of_a_single_cluster_is_named(client: Client, known: ClusterLink, monkeypatch: pytest.MonkeyPatch) -> None:
     all_fine(known)
     step = schedule_health.step_of("refresh_topics", cluster=known.destination_id)
-    redis_client().set(f"console:round:done:{step}", int((time.time() - 121) * 1000))
+    redis_client().set(f"console:step:done:{step}", int((time.time() - 121) * 1000))
     with pytest.raises(KeyError):
         schedule_health.records_health("refresh_topics")(lambda **_: {}["a mistake"])(cluster_pk=known.destination_id)
 
@@ -123,7 +123,7 @@ def test_tasks_without_success_are_late_only_after_several_periods(client: Clien
 
 
 def test_all_tasks_are_late_if_beat_is_not_running(client: Client, known: ClusterLink, settings: Any) -> None:
-    redis_client().delete(*(f"console:scheduled:since:{task}" for task in schedule_health.EVERY_S))
+    redis_client().delete(*(f"console:schedule:since:{task}" for task in schedule_health.EVERY_S))
     assert readiness(client)[1].startswith("9 beat tasks")
 
     settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"

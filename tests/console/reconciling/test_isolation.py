@@ -188,7 +188,7 @@ def test_failed_step_of_a_link_does_not_prevent_the_next_ones(
 
     assert "advance_stop" in [name for name, _ in sent]
     round_of_link = reconciler_health.read([reconciler_health.of_link(link.pk)])[reconciler_health.of_link(link.pk)]
-    assert (round_of_link.silence_ms, round_of_link.error, round_of_link.failures) == (None, "ZeroDivisionError", 1)
+    assert (round_of_link.success_age_ms, round_of_link.error, round_of_link.failures) == (None, "ZeroDivisionError", 1)
 
 
 def test_mirror_deleted_during_the_pass_is_not_a_failure(

@@ -44,7 +44,7 @@ def no_gates(db: None) -> Iterator[None]:
 
 
 def forget_success(step: str, *, for_s: int) -> None:
-    redis_client().set(f"console:round:done:{step}", int((time.time() - for_s) * 1000))
+    redis_client().set(f"console:step:done:{step}", int((time.time() - for_s) * 1000))
 
 
 def figures() -> dict[str, float]:
