@@ -12,7 +12,7 @@ urlpatterns = [
     path("v3/", include("console.api.kafka_urls")),
     re_path(r"^(?:kafka/v3|v3|api/v1)$", UnknownEndpointView.as_view()),  # the prefixes themselves: JSON errors, as below them
     path("api/v1/", include("console.api.v1_urls")),
-    path("api/", include("console.api.docs_urls")),
+    path("api/", include("console.api.docs")),
     path("admin/", admin.site.urls),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),

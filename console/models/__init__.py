@@ -3,7 +3,6 @@
 from console.models.access import ApiKey, AuditEvent, RoleBinding
 from console.models.acls import SyncedAcl
 from console.models.drills import Drill
-from console.models.gates import GateRun
 from console.models.groups import ClampedOffset, GroupOffset, SyncedGroup
 from console.models.lineage import LineageRange
 from console.models.links import ClusterLink, LinkConfig
@@ -14,7 +13,7 @@ from console.models.places import Cluster, Environment, Organization, SourceTopi
 from console.models.reports import StopReport
 from console.models.restores import RestoreRun
 from console.models.samples import LinkSample, MirrorSample
-from console.models.verification import VerifiedRange, VerifyRun, VerifyWatch
+from console.models.verification import GateRun, VerifiedRange, VerifyRun, VerifyWatch
 from console.models.workers import CopyWorker
 
 __all__ = [

@@ -13,7 +13,8 @@ the mirror that the source does not have.
 
 The task may end anywhere; the reconciler sends it again, and each step can be repeated. Two workers may be at the same stop,
 since a suspended process loses its lock. The mark is therefore also a token: setting it is a compare-and-swap, and a worker
-continues only while the row has its own mark (``check_marks``). ``waits`` decides how often a promotion checks step 1.
+continues only while the row has its own mark (``check_marks``). ``promote_backoff`` decides how often a promotion checks
+step 1.
 """
 
 from __future__ import annotations
