@@ -7,8 +7,8 @@ import uuid
 from django.db import models
 from django.db.models import F, Q
 
+from console.models.clusters import Cluster
 from console.models.fields import EncryptedJSONField
-from console.models.places import Cluster
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import LinkState

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
 from console.access.grants import may_grant
-from console.access.userfield import UserNameField
+from console.access.user_field import UserNameField
 from console.actions import access as access_actions
 from console.errors import ConsoleError, DeniedError
 from console.models import ApiKey, RoleBinding
