@@ -48,7 +48,7 @@ import base64, pickle
 from console.models import ClusterLink
 from console.reconciling import plans
 from console.tasks.observing import ensure_rows
-from console.reconciling.apart import Failures
+from console.reconciling.isolation import Failures
 link = ClusterLink.objects.select_related("destination", "source").get()
 mirrors = list(link.mirrors.select_related("link"))
 rows = ensure_rows(mirrors, Failures())

@@ -1,6 +1,6 @@
 """The Celery app: queues, limits and beat.
 
-Tasks are in ``console.tasks``; other modules send them through ``console.dispatch``.
+Tasks are in ``console.tasks``; other modules send them through ``console.queue.dispatch``.
 
 Threads, not processes: tasks wait for Kafka, Spark and the database, and a copy worker occupies a thread for hours. Tasks are
 idempotent and acknowledged late. A task that is lost in a crash is not recovered from the queue: the reconciler sends it
@@ -19,16 +19,16 @@ from kombu.transport import TRANSPORT_ALIASES
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
-TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "console.redisqueue:Transport")
-TRANSPORT_ALIASES |= {"sentinel": "console.redisqueue:SentinelTransport"}
+TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "console.queue.transport:Transport")
+TRANSPORT_ALIASES |= {"sentinel": "console.queue.transport:SentinelTransport"}
 app = Celery("console")
-app.config_from_object("console.celeryconfig")
+app.config_from_object("console.queue.settings")
 app.autodiscover_tasks(["console"])
 
 
 @setup_logging.connect
 def _keep_our_logging(**_: Any) -> None:
-    """Prevent Celery from replacing the handlers of ``console.logs``."""
+    """Prevent Celery from replacing the handlers of ``console.config.logging``."""
 
 
 @task_prerun.connect

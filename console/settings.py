@@ -1,4 +1,4 @@
-"""Django settings: values from the environment (``console.env``), fixed values, and the reasons for them.
+"""Django settings: values from the environment (``console.config.env``), fixed values, and the reasons for them.
 
 Importing this module needs no Redis, Spark or Kafka. All variables are listed in ``.env.example``.
 """
@@ -8,8 +8,8 @@ from pathlib import Path
 from csp.constants import NONCE, NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
-from console.env import Environment, spark_address
-from console.logs import configure_logging
+from console.config.env import Environment, spark_address
+from console.config.logging import configure_logging
 from linkctl import __version__
 from linkengine.domain.networks import DENIED_BY_DEFAULT, EVERYWHERE, restrict_connections
 
@@ -63,23 +63,23 @@ INSTALLED_APPS = [
     "csp",
 ]
 MIDDLEWARE = [
-    "console.requestmetrics.time_requests",  # first: it measures all the others
-    "console.middleware.client_address",  # the others read the address and the scheme
-    "console.middleware.request_id",
+    "console.http.request_metrics.time_requests",  # first: it measures all the others
+    "console.http.middleware.client_address",  # the others read the address and the scheme
+    "console.http.middleware.request_id",
     "console.api.paths.keep_path_encoded",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "console.middleware.no_store",  # inside WhiteNoise: static files may be stored
+    "console.http.middleware.no_store",  # inside WhiteNoise: static files may be stored
     "csp.middleware.CSPMiddleware",
-    "console.readable.NoNulMiddleware",
+    "console.http.malformed_requests.NoNulMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "console.middleware.HostCheckMiddleware",
+    "console.http.middleware.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "console.outages.DatabaseOutageMiddleware",
+    "console.http.database_outages.DatabaseOutageMiddleware",
 ]
 ROOT_URLCONF = "console.urls"
 ASGI_APPLICATION = "console.asgi.application"
@@ -96,7 +96,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "csp.context_processors.nonce",
-                "console.middleware.template_context",
+                "console.http.middleware.template_context",
             ],
         },
     }
@@ -160,6 +160,6 @@ SPECTACULAR_SETTINGS = {
 }
 
 # --- logs ---------------------------------------------------------------------------------------------------------
-LOGGING_CONFIG = None  # structlog's own; see console.logs
+LOGGING_CONFIG = None  # structlog's own; see console.config.logging
 LOG_JSON = _env.flag("CLUSTERLINK_LOG_JSON")
 configure_logging(level=_env.text("CLUSTERLINK_LOG_LEVEL", "INFO"), as_json=LOG_JSON)

@@ -3,16 +3,16 @@
 from django.contrib import admin
 from django.urls import include, path, re_path
 
-from console import health
 from console.api.views import UnknownEndpointView
+from console.http import health
 
-handler500 = "console.outages.handle_500"
+handler500 = "console.http.database_outages.handle_500"
 urlpatterns = [
     path("kafka/v3/", include("console.api.kafka_urls")),
     path("v3/", include("console.api.kafka_urls")),
     re_path(r"^(?:kafka/v3|v3|api/v1)$", UnknownEndpointView.as_view()),  # the prefixes themselves: JSON errors, as below them
     path("api/v1/", include("console.api.v1_urls")),
-    path("api/", include("console.api.docs_urls")),
+    path("api/", include("console.api.docs")),
     path("admin/", admin.site.urls),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),

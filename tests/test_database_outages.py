@@ -14,8 +14,8 @@ import psycopg
 import pytest
 from django.db import OperationalError
 
-from console import outages
-from console.env import Environment
+from console.config.env import Environment
+from console.http import database_outages
 from devcluster.demo.services import Console, manage, plan_console, prepare, start_service
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.postgres import PostgresServer
@@ -151,7 +151,7 @@ def test_several_hosts_lead_to_the_one_that_accepts_writes(product: Product) -> 
     try:
         with pytest.raises(psycopg.OperationalError, match="read-only") as caught:
             psycopg.connect(**place, **user, **settings["OPTIONS"])
-        assert outages.outage_of(_as_django_raises_it(caught.value)) == outages.READ_ONLY
+        assert database_outages.outage_of(_as_django_raises_it(caught.value)) == database_outages.READ_ONLY
     finally:
         _configure(product, "default_transaction_read_only = off")
 

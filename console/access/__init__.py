@@ -1,6 +1,6 @@
 """Access control: checks the roles granted on the tree organization > environment > cluster > resource. Read-only."""
 
-from console.access.policies import can, check_permission, role_needed
+from console.access.permissions import can, check_permission, role_needed
 from console.access.roles import ROLE_DESCRIPTIONS, ROLE_PERMISSIONS, Permission
 from console.access.visibility import (
     cluster_names,
@@ -10,6 +10,7 @@ from console.access.visibility import (
     visible_links,
     visible_mirrors,
     whole_cluster_names,
+    with_links,
     with_sight,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "visible_links",
     "visible_mirrors",
     "whole_cluster_names",
+    "with_links",
     "with_sight",
 ]

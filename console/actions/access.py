@@ -13,9 +13,8 @@ from django.db import IntegrityError, transaction
 
 from console import audit
 from console.access import Permission, check_permission
-from console.access.handing import missing_permission, reach_of
-from console.access.keys import hash_secret
-from console.access.tokens import write_token
+from console.access.api_keys import hash_secret, write_token
+from console.access.grants import missing_permission, reach_of
 from console.actors import Actor
 from console.errors import DeniedError, InvalidInputError
 from console.models import ApiKey, Cluster, Environment, Organization, RoleBinding

@@ -9,7 +9,7 @@ from typing import Any
 from console import audit
 from console.access import Permission, check_permission
 from console.actors import Actor
-from console.brokers import change
+from console.clusters.live_queries import change
 from console.models import Cluster, MirrorTopic
 from linkengine.domain.states import WRITABLE
 

@@ -14,13 +14,14 @@ from typing import Any
 
 from django.db import transaction
 
-from console import audit, dispatch
+from console import audit
 from console.access import can
 from console.actions import transitions
 from console.actors import Actor
+from console.mirrors.rules import permission_for, why_not
 from console.models import AuditEvent, MirrorTopic, StateTransitionError
 from console.models.mirrors import CONFIGS_REFUSED, STAYING
-from console.policies import permission_for, why_not
+from console.queue import dispatch
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason, next_state
 
 _E = MirrorEvent

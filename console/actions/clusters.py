@@ -9,12 +9,13 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import F, ProtectedError, Q
 
-from console import audit, dispatch
+from console import audit
 from console.access import Permission, check_permission
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
 from console.models import Cluster, ClusterLink, Environment
 from console.models.fields import seal
+from console.queue import dispatch
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
 

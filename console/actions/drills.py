@@ -9,14 +9,15 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import QuerySet
 
-from console import audit, dispatch
+from console import audit
 from console.access import Permission, check_permission
 from console.actions import transitions
-from console.actions.rows import lock_link
+from console.actions.row_locks import lock_link
 from console.actors import Actor
 from console.errors import ConflictError, InvalidInputError, NotFoundError
 from console.models import ClusterLink, Drill, MirrorTopic
 from console.models.links import show_change
+from console.queue import dispatch
 from linkengine.domain.drills import BATCH, DrillRow, GroupRow, repeated, scratch_name, verdict
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.startspec import LATEST, start_problem

@@ -8,15 +8,16 @@ from datetime import datetime
 
 from django.db import transaction
 
-from console import audit, dispatch
+from console import audit
 from console.access import Permission, check_permission
-from console.actions.rows import check_mirror, lock_link
+from console.actions.row_locks import check_mirror, lock_link
 from console.actions.verification import start_verify
 from console.actors import Actor
 from console.errors import ConflictError, InvalidInputError
-from console.gatepolicies import GATED, gate_closed
+from console.mirrors.migration_gate import GATED, gate_closed
 from console.models import GateRun, MirrorTopic
 from console.models.links import show_change
+from console.queue import dispatch
 from linkengine.domain.gates import GateCheck, is_green
 
 Status = GateRun.Status

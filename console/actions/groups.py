@@ -10,7 +10,7 @@ from typing import Any
 from console import audit
 from console.access import Permission, check_permission
 from console.actors import Actor
-from console.brokers import ask, change, no_topic
+from console.clusters.live_queries import change, no_topic, run_query
 from console.errors import NotFoundError
 from console.models import ClusterLink, MirrorTopic, RoleBinding
 from linkengine.domain.groups import GroupStatus, shown, without_nul
@@ -47,7 +47,7 @@ def reset_group(
     check_permission(by, Permission.MANAGE_GROUP, cluster=cluster, resource_type=kind, resource_name=without_nul(group))
     arguments = {"topic": mirror.name, "group_id": group, "offsets": [list(pair) for pair in offsets], "execute": execute}
     if not execute:
-        return _reset(ask, mirror, arguments)
+        return _reset(run_query, mirror, arguments)
     resource = f"{audit.path_of(mirror)}/group/{shown(group)[1:-1]}"
     detail: dict[str, Any] = {"offsets": {str(partition): offset for partition, offset in offsets}}
     audited = partial(change, action="ResetGroup", resource=resource, detail=detail, by=by, now=now, answer_as="partitions")

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from console import dispatch, pairs
 from console.access import visible_clusters
 from console.actions import linkcredentials
 from console.actors import Actor
 from console.errors import BadRequestError, InvalidInputError, from_engine
+from console.links import pairs
 from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic
 from console.models.fields import seal
 from console.models.links import ConnectionMode, LinkMode
+from console.queue import dispatch
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.distances import BrokerDistance
 from linkengine.domain.errors import LinkEngineError

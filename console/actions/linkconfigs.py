@@ -11,14 +11,16 @@ from typing import Literal
 from django.db import transaction
 from django.db.models import F
 
-from console import audit, dispatch, pairs
+from console import audit
 from console.access import Permission, check_permission
 from console.actions import groups, linkchecks, linkcredentials
-from console.actions.rows import lock_link
+from console.actions.row_locks import lock_link
 from console.actors import Actor
 from console.errors import InvalidInputError
+from console.links import pairs
 from console.models import ClusterLink, LinkConfig
 from console.models.links import LinkMode
+from console.queue import dispatch
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkrules import PAUSED as PAUSED_CONFIG
 from linkengine.domain.linkrules import with_consequences

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from console import pairs
 from console.access import Permission, can, check_permission
 from console.actors import Actor
 from console.errors import DeniedError, InvalidInputError
+from console.links import pairs
 from console.models import Cluster, ClusterLink
 from console.models.links import LinkMode
 from linkengine.domain.addresses import address_from_properties

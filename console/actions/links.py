@@ -8,14 +8,16 @@ from datetime import datetime
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
-from console import audit, dispatch, pairs
+from console import audit
 from console.access import Permission, check_permission
 from console.actions import linkchecks, operations
 from console.actions.linkconfigs import ConfigChange, alter_configs
-from console.actions.rows import lock_clusters, lock_link
+from console.actions.row_locks import lock_clusters, lock_link
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, UnavailableError
+from console.links import pairs
 from console.models import Cluster, ClusterLink, LinkConfig, RoleBinding
+from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.naming import check_link_name
 from linkengine.domain.states import LinkState, MirrorState

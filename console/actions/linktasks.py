@@ -6,12 +6,13 @@ from datetime import datetime
 
 from django.db import transaction
 
-from console import audit, dispatch
+from console import audit
 from console.access import Permission, check_permission
 from console.actors import Actor
 from console.errors import ConflictError, NotFoundError
+from console.mirrors.rules import state_of_task, why_not_run
 from console.models import ClusterLink, LinkTask
-from console.policies import state_of_task, why_not_run
+from console.queue import dispatch
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.states import WRITABLE
 

@@ -12,17 +12,18 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from console import audit, dispatch
+from console import audit
 from console.access import Permission, check_permission, link_words, whole_cluster_names
 from console.actions import linkchecks, transitions
 from console.actions.namespaces import check_free
-from console.actions.rows import lock_clusters
+from console.actions.row_locks import lock_clusters
 from console.actors import ENGINE, Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
+from console.mirrors.rules import auto_creates, why_not, why_not_deletable
 from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding
 from console.models.links import LinkMode, show_change
 from console.models.mirrors import DELETION_REFUSED
-from console.policies import auto_creates, why_not, why_not_deletable
+from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.rings import Place, find_ring, ring_words
 from linkengine.domain.startspec import CONFIG as START_SPEC

@@ -11,11 +11,12 @@ from datetime import datetime
 
 from django.db import IntegrityError, transaction
 
-from console import audit, dispatch
+from console import audit
 from console.access import Permission, check_permission, link_words
 from console.actors import Actor
 from console.errors import ConflictError, InvalidInputError, NotFoundError
 from console.models import Cluster, ClusterLink, Namespace
+from console.queue import dispatch
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.namespaces import contains, overlap
 from linkengine.domain.naming import check_topic_name

@@ -9,17 +9,18 @@ from typing import Any
 
 from django.db import transaction
 
-from console import audit, dispatch, pairs
-from console.access import Permission, check_permission, visible_mirrors
+from console import audit
+from console.access import Permission, check_permission, visible_mirrors, with_links
 from console.actions import bulk, mirrors, restoring, reversing, transitions
 from console.actions.gates import check_gate
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, DeniedError, InvalidInputError, NotFoundError, from_engine
+from console.links import pairs
+from console.mirrors.rules import permission_for, why_not
+from console.mirrors.topic_regex import matching
 from console.models import ClusterLink, MirrorTopic, RoleBinding
 from console.models.mirrors import CONFIGS_REFUSED, STAYING
-from console.patterns import matching
-from console.policies import permission_for, why_not
-from console.sharing import with_links
+from console.queue import dispatch
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.restoring import RestorePoint
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState

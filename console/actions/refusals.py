@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from console import audit, dispatch
+from console import audit
 from console.access import Permission, check_permission
 from console.actors import Actor
 from console.errors import ConflictError, from_cluster
+from console.mirrors.rules import why_not_retry
 from console.models import MirrorTopic
-from console.policies import why_not_retry
+from console.queue import dispatch
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import RefusedStep
 

@@ -15,14 +15,17 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
-from console import audit, dispatch, lineage, pairs
+from console import audit
 from console.access import Permission, can, check_permission, visible_links
 from console.actions import mirrors, reversing
 from console.actors import Actor
 from console.errors import ConflictError, NotFoundError, from_engine
+from console.links import pairs
+from console.mirrors import lineage
 from console.models import ClusterLink, GroupOffset, MirrorPartition, MirrorTopic, RoleBinding, StateTransition
 from console.models.links import show_change
 from console.models.mirrors import CONFIGS_REFUSED, STAYING
+from console.queue import dispatch
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import LogRange
@@ -104,7 +107,7 @@ def _check_rows(mirror: MirrorTopic, link: ClusterLink, *, by: Actor) -> MirrorT
             f"(id {mirror.source_topic_id}) and whose mirror here is called '{mirror.name}'. Fail it over there first. A topic "
             "that is none can only be mirrored anew."
         )
-    if not pairs.was_sound(parent):
+    if not pairs.was_valid_copy(parent):
         raise ConflictError(
             f"'{parent.name}' on cluster {link.source_cluster_id} had failed when it was stopped, or a comparison found "
             f"records that differ from its source's, so '{mirror.name}' cannot go on behind it. If it is RECORDS_DIFFER, "
@@ -167,7 +170,7 @@ def _measure(mirror: MirrorTopic, link: ClusterLink, parent: MirrorTopic) -> tup
         _ranges(found["held"]),
         parent=_ranges(found["parent"]),
         fences=pairs.mirrored_ends(parent),
-        heads=pairs.begins_of(parent) if follows_start(link.sync_include) else {},
+        heads=pairs.first_offsets(parent) if follows_start(link.sync_include) else {},
     )
     reasons = obstacles(points)
     if reasons:

@@ -12,12 +12,13 @@ from typing import Any
 
 from django.utils import timezone
 
-from console import dispatch, pairs
 from console.access import Permission, can
 from console.actions import reversing, transitions
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError
+from console.links import pairs
 from console.models import ClusterLink, MirrorTopic, RestoreRun, RoleBinding
+from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.restoring import RestorePoint
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -47,7 +48,9 @@ def count_divergence(link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> dict[
 
     The result lacks topics for which the count is unknown: their common part is unknown, or the cluster cannot be reached.
     """
-    known = {mirror.name: _known_parts(mirror) for mirror in mirrors if pairs.have_parted(mirror, pairs.counterpart(mirror))}
+    known = {
+        mirror.name: _known_parts(mirror) for mirror in mirrors if pairs.have_common_part(mirror, pairs.counterpart(mirror))
+    }
     if not known:
         return {}
     try:

@@ -20,11 +20,12 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from console import dispatch, pairs
 from console.actions import transitions, verification
 from console.actors import ENGINE, Actor
 from console.errors import ConflictError, ConsoleError
+from console.links import pairs
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
+from console.queue import dispatch
 from linkengine.domain.clusterviews import ReversalRisks
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason

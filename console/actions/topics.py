@@ -13,10 +13,10 @@ from console import audit
 from console.access import Permission, check_permission
 from console.actions.namespaces import check_free
 from console.actors import Actor
-from console.brokers import ask, change, no_topic
+from console.clusters.live_queries import change, no_topic, run_query
 from console.errors import BadRequestError, ConflictError, NotFoundError
+from console.mirrors.rules import why_needed
 from console.models import Cluster, LinkConfig, MirrorTopic, RoleBinding
-from console.policies import why_needed
 from linkengine.domain.configs import PHYSICAL, synced_names
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import WRITABLE
@@ -44,7 +44,7 @@ def create_topic(
     detail = {"partitions": partitions, "replication_factor": replication_factor, "configs": dict(configs)}
     found: dict[str, Any] | None
     if validate_only:
-        found = ask(cluster, "create_topic", topic=topic, validate_only=True, **detail)
+        found = run_query(cluster, "create_topic", topic=topic, validate_only=True, **detail)
     else:
         arguments = {**detail, "validate_only": False}
         found = _change(
@@ -104,7 +104,7 @@ def alter_topic_configs(
         _check_not_synced(mirror, {*values, *deletions})
     arguments = {"values": dict(values), "deletions": list(deletions), "validate_only": validate_only}
     if validate_only:
-        ask(cluster, "alter_topic_configs", topic=topic, **arguments)
+        run_query(cluster, "alter_topic_configs", topic=topic, **arguments)
         return
     detail = {"set": dict(values), "deleted": list(deletions)}
     _change(

@@ -8,14 +8,15 @@ from datetime import datetime
 
 from django.db import transaction
 
-from console import audit, dispatch
+from console import audit
 from console.access import Permission, check_permission
-from console.actions.rows import check_mirror, lock_link
+from console.actions.row_locks import check_mirror, lock_link
 from console.actors import ENGINE, Actor
 from console.errors import ConflictError
 from console.models import MirrorTopic, VerifiedRange, VerifyRun
 from console.models.links import show_change
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
+from console.queue import dispatch
 from linkengine.domain.plans import VerifyReport
 from linkengine.domain.states import MirrorState
 

@@ -6,9 +6,9 @@ of organizations and environments are recorded in the audit log by ``places``.
 
 from django.contrib import admin
 
-from console.admin import access, audit, places
-from console.signin import AdminSignInForm
+from console.access.sign_in import AdminSignInForm
+from console.admin import access, audit, clusters
 
 admin.site.login_form = AdminSignInForm
 
-__all__ = ["access", "audit", "places"]
+__all__ = ["access", "audit", "clusters"]

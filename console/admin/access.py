@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from console.access.userfield import UserNameField
+from console.access.user_field import UserNameField
 from console.actions import access
 from console.admin.common import RefusableAdmin, actor_of, refusals_shown, was_refused
 from console.models import ApiKey, RoleBinding

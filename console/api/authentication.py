@@ -1,9 +1,9 @@
 """Authentication of REST requests: API key and secret (HTTP Basic, RFC 7617), bearer token (RFC 6750), or console session.
 
 Keys and tokens are validated by ``console.queries.access``. Error responses do not reveal which part was wrong. Failed API key
-attempts are counted per key and per client address (``console.guessing``); too many get 429 with ``Retry-After``. A correct
-secret is accepted even then: otherwise one client with an outdated secret would lock out all clients behind the same proxy or
-NAT, possibly during a failover. Guessing is no risk, since a secret has 256 random bits.
+attempts are counted per key and per client address (``console.access.login_throttle``); too many get 429 with
+``Retry-After``. A correct secret is accepted even then: otherwise one client with an outdated secret would lock out all clients
+behind the same proxy or NAT, possibly during a failover. Guessing is no risk, since a secret has 256 random bits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rest_framework.authentication import BaseAuthentication, SessionAuthenticat
 from rest_framework.exceptions import APIException, AuthenticationFailed
 from rest_framework.request import Request
 
-from console import guessing
+from console.access import login_throttle
 from console.api.errors import TooManyAttemptsError
 from console.queries.access import user_of_key, user_of_token
 
@@ -68,11 +68,11 @@ class ConsoleSessionAuthentication(SessionAuthentication):
 
 
 def _failure(request: Request, key: str) -> APIException:
-    of_key, of_address = (guessing.attempts_at(*what, request) for what in (("api-key", key), ("api-keys", "")))
-    wait = max(guessing.count(of_key), guessing.count(of_address, names=KEYS_OF_ADDRESS))
+    of_key, of_address = (login_throttle.attempts_at(*what, request) for what in (("api-key", key), ("api-keys", "")))
+    wait = max(login_throttle.count(of_key), login_throttle.count(of_address, names=KEYS_OF_ADDRESS))
     if not wait:
         return AuthenticationFailed()
-    guessing.note_refusal(request, action="ThrottleApiKey", resource=f"api-key/{key}")
+    login_throttle.note_refusal(request, action="ThrottleApiKey", resource=f"api-key/{key}")
     return TooManyAttemptsError(wait)
 
 

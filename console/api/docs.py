@@ -8,6 +8,7 @@ from typing import Any
 
 from csp.decorators import csp_update
 from django.http import HttpRequest, HttpResponse
+from django.urls import path
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer
 from drf_spectacular.settings import patched_settings
@@ -43,3 +44,8 @@ def _text() -> bytes:
 viewer = csp_update({"style-src": ["'unsafe-inline'"]})(
     SpectacularSwaggerSplitView.as_view(url_name="rest-schema", title=SETTINGS["TITLE"])
 )
+
+urlpatterns = [  # below /api
+    path("schema", schema, name="rest-schema"),
+    path("docs/", viewer, name="rest-docs"),
+]

@@ -15,7 +15,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest
 from django.urls import register_converter
 
-from console.middlewaretools import Steps, request_middleware
+from console.http.middleware import Steps, request_middleware
 
 _REST = re.compile(r"/(?:kafka/v3|v3|api/v1)(?:/|$)")
 _DOTS = {".": "%2E", "..": "%2E%2E"}  # unencoded, clients and proxies remove dot segments (RFC 3986, section 5.2.4)

@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
-from console import turns
+from console.redis import rate_limit
 
 
 class KeyThrottle(BaseThrottle):
@@ -29,7 +29,7 @@ class KeyThrottle(BaseThrottle):
         if settings.API_RATE_PER_S <= 0:
             return True
         client = f"key:{request.auth}" if request.auth else f"user:{request.user.pk}"
-        self._wait_s = turns.take(client, per_s=settings.API_RATE_PER_S, burst=settings.API_RATE_BURST)
+        self._wait_s = rate_limit.take(client, per_s=settings.API_RATE_PER_S, burst=settings.API_RATE_BURST)
         return self._wait_s == 0
 
     def wait(self) -> float:

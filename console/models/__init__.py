@@ -2,19 +2,18 @@
 
 from console.models.access import ApiKey, AuditEvent, RoleBinding
 from console.models.acls import SyncedAcl
+from console.models.clusters import Cluster, Environment, Organization, SourceTopic
 from console.models.drills import Drill
-from console.models.gates import GateRun
 from console.models.groups import ClampedOffset, GroupOffset, SyncedGroup
 from console.models.lineage import LineageRange
 from console.models.links import ClusterLink, LinkConfig
 from console.models.linktasks import AutoCreateFailure, LinkTask
 from console.models.mirrors import ConfigRevert, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.models.namespaces import Namespace
-from console.models.places import Cluster, Environment, Organization, SourceTopic
 from console.models.reports import StopReport
 from console.models.restores import RestoreRun
 from console.models.samples import LinkSample, MirrorSample
-from console.models.verification import VerifiedRange, VerifyRun, VerifyWatch
+from console.models.verification import GateRun, VerifiedRange, VerifyRun, VerifyWatch
 from console.models.workers import CopyWorker
 
 __all__ = [

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from console.models.places import Cluster, Environment, Organization
+from console.models.clusters import Cluster, Environment, Organization
 
 
 def _once_at(scope: str) -> models.UniqueConstraint:

@@ -7,8 +7,8 @@ import uuid
 from django.db import models
 from django.db.models import F, Q
 
+from console.models.clusters import Cluster
 from console.models.fields import EncryptedJSONField
-from console.models.places import Cluster
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import LinkState
@@ -30,7 +30,7 @@ class ClusterLink(models.Model):
 
     On a bidirectional link each side has a row of its own, and ``destination`` is the side the row belongs to. A row of mode
     SOURCE belongs to the source: its ``destination`` is the cluster it lives on, its ``source`` the other one, and it has no
-    mirrors. ``console.pairs`` says which rows belong together.
+    mirrors. ``console.links.pairs`` says which rows belong together.
 
     ``source`` is the registered cluster behind ``source_cluster_id`` if there is one; a link may also name a cluster nobody
     registered. ``properties`` are the Kafka client properties with which the source is reached (configs bootstrap.servers,

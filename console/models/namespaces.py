@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from console.models.clusters import Cluster
 from console.models.links import ClusterLink
-from console.models.places import Cluster
 
 
 class Namespace(models.Model):

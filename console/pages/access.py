@@ -10,14 +10,14 @@ from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
-from console.access.handing import may_hand_on
-from console.access.userfield import UserNameField
+from console.access.grants import may_grant
+from console.access.user_field import UserNameField
 from console.actions import access as access_actions
 from console.errors import ConsoleError, DeniedError
 from console.models import ApiKey, RoleBinding
 from console.pages.accessplaces import grantable, node_of
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.forms import ConsoleForm
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.shell import Crumb, Tab
 from console.presenters.access import binding_row, key_row, role_cards
 from console.queries import access as access_queries
@@ -59,7 +59,7 @@ def bindings(request: HttpRequest) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     places = grantable(by)
     bindings = access_queries.list_bindings(by=by)
-    rows = [binding_row(binding, now=now, removable=may_hand_on(by, binding)) for binding in bindings]
+    rows = [binding_row(binding, now=now, removable=may_grant(by, binding)) for binding in bindings]
     context = _context("bindings") | {"rows": rows, "may_grant": bool(places)}
     return reply(request, "access/bindings.html", context)
 

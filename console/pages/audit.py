@@ -6,8 +6,8 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console.pages.doors import actor_of, page, reply
 from console.pages.lists import page_from
+from console.pages.request_handling import actor_of, page, reply
 from console.presenters.audit import event_row
 from console.presenters.reasons import AUDIT_LOOKS
 from console.queries import audit as audit_queries

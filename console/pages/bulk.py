@@ -19,9 +19,9 @@ from django.views.decorators.http import require_http_methods
 from console.actions import operations
 from console.actors import Actor
 from console.models import ClusterLink
-from console.pages.doors import actor_of, done, page, reply
 from console.pages.linkpages import crumbs, link_head
 from console.pages.operations import NAMES_SHOWN, refused, verb_of
+from console.pages.request_handling import actor_of, done, page, reply
 from console.presenters import numbers
 from console.presenters.links import link_url
 from console.presenters.mirrors import MirrorRow, mirror_row

@@ -7,15 +7,15 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from console import pairs
 from console.access import Permission, can, visible_clusters
 from console.actions import links as link_actions
 from console.actions.linkchecks import LinkValidation
 from console.actors import Actor
 from console.errors import ConsoleError
+from console.links import pairs
 from console.models import Cluster, ClusterLink
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.linkform import CreateLinkForm
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.shell import Crumb
 from console.presenters.curl import config_list, curl
 from console.presenters.directions import DIRECTIONS, RECEIVE

@@ -10,10 +10,10 @@ from console.access import Permission, can
 from console.actions.drills import start_drill
 from console.errors import ConsoleError
 from console.models import ClusterLink
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.linkpages import link_context
 from console.pages.links import is_unchanged, seen_token
 from console.pages.lists import page_from
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters.drills import drill_row
 from console.presenters.links import link_url
 from console.queries import links as link_queries

@@ -12,8 +12,8 @@ from console.access import Permission, check_permission
 from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.errors import ConsoleError, NotFoundError
 from console.models import ClusterLink
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.linkpages import crumbs, link_head
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters.links import link_url
 from console.queries import links as link_queries
 from console.queries.links import EffectiveConfig

@@ -12,17 +12,17 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from console import pairs
 from console.access import Permission, can, check_permission
 from console.actions import linkconfigs
 from console.actions import links as link_actions
 from console.actions.linkconfigs import ConfigChange
 from console.actors import Actor
 from console.errors import ConsoleError
+from console.links import pairs
 from console.models import ClusterLink, MirrorTopic
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.forms import ConnectionForm, address_of, fingerprint, stale_form_error
 from console.pages.linkpages import crumbs, link_head
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters import numbers
 from console.presenters.links import source_servers
 from console.presenters.mirrors import mirror_row

@@ -14,8 +14,8 @@ from console.access import Permission, can, check_permission
 from console.actions import clusters as cluster_actions
 from console.errors import ConsoleError
 from console.models import Cluster, Environment
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.forms import ConnectionForm
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.shell import Crumb, Tab
 from console.presenters import numbers
 from console.presenters.clusters import cluster_row, probe_view

@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from console.models import GroupOffset
-from console.pages.doors import actor_of, page
+from console.pages.request_handling import actor_of, page
 from console.presenters.groups import GROUP_LOOKS
 from console.presenters.reasons import AUDIT_LOOKS
 from console.presenters.states import MIRROR_LOOKS

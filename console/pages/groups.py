@@ -8,10 +8,10 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console.pages.doors import actor_of, page, reply
+from console.mirrors.rules import syncs_offsets
 from console.pages.linkpages import link_context
 from console.pages.lists import page_from
-from console.policies import carries_offsets
+from console.pages.request_handling import actor_of, page, reply
 from console.presenters.groups import ACL_LOOKS, GROUP_LOOKS, acl_row, group_row
 from console.queries import acls as acl_queries
 from console.queries import groups as group_queries
@@ -32,7 +32,7 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     context = {
         "groups": [group_row(group, offsets.get(group.pk, []), now=now) for group in shown],
         "counts": [{"look": GROUP_LOOKS[key], "count": count} for key, count in counts.items()],
-        "is_on": carries_offsets(link),
+        "is_on": syncs_offsets(link),
         "pager": pager,
         "query": query,
         "status": status,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
-from console.pages.doors import page, reply
+from console.pages.request_handling import page, reply
 from console.presenters.errors import ERROR_HELP
 from console.presenters.reasons import GAP_LOOKS
 from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS

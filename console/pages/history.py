@@ -8,8 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console.pages.doors import actor_of, page, reply
 from console.pages.linkpages import link_context
+from console.pages.request_handling import actor_of, page, reply
 from console.pages.shell import Tab
 from console.presenters.charts import charts_of
 from console.presenters.links import link_url

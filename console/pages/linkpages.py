@@ -10,8 +10,8 @@ from console.actors import Actor
 from console.models import ClusterLink
 from console.models.links import LinkMode
 from console.pages.shell import Crumb, Tab
+from console.presenters.badges import Badge
 from console.presenters.links import GAP_FILLERS, endpoints_of, link_url, mode_label
-from console.presenters.looks import Look
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.states import link_look
 from linkengine.domain.errors import ErrorCode
@@ -52,7 +52,7 @@ class LinkHead:
     edit_url: str
     fix_url: str  # page that fixes the link's error, "" if an edit does not help
     add_url: str
-    look: Look
+    look: Badge
     mode: str
     prefix: str
     gap_filler: str

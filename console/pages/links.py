@@ -8,16 +8,16 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console import pairs
 from console.access import Permission, can, visible_clusters, visible_links
 from console.actors import Actor
 from console.audit import path_of
+from console.links import pairs
 from console.models import ClusterLink
 from console.models.links import LinkMode
 from console.pages.columns import mirror_columns
-from console.pages.doors import actor_of, page, reply
 from console.pages.linkpages import link_context
 from console.pages.lists import MOST_DIGITS, PAGE_SIZE, page_from, page_of, pager, start_of
+from console.pages.request_handling import actor_of, page, reply
 from console.presenters.audit import event_row
 from console.presenters.links import flow, link_row, overdue_report, tiles, worst_first
 from console.presenters.linktasks import task_label

@@ -7,9 +7,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from console.actions.linktasks import run_task
-from console.pages.doors import actor_of, done, page, reply
 from console.pages.linkpages import link_context
 from console.pages.links import is_unchanged, seen_token
+from console.pages.request_handling import actor_of, done, page, reply
 from console.presenters.links import link_url
 from console.presenters.linktasks import task_row
 from console.queries import links as link_queries

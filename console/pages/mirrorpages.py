@@ -7,20 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from console import pairs
 from console.access import Permission, can, cluster_names
 from console.actions.reparenting import possible_links
 from console.actors import Actor
-from console.gatepolicies import newest_run
+from console.links import pairs
+from console.mirrors.migration_gate import newest_run
 from console.models import MirrorTopic, VerifyWatch
 from console.pages.linkpages import link_head
 from console.presenters import numbers
+from console.presenters.badges import Badge
 from console.presenters.gates import gate_view
 from console.presenters.groups import clamped_row
-from console.presenters.heldback import held_back
 from console.presenters.lineage import origin_rows
 from console.presenters.links import Tile, link_url, source_name
-from console.presenters.looks import Look
 from console.presenters.mirrors import (
     gap_groups,
     is_copying,
@@ -32,6 +31,7 @@ from console.presenters.mirrors import (
 )
 from console.presenters.notes import error_note, transition_notes
 from console.presenters.numbers import Moment, moment
+from console.presenters.open_transactions import held_back
 from console.presenters.states import mirror_look
 from console.presenters.stopreports import report_row
 from console.presenters.verbs import VERBS, Verb
@@ -61,7 +61,7 @@ class MirrorHead:
 
     name: str
     url: str
-    look: Look
+    look: Badge
     source_topic: str
     source: str
     read_only: bool
@@ -183,7 +183,7 @@ def _restore_url(mirror: MirrorTopic) -> str:
     if mirror.state != MirrorState.STOPPED or mirror.link.mode != "BIDIRECTIONAL":
         return ""
     other = pairs.other_side(mirror.link)
-    if other is None or not pairs.have_parted(mirror, pairs.counterpart(mirror, other=other)):
+    if other is None or not pairs.have_common_part(mirror, pairs.counterpart(mirror, other=other)):
         return ""
     return f"{link_url(other)}{mirror_path(mirror.source_topic)}{MirrorEvent.RESTORE}/"
 

@@ -13,11 +13,11 @@ from console.actions import mirrors as mirror_actions
 from console.actions import verification
 from console.errors import ConsoleError, NotFoundError
 from console.models import ClusterLink
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.linkpages import crumbs, link_head
 from console.pages.links import is_unchanged, seen_token
 from console.pages.lists import MOST_DIGITS
 from console.pages.mirrorpages import choice_rows, choices_summary, mirror_context, mirror_head
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.restores import restores_of
 from console.presenters import numbers
 from console.presenters.charts import charts_of

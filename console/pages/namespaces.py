@@ -12,7 +12,7 @@ from console.actors import Actor
 from console.errors import ConsoleError, InvalidInputError
 from console.models import Cluster, ClusterLink, Namespace
 from console.models.links import LinkMode
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.shell import Crumb
 from console.presenters.namespaces import leader_prefix, namespace_row
 from console.queries import clusters as cluster_queries

@@ -17,12 +17,12 @@ from console.actions import operations, restoring
 from console.actions.reversing import REVERSALS, risks_of
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, NotFoundError
-from console.gatepolicies import gate_closed
+from console.mirrors.migration_gate import gate_closed
+from console.mirrors.rules import permission_for, why_not
 from console.models import ClusterLink, MirrorTopic
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.linkpages import crumbs
 from console.pages.mirrorpages import mirror_head, mirror_url
-from console.policies import permission_for, why_not
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters import numbers
 from console.presenters.groups import readable_name
 from console.presenters.links import link_url

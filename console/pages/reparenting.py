@@ -8,9 +8,9 @@ from django.views.decorators.http import require_POST
 
 from console.actions.reparenting import reparent
 from console.errors import ConsoleError
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.linkpages import crumbs
 from console.pages.mirrorpages import mirror_context, mirror_url
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.queries import mirrors as mirror_queries
 
 

@@ -7,11 +7,11 @@ from typing import cast
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
-from console import exports
 from console.access import Permission, check_permission
+from console.mirrors import diverged_exports
 from console.models import MirrorTopic
-from console.pages.doors import actor_of, page
 from console.pages.lists import page_from
+from console.pages.request_handling import actor_of, page
 from console.queries import mirrors
 
 PER_PAGE = 10  # the file of each is checked on disk
@@ -23,7 +23,7 @@ def restores_of(request: HttpRequest, mirror: MirrorTopic) -> dict[str, object]:
     return {
         "restores": shown,
         "restores_pager": pager,
-        "lost_files": [restore for restore in shown if exports.is_lost(restore)],
+        "lost_files": [restore for restore in shown if diverged_exports.is_lost(restore)],
     }
 
 
@@ -34,4 +34,4 @@ def records(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
     by = actor_of(request)
     mirror = mirrors.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
     check_permission(by, Permission.OPERATE_MIRROR, mirror=mirror)
-    return cast("HttpResponse", exports.answer(mirror.restores.filter(pk=restore_id).first(), restore_id))
+    return cast("HttpResponse", diverged_exports.download_response(mirror.restores.filter(pk=restore_id).first(), restore_id))

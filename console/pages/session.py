@@ -12,13 +12,13 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from console import guessing
+from console.access import login_throttle
+from console.access.sign_in import SignInForm
 from console.actions import access as access_actions
 from console.errors import ConsoleError
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.forms import ConsoleForm
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.shell import THEME_COOKIE, THEMES, Crumb
-from console.signin import SignInForm
 
 _YEAR_S = 365 * 24 * 3600
 
@@ -84,15 +84,15 @@ class PasswordForm(ConsoleForm):
             self.add_error("repeated", "The passwords do not match. Enter the same new password in both fields.")
             return values
         name = self._request.user.get_username()
-        attempts = guessing.attempts_at("password", name, self._request)
-        self.wait_s = guessing.count(attempts)
+        attempts = login_throttle.attempts_at("password", name, self._request)
+        self.wait_s = login_throttle.count(attempts)
         if self.wait_s:
-            guessing.note_refusal(self._request, action="ThrottlePasswordChange", resource=f"user/{name}")
+            login_throttle.note_refusal(self._request, action="ThrottlePasswordChange", resource=f"user/{name}")
             self.add_error("password", f"Too many attempts. Wait {self.wait_s} seconds, then try again.")
         elif not self._request.user.check_password(values["password"]):
             self.add_error("password", "The current password is incorrect. It is case-sensitive.")
         else:
-            guessing.forget(attempts)
+            login_throttle.reset(attempts)
         return values
 
 

@@ -14,10 +14,10 @@ from console.access import Permission, check_permission
 from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.errors import ConsoleError
 from console.models import ClusterLink
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.forms import fingerprint, stale_form_error
 from console.pages.linkpages import crumbs, link_context
 from console.pages.lists import page_of
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters.links import link_url
 from console.presenters.sourcetopics import STANDING_LOOKS, check_rows, source_topic_row
 from console.queries import links as link_queries

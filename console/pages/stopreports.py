@@ -13,11 +13,11 @@ from django.views.decorators.http import require_GET, require_POST
 from console.actions.refusals import retry_refused_configs
 from console.errors import ConsoleError
 from console.models import StopReport
-from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.exports import MOST_ROWS
 from console.pages.linkpages import crumbs, link_context
 from console.pages.lists import page_from
 from console.pages.mirrorpages import mirror_context, mirror_url
+from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters.stopreports import report_row, report_tiles
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries

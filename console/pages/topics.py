@@ -6,8 +6,8 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console.pages.doors import actor_of, page, reply
 from console.pages.lists import PAGE_SIZE, pager, start_of
+from console.pages.request_handling import actor_of, page, reply
 from console.presenters.links import link_row, link_url
 from console.presenters.mirrors import mirror_row
 from console.queries import links as link_queries

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from console.presenters.looks import Look
+from console.presenters.badges import Badge
 from console.presenters.numbers import Moment, moment
 from console.presenters.reasons import AUDIT_LOOKS
 
@@ -23,7 +23,7 @@ class EventRow:
     actor: str
     action: str
     resource: str
-    look: Look
+    look: Badge
     detail: Sequence[tuple[str, str]]
     client: str
     request_id: str

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from console.presenters import numbers
-from console.presenters.looks import Look
+from console.presenters.badges import Badge
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.numbers import Moment, moment
 from console.presenters.states import cluster_look
@@ -25,7 +25,7 @@ class ClusterRow:
     cluster_id: str
     url: str
     bootstrap_servers: str
-    look: Look
+    look: Badge
     brokers: str
     kafka_version: str
     authorizer: str

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from console.presenters import numbers
-from console.presenters.looks import Family, Look
+from console.presenters.badges import Badge, Family
 from console.presenters.numbers import Moment, moment
 from linkengine.domain.drills import BATCH, DrillRow
 from linkengine.domain.startspec import EARLIEST, LATEST
@@ -23,24 +23,24 @@ LISTED = 50  # topics and groups of a drill; the REST API lists all
 _STARTS = {LATEST: "new records only", EARLIEST: "all records of the source"}
 
 
-def _busy(code: str, label: str, meaning: str) -> Look:
-    return Look(code=code, label=label, icon="arrow-repeat", family=Family.BUSY, meaning=meaning)
+def _busy(code: str, label: str, meaning: str) -> Badge:
+    return Badge(code=code, label=label, icon="arrow-repeat", family=Family.BUSY, meaning=meaning)
 
 
-DRILL_LOOKS: Mapping[str, Look] = MappingProxyType(
+DRILL_LOOKS: Mapping[str, Badge] = MappingProxyType(
     {
         "PREPARING": _busy("PREPARING", "Copying", "Scratch copies are created and catch up with the source."),
         "FAILING_OVER": _busy("FAILING_OVER", "Failing over", "The scratch copies are being failed over."),
         "CHECKING": _busy("CHECKING", "Checking", "All records are compared, then each partition is written to and read."),
         "CLEANING": _busy("CLEANING", "Cleaning up", "The scratch copies are being deleted."),
-        "PASSED": Look(
+        "PASSED": Badge(
             code="PASSED",
             label="Passed",
             icon="check-circle-fill",
             family=Family.OK,
             meaning="A failover at that time would have succeeded.",
         ),
-        "FAILED": Look(
+        "FAILED": Badge(
             code="FAILED",
             label="Failed",
             icon="x-octagon-fill",
@@ -82,7 +82,7 @@ class DrillRowView:
     """A drill."""
 
     key: int
-    look: Look
+    look: Badge
     live: bool
     at: Moment | None
     by: str

@@ -8,24 +8,24 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from console.gatepolicies import GATED, GateDoubt, gate_doubt
-from console.presenters.looks import Family, Look
+from console.mirrors.migration_gate import GATED, GateDoubt, gate_doubt
+from console.presenters.badges import Badge, Family
 from console.presenters.numbers import Moment, moment
 from linkengine.domain.gates import GateCheckName, GateCheckState
 
 if TYPE_CHECKING:
     from console.models import GateRun
 
-GATE_LOOKS: Mapping[str, Look] = MappingProxyType(
+GATE_LOOKS: Mapping[str, Badge] = MappingProxyType(
     {
-        "RUNNING": Look(
+        "RUNNING": Badge(
             code="RUNNING",
             label="Checking",
             icon="arrow-repeat",
             family=Family.BUSY,
             meaning="All records are being compared. The other checks follow.",
         ),
-        "GREEN": Look(
+        "GREEN": Badge(
             code="GREEN",
             label="Passed",
             icon="check-circle-fill",
@@ -33,7 +33,7 @@ GATE_LOOKS: Mapping[str, Look] = MappingProxyType(
             meaning="All checks passed. The topic can be promoted.",
             next_step="Stop the producers on the source, then promote.",
         ),
-        "RED": Look(
+        "RED": Badge(
             code="RED",
             label="Failed",
             icon="x-octagon-fill",
@@ -41,14 +41,14 @@ GATE_LOOKS: Mapping[str, Look] = MappingProxyType(
             meaning="At least one check failed. After a promotion, data or settings would be missing or different.",
             next_step="Fix the failed checks and run the checks again, or override the gate with a reason.",
         ),
-        "OVERRIDDEN": Look(
+        "OVERRIDDEN": Badge(
             code="OVERRIDDEN",
             label="Overridden",
             icon="exclamation-triangle-fill",
             family=Family.WARN,
             meaning="A user overrode the gate without passed checks.",
         ),
-        GateDoubt.TOO_OLD: Look(
+        GateDoubt.TOO_OLD: Badge(
             code=GateDoubt.TOO_OLD,
             label="Expired",
             icon="clock-history",
@@ -56,7 +56,7 @@ GATE_LOOKS: Mapping[str, Look] = MappingProxyType(
             meaning="The last results are too old. The gate is closed again.",
             next_step="Run the checks again.",
         ),
-        GateDoubt.REFUTED: Look(
+        GateDoubt.REFUTED: Badge(
             code=GateDoubt.REFUTED,
             label="Invalidated",
             icon="exclamation-triangle-fill",
@@ -64,7 +64,7 @@ GATE_LOOKS: Mapping[str, Look] = MappingProxyType(
             meaning="Since the last run, different, lost or missed deleted records were found. The gate is closed again.",
             next_step="Fix the cause and run the checks again, or override the gate with a reason.",
         ),
-        GateDoubt.OUTLIVED: Look(
+        GateDoubt.OUTLIVED: Badge(
             code=GateDoubt.OUTLIVED,
             label="Obsolete",
             icon="clock-history",
@@ -111,7 +111,7 @@ class CheckView:
 class GateView:
     """The newest run of the gate."""
 
-    look: Look
+    look: Badge
     live: bool
     at: Moment | None
     by: str

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from console.models import ClampedOffset, GroupOffset, SyncedAcl, SyncedGroup
 from console.presenters import numbers
-from console.presenters.looks import Family, Look
+from console.presenters.badges import Badge, Family
 from console.presenters.numbers import Moment, moment
 from linkengine.domain.acls import AclStatus
 from linkengine.domain.groups import GroupStatus
@@ -19,11 +19,11 @@ NAME_SHOWN = 250  # characters; the REST API and the CSV file have the whole nam
 _G, _A = GroupStatus, AclStatus
 
 
-def _look(code: str, label: str, icon: str, *, family: Family, words: tuple[str, str]) -> Look:
-    return Look(code=code, label=label, icon=icon, family=family, meaning=words[0], next_step=words[1])
+def _look(code: str, label: str, icon: str, *, family: Family, words: tuple[str, str]) -> Badge:
+    return Badge(code=code, label=label, icon=icon, family=family, meaning=words[0], next_step=words[1])
 
 
-GROUP_LOOKS: Mapping[GroupStatus, Look] = MappingProxyType(
+GROUP_LOOKS: Mapping[GroupStatus, Badge] = MappingProxyType(
     {
         GroupStatus(look.code): look
         for look in (
@@ -90,7 +90,7 @@ GROUP_LOOKS: Mapping[GroupStatus, Look] = MappingProxyType(
         )
     }
 )
-ACL_LOOKS: Mapping[AclStatus, Look] = MappingProxyType(
+ACL_LOOKS: Mapping[AclStatus, Badge] = MappingProxyType(
     {
         AclStatus(look.code): look
         for look in (
@@ -177,7 +177,7 @@ class GroupRow:
     name: str
     destination_name: str  # "" if it is the same
     kind: str
-    look: Look
+    look: Badge
     message: str
     looked: Moment | None
     offsets: Sequence[OffsetRow]
@@ -191,7 +191,7 @@ class AclRow:
     resource: str
     principal: str
     access: str
-    look: Look
+    look: Badge
     message: str
     is_conflict: bool
     since: Moment | None

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from console.presenters import numbers
-from console.presenters.looks import Family, Look
+from console.presenters.badges import Badge, Family
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.numbers import Moment, moment
 from console.presenters.states import MIRROR_LOOKS, link_look, needs_attention, severity
@@ -36,9 +36,9 @@ class LinkRow:
     source: str
     destination: str
     mode: str
-    look: Look
+    look: Badge
     mirrors: int
-    notable: Sequence[tuple[Look, int]]  # mirror states with counts: the worst NAMED_STATES
+    notable: Sequence[tuple[Badge, int]]  # mirror states with counts: the worst NAMED_STATES
     troubled: int  # mirrors with an error whose state needs no attention
     attention: int
     problems: Sequence[str]  # problems that the state does not show
@@ -72,7 +72,7 @@ class Flow:
     byte_rate: str
     record_rate: str
     moves: bool
-    look: Look
+    look: Badge
     sentence: str
 
 
@@ -113,7 +113,7 @@ def source_servers(link: ClusterLink) -> str:
     return own or (link.known_source.bootstrap_servers if link.known_source else link.source_cluster_id)
 
 
-def state_counts(counts: Mapping[MirrorState, int]) -> list[tuple[Look, int]]:
+def state_counts(counts: Mapping[MirrorState, int]) -> list[tuple[Badge, int]]:
     """Return (display, count) of the mirror states that occur, worst first."""
     pairs = [(MIRROR_LOOKS[state], number) for state, number in counts.items() if number]
     return sorted(pairs, key=lambda pair: (severity(pair[0]), pair[0].label))
@@ -186,7 +186,7 @@ def attention_of(figures: LinkFigures) -> int:
     )
 
 
-def tiles(figures: LinkFigures, *, look: Look, troubled: bool) -> list[Tile]:
+def tiles(figures: LinkFigures, *, look: Badge, troubled: bool) -> list[Tile]:
     """Return the five tiles of a link's overview. An unknown figure is a dash.
 
     ``look`` is the display of the link's state; ``troubled``: its tasks fail, or no copy job can run.
@@ -222,7 +222,7 @@ def tiles(figures: LinkFigures, *, look: Look, troubled: bool) -> list[Tile]:
     ]
 
 
-def _is_healthy(figures: LinkFigures, look: Look) -> bool:
+def _is_healthy(figures: LinkFigures, look: Badge) -> bool:
     """Return True if nothing needs attention and all lags are known."""
     known = _mirrors(figures) > 0 and not figures.unknown_lags
     return known and not attention_of(figures) and look.family is Family.OK

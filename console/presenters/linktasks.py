@@ -8,7 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from console.presenters import numbers
-from console.presenters.looks import Family, Look
+from console.presenters.badges import Badge, Family
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.numbers import Moment, moment
 from console.queries.linktasks import COPY, VERIFY, TaskView
@@ -18,11 +18,11 @@ ERRORS_SHOWN = 10
 _S = TaskState
 
 
-def _look(code: TaskState, label: str, icon: str, family: Family, **words: str) -> Look:
-    return Look(code=code, label=label, icon=icon, family=family, **words)
+def _look(code: TaskState, label: str, icon: str, family: Family, **words: str) -> Badge:
+    return Badge(code=code, label=label, icon=icon, family=family, **words)
 
 
-TASK_LOOKS: Mapping[TaskState, Look] = MappingProxyType(
+TASK_LOOKS: Mapping[TaskState, Badge] = MappingProxyType(
     {
         TaskState(look.code): look
         for look in (
@@ -97,7 +97,7 @@ class TaskRow:
     name: str
     label: str
     explains: str
-    look: Look
+    look: Badge
     summary: str
     errors: Sequence[ErrorNote]
     more_errors: int  # not shown

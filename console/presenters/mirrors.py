@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from console.models.mirrors import UNSEEN, is_fresh
 from console.presenters import numbers
-from console.presenters.looks import Look
+from console.presenters.badges import Badge
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.numbers import Moment, moment
 from console.presenters.reasons import GAP_LOOKS, PHASE_LABELS
@@ -34,7 +34,7 @@ class MirrorRow:
     name: str
     path: str  # below the link's page
     source_topic: str
-    look: Look
+    look: Badge
     lag: str
     lag_time: str
     partitions: str
@@ -130,7 +130,7 @@ def partition_row(row: MirrorPartition, *, now: datetime) -> PartitionRow:
 class GapGroup:
     """The filled offsets of one reason, with the first ranges."""
 
-    look: Look
+    look: Badge
     offsets: str
     counted: str  # with the noun: "17 offsets"
     ranges: Sequence[str]
@@ -186,7 +186,7 @@ def start_label(spec: str) -> str:
 class Step:
     """A state transition in the history of a mirror."""
 
-    look: Look
+    look: Badge
     event: str
     by: str
     at: Moment | None

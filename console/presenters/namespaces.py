@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from console.presenters.looks import Family, Look
+from console.presenters.badges import Badge, Family
 from linkengine.domain.namespaces import ReplicationState
 
 if TYPE_CHECKING:
     from console.models import ClusterLink, Namespace
     from console.queries.namespaces import NamespaceSummary
 
-_NOT_ATTACHED = Look(
+_NOT_ATTACHED = Badge(
     code="DISCONNECTED",
     label="Not attached",
     icon="pause-circle-fill",
@@ -22,9 +22,9 @@ _NOT_ATTACHED = Look(
     meaning="The namespace is not attached to a link.",
 )
 NAMED = 5  # topics without a mirror that are listed
-REPLICATION_LOOKS: Mapping[ReplicationState, Look] = MappingProxyType(
+REPLICATION_LOOKS: Mapping[ReplicationState, Badge] = MappingProxyType(
     {
-        ReplicationState.DISCONNECTED: Look(
+        ReplicationState.DISCONNECTED: Badge(
             code="DISCONNECTED",
             label="Disconnected",
             icon="plug-fill",
@@ -32,7 +32,7 @@ REPLICATION_LOOKS: Mapping[ReplicationState, Look] = MappingProxyType(
             meaning="The link or one of its mirror topics is no longer updated.",
             next_step="See the link's page for the reason.",
         ),
-        ReplicationState.CATCHING_UP: Look(
+        ReplicationState.CATCHING_UP: Badge(
             code="CATCHING_UP",
             label="Catching up",
             icon="arrow-repeat",
@@ -40,14 +40,14 @@ REPLICATION_LOOKS: Mapping[ReplicationState, Look] = MappingProxyType(
             meaning="A topic is not mirrored yet, lags more than 10 seconds, or its lag is unknown.",
             next_step="Mirror the missing topics, or include them in the link's auto-create filters.",
         ),
-        ReplicationState.FOLLOWING: Look(
+        ReplicationState.FOLLOWING: Badge(
             code="FOLLOWING",
             label="Following",
             icon="check-circle-fill",
             family=Family.OK,
             meaning="All topics lag a few seconds at most.",
         ),
-        ReplicationState.IN_SYNC: Look(
+        ReplicationState.IN_SYNC: Badge(
             code="IN_SYNC",
             label="In sync",
             icon="check-circle-fill",
@@ -64,7 +64,7 @@ class NamespaceRow:
 
     key: int
     name: str
-    look: Look
+    look: Badge
     link: str
     link_url: str
     leader: str  # the namespace on the source

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from console.presenters.badges import Family
 from console.presenters.errors import help_for
-from console.presenters.looks import Family
 from console.presenters.numbers import Moment, moment
 from linkengine.domain.errors import ErrorCode
 

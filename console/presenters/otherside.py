@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from console.presenters.badges import Badge
 from console.presenters.directions import BOTH, SEND, Direction, opposite
 from console.presenters.links import link_url
-from console.presenters.looks import Look
 from console.presenters.states import link_look
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class OtherSide:
     name: str
     cluster: str
     url: str = ""
-    look: Look | None = None
+    look: Badge | None = None
     values: Sequence[tuple[str, str]] = ()  # values for creating the paired link
     create_url: str = ""
 

@@ -5,41 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from console.presenters.looks import Family, Look
+from console.presenters.badges import Badge, Family
 from console.presenters.numbers import UNKNOWN
 from linkengine.domain.states import GapReason
 
-GAP_LOOKS: Mapping[GapReason, Look] = MappingProxyType(
+GAP_LOOKS: Mapping[GapReason, Badge] = MappingProxyType(
     {
-        GapReason.TRANSACTION_MARKER: Look(
+        GapReason.TRANSACTION_MARKER: Badge(
             code=GapReason.TRANSACTION_MARKER,
             label="Transaction marker",
             icon="check-circle-fill",
             family=Family.DONE,
             meaning="The source has a commit or abort marker at this offset, not a record. No data is missing.",
         ),
-        GapReason.ABORTED: Look(
+        GapReason.ABORTED: Badge(
             code=GapReason.ABORTED,
             label="Aborted transaction",
             icon="check-circle-fill",
             family=Family.DONE,
             meaning="The source has records of an aborted transaction at these offsets. Consumers never see them.",
         ),
-        GapReason.COMPACTED: Look(
+        GapReason.COMPACTED: Badge(
             code=GapReason.COMPACTED,
             label="Compacted",
             icon="check-circle-fill",
             family=Family.DONE,
             meaning="Log compaction on the source removed older values of a key.",
         ),
-        GapReason.HEAD: Look(
+        GapReason.HEAD: Badge(
             code=GapReason.HEAD,
             label="Before the start",
             icon="check-circle-fill",
             family=Family.DONE,
             meaning="These offsets are below the start of the mirror: the source's first record, or the configured start.",
         ),
-        GapReason.LOST: Look(
+        GapReason.LOST: Badge(
             code=GapReason.LOST,
             label="Lost",
             icon="exclamation-triangle-fill",
@@ -50,37 +50,37 @@ GAP_LOOKS: Mapping[GapReason, Look] = MappingProxyType(
     }
 )
 
-VERIFY_LOOKS: Mapping[str, Look] = MappingProxyType(
+VERIFY_LOOKS: Mapping[str, Badge] = MappingProxyType(
     {
-        "QUEUED": Look(
+        "QUEUED": Badge(
             code="QUEUED",
             label="Queued",
             icon="hourglass-split",
             family=Family.BUSY,
             meaning="The verification run waits for a free worker.",
         ),
-        "RUNNING": Look(
+        "RUNNING": Badge(
             code="RUNNING",
             label="Comparing",
             icon="arrow-repeat",
             family=Family.BUSY,
             meaning="Spark reads both topics and compares each record.",
         ),
-        "EQUAL": Look(
+        "EQUAL": Badge(
             code="EQUAL",
             label="Equal",
             icon="check-circle-fill",
             family=Family.OK,
             meaning="All compared records have the same offset, key, value, headers and timestamp.",
         ),
-        "NOTHING": Look(
+        "NOTHING": Badge(
             code="NOTHING",
             label="Nothing to compare",
             icon="dash-circle",
             family=Family.DONE,
             meaning="No records were compared: source and mirror had no records in common.",
         ),
-        "DIFFERENT": Look(
+        "DIFFERENT": Badge(
             code="DIFFERENT",
             label="Different",
             icon="x-octagon-fill",
@@ -88,7 +88,7 @@ VERIFY_LOOKS: Mapping[str, Look] = MappingProxyType(
             meaning="At least one record differs. The first differences are listed below.",
             next_step="Do not change either topic. Examine the listed offsets first.",
         ),
-        "ERROR": Look(
+        "ERROR": Badge(
             code="ERROR",
             label="Error",
             icon="exclamation-triangle-fill",
@@ -99,18 +99,18 @@ VERIFY_LOOKS: Mapping[str, Look] = MappingProxyType(
     }
 )
 
-AUDIT_LOOKS: Mapping[str, Look] = MappingProxyType(
+AUDIT_LOOKS: Mapping[str, Badge] = MappingProxyType(
     {
-        "SUCCESS": Look(
+        "SUCCESS": Badge(
             code="SUCCESS", label="Success", icon="check-circle-fill", family=Family.OK, meaning="The change was made."
         ),
-        "DENIED": Look(
+        "DENIED": Badge(
             code="DENIED", label="Denied", icon="shield-lock", family=Family.WARN, meaning="The actor's roles do not allow it."
         ),
-        "FAILURE": Look(
+        "FAILURE": Badge(
             code="FAILURE", label="Failed", icon="x-octagon-fill", family=Family.BAD, meaning="The change could not be made."
         ),
-        "UNKNOWN": Look(
+        "UNKNOWN": Badge(
             code="UNKNOWN",
             label="Unknown",
             icon="question-circle",

@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from console.presenters.looks import Family, Look
+from console.presenters.badges import Badge, Family
 from console.presenters.mirrors import mirror_path
 from console.presenters.states import MIRROR_LOOKS
 from linkengine.domain.mirrorability import CheckCode, Standing, Verdict
 
-STANDING_LOOKS: Mapping[Standing, Look] = MappingProxyType(
+STANDING_LOOKS: Mapping[Standing, Badge] = MappingProxyType(
     {
-        Standing.MIRRORED: Look(
+        Standing.MIRRORED: Badge(
             code=Standing.MIRRORED,
             label="Mirrored",
             icon="check-circle-fill",
             family=Family.OK,
             meaning="The link has a mirror topic for it.",
         ),
-        Standing.WAITING: Look(
+        Standing.WAITING: Badge(
             code=Standing.WAITING,
             label="Pending",
             icon="hourglass-split",
@@ -28,7 +28,7 @@ STANDING_LOOKS: Mapping[Standing, Look] = MappingProxyType(
             meaning="The next auto-create run creates its mirror topic.",
             next_step="Wait, or run the task AutoCreateMirror now.",
         ),
-        Standing.NOT_MIRRORED: Look(
+        Standing.NOT_MIRRORED: Badge(
             code=Standing.NOT_MIRRORED,
             label="Not mirrored",
             icon="circle-half",
@@ -55,9 +55,9 @@ CHECK_LABELS: Mapping[CheckCode, str] = MappingProxyType(
         CheckCode.LAST_TRY: "Last attempt",
     }
 )
-_PASSED = Look(code="PASSED", label="Passed", icon="check-circle-fill", family=Family.OK, meaning="")
-_FAILED = Look(code="FAILED", label="Blocking", icon="x-octagon-fill", family=Family.BAD, meaning="")
-_NOTED = Look(code="NOTED", label="Failed, will be retried", icon="exclamation-triangle-fill", family=Family.WARN, meaning="")
+_PASSED = Badge(code="PASSED", label="Passed", icon="check-circle-fill", family=Family.OK, meaning="")
+_FAILED = Badge(code="FAILED", label="Blocking", icon="x-octagon-fill", family=Family.BAD, meaning="")
+_NOTED = Badge(code="NOTED", label="Failed, will be retried", icon="exclamation-triangle-fill", family=Family.WARN, meaning="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class CheckRow:
     """A check of a source topic."""
 
     label: str
-    look: Look
+    look: Badge
     finding: str
     next_step: str
 
@@ -75,11 +75,11 @@ class SourceTopicRow:
     """A source topic. ``reason`` is the finding of the first failed check."""
 
     name: str
-    look: Look
+    look: Badge
     reason: str
     mirror: str
     mirror_path: str  # "" without a mirror
-    mirror_look: Look | None
+    mirror_look: Badge | None
 
 
 def source_topic_row(verdict: Verdict) -> SourceTopicRow:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from console.presenters.looks import Family, Look
+from console.presenters.badges import Badge, Family
 from linkengine.domain.states import LinkState, MirrorState, StopReason
 
 _S = MirrorState
 
 
-def _look(code: str, label: str, icon: str, family: Family, **words: str) -> Look:
-    return Look(code=code, label=label, icon=icon, family=family, **words)
+def _look(code: str, label: str, icon: str, family: Family, **words: str) -> Badge:
+    return Badge(code=code, label=label, icon=icon, family=family, **words)
 
 
 _MIRROR_LOOKS = (
@@ -117,7 +117,7 @@ _MIRROR_LOOKS = (
         next_step="Read the error. Fail over to keep the copied records in a writable topic, or delete it and create it again.",
     ),
 )
-MIRROR_LOOKS: Mapping[MirrorState, Look] = MappingProxyType({MirrorState(look.code): look for look in _MIRROR_LOOKS})
+MIRROR_LOOKS: Mapping[MirrorState, Badge] = MappingProxyType({MirrorState(look.code): look for look in _MIRROR_LOOKS})
 
 _FAILING_OVER = _look(
     _S.PENDING_STOPPED,
@@ -128,7 +128,7 @@ _FAILING_OVER = _look(
     next_step="No action needed. The topic becomes writable within seconds.",
 )
 
-LINK_LOOKS: Mapping[LinkState, Look] = MappingProxyType(
+LINK_LOOKS: Mapping[LinkState, Badge] = MappingProxyType(
     {
         LinkState.ACTIVE: _look(
             LinkState.ACTIVE,
@@ -165,7 +165,7 @@ LINK_LOOKS: Mapping[LinkState, Look] = MappingProxyType(
     }
 )
 
-CLUSTER_LOOKS: Mapping[str, Look] = MappingProxyType(
+CLUSTER_LOOKS: Mapping[str, Badge] = MappingProxyType(
     {
         "REACHABLE": _look(
             "REACHABLE", "Reachable", "check-circle-fill", Family.OK, meaning="The last connection to the cluster succeeded."
@@ -185,25 +185,25 @@ CLUSTER_LOOKS: Mapping[str, Look] = MappingProxyType(
 )
 
 
-def mirror_look(state: str, stop_reason: str = "") -> Look:
+def mirror_look(state: str, stop_reason: str = "") -> Badge:
     """Return the display of a mirror state. PENDING_STOPPED reads "Failing over" or "Promoting", by the stop reason."""
     if state == MirrorState.PENDING_STOPPED and stop_reason == StopReason.FAILOVER:
         return _FAILING_OVER
     return MIRROR_LOOKS[MirrorState(state)]
 
 
-def link_look(state: str) -> Look:
+def link_look(state: str) -> Badge:
     return LINK_LOOKS[LinkState(state)]
 
 
-def cluster_look(*, probed: bool, error_code: str) -> Look:
+def cluster_look(*, probed: bool, error_code: str) -> Badge:
     """Return the display of a cluster by the result of its last probe."""
     if error_code:
         return CLUSTER_LOOKS["UNREACHABLE"]
     return CLUSTER_LOOKS["REACHABLE" if probed else "UNKNOWN"]
 
 
-def needs_attention(look: Look) -> bool:
+def needs_attention(look: Badge) -> bool:
     return look.family in {Family.WARN, Family.BAD}
 
 
@@ -211,6 +211,6 @@ def needs_attention(look: Look) -> bool:
 _RANK = (Family.BAD, Family.WARN, Family.BUSY, Family.IDLE, Family.OK, Family.DONE)
 
 
-def severity(look: Look) -> int:
+def severity(look: Badge) -> int:
     """Return a sort key: 0 is the worst family."""
     return _RANK.index(look.family)

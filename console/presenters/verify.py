@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from console.presenters import numbers
-from console.presenters.looks import Look
+from console.presenters.badges import Badge
 from console.presenters.numbers import Moment, moment
 from console.presenters.reasons import VERIFY_LOOKS
 from linkengine.domain.coverage import missing_words
@@ -38,7 +38,7 @@ class Difference:
 class RunView:
     """The newest verification run."""
 
-    look: Look
+    look: Badge
     live: bool
     records: str
     differences: str

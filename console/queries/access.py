@@ -9,12 +9,11 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError
 from django.db.models import Q
 
-from console import outages
 from console.access import Permission, can
-from console.access.handing import reach_of
-from console.access.keys import hash_secret
-from console.access.tokens import read_token
+from console.access.api_keys import hash_secret, read_token
+from console.access.grants import reach_of
 from console.actors import Actor
+from console.http import database_outages
 from console.models import ApiKey, RoleBinding
 
 _USED_PRECISION = timedelta(minutes=1)  # an update for each request would make read requests write
@@ -65,7 +64,7 @@ def user_of_key(*, key: str, secret: str, now: datetime) -> User | None:
         try:
             ApiKey.objects.filter(stale, pk=row.pk).update(last_used_at=now)
         except DatabaseError as error:
-            if outages.outage_of(error) != outages.READ_ONLY:  # read requests work with a read-only standby
+            if database_outages.outage_of(error) != database_outages.READ_ONLY:  # read requests work with a read-only standby
                 raise
     return row.user
 

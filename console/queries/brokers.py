@@ -1,6 +1,6 @@
 """Live queries against a cluster (topics, configs, ACLs, consumer groups) through a worker, filtered by the actor's roles.
 
-Results are those of ``console.brokers.ask``. Each call waits for a worker and for the cluster.
+Results are those of ``console.clusters.live_queries.run_query``. Each call waits for a worker and for the cluster.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from console.access import Permission, can, check_permission
 from console.actors import Actor
-from console.brokers import ask, no_topic
+from console.clusters.live_queries import no_topic, run_query
 from console.errors import NotFoundError
 from console.models import Cluster, MirrorTopic, RoleBinding
 
@@ -20,33 +20,33 @@ Json = dict[str, Any]
 
 def list_topics(*, cluster: Cluster, by: Actor) -> list[Json]:
     """Return the topics that the actor may see."""
-    return [topic for topic in ask(cluster, "topics") if _sees(by, cluster, _Kind.TOPIC, topic["name"])]
+    return [topic for topic in run_query(cluster, "topics") if _sees(by, cluster, _Kind.TOPIC, topic["name"])]
 
 
 def get_topic(*, cluster: Cluster, topic: str, by: Actor) -> Json:
     """Return the description of a topic."""
-    return dict(ask_topic(cluster, "topic", topic=topic, by=by))
+    return dict(query_topic(cluster, "topic", topic=topic, by=by))
 
 
-def ask_topic(cluster: Cluster, question: str, *, topic: str, by: Actor) -> Any:
+def query_topic(cluster: Cluster, query: str, *, topic: str, by: Actor) -> Any:
     """Query a topic; raise NotFoundError if it does not exist or the actor may not see it."""
     if not _sees(by, cluster, _Kind.TOPIC, topic):
         raise no_topic(topic)
     try:
-        return ask(cluster, question, topic=topic)
+        return run_query(cluster, query, topic=topic)
     except NotFoundError as error:
         raise no_topic(topic) from error
 
 
 def list_groups(*, cluster: Cluster, by: Actor) -> tuple[list[Json], str]:
     """Return the consumer groups that the actor may see, and why some may be missing ("" if none are)."""
-    result = ask(cluster, "groups")
+    result = run_query(cluster, "groups")
     return [group for group in result["groups"] if _sees(by, cluster, _Kind.GROUP, group["group_id"])], result["incomplete"]
 
 
-def ask_group(cluster: Cluster, question: str, *, group: str, by: Actor) -> Any:
+def query_group(cluster: Cluster, query: str, *, group: str, by: Actor) -> Any:
     """Query a consumer group; raise NotFoundError if it does not exist or the actor may not see it."""
-    found = ask(cluster, question, group_id=group) if _sees(by, cluster, _Kind.GROUP, group) else None
+    found = run_query(cluster, query, group_id=group) if _sees(by, cluster, _Kind.GROUP, group) else None
     if found is None:
         raise NotFoundError(f"Consumer group {group} cannot be found.", code="UNKNOWN_GROUP")
     return found
@@ -60,7 +60,7 @@ def offsets_for_time(*, mirror: MirrorTopic, timestamp_ms: int, positions: Seque
     cluster = mirror.link.destination
     try:
         return list(
-            ask(
+            run_query(
                 cluster,
                 "offsets_for_time",
                 topic=mirror.name,
@@ -72,23 +72,23 @@ def offsets_for_time(*, mirror: MirrorTopic, timestamp_ms: int, positions: Seque
         raise no_topic(mirror.name) from error
 
 
-def ask_brokers(cluster: Cluster, question: str, *, by: Actor, **asked: Any) -> list[Json]:
+def query_brokers(cluster: Cluster, query: str, *, by: Actor, **arguments: Any) -> list[Json]:
     """Query the brokers. Requires VIEW on the whole cluster."""
     check_permission(by, Permission.VIEW, cluster=cluster)
-    return list(ask(cluster, question, **asked))
+    return list(run_query(cluster, query, **arguments))
 
 
 def list_reassignments(*, cluster: Cluster, topic: str | None, by: Actor) -> list[Json]:
     """Return the ongoing partition reassignments of a topic, or of all topics that the actor may see."""
     if topic is not None:
-        return list(ask_topic(cluster, "reassignments", topic=topic, by=by))
-    return [row for row in ask(cluster, "reassignments") if _sees(by, cluster, _Kind.TOPIC, row["topic"])]
+        return list(query_topic(cluster, "reassignments", topic=topic, by=by))
+    return [row for row in run_query(cluster, "reassignments") if _sees(by, cluster, _Kind.TOPIC, row["topic"])]
 
 
 def list_acls(*, cluster: Cluster, wanted: Json, by: Actor) -> list[Json]:
     """Return the ACLs that match a filter. Requires VIEW on the whole cluster."""
     check_permission(by, Permission.VIEW, cluster=cluster)
-    return list(ask(cluster, "acls", wanted=wanted))
+    return list(run_query(cluster, "acls", wanted=wanted))
 
 
 def _sees(by: Actor, cluster: Cluster, kind: str, name: str) -> bool:

@@ -13,9 +13,9 @@ from datetime import datetime
 from django.db.models import Count, Max, Q, prefetch_related_objects
 from django.utils import timezone
 
+from console.mirrors.rules import state_of_task, why_not_run
 from console.models import ClusterLink, LinkTask, MirrorTopic, StateTransitionError, VerifyRun
 from console.models.mirrors import AHEAD, RECORDS_DIFFER, UNSEEN, is_fresh
-from console.policies import state_of_task, why_not_run
 from console.queries.verification import is_continuous, newest_runs, watches_of
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskError, TaskName, TaskState, is_configured, task_state

@@ -13,19 +13,21 @@ from django.utils import timezone
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 
-from console import requestmetrics, store
+from console.http import request_metrics
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StopReport
 from console.models.mirrors import incomplete, measured_rates, unknown_ages, unknown_lags
 from console.queries.acls import acl_samples
 from console.queries.alarms import alarm_samples, silence_samples
 from console.queries.groups import group_samples
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
-from console.queries.rounds import round_samples
-from console.queries.scheduled import schedule_samples
+from console.queries.reconciler_health import round_samples
+from console.queries.schedule_health import schedule_samples
 from console.queries.taskmetrics import task_samples
 from console.queries.unseen import UNSEEN, with_unseen
 from console.queries.verifymetrics import verify_samples
 from console.queries.workers import worker_samples
+from console.redis import replies
+from console.redis.client import redis_client
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
 
 _LABELS = {"link": F("mirror__link__name"), "cluster": F("mirror__link__destination__cluster_id")}
@@ -70,12 +72,12 @@ def prometheus_text() -> str:
     text = "1 if the database answered this scrape. If 0, every metric that comes from the database is left out."
     up = _metric("clusterlink_database_up", "gauge", text, [({}, database_up)])
     families = [*stored, *up, *_queue_depths()]
-    return (generate_latest(_Families(families)) + requestmetrics.exposition()).decode()
+    return (generate_latest(_Families(families)) + request_metrics.exposition()).decode()
 
 
 def _queue_depths() -> list[Metric]:
     """Return how many messages wait in each queue; no sample while Redis does not answer."""
-    pipeline = store.client().pipeline(transaction=False)
+    pipeline = redis_client().pipeline(transaction=False)
     for queue in QUEUES:
         pipeline.llen(queue)
     try:
@@ -248,7 +250,7 @@ def _lost() -> list[Sample]:
 
 def _refused() -> list[Sample]:
     try:
-        found = store.refused_counts()
+        found = replies.refused_counts()
     except redis.RedisError:
         return []
     return [({"kind": kind}, found.get(kind, 0)) for kind in _REFUSED_KINDS]

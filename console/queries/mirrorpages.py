@@ -31,13 +31,12 @@ from django.db.models import (
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from console.access import visible_mirrors
+from console.access import visible_mirrors, with_links
 from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
 from console.models.mirrors import AHEAD, incomplete, measured_rates, unknown_ages, unknown_lags
 from console.queries.mirrors import MirrorSummary, summarize
 from console.queries.unseen import UNSEEN, with_unseen
-from console.sharing import with_links
 from linkengine.domain.states import COPYING, MirrorState
 
 _FIRST = (

@@ -9,12 +9,11 @@ from datetime import datetime, timedelta
 from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
-from console.access import visible_mirrors
+from console.access import visible_mirrors, with_links
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.models.mirrors import UNSEEN, is_fresh
-from console.sharing import with_links
 from linkengine.domain.states import MirrorState
 from linkengine.domain.stopreports import estimated_bytes
 

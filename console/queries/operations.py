@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from console.access import can, role_needed
 from console.actors import Actor
+from console.mirrors.rules import OFFERED, permission_for, why_not
 from console.models import MirrorTopic
-from console.policies import OFFERED, permission_for, why_not
 from linkengine.domain.states import MirrorEvent
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from django.utils import timezone
 
-from console.gatepolicies import gate_closed
+from console.mirrors.migration_gate import gate_closed
+from console.mirrors.rules import syncs_offsets, why_not
 from console.models import ClusterLink, GroupOffset, MirrorTopic
-from console.policies import carries_offsets, why_not
 from linkengine.domain.configs import configs_at_stop
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState, next_state
@@ -91,7 +91,7 @@ def _sum(mirror: MirrorTopic, counts: Sequence[int | None]) -> int | None:
 
 def groups_at_risk(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> dict[int, list[GroupAtRisk]]:
     """Return the groups that a failover would clamp, by primary key of the mirror. The partitions must be prefetched."""
-    if not carries_offsets(link):
+    if not syncs_offsets(link):
         return {}  # groups are not changed without consumer offset sync
     ends = {(mirror.pk, row.partition): row.mirror_end for mirror in mirrors for row in mirror.partitions.all()}
     stopping = [mirror.pk for mirror in mirrors if mirror.state not in (*BECOMING, MirrorState.STOPPED)]

@@ -10,11 +10,11 @@ from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
-from console import pairs
 from console.access import visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
-from console.gatepolicies import GATED
+from console.links import pairs
+from console.mirrors.migration_gate import GATED
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun, VerifyWatch
 from linkengine.domain import coverage as ranges
 from linkengine.domain.configs import follows_start
@@ -84,7 +84,7 @@ def missing_beginnings(
     """
     if not follows_start(mirror.link.sync_include):
         return {}
-    return ranges.missing_beginnings(source=source, mirror=mirrored, heads=pairs.begins_of(mirror))
+    return ranges.missing_beginnings(source=source, mirror=mirrored, heads=pairs.first_offsets(mirror))
 
 
 def missing_as_reported(*, mirror: MirrorTopic) -> dict[int, OffsetRange]:

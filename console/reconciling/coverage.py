@@ -23,14 +23,15 @@ from itertools import groupby
 import structlog
 from django.db import transaction
 
-from console import audit, store
+from console import audit
 from console.actions import verification
 from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
 from console.models.links import show_change
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
-from console.reconciling import troubles
+from console.reconciling import transition_errors
 from console.reconciling.plans import mirror_key
+from console.redis import locks
 from linkengine.domain.coverage import CheckedRange, RecordDifference, combine
 from linkengine.domain.mirrorjobs import MirrorCreated
 from linkengine.domain.plans import PartitionProgress, VerifyReport
@@ -118,7 +119,7 @@ def forget_lost(
             if (end := ends.get(f"{mirror_key(mirror)}/{number}")) is not None:
                 _cut(mirror, number, end, now=now)
     for report in losses:  # each further report of the same lease repeats the loss
-        store.claim(_loss_name(report), ttl_ms=KNOWN_LOSS_MS)
+        locks.claim(_loss_name(report), ttl_ms=KNOWN_LOSS_MS)
     return bool(ends)
 
 
@@ -128,7 +129,7 @@ def _running(reports: Iterable[PartitionProgress], rows: Mapping[str, MirrorPart
 
 
 def _is_known(report: PartitionProgress) -> bool:
-    return store.is_claimed(_loss_name(report))
+    return locks.is_claimed(_loss_name(report))
 
 
 def _loss_name(report: PartitionProgress) -> str:
@@ -267,7 +268,7 @@ def _alarm(mirror: MirrorTopic, *, now: datetime) -> None:
         f"{count} records of '{mirror.name}' differ from the source's.{_describe(first)} Do not change either topic; check "
         "these offsets first."
     )
-    troubles.note(mirror=mirror, code=RECORDS_DIFFER, message=message, now=now)
+    transition_errors.note(mirror=mirror, code=RECORDS_DIFFER, message=message, now=now)
     _log.error("verify.records_differ", mirror=mirror.name, link=mirror.link.name, differences=count)
 
 

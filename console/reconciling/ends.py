@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from django.db.models.functions import Coalesce
 
-from console import pairs
+from console.links import pairs
 from console.models import LineageRange, MirrorPartition, MirrorTopic
-from console.rowwise import update_each
+from console.models.bulk_update import update_each
 from linkengine.domain.leases import Grant
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
 

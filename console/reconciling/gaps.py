@@ -18,7 +18,7 @@ from django.db.models import Max, Min, Sum
 
 from console.models import GapRange, MirrorPartition, MirrorTopic
 from console.models.mirrors import RECORDS_LOST
-from console.reconciling import troubles
+from console.reconciling import transition_errors
 from linkengine.domain.moments import utc_words
 from linkengine.domain.ranges import Gap, OffsetRange, fewer_gaps
 from linkengine.domain.states import GapReason
@@ -161,7 +161,7 @@ def _alarm(mirror: MirrorTopic, *, now: datetime) -> None:
         f"{_between(lost['first'], lost['last'])}; the mirror has fillers there (see the gap ledger). Increase the source's "
         "retention, or find out what delayed the copy."
     )
-    if troubles.note(mirror=mirror, code=RECORDS_LOST, message=message, now=now):
+    if transition_errors.note(mirror=mirror, code=RECORDS_LOST, message=message, now=now):
         log.warning("records_lost", mirror=mirror.name, link=mirror.link.name, offsets=lost["n"])
 
 

@@ -10,12 +10,12 @@ from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 
 from console.actions.groups import let_wait
-from console.gatepolicies import GATED
+from console.mirrors.migration_gate import GATED
+from console.mirrors.rules import syncs_offsets
 from console.models import ClampedOffset, ClusterLink, GroupOffset, MirrorTopic, SyncedGroup
 from console.models.fields import key_of
 from console.models.links import show_change
 from console.models.mirrors import AHEAD
-from console.policies import carries_offsets
 from linkengine.domain import groupplans
 from linkengine.domain.filters import parse_filters
 from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, KnownOffset, MirroredTopic, PartitionOutcome
@@ -84,7 +84,7 @@ def store_report(*, link: ClusterLink, report: GroupReport, whole: bool, now: da
 
 def known_offsets(mirror: MirrorTopic) -> tuple[KnownOffset, ...]:
     """Return what a stop has to know of the synced groups; nothing if the link does not sync consumer offsets."""
-    if not carries_offsets(mirror.link):
+    if not syncs_offsets(mirror.link):
         return ()
     rows = GroupOffset.objects.filter(mirror=mirror).exclude(group__status=GroupStatus.EXCLUDED).select_related("group")
     return tuple(
@@ -158,7 +158,7 @@ def _offsets(link: ClusterLink, names: Iterable[str]) -> QuerySet[GroupOffset]:
 def _was_switched_off(link: ClusterLink) -> bool:
     """Return whether the sync was disabled since the run started, for which the link had been read."""
     present = ClusterLink.objects.filter(pk=link.pk).first()
-    return present is not None and not carries_offsets(present)
+    return present is not None and not syncs_offsets(present)
 
 
 def _store_groups(link: ClusterLink, outcomes: Iterable[GroupOutcome], *, whole: bool, now: datetime) -> None:

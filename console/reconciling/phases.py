@@ -20,7 +20,7 @@ from console.actors import ENGINE
 from console.errors import ConflictError, NotFoundError
 from console.models import MirrorPartition, MirrorTopic
 from console.models.mirrors import KEPT, is_fresh
-from console.reconciling import troubles
+from console.reconciling import transition_errors
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import COPYING, MirrorEvent, MirrorState, StopReason, can
@@ -112,7 +112,7 @@ def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
     healing = next((event for event in _HEALING if can(MirrorState(mirror.state), event)), None)
     if not (troubled or healing or mirror.error_code or mirror.error_since) or not _is_as_read(mirror):
         return False
-    changed = troubled and troubles.clear(mirror=mirror)
+    changed = troubled and transition_errors.clear(mirror=mirror)
     if mirror.error_code or mirror.error_since:
         MirrorTopic.objects.filter(pk=mirror.pk).update(error_code="", error_message="", error_since=None, retry_count=0)
         mirror.error_code, mirror.error_message, mirror.error_since = "", "", None
@@ -121,11 +121,11 @@ def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
 
 
 def _troubled(mirror: MirrorTopic, verdict: Verdict, *, now: datetime, retry_timeout: timedelta) -> bool:
-    changed = troubles.note(mirror=mirror, code=verdict.code or verdict.phase, message=verdict.message, now=now)
-    changed |= troubles.end(mirror=mirror, codes=_PERMANENT_IN_THE_END - {verdict.code})
+    changed = transition_errors.note(mirror=mirror, code=verdict.code or verdict.phase, message=verdict.message, now=now)
+    changed |= transition_errors.end(mirror=mirror, codes=_PERMANENT_IN_THE_END - {verdict.code})
     since = mirror.error_since or now
     if verdict.code in _PERMANENT_IN_THE_END:  # an outage before this error does not count
-        since = max(since, troubles.since(mirror=mirror, code=verdict.code) or now)
+        since = max(since, transition_errors.since(mirror=mirror, code=verdict.code) or now)
     if verdict.again and mirror.state in _COUNTED:
         MirrorTopic.objects.filter(pk=mirror.pk).update(retry_count=F("retry_count") + 1)
         changed = True

@@ -38,7 +38,7 @@ def lives_of(mirrors: Collection[MirrorTopic]) -> dict[str, str]:
     return {mirror_key(mirror): topic_ids_of(mirror.source_topic_id, mirror.mirror_topic_id) for mirror in mirrors}
 
 
-def of_these_lives(mirrors: Collection[MirrorTopic], reports: Iterable[PartitionProgress]) -> list[PartitionProgress]:
+def of_current_topics(mirrors: Collection[MirrorTopic], reports: Iterable[PartitionProgress]) -> list[PartitionProgress]:
     """Leave out reports on topics that a mirror no longer connects, since a restore has created a topic anew."""
     lives = lives_of(mirrors)
     return [report for report in reports if report.topic_ids in {"", lives.get(report.key.rpartition("/")[0], "")}]

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from console import keys, pairs
-from console.logs import current_request_id
+from console.config import signing_keys
+from console.config.logging import current_request_id
+from console.links import pairs
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
 from console.reconciling import ends
 from console.reconciling.groups import known_offsets
@@ -51,7 +52,7 @@ def link_key(link: ClusterLink) -> str:
 
 def signer_of(link: ClusterLink) -> Signer:
     """Return the signer of the link's reports and losses; its keys travel in the plans of copy workers."""
-    return keys.link_signer(link_key(link))
+    return signing_keys.link_signer(link_key(link))
 
 
 def mirror_key(mirror: MirrorTopic) -> str:
@@ -127,7 +128,7 @@ def empty_plan(link_id: str) -> CopyPlan:
         revision=0,
         source=_NOBODY,
         destination=_NOBODY,
-        signing_keys=keys.link_signer(link_id).texts(),
+        signing_keys=signing_keys.link_signer(link_id).texts(),
         request_id=current_request_id(),
     )
 

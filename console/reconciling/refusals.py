@@ -16,7 +16,7 @@ from django.db import transaction
 from console.models import MirrorTopic, StateTransitionError, StopReport
 from console.models.links import show_change
 from console.models.mirrors import CONFIGS_REFUSED
-from console.reconciling import troubles
+from console.reconciling import transition_errors
 from linkengine.domain.mirrorjobs import FILLERS, RefusedStep
 
 _NAMED = 3  # in the message; the report lists all
@@ -25,9 +25,9 @@ _NAMED = 3  # in the message; the report lists all
 def note(*, mirror: MirrorTopic, refused: Sequence[RefusedStep], now: datetime) -> None:
     """Show refused steps on the mirror. An empty list ends what was shown before."""
     if refused:
-        troubles.note(mirror=mirror, code=CONFIGS_REFUSED, message=_message(refused), now=now)
+        transition_errors.note(mirror=mirror, code=CONFIGS_REFUSED, message=_message(refused), now=now)
     else:
-        troubles.end(mirror=mirror, codes=[CONFIGS_REFUSED])
+        transition_errors.end(mirror=mirror, codes=[CONFIGS_REFUSED])
 
 
 def note_many(refused: Mapping[MirrorTopic, Sequence[RefusedStep]], *, now: datetime) -> None:

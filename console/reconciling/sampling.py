@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from console.models import MirrorPartition, MirrorTopic
+from console.models.bulk_update import update_each
 from console.models.mirrors import AHEAD, UNSEEN, is_fresh
 from console.reconciling import lateness
-from console.reconciling.apart import Failures
+from console.reconciling.isolation import Failures
 from console.reconciling.lateness import time_of
-from console.rowwise import update_each
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
@@ -81,8 +81,8 @@ def store_progress(
             written.append(row)
             moved |= {name for name, old in zip(_WRITTEN, stored, strict=True) if getattr(row, name) != old}
             changed |= _shown(row) != before
-    sound = [row for row in written if not failures.are_of(row.mirror_id)]
-    failures.each_if_not_all(sound, partial(_write, fields=sorted(moved)))
+    sound = [row for row in written if not failures.has_failed(row.mirror_id)]
+    failures.write_isolated(sound, partial(_write, fields=sorted(moved)))
     return changed
 
 

@@ -25,7 +25,7 @@ from django.db import transaction
 
 from console.models import MirrorPartition, MirrorTopic
 from console.models.mirrors import AHEAD, TOMBSTONES_MISSED
-from console.reconciling import coverage, troubles
+from console.reconciling import coverage, transition_errors
 from console.reconciling.lateness import LEAST, Lateness, lateness_kept, lateness_of
 from console.reconciling.plans import mirror_key
 from linkengine.domain.compaction import Cleaned, cleaned_before, kept_since, tombstones_would_be_kept_ms
@@ -150,7 +150,7 @@ def _alarm(mirror: MirrorTopic, first: Lateness, *, kept_ms: int, now: datetime)
         f"{first.partition}) for longer than the source keeps tombstones (delete.retention.ms={kept_ms}). Keys that were "
         "deleted there meanwhile may still have their old records here."
     )
-    changed = troubles.note(mirror=mirror, code=TOMBSTONES_MISSED, message=message, now=now)
+    changed = transition_errors.note(mirror=mirror, code=TOMBSTONES_MISSED, message=message, now=now)
     if changed:
         _log.warning("tombstones.missed", mirror=mirror.name, link=mirror.link.name, since=first.since.isoformat())
     return changed

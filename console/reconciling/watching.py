@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
+from console.access import with_links
 from console.models import ClusterLink, MirrorTopic, VerifyWatch
 from console.models.links import show_change
 from console.models.mirrors import AHEAD
 from console.queries.verification import WATCHED, is_continuous
 from console.reconciling.plans import config_of
-from console.sharing import with_links
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 
 REST = 4  # pause after a comparison, as a multiple of its duration: copying needs the machine more

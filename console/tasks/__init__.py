@@ -1,43 +1,43 @@
 """Celery tasks: each loads rows, calls the engine once and passes the result to ``console.reconciling`` or an action.
 
-Tasks are sent by name only (``console.dispatch``), take keyword arguments, are safe to run twice and bounded in time. Only
-this package of the console may import ``linkengine.jobs``.
+Tasks are sent by name only (``console.queue.dispatch``), take keyword arguments, are safe to run twice and bounded in time.
+Only this package of the console may import ``linkengine.jobs``.
 """
 
 from console.tasks import (
+    batch_stop,
     browsing,
     covering,
     drills,
     gates,
     linktasks,
-    looking,
     mirrors,
     namespaces,
     pool,
+    probes,
     reconcile,
     reparenting,
     restoring,
     reversing,
     stopping,
-    stoppingmany,
     verifying,
 )
 
 __all__ = [
+    "batch_stop",
     "browsing",
     "covering",
     "drills",
     "gates",
     "linktasks",
-    "looking",
     "mirrors",
     "namespaces",
     "pool",
+    "probes",
     "reconcile",
     "reparenting",
     "restoring",
     "reversing",
     "stopping",
-    "stoppingmany",
     "verifying",
 ]

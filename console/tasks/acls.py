@@ -8,9 +8,9 @@ from dataclasses import replace
 from django.db.models import Count, Q
 from django.utils import timezone
 
-from console import store
 from console.models import ClusterLink, SyncedAcl
 from console.reconciling import acls, plans
+from console.redis import locks
 from linkengine import jobs
 from linkengine.domain.acls import AclFacts, AclPlan, AclStatus, inequalities, plan_acls
 from linkengine.domain.linktasks import TaskError, TaskOutcome
@@ -21,7 +21,7 @@ BATCH = 500  # changes per run
 
 def follow_acls(link: ClusterLink) -> TaskOutcome:
     """Apply at most ``BATCH`` changes to the destination's ACLs. A lock excludes other links of the same destination."""
-    with store.hold(f"acls:{link.destination_id}") as acquired:
+    with locks.lock(f"acls:{link.destination_id}") as acquired:
         if not acquired:  # another link is changing the same ACLs
             return TaskOutcome(summary=_summary(link), more=True)
         here, facts = link.destination.address, _facts(link)

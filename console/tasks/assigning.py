@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from django.conf import settings
 from django.db.models import F
 
-from console import keys
+from console.config import signing_keys
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import placing, plans
 from console.tasks import pool
@@ -28,7 +28,7 @@ def assign_link(
     known = _rows_of(mirrors) if rows is None else rows
     wanted = placing.wanted_rows(link, mirrors, known)
     placing.take_from_workers(row for key, row in known.items() if key not in wanted)
-    standing = pool.standing()
+    standing = pool.current_pool()
     _place(standing, wanted)
     key, trouble = plans.link_key(link), ""
     try:
@@ -38,7 +38,7 @@ def assign_link(
     empty = plans.empty_plan(key)
     told = {name: shares.get(name, empty) for name in (*standing.beats, *shares)}
     applied = {name: beat.links[key].applied for name, beat in standing.beats.items() if key in beat.links}
-    jobs.write_assignments(settings.REDIS_URL, key, told, secrets=keys.worker_secrets(), applied=applied)
+    jobs.write_assignments(settings.REDIS_URL, key, told, secrets=signing_keys.worker_secrets(), applied=applied)
     _note_trouble(link, trouble or _trouble(standing, key, wanted))
 
 

@@ -18,7 +18,7 @@ from console.models import AutoCreateFailure, ClusterLink
 from console.presenters.numbers import plural
 from console.queries.mirrorability import surroundings_of
 from console.reconciling import plans
-from console.tasks.looking import store_topics
+from console.tasks.probes import store_topics
 from linkengine import jobs
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError

@@ -15,9 +15,10 @@ from typing import Any
 import structlog
 from celery import shared_task
 
-from console import audit, store
+from console import audit
 from console.models import Cluster
-from console.tasks.answers import answering
+from console.redis import replies
+from console.tasks.calls import replying
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import AclRule, LagView
@@ -27,24 +28,24 @@ from linkengine.jobs import browsing
 _log = structlog.get_logger(__name__)
 
 
-@shared_task(name="ask_cluster")
-@answering
-def ask_cluster(*, cluster_pk: int, question: str, asked: dict[str, Any]) -> Any:
-    """Return the result of a query of ``QUESTIONS`` on a cluster, with its registered principal."""
-    return _plain(QUESTIONS[question](_registered(cluster_pk).address, **asked))
+@shared_task(name="query_cluster")
+@replying
+def query_cluster(*, cluster_pk: int, query: str, arguments: dict[str, Any]) -> Any:
+    """Return the result of a query of ``QUERIES`` on a cluster, with its registered principal."""
+    return _plain(QUERIES[query](_registered(cluster_pk).address, **arguments))
 
 
 @shared_task(name="change_cluster")
-@answering
-def change_cluster(*, cluster_pk: int, question: str, asked: dict[str, Any], entry: dict[str, Any], change_id: str) -> Any:
+@replying
+def change_cluster(*, cluster_pk: int, query: str, arguments: dict[str, Any], entry: dict[str, Any], change_id: str) -> Any:
     """Make a change of ``CHANGES`` on a cluster, with its registered principal. ``entry`` is the audit row."""
     cluster = _registered(cluster_pk)
     try:
         with audit.carried_out(entry, change_id=change_id) as attempt:
-            attempt.found = _plain(CHANGES[question](cluster.address, **asked))
+            attempt.found = _plain(CHANGES[query](cluster.address, **arguments))
     except audit.RepeatedChangeError:
         _log.error("change.repeated", action=entry["action"], change_id=change_id)
-        store.count_refused("change")
+        replies.count_refused("change")
         raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, "The change was made before.") from None
     return attempt.found
 
@@ -56,16 +57,16 @@ def _registered(cluster_pk: int) -> Cluster:
     return cluster
 
 
-def _check_topic(address: ClusterAddress, **asked: Any) -> Any:
-    return browsing.create_topic(address, **{**asked, "validate_only": True})
+def _check_topic(address: ClusterAddress, **arguments: Any) -> Any:
+    return browsing.create_topic(address, **{**arguments, "validate_only": True})
 
 
-def _check_configs(address: ClusterAddress, **asked: Any) -> Any:
-    return browsing.alter_topic_configs(address, **{**asked, "validate_only": True})
+def _check_configs(address: ClusterAddress, **arguments: Any) -> Any:
+    return browsing.alter_topic_configs(address, **{**arguments, "validate_only": True})
 
 
-def _check_reset(address: ClusterAddress, **asked: Any) -> Any:
-    return browsing.reset_group(address, **{**asked, "execute": False})
+def _check_reset(address: ClusterAddress, **arguments: Any) -> Any:
+    return browsing.reset_group(address, **{**arguments, "execute": False})
 
 
 def _topics(address: ClusterAddress) -> Any:
@@ -84,7 +85,7 @@ def _delete_acls(address: ClusterAddress, *, wanted: dict[str, Any], guarded: Se
     return browsing.delete_acls(address, AclRule(**wanted), guarded=guarded)
 
 
-QUESTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+QUERIES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "brokers": browsing.list_brokers,
         "broker_configs": browsing.broker_configs,

@@ -11,10 +11,11 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
-from console import dispatch, store
 from console.models import MirrorTopic
 from console.queries import verification
+from console.queue import dispatch
 from console.reconciling import coverage, plans, watching
+from console.redis import locks
 from console.tasks.verifying import taken_turn
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
@@ -41,7 +42,7 @@ def look_after_coverage(*, now: datetime) -> None:
     """Send the comparison that is due, if none is under way."""
     watching.ensure_watches(now=now)
     watch = watching.next_due(now=now)
-    if watch is not None and not store.is_held(TURN) and store.claim(TURN, ttl_ms=CLAIM_MS):
+    if watch is not None and not locks.is_locked(TURN) and locks.claim(TURN, ttl_ms=CLAIM_MS):
         dispatch.send("verify_next", mirror_id=watch.mirror_id)
 
 

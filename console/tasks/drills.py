@@ -12,17 +12,18 @@ from celery import shared_task
 from django.db.models import Sum
 from django.utils import timezone
 
-from console import dispatch, store
+from console.access import with_links
 from console.actions import drills, mirrors, verification
 from console.actions.operations import fail_over
 from console.actors import ENGINE
 from console.errors import ConflictError
+from console.mirrors.rules import refused_steps
 from console.models import Drill, MirrorTopic, StopReport, VerifyRun
 from console.models.mirrors import DELETION_REFUSED, is_fresh
-from console.policies import refused_steps
 from console.queries.mirrors import FRESH
+from console.queue import dispatch
 from console.reconciling.groups import known_offsets
-from console.sharing import with_links
+from console.redis import locks
 from linkengine import jobs
 from linkengine.domain.drills import DrillRow, GroupRow, groups_after, proven_by, scratch_name, scratch_suffix
 from linkengine.domain.errors import LinkEngineError
@@ -38,7 +39,7 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="advance_drill")
 def advance_drill(*, drill_id: int, **_: Any) -> None:
     """Take a drill as far as it gets now; never twice at once."""
-    with store.hold(f"drill:{drill_id}") as ours:
+    with locks.lock(f"drill:{drill_id}") as ours:
         drill = Drill.objects.select_related("link__destination").filter(pk=drill_id).first() if ours else None
         if drill is None or drill.status in drills.OVER:
             return
@@ -57,7 +58,7 @@ def advance_drill(*, drill_id: int, **_: Any) -> None:
 def look_after_drills() -> None:
     """Send the drills that are under way."""
     for drill_id in Drill.objects.exclude(status__in=drills.OVER).values_list("pk", flat=True):
-        if store.claim(f"drill:{drill_id}", ttl_ms=RESEND_MS):
+        if locks.claim(f"drill:{drill_id}", ttl_ms=RESEND_MS):
             dispatch.send("advance_drill", drill_id=drill_id)
 
 

@@ -12,14 +12,16 @@ from celery import shared_task
 from django.db.models import F, Sum
 from django.utils import timezone
 
-from console import dispatch, gatepolicies, store
 from console.actions import gates
 from console.actions.verification import UNFINISHED
+from console.mirrors import migration_gate
 from console.models import GateRun, MirrorTopic, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.queries.linktasks import list_tasks
 from console.queries.verification import missing_beginnings
+from console.queue import dispatch
 from console.reconciling import plans
+from console.redis import locks
 from console.tasks.acls import acl_inequalities
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import follow_source
@@ -51,7 +53,7 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="advance_gate")
 def advance_gate(*, run_id: int, **_: Any) -> None:
     """Finish a gate run whose verification run has ended; never twice at once."""
-    with store.hold(f"gate:{run_id}") as acquired:
+    with locks.lock(f"gate:{run_id}") as acquired:
         runs = GateRun.objects.select_related(*_RELATED).filter(pk=run_id, status=GateRun.Status.RUNNING)
         run = runs.first() if acquired else None
         if run is None or _is_waiting(run):
@@ -62,7 +64,7 @@ def advance_gate(*, run_id: int, **_: Any) -> None:
 def look_after_gates() -> None:
     """Send the task again for runs that have not ended."""
     for run_id in GateRun.objects.filter(status=GateRun.Status.RUNNING).values_list("pk", flat=True):
-        if store.claim(f"gate:{run_id}", ttl_ms=RESEND_MS):
+        if locks.claim(f"gate:{run_id}", ttl_ms=RESEND_MS):
             dispatch.send("advance_gate", run_id=run_id)
 
 
@@ -76,9 +78,9 @@ def _is_waiting(run: GateRun) -> bool:
 
 def _checks(run: GateRun) -> list[GateCheck]:
     """Check both sides as a promotion does, which also corrects configs; does nothing for a topic that was stopped."""
-    if run.mirror.state not in gatepolicies.GATED:
+    if run.mirror.state not in migration_gate.GATED:
         return fail_all(f"The topic is {run.mirror.state} now, so nothing was checked.")
-    if gatepolicies.is_outlived(run):
+    if migration_gate.is_outlived(run):
         return fail_all("The topic became a mirror again, or moved to another source, since this run started. Run it again.")
     return _run_checks(run)
 
@@ -114,7 +116,7 @@ def _unequal_groups(mirror: MirrorTopic, *, blockers: Sequence[tuple[ErrorCode, 
     if others:
         return others
     state = MirrorTopic.objects.values_list("state", flat=True).get(pk=mirror.pk)
-    if state not in gatepolicies.GATED:
+    if state not in migration_gate.GATED:
         return (f"The topic is {state} now.",)
     return list(group_blockers(mirror).values())
 

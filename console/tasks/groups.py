@@ -9,8 +9,8 @@ from django.db import DatabaseError
 from django.db.models import Count
 from django.utils import timezone
 
+from console.mirrors.rules import syncs_offsets
 from console.models import ClusterLink, MirrorTopic, SyncedGroup
-from console.policies import carries_offsets
 from console.reconciling import groups, plans
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode
@@ -33,7 +33,7 @@ def follow_groups(link: ClusterLink) -> TaskOutcome:
 
 def group_blockers(mirror: MirrorTopic) -> dict[ErrorCode, str]:
     """Sync the offsets of the mirror for the last time, and return which groups are not equal yet."""
-    if not carries_offsets(mirror.link):
+    if not syncs_offsets(mirror.link):
         return {}
     report = _run(mirror.link, [mirror], strict=True)
     try:

@@ -15,9 +15,10 @@ import structlog
 from celery import shared_task
 from django.utils import timezone
 
-from console import dispatch, store
 from console.models import ClusterLink
-from console.reconciling import linktasks, plans, waits
+from console.queue import dispatch
+from console.reconciling import linktasks, plans, promote_backoff
+from console.redis import locks
 from console.tasks import acls, autocreate, groups, topicconfigs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskError, TaskName, TaskOutcome
@@ -39,7 +40,7 @@ _log = structlog.get_logger(__name__)
 def run_link_task(*, link_id: int, task: str, **_: Any) -> None:
     """Run a recurring task of a link if it is due; never twice at once."""
     name = TaskName(task)
-    with store.hold(f"linktask:{link_id}:{name}") as acquired:
+    with locks.lock(f"linktask:{link_id}:{name}") as acquired:
         link = plans.load_link(link_id) if acquired and name in SYNCS else None
         if link is None:
             return
@@ -48,7 +49,7 @@ def run_link_task(*, link_id: int, task: str, **_: Any) -> None:
         if row is not None:
             outcome = _outcome(name, link)
             linktasks.finish(row=row, outcome=outcome, now=timezone.now())
-            if waits.wake_after(link=link, task=name, outcome=outcome):
+            if promote_backoff.wake_after(link=link, task=name, outcome=outcome):
                 dispatch.send("reconcile_link", link_id=link_id)
 
 

@@ -14,15 +14,18 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from console import audit, dispatch, lineage, store
+from console import audit
 from console.actions import transitions
 from console.actors import ENGINE
+from console.mirrors import lineage
 from console.models import Cluster, MirrorTopic, SourceTopic
 from console.models.links import show_change
 from console.models.mirrors import DELETION_REFUSED
-from console.reconciling import configreverts, followers, gaps, plans, sampling, tombstones, troubles, waits
+from console.queue import dispatch
+from console.reconciling import gaps, plans, promote_backoff, sampling, tombstones, topic_configs, transition_errors
+from console.redis import locks
 from console.tasks import leases
-from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, unless_overtaken
+from console.tasks.preemption import PreemptedError, check_wanted, lock_name, unless_preempted
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
@@ -68,18 +71,18 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="setup_mirror")
 def setup_mirror(*, mirror_id: int, **_: Any) -> None:
     """Create, guard and seed a mirror topic. The mirror is ACTIVE afterwards."""
-    with store.hold(hold_name(mirror_id)) as acquired:
+    with locks.lock(lock_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or mirror.state != MirrorState.PENDING_SETUP or mirror.deletion_requested_at is not None:
             return
-        with unless_overtaken(mirror, otherwise=partial(_note_refusal, mirror)):
+        with unless_preempted(mirror, otherwise=partial(_note_refusal, mirror)):
             _note_created(mirror, create_topic(mirror), now=timezone.now())
-            if store.claim(f"created:{mirror.link_id}", ttl_ms=CREATED_MS):
+            if locks.claim(f"created:{mirror.link_id}", ttl_ms=CREATED_MS):
                 dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
 def create_topic(mirror: MirrorTopic) -> MirrorCreated:
-    """Create the topic. Raises OvertakenError if the row shows that the mirror is to be stopped or deleted."""
+    """Create the topic. Raises PreemptedError if the row shows that the mirror is to be stopped or deleted."""
 
     def assignments(partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
         return plans.assignments_of(mirror, partitions=partitions, topic_id=topic_id)
@@ -98,7 +101,7 @@ def _ends_setup(mirror: MirrorTopic, error: LinkEngineError) -> bool:
 @shared_task(name="delete_mirror")
 def delete_mirror(*, mirror_id: int, **_: Any) -> None:
     """Delete the topic of a mirror that is to be deleted, then its row."""
-    with store.hold(hold_name(mirror_id)) as acquired:
+    with locks.lock(lock_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or mirror.deletion_requested_at is None:
             return
@@ -146,7 +149,7 @@ def _note_undeleted(mirror: MirrorTopic, error: LinkEngineError, *, now: datetim
     message = f"The destination did not delete topic '{mirror.name}', so the mirror continues. {error.message}"
     with transaction.atomic():
         MirrorTopic.objects.filter(pk=mirror.pk).update(deletion_requested_at=None, retry_at=None, retry_count=0)
-        troubles.note(mirror=mirror, code=DELETION_REFUSED, message=message, now=now)
+        transition_errors.note(mirror=mirror, code=DELETION_REFUSED, message=message, now=now)
         if error.code == ErrorCode.TOPIC_DELETION_DISABLED:
             Cluster.objects.filter(pk=mirror.link.destination_id).update(deletes_topics=False)
         _note_refusal_of_cluster(mirror, "DeleteMirrorTopic", error, now=now)
@@ -162,7 +165,7 @@ def _note_refusal_of_cluster(mirror: MirrorTopic, action: str, error: LinkEngine
 def follow_source(mirror: MirrorTopic) -> MirrorSynced:
     """Sync partitions and configs of a mirror once, store the outcome and return it."""
     plan, asked_at = plans.sync_of(mirror, keyless=mirror.pk in plans.keyless([mirror])), timezone.now()
-    synced = jobs.sync_mirror(plan, still_mirrors=followers.still_mirrors(mirror.link))
+    synced = jobs.sync_mirror(plan, still_mirrors=topic_configs.still_mirrors(mirror.link))
     note_synced(mirror, synced, now=timezone.now(), asked_at=asked_at)
     return synced
 
@@ -188,7 +191,7 @@ def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, ask
     if synced.ungrown is not None:
         sampling.note_lacking(mirror, total=synced.source_partitions, why=synced.ungrown)
     if synced.reverted:
-        configreverts.note(mirror=mirror, edits=synced.reverted, now=now)
+        topic_configs.note_reverts(mirror=mirror, edits=synced.reverted, now=now)
     if grown:
         _log.info("partitions.grown", mirror=mirror.name, partitions=mirror.num_partitions)
         _open_lineage(mirror, now=now)
@@ -206,12 +209,12 @@ def _open_lineage(mirror: MirrorTopic, *, now: datetime) -> None:
 
 def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, now: datetime) -> None:
     """Store why a step failed and when it is retried. A fatal error sets the mirror to FAILED if its state allows that."""
-    troubles.note(mirror=mirror, code=error.code, message=error.message, now=now)
+    transition_errors.note(mirror=mirror, code=error.code, message=error.message, now=now)
     if fatal and can(MirrorState(mirror.state), MirrorEvent.FATAL):
         facts = {"error_code": error.code, "error_message": error.message, "error_since": now}
         transitions.apply_event(mirror=mirror, event=MirrorEvent.FATAL, by=ENGINE, now=now, detail=error.message, **facts)
         return
-    wait_s = min(waits.longest_s(mirror), BACKOFF_S * 2 ** min(mirror.retry_count, 12)) * (0.75 + random() / 2)  # noqa: S311
+    wait_s = min(promote_backoff.longest_s(mirror), BACKOFF_S * 2 ** min(mirror.retry_count, 12)) * (0.75 + random() / 2)  # noqa: S311
     MirrorTopic.objects.filter(pk=mirror.pk).update(
         retry_count=F("retry_count") + 1, retry_at=now + timedelta(seconds=wait_s), error_since=mirror.error_since or now
     )
@@ -224,7 +227,7 @@ def note_delay(mirror: MirrorTopic, error: LinkEngineError) -> None:
 
 
 def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime) -> None:
-    """Make the mirror ACTIVE, so that it is copied. Raises OvertakenError if it was stopped or is to be deleted."""
+    """Make the mirror ACTIVE, so that it is copied. Raises PreemptedError if it was stopped or is to be deleted."""
     facts = {
         "source_topic_id": created.source_topic_id,
         "mirror_topic_id": created.mirror_topic_id,
@@ -238,18 +241,18 @@ def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime)
         "synced_at": now,
     }
     if not MirrorTopic.objects.filter(pk=mirror.pk).update(**facts):  # stored even if a failover came first
-        raise OvertakenError
+        raise PreemptedError
     for name, value in facts.items():
         setattr(mirror, name, value)
     sampling.ensure_rows(mirror)
     check_wanted(mirror)
     gaps.note_head(mirror=mirror, seeded=created.seeded, now=now)
     lineage.open_lineage(mirror=mirror, starts=dict(created.seeded), now=now)
-    troubles.clear(mirror=mirror)
+    transition_errors.clear(mirror=mirror)
     try:
         transitions.apply_event(mirror=mirror, event=MirrorEvent.SETUP_DONE, by=ENGINE, now=now)
     except IllegalTransitionError:  # failed over just now
-        raise OvertakenError from None
+        raise PreemptedError from None
 
 
 def _remove(mirror: MirrorTopic) -> None:

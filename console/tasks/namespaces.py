@@ -7,8 +7,9 @@ from typing import Any
 import structlog
 from celery import shared_task
 
-from console import dispatch, store
 from console.models import Namespace
+from console.queue import dispatch
+from console.redis import locks
 from linkengine import jobs
 from linkengine.domain.acls import namespace_guard
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -45,7 +46,7 @@ def guard_namespace(*, namespace_id: int, **_: Any) -> None:
 def look_after_namespaces() -> None:
     """Send the task again for namespaces whose ACL is not as it should be."""
     for namespace_id in Namespace.objects.filter(guarded=None).values_list("pk", flat=True):
-        if store.claim(f"namespace:{namespace_id}", ttl_ms=RESEND_MS):
+        if locks.claim(f"namespace:{namespace_id}", ttl_ms=RESEND_MS):
             dispatch.send("guard_namespace", namespace_id=namespace_id)
 
 

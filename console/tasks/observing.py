@@ -16,10 +16,10 @@ from django.utils import timezone
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, gaps, placing, plans, sampling, tombstones
-from console.reconciling.apart import Failures
+from console.reconciling.isolation import Failures
 from console.reconciling.lateness import time_of
-from console.tasks import endings
-from console.tasks.endings import Kept
+from console.tasks import worker_results
+from console.tasks.worker_results import Kept
 from linkengine import jobs
 from linkengine.domain.plans import PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange
@@ -52,17 +52,17 @@ def ensure_rows(mirrors: Sequence[MirrorTopic], failures: Failures) -> Rows:
 def observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures) -> bool:
     """Take in all that is told; answer whether a page would show something new. Raise CoordinationUnavailableError."""
     key, signer = plans.link_key(link), plans.signer_of(link)
-    reports = placing.of_these_lives(mirrors, jobs.read_progress(settings.REDIS_URL, key, signer))
-    kept = endings.read(link, mirrors)
+    reports = placing.of_current_topics(mirrors, jobs.read_progress(settings.REDIS_URL, key, signer))
+    kept = worker_results.read(link, mirrors)
     losses = jobs.read_losses(settings.REDIS_URL, key, signer)
     told = _by_mirror(mirrors, reports=reports, kept=kept, losses=losses)
     changed = False
     for mirror in mirrors:
-        if (of_it := told.get(plans.mirror_key(mirror))) is not None and not failures.are_of(mirror.pk):
+        if (of_it := told.get(plans.mirror_key(mirror))) is not None and not failures.has_failed(mirror.pk):
             with failures.of_mirror(mirror.pk):
                 changed |= _take_in(mirror, of_it, rows=rows)
-    sound = {key: row for key, row in rows.items() if not failures.are_of(row.mirror_id)}
-    changed |= sampling.store_progress(rows=sound, reports=reports, endings=kept.told, now=timezone.now(), failures=failures)
+    sound = {key: row for key, row in rows.items() if not failures.has_failed(row.mirror_id)}
+    changed |= sampling.store_progress(rows=sound, reports=reports, endings=kept.reports, now=timezone.now(), failures=failures)
     _let_go(link, mirrors, told=told, kept=kept, failures=failures)
     _hear(rows, reports, failures)
     return changed
@@ -74,7 +74,7 @@ def _by_mirror(
     told: dict[str, Told] = defaultdict(Told)
     for report in reports:
         told[_mirror_of(report.key)].reports.append(report)
-    for one in kept.told:
+    for one in kept.reports:
         told[_mirror_of(one.key)].kept.append(one)
     ours = {key for one in mirrors for key in plans.partition_keys(one)} if losses else set()
     for loss in losses:
@@ -107,17 +107,17 @@ def _let_go(
     link: ClusterLink, mirrors: Sequence[MirrorTopic], *, told: Mapping[str, Told], kept: Kept, failures: Failures
 ) -> None:
     """Let go of what is in ledgers and rows; what was told of a mirror that failed is told to the next round again."""
-    failed = {plans.mirror_key(one) for one in mirrors if failures.are_of(one.pk)}
+    failed = {plans.mirror_key(one) for one in mirrors if failures.has_failed(one.pk)}
     stored = [loss for key, one in told.items() if key not in failed for loss in one.losses]
     jobs.forget_losses(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link), stored)
-    endings.forget(link, kept, but_of=failed)
+    worker_results.forget(link, kept, but_of=failed)
 
 
 def _hear(rows: Rows, reports: Iterable[PartitionProgress], failures: Failures) -> None:
     """Note, unsaved, that the copiers of mirrors that failed are heard: else their jobs would be taken for dead."""
     for report in reports:
         row = rows.get(report.key)
-        if row is not None and failures.are_of(row.mirror_id):
+        if row is not None and failures.has_failed(row.mirror_id):
             with suppress(ValueError, OverflowError, OSError):  # a time beyond all calendars
                 row.observed_at = time_of(report.observed_at_ms)
                 row.phase, row.hold_id = report.phase, report.hold_id

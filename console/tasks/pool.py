@@ -29,10 +29,13 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from console import dispatch, keys, store
+from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition
+from console.queue import dispatch
 from console.reconciling import placing, plans
-from console.tasks import threads
+from console.redis import locks
+from console.redis.client import redis_client
+from console.tasks import thread_limit
 from linkengine import jobs
 from linkengine.domain.assignment import Place
 from linkengine.domain.errors import LinkEngineError
@@ -95,7 +98,7 @@ def _free_threads(**_: Any) -> None:
 @shared_task(name="run_copy_worker", acks_late=False)
 def run_copy_worker(*, number: int, **_: Any) -> None:
     """Submit a copy worker to Spark and wait until it has ended. A lock excludes other threads for the same number."""
-    with threads.for_long() as has_thread, store.hold(lock_name(number)) as acquired:
+    with thread_limit.for_long() as has_thread, locks.lock(lock_name(number)) as acquired:
         if has_thread and acquired and not _shutting_down.is_set():
             _run(number)
 
@@ -127,7 +130,7 @@ def _end_previous(number: int) -> None:
     """
     last = CopyWorker.objects.filter(number=number).exclude(worker_id="").first()
     if last is not None and last.worker_id not in {beat.worker_id for beat in recent_heartbeats() if beat.alive}:
-        jobs.end_workers(settings.REDIS_URL, [last.worker_id], secrets=keys.worker_secrets())
+        jobs.end_workers(settings.REDIS_URL, [last.worker_id], secrets=signing_keys.worker_secrets())
 
 
 class _Job:
@@ -160,7 +163,10 @@ def _outcome(worker_id: str) -> str:
     try:
         _note_slots()
         setup = jobs.setup_worker(
-            worker_id, redis_url=settings.REDIS_URL, secrets=keys.worker_secrets(), lease_ttl_ms=plans.TUNING.lease_ttl_ms
+            worker_id,
+            redis_url=settings.REDIS_URL,
+            secrets=signing_keys.worker_secrets(),
+            lease_ttl_ms=plans.TUNING.lease_ttl_ms,
         )
         jobs.run_copy_worker(setup, spark_url=settings.SPARK_URL)
     except (SparkUnavailableError, LinkEngineError) as error:
@@ -172,7 +178,7 @@ def _outcome(worker_id: str) -> str:
 
 
 def _note_slots() -> None:
-    store.client().set(_SLOTS, jobs.count_slots(spark_url=settings.SPARK_URL))
+    redis_client().set(_SLOTS, jobs.count_slots(spark_url=settings.SPARK_URL))
 
 
 def _hangs(worker_id: str, *, since: datetime) -> bool:
@@ -218,12 +224,12 @@ def recent_heartbeats() -> list[Heartbeat]:
     """Return the heartbeats of the last ten minutes. Raises CoordinationUnavailableError."""
     with _HeartbeatCache.lock:
         if time.monotonic() - _HeartbeatCache.at_s > HEARTBEAT_CACHE_S:
-            _HeartbeatCache.beats = jobs.read_workers(settings.REDIS_URL, secrets=keys.worker_secrets())
+            _HeartbeatCache.beats = jobs.read_workers(settings.REDIS_URL, secrets=signing_keys.worker_secrets())
             _HeartbeatCache.at_s = time.monotonic()
         return _HeartbeatCache.beats
 
 
-def standing() -> Pool:
+def current_pool() -> Pool:
     """Return the current pool. Raises CoordinationUnavailableError."""
     rows = {row.number: row for row in CopyWorker.objects.all()}
     beats = {beat.worker_id: beat for beat in recent_heartbeats() if beat.alive}
@@ -244,7 +250,7 @@ def pool_size() -> int:
     """Return the target number of copy workers: CLUSTERLINK_COPY_WORKERS, else half of Spark's task slots."""
     if settings.COPY_WORKERS:
         return int(settings.COPY_WORKERS)
-    slots: Any = store.client().get(_SLOTS)
+    slots: Any = redis_client().get(_SLOTS)
     return max(1, int(slots or 0) // 2)
 
 
@@ -258,7 +264,7 @@ def _drains(name: str, *, rows: dict[int, CopyWorker], living: Collection[str], 
 def _heartbeats_complete() -> bool:
     """Return whether Redis has the heartbeats of all live workers. It has not right after it lost its data."""
     now_ms = int(time.time() * 1000)
-    client: Any = store.client()
+    client: Any = redis_client()
     client.set(_SINCE, now_ms, nx=True)
     return not 0 <= now_ms - int(client.get(_SINCE) or now_ms) < _MEMORY_MS
 
@@ -277,19 +283,19 @@ def _why_not(row: CopyWorker) -> str:
 # --- maintenance ------------------------------------------------------------------------------------------------------
 
 
-def look_after_workers() -> None:
+def maintain_workers() -> None:
     """Start missing workers, end surplus workers, and place partitions on the live workers."""
-    with store.hold("copy-workers") as acquired:
+    with locks.lock("copy-workers") as acquired:
         if not acquired:
             return
-        pool = standing()
+        pool = current_pool()
         links = {link_uuid.hex for link_uuid in ClusterLink.objects.values_list("link_uuid", flat=True)}
         if links:
             _submit(pool)
         _store_troubles(pool)
         _end(pool, all_of_them=not links)
         _release_deleted_links(pool, links)
-        if _has_stranded_partitions(pool) or store.claim("copy-balance", ttl_ms=BALANCE_MS):
+        if _has_stranded_partitions(pool) or locks.claim("copy-balance", ttl_ms=BALANCE_MS):
             for link_id in place(pool):
                 dispatch.send("reconcile_link", link_id=link_id)
 
@@ -301,7 +307,7 @@ def place(pool: Pool, newcomers: Collection[int] = ()) -> set[int]:
     tries again.
     """
     for _try in range(_TRIES):
-        with store.hold("copy-placing") as acquired:
+        with locks.lock("copy-placing") as acquired:
             if acquired:
                 return placing.place(pool.places, newcomers)
         time.sleep(_TRY_S)
@@ -312,13 +318,13 @@ def _submit(pool: Pool) -> None:
     now = timezone.now()
     for number in range(pool.size):
         row = pool.rows.get(number) or CopyWorker.objects.get_or_create(number=number)[0]
-        if store.is_held(lock_name(number)):
+        if locks.is_locked(lock_name(number)):
             _store_left_at(row, None)
         elif row.worker_id in pool.beats and not is_due(row.left_at and row.left_at + REPLACE, now=now, longest=REPLACE):
             continue
         elif row.worker_id in pool.beats and row.left_at is None:
             _store_left_at(row, now)
-        elif is_due(row.retry_at, now=now, longest=LONGEST_BACKOFF) and store.claim(lock_name(number), ttl_ms=CLAIM_MS):
+        elif is_due(row.retry_at, now=now, longest=LONGEST_BACKOFF) and locks.claim(lock_name(number), ttl_ms=CLAIM_MS):
             dispatch.send("run_copy_worker", number=number)
 
 
@@ -340,7 +346,7 @@ def _end(pool: Pool, *, all_of_them: bool) -> None:
     """End surplus workers that have no partitions left."""
     surplus = [place.worker_id for place in pool.places if (all_of_them or place.draining) and place.worker_id in pool.beats]
     busy = placing.placed_on(surplus) if surplus else set()
-    jobs.end_workers(settings.REDIS_URL, [name for name in surplus if name not in busy], secrets=keys.worker_secrets())
+    jobs.end_workers(settings.REDIS_URL, [name for name in surplus if name not in busy], secrets=signing_keys.worker_secrets())
     CopyWorker.objects.filter(number__gte=pool.size).exclude(worker_id__in=pool.beats).delete()
 
 
@@ -349,7 +355,7 @@ def _release_deleted_links(pool: Pool, links: Collection[str]) -> None:
     for name, beat in pool.beats.items():
         for link_id in beat.links.keys() - links:
             assignments = {name: plans.empty_plan(link_id)}
-            jobs.write_assignments(settings.REDIS_URL, link_id, assignments, secrets=keys.worker_secrets())
+            jobs.write_assignments(settings.REDIS_URL, link_id, assignments, secrets=signing_keys.worker_secrets())
 
 
 def _has_stranded_partitions(pool: Pool) -> bool:

@@ -14,23 +14,15 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import IntegrityError
 from django.utils import timezone
 
-from console import clocks, dispatch, rounds, store
 from console.actions.links import remove_link
 from console.actors import Actor
 from console.models import ClusterLink, MirrorTopic, VerifyRun
 from console.models.links import show_change
-from console.reconciling import (
-    chores,
-    history,
-    linkhealth,
-    linktasks,
-    phases,
-    placing,
-    plans,
-    waits,
-)
-from console.reconciling.apart import Failures
-from console.scheduled import watched
+from console.queue import dispatch
+from console.queue.schedule_health import records_health
+from console.reconciling import due_tasks, history, linkhealth, linktasks, phases, placing, plans, promote_backoff
+from console.reconciling.isolation import Failures
+from console.redis import clock_skew, heartbeats, locks, reconciler_health
 from console.tasks import observing
 from console.tasks.assigning import assign_link
 from console.tasks.covering import look_after_coverage
@@ -39,7 +31,7 @@ from console.tasks.gates import look_after_gates
 from console.tasks.linktasks import SYNCS
 from console.tasks.namespaces import look_after_namespaces
 from console.tasks.observing import Rows
-from console.tasks.pool import look_after_workers
+from console.tasks.pool import maintain_workers
 from console.tasks.verifying import look_after_runs
 from linkengine import jobs
 from linkengine.domain.leases import CoordinationUnavailableError
@@ -55,9 +47,9 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="reconcile")
 def reconcile(**_: Any) -> None:
     """Take every step of a round, whatever becomes of the others; being run at all shows that a worker lives."""
-    store.note_worker()
-    clocks.note_worker()
-    for name in rounds.STEPS:
+    heartbeats.note_worker()
+    clock_skew.note_worker()
+    for name in reconciler_health.STEPS:
         _try(name)
 
 
@@ -65,17 +57,17 @@ def reconcile(**_: Any) -> None:
 def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
     """Bring one link up to date; never twice at once. Who comes second leaves a note to the first."""
     name = f"link:{link_id}"
-    store.unclaim(_waiting(link_id))
+    locks.release_claim(_waiting(link_id))
     if probe:
         ClusterLink.objects.filter(pk=link_id).update(looked_at=None)
     for _round in range(ROUNDS):
-        with store.hold(name) as ours:
+        with locks.lock(name) as ours:
             if not ours:
-                store.ask_again(name)
+                locks.request_recheck(name)
                 return
-            store.was_asked_again(name)
+            locks.pop_recheck(name)
             _reconcile_noted(link_id)
-        if not store.was_asked_again(name):
+        if not locks.pop_recheck(name):
             return
 
 
@@ -87,7 +79,7 @@ def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_:
 
 
 @shared_task(name="forget_old_rows")
-@watched("forget_old_rows")
+@records_health("forget_old_rows")
 def forget_old_rows(**_: Any) -> None:
     """Delete rows nobody needs any more: verify runs, samples, expired sessions. The audit is kept."""
     now = timezone.now()
@@ -102,12 +94,12 @@ def _waiting(link_id: int) -> str:
 
 def _send_links() -> None:
     for link_id in ClusterLink.objects.values_list("pk", flat=True):
-        if store.claim(_waiting(link_id), ttl_ms=WAITING_MS):  # where all threads are busy, messages would pile up
+        if locks.claim(_waiting(link_id), ttl_ms=WAITING_MS):  # where all threads are busy, messages would pile up
             dispatch.send("reconcile_link", link_id=link_id)
 
 
 _STEPS: Mapping[str, Callable[[], None]] = {
-    "workers": look_after_workers,
+    "workers": maintain_workers,
     "comparisons": lambda: look_after_runs(now=timezone.now()),
     "coverage": lambda: look_after_coverage(now=timezone.now()),
     "gates": look_after_gates,
@@ -123,21 +115,21 @@ def _try(name: str) -> None:
         _STEPS[name]()
     except Exception as error:  # noqa: BLE001 - logged in full, counted and told by /readyz
         _log.exception("reconcile.step_failed", step=name)
-        rounds.note_failure(name, error)
+        reconciler_health.note_failure(name, error)
     else:
-        rounds.note_success(name)
+        reconciler_health.note_success(name)
 
 
 def _reconcile_noted(link_id: int) -> None:
-    name = rounds.of_link(link_id)
+    name = reconciler_health.of_link(link_id)
     try:
         if _reconcile(link_id):
-            rounds.note_success(name)
+            reconciler_health.note_success(name)
     except IntegrityError as error:  # a mirror was deleted while it was looked at; the next round does without it
         _log.warning("reconcile.overtaken", link_id=link_id, error=str(error))
-        rounds.note_failure(name, error)  # every round: then it is no mirror that went away
+        reconciler_health.note_failure(name, error)  # every round: then it is no mirror that went away
     except Exception as error:
-        rounds.note_failure(name, error)
+        reconciler_health.note_failure(name, error)
         raise
 
 
@@ -149,7 +141,7 @@ def _reconcile(link_id: int) -> bool:
     mirrors = list(link.mirrors.prefetch_related("partitions", "transition_errors"))
     for mirror in mirrors:
         mirror.link = link
-    if chores.is_over(link=link, mirrors=mirrors):
+    if due_tasks.is_over(link=link, mirrors=mirrors):
         remover = Actor(name=link.deletion_requested_by or "engine", user=None, trusted=True)
         remove_link(link=link, by=remover, now=timezone.now())
         return True
@@ -182,27 +174,27 @@ def _look_after(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Fai
 def _tell(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
     """Say what failed: steps are failures of the link, mirrors have their own place."""
     if failures.steps:
-        rounds.note_failure(rounds.of_link(link.pk), next(iter(failures.steps.values())))
+        reconciler_health.note_failure(reconciler_health.of_link(link.pk), next(iter(failures.steps.values())))
     failed = {one.name: failures.mirrors[one.pk] for one in mirrors if one.pk in failures.mirrors}
-    rounds.note_mirrors(link.pk, failed)
+    reconciler_health.note_mirrors(link.pk, failed)
 
 
 def _keep_samples(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
-    sound = failures.sound(mirrors)
-    if store.claim(f"sample:{link.pk}", ttl_ms=history.EVERY_MS):
+    sound = failures.not_failed(mirrors)
+    if locks.claim(f"sample:{link.pk}", ttl_ms=history.EVERY_MS):
         history.keep_samples(link=link, mirrors=sound, now=timezone.now(), whole=len(sound) == len(mirrors))
 
 
 def _send_chores(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures) -> None:
     known = [one for one in mirrors if _knows_chores(one, rows=rows, failures=failures)]
-    together = chores.stopped_together(known)
-    if together and store.claim(f"stop_many:{link.pk}", ttl_ms=CLAIM_MS):
+    together = due_tasks.stopped_together(known)
+    if together and locks.claim(f"stop_many:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("stop_many", link_id=link.pk)
-    for mirror in waits.caught_up(mirrors=known, rows=rows, now=timezone.now()):
-        if store.claim(f"wake:{mirror.pk}", ttl_ms=waits.WAKE_MS):
+    for mirror in promote_backoff.caught_up(mirrors=known, rows=rows, now=timezone.now()):
+        if locks.claim(f"wake:{mirror.pk}", ttl_ms=promote_backoff.WAKE_MS):
             mirror.retry_at = None
-    for task, mirror_id in chores.chores_of(mirrors=known, now=timezone.now()):
-        if mirror_id not in together and store.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
+    for task, mirror_id in due_tasks.of_mirrors(mirrors=known, now=timezone.now()):
+        if mirror_id not in together and locks.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
             dispatch.send(task, mirror_id=mirror_id)
 
 
@@ -210,9 +202,9 @@ def _knows_chores(mirror: MirrorTopic, *, rows: Rows, failures: Failures) -> boo
     """Ask beforehand, and alone, what is due for a mirror: nothing that fails here stops the others' failover."""
     now = timezone.now()
     with failures.of_mirror(mirror.pk):
-        deque(chores.chores_of(mirrors=[mirror], now=now), maxlen=0)
-        deque(waits.caught_up(mirrors=[mirror], rows=rows, now=now), maxlen=0)
-        chores.stopped_together([mirror])
+        deque(due_tasks.of_mirrors(mirrors=[mirror], now=now), maxlen=0)
+        deque(promote_backoff.caught_up(mirrors=[mirror], rows=rows, now=now), maxlen=0)
+        due_tasks.stopped_together([mirror])
         return True
     return False
 
@@ -220,7 +212,7 @@ def _knows_chores(mirror: MirrorTopic, *, rows: Rows, failures: Failures) -> boo
 def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
     unstopped = any(one.state not in WRITABLE for one in mirrors)
     for name in linktasks.due_tasks(link=link, mirrors=unstopped, now=timezone.now()):
-        if name in SYNCS and store.claim(f"task:{link.pk}:{name}", ttl_ms=CLAIM_MS):
+        if name in SYNCS and locks.claim(f"task:{link.pk}:{name}", ttl_ms=CLAIM_MS):
             dispatch.send("run_link_task", link_id=link.pk, task=name)
 
 
@@ -228,7 +220,7 @@ def _judge(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, fai
     """Let what is known of the partitions become events of their mirrors, and the link's state."""
     now, retry_timeout = timezone.now(), plans.retry_timeout(link)
     verdicts = []
-    for mirror in failures.sound(mirrors):
+    for mirror in failures.not_failed(mirrors):
         key = plans.mirror_key(mirror)
         own = [rows[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in rows]
         with failures.of_mirror(mirror.pk):
@@ -236,7 +228,7 @@ def _judge(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, fai
             changed |= phases.apply_verdict(mirror=mirror, verdict=verdict, now=now, retry_timeout=retry_timeout)
             verdicts.append(verdict if placing.is_wanted(mirror, link) else None)
     changed |= linkhealth.note_verdicts(link=link, verdicts=verdicts, now=now)
-    if linkhealth.needs_probe(link=link, verdicts=verdicts, now=now) and store.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
+    if linkhealth.needs_probe(link=link, verdicts=verdicts, now=now) and locks.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("probe_link", link_id=link.pk)
     if changed:
         show_change(link.pk)

@@ -10,9 +10,9 @@ from celery import shared_task
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import plans
 from console.tasks import leases
-from console.tasks.answers import answering
-from console.tasks.holdings import held_by
-from console.tasks.stopping import give_orders
+from console.tasks.calls import replying
+from console.tasks.log_ranges import log_ranges_of
+from console.tasks.stopping import write_assignments
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import FIRST_GENERATION
 from linkengine.domain.states import MirrorState
@@ -21,18 +21,18 @@ RELEASE_S = 6.0  # the lease of a crashed copy worker expires after four
 
 
 @shared_task(name="measure_reparenting")
-@answering
+@replying
 def measure_reparenting(*, mirror_id: int, link_id: int, parent_topic: str) -> dict[str, Any]:
     """Return the ids and log ranges of both topics. They are final: the mirror is paused and all its leases are released."""
     mirror = plans.load(mirror_id)
     link = ClusterLink.objects.select_related("destination", "source").filter(pk=link_id).first()
     if mirror is None or link is None or mirror.state != MirrorState.PAUSED:
         raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is no longer paused. Refresh its state, then retry.")
-    give_orders(mirror.link_id)
+    write_assignments(mirror.link_id)
     with leases.taken(mirror, wait_s=RELEASE_S) as taken:
         check_released(mirror, taken)
-        parent_id, parent = held_by(plans.source_address(link), parent_topic, closed=False)
-        topic_id, held = held_by(mirror.link.destination.address, mirror.name, closed=True)
+        parent_id, parent = log_ranges_of(plans.source_address(link), parent_topic, closed=False)
+        topic_id, held = log_ranges_of(mirror.link.destination.address, mirror.name, closed=True)
     return {
         "topic_id": topic_id,
         "held": [asdict(part) for part in held],

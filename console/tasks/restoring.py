@@ -25,18 +25,20 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from console import dispatch, pairs, store
 from console.actions import reversing, transitions
 from console.actors import ENGINE
+from console.links import pairs
 from console.models import MirrorPartition, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
-from console.reconciling import gaps, plans, troubles
+from console.queue import dispatch
+from console.reconciling import gaps, plans, transition_errors
 from console.reconciling.ends import fenced_ends
-from console.tasks.holdings import Topic, held_by, parting_of
+from console.redis import locks
+from console.tasks.export_diverged import check_common, export_diverged
+from console.tasks.log_ranges import Topic, find_divergence, log_ranges_of
 from console.tasks.mirrors import create_topic, note_delay
-from console.tasks.overtaking import OvertakenError, Watch, check_wanted, hold_name, unless_overtaken
+from console.tasks.preemption import PreemptedError, Watch, check_wanted, lock_name, unless_preempted
 from console.tasks.reversing import SETTLE_S, keep_compression, note_mirroring, take_over
-from console.tasks.settingaside import check_common, set_aside
 from linkengine import jobs
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -49,12 +51,12 @@ from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState
 @shared_task(name="advance_restore")
 def advance_restore(*, mirror_id: int, **_: Any) -> None:
     """Take a restore as far as possible."""
-    with store.hold(hold_name(mirror_id)) as acquired:
+    with locks.lock(lock_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         run = mirror.restores.filter(finished_at=None).first() if mirror else None
         if mirror is None or run is None:
             return
-        with unless_overtaken(mirror, otherwise=partial(note_delay, mirror)):
+        with unless_preempted(mirror, otherwise=partial(note_delay, mirror)):
             if mirror.state == MirrorState.PENDING_SETUP_FOR_RESTORE:
                 mirror = _agree(mirror, run, now=timezone.now())
             if mirror.state == MirrorState.PENDING_RESTORE_MIRROR:
@@ -72,7 +74,7 @@ def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopi
             f"Topic '{other.name}' on the other side is {other.state}, and one of the two has to stay as it is. Fail over "
             "either of them to keep its records.",
         )
-    if not pairs.have_parted(mirror, other):
+    if not pairs.have_common_part(mirror, other):
         raise LinkEngineError(
             ErrorCode.REMOTE_MIRROR_NOT_FOUND_ERROR,
             f"The other side has no stopped mirror of '{mirror.name}' any more, so it is unknown up to which offset both are "
@@ -81,7 +83,7 @@ def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopi
     here = Topic(mirror.link.destination.address, mirror.name)
     there = Topic(plans.source_address(mirror.link), mirror.source_topic)
     parts = list(pairs.common_parts(mirror, other))
-    found = parting_of(here, there, parts=parts, held=held)
+    found = find_divergence(here, there, parts=parts, held=held)
     run.diverged_topic_id, run.source_topic_id, equal_until = found.here_id, found.there_id, None
     run.parts = [part.to_json() for part in parts]
     if other is not None and (other.source_topic_id, other.mirror_topic_id) == (found.here_id, found.there_id):
@@ -109,7 +111,7 @@ def _close(mirror: MirrorTopic) -> tuple[str, Sequence[LogRange]]:
     jobs.close_topic(here, mirror.name)
     keep_compression(mirror)
     time.sleep(SETTLE_S)
-    topic_id, held = held_by(here, mirror.name, closed=True)
+    topic_id, held = log_ranges_of(here, mirror.name, closed=True)
     open_in = open_transactions(held)
     if open_in:
         raise LinkEngineError(
@@ -159,13 +161,13 @@ def _restore(mirror: MirrorTopic, run: RestoreRun) -> None:
     if run.in_place:
         mirror.mirror_topic_id, mirror.source_topic_id = run.diverged_topic_id, run.source_topic_id
         if follows_start(mirror.link.sync_include):  # records that the new source does not have are deleted here, too
-            set_aside(mirror, run, check_ours=Watch(mirror))
+            export_diverged(mirror, run, check_ours=Watch(mirror))
         check_common(mirror, run)
         made = take_over(mirror, ends={point["partition"]: point["common"] for point in run.points})
     else:
-        set_aside(mirror, run, check_ours=Watch(mirror))
+        export_diverged(mirror, run, check_ours=Watch(mirror))
         if not _doom(mirror, run, now=timezone.now()):
-            raise OvertakenError
+            raise PreemptedError
         jobs.delete_diverged(destination=mirror.link.destination.address, topic=mirror.name, topic_id=run.diverged_topic_id)
         made = create_topic(mirror)
     _note_restored(mirror, run, made, now=timezone.now())
@@ -191,7 +193,8 @@ def _note_restored(mirror: MirrorTopic, run: RestoreRun, made: MirrorCreated, *,
         with transaction.atomic():
             mirror.gaps.all().delete()  # of the deleted log
             if run.is_set_aside:
-                troubles.end(mirror=mirror, codes=[RECORDS_LOST])  # no other code does, and the new ledger contains no loss
+                # no other code does, and the new ledger contains no loss
+                transition_errors.end(mirror=mirror, codes=[RECORDS_LOST])
             MirrorPartition.objects.filter(mirror=mirror, partition__gte=made.partitions).delete()
         gaps.note_head(mirror=mirror, seeded=made.seeded, now=now)
     starts = {point["partition"]: point["common"] for point in run.points} if run.in_place else dict(made.seeded)

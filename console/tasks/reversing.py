@@ -25,16 +25,19 @@ from celery import shared_task
 from django.db import transaction
 from django.utils import timezone
 
-from console import dispatch, lineage, pairs, store
 from console.actions import reversing, transitions
 from console.actors import ENGINE
+from console.links import pairs
+from console.mirrors import lineage
 from console.models import GroupOffset, MirrorPartition, MirrorTopic
 from console.models.mirrors import CONFIGS_REFUSED
-from console.reconciling import coverage, gaps, plans, sampling, tombstones, troubles
+from console.queue import dispatch
+from console.reconciling import coverage, gaps, plans, sampling, tombstones, transition_errors
 from console.reconciling.ends import fenced_ends, mirrored_ends
+from console.redis import locks
 from console.tasks import leases
 from console.tasks.mirrors import note_delay, note_failure
-from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, patient_hold, unless_overtaken
+from console.tasks.preemption import PreemptedError, check_wanted, lock_name, unless_preempted, wait_for_lock
 from console.tasks.stopping import blockers_of, note_blockers
 from linkengine import jobs
 from linkengine.domain.configs import COMPRESSION, PHYSICAL
@@ -55,7 +58,7 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="advance_reversal")
 def advance_reversal(*, mirror_id: int, **_: Any) -> None:
     """Close the source to producers and wait until the mirror has all of its records."""
-    with store.hold(f"reverse:{mirror_id}") as acquired:
+    with locks.lock(f"reverse:{mirror_id}") as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or not _is_draining(mirror):
             return
@@ -70,18 +73,18 @@ def advance_reversal(*, mirror_id: int, **_: Any) -> None:
 @shared_task(name="turn_into_mirror")
 def turn_into_mirror(*, mirror_id: int, **_: Any) -> None:
     """Take the former source over as a mirror once its former mirror is fenced."""
-    with store.hold(hold_name(mirror_id)) as acquired:
+    with locks.lock(lock_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or mirror.state != MirrorState.PENDING_MIRROR:
             return
         other = pairs.counterpart(mirror)
         reason = _waits_for(mirror, other)
         if reason:
-            if troubles.replace(mirror=mirror, errors=reason, now=timezone.now()):
+            if transition_errors.replace(mirror=mirror, errors=reason, now=timezone.now()):
                 dispatch.send("reconcile_link", link_id=mirror.link_id)
             return
         assert other is not None
-        with unless_overtaken(mirror, otherwise=partial(note_delay, mirror)):
+        with unless_preempted(mirror, otherwise=partial(note_delay, mirror)):
             _turn(mirror, other)
             dispatch.send("reconcile_link", link_id=mirror.link_id)
 
@@ -90,7 +93,7 @@ def _turn(mirror: MirrorTopic, other: MirrorTopic) -> None:
     ends = dict(fenced_ends(other))
     _check_copy(mirror, other, ends)
     check_wanted(mirror)
-    created = take_over(mirror, ends=ends, begins=pairs.begins_of(other))
+    created = take_over(mirror, ends=ends, begins=pairs.first_offsets(other))
     paused = mirror.reversal == MirrorEvent.REVERSE_AND_PAUSE
     event = MirrorEvent.MIRROR_READY_PAUSED if paused else MirrorEvent.MIRROR_READY
     note_mirroring(mirror, created, event=event, starts=ends, now=timezone.now())
@@ -102,7 +105,7 @@ def _check_copy(mirror: MirrorTopic, other: MirrorTopic, fences: Mapping[int, in
     It has not if it was failed over after its mirror had failed or in spite of different records, or if its cluster has lost
     the end of the copy since: then only this topic has those records.
     """
-    if pairs.was_sound(other) and mirrored_ends(other) == fenced_ends(other):
+    if pairs.was_valid_copy(other) and mirrored_ends(other) == fenced_ends(other):
         _check_fences(mirror, other, fences)
         return
     raise LinkEngineError(
@@ -158,7 +161,7 @@ def note_mirroring(
 ) -> None:
     """Make the row a mirror whose copying starts: of the other side's records from ``starts`` on.
 
-    Raises OvertakenError if it was failed over since.
+    Raises PreemptedError if it was failed over since.
     """
     facts: dict[str, Any] = {
         **reversing.fresh_life(),
@@ -180,12 +183,12 @@ def note_mirroring(
             MirrorPartition.objects.filter(mirror=mirror).update(**ends, **reversing.no_source_seen())
             GroupOffset.objects.filter(mirror=mirror).delete()  # of an earlier mirror, so without meaning now
             coverage.keep_for(mirror=mirror, made=made, now=now)
-            troubles.clear(mirror=mirror)
-            troubles.end(mirror=mirror, codes=[CONFIGS_REFUSED])  # the configs are a mirror's now
+            transition_errors.clear(mirror=mirror)
+            transition_errors.end(mirror=mirror, codes=[CONFIGS_REFUSED])  # the configs are a mirror's now
             moved = transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, **facts)
             lineage.open_lineage(mirror=moved, starts=starts, now=now)
     except IllegalTransitionError:  # failed over since
-        raise OvertakenError from None
+        raise PreemptedError from None
 
 
 def _cleaning(mirror: MirrorTopic, made: MirrorCreated, *, now: datetime) -> dict[str, Any]:
@@ -208,14 +211,14 @@ def _was_compacted(mirror: MirrorTopic, made: MirrorCreated) -> bool:
 def _close(mirror: MirrorTopic, other: MirrorTopic) -> bool:
     """Close the source to producers. Returns False on failure; opens the source again if it was failed over since.
 
-    A stop of the source waits for the lock (``giving_way``), so it opens the topic afterwards even if this worker crashes
+    A stop of the source waits for the lock (``preempting``), so it opens the topic afterwards even if this worker crashes
     here.
     """
     closed = False
-    with patient_hold(hold_name(other.pk), wait_s=HOLD_WAIT_S) as acquired:
+    with wait_for_lock(lock_name(other.pk), wait_s=HOLD_WAIT_S) as acquired:
         if not acquired:
             return False
-        with unless_overtaken(other, otherwise=lambda error: note_failure(mirror, error, fatal=False, now=timezone.now())):
+        with unless_preempted(other, otherwise=lambda error: note_failure(mirror, error, fatal=False, now=timezone.now())):
             check_wanted(other)
             jobs.close_topic(plans.source_address(mirror.link), mirror.source_topic)
             check_wanted(other)

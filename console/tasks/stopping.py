@@ -13,7 +13,8 @@ the mirror that the source does not have.
 
 The task may end anywhere; the reconciler sends it again, and each step can be repeated. Two workers may be at the same stop,
 since a suspended process loses its lock. The mark is therefore also a token: setting it is a compare-and-swap, and a worker
-continues only while the row has its own mark (``check_marks``). ``waits`` decides how often a promotion checks step 1.
+continues only while the row has its own mark (``check_marks``). ``promote_backoff`` decides how often a promotion checks
+step 1.
 """
 
 from __future__ import annotations
@@ -31,19 +32,21 @@ from celery import shared_task
 from django.db import transaction
 from django.utils import timezone
 
-from console import dispatch, lineage, store
 from console.actions import transitions
 from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import ENGINE
+from console.mirrors import lineage
 from console.models import MirrorTopic, RestoreRun
-from console.reconciling import ends, groups, plans, refusals, troubles, waits
-from console.tasks import leases, vouching
-from console.tasks.answers import answering
+from console.queue import dispatch
+from console.reconciling import ends, groups, plans, promote_backoff, refusals, transition_errors
+from console.redis import locks
+from console.tasks import leases, tail_check
 from console.tasks.assigning import assign_link
+from console.tasks.calls import replying
+from console.tasks.export_diverged import export_diverged
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import REFUSED_DELETION, follow_source, note_failure
-from console.tasks.overtaking import OvertakenError, check_wanted, giving_way, hold_name
-from console.tasks.settingaside import set_aside
+from console.tasks.preemption import PreemptedError, check_wanted, lock_name, preempting
 from linkengine import jobs
 from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
@@ -82,9 +85,9 @@ class StopTakenOverError(Exception):
 def advance_stop(*, mirror_id: int, **_: Any) -> None:
     """Take a stopping mirror as far as possible. A failover does not wait for the promotion that it replaces."""
     mirror = plans.load(mirror_id)
-    if mirror is None or not _is_stopping(mirror) or (mirror.fencing_at and store.is_held(batch_name(mirror.link_id))):
+    if mirror is None or not _is_stopping(mirror) or (mirror.fencing_at and locks.is_locked(batch_name(mirror.link_id))):
         return
-    with store.hold(f"stop:{mirror.stop_reason}:{mirror_id}") as acquired:
+    with locks.lock(f"stop:{mirror.stop_reason}:{mirror_id}") as acquired:
         if not acquired:
             return
         if mirror.stop_reason == StopReason.FAILOVER or mirror.fencing_at is not None:
@@ -112,9 +115,9 @@ def _promote(mirror: MirrorTopic) -> None:
             code, message = next((c, m) for c, m in blockers.items() if c not in _WAITING)
             note_failure(mirror, LinkEngineError(code, message), fatal=False, now=timezone.now())
             return
-        wait_s, checks = waits.pause_s(checks), checks + 1
+        wait_s, checks = promote_backoff.pause_s(checks), checks + 1
         if time.monotonic() + wait_s >= deadline:
-            waits.postpone(mirror=mirror, checks=checks, wait_s=wait_s, now=timezone.now())
+            promote_backoff.postpone(mirror=mirror, checks=checks, wait_s=wait_s, now=timezone.now())
             return
         time.sleep(wait_s)
         fresh = plans.load(mirror.pk)
@@ -127,7 +130,7 @@ def _release_and_stop(mirror: MirrorTopic) -> None:
     """Stop copying at equal ends, check again, and fence only if both sides are still equal."""
     drained_at = timezone.now()
     _set_drained(mirror, at=drained_at)
-    give_orders(mirror.link_id)
+    write_assignments(mirror.link_id)
     with leases.taken(mirror, wait_s=PROMOTE_RELEASE_S) as taken:
         blockers = _last_check(mirror, taken)
         note_blockers(mirror, blockers, now=timezone.now())
@@ -140,13 +143,13 @@ def _release_and_stop(mirror: MirrorTopic) -> None:
 def _last_check(mirror: MirrorTopic, taken: leases.Taken) -> dict[ErrorCode, str]:
     if not taken.complete:
         return {ErrorCode.WAITING_FOR_LAG: "The copy workers have not released all partitions yet."}
-    return blockers_of(mirror) or vouching.doubts(mirror, taken.grants)
+    return blockers_of(mirror) or tail_check.unconfirmed_end(mirror, taken.grants)
 
 
 def _stop_now(mirror: MirrorTopic) -> None:
     """Fence whatever the state of the source: for a failover, or for a stop that has been marked before."""
-    give_orders(mirror.link_id)
-    with giving_way(mirror) as found:
+    write_assignments(mirror.link_id)
+    with preempting(mirror) as found:
         if found is None or not _is_stopping(found) or not _remove_doomed(found):
             return
         with leases.taken(found, wait_s=FAILOVER_RELEASE_S) as taken:
@@ -163,7 +166,7 @@ def _remove_doomed(mirror: MirrorTopic) -> bool:
         return True
     here = mirror.link.destination.address
     try:
-        set_aside(mirror, run)
+        export_diverged(mirror, run)
         if not _delete_doomed(mirror, run):
             return True
         if jobs.find_topic(here, mirror.name) is None:
@@ -273,7 +276,7 @@ def check_marks(mirror_ids: Sequence[int], *, marked_at: datetime) -> None:
         raise StopTakenOverError
 
 
-def give_orders(link_id: int) -> None:
+def write_assignments(link_id: int) -> None:
     """Write the assignments of a link as its rows are now, without waiting for the reconciler."""
     link = plans.load_link(link_id)
     if link is None:
@@ -287,7 +290,7 @@ def give_orders(link_id: int) -> None:
 
 def blockers_of(mirror: MirrorTopic) -> dict[ErrorCode, str]:
     """Return what keeps a promotion waiting, by error code."""
-    failure = vouching.verdict(mirror)
+    failure = tail_check.copy_failure(mirror)
     if failure:
         return failure
     try:
@@ -321,7 +324,7 @@ def note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: d
     if not MirrorTopic.objects.filter(pk=mirror.pk, state=mirror.state, stop_reason=mirror.stop_reason).exists():
         return
     errors = {str(code): message for code, message in blockers.items()}
-    if troubles.replace(mirror=mirror, errors=errors, now=now):
+    if transition_errors.replace(mirror=mirror, errors=errors, now=now):
         dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
@@ -345,7 +348,7 @@ def note_stopped(
         with transaction.atomic():
             if marked_at is not None:
                 check_marks([mirror.pk], marked_at=marked_at)
-            troubles.clear(mirror=mirror)
+            transition_errors.clear(mirror=mirror)
             moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, **facts)
             asked_at, refused = timezone.now(), stopped.refused if stopped else ()
             write_stop_report(mirror=moved, now=now, source_ends=source_ends, asked_at=asked_at, refused=refused)
@@ -361,7 +364,7 @@ def note_many_stopped(stops: Sequence[tuple[MirrorTopic, MirrorStopped]], *, now
     mirrors, stopped = [mirror for mirror, _ in stops], {mirror.pk: found for mirror, found in stops}
     with transaction.atomic():
         moved = transitions.apply_to_many(mirrors=mirrors, event=MirrorEvent.FENCED, by=ENGINE, now=now, **_NO_TROUBLE)
-        troubles.clear_many(mirrors=moved)
+        transition_errors.clear_many(mirrors=moved)
         write_stop_reports(mirrors=moved, now=now, refused={key: found.refused for key, found in stopped.items()})
         refusals.note_many({mirror: stopped[mirror.pk].refused for mirror in moved}, now=now)
         lineage.close_many(moved, now=now)
@@ -370,17 +373,17 @@ def note_many_stopped(stops: Sequence[tuple[MirrorTopic, MirrorStopped]], *, now
 
 
 @shared_task(name="give_configs_back")
-@answering
+@replying
 def give_configs_back(*, mirror_id: int) -> list[dict[str, Any]]:
     """Retry the configs that the destination refused when the mirror was stopped. Returns what it refuses now."""
-    with store.hold(hold_name(mirror_id)) as acquired:
+    with locks.lock(lock_name(mirror_id)) as acquired:
         mirror = plans.load(mirror_id) if acquired else None
         if mirror is None or mirror.state != MirrorState.STOPPED or mirror.deletion_requested_at is not None:
             raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is changing. Refresh its state and try again.")
         stop, check_ours = plans.stop_of(mirror, generation=0), partial(check_wanted, mirror)
         try:
             refused = jobs.give_configs_back(stop, check_ours=check_ours)
-        except OvertakenError:
+        except PreemptedError:
             message = f"Mirror topic '{mirror.name}' is no longer STOPPED, so its configs belong to the mirror."
             raise LinkEngineError(ErrorCode.ILLEGAL_STATE, message) from None
         refusals.settle(mirror=mirror, refused=refused, now=timezone.now())

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from console.models import ClusterLink, MirrorTopic
 from console.presenters.numbers import plural
-from console.reconciling import followers, plans, tombstones
+from console.reconciling import plans, tombstones, topic_configs
 from console.tasks.mirrors import note_failure, note_synced
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -60,7 +60,7 @@ def _follow(link: ClusterLink, mirror_ids: Sequence[int]) -> TaskOutcome:
     MirrorTopic.objects.filter(pk__in=mirror_ids).update(synced_at=timezone.now())
     keyless, late, asked_at = plans.keyless(chosen), tombstones.kept_late(chosen), timezone.now()
     wanted = [plans.sync_of(mirror, keyless=mirror.pk in keyless) for mirror in chosen]
-    outcomes = jobs.sync_mirrors(wanted, still_mirrors=followers.still_mirrors(link))
+    outcomes = jobs.sync_mirrors(wanted, still_mirrors=topic_configs.still_mirrors(link))
     errors, changes = [], 0
     for mirror, outcome in zip(chosen, outcomes, strict=True):
         if isinstance(outcome, LinkEngineError):

@@ -14,12 +14,13 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from console import dispatch, store
 from console.actions import verification
 from console.models import VerifyRun
 from console.models.mirrors import AHEAD
+from console.queue import dispatch
 from console.reconciling import coverage, plans
-from console.tasks import threads
+from console.redis import locks
+from console.tasks import thread_limit
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import VerifyReport
@@ -44,7 +45,7 @@ def verify_mirror(*, run_id: int, **_: Any) -> None:
     run = runs.filter(pk=run_id, status=VerifyRun.Status.QUEUED).first()
     if run is None:
         return
-    with taken_turn(*TURNS) as turn, store.hold(f"verify:{run_id}") as acquired:
+    with taken_turn(*TURNS) as turn, locks.lock(f"verify:{run_id}") as acquired:
         if turn and acquired and verification.mark_started(run=run, now=timezone.now()):
             run.refresh_from_db(fields=["status", "started_at"])
             _compare(run)
@@ -55,8 +56,8 @@ def verify_mirror(*, run_id: int, **_: Any) -> None:
 @contextmanager
 def taken_turn(*turns: str) -> Iterator[bool]:
     """Hold a free turn of ``turns`` and a thread for long work; yields whether both were free."""
-    with threads.for_long() as has_thread, ExitStack() as stack:
-        yield has_thread and any(stack.enter_context(store.hold(turn)) for turn in turns)
+    with thread_limit.for_long() as has_thread, ExitStack() as stack:
+        yield has_thread and any(stack.enter_context(locks.lock(turn)) for turn in turns)
 
 
 def _waiting(*conditions: Q) -> QuerySet[VerifyRun, int]:
@@ -67,13 +68,13 @@ def _waiting(*conditions: Q) -> QuerySet[VerifyRun, int]:
 
 def look_after_runs(*, now: datetime) -> None:
     """Send the task again for queued runs while a turn is free, and end runs whose worker has crashed."""
-    free = len(TURNS) - sum(store.is_held(turn) for turn in TURNS)
+    free = len(TURNS) - sum(locks.is_locked(turn) for turn in TURNS)
     for run_id in _waiting(_long_ago("requested_at", now - RESEND_AFTER, now))[:free]:
-        if store.claim(f"verify:{run_id}", ttl_ms=CLAIM_MS):
+        if locks.claim(f"verify:{run_id}", ttl_ms=CLAIM_MS):
             dispatch.send("verify_mirror", run_id=run_id)
     running = VerifyRun.objects.filter(_long_ago("started_at", now - ABANDONED_AFTER, now), status=VerifyRun.Status.RUNNING)
     for run in running.select_related("mirror"):
-        if store.is_abandoned(f"verify:{run.pk}"):
+        if locks.is_abandoned(f"verify:{run.pk}"):
             message = "The worker of the verification stopped unexpectedly. Start the verification again."
             verification.record_failure(run=run, message=message, now=now)
 

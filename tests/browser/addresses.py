@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.browser.scene import EAST, MIRRORS, WEST
+from tests.browser.page_data import EAST, MIRRORS, WEST
 
 _LINK = f"/links/{EAST}/west-to-east/"
 _FAILED = f"/links/{EAST}/south-archive/"

@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 
 from tests.browser.addresses import LOOKS_ALIKE, OPEN, PAGES, REFUSALS
 from tests.browser.conftest import Visitor, Visits
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 

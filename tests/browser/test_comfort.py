@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Visits
-from tests.browser.scene import EAST, Scene
+from tests.browser.page_data import EAST, Scene
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 

@@ -10,15 +10,15 @@ from django.db.models import F
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from console import dispatch
 from console.actions import transitions
 from console.actors import ENGINE
 from console.errors import UnavailableError
 from console.models import ClusterLink, MirrorTopic, StateTransitionError
+from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.browser.conftest import Visits
-from tests.browser.scene import EAST, PASSWORD, WEST, Scene
+from tests.browser.page_data import EAST, PASSWORD, WEST, Scene
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from console.audit import path_of
 from console.models import AuditEvent, ClusterLink, Drill, RestoreRun, StopReport
 from tests.browser.conftest import Visits
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 

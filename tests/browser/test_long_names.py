@@ -9,7 +9,7 @@ from console.models import Cluster, ClusterLink, SourceTopic, SyncedAcl
 from linkengine.domain.acls import AclStatus
 from linkengine.domain.states import MirrorState
 from tests.browser.conftest import Visits
-from tests.browser.scene import EAST, Scene, make_link, make_mirror
+from tests.browser.page_data import EAST, Scene, make_link, make_mirror
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 

@@ -20,7 +20,7 @@ from console.models import MirrorTopic
 from devcluster.ports import LOOPBACK, free_port
 from linkengine.domain.states import MirrorState
 from tests.browser.conftest import START_TIMEOUT_S, Visits
-from tests.browser.scene import Scene, make_scene
+from tests.browser.page_data import Scene, make_scene
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from console.models import ClusterLink, VerifyRun
 from tests.browser.conftest import Visits
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 NOT_COMPARED = "not copied when the run started. Run the verification again when the mirror has caught up."

@@ -16,7 +16,6 @@ from django.contrib.auth.models import User
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, transaction
 
-from console import dispatch, turns
 from console.actors import Actor
 from console.models import (
     Cluster,
@@ -28,6 +27,8 @@ from console.models import (
     Organization,
     RoleBinding,
 )
+from console.queue import dispatch
+from console.redis import rate_limit
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import MirrorState
 
@@ -48,7 +49,7 @@ MakeMirror = Callable[..., MirrorTopic]
 @pytest.fixture(autouse=True)
 def no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget that Redis was not available in another test."""
-    monkeypatch.setattr(turns.Outage, "until_s", 0.0)
+    monkeypatch.setattr(rate_limit.Outage, "until_s", 0.0)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from django.db import close_old_connections
 
 from console.models import Cluster
 from linkctl.cli import PROGRAM, program
-from tests.console.api.cast import Rest, make_client
+from tests.console.api.actors import Rest, make_client
 from tests.console.api.conftest import (
     boundary,
     cluster,

@@ -6,7 +6,7 @@ import pytest
 
 from console.models import GateRun, VerifyRun
 from linkctl import commands
-from tests.console.api.cast import NOW, Boundary
+from tests.console.api.actors import NOW, Boundary
 from tests.linkctl.conftest import Run, read_json
 
 ON = ("orders", "--link", "from-source")

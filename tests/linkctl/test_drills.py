@@ -6,7 +6,7 @@ import pytest
 
 from console.models import Drill
 from linkctl import commands
-from tests.console.api.cast import Boundary
+from tests.console.api.actors import Boundary
 from tests.linkctl.conftest import Run, read_json
 
 ROW = {"mirror_topic_name": "orders", "scratch_topic_name": "x", "rto_ms": 900, "rpo_ms": None, "records_not_copied": 0}

@@ -8,7 +8,7 @@ import pytest
 from console.models import ClusterLink, GapRange, StopReport
 from linkctl.inspection import OPERATIONS as COMMAND_OPERATIONS
 from linkengine.domain.states import OPERATIONS
-from tests.console.api.cast import NOW, Boundary
+from tests.console.api.actors import NOW, Boundary
 from tests.console.api.test_v1_reparenting import onward
 from tests.linkctl.conftest import Run, read_json
 

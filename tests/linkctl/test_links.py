@@ -8,7 +8,7 @@ import pytest
 from console.errors import UnavailableError
 from console.models import ClusterLink
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from tests.console.api.cast import SOURCE, Boundary, Rest
+from tests.console.api.actors import SOURCE, Boundary, Rest
 from tests.linkctl.conftest import Run, anybody, read_json
 
 CREATE = ("link", "create", "new", "--source-cluster", SOURCE, "--bootstrap-server", "source.test:9092")

@@ -9,8 +9,8 @@ from console.api.kafka.words import MIRROR_STATUSES
 from console.models import ClusterLink, MirrorTopic
 from linkctl.mirrors import STATUSES, VERBS, write_outcome
 from linkengine.domain.states import MirrorState
+from tests.console.api.actors import NOW, Boundary
 from tests.console.api.brokers import SmallCluster
-from tests.console.api.cast import NOW, Boundary
 from tests.linkctl.conftest import Run, read_json
 
 
@@ -105,7 +105,7 @@ def test_mirror_delete_refuses_a_topic_that_is_not_a_mirror_of_the_link(
     assert result.exit_code == 1
     assert "Topic orders is being deleted" in result.stdout
     assert "plain" in cluster.topics
-    assert not [question for question, _ in cluster.asked if question == "delete_topic"]
+    assert not [question for question, _ in cluster.queries if question == "delete_topic"]
     assert run("mirror", "delete", "plain", "--link", "from-source", "--yes").exit_code == 3
 
 

@@ -1,7 +1,7 @@
 """``linkctl namespace``: create, attach, detach, release, reserve, delete."""
 
 from console.models import ClusterLink
-from tests.console.api.cast import Boundary
+from tests.console.api.actors import Boundary
 from tests.linkctl.conftest import Run, read_json
 
 

@@ -22,7 +22,7 @@ def test_a_time_without_an_offset_is_utc(run: Run, cluster: SmallCluster, text: 
     lines = run(*COMMAND, "--to-datetime", text).stdout.splitlines()
 
     assert lines[1].split() == ["0", "7", "1700000000500", "10"]
-    assert cluster.asked[0][1]["timestamp_ms"] == 1_700_000_000_000
+    assert cluster.queries[0][1]["timestamp_ms"] == 1_700_000_000_000
 
 
 def test_the_lookup_is_repeated_until_it_is_complete(run: Run, cluster: SmallCluster) -> None:
@@ -33,7 +33,7 @@ def test_the_lookup_is_repeated_until_it_is_complete(run: Run, cluster: SmallClu
     result = run(*COMMAND, "--timestamp-ms", "1700000000000", "--json")
 
     assert read_json(result)["data"] == [TIMED, found]
-    assert [asked["positions"] for _, asked in cluster.asked] == [[], [[0, 5], [1, 2]]]
+    assert [asked["positions"] for _, asked in cluster.queries] == [[], [[0, 5], [1, 2]]]
 
 
 def test_a_group_is_reset_only_with_execute(run: Run, cluster: SmallCluster) -> None:
@@ -42,7 +42,7 @@ def test_a_group_is_reset_only_with_execute(run: Run, cluster: SmallCluster) -> 
 
     assert "would be written (add --execute)" in shown.stdout
     assert done.stdout.splitlines()[1].split() == ["0", "9", "7", "written"]
-    resets = [asked for question, asked in cluster.asked if question == "reset_group"]
+    resets = [asked for question, asked in cluster.queries if question == "reset_group"]
     assert [(asked["group_id"], asked["offsets"], asked["execute"]) for asked in resets] == [
         ("data/x", [[0, 7]], False),
         ("data/x", [[0, 7]], True),
@@ -54,7 +54,7 @@ def test_without_a_record_that_late_a_group_is_reset_to_the_log_end(run: Run, cl
 
     run(*COMMAND, "--timestamp-ms", "1", "--reset-group", "readers")
 
-    assert cluster.asked[-1][1]["offsets"] == [[0, 10]]
+    assert cluster.queries[-1][1]["offsets"] == [[0, 10]]
 
 
 def test_a_refused_offset_is_shown_and_the_exit_code_is_1(run: Run, cluster: SmallCluster) -> None:

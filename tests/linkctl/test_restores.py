@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from console import exports
+from console.mirrors import diverged_exports
 from console.models import MirrorTopic, RestoreRun
 from linkctl.cli import PROGRAM
 from linkengine.domain.states import MirrorState
-from tests.console.api.cast import NOW, Boundary, Rest
+from tests.console.api.actors import NOW, Boundary, Rest
 from tests.linkctl.conftest import Run, read_json
 
 ON = ("--link", "from-source")
@@ -22,7 +22,7 @@ def restore(make_mirror: Any, settings: Any, tmp_path: Path) -> RestoreRun:
     """A restore that has exported two records, after a restore of a topic without diverged records."""
     settings.EXPORT_DIR = str(tmp_path / "exports")
     mirror = make_mirror("orders")
-    with exports.writing(FILE) as sink:
+    with diverged_exports.writing(FILE) as sink:
         sink(b"{}\n{}\n")
     asked = {"mirror": mirror, "requested_by": "owner", "requested_at": NOW}
     RestoreRun.objects.create(**asked, in_place=True)

@@ -163,7 +163,7 @@ class ReassignmentView(RestView):
 
 def _query(request: Request, cluster_id: str, question: str, **arguments: Any) -> list[render.Json]:
     by = actor_of(request)
-    return brokers.ask_brokers(clusters.get_cluster(cluster_id=cluster_id, by=by), question, by=by, **arguments)
+    return brokers.query_brokers(clusters.get_cluster(cluster_id=cluster_id, by=by), question, by=by, **arguments)
 
 
 def _broker(request: Request, cluster_id: str, number: int) -> render.Json:

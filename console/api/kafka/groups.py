@@ -155,7 +155,7 @@ class LagSummaryView(RestView):
 def _query(request: Request, cluster_id: str, group: str, question: str) -> Any:
     by = actor_of(request)
     cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
-    return brokers.ask_group(cluster, question, group=group, by=by)
+    return brokers.query_group(cluster, question, group=group, by=by)
 
 
 def _member(request: Request, cluster_id: str, group: str, consumer_id: str) -> render.Json:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.access import visible_mirrors
 from console.actions import links as actions
 from console.actions.linkchecks import LinkValidation
+from console.actors import Actor
 from console.api.errors import UnreadableError
-from console.api.kafka import answers, bodies, reads, render, tasks
+from console.api.kafka import answers, bodies, render
 from console.api.schema import operation, query_flag
 from console.api.views import RestView, actor_of, body, flag, moment
 from console.errors import BadRequestError
+from console.models import ClusterLink
 from console.queries import clusters
 from console.queries import links as queries
+from console.queries.linktasks import TaskView, list_tasks
 
 _VALIDATE_ONLY = query_flag("validate_only", "Check the request without changing anything.")
 _EXAMPLE = OpenApiExample(
@@ -47,7 +52,7 @@ class LinkListView(RestView):
         by = actor_of(request)
         clusters.get_cluster(cluster_id=cluster_id, by=by)
         rows = [summary.link for summary in queries.list_links(by=by, cluster_id=cluster_id)]
-        mirrors = reads.mirror_states(rows, by=by)
+        mirrors = _mirror_states(rows, by=by)
         data = [render.link(request, row, mirrors=mirrors[row.pk]) for row in rows]
         return Response(render.collection(request, "KafkaLinkDataList", data))
 
@@ -104,8 +109,8 @@ class LinkView(RestView):
         by, include_tasks = actor_of(request), flag(request, "include_tasks")
         find = queries.get_whole_link if include_tasks else queries.get_link
         row = find(cluster_id=cluster_id, name=link_name, by=by)
-        states = tasks.link_tasks(row) if include_tasks else None
-        return Response(render.link(request, row, mirrors=reads.mirror_states([row], by=by)[row.pk], tasks=states))
+        states = [_task(task) for task in list_tasks(link=row)] if include_tasks else None
+        return Response(render.link(request, row, mirrors=_mirror_states([row], by=by)[row.pk], tasks=states))
 
     @operation(
         "deleteKafkaLink",
@@ -146,3 +151,18 @@ def _other_cluster(wanted: dict[str, Any], *, cluster_id: str) -> str:
     if not given and wanted.get("source_cluster_id") == cluster_id:
         raise BadRequestError("Source and destination are the same cluster. Name another source.", field="source_cluster_id")
     return next(iter(given.values()), "")
+
+
+def _mirror_states(links: Iterable[ClusterLink], *, by: Actor) -> dict[int, list[tuple[str, str]]]:
+    """Return (name, state) of the mirrors that the actor may see, by link id, with a single query."""
+    found: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    rows = visible_mirrors(by).filter(link__in=[link.pk for link in links]).order_by("name")
+    for link_id, name, state in rows.values_list("link_id", "name", "state"):
+        found[link_id].append((name, state))
+    return found
+
+
+def _task(task: TaskView) -> dict[str, Any]:
+    """Return a task for ``include_tasks``: the four tasks of Confluent's interface and two of this product."""
+    errors = [{"error_code": error.code, "error_message": error.message} for error in task.errors]
+    return {"task_name": task.name, "state": task.state, "errors": errors}

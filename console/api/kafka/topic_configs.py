@@ -91,7 +91,7 @@ class TopicConfigBatchView(RestView):
 def _configs(request: Request, cluster_id: str, topic: str) -> list[render.Json]:
     by = actor_of(request)
     cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
-    return list(brokers.ask_topic(cluster, "topic_configs", topic=topic, by=by))
+    return list(brokers.query_topic(cluster, "topic_configs", topic=topic, by=by))
 
 
 def _alter(

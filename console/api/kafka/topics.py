@@ -7,11 +7,12 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.access import visible_mirrors
 from console.actions import topics as actions
 from console.actions.mirrors import delete_mirror
 from console.actors import Actor
 from console.api.errors import PARTITION_NOT_FOUND
-from console.api.kafka import answers, browse_answers, browse_bodies, reads, render
+from console.api.kafka import answers, browse_answers, browse_bodies, render
 from console.api.kafka.browse_render import Place, partition, replica
 from console.api.schema import TOPICS, operation, query_flag
 from console.api.views import RestView, actor_of, body, flag, moment
@@ -84,7 +85,7 @@ class TopicView(RestView):
             return Response(being_set_up)
         shown = _shown(request, cluster, found)
         if with_rights:
-            shown["authorized_operations"] = brokers.ask_topic(cluster, "topic_rights", topic=topic_name, by=by)
+            shown["authorized_operations"] = brokers.query_topic(cluster, "topic_rights", topic=topic_name, by=by)
         return Response(shown)
 
     @operation(
@@ -181,7 +182,7 @@ class ReplicaView(RestView):
 def _partitions(request: Request, cluster_id: str, topic: str) -> list[render.Json]:
     by = actor_of(request)
     cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
-    return list(brokers.ask_topic(cluster, "partitions", topic=topic, by=by))
+    return list(brokers.query_topic(cluster, "partitions", topic=topic, by=by))
 
 
 def _partition(request: Request, cluster_id: str, topic: str, number: int) -> render.Json:
@@ -204,7 +205,7 @@ def _shown(request: Request, cluster: Cluster, found: render.Json) -> render.Jso
 
 def _mirrors(request: Request, cluster: Cluster, *, by: Actor) -> dict[str, render.Json]:
     """Return the mirrors that are being set up as topics, by name: they may not exist on the cluster yet."""
-    rows = reads.cluster_mirrors(cluster, by=by)
+    rows = list(visible_mirrors(by).filter(link__destination=cluster))
     return {
         row.name: _shown(
             request,

@@ -17,7 +17,7 @@ from console.api.fields import OffsetField
 from console.api.schema import ADDITIONS, operation
 from console.api.v1.views import LIMIT, limit_of
 from console.api.views import RestView, actor_of
-from console.patterns import FIELD, matching
+from console.mirrors.topic_regex import FIELD, matching
 from console.queries import links, mirrors
 from console.queries.cautions import cautions_of
 from console.queries.previews import preview

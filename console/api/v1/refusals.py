@@ -14,7 +14,7 @@ from console.actions.refusals import retry_refused_configs
 from console.api.schema import ADDITIONS, operation
 from console.api.v1.views import MirrorPartView
 from console.api.views import actor_of, moment
-from console.policies import refused_steps
+from console.mirrors.rules import refused_steps
 from linkengine.domain.mirrorjobs import RefusedStep
 
 

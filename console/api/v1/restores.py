@@ -10,12 +10,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console import exports
 from console.access import Permission, check_permission
 from console.api.fields import OffsetField
 from console.api.schema import ADDITIONS, BinaryAnswer, operation
 from console.api.v1.views import LIMIT, MirrorPartView, limit_of
 from console.api.views import actor_of
+from console.mirrors import diverged_exports
 from console.models import RestoreRun
 
 
@@ -93,4 +93,4 @@ class RestoreRecordsView(MirrorPartView):
         """Return the file."""
         mirror = self.mirror(request, path)
         check_permission(actor_of(request), Permission.OPERATE_MIRROR, mirror=mirror)
-        return exports.answer(mirror.restores.filter(pk=restore_id).first(), restore_id)
+        return diverged_exports.download_response(mirror.restores.filter(pk=restore_id).first(), restore_id)

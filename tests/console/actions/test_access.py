@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from console.access.handing import may_hand_on
+from console.access.grants import may_grant
 from console.actions import access
 from console.actions.access import create_api_key, delete_api_key, grant_role, revoke_role
 from console.actors import SYSTEM, Actor
@@ -98,7 +98,7 @@ def test_roles_above_the_own_role_can_be_neither_granted_nor_revoked(
     granted = grant(stranger, SYSTEM, higher, cluster=destination)
     with pytest.raises(DeniedError):
         revoke_role(binding=granted, by=admin, now=NOW)
-    assert not may_hand_on(admin, granted)
+    assert not may_grant(admin, granted)
     assert [binding.role for binding in my_bindings(by=stranger)] == [higher]
 
 

@@ -16,7 +16,7 @@ from console.errors import ConflictError, DeniedError, InvalidInputError, NotFou
 from console.models import AuditEvent, ClusterLink, Drill, LinkConfig, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
 from console.models.mirrors import DELETION_REFUSED
 from console.queries.mirrorpages import link_figures
-from console.reconciling import troubles
+from console.reconciling import transition_errors
 from console.tasks.drills import COMPARISONS, _clean, _comparison, _copies, _judged
 from linkengine import jobs
 from linkengine.domain.drills import BATCH, DrillRow
@@ -227,7 +227,7 @@ def test_a_drill_names_scratch_topics_that_the_destination_does_not_delete(
         link.destination.deletes_topics = False
         link.destination.save()
     else:
-        troubles.note(mirror=copy, code=DELETION_REFUSED, message="Topic deletion is disabled.", now=NOW)
+        transition_errors.note(mirror=copy, code=DELETION_REFUSED, message="Topic deletion is disabled.", now=NOW)
 
     for _ in range(2):  # the first step deletes the rows, the second ends the drill
         drill = Drill.objects.select_related("link__destination").get()

@@ -9,9 +9,9 @@ import pytest
 from console.actions.operations import operate, operate_many
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
+from console.mirrors.rules import OFFERED, why_not
 from console.models import AuditEvent, ClusterLink, MirrorTopic, StateTransitionError
 from console.models.mirrors import RECORDS_LOST
-from console.policies import OFFERED, why_not
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, OPERATIONS, LinkState, MirrorEvent, MirrorState, can
 from tests.console.conftest import NOW, MakeActor, MakeMirror
 

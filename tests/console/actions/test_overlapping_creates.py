@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from console import dispatch
 from console.actions import links
 from console.actions.links import create_link
 from console.actions.mirrors import create_mirror
 from console.actors import SYSTEM, Actor
 from console.errors import BadRequestError, ConflictError
 from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic
+from console.queue import dispatch
 from tests.console.atonce import at_once
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, Engine
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from console import dispatch
 from console.actions.links import delete_link
 from console.actions.reparenting import Reparenting, possible_links, reparent
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, DeniedError, NotFoundError
-from console.lineage import open_lineage
+from console.mirrors.lineage import open_lineage
 from console.models import (
     AuditEvent,
     Cluster,
@@ -24,6 +23,7 @@ from console.models import (
     RoleBinding,
 )
 from console.models.mirrors import RECORDS_DIFFER
+from console.queue import dispatch
 from console.reconciling import plans
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -211,7 +211,7 @@ def test_what_changes_while_it_is_measured_undoes_the_proof(  # resumed and paus
         MirrorTopic.objects.filter(pk=row.pk).update(state_since=NOW.replace(year=2027))
         return measured(10, 15)
 
-    monkeypatch.setattr("console.dispatch.call", call)
+    monkeypatch.setattr("console.queue.dispatch.call", call)
 
     with pytest.raises(ConflictError, match="at the same time"):
         move(child, owner)

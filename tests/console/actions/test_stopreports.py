@@ -10,9 +10,9 @@ from console.actions import transitions
 from console.actions.reversing import forget_ends
 from console.actions.stopreports import write_stop_report
 from console.actors import Actor
+from console.mirrors.rules import refused_steps, why_not_retry
 from console.models import MirrorPartition, MirrorTopic, SourceTopic
 from console.models.mirrors import CONFIGS_REFUSED
-from console.policies import refused_steps, why_not_retry
 from console.presenters.numbers import UNKNOWN
 from console.presenters.stopreports import report_row
 from console.reconciling import refusals

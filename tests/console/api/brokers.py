@@ -4,7 +4,7 @@ from typing import Any
 
 from console import audit
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from tests.console.api.cast import SOURCE
+from tests.console.api.actors import SOURCE
 
 MEMBER = {"consumer_id": "c-1", "client_id": "app", "instance_id": None, "assigned": [["plain", 0]]}
 GROUP = {
@@ -67,10 +67,10 @@ def lag(number: int, *, behind: int | None) -> dict[str, Any]:
 
 
 class SmallCluster:
-    """A cluster with a topic ``plain``, a consumer group ``readers`` and an ACL; ``asked`` has every query."""
+    """A cluster with a topic ``plain``, a consumer group ``readers`` and an ACL; ``queries`` has every query."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.queries: list[tuple[str, dict[str, Any]]] = []
         self.topics = {"plain": topic("plain")}
         self.lags = [lag(0, behind=4), lag(1, behind=6)]
         self.groups: dict[str, dict[str, Any]] = {"readers": GROUP}
@@ -83,22 +83,22 @@ class SmallCluster:
         """Return the result that a worker would return."""
         if task_name == "change_cluster":
             with audit.carried_out(kwargs["entry"], change_id=kwargs["change_id"]) as attempt:
-                attempt.found = self._answer(kwargs["question"], kwargs["asked"])
+                attempt.found = self._answer(kwargs["query"], kwargs["arguments"])
             return attempt.found
-        if task_name != "ask_cluster":
+        if task_name != "query_cluster":
             return PROBE if task_name in ("check_link", "probe_address") else {}
-        return self._answer(kwargs["question"], kwargs["asked"])
+        return self._answer(kwargs["query"], kwargs["arguments"])
 
-    def _answer(self, question: str, asked: dict[str, Any]) -> Any:
-        self.asked.append((question, asked))
+    def _answer(self, query: str, arguments: dict[str, Any]) -> Any:
+        self.queries.append((query, arguments))
         if self.error:
             raise self.error
-        if question in ("topic", "topic_rights", "partitions", "topic_configs", "grow_topic", "alter_topic_configs"):
-            return self._of_topic(question, asked)
-        return self._of_cluster(question, asked)
+        if query in ("topic", "topic_rights", "partitions", "topic_configs", "grow_topic", "alter_topic_configs"):
+            return self._of_topic(query, arguments)
+        return self._of_cluster(query, arguments)
 
-    def _of_topic(self, question: str, asked: dict[str, Any]) -> Any:
-        found = self.topics.get(asked["topic"])
+    def _of_topic(self, query: str, arguments: dict[str, Any]) -> Any:
+        found = self.topics.get(arguments["topic"])
         if found is None:
             raise LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, "This server does not host this topic-partition.")
         partitions = [partition(0), partition(1), partition(2, leader=None)]
@@ -109,13 +109,13 @@ class SmallCluster:
             "topic_configs": [CONFIG],
             "alter_topic_configs": None,
         }
-        return {**found, "partitions": asked["partitions"]} if question == "grow_topic" else answers[question]
+        return {**found, "partitions": arguments["partitions"]} if query == "grow_topic" else answers[query]
 
-    def _of_cluster(self, question: str, asked: dict[str, Any]) -> Any:
-        if question == "create_topic":
-            size = {"partitions": asked["partitions"] or 1, "replication_factor": asked["replication_factor"] or 1}
-            return None if asked["validate_only"] else topic(asked["topic"], **size)
-        if question in ("group", "group_lags") and asked["group_id"] not in self.groups:
+    def _of_cluster(self, query: str, arguments: dict[str, Any]) -> Any:
+        if query == "create_topic":
+            size = {"partitions": arguments["partitions"] or 1, "replication_factor": arguments["replication_factor"] or 1}
+            return None if arguments["validate_only"] else topic(arguments["topic"], **size)
+        if query in ("group", "group_lags") and arguments["group_id"] not in self.groups:
             return None
         answers: dict[str, Any] = {
             "brokers": [BROKER, {**BROKER, "broker": 2}],
@@ -123,14 +123,14 @@ class SmallCluster:
             "broker_replicas": [{"topic": "plain", "partition": 0, "leader": True, "in_sync": True}],
             "reassignments": [MOVING],
             "topics": list(self.topics.values()),
-            "delete_topic": asked.get("topic") in self.topics,
+            "delete_topic": arguments.get("topic") in self.topics,
             "acls": [ACL],
             "create_acls": None,
             "delete_acls": [ACL],
             "groups": {"groups": list(self.groups.values()), "incomplete": self.incomplete},
-            "group": self.groups.get(asked.get("group_id", "")),
+            "group": self.groups.get(arguments.get("group_id", "")),
             "group_lags": self.lags,
             "offsets_for_time": self.timed.pop(0) if len(self.timed) > 1 else self.timed[0],
-            "reset_group": [{**RESET, "is_written": asked.get("execute", False), **self.refusal}],
+            "reset_group": [{**RESET, "is_written": arguments.get("execute", False), **self.refusal}],
         }
-        return answers[question]
+        return answers[query]

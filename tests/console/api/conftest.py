@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from console import dispatch
 from console.models import Cluster, ClusterLink, Environment, MirrorPartition, MirrorTopic, Organization, RoleBinding
+from console.queue import dispatch
 from linkengine.domain.states import MirrorState
+from tests.console.api.actors import DESTINATION, NOW, SOURCE, Boundary, Rest, make_client, make_cluster
 from tests.console.api.brokers import SmallCluster
-from tests.console.api.cast import DESTINATION, NOW, SOURCE, Boundary, Rest, make_client, make_cluster
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -31,7 +31,7 @@ def cluster() -> SmallCluster:
 
 @pytest.fixture(autouse=True)
 def boundary(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Boundary | None:
-    """Replace ``console.dispatch`` in all tests of this folder except those with the marker ``kafka``."""
+    """Replace ``console.queue.dispatch`` in all tests of this folder except those with the marker ``kafka``."""
     if request.node.get_closest_marker("kafka"):
         return None
     fake = Boundary()

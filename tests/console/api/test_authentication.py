@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from console.models import ApiKey, AuditEvent
 from console.queries.access import user_of_key
-from tests.console.api.cast import NOW, Rest, make_key
+from tests.console.api.actors import NOW, Rest, make_key
 
 pytestmark = pytest.mark.django_db
 CLUSTERS = "/kafka/v3/clusters"

@@ -12,7 +12,7 @@ from console.api.errors import CONSOLE_KINDS, Failure, TooLargeError, Unreadable
 from console.models import ClusterLink
 from console.queries import clusters
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from tests.console.api.cast import Rest
+from tests.console.api.actors import Rest
 
 ERRORS: list[tuple[Exception, int, int, str]] = [
     (errors.BadRequestError("no"), 400, 40002, "no"),

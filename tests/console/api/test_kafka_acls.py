@@ -6,8 +6,8 @@ import pytest
 
 from console.models import AuditEvent, Cluster, RoleBinding
 from linkengine.domain.states import MirrorState
+from tests.console.api.actors import DESTINATION, Rest
 from tests.console.api.brokers import ACL, SmallCluster
-from tests.console.api.cast import DESTINATION, Rest
 
 pytestmark = pytest.mark.django_db
 EXACTLY = "resource_type=TOPIC&resource_name=plain&pattern_type=LITERAL&operation=READ&permission=ALLOW"
@@ -32,13 +32,13 @@ def test_acls_are_searched_with_any_by_default(owner: Rest, acls: str, cluster: 
         "data": [shown(acls)],
     }
     words = dict.fromkeys(("resource_type", "pattern_type", "operation", "permission"), "ANY")
-    assert cluster.asked == [("acls", {"wanted": {**words, "resource_name": None, "principal": None, "host": None}})]
+    assert cluster.queries == [("acls", {"wanted": {**words, "resource_name": None, "principal": None, "host": None}})]
 
 
 def test_acls_are_searched_by_all_criteria(owner: Rest, acls: str, cluster: SmallCluster) -> None:
     owner.get(f"{acls}?{EXACTLY}&principal=User:app&host=*")
 
-    assert cluster.asked == [("acls", {"wanted": ACL})]
+    assert cluster.queries == [("acls", {"wanted": ACL})]
 
 
 def test_an_unknown_acl_operation_is_refused(owner: Rest, acls: str) -> None:
@@ -51,7 +51,7 @@ def test_an_acl_is_created(owner: Rest, acls: str, cluster: SmallCluster) -> Non
     response = owner.post(acls, ACL)
 
     assert (response.status_code, response.content) == (201, b"")
-    assert cluster.asked == [("create_acls", {"rules": [ACL]})]
+    assert cluster.queries == [("create_acls", {"rules": [ACL]})]
     assert AuditEvent.objects.get(action="CreateAcls").detail == {"rules": [ACL]}
 
 
@@ -59,7 +59,7 @@ def test_acls_are_created_in_a_batch(owner: Rest, acls: str, cluster: SmallClust
     response = owner.post(f"{acls}:batch", {"data": [ACL, {**ACL, "operation": "WRITE"}]})
 
     assert (response.status_code, response.content) == (201, b"")
-    assert [rule["operation"] for rule in cluster.asked[0][1]["rules"]] == ["READ", "WRITE"]
+    assert [rule["operation"] for rule in cluster.queries[0][1]["rules"]] == ["READ", "WRITE"]
 
 
 def test_deleting_acls_returns_them_and_protects_the_acls_of_mirrors(
@@ -72,7 +72,7 @@ def test_deleting_acls_returns_them_and_protects_the_acls_of_mirrors(
 
     assert response.status_code == 200
     assert response.json() == {"data": [shown(acls)]}
-    assert cluster.asked[0][1]["guarded"] == ["orders"]
+    assert cluster.queries[0][1]["guarded"] == ["orders"]
     assert AuditEvent.objects.filter(action="DeleteAcls", result="SUCCESS").exists()
 
 
@@ -87,7 +87,7 @@ def test_deleting_acls_needs_four_parameters(
     response = owner.delete(f"{acls}?{query}")
 
     assert (response.status_code, response.json()["error_code"]) == (400, 400)
-    assert not cluster.asked
+    assert not cluster.queries
 
 
 def test_a_reader_may_search_but_not_change_acls(reader: Rest, acls: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from console.models import Cluster
-from tests.console.api.cast import DESTINATION, Rest
+from tests.console.api.actors import DESTINATION, Rest
 
 pytestmark = pytest.mark.django_db
 

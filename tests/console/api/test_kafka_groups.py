@@ -3,8 +3,8 @@
 import pytest
 
 from console.models import Cluster, RoleBinding
+from tests.console.api.actors import DESTINATION, Rest
 from tests.console.api.brokers import SmallCluster, lag
-from tests.console.api.cast import DESTINATION, Rest
 
 pytestmark = pytest.mark.django_db
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from console.models import ClusterLink
-from tests.console.api.cast import DESTINATION, Rest
+from tests.console.api.actors import DESTINATION, Rest
 
 pytestmark = pytest.mark.django_db
 

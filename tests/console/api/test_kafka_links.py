@@ -19,7 +19,7 @@ from console.models import (
     VerifyWatch,
 )
 from linkengine.domain.states import LinkState, MirrorState
-from tests.console.api.cast import DESTINATION, NEW_LINK, NOW, SOURCE, Boundary, Rest
+from tests.console.api.actors import DESTINATION, NEW_LINK, NOW, SOURCE, Boundary, Rest
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from console.errors import UnavailableError
 from console.models import AuditEvent, Cluster, ClusterLink, RoleBinding
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from tests.console.api.cast import DESTINATION, NEW_LINK, NOW, SOURCE, Boundary, Rest, make_key
+from tests.console.api.actors import DESTINATION, NEW_LINK, NOW, SOURCE, Boundary, Rest, make_key
 
 pytestmark = pytest.mark.django_db
 

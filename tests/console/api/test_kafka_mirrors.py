@@ -8,10 +8,10 @@ from django.utils import timezone
 from console.api.kafka.words import MIRROR_STATUSES
 from console.errors import UnavailableError
 from console.models import ClusterLink, MirrorTopic
-from console.reconciling import troubles
+from console.reconciling import transition_errors
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import LinkState, MirrorState
-from tests.console.api.cast import NOW, Boundary, Rest
+from tests.console.api.actors import NOW, Boundary, Rest
 
 pytestmark = pytest.mark.django_db
 CREATE = {"source_topic_name": "orders"}
@@ -177,7 +177,7 @@ def test_a_failing_setup_shows_its_error(owner: Rest, mirrors: str, boundary: Bo
     owner.post(mirrors, CREATE)
     mirror = MirrorTopic.objects.get(name="orders")
     for code in ("TIMEOUT_ERROR", "INVALID_REQUEST_ERROR"):
-        troubles.note(mirror=mirror, code=code, message="No.", now=timezone.now())
+        transition_errors.note(mirror=mirror, code=code, message="No.", now=timezone.now())
 
     for shown in (owner.get(f"{mirrors}/orders").json(), owner.get(mirrors).json()["data"][-1]):
         assert (shown["mirror_topic_name"], shown["mirror_topic_error"]) == ("orders", "INVALID_REQUEST_ERROR")

@@ -6,7 +6,7 @@ import pytest
 
 from console.models import ClusterLink, LinkConfig, MirrorTopic
 from linkengine.domain.states import MirrorState
-from tests.console.api.cast import Rest
+from tests.console.api.actors import Rest
 
 pytestmark = pytest.mark.django_db
 BIDIRECTIONAL = ["reverse-and-start-mirror", "reverse-and-pause-mirror", "truncate-and-restore"]

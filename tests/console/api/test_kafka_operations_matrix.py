@@ -9,7 +9,7 @@ import pytest
 from console.api.kafka.words import MIRROR_STATUS
 from console.models import Cluster, ClusterLink, MirrorTopic, StateTransition
 from linkengine.domain.states import TRANSITIONS, MirrorEvent, MirrorState, allowed_operations
-from tests.console.api.cast import NOW, Rest
+from tests.console.api.actors import NOW, Rest
 
 pytestmark = pytest.mark.django_db
 S, E = MirrorState, MirrorEvent

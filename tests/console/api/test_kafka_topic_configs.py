@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from console.models import AuditEvent, ClusterLink
+from tests.console.api.actors import DESTINATION, Rest
 from tests.console.api.brokers import SmallCluster
-from tests.console.api.cast import DESTINATION, Rest
 
 pytestmark = pytest.mark.django_db
 
@@ -52,7 +52,7 @@ def test_configs_are_set_and_reset(owner: Rest, topics: str, cluster: SmallClust
     assert owner.put(f"{topics}/plain/configs/a", {"value": "2"}).status_code == 204
     assert owner.delete(f"{topics}/plain/configs/a").status_code == 204
 
-    changes = [(asked["values"], asked["deletions"], asked["validate_only"]) for _, asked in cluster.asked]
+    changes = [(asked["values"], asked["deletions"], asked["validate_only"]) for _, asked in cluster.queries]
     assert changes == [
         ({"a": "1", "c": "3"}, ["b"], False),
         ({"a": "1", "c": "3"}, ["b"], True),
@@ -73,16 +73,16 @@ def test_configs_are_set_and_reset(owner: Rest, topics: str, cluster: SmallClust
 )
 def test_an_invalid_batch_is_refused(owner: Rest, topics: str, data: Any, cluster: SmallCluster) -> None:
     assert owner.post(f"{topics}/plain/configs:alter", {"data": data}).json()["error_code"] == 40002
-    assert not cluster.asked
+    assert not cluster.queries
 
 
 def test_a_request_without_a_value_resets_nothing(owner: Rest, topics: str, cluster: SmallCluster) -> None:
     for forgotten in ({}, {"valeu": "1"}):
         assert owner.put(f"{topics}/plain/configs/a", forgotten).status_code == 422
-    assert not cluster.asked
+    assert not cluster.queries
 
     assert owner.put(f"{topics}/plain/configs/a", {"value": None}).status_code == 204
-    assert [asked["deletions"] for _, asked in cluster.asked] == [["a"]]
+    assert [asked["deletions"] for _, asked in cluster.queries] == [["a"]]
 
 
 @pytest.mark.parametrize("name", ["retention.ms", "cleanup.policy", "compression.type", "max.message.bytes"])

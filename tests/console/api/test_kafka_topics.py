@@ -10,8 +10,8 @@ from console.errors import UnavailableError
 from console.models import AuditEvent, Cluster, ClusterLink, Environment, MirrorTopic, RoleBinding
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorState
+from tests.console.api.actors import DESTINATION, NOW, Boundary, Rest, make_key
 from tests.console.api.brokers import RIGHTS, SmallCluster, topic
-from tests.console.api.cast import DESTINATION, NOW, Boundary, Rest, make_key
 
 pytestmark = pytest.mark.django_db
 
@@ -44,7 +44,7 @@ def test_authorized_operations_are_included_only_on_request(
     assert "authorized_operations" not in owner.get(f"{topics}/orders?{asked}").json()  # not on the cluster yet
     assert "authorized_operations" not in owner.get(topics).json()["data"][0]
     assert owner.get(f"{topics}/plain?include_authorized_operations=perhaps").json()["error_code"] == 400
-    assert [question for question, _ in cluster.asked].count("topic_rights") == 1
+    assert [question for question, _ in cluster.queries].count("topic_rights") == 1
 
 
 def test_topics_are_listed_with_mirrors_that_are_being_set_up(owner: Rest, topics: str, make_mirror: Any) -> None:
@@ -106,7 +106,7 @@ def test_an_ordinary_topic_is_deleted_on_its_cluster(owner: Rest, topics: str, c
     response = owner.delete(f"{topics}/plain")
 
     assert (response.status_code, response.content) == (204, b"")
-    assert cluster.asked == [("delete_topic", {"topic": "plain"})]
+    assert cluster.queries == [("delete_topic", {"topic": "plain"})]
     event = AuditEvent.objects.get(action="DeleteTopic")
     assert (event.resource, event.result) == (f"cluster/{DESTINATION}/topic/plain", "SUCCESS")
 
@@ -144,14 +144,14 @@ class TestCreating:
         assert response.status_code == 201
         assert (response.json()["topic_name"], response.json()["partitions_count"]) == ("new", 4)
         asked = {"partitions": 4, "replication_factor": 1, "configs": {"retention.ms": "1000"}}
-        assert cluster.asked == [("create_topic", {"topic": "new", "validate_only": False, **asked})]
+        assert cluster.queries == [("create_topic", {"topic": "new", "validate_only": False, **asked})]
         assert AuditEvent.objects.get(action="CreateTopic").detail == asked
 
     def test_validate_only_returns_200_without_an_audit_row(self, owner: Rest, topics: str, cluster: SmallCluster) -> None:
         response = owner.post(topics, {"topic_name": "new", "validate_only": True})
 
         assert response.status_code == 200
-        assert cluster.asked[0][1]["validate_only"] is True
+        assert cluster.queries[0][1]["validate_only"] is True
         assert not AuditEvent.objects.filter(action="CreateTopic").exists()
 
     def test_a_topic_that_exists_is_40002(self, owner: Rest, topics: str, cluster: SmallCluster) -> None:
@@ -173,7 +173,7 @@ class TestCreating:
 
         assert (response.status_code, response.json()["error_code"]) == (400, 40002)
         assert f"mirror topic of cluster link '{link.name}'" in response.json()["message"]
-        assert not cluster.asked
+        assert not cluster.queries
 
     def test_the_name_of_a_stopped_mirror_is_checked_by_the_cluster_only(
         self, owner: Rest, topics: str, make_mirror: Any, cluster: SmallCluster
@@ -198,7 +198,7 @@ class TestCreating:
         ]
 
         assert {(refused.status_code, refused.json()["error_code"]) for refused in answers} == {(403, 40301)}
-        assert not cluster.asked
+        assert not cluster.queries
 
 
 class TestPartitions:
@@ -217,7 +217,7 @@ class TestPartitions:
         response = owner.call("patch", f"{topics}/plain", {"partitions_count": 9})
 
         assert (response.status_code, response.json()["error_code"]) == (400, 40002)
-        assert not cluster.asked
+        assert not cluster.queries
 
     def test_a_stopped_mirror_is_an_ordinary_topic(self, owner: Rest, topics: str, make_mirror: Any) -> None:
         make_mirror("plain", MirrorState.STOPPED)

@@ -16,8 +16,8 @@ from console.models import Cluster
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import address_from_properties
 from linkengine.kafka.admin import ClusterAdmin
+from tests.console.api.actors import Rest
 from tests.console.api.brokers import GROUP, MEMBER, SmallCluster
-from tests.console.api.cast import Rest
 from tests.console.api.service import Service, running
 from tests.linkengine.jobs.test_group_names import NAMES
 from tests.linkengine.sync.conftest import commit

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from console import dispatch
 from console.celery import app
 from console.models import Cluster, ClusterLink, Environment
+from console.queue import dispatch
 from console.tasks import __all__ as task_modules
 from devcluster.kafka import KafkaCluster
 from tests.conftest import MakeCluster
-from tests.console.api.cast import NOW, Rest
+from tests.console.api.actors import NOW, Rest
 from tests.topics import create_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]

@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 from console.api import kafka_urls, v1_urls
 from console.api.docs import document
 from console.models import ClusterLink
-from tests.console.api.cast import DESTINATION, Rest
+from tests.console.api.actors import DESTINATION, Rest
 
 OPERATIONS = {
     "listKafkaLinks",

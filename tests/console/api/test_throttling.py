@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.api.cast import Rest, make_client
+from tests.console.api.actors import Rest, make_client
 
 pytestmark = pytest.mark.django_db
 CLUSTERS = "/kafka/v3/clusters"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from console.models import Drill
-from tests.console.api.cast import DESTINATION, Boundary, Rest
+from tests.console.api.actors import DESTINATION, Boundary, Rest
 
 pytestmark = pytest.mark.django_db
 DRILLS = f"/api/v1/clusters/{DESTINATION}/links/from-source/drills"

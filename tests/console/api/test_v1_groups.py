@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from console.models import ClampedOffset, ClusterLink, GroupOffset, SyncedAcl, SyncedGroup
-from tests.console.api.cast import DESTINATION, NOW, Rest
+from tests.console.api.actors import DESTINATION, NOW, Rest
 
 pytestmark = pytest.mark.django_db
 LINK = f"/api/v1/clusters/{DESTINATION}/links/from-source"

@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from console.models import ClusterLink, LinkSample, MirrorSample
-from tests.console.api.cast import DESTINATION, Rest
+from tests.console.api.actors import DESTINATION, Rest
 
 pytestmark = pytest.mark.django_db
 LINK = f"/api/v1/clusters/{DESTINATION}/links/from-source"

@@ -7,7 +7,7 @@ import pytest
 from console.models import ClusterLink
 from console.tasks.namespaces import guard_namespace
 from linkengine import jobs
-from tests.console.api.cast import DESTINATION, Boundary, Rest
+from tests.console.api.actors import DESTINATION, Boundary, Rest
 
 pytestmark = pytest.mark.django_db
 NAMESPACES = f"/api/v1/clusters/{DESTINATION}/namespaces"

@@ -7,8 +7,8 @@ import pytest
 from console.models import AuditEvent, Cluster, MirrorTopic, RoleBinding
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import BECOMING, MirrorState
+from tests.console.api.actors import DESTINATION, ORDERS, Rest
 from tests.console.api.brokers import TIMED, SmallCluster
-from tests.console.api.cast import DESTINATION, ORDERS, Rest
 from tests.linkengine.jobs.test_group_names import NAMES
 
 pytestmark = pytest.mark.django_db
@@ -22,7 +22,7 @@ def test_offsets_are_looked_up_by_time(owner: Rest, orders: MirrorTopic, cluster
     assert response.status_code == 200
     assert response.json() == {"timestamp_ms": 1_700_000_000_000, "is_complete": True, "data": [TIMED]}
     asked = {"topic": "orders", "timestamp_ms": 1_700_000_000_000, "positions": [[0, 3], [2, 99]]}
-    assert cluster.asked == [("offsets_for_time", asked)]
+    assert cluster.queries == [("offsets_for_time", asked)]
 
 
 def test_an_incomplete_lookup_is_marked(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
@@ -37,7 +37,7 @@ def test_an_incomplete_lookup_is_marked(owner: Rest, orders: MirrorTopic, cluste
 @pytest.mark.parametrize("query", ["", "timestamp_ms=", "timestamp_ms=-1", "timestamp_ms=yesterday", "timestamp_ms=1&from=0"])
 def test_malformed_query_parameters_are_400(owner: Rest, orders: MirrorTopic, cluster: SmallCluster, query: str) -> None:
     assert owner.get(f"{BY_TIME}?{query}").status_code == 400
-    assert cluster.asked == []
+    assert cluster.queries == []
 
 
 @pytest.mark.parametrize("state", sorted(BECOMING))
@@ -49,7 +49,7 @@ def test_offsets_of_a_topic_that_is_becoming_a_mirror_are_refused(
     for response in (owner.get(f"{BY_TIME}?timestamp_ms=0"), owner.post(RESETS, BODY)):
         assert response.status_code == 400
         assert "is not a mirror topic yet" in response.json()["message"]
-    assert cluster.asked == []
+    assert cluster.queries == []
 
 
 def test_a_reader_may_look_up_offsets_but_not_reset_groups(reader: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
@@ -58,7 +58,7 @@ def test_a_reader_may_look_up_offsets_but_not_reset_groups(reader: Rest, orders:
 
     assert refused.status_code == 403
     assert "manage consumer groups" in refused.json()["message"]
-    assert [question for question, _ in cluster.asked] == ["offsets_for_time"]
+    assert [question for question, _ in cluster.queries] == ["offsets_for_time"]
 
 
 def test_a_stranger_sees_no_mirror(stranger: Rest, orders: MirrorTopic) -> None:
@@ -91,7 +91,7 @@ def test_a_reset_is_previewed_unless_execute_is_true(owner: Rest, orders: Mirror
     assert row.resource == f"cluster/{DESTINATION}/link/from-source/mirror/orders/group/readers"
     assert row.detail["partitions"] == done["data"]
     asked = {"topic": "orders", "group_id": "readers", "offsets": [[0, 7]]}
-    assert cluster.asked == [("reset_group", {**asked, "execute": False}), ("reset_group", {**asked, "execute": True})]
+    assert cluster.queries == [("reset_group", {**asked, "execute": False}), ("reset_group", {**asked, "execute": True})]
 
 
 def test_a_refused_reset_is_audited(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
@@ -108,7 +108,7 @@ def test_a_group_with_any_name_can_be_reset(owner: Rest, orders: MirrorTopic, cl
     response = owner.post(RESETS, {**BODY, "consumer_group_id": name, "execute": True})
 
     assert (response.status_code, response.json()["consumer_group_id"]) == (200, name)
-    assert cluster.asked[0][1]["group_id"] == name
+    assert cluster.queries[0][1]["group_id"] == name
     assert "\0" not in AuditEvent.objects.get(action="ResetGroup").resource
 
 
@@ -118,4 +118,4 @@ def test_a_group_with_any_name_can_be_reset(owner: Rest, orders: MirrorTopic, cl
 )
 def test_an_invalid_body_is_refused(owner: Rest, orders: MirrorTopic, cluster: SmallCluster, changes: Any) -> None:
     assert owner.post(RESETS, {**BODY, **changes}).status_code in (400, 422)
-    assert cluster.asked == []
+    assert cluster.queries == []

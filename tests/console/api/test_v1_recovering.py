@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
+from console.mirrors.rules import RECOVERABLE
 from console.models import AuditEvent, MirrorTopic
-from console.policies import SAVABLE
 from linkengine.domain.states import MirrorState, allowed_operations
-from tests.console.api.cast import DESTINATION, Rest
+from tests.console.api.actors import DESTINATION, Rest
 
 pytestmark = pytest.mark.django_db
 PATH = f"/api/v1/clusters/{DESTINATION}/links/from-source/mirrors/orders/recover"
 S = MirrorState
 
 
-@pytest.mark.parametrize("code", sorted(SAVABLE))
+@pytest.mark.parametrize("code", sorted(RECOVERABLE))
 def test_a_failed_mirror_is_recovered(owner: Rest, make_mirror: Any, code: str) -> None:
     make_mirror("orders", S.FAILED, error_code=code, error_message="no", stop_reason="")
 

@@ -6,7 +6,7 @@ import pytest
 
 from console.models import Cluster, ClusterLink, MirrorTopic
 from linkengine.domain.states import MirrorState
-from tests.console.api.cast import DESTINATION, NOW, Boundary, Rest, make_cluster
+from tests.console.api.actors import DESTINATION, NOW, Boundary, Rest, make_cluster
 
 pytestmark = pytest.mark.django_db
 PATH = f"/api/v1/clusters/{DESTINATION}/links/from-source/mirrors/orders/reparent"

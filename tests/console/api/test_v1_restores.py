@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from console import exports
 from console.errors import UnavailableError
+from console.mirrors import diverged_exports
 from console.models import ClusterLink, MirrorTopic, RestoreRun
 from linkengine.domain.states import MirrorState
-from tests.console.api.cast import DESTINATION, NOW, Boundary, Rest
+from tests.console.api.actors import DESTINATION, NOW, Boundary, Rest
 
 pytestmark = pytest.mark.django_db
 LINK = f"/api/v1/clusters/{DESTINATION}/links/from-source"
@@ -25,7 +25,7 @@ def orders(make_mirror: Any) -> MirrorTopic:
 def run(orders: MirrorTopic, settings: Any, tmp_path: Path) -> RestoreRun:
     """A restore that has exported two records."""
     settings.EXPORT_DIR = str(tmp_path)
-    with exports.writing("orders-1.jsonl.gz") as sink:
+    with diverged_exports.writing("orders-1.jsonl.gz") as sink:
         sink(b"{}\n{}\n")
     return RestoreRun.objects.create(
         mirror=orders,

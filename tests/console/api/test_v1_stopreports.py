@@ -8,7 +8,7 @@ import pytest
 from console.models import AuditEvent, ClampedOffset, MirrorTopic, StopReport
 from console.queries import stopreports
 from linkengine.domain.states import MirrorState
-from tests.console.api.cast import DESTINATION, NOW, Boundary, Rest
+from tests.console.api.actors import DESTINATION, NOW, Boundary, Rest
 
 pytestmark = pytest.mark.django_db
 LINK = f"/api/v1/clusters/{DESTINATION}/links/from-source"

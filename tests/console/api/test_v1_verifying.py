@@ -7,7 +7,7 @@ import pytest
 
 from console.models import MirrorTopic, VerifyRun
 from linkengine.domain.states import MirrorState
-from tests.console.api.cast import NOW, ORDERS, Boundary, Rest
+from tests.console.api.actors import NOW, ORDERS, Boundary, Rest
 
 pytestmark = pytest.mark.django_db
 

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from console.models import ClusterLink, ConfigRevert, MirrorPartition, MirrorTopic, SourceTopic
 from linkengine.domain.states import MirrorState
-from tests.console.api.cast import LINK, NOW, ORDERS, Boundary, Rest
+from tests.console.api.actors import LINK, NOW, ORDERS, Boundary, Rest
 
 pytestmark = pytest.mark.django_db
 

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from console.models import Cluster, ClusterLink, Drill, RoleBinding, StopReport
-from tests.console.api.cast import DESTINATION, NOW, Rest, make_key
+from tests.console.api.actors import DESTINATION, NOW, Rest, make_key
 
 pytestmark = pytest.mark.django_db
 CLUSTER = f"/api/v1/clusters/{DESTINATION}"

@@ -12,8 +12,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from console import dispatch
-from tests.browser.scene import WEST, Scene, make_scene
+from console.queue import dispatch
+from tests.browser.page_data import WEST, Scene, make_scene
 
 
 @dataclass

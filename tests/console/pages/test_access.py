@@ -8,7 +8,7 @@ from django.utils import timezone
 from console.models import ApiKey, AuditEvent, Cluster, RoleBinding
 from console.queries.access import user_of_key
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from tests.browser.scene import SECRET, Scene
+from tests.browser.page_data import SECRET, Scene
 from tests.console.pages.conftest import Queue
 
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from console.models import ClusterLink, GateRun, GroupOffset, LinkConfig, MirrorTopic, SyncedGroup
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorState
-from tests.browser.scene import Scene, make_link, make_mirror
+from tests.browser.page_data import Scene, make_link, make_mirror
 from tests.console.pages.test_mirror_changes import state_of
 
 MANY = 60  # more than a page

@@ -8,7 +8,7 @@ from django.test import Client
 from console.errors import UnavailableError
 from console.models import Cluster, ClusterLink, MirrorTopic
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from tests.browser.scene import EAST, WEST, Scene
+from tests.browser.page_data import EAST, WEST, Scene
 from tests.console.pages.conftest import Queue, client_of
 from tests.console.pages.test_link_changes import OTHER, REGISTERED
 

@@ -11,7 +11,7 @@ from console.actors import SYSTEM
 from console.errors import ConflictError
 from console.models import MirrorTopic
 from linkengine.domain.states import MirrorState
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 from tests.console.pages.conftest import hidden_in, htmx
 
 

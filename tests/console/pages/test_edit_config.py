@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from console.models import LinkConfig
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 from tests.console.pages.conftest import client_of
 
 NAME = "topic.config.sync.ms"

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from console.pages import environments
-from tests.browser.scene import WEST, Scene
+from tests.browser.page_data import WEST, Scene
 
 
 def test_cluster_page_shows_the_number_of_unlisted_topics(scene: Scene, admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from console.models import Cluster, ClusterLink, Environment, Organization, RoleBinding
 from linkengine.domain.states import LinkState, MirrorState
 from tests.browser.addresses import OPEN, PAGES, REFUSALS
-from tests.browser.scene import EAST, SECRET, Scene, make_cluster, make_link, make_mirror
+from tests.browser.page_data import EAST, SECRET, Scene, make_cluster, make_link, make_mirror
 from tests.console.pages.conftest import Queue, client_of, htmx
 
 # Queries per page: the page of a mirror needs one per part (session, roles, mirror, partitions, errors, gaps, ...), the tasks

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from console.models import AuditEvent, GapRange
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 from tests.console.pages.conftest import client_of
 
 

@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 
 from linkengine.domain.states import GapReason
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from html import unescape
 from django.test import Client
 
 from console.presenters.groups import ACL_LOOKS, GROUP_LOOKS
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 from tests.linkengine.jobs.test_group_names import NAMES
 
 

@@ -7,7 +7,7 @@ from django.utils import timezone
 from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import LinkState, MirrorState
-from tests.browser.scene import EAST, SECRET, WEST, Scene
+from tests.browser.page_data import EAST, SECRET, WEST, Scene
 from tests.console.pages.conftest import Queue, post_form
 
 REGISTERED = {

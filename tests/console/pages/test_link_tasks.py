@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from console.models import ClusterLink, LinkConfig, LinkTask, MirrorPartition, MirrorTopic
 from linkengine.domain.states import MirrorState
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 from tests.console.pages.conftest import Queue, client_of
 
 

@@ -15,7 +15,7 @@ from console.models import AuditEvent, ClampedOffset, Drill, RestoreRun, StopRep
 from console.pages import mirrorpages
 from console.pages.lists import PAGE_SIZE
 from linkengine.domain.states import MirrorState
-from tests.browser.scene import Scene, make_mirror
+from tests.browser.page_data import Scene, make_mirror
 from tests.console.pages.conftest import htmx
 
 MANY = 2 * PAGE_SIZE + 7

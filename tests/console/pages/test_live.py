@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from console.models import ClusterLink, MirrorPartition, RoleBinding
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 from tests.console.pages.conftest import htmx
 
 
@@ -130,7 +130,7 @@ def test_mirrors_are_sorted_by_lag(scene: Scene, admin: Client) -> None:
 
 def test_long_list_of_mirrors_is_paged(scene: Scene, admin: Client) -> None:
     from linkengine.domain.states import MirrorState  # noqa: PLC0415
-    from tests.browser.scene import make_mirror  # noqa: PLC0415
+    from tests.browser.page_data import make_mirror  # noqa: PLC0415
 
     for number in range(60):
         make_mirror(scene.link, f"x-{number:02}", MirrorState.ACTIVE, now=scene.now)

@@ -11,7 +11,7 @@ from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic
 from console.queries import topics
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorState
-from tests.browser.scene import EAST, Scene, make_mirror
+from tests.browser.page_data import EAST, Scene, make_mirror
 from tests.console.pages.conftest import Queue, htmx
 
 

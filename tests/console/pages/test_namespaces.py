@@ -8,7 +8,7 @@ from django.test import Client
 from console.models import Namespace
 from console.presenters.namespaces import REPLICATION_LOOKS
 from linkengine.domain.namespaces import ReplicationState
-from tests.browser.scene import EAST, Scene
+from tests.browser.page_data import EAST, Scene
 from tests.console.pages.conftest import client_of
 
 URL = f"/clusters/{EAST}/namespaces/"

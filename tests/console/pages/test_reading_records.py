@@ -9,7 +9,7 @@ from console.models import MirrorTopic, RoleBinding, VerifyRun
 from console.reconciling import coverage
 from linkengine.domain.coverage import CheckedRange, RecordDifference
 from linkengine.domain.plans import VerifyReport
-from tests.browser.scene import EAST, Scene, make_person
+from tests.browser.page_data import EAST, Scene, make_person
 from tests.console.pages.conftest import client_of
 
 READS = set(RoleBinding.Role) - {RoleBinding.Role.DEVELOPER_READ}

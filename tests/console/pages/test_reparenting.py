@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from console.models import Cluster, ClusterLink, MirrorTopic
 from linkengine.domain.states import MirrorState
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 from tests.console.pages.conftest import Queue
 
 NAME = "flights"

@@ -11,10 +11,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from console import exports
+from console.mirrors import diverged_exports
 from console.models import ClusterLink, MirrorTopic, RestoreRun
 from linkengine.domain.states import MirrorState
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 from tests.console.pages.conftest import Queue
 
 NAME = "flights"
@@ -87,7 +87,7 @@ def test_failover_confirmation_shows_config_changes(scene: Scene, admin: Client)
 
 def test_exported_records_are_downloaded(scene: Scene, admin: Client, settings: Any, tmp_path: Path) -> None:
     settings.EXPORT_DIR = str(tmp_path)
-    with exports.writing("kept.jsonl.gz") as sink:
+    with diverged_exports.writing("kept.jsonl.gz") as sink:
         sink(b"{}\n")
     run = RestoreRun.objects.create(
         mirror=MirrorTopic.objects.get(name=NAME),
@@ -102,7 +102,7 @@ def test_exported_records_are_downloaded(scene: Scene, admin: Client, settings: 
     assert address in admin.get(scene.mirror_url(NAME)).content.decode()
     assert gzip.decompress(b"".join(admin.get(address).streaming_content)) == b"{}\n"  # type: ignore[attr-defined]
 
-    exports.path_of("kept.jsonl.gz").unlink()
+    diverged_exports.path_of("kept.jsonl.gz").unlink()
 
     text = admin.get(scene.mirror_url(NAME)).content.decode()
     assert "1 diverged record exported" in text

@@ -6,9 +6,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from console.guessing import NOBODY
+from console.access.login_throttle import NOBODY
 from console.models import AuditEvent
-from tests.browser.scene import PASSWORD, Scene
+from tests.browser.page_data import PASSWORD, Scene
 
 
 def test_sign_in_redirects_to_the_requested_page(scene: Scene) -> None:

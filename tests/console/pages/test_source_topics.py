@@ -8,7 +8,7 @@ from typing import Any
 from django.test import Client
 
 from console.models import LinkConfig, LinkTask, Namespace, SourceTopic
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 from tests.console.pages.conftest import Queue, client_of, post_form
 
 FILTERS = "auto.create.mirror.topics.filters"

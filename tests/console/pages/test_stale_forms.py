@@ -10,7 +10,7 @@ from django.test import Client
 
 from console.models import Cluster, ClusterLink, LinkConfig
 from linkengine.domain.addresses import ClusterAddress, properties_of
-from tests.browser.scene import SECRET, Scene
+from tests.browser.page_data import SECRET, Scene
 from tests.console.pages.conftest import hidden_in
 
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"

@@ -11,7 +11,7 @@ from console.models import ClampedOffset, GroupOffset, LinkConfig, MirrorTopic, 
 from console.pages import mirrorpages, operations
 from console.pages import stopreports as pages
 from console.queries import stopreports
-from tests.browser.scene import Scene
+from tests.browser.page_data import Scene
 
 
 def test_failover_reports_tab_shows_the_report(admin: Client, scene: Scene) -> None:

@@ -11,7 +11,7 @@ from django.test import Client
 
 from console.models import AuditEvent, ClusterLink, LinkTask, RoleBinding, StopReport
 from linkengine.domain.states import MirrorState
-from tests.browser.scene import EAST, WEST, Scene, connection, make_link, make_mirror, make_user
+from tests.browser.page_data import EAST, WEST, Scene, connection, make_link, make_mirror, make_user
 from tests.console.pages.conftest import client_of
 
 LINK = f"/links/{EAST}/west-to-east/"

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from console.models import GateRun, MirrorTopic
+from console.presenters.badges import Family
 from console.presenters.gates import GateView, gate_view
-from console.presenters.looks import Family
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
 

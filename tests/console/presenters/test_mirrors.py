@@ -11,7 +11,7 @@ from console.models import GapRange, MirrorPartition, StateTransition
 from console.presenters import numbers
 from console.presenters.mirrors import gap_groups, mirror_row, partition_row, steps
 from console.queries.mirrors import summarize
-from console.reconciling import troubles
+from console.reconciling import transition_errors
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import MakeMirror
 
@@ -38,7 +38,7 @@ def test_rate_and_phase_are_unknown_if_the_report_is_old() -> None:
 def test_mirror_row_shows_why_its_setup_fails(make_mirror: MakeMirror) -> None:
     now = timezone.now()
     mirror = make_mirror("orders", MirrorState.PENDING_SETUP, partitions=0)
-    troubles.note(mirror=mirror, code="POLICY_VIOLATION_ERROR", message="No more topics.", now=now)
+    transition_errors.note(mirror=mirror, code="POLICY_VIOLATION_ERROR", message="No more topics.", now=now)
 
     note = mirror_row(summarize(mirror, now=now), now=now).note
     assert note is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from console.models import StateTransitionError
-from console.presenters.looks import Family
+from console.presenters.badges import Family
 from console.presenters.notes import error_note, transition_notes
 from linkengine.domain.errors import ErrorCode
 from tests.console.conftest import NOW

@@ -7,8 +7,8 @@ import pytest
 from console.access.roles import Permission, Role
 from console.models import AuditEvent, VerifyRun
 from console.presenters.access import PERMISSION_WORDS, role_cards
+from console.presenters.badges import Badge, Family
 from console.presenters.errors import ERROR_HELP
-from console.presenters.looks import Family, Look
 from console.presenters.reasons import AUDIT_LOOKS, GAP_LOOKS, PHASE_LABELS, VERIFY_LOOKS
 from console.presenters.states import CLUSTER_LOOKS, LINK_LOOKS, MIRROR_LOOKS, mirror_look, needs_attention, severity
 from console.presenters.verbs import VERBS, needs_typed_name, reversibility
@@ -17,7 +17,7 @@ from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import OPERATIONS, GapReason, LinkState, MirrorEvent, MirrorState
 
 STATIC = Path(__file__).resolve().parents[3] / "static"
-ALL_LOOKS: list[Look] = [
+ALL_LOOKS: list[Badge] = [
     *MIRROR_LOOKS.values(),
     *LINK_LOOKS.values(),
     *CLUSTER_LOOKS.values(),
@@ -54,7 +54,7 @@ def test_every_role_has_a_card() -> None:
 
 
 @pytest.mark.parametrize("look", ALL_LOOKS, ids=lambda look: look.code)
-def test_look_has_label_meaning_icon_and_family(look: Look) -> None:
+def test_look_has_label_meaning_icon_and_family(look: Badge) -> None:
     assert look.label
     assert look.meaning.endswith(".")
     assert look.icon in (STATIC / "icons.txt").read_text().split()

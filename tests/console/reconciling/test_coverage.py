@@ -11,7 +11,7 @@ import pytest
 from console.models import AuditEvent, MirrorPartition, MirrorTopic, StateTransitionError, VerifiedRange, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.queries import verification
-from console.reconciling import coverage, troubles
+from console.reconciling import coverage, transition_errors
 from console.reconciling.plans import mirror_key
 from linkengine.domain.coverage import CheckedRange, RecordDifference, combine, hash_of
 from linkengine.domain.mirrorjobs import MirrorCreated
@@ -65,7 +65,7 @@ def test_difference_raises_an_alarm_that_names_it_and_stays(mirror: MirrorTopic)
     found = report(checked(0, 5), checked(5, 9, differences=2), first=(DIFFERENCE,))
     coverage.note_report(mirror=mirror, report=found, now=NOW)
     coverage.note_report(mirror=mirror, report=report(checked(9, 20)), now=LATER)
-    troubles.clear(mirror=mirror)
+    transition_errors.clear(mirror=mirror)
 
     error = StateTransitionError.objects.get()
     assert error.code == RECORDS_DIFFER
@@ -209,7 +209,9 @@ def test_offsets_that_a_mirror_lost_are_no_longer_verified(mirror: MirrorTopic, 
 def test_run_that_started_before_a_loss_verifies_nothing_and_ends_no_alarm(mirror: MirrorTopic, run: VerifyRun) -> None:
     begun = MirrorTopic.objects.get(pk=mirror.pk)
     run.started_at = NOW
-    troubles.note(mirror=mirror, code=TOMBSTONES_MISSED, message="Tombstones are missing.", now=NOW - timedelta(hours=1))
+    transition_errors.note(
+        mirror=mirror, code=TOMBSTONES_MISSED, message="Tombstones are missing.", now=NOW - timedelta(hours=1)
+    )
     shorten(mirror, 99, 100)
     assert not coverage.note_report(mirror=begun, report=report(checked(0, 100)), run=run, now=LATER)
     assert ledger(mirror) == []

@@ -13,7 +13,7 @@ from console.models import GapRange, MirrorPartition, MirrorTopic, StateTransiti
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import gaps
 from console.reconciling.gaps import MOST_ROWS, SETTLED, note_head, store_gaps
-from console.reconciling.troubles import clear
+from console.reconciling.transition_errors import clear
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason
 from tests.console.conftest import NOW

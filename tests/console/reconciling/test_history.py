@@ -11,7 +11,7 @@ from console.models import ClusterLink, LinkSample, MirrorSample
 from console.queries.history import POINTS, link_history, mirror_history
 from console.reconciling.history import KEEP_LINKS, KEEP_MIRRORS, forget_old, keep_samples
 from linkengine.domain.states import MirrorState
-from tests.console.api.cast import NOW
+from tests.console.api.actors import NOW
 from tests.console.api.conftest import cluster, destination, environment, link, make_mirror, source
 
 __all__ = ["cluster", "destination", "environment", "link", "make_mirror", "source"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from console.models import LinkConfig, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
-from console.reconciling import plans, troubles
+from console.reconciling import plans, transition_errors
 from console.reconciling.phases import RETRY_TIMEOUT, Verdict, apply_verdict, verdict_on
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorState
@@ -229,14 +229,14 @@ def test_event_is_not_applied_if_the_mirror_was_stopped_first(
     state: S | None, mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other mirrors of the link have to be handled in any case."""
-    rows, note = MirrorTopic.objects.filter(pk=mirror.pk), troubles.note
+    rows, note = MirrorTopic.objects.filter(pk=mirror.pk), transition_errors.note
 
     def overtake(**facts: Any) -> bool:
         changed = note(**facts)
         rows.update(state=state) if state else rows.delete()
         return changed
 
-    monkeypatch.setattr(troubles, "note", overtake)
+    monkeypatch.setattr(transition_errors, "note", overtake)
     apply_verdict(mirror=mirror, verdict=FOREIGN, now=NOW)
 
     assert list(rows.values_list("state", flat=True)) == ([state] if state else [])

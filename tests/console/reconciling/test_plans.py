@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from console import pairs
+from console.links import pairs
 from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic, RestoreRun
-from console.reconciling import plans, troubles
+from console.reconciling import plans, transition_errors
 from console.tasks.mirrors import note_synced
 from console.tasks.reversing import note_mirroring
 from linkengine.domain.errors import LinkEngineError
@@ -191,11 +191,11 @@ def test_only_a_topic_that_never_held_a_record_may_be_in_the_middle_of_its_head(
 
 def test_mirrors_that_refused_records_without_a_key_are_picked_until_that_is_over(make_mirror: MakeMirror) -> None:
     refusing, other = make_mirror("a"), make_mirror("b")
-    troubles.note(mirror=refusing, code="KEYLESS_RECORDS", message="No key.", now=NOW)
-    troubles.note(mirror=other, code="TIMEOUT_ERROR", message="Late.", now=NOW)
+    transition_errors.note(mirror=refusing, code="KEYLESS_RECORDS", message="No key.", now=NOW)
+    transition_errors.note(mirror=other, code="TIMEOUT_ERROR", message="Late.", now=NOW)
 
     assert plans.keyless([refusing, other]) == {refusing.pk}
     assert plans.keyless([other]) == set()
-    troubles.clear(mirror=refusing)
+    transition_errors.clear(mirror=refusing)
     assert plans.keyless([refusing, other]) == set()
     assert plans.sync_of(refusing, keyless=True).keyless

@@ -9,7 +9,7 @@ import pytest
 
 from console.models import AuditEvent, MirrorPartition, MirrorTopic, RestoreRun, VerifyRun
 from console.models.mirrors import TOMBSTONES_MISSED
-from console.reconciling import coverage, tombstones, troubles
+from console.reconciling import coverage, tombstones, transition_errors
 from console.reconciling.plans import mirror_key
 from console.reconciling.sampling import store_progress
 from console.tasks import restoring, reversing
@@ -74,7 +74,7 @@ def test_who_copies_on_after_the_tombstones_are_gone_is_told_and_compared_anew(m
     assert "from 2026-01-01 12:00:00 UTC on (partition 0)" in error.message
     assert "delete.retention.ms=3600000" in error.message
     assert ledger(mirror) == []
-    troubles.clear(mirror=mirror)
+    transition_errors.clear(mirror=mirror)
     assert alarms(mirror) == [TOMBSTONES_MISSED]
 
 

@@ -14,8 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from django.conf import settings as django_settings
 from django.db import connection
 
-from console import dispatch, keys
+from console.config import signing_keys
 from console.models import Cluster, ClusterLink, CopyWorker, Environment, MirrorPartition, MirrorTopic
+from console.queue import dispatch
 from console.tasks import mirrors, pool
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
@@ -25,8 +26,8 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.domain.workers import WorkerSetup
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
-from tests.console.tasks.kills import DeadError, Lives
-from tests.console.tasks.reversal import Drive, beat, do, records, side_of, states
+from tests.console.tasks.kills import CrashingWorkers, DeadError
+from tests.console.tasks.reversal import Drive, beat, records, request_operation, side_of, states
 
 MakeTopic = Callable[..., str]
 Until = Callable[[Callable[[], Any]], Any]
@@ -136,7 +137,7 @@ def worker(sent: list[tuple[str, dict[str, Any]]]) -> Iterator[Callable[[], None
         nonlocal last_pass_at
         if time.monotonic() - last_pass_at > BEAT_S:
             last_pass_at = time.monotonic()
-            pool.look_after_workers()
+            pool.maintain_workers()
         while sent:
             task, kwargs = sent.pop(0)
             thread = Thread(target=run, args=(task, kwargs), daemon=True)
@@ -154,7 +155,7 @@ def end_copy_workers() -> None:
     names = {known.worker_id for known in pool.recent_heartbeats()} | set(
         CopyWorker.objects.values_list("worker_id", flat=True)
     )
-    jobs.end_workers(django_settings.REDIS_URL, names - {""}, secrets=keys.worker_secrets())
+    jobs.end_workers(django_settings.REDIS_URL, names - {""}, secrets=signing_keys.worker_secrets())
 
 
 def _situation() -> str:
@@ -245,7 +246,7 @@ def twin(pair: tuple[ClusterLink, ClusterLink], make_topic: MakeTopic) -> Mirror
 def stopped(twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive) -> MirrorTopic:
     """A mirror that was failed over with all 200 records."""
     drive(lambda: len(records(destination_cluster, twin.name)) == 200)
-    do(twin, MirrorEvent.FAILOVER)
+    request_operation(twin, MirrorEvent.FAILOVER)
     drive(lambda: states(twin) == [MirrorState.STOPPED])
     return twin
 
@@ -257,26 +258,26 @@ def export_directory(settings: Any, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def parent_of_workers() -> Iterator[list[Lives]]:
+def parent_of_workers() -> Iterator[list[CrashingWorkers]]:
     """Holds the parent process of all workers, which needs a database and Redis, so only a test can start it."""
-    holder: list[Lives] = []
+    holder: list[CrashingWorkers] = []
     yield holder
     for parent in holder:
         parent.stop()
 
 
 @pytest.fixture
-def lives(
-    parent_of_workers: list[Lives],
+def crashing_workers(
+    parent_of_workers: list[CrashingWorkers],
     own_redis: None,
     transactional_db: None,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Lives]:
+) -> Iterator[CrashingWorkers]:
     """Real workers for a test, which crash where it says. Replies are produced here, since their queue is different."""
     _reply_in_process(monkeypatch)
     if not parent_of_workers:
-        parent_of_workers.append(Lives(tmp_path_factory.mktemp("lives")))
-    with parent_of_workers[0].living() as lives:
-        yield lives
+        parent_of_workers.append(CrashingWorkers(tmp_path_factory.mktemp("lives")))
+    with parent_of_workers[0].living() as workers:
+        yield workers
     end_copy_workers()

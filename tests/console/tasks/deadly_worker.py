@@ -37,11 +37,11 @@ import celery.bin.celery  # noqa: E402, F401
 import pyspark.sql.connect.session  # noqa: E402, F401
 
 import console.urls  # noqa: E402, F401
-from console import store  # noqa: E402
 from console.actions import transitions  # noqa: E402
 from console.celery import app  # noqa: E402
-from console.reconciling import chores, ends  # noqa: E402
-from console.tasks import drills, pool, reconcile, restoring, reversing, stoppingmany, verifying  # noqa: E402
+from console.reconciling import due_tasks, ends  # noqa: E402
+from console.redis import locks  # noqa: E402
+from console.tasks import batch_stop, drills, pool, reconcile, restoring, reversing, verifying  # noqa: E402
 from linkengine import jobs  # noqa: E402
 
 BEAT_S = 0.4
@@ -109,14 +109,14 @@ def arm(deaths: Deaths) -> None:
 
 def hurry() -> None:
     """Shorten the pauses between attempts. The order of operations stays the same."""
-    store.HOLD_S = 0.5
+    locks.LOCK_TTL_S = 0.5
     reconcile.CLAIM_MS = reconcile.WAITING_MS = 200
     drills.RESEND_MS = 200
     verifying.CLAIM_MS = 200
     pool.CLAIM_MS = 200
     reversing.LOOK_EVERY_S = 0.1
     reversing.SETTLE_S = restoring.SETTLE_S = 0.2
-    chores.MANY = stoppingmany.MANY = 3
+    due_tasks.MANY = batch_stop.MANY = 3
 
 
 @worker_ready.connect

@@ -26,7 +26,7 @@ class DeadError(BaseException):
     """The Celery worker was killed: its task ends without a report."""
 
 
-class Lives:
+class CrashingWorkers:
     """Workers in sequence; each crashes at the next step at which none has crashed yet."""
 
     def __init__(self, directory: Path) -> None:
@@ -50,9 +50,9 @@ class Lives:
         return self._home / "exports"
 
     @contextlib.contextmanager
-    def living(self) -> Iterator[Lives]:
+    def living(self) -> Iterator[CrashingWorkers]:
         """Run workers for the length of a block."""
-        self.dying_at()
+        self.crash_at()
         (self._home / "run").touch()
         try:
             yield self
@@ -64,7 +64,7 @@ class Lives:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
 
-    def dying_at(self, *tasks: str) -> None:
+    def crash_at(self, *tasks: str) -> None:
         """Crash at every step of these tasks from now on; earlier steps are forgotten."""
         (self._home / "armed").write_text("")
         shutil.rmtree(self._home / "steps")
@@ -73,10 +73,10 @@ class Lives:
 
     def kill(self) -> None:
         """Kill the worker that is running now."""
-        lives = self._lives()
+        pids = self._pids()
         with contextlib.suppress(ProcessLookupError):
-            if lives:
-                os.kill(int(lives[-1]), signal.SIGKILL)
+            if pids:
+                os.kill(int(pids[-1]), signal.SIGKILL)
 
     def steps(self) -> set[str]:
         """Return the steps at which workers crashed."""
@@ -84,7 +84,7 @@ class Lives:
 
     def count(self) -> int:
         """Return how many workers were started."""
-        return len(self._lives())
+        return len(self._pids())
 
     def wait_for(self, look: Callable[[], bool], *, timeout_s: float = 300.0) -> None:
         """Repeat a check until it is true."""
@@ -98,9 +98,9 @@ class Lives:
         """Kill the parent process and the running worker."""
         self._parent.kill()
 
-    def _lives(self) -> list[str]:
-        lives = self._home / "lives"
-        return lives.read_text().split() if lives.exists() else []
+    def _pids(self) -> list[str]:
+        file = self._home / "lives"
+        return file.read_text().split() if file.exists() else []
 
 
 def around(*names: str, task: str) -> set[str]:

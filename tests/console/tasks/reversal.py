@@ -10,9 +10,9 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from console import exports
 from console.actions.operations import operate, operate_many
 from console.actors import SYSTEM
+from console.mirrors import diverged_exports
 from console.models import Cluster, ClusterLink, MirrorTopic, RestoreRun
 from console.tasks import mirrors, reconcile
 from devcluster.kafka import KafkaCluster
@@ -46,7 +46,7 @@ def fresh(mirror: MirrorTopic) -> MirrorTopic:
     return MirrorTopic.objects.select_related("link__destination__environment").get(pk=mirror.pk)
 
 
-def do(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
+def request_operation(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
     """Request an operation as a user does."""
     return operate(mirror=fresh(mirror), operation=operation, by=SYSTEM, now=NOW)
 
@@ -76,7 +76,7 @@ def restore(back: ClusterLink, name: str) -> MirrorTopic:
 
 def lines(run: RestoreRun) -> list[dict[str, Any]]:
     """Return the records in a restore's export file."""
-    with gzip.open(exports.path_of(run.export_name)) as file:
+    with gzip.open(diverged_exports.path_of(run.export_name)) as file:
         return [json.loads(line) for line in file]
 
 

@@ -9,9 +9,10 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from console import audit, store
+from console import audit
 from console.actors import SYSTEM
 from console.models import Cluster
+from console.redis import replies
 from console.tasks import browsing
 from devcluster.kafka import KafkaCluster
 from tests.console.api.brokers import ACL, CONFIG, GROUP, RESET, TIMED, lag, partition, topic
@@ -23,14 +24,14 @@ ANYTHING = {
 }
 
 
-def ask(cluster: Cluster, question: str, **asked: Any) -> dict[str, Any]:
-    if question in browsing.CHANGES:
-        entry = audit.entry(by=SYSTEM, action=question, resource="cluster", detail=asked)
-        about = {"question": question, "asked": asked, "entry": entry, "change_id": uuid4().hex}
+def ask(cluster: Cluster, query: str, **arguments: Any) -> dict[str, Any]:
+    if query in browsing.CHANGES:
+        entry = audit.entry(by=SYSTEM, action=query, resource="cluster", detail=arguments)
+        about = {"query": query, "arguments": arguments, "entry": entry, "change_id": uuid4().hex}
         browsing.change_cluster(reply_to="reply", cluster_pk=cluster.pk, **about)
     else:
-        browsing.ask_cluster(reply_to="reply", cluster_pk=cluster.pk, question=question, asked=asked)
-    answer = store.wait_for_answer("reply", timeout_s=5)
+        browsing.query_cluster(reply_to="reply", cluster_pk=cluster.pk, query=query, arguments=arguments)
+    answer = replies.wait_for_reply("reply", timeout_s=5)
     assert answer is not None
     return answer
 

@@ -11,10 +11,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from django.utils import timezone
 
-from console import store
 from console.models import LinkConfig, MirrorTopic, VerifyRun, VerifyWatch
 from console.models.mirrors import RECORDS_DIFFER
 from console.queries import verification
+from console.redis import locks
+from console.redis.client import redis_client
 from console.tasks.covering import TURN, look_after_coverage, verify_next
 from console.tasks.verifying import TURNS, verify_mirror
 from devcluster.kafka import KafkaCluster
@@ -105,14 +106,14 @@ def test_an_attempt_that_fails_is_shown_and_repeated_later(both: MirrorTopic, de
 
 def test_one_comparison_at_a_time(both: MirrorTopic, sent: Sent) -> None:
     VerifyWatch.objects.create(mirror=both, next_at=NOW)
-    store.client().delete(f"console:claim:{TURN}")
+    redis_client().delete(f"console:claim:{TURN}")
 
-    with store.hold(TURN):
+    with locks.lock(TURN):
         verify_next(mirror_id=both.pk)
         look_after_coverage(now=timezone.now())
     assert (sent, VerifyWatch.objects.get().finished_at) == ([], None)
 
-    with store.hold(TURNS[0]), store.hold(TURNS[1]):  # what somebody asked for does not hold it up
+    with locks.lock(TURNS[0]), locks.lock(TURNS[1]):  # what somebody asked for does not hold it up
         look_after_coverage(now=timezone.now())
     look_after_coverage(now=timezone.now())
     assert sent == [("verify_next", {"mirror_id": both.pk})]

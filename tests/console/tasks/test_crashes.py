@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from console import store
 from console.actions import bulk
 from console.actions.operations import operate_many
 from console.actors import SYSTEM
 from console.models import ClusterLink, MirrorTopic
-from console.reconciling import chores
-from console.tasks import reversing, stoppingmany
+from console.reconciling import due_tasks
+from console.redis import locks
+from console.tasks import batch_stop, reversing
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
 from tests.console.tasks.kills import DeadError
-from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
+from tests.console.tasks.reversal import Drive, fresh, records, request_operation, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
 S, E = MirrorState, MirrorEvent
@@ -34,7 +34,7 @@ Die = Callable[[str, str], None]
 @pytest.fixture(autouse=True)
 def quick(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.EXPORT_DIR = str(tmp_path)
-    monkeypatch.setattr(store, "HOLD_S", 1.0)
+    monkeypatch.setattr(locks, "LOCK_TTL_S", 1.0)
     monkeypatch.setattr(reversing, "SETTLE_S", 0.2)
 
 
@@ -63,7 +63,7 @@ def test_bulk_failover_survives_a_crash_after_the_fences(
 ) -> None:
     for module in (bulk,):
         monkeypatch.setattr(module, "FEW", 1)
-    for module in (chores, stoppingmany):
+    for module in (due_tasks, batch_stop):
         monkeypatch.setattr(module, "MANY", 1)
     drive(lambda: len(records(destination_cluster, twin.name)) == 200)
     die("stop_many", "after")
@@ -78,13 +78,13 @@ def test_bulk_failover_survives_a_crash_after_the_fences(
 def test_many_mirrors_are_stopped_in_one_task(
     twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stoppingmany, "MANY", 1)
-    monkeypatch.setattr(chores, "MANY", 1)
+    monkeypatch.setattr(batch_stop, "MANY", 1)
+    monkeypatch.setattr(due_tasks, "MANY", 1)
     drive(lambda: len(records(destination_cluster, twin.name)) == 200)
-    do(twin, E.FAILOVER)
-    assert chores.stopped_together([fresh(twin)]) == {twin.pk}
+    request_operation(twin, E.FAILOVER)
+    assert due_tasks.stopped_together([fresh(twin)]) == {twin.pk}
 
-    stoppingmany.stop_many(link_id=twin.link_id)
+    batch_stop.stop_many(link_id=twin.link_id)
 
     assert states(twin) == [S.STOPPED]
     assert set(fresh(twin).partitions.values_list("stopped_end", flat=True)) == {100}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from console import exports
 from console.actions.operations import operate_many
 from console.actors import SYSTEM
+from console.mirrors import diverged_exports
 from console.models import ClusterLink, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.tasks import restoring
@@ -20,7 +20,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.dying import BEFORE_DELETION, die_once
-from tests.console.tasks.reversal import Drive, do, lines, lose_the_fence, records, restore, states, write
+from tests.console.tasks.reversal import Drive, lines, lose_the_fence, records, request_operation, restore, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "export_directory")]
 S = MirrorState
@@ -35,7 +35,7 @@ def test_export_file_that_is_lost_before_the_deletion_is_written_again(
 
     def lose(_options: dict[str, Any]) -> None:
         lost.append(RestoreRun.objects.get().export_name)
-        exports.path_of(lost[0]).unlink()
+        diverged_exports.path_of(lost[0]).unlink()
 
     die_once(monkeypatch, BEFORE_DELETION, doing=lose)
     assert write(source_cluster, topic, "only here") == [None]
@@ -88,7 +88,7 @@ def test_restored_database_does_not_overwrite_an_export_file(
     assert write(source_cluster, topic, "only here") == [None]
     row = restore(pair[1], topic)
     drive(lambda: states(row) == [S.ACTIVE])
-    kept = exports.path_of(RestoreRun.objects.get().export_name)
+    kept = diverged_exports.path_of(RestoreRun.objects.get().export_name)
     there = ClusterAdmin(pair[1].destination.address)
     content, topic_id = kept.read_bytes(), there.describe(topic).topic_id
 
@@ -144,7 +144,7 @@ def test_failover_keeps_a_doomed_topic_if_the_cluster_refuses_the_deletion(
     row = restore(pair[1], topic)
     drive(lambda: row.transition_errors.filter(code=ErrorCode.TOPIC_DELETION_DISABLED).exists())
     assert write(source_cluster, topic, "refused") != [None]
-    do(row, MirrorEvent.FAILOVER)
+    request_operation(row, MirrorEvent.FAILOVER)
     drive(lambda: states(row) == [S.STOPPED])
 
     assert records(source_cluster, topic)[0, 100] == b"only here"

@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 from console.actions.transitions import apply_event
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorTopic
-from console.reconciling import chores
-from console.tasks import mirrors, stopping, stoppingmany
+from console.reconciling import due_tasks
+from console.tasks import batch_stop, mirrors, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.plans import TopicDescription
@@ -19,7 +19,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import MakeTopic
-from tests.console.tasks.reversal import do, records, states, write
+from tests.console.tasks.reversal import records, request_operation, states, write
 from tests.console.tasks.test_shapes_of_links import link_to
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("sent")]
@@ -84,7 +84,7 @@ def test_delete_keeps_a_topic_that_existed_before_the_mirror(
     theirs = intrude(new_mirror)
     fail_set_up(new_mirror)
 
-    do(new_mirror, E.DELETE)
+    request_operation(new_mirror, E.DELETE)
     mirrors.delete_mirror(mirror_id=new_mirror.pk)
 
     assert not MirrorTopic.objects.exists()
@@ -97,7 +97,7 @@ def test_delete_keeps_a_topic_that_replaced_the_mirrors(
     theirs = intrude(mirror)
     miss(mirror)
 
-    do(mirror, E.DELETE)
+    request_operation(mirror, E.DELETE)
     mirrors.delete_mirror(mirror_id=mirror.pk)
 
     assert not MirrorTopic.objects.exists()
@@ -111,7 +111,7 @@ def test_failover_keeps_a_topic_that_existed_before_the_mirror(
     fail_set_up(new_mirror)
     here_of(new_mirror).deny_reads(new_mirror.name)  # as a set-up does that seeds a head
 
-    do(new_mirror, E.FAILOVER)
+    request_operation(new_mirror, E.FAILOVER)
     stopping.advance_stop(mirror_id=new_mirror.pk)
 
     assert states(new_mirror) == [S.STOPPED]
@@ -126,14 +126,14 @@ def test_failover_keeps_a_topic_that_replaced_the_mirrors(
     monkeypatch: pytest.MonkeyPatch,
     together: bool,
 ) -> None:
-    for module in (chores, stoppingmany):
+    for module in (due_tasks, batch_stop):
         monkeypatch.setattr(module, "MANY", 1)
     theirs = intrude(mirror)
     miss(mirror)
 
-    do(mirror, E.FAILOVER)
+    request_operation(mirror, E.FAILOVER)
     if together:
-        stoppingmany.stop_many(link_id=mirror.link_id)  # leaves it to the task for a single mirror
+        batch_stop.stop_many(link_id=mirror.link_id)  # leaves it to the task for a single mirror
     stopping.advance_stop(mirror_id=mirror.pk)
 
     assert states(mirror) == [S.STOPPED]
@@ -143,11 +143,11 @@ def test_failover_keeps_a_topic_that_replaced_the_mirrors(
 
 def test_delete_removes_the_topic_of_a_stopped_mirror(mirror: MirrorTopic) -> None:
     here = here_of(mirror)
-    do(mirror, E.FAILOVER)
+    request_operation(mirror, E.FAILOVER)
     stopping.advance_stop(mirror_id=mirror.pk)
     assert not looks_like_mirror(here.describe(mirror.name).configs)
 
-    do(mirror, E.DELETE)
+    request_operation(mirror, E.DELETE)
     mirrors.delete_mirror(mirror_id=mirror.pk)
 
     assert here.find(mirror.name) is None
@@ -172,7 +172,7 @@ def test_delete_keeps_the_acls_of_another_mirror_with_the_same_name(
     mirrors.setup_mirror(mirror_id=other.pk)
     theirs = here.describe(mirror.name)
 
-    do(mirror, E.DELETE)
+    request_operation(mirror, E.DELETE)
     mirrors.delete_mirror(mirror_id=mirror.pk)
 
     assert MirrorTopic.objects.get() == other

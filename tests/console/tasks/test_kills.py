@@ -20,8 +20,8 @@ from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
-from tests.console.tasks.kills import Lives, after, around, phases
-from tests.console.tasks.reversal import do, fresh, records, states, write
+from tests.console.tasks.kills import CrashingWorkers, after, around, phases
+from tests.console.tasks.reversal import fresh, records, request_operation, states, write
 
 pytestmark = [
     pytest.mark.kafka,
@@ -53,41 +53,41 @@ def events(mirror: MirrorTopic) -> list[str]:
 
 def test_mirror_survives_worker_crashes_from_setup_through_pause_recover_and_promote_to_deletion(
     new_mirror: MirrorTopic,
-    lives: Lives,
+    crashing_workers: CrashingWorkers,
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
     destination_admin: AdminClient,
 ) -> None:
     topic = new_mirror.name
 
-    lives.dying_at("setup_mirror")
-    lives.wait_for(lambda: states(new_mirror) == [S.ACTIVE])
-    assert lives.steps() >= SETUP
-    lives.dying_at()
-    lives.wait_for(lambda: len(records(destination_cluster, topic)) == 200)
+    crashing_workers.crash_at("setup_mirror")
+    crashing_workers.wait_for(lambda: states(new_mirror) == [S.ACTIVE])
+    assert crashing_workers.steps() >= SETUP
+    crashing_workers.crash_at()
+    crashing_workers.wait_for(lambda: len(records(destination_cluster, topic)) == 200)
 
-    do(new_mirror, E.PAUSE)
-    lives.dying_at("reconcile_link")
-    lives.wait_for(lambda: phases(new_mirror) == {PartitionPhase.RELEASED} and lives.steps() >= ROUND)
+    request_operation(new_mirror, E.PAUSE)
+    crashing_workers.crash_at("reconcile_link")
+    crashing_workers.wait_for(lambda: phases(new_mirror) == {PartitionPhase.RELEASED} and crashing_workers.steps() >= ROUND)
     assert write(source_cluster, topic, "while it is paused") == [None]
-    do(new_mirror, E.RESUME)
-    lives.dying_at("reconcile_link")
-    lives.wait_for(lambda: len(records(destination_cluster, topic)) == 201 and lives.steps() >= ROUND)
+    request_operation(new_mirror, E.RESUME)
+    crashing_workers.crash_at("reconcile_link")
+    crashing_workers.wait_for(lambda: len(records(destination_cluster, topic)) == 201 and crashing_workers.steps() >= ROUND)
 
-    lives.dying_at()
+    crashing_workers.crash_at()
     failure = {"error_code": ErrorCode.AUTHORIZATION_ERROR, "error_message": "not allowed", "error_since": NOW}
     apply_event(mirror=fresh(new_mirror), event=E.FATAL, by=ENGINE, now=NOW, **failure)
-    lives.wait_for(lambda: phases(new_mirror) == {PartitionPhase.RELEASED})
+    crashing_workers.wait_for(lambda: phases(new_mirror) == {PartitionPhase.RELEASED})
     assert write(source_cluster, topic, "while it has failed") == [None]
-    do(new_mirror, E.RECOVER)
-    lives.dying_at("reconcile_link")
-    lives.wait_for(lambda: len(records(destination_cluster, topic)) == 202 and lives.steps() >= ROUND)
+    request_operation(new_mirror, E.RECOVER)
+    crashing_workers.crash_at("reconcile_link")
+    crashing_workers.wait_for(lambda: len(records(destination_cluster, topic)) == 202 and crashing_workers.steps() >= ROUND)
     assert (states(new_mirror), fresh(new_mirror).error_code) == ([S.ACTIVE], "")
 
-    lives.dying_at("advance_stop")
-    do(new_mirror, E.PROMOTE)
-    lives.wait_for(lambda: states(new_mirror) == [S.STOPPED])
-    assert lives.steps() >= PROMOTION
+    crashing_workers.crash_at("advance_stop")
+    request_operation(new_mirror, E.PROMOTE)
+    crashing_workers.wait_for(lambda: states(new_mirror) == [S.STOPPED])
+    assert crashing_workers.steps() >= PROMOTION
     assert records(source_cluster, topic) == records(destination_cluster, topic)
     ends = fresh(new_mirror).partitions.order_by("partition").values_list("stopped_end", flat=True)
     assert list(ends) == [102, 100]
@@ -95,53 +95,57 @@ def test_mirror_survives_worker_crashes_from_setup_through_pause_recover_and_pro
     assert events(new_mirror) == ["setup-done", "pause", "resume", "fatal", "recover", "promote", "fenced"]
     assert [report.records_not_copied for report in StopReport.objects.all()] == [0]
 
-    lives.dying_at("delete_mirror")
-    do(new_mirror, E.DELETE)
-    lives.wait_for(lambda: not MirrorTopic.objects.exists())
-    assert lives.steps() >= around("delete_mirror", "clear_mirror", task="delete_mirror")
+    crashing_workers.crash_at("delete_mirror")
+    request_operation(new_mirror, E.DELETE)
+    crashing_workers.wait_for(lambda: not MirrorTopic.objects.exists())
+    assert crashing_workers.steps() >= around("delete_mirror", "clear_mirror", task="delete_mirror")
     assert topic not in destination_admin.list_topics(timeout=10).topics
 
 
 def test_pair_survives_worker_crashes_while_it_is_reversed_twice_failed_over_and_restored(
-    twin: MirrorTopic, pair: Pair, lives: Lives, source_cluster: KafkaCluster, destination_cluster: KafkaCluster
+    twin: MirrorTopic,
+    pair: Pair,
+    crashing_workers: CrashingWorkers,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
 ) -> None:
     topic = twin.name
     both = (source_cluster, destination_cluster)
-    lives.wait_for(lambda: len(records(destination_cluster, topic)) == 200)
+    crashing_workers.wait_for(lambda: len(records(destination_cluster, topic)) == 200)
 
-    lives.dying_at("advance_reversal", "turn_into_mirror")
-    do(twin, E.REVERSE_AND_START)
+    crashing_workers.crash_at("advance_reversal", "turn_into_mirror")
+    request_operation(twin, E.REVERSE_AND_START)
     other = MirrorTopic.objects.exclude(pk=twin.pk).get()
-    lives.wait_for(lambda: states(twin, other) == [S.STOPPED, S.ACTIVE])
-    assert lives.steps() >= REVERSAL
+    crashing_workers.wait_for(lambda: states(twin, other) == [S.STOPPED, S.ACTIVE])
+    assert crashing_workers.steps() >= REVERSAL
     assert write(source_cluster, topic, "late") != [None]
     assert write(destination_cluster, topic, "after the swap") == [None]
-    lives.dying_at()
-    lives.wait_for(lambda: len(records(source_cluster, topic)) == 201)
+    crashing_workers.crash_at()
+    crashing_workers.wait_for(lambda: len(records(source_cluster, topic)) == 201)
 
-    lives.dying_at("turn_into_mirror")
-    do(other, E.REVERSE_AND_PAUSE)
-    lives.wait_for(lambda: states(twin, other) == [S.PAUSED, S.STOPPED])
-    assert lives.steps() >= around("take_over_mirror", "move", task="turn_into_mirror")
+    crashing_workers.crash_at("turn_into_mirror")
+    request_operation(other, E.REVERSE_AND_PAUSE)
+    crashing_workers.wait_for(lambda: states(twin, other) == [S.PAUSED, S.STOPPED])
+    assert crashing_workers.steps() >= around("take_over_mirror", "move", task="turn_into_mirror")
     assert write(destination_cluster, topic, "late") != [None]
     assert write(source_cluster, topic, "home again") == [None]
-    do(twin, E.RESUME)
-    lives.wait_for(lambda: len(records(destination_cluster, topic)) == 202)
+    request_operation(twin, E.RESUME)
+    crashing_workers.wait_for(lambda: len(records(destination_cluster, topic)) == 202)
     assert records(source_cluster, topic) == records(destination_cluster, topic)
 
-    lives.dying_at("advance_stop")
-    do(twin, E.FAILOVER)
-    lives.wait_for(lambda: states(twin) == [S.STOPPED])
-    assert lives.steps() >= FAILOVER
+    crashing_workers.crash_at("advance_stop")
+    request_operation(twin, E.FAILOVER)
+    crashing_workers.wait_for(lambda: states(twin) == [S.STOPPED])
+    assert crashing_workers.steps() >= FAILOVER
     assert [len(records(cluster, topic)) for cluster in both] == [202, 202]
     assert [write(cluster, topic, "only here") for cluster in both] == [[None], [None]]
 
-    lives.dying_at("advance_restore")
+    crashing_workers.crash_at("advance_restore")
     operate_many(link=pair[1], names=[topic], operation=E.RESTORE, by=SYSTEM, now=timezone.now())
-    lives.wait_for(lambda: states(other) == [S.ACTIVE])
-    lives.wait_for(lambda: len(records(source_cluster, topic)) == 203)
-    assert lives.steps() >= RESTORE
+    crashing_workers.wait_for(lambda: states(other) == [S.ACTIVE])
+    crashing_workers.wait_for(lambda: len(records(source_cluster, topic)) == 203)
+    assert crashing_workers.steps() >= RESTORE
     assert records(source_cluster, topic) == records(destination_cluster, topic)
     run = RestoreRun.objects.get()
     assert (run.export_records, run.messages_truncated, run.in_place) == (1, 1, False)
-    assert [file.name for file in lives.exports.iterdir()] == [run.export_name]
+    assert [file.name for file in crashing_workers.exports.iterdir()] == [run.export_name]

@@ -10,7 +10,6 @@ from confluent_kafka.admin import AdminClient
 from django.conf import settings
 from django.utils import timezone
 
-from console import dispatch
 from console.actions import reparenting
 from console.actions.drills import start_drill
 from console.actions.operations import operate_many
@@ -18,14 +17,15 @@ from console.actions.reparenting import reparent
 from console.actors import SYSTEM
 from console.errors import ConflictError, UnavailableError
 from console.models import Cluster, ClusterLink, Drill, Environment, MirrorPartition, MirrorTopic, StopReport
+from console.queue import dispatch
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.conftest import MakeCluster
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import MakeTopic, register
-from tests.console.tasks.kills import Lives, after, around, phases
-from tests.console.tasks.reversal import do, fresh, records, states, write
+from tests.console.tasks.kills import CrashingWorkers, after, around, phases
+from tests.console.tasks.reversal import fresh, records, request_operation, states, write
 from tests.console.tasks.test_shapes_of_links import link_to, mirror_on
 
 pytestmark = [
@@ -50,29 +50,33 @@ def answered(own_redis: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 def test_drill_and_bulk_failover_survive_worker_crashes(
-    link: ClusterLink, make_topic: MakeTopic, lives: Lives, destination_cluster: KafkaCluster, destination_admin: AdminClient
+    link: ClusterLink,
+    make_topic: MakeTopic,
+    crashing_workers: CrashingWorkers,
+    destination_cluster: KafkaCluster,
+    destination_admin: AdminClient,
 ) -> None:
     topic = make_topic()
     names = [topic, f"{topic}-b", f"{topic}-c"]
     row = {"link": link, "source_topic": topic, "state": S.PENDING_SETUP, "state_since": NOW, "created_at": NOW}
     mirrors = [MirrorTopic.objects.create(name=name, **row) for name in names]
-    lives.wait_for(lambda: states(*mirrors) == [S.ACTIVE] * 3)
-    lives.wait_for(lambda: all(len(records(destination_cluster, name)) == 200 for name in names))
+    crashing_workers.wait_for(lambda: states(*mirrors) == [S.ACTIVE] * 3)
+    crashing_workers.wait_for(lambda: all(len(records(destination_cluster, name)) == 200 for name in names))
 
-    lives.dying_at("advance_drill")
+    crashing_workers.crash_at("advance_drill")
     drill = start_drill(link=link, names=names[:1], start_spec="earliest", by=SYSTEM, now=timezone.now())
-    lives.wait_for(lambda: Drill.objects.filter(status__in=("PASSED", "FAILED")).exists())
+    crashing_workers.wait_for(lambda: Drill.objects.filter(status__in=("PASSED", "FAILED")).exists())
     drill.refresh_from_db()
     assert (drill.status, drill.problem) == ("PASSED", ""), drill.report
     assert drill.report[0]["records_compared"] >= 200
-    assert lives.steps() >= DRILL
+    assert crashing_workers.steps() >= DRILL
     assert not [name for name in destination_admin.list_topics(timeout=10).topics if "drill" in name and topic in name]
     assert states(*mirrors) == [S.ACTIVE] * 3
 
-    lives.dying_at("stop_many", "advance_stop")
+    crashing_workers.crash_at("stop_many", "advance_stop")
     operate_many(link=link, pattern=".*", operation=E.FAILOVER, by=SYSTEM, now=timezone.now())
-    lives.wait_for(lambda: states(*mirrors) == [S.STOPPED] * 3)
-    assert lives.steps() >= TOGETHER
+    crashing_workers.wait_for(lambda: states(*mirrors) == [S.STOPPED] * 3)
+    assert crashing_workers.steps() >= TOGETHER
     assert set(MirrorPartition.objects.values_list("stopped_end", flat=True)) == {100}
     assert StopReport.objects.filter(mirror__in=mirrors).count() == 3
     for name in names:
@@ -85,7 +89,7 @@ def test_reparenting_is_measured_again_after_a_worker_crash(
     environment: Environment,
     make_topic: MakeTopic,
     make_cluster: MakeCluster,
-    lives: Lives,
+    crashing_workers: CrashingWorkers,
     answered: None,
     destination_cluster: KafkaCluster,
     monkeypatch: pytest.MonkeyPatch,
@@ -96,12 +100,12 @@ def test_reparenting_is_measured_again_after_a_worker_crash(
     heir = mirror_on(link_to(destination, source, "to-heir"), topic)
     child = mirror_on(link_to(third, source, "to-rest"), topic)
     onward = link_to(third, destination, "onward")
-    lives.wait_for(lambda: len(records(third_cluster, topic)) == len(records(destination_cluster, topic)) == 200)
-    do(child, E.PAUSE)
-    do(heir, E.FAILOVER)
-    lives.wait_for(lambda: states(heir) == [S.STOPPED] and phases(child) == {PartitionPhase.RELEASED})
+    crashing_workers.wait_for(lambda: len(records(third_cluster, topic)) == len(records(destination_cluster, topic)) == 200)
+    request_operation(child, E.PAUSE)
+    request_operation(heir, E.FAILOVER)
+    crashing_workers.wait_for(lambda: states(heir) == [S.STOPPED] and phases(child) == {PartitionPhase.RELEASED})
 
-    lives.dying_at("measure_reparenting")
+    crashing_workers.crash_at("measure_reparenting")
     refusals: list[str] = []
     for attempt in range(20):  # with growing timeouts, since a slow reply is not a crash
         monkeypatch.setattr(reparenting, "MEASURE_TIMEOUT_S", 4.0 + 2 * attempt)
@@ -112,17 +116,17 @@ def test_reparenting_is_measured_again_after_a_worker_crash(
             continue
         except ConflictError as error:  # it held the leases; the next worker cannot distinguish it from a copy worker
             refusals.append(error.message)
-            do(child, E.RESUME)
-            lives.wait_for(lambda: phases(child) == {PartitionPhase.COPYING})
-            do(child, E.PAUSE)
-            lives.wait_for(lambda: phases(child) == {PartitionPhase.RELEASED})
+            request_operation(child, E.RESUME)
+            crashing_workers.wait_for(lambda: phases(child) == {PartitionPhase.COPYING})
+            request_operation(child, E.PAUSE)
+            crashing_workers.wait_for(lambda: phases(child) == {PartitionPhase.RELEASED})
     assert fresh(child).link == onward
     assert all("may have crashed" in refusal for refusal in refusals)
-    assert lives.steps() >= around("write_assignments", task="measure_reparenting") | after(
+    assert crashing_workers.steps() >= around("write_assignments", task="measure_reparenting") | after(
         "find_topic", "log_ranges", task="measure_reparenting"
     )
 
     assert write(destination_cluster, topic, "written at the new source") == [None]
-    do(child, E.RESUME)
-    lives.wait_for(lambda: len(records(third_cluster, topic)) == 201)
+    request_operation(child, E.RESUME)
+    crashing_workers.wait_for(lambda: len(records(third_cluster, topic)) == 201)
     assert records(third_cluster, topic) == records(destination_cluster, topic)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from console import store
 from console.models import ClusterLink, LinkTask, MirrorTopic
+from console.redis import locks
 from console.tasks import linktasks, reconcile
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskName, TaskOutcome
@@ -81,7 +81,7 @@ def test_unexpected_exception_is_shown_without_its_message(link: ClusterLink, mi
 def test_task_does_not_run_twice_at_once(link: ClusterLink, mirrored: MirrorTopic, install: Install) -> None:
     install(lambda _link: TaskOutcome())
 
-    with store.hold(f"linktask:{link.pk}:{CONFIGS}"):
+    with locks.lock(f"linktask:{link.pk}:{CONFIGS}"):
         assert run(link) is None
     assert run(link) is not None
 

@@ -7,10 +7,11 @@ import time
 import pytest
 from django.conf import settings
 
-from console import keys, store
+from console.config import signing_keys
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
+from console.redis import replies
 from console.tasks import reconcile, restoring
 from linkengine import jobs
 from linkengine.coordination.progress import RedisProgress
@@ -36,7 +37,7 @@ def mirror_of(link: ClusterLink) -> MirrorTopic:
 
 def lose(mirror: MirrorTopic) -> str:
     (key,) = plans.partition_keys(mirror)
-    RedisProgress(settings.REDIS_URL, keys.link_signer).lose(plans.link_key(mirror.link), (key, LOST))
+    RedisProgress(settings.REDIS_URL, signing_keys.link_signer).lose(plans.link_key(mirror.link), (key, LOST))
     return key
 
 
@@ -72,7 +73,7 @@ def test_loss_that_the_next_copy_worker_reports_is_stored_once(link: ClusterLink
         last_timestamp_ms=950,
         gaps=(rest,),
     )
-    RedisProgress(settings.REDIS_URL, keys.link_signer).report(plans.link_key(link), [progress])
+    RedisProgress(settings.REDIS_URL, signing_keys.link_signer).report(plans.link_key(link), [progress])
 
     reconcile.reconcile_link(link_id=link.pk)
 
@@ -82,7 +83,7 @@ def test_loss_that_the_next_copy_worker_reports_is_stored_once(link: ClusterLink
 def test_loss_of_another_mirror_is_left_for_it(link: ClusterLink) -> None:
     mirror = mirror_of(link)
     other = (f"{plans.mirror_key(mirror)}0/0", LOST)
-    RedisProgress(settings.REDIS_URL, keys.link_signer).lose(plans.link_key(link), other)
+    RedisProgress(settings.REDIS_URL, signing_keys.link_signer).lose(plans.link_key(link), other)
 
     reconcile.reconcile_link(link_id=link.pk)
 
@@ -93,7 +94,7 @@ def test_loss_of_another_mirror_is_left_for_it(link: ClusterLink) -> None:
 def test_forged_reports_and_losses_in_redis_are_refused(link: ClusterLink) -> None:
     mirror = mirror_of(link)
     (key,) = plans.partition_keys(mirror)
-    before = store.refused_counts()
+    before = replies.refused_counts()
     forged = PartitionProgress(
         key=key,
         hold_id="forged",
@@ -113,7 +114,7 @@ def test_forged_reports_and_losses_in_redis_are_refused(link: ClusterLink) -> No
 
     assert ledger(mirror) == []
     assert MirrorPartition.objects.get(mirror=mirror).mirror_end is None
-    counted = {kind: number - before.get(kind, 0) for kind, number in store.refused_counts().items()}
+    counted = {kind: number - before.get(kind, 0) for kind, number in replies.refused_counts().items()}
     assert (counted["report"], counted["loss"]) == (2, 1)
 
 
@@ -153,7 +154,7 @@ def report(mirror: MirrorTopic, key: str, *, topic_ids: str) -> None:
         gaps=(Gap(OffsetRange(700, 1_400), GapReason.HEAD),),
         topic_ids=topic_ids,
     )
-    RedisProgress(settings.REDIS_URL, keys.link_signer).report(plans.link_key(mirror.link), [progress])
+    RedisProgress(settings.REDIS_URL, signing_keys.link_signer).report(plans.link_key(mirror.link), [progress])
 
 
 def restore(mirror: MirrorTopic, *, in_place: bool = False) -> None:

@@ -12,7 +12,6 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from django.utils import timezone
 
-from console import store
 from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actions.operations import operate
 from console.actors import SYSTEM
@@ -26,6 +25,8 @@ from console.models import (
     VerifyRun,
 )
 from console.reconciling import plans, sampling
+from console.redis import locks
+from console.redis.client import redis_client
 from console.tasks import gates, mirrors, pool, reconcile, stopping, topicconfigs, verifying
 from devcluster.kafka import KafkaCluster
 from linkengine.coordination.lease import RedisLease
@@ -142,7 +143,7 @@ def test_promotion_waits_for_lag_zero_and_shows_the_lag(mirror: MirrorTopic, mon
 
 def test_failover_replaces_a_promotion_in_progress(mirror: MirrorTopic) -> None:
     operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
-    with store.hold(f"stop:promote:{mirror.pk}"):  # as the task of the promotion does
+    with locks.lock(f"stop:promote:{mirror.pk}"):  # as the task of the promotion does
         operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
         stopping.advance_stop(mirror_id=mirror.pk)
 
@@ -163,22 +164,22 @@ def test_delete_removes_topic_and_row(mirror: MirrorTopic, destination_admin: Ad
     mirrors.delete_mirror(mirror_id=mirror.pk)
     assert MirrorTopic.objects.exists()
     RedisLease(settings.REDIS_URL, ttl_ms=1).acquire_all(plans.partition_keys(mirror), "a copier")
-    assert store.client().exists(*generations) == 2
+    assert redis_client().exists(*generations) == 2
     operate(mirror=mirror, operation=MirrorEvent.DELETE, by=SYSTEM, now=NOW)
 
     for _ in range(2):
         mirrors.delete_mirror(mirror_id=mirror.pk)
 
-    assert all(store.client().pttl(key) > 0 for key in generations)  # kept for a day because of stale writers
+    assert all(redis_client().pttl(key) > 0 for key in generations)  # kept for a day because of stale writers
     assert not MirrorTopic.objects.exists()
     assert mirror.name not in destination_admin.list_topics(timeout=10).topics
 
 
 def test_link_is_reconciled_by_one_worker_at_a_time(link: ClusterLink, sent: list[tuple[str, dict[str, Any]]]) -> None:
-    with store.hold(f"link:{link.pk}"):
+    with locks.lock(f"link:{link.pk}"):
         reconcile.reconcile_link(link_id=link.pk)
         assert sent == []
-        assert store.was_asked_again(f"link:{link.pk}")
+        assert locks.pop_recheck(f"link:{link.pk}")
     reconcile.reconcile_link(link_id=link.pk)
     assert sent == [("probe_link", {"link_id": link.pk})]
     reconcile.reconcile_link(link_id=0)
@@ -201,7 +202,7 @@ def test_mirror_that_is_deleted_during_a_reconcile_pass_is_skipped(link: Cluster
 
 def test_unavailable_spark_server_is_shown_on_the_link(mirror: MirrorTopic, link: ClusterLink, settings: Any) -> None:
     settings.SPARK_URL = "sc://127.0.0.1:9"
-    pool.look_after_workers()
+    pool.maintain_workers()
 
     for _ in range(2):
         pool.run_copy_worker(number=0)
@@ -217,14 +218,14 @@ def test_unavailable_spark_server_is_shown_on_the_link(mirror: MirrorTopic, link
 def test_queued_verification_is_sent_again_and_an_abandoned_one_is_ended(
     mirror: MirrorTopic, sent: list[tuple[str, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "HOLD_S", 0.3)
+    monkeypatch.setattr(locks, "LOCK_TTL_S", 0.3)
     queued = VerifyRun.objects.create(mirror=mirror, requested_by="test", requested_at=NOW)
     left, held = (
         VerifyRun.objects.create(mirror=mirror, requested_by="test", requested_at=NOW, started_at=NOW, status="RUNNING")
         for _ in range(2)
     )
 
-    with store.hold(f"verify:{held.pk}"):
+    with locks.lock(f"verify:{held.pk}"):
         for _ in range(5):
             verifying.look_after_runs(now=NOW + timedelta(minutes=1))
             time.sleep(0.1)

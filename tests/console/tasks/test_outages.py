@@ -14,7 +14,7 @@ from linkengine.domain.aclfilters import Acl
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
-from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
+from tests.console.tasks.reversal import Drive, fresh, records, request_operation, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900), pytest.mark.usefixtures("copier")]
 S, E = MirrorState, MirrorEvent
@@ -70,7 +70,7 @@ def test_mirror_waits_for_its_source_and_fails_if_a_refusal_or_deletion_lasts_an
     LinkConfig.objects.filter(name=RETRY_TIMEOUT).delete()
 
     assert there.delete_acls([no_reading]) == {}
-    do(new_mirror, E.RECOVER)
+    request_operation(new_mirror, E.RECOVER)
     drive(lambda: states(new_mirror) == [S.ACTIVE] and len(records(destination_cluster, topic)) == 202)
     mirrored = records(destination_cluster, topic)
     assert records(source_cluster, topic) == mirrored

@@ -11,9 +11,11 @@ import pytest
 from django.conf import settings as django_settings
 from django.utils import timezone
 
-from console import keys, store
+from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
 from console.reconciling import placing, plans
+from console.redis import locks
+from console.redis.client import redis_client
 from console.tasks import pool, reconcile
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
@@ -29,8 +31,8 @@ Sent = list[tuple[str, dict[str, Any]]]
 def own_redis(settings: Any, redis_url: str, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/6"
     settings.COPY_WORKERS = 2
-    store.client().flushdb()
-    store.client().set("console:copy-workers-since", 1)  # Redis has run for long
+    redis_client().flushdb()
+    redis_client().set("console:copy-workers-since", 1)  # Redis has run for long
     monkeypatch.setattr(pool, "HEARTBEAT_CACHE_S", 0.0)
 
 
@@ -42,7 +44,7 @@ class Worker:
         if known:
             CopyWorker.objects.update_or_create(number=number, defaults={"worker_id": self.worker_id, "submitted_at": NOW})
         setup = jobs.setup_worker(
-            self.worker_id, redis_url=django_settings.REDIS_URL, secrets=keys.worker_secrets(), lease_ttl_ms=4_000
+            self.worker_id, redis_url=django_settings.REDIS_URL, secrets=signing_keys.worker_secrets(), lease_ttl_ms=4_000
         )
         self._assignments = RedisAssignments(setup)
         self.beat()
@@ -82,7 +84,7 @@ def submitted(sent: Sent) -> list[int]:
 
 def test_configured_number_of_workers_is_submitted(mirror: MirrorTopic, sent: Sent) -> None:
     for _ in range(2):
-        pool.look_after_workers()
+        pool.maintain_workers()
 
     assert submitted(sent) == [0, 1]
 
@@ -90,15 +92,15 @@ def test_configured_number_of_workers_is_submitted(mirror: MirrorTopic, sent: Se
 def test_without_links_no_worker_is_submitted_and_running_ones_end(db: None, sent: Sent) -> None:
     worker = Worker(0)
 
-    pool.look_after_workers()
+    pool.maintain_workers()
 
     assert submitted(sent) == []
     assert worker.ends
 
 
 def test_number_with_a_waiting_thread_is_not_submitted(mirror: MirrorTopic, sent: Sent) -> None:
-    with store.hold(pool.lock_name(0)), store.hold(pool.lock_name(1)):
-        pool.look_after_workers()
+    with locks.lock(pool.lock_name(0)), locks.lock(pool.lock_name(1)):
+        pool.maintain_workers()
 
     assert submitted(sent) == []
 
@@ -107,7 +109,7 @@ def test_failed_job_is_submitted_again_after_its_backoff(mirror: MirrorTopic, se
     for number, wait_s in ((0, 20), (1, -1)):
         CopyWorker.objects.create(number=number, failures=3, retry_at=timezone.now() + timedelta(seconds=wait_s / 4))
 
-    pool.look_after_workers()
+    pool.maintain_workers()
 
     assert submitted(sent) == [1]
 
@@ -115,10 +117,10 @@ def test_failed_job_is_submitted_again_after_its_backoff(mirror: MirrorTopic, se
 def test_live_worker_without_a_waiting_thread_is_replaced_after_a_while(mirror: MirrorTopic, sent: Sent) -> None:
     Worker(0), Worker(1)
 
-    pool.look_after_workers()
+    pool.maintain_workers()
     assert submitted(sent) == []
     CopyWorker.objects.filter(number=1).update(left_at=timezone.now() - pool.REPLACE)
-    pool.look_after_workers()
+    pool.maintain_workers()
 
     assert submitted(sent) == [1]
 
@@ -132,8 +134,8 @@ def test_replaced_worker_is_drained_gradually_and_then_ends(link: ClusterLink, m
 
     left = []
     for _ in range(12):
-        store.unclaim("copy-balance")
-        pool.look_after_workers()
+        locks.release_claim("copy-balance")
+        pool.maintain_workers()
         reconcile.reconcile_link(link_id=link.pk)
         left.append(len(old.keys(link)))
         for worker in (old, new):
@@ -155,8 +157,8 @@ def test_smaller_pool_ends_the_workers_with_the_highest_numbers(
     settings.COPY_WORKERS = 1
 
     for _ in range(2):
-        store.unclaim("copy-balance")
-        pool.look_after_workers()
+        locks.release_claim("copy-balance")
+        pool.maintain_workers()
 
     assert placed() == {first.worker_id: 2}
     assert second.ends
@@ -203,7 +205,7 @@ def test_deleted_link_is_released(link: ClusterLink, mirror: MirrorTopic) -> Non
     MirrorTopic.objects.all().delete()
     ClusterLink.objects.all().delete()
 
-    pool.look_after_workers()
+    pool.maintain_workers()
 
     assert worker.keys(link) == set()
 
@@ -214,10 +216,10 @@ def test_partitions_of_a_silent_worker_move_to_others_at_once(
     make_mirror(partitions=30)
     silent, live = Worker(0), Worker(1)
     reconcile.reconcile_link(link_id=link.pk)
-    store.claim("copy-balance", ttl_ms=60_000)
+    locks.claim("copy-balance", ttl_ms=60_000)
     silence(monkeypatch, silent.worker_id)
 
-    pool.look_after_workers()
+    pool.maintain_workers()
 
     assert placed() == {live.worker_id: 30}
     assert ("reconcile_link", {"link_id": link.pk}) in sent
@@ -231,10 +233,10 @@ def test_loss_of_redis_data_moves_no_partition(
     first, second = Worker(0), Worker(1)
     reconcile.reconcile_link(link_id=link.pk)
     before = placed()
-    store.client().flushdb()
+    redis_client().flushdb()
     first.beat()
 
-    pool.look_after_workers()
+    pool.maintain_workers()
     reconcile.reconcile_link(link_id=link.pk)
 
     assert placed() == before == {first.worker_id: 15, second.worker_id: 15}
@@ -304,8 +306,8 @@ def test_job_that_does_not_start_is_reported(link: ClusterLink, mirror: MirrorTo
     long_ago = timezone.now() - 2 * pool.BEGIN
     CopyWorker.objects.create(number=0, worker_id="0000-a", submitted_at=long_ago)
 
-    with store.hold(pool.lock_name(0)):
-        pool.look_after_workers()
+    with locks.lock(pool.lock_name(0)):
+        pool.maintain_workers()
         reconcile.reconcile_link(link_id=link.pk)
 
     link.refresh_from_db()
@@ -317,7 +319,7 @@ def test_job_that_does_not_start_is_reported(link: ClusterLink, mirror: MirrorTo
 def test_half_of_the_task_slots_copy_by_default(settings: Any, slots: int | None, size: int) -> None:
     settings.COPY_WORKERS = 0
     if slots is not None:
-        store.client().set("console:spark-slots", slots)
+        redis_client().set("console:spark-slots", slots)
 
     assert pool.pool_size() == size
 

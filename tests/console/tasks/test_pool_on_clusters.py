@@ -18,7 +18,7 @@ from linkengine import jobs
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import MakeTopic
-from tests.console.tasks.reversal import Drive, do, records, set_up, states, write
+from tests.console.tasks.reversal import Drive, records, request_operation, set_up, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 S = MirrorState
@@ -43,7 +43,7 @@ def test_partitions_may_be_rebalanced_during_a_promotion(
 ) -> None:
     settings.COPY_WORKERS = 2
     mirror, moved_at, moves = set_up(new_mirror), time.monotonic(), 0
-    drive(lambda: len(pool.standing().beats) == 2 and len(records(destination_cluster, mirror.name)) == 200)
+    drive(lambda: len(pool.current_pool().beats) == 2 and len(records(destination_cluster, mirror.name)) == 200)
 
     def move_often() -> bool:
         nonlocal moved_at, moves
@@ -54,7 +54,7 @@ def test_partitions_may_be_rebalanced_during_a_promotion(
         return moves >= 6
 
     drive(move_often)
-    do(mirror, MirrorEvent.PROMOTE)
+    request_operation(mirror, MirrorEvent.PROMOTE)
     moves = 0
     drive(lambda: states(mirror) == [S.STOPPED] or (move_often() and False))
 
@@ -101,7 +101,7 @@ def test_copying_resumes_automatically_after_the_spark_connect_server_was_killed
 def test_new_mirror_is_copied_within_seconds_by_a_running_copy_worker(
     link: ClusterLink, make_topic: MakeTopic, drive: Drive, settings: Any
 ) -> None:
-    drive(lambda: CopyWorker.objects.filter(worker_id__in=pool.standing().beats).exists())  # not of an earlier test
+    drive(lambda: CopyWorker.objects.filter(worker_id__in=pool.current_pool().beats).exists())  # not of an earlier test
     before, topic, dated = CopyWorker.objects.get().worker_id, make_topic(), {"state_since": NOW, "created_at": NOW}
     row = MirrorTopic.objects.create(link=link, name=topic, source_topic=topic, state=S.PENDING_SETUP, **dated)
 
@@ -110,7 +110,7 @@ def test_new_mirror_is_copied_within_seconds_by_a_running_copy_worker(
     reconcile.reconcile_link(link_id=link.pk)  # sent at the end of the set-up
     key, signer = plans.link_key(link), plans.signer_of(link)
     while [progress.mirror_end for progress in jobs.read_progress(settings.REDIS_URL, key, signer)] != [100, 100]:
-        assert time.monotonic() - made_at < 20, (pool.standing(), list(MirrorPartition.objects.values()), states(row))
+        assert time.monotonic() - made_at < 20, (pool.current_pool(), list(MirrorPartition.objects.values()), states(row))
         time.sleep(0.02)
     took_s = time.monotonic() - made_at
 

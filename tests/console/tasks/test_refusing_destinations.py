@@ -14,17 +14,17 @@ from console.actions.mirrors import delete_mirror
 from console.actions.refusals import retry_refused_configs
 from console.actors import SYSTEM
 from console.errors import ConflictError
+from console.mirrors.rules import refused_steps, why_not
 from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic, StopReport
 from console.models.mirrors import CONFIGS_REFUSED, DELETION_REFUSED
-from console.policies import refused_steps, why_not
-from console.tasks import looking, mirrors, reconcile, stopping
+from console.tasks import mirrors, probes, reconcile, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import MirrorEvent, MirrorState, can
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
-from tests.console.tasks.reversal import Drive, do, fresh, records, set_up, states, write
+from tests.console.tasks.reversal import Drive, fresh, records, request_operation, set_up, states, write
 from tests.policies import Policy
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -68,7 +68,7 @@ def put_into(mirror: MirrorTopic, state: MirrorState) -> MirrorTopic:
 
 
 def stop(mirror: MirrorTopic) -> None:
-    do(mirror, E.FAILOVER)
+    request_operation(mirror, E.FAILOVER)
     stopping.advance_stop(mirror_id=mirror.pk)
 
 
@@ -97,7 +97,7 @@ def test_mirror_whose_deletion_is_refused_keeps_its_state_and_can_fail_over(
 def test_deletion_is_refused_in_advance_once_the_setting_is_known(
     active: MirrorTopic, destination: Cluster, link: ClusterLink
 ) -> None:
-    looking.probe_cluster(cluster_pk=destination.pk)
+    probes.probe_cluster(cluster_pk=destination.pk)
     mirror = fresh(active)
 
     with pytest.raises(ConflictError, match=r"delete\.topic\.enable=false") as refused:
@@ -142,7 +142,7 @@ def test_config_that_a_policy_refuses_is_reported_and_can_be_retried(
     drive(lambda: len(records(destination_cluster, mirror.name)) == 200)
     policy.limit(retention_ms=WEEK_MS)
 
-    do(mirror, event)
+    request_operation(mirror, event)
     drive(lambda: states(mirror) == [S.STOPPED])
 
     (step,) = refused_steps(fresh(mirror))

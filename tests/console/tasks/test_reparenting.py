@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from django.db import connection
 
-from console import dispatch
 from console.actions.reparenting import possible_links, reparent
 from console.actors import SYSTEM
 from console.errors import ConflictError
 from console.models import Cluster, ClusterLink, Environment, LineageRange, MirrorPartition, MirrorTopic
+from console.queue import dispatch
 from console.reconciling import plans
 from console.tasks.leases import Taken
 from console.tasks.reparenting import check_released
@@ -25,7 +25,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.conftest import MakeCluster
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import register
-from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
+from tests.console.tasks.reversal import Drive, fresh, records, request_operation, states, write
 from tests.console.tasks.test_shapes_of_links import link_to, mirror_on
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "answered")]
@@ -105,8 +105,8 @@ def test_mirrors_of_a_lost_cluster_continue_from_a_failed_over_copy(
 
     drive(lambda: all(len(records(source_cluster, parent.name)) == 200 for parent in parents))
     drive(lambda: all(len(records(destination_cluster, child.name)) == 200 for child in children))
-    do(children[0], E.PAUSE)
-    do(parents[1], E.PAUSE)
+    request_operation(children[0], E.PAUSE)
+    request_operation(parents[1], E.PAUSE)
     drive(lambda: released(children[0], parents[1]))
     write(lost, "orders", "copied to the new source")
     write(lost, "ahead", "not copied to the new source")
@@ -114,9 +114,9 @@ def test_mirrors_of_a_lost_cluster_continue_from_a_failed_over_copy(
         lambda: [len(records(*place)) for place in ((source_cluster, "orders"), (destination_cluster, "ahead"))] == [201, 201]
     )
     lost.kill_all()
-    do(children[1], E.PAUSE)
+    request_operation(children[1], E.PAUSE)
     for parent in parents:
-        do(parent, E.FAILOVER)
+        request_operation(parent, E.FAILOVER)
     drive(lambda: states(*parents) == [S.STOPPED] * 2)
     assert write(source_cluster, "orders", "written at the new source") == [None]
 
@@ -129,7 +129,7 @@ def test_mirrors_of_a_lost_cluster_continue_from_a_failed_over_copy(
         move(children[1], onward)
 
     move(children[0], onward)
-    do(children[0], E.RESUME)
+    request_operation(children[0], E.RESUME)
     drive(lambda: len(records(destination_cluster, "orders")) == 202)
 
     assert records(destination_cluster, "orders") == records(source_cluster, "orders")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console import keys
 from console.actions.operations import operate
 from console.actors import SYSTEM
+from console.config import signing_keys
 from console.models import (
     ClusterLink,
     CopyWorker,
@@ -49,11 +49,13 @@ def test_assignments_from_before_a_database_restore_are_replaced_at_once(
     mirror: MirrorTopic, link: ClusterLink, settings: Any, sent: list[tuple[str, dict[str, Any]]]
 ) -> None:
     """An assignment written after the backup has a higher revision, but does not count more than the current assignment."""
-    setup = jobs.setup_worker("0000-w", redis_url=settings.REDIS_URL, secrets=keys.worker_secrets(), lease_ttl_ms=4_000)
+    setup = jobs.setup_worker("0000-w", redis_url=settings.REDIS_URL, secrets=signing_keys.worker_secrets(), lease_ttl_ms=4_000)
     worker, key = RedisAssignments(setup), plans.link_key(link)
     worker.beat(Heartbeat(worker_id="0000-w"))
     later = replace(plans.empty_plan(key), revision=link.revision + 2)
-    jobs.write_assignments(settings.REDIS_URL, key, {"0000-w": later}, secrets=keys.worker_secrets(), applied={"0000-w": 1})
+    jobs.write_assignments(
+        settings.REDIS_URL, key, {"0000-w": later}, secrets=signing_keys.worker_secrets(), applied={"0000-w": 1}
+    )
     CopyWorker.objects.create(number=0, worker_id="0000-w")
 
     reconcile.reconcile_link(link_id=link.pk)

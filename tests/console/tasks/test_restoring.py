@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from console.models import ClusterLink, LineageRange, MirrorTopic, RestoreRun
-from console.tasks import overtaking, restoring, stopping
+from console.tasks import preemption, restoring, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.configs import ConfigChange, looks_like_mirror
@@ -18,7 +18,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.tasks.dying import die_once
 from tests.console.tasks.grouping import commit
-from tests.console.tasks.reversal import Drive, do, fresh, lines, records, restore, states, write
+from tests.console.tasks.reversal import Drive, fresh, lines, records, request_operation, restore, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "export_directory")]
 S, E = MirrorState, MirrorEvent
@@ -60,7 +60,7 @@ def test_topic_is_kept_if_the_other_side_was_deleted_before_it(
 
     there.create_topic(topic, partitions=2)
     drive(lambda: row.transition_errors.filter(code=ErrorCode.SIDES_DIVERGED).exists())
-    do(row, E.FAILOVER)
+    request_operation(row, E.FAILOVER)
     drive(lambda: states(row) == [S.STOPPED])
 
     assert here.describe(topic).topic_id == before
@@ -76,7 +76,7 @@ def test_failover_is_reverted_by_restoring_the_mirror_itself(
     assert write(source_cluster, topic, "written during the failover") == [None]
     assert write(destination_cluster, topic, "rehearsal") == [None]
 
-    do(stopped, E.RESTORE)
+    request_operation(stopped, E.RESTORE)
     drive(lambda: states(stopped) == [S.ACTIVE])
     drive(lambda: len(records(destination_cluster, topic)) == 201)
 
@@ -142,7 +142,7 @@ def test_failover_during_a_restore_leaves_a_writable_topic(
     own = set_own_configs_and_group(pair[1], topic, group)
 
     row = restore(pair[1], topic)
-    do(row, E.FAILOVER)
+    request_operation(row, E.FAILOVER)
     drive(lambda: states(row) == [S.STOPPED])
 
     assert write(source_cluster, topic, "after the first failover") == [None]
@@ -153,7 +153,7 @@ def test_failover_during_a_restore_leaves_a_writable_topic(
 
     def fail_over_behind(*arguments: Any, **options: Any) -> Any:
         if states(row) == [S.PENDING_RESTORE_MIRROR]:
-            do(row, E.FAILOVER)
+            request_operation(row, E.FAILOVER)
         return export(*arguments, **options)
 
     monkeypatch.setattr(jobs, "export_records", fail_over_behind)
@@ -179,12 +179,12 @@ def set_own_configs_and_group(back: ClusterLink, topic: str, group: str) -> Any:
 def test_source_that_fails_over_during_a_reversal_keeps_its_configs_and_groups(
     twin: MirrorTopic, pair: Pair, drive: Drive
 ) -> None:
-    do(twin, E.REVERSE_AND_PAUSE)
+    request_operation(twin, E.REVERSE_AND_PAUSE)
     row, there = MirrorTopic.objects.get(link=pair[1]), ClusterAdmin(pair[1].destination.address)
     own = set_own_configs_and_group(pair[1], twin.name, group := f"{twin.name}-readers")
     assert states(row) == [S.PENDING_MIRROR]
 
-    do(row, E.FAILOVER)
+    request_operation(row, E.FAILOVER)
     drive(lambda: states(row) == [S.STOPPED])
 
     assert (there.describe(twin.name).configs, there.committed([group])[0][group]) == own
@@ -196,7 +196,7 @@ def test_failover_after_the_deletion_leaves_a_writable_topic_or_none(
 ) -> None:
     """Right after the topic was deleted; and right after it was created anew, before its id was stored."""
     topic, real, left = stopped.name, getattr(jobs, step), [True]
-    monkeypatch.setattr(overtaking, "GIVE_WAY_S", 0.5)
+    monkeypatch.setattr(preemption, "GIVE_WAY_S", 0.5)
     assert write(source_cluster, topic, "only here") == [None]
     row = restore(pair[1], topic)
     there = ClusterAdmin(row.link.destination.address)
@@ -205,7 +205,7 @@ def test_failover_after_the_deletion_leaves_a_writable_topic_or_none(
     def fail_over_behind(*arguments: Any, **options: Any) -> Any:
         answer = real(*arguments, **options)
         if left and left.pop():
-            do(row, E.FAILOVER)
+            request_operation(row, E.FAILOVER)
             stopping.advance_stop(mirror_id=row.pk)
         return answer
 

@@ -10,7 +10,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
-from tests.console.tasks.reversal import Application, Drive, do, records, states, write
+from tests.console.tasks.reversal import Application, Drive, records, request_operation, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
 S, E = MirrorState, MirrorEvent
@@ -26,7 +26,7 @@ def test_topic_is_reversed_twice_without_a_lost_record(
 ) -> None:
     topic, origin = twin.name, ClusterAdmin(twin.link.source.address)
     origin.set_configs(topic, {"compression.type": "zstd"})
-    do(twin, E.REVERSE_AND_START)
+    request_operation(twin, E.REVERSE_AND_START)
     other = other_of(twin)
 
     drive(lambda: states(twin, other) == [S.STOPPED, S.ACTIVE])
@@ -38,11 +38,11 @@ def test_topic_is_reversed_twice_without_a_lost_record(
     assert sorted(origins) == [(0, 100, None), (1, 100, None)]
     assert origin.describe(topic).configs["compression.type"] == "producer"
 
-    do(other, E.REVERSE_AND_PAUSE)
+    request_operation(other, E.REVERSE_AND_PAUSE)
     drive(lambda: states(twin, other) == [S.PAUSED, S.STOPPED])
     assert origin.describe(topic).configs["compression.type"] == "zstd"
     assert write(source_cluster, topic, "after the second swap") == [None]
-    do(twin, E.RESUME)
+    request_operation(twin, E.RESUME)
     drive(lambda: len(records(destination_cluster, topic)) == 202)
     assert records(source_cluster, topic) == records(destination_cluster, topic)
 
@@ -56,10 +56,10 @@ def test_continuous_producers_are_switched_without_lost_moved_or_duplicate_recor
     with Application(topic, both, partition=0) as first, Application(topic, both, partition=1) as second:
         writers = (first, second)
         drive(lambda: all(len(writer.acknowledged) >= 20 for writer in writers))
-        do(twin, E.REVERSE_AND_START)
+        request_operation(twin, E.REVERSE_AND_START)
         other = other_of(twin)
         drive(lambda: states(twin, other) == [S.STOPPED, S.ACTIVE] and all(writer.sides[-1:] == [1] for writer in writers))
-        do(other, E.REVERSE_AND_START)
+        request_operation(other, E.REVERSE_AND_START)
         drive(lambda: states(twin, other) == [S.ACTIVE, S.STOPPED] and all(writer.sides[-1] == 0 for writer in writers))
     drive(lambda: records(source_cluster, topic) == records(destination_cluster, topic))
 
@@ -77,10 +77,10 @@ def test_failover_of_the_mirror_ends_the_reversal_with_the_source_closed(
     twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:
     """Records that were not copied are kept, and the closed source shows what can be done."""
-    do(twin, E.PAUSE)
-    do(twin, E.RESUME)
-    do(twin, E.REVERSE_AND_START)
-    do(twin, E.FAILOVER)
+    request_operation(twin, E.PAUSE)
+    request_operation(twin, E.RESUME)
+    request_operation(twin, E.REVERSE_AND_START)
+    request_operation(twin, E.FAILOVER)
     other = other_of(twin)
 
     drive(lambda: states(twin) == [S.STOPPED])
@@ -88,7 +88,7 @@ def test_failover_of_the_mirror_ends_the_reversal_with_the_source_closed(
 
     assert write(destination_cluster, twin.name, "after the failover") == [None]
     assert write(source_cluster, twin.name, "refused") != [None]
-    do(other, E.FAILOVER)
+    request_operation(other, E.FAILOVER)
     drive(lambda: states(other) == [S.STOPPED])
     assert write(source_cluster, twin.name, "after the failover of the source") == [None]
 
@@ -108,18 +108,18 @@ def test_reversal_with_aborted_records_is_paused_and_resumed_while_it_drains(
     producer.produce(topic, b"in doubt", partition=0)
     assert producer.flush(60) == 0
 
-    do(twin, E.REVERSE_AND_START)
+    request_operation(twin, E.REVERSE_AND_START)
     other = other_of(twin)
     drive(lambda: ClusterAdmin(twin.link.source.address).denies_writes(topic))
     assert states(twin, other) == [S.PENDING_SYNCHRONIZE, S.PENDING_MIRROR]
-    do(twin, E.PAUSE)
+    request_operation(twin, E.PAUSE)
     drive(lambda: set(twin.partitions.values_list("phase", flat=True)) == {PartitionPhase.RELEASED})
     producer.commit_transaction(60)
     assert states(twin, other) == [S.PAUSED, S.PENDING_MIRROR]
     assert write(destination_cluster, topic, "too early") == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
     assert len(records(destination_cluster, topic)) == 200
 
-    do(twin, E.RESUME)
+    request_operation(twin, E.RESUME)
     drive(lambda: states(twin, other) == [S.STOPPED, S.ACTIVE])
     assert write(destination_cluster, topic, "after the swap") == [None]
     drive(lambda: len(records(source_cluster, topic)) == 202)

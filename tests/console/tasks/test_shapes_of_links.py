@@ -6,7 +6,7 @@ import pytest
 
 from console.models import Cluster, ClusterLink, Environment, MirrorTopic
 from console.reconciling import plans
-from console.tasks import looking, mirrors
+from console.tasks import mirrors, probes
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import LinkState, MirrorState
 from tests.conftest import MakeCluster
@@ -63,14 +63,14 @@ def test_source_initiated_link_works_once_both_sides_exist(
 ) -> None:
     topic = make_topic()
     inbound = link_to(destination, source, "pushed", connection_mode="INBOUND", properties={})
-    looking.probe_link(link_id=inbound.pk)
+    probes.probe_link(link_id=inbound.pk)
     inbound.refresh_from_db()
     assert (inbound.state, inbound.error_code) == (LinkState.FAILED, "REMOTE_LINK_NOT_FOUND_ERROR")
     assert "link.mode=SOURCE" in inbound.error_message
 
     outbound = link_to(source, destination, "pushed", mode="SOURCE")
     for side in (inbound, outbound):
-        looking.probe_link(link_id=side.pk)
+        probes.probe_link(link_id=side.pk)
     mirror_on(inbound, topic)
     drive(lambda: len(records(destination_cluster, topic)) == 200)
 
@@ -96,7 +96,7 @@ def test_source_initiated_link_uses_the_credentials_of_the_source_side(
         "local.sasl.jaas.config": credentials["sasl.jaas.config"].replace('password="', 'password="not-'),
     }
     ClusterLink.objects.filter(pk=outbound.pk).update(properties=wrong)
-    looking.probe_link(link_id=inbound.pk)
+    probes.probe_link(link_id=inbound.pk)
 
     row = ClusterLink.objects.get(pk=inbound.pk)
     assert (row.state, row.error_code) == (LinkState.FAILED, "AUTHENTICATION_ERROR")

@@ -14,7 +14,7 @@ from linkengine import jobs
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.tasks.kills import phases
-from tests.console.tasks.reversal import Drive, do, lines, records, restore, states, write
+from tests.console.tasks.reversal import Drive, lines, records, request_operation, restore, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "export_directory")]
 S, E = MirrorState, MirrorEvent
@@ -25,7 +25,7 @@ Pair = tuple[ClusterLink, ClusterLink]
 def contested(twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive) -> MirrorTopic:
     """A paused mirror: its source has two records that were not copied, and another producer wrote in place of the first."""
     drive(lambda: len(records(destination_cluster, twin.name)) == 200)
-    do(twin, E.PAUSE)
+    request_operation(twin, E.PAUSE)
     drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
     assert write(source_cluster, twin.name, "the source's 101st", "and 102nd") == [None, None]
     assert write(destination_cluster, twin.name, "a foreign record", user="admin") == [None]
@@ -60,9 +60,9 @@ def exported_values(run: RestoreRun) -> list[bytes]:
 def test_records_that_a_foreign_write_kept_from_being_copied_are_exported(
     contested: MirrorTopic, drive: Drive, assert_exported: Callable[[], None]
 ) -> None:
-    do(contested, E.RESUME)
+    request_operation(contested, E.RESUME)
     drive(lambda: states(contested) == [S.FAILED])
-    do(contested, E.FAILOVER)
+    request_operation(contested, E.FAILOVER)
     drive(lambda: states(contested) == [S.STOPPED])
 
     assert_exported()
@@ -72,9 +72,9 @@ def test_records_of_a_failed_promotion_replaced_by_a_failover_are_exported(
     contested: MirrorTopic, drive: Drive, assert_exported: Callable[[], None]
 ) -> None:
     """The promotion waits because of a foreign write; then the mirror is failed over."""
-    do(contested, E.PROMOTE)
+    request_operation(contested, E.PROMOTE)
     drive(lambda: contested.transition_errors.filter(code="FOREIGN_WRITE").exists())
-    do(contested, E.FAILOVER)
+    request_operation(contested, E.FAILOVER)
     drive(lambda: states(contested) == [S.STOPPED])
 
     assert_exported()
@@ -92,11 +92,11 @@ def test_unnoticed_foreign_write_does_not_count_as_the_sources_record(
     """Failed over while paused; the source ends after the foreign record, at the same offset, or before it."""
     topic = twin.name
     drive(lambda: len(records(destination_cluster, topic)) == 200)
-    do(twin, E.PAUSE)
+    request_operation(twin, E.PAUSE)
     drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
     assert write(source_cluster, topic, *more) == [None] * len(more)
     assert write(destination_cluster, topic, "a foreign record", user="admin") == [None]
-    do(twin, E.FAILOVER)
+    request_operation(twin, E.FAILOVER)
     drive(lambda: states(twin) == [S.STOPPED])
 
     row = restore(pair[1], topic)
@@ -114,16 +114,16 @@ def test_reversal_is_not_completed_if_the_copy_had_failed(
     """The source would keep its own record where its new source has a foreign record."""
     topic = twin.name
     drive(lambda: len(records(destination_cluster, topic)) == 200)
-    do(twin, E.REVERSE_AND_START)
+    request_operation(twin, E.REVERSE_AND_START)
     assert write(destination_cluster, topic, "a foreign record", user="admin") == [None]
     assert write(source_cluster, topic, "the source's 101st") == [None]
     drive(lambda: states(twin) == [S.FAILED])
-    do(twin, E.FAILOVER)
+    request_operation(twin, E.FAILOVER)
     row = MirrorTopic.objects.get(link=pair[1])
     drive(lambda: row.transition_errors.filter(code="SIDES_DIVERGED").exists())
     assert states(twin, row) == [S.STOPPED, S.PENDING_MIRROR]
 
-    do(row, E.FAILOVER)
+    request_operation(row, E.FAILOVER)
     drive(lambda: states(row) == [S.STOPPED])
     row = restore(pair[1], topic)
     drive(lambda: states(row) == [S.ACTIVE])
@@ -152,12 +152,12 @@ def test_reversal_is_not_completed_if_the_copy_lost_its_end(
     drive(lambda: len(records(destination_cluster, topic)) == 200)
     before = records(source_cluster, topic)
     monkeypatch.setattr(jobs, "stop_mirror", lose_behind)
-    do(twin, E.REVERSE_AND_START)
+    request_operation(twin, E.REVERSE_AND_START)
     drive(lambda: states(twin) == [S.STOPPED])
     row = MirrorTopic.objects.get(link=pair[1])
     drive(lambda: row.transition_errors.filter(code="SIDES_DIVERGED", message__contains="lost records of partition 0").exists())
 
-    do(row, E.FAILOVER)
+    request_operation(row, E.FAILOVER)
     drive(lambda: states(row) == [S.STOPPED])
     assert records(source_cluster, topic) == before
     assert write(source_cluster, topic, "after the failover") == [None]

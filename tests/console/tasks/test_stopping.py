@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from console import store
 from console.models import MirrorTopic
 from console.reconciling import plans
 from console.reconciling.ends import fenced_ends, mirrored_ends
+from console.redis import locks
 from console.tasks import stopping
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
@@ -25,7 +25,7 @@ from linkengine.jobs import stopping as engine
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.kills import phases
-from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
+from tests.console.tasks.reversal import Drive, fresh, records, request_operation, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
 
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtur
 def paused(twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive) -> MirrorTopic:
     """All 200 records are copied, and the leases are released."""
     drive(lambda: len(records(destination_cluster, twin.name)) == 200)
-    do(twin, MirrorEvent.PAUSE)
+    request_operation(twin, MirrorEvent.PAUSE)
     drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
     return twin
 
@@ -51,7 +51,7 @@ def test_stop_that_another_worker_took_over_does_not_change_the_topic(
         return clamp(*arguments, **options)
 
     monkeypatch.setattr(engine, "clamp_groups", sleep_long)
-    do(twin, MirrorEvent.FAILOVER)
+    request_operation(twin, MirrorEvent.FAILOVER)
     stopping.advance_stop(mirror_id=twin.pk)
 
     assert here.denies_writes(twin.name)
@@ -62,7 +62,7 @@ def test_stop_that_another_worker_took_over_does_not_change_the_topic(
 
 
 def test_promotion_resumes_copying_after_a_crash_at_lag_zero(twin: MirrorTopic, drive: Drive) -> None:
-    do(twin, MirrorEvent.PROMOTE)
+    request_operation(twin, MirrorEvent.PROMOTE)
     MirrorTopic.objects.filter(pk=twin.pk).update(drained_at=NOW)  # crashed here; the source's 200 records came later
 
     drive(lambda: states(twin) == [MirrorState.STOPPED])
@@ -86,7 +86,7 @@ def test_promotion_that_was_suspended_while_copying_resumed_does_not_fence(
 
     with monkeypatch.context() as patch:
         patch.setattr(stopping, "_last_check", sleep_long)
-        do(twin, MirrorEvent.PROMOTE)
+        request_operation(twin, MirrorEvent.PROMOTE)
         drive(lambda: bool(slept))
         assert fresh(twin).fencing_at is None
     drive(lambda: states(twin) == [MirrorState.STOPPED])
@@ -105,7 +105,7 @@ def test_foreign_write_after_the_last_copied_record_counts_as_not_copied(
     assert write(destination_cluster, paused.name, "a foreign record", user="admin") == [None]
     if not released:
         forget_leases(paused)
-    do(paused, MirrorEvent.FAILOVER)
+    request_operation(paused, MirrorEvent.FAILOVER)
     drive(lambda: states(paused) == [MirrorState.STOPPED])
 
     assert [part["mirrored_end"] for part in paused.stop_reports.get().partitions] == [100, 100]
@@ -119,10 +119,10 @@ def test_record_that_could_not_be_compared_counts_as_not_copied(
     assert write(destination_cluster, paused.name, "a foreign record", user="admin") == [None]
     paused.link.properties = {**paused.link.properties, "bootstrap.servers": f"127.0.0.1:{free_port()}"}
     paused.link.save()
-    do(paused, MirrorEvent.RESUME)
+    request_operation(paused, MirrorEvent.RESUME)
     drive(lambda: phases(paused) == {PartitionPhase.SOURCE_UNREACHABLE})
 
-    do(paused, MirrorEvent.FAILOVER)
+    request_operation(paused, MirrorEvent.FAILOVER)
     drive(lambda: states(paused) == [MirrorState.STOPPED])
 
     assert (mirrored_ends(paused), fenced_ends(paused)) == (((0, 100), (1, 100)), ((0, 101), (1, 100)))
@@ -136,7 +136,7 @@ def test_failover_repeated_after_a_database_restore_has_the_same_mirrored_ends(
     MirrorTopic.objects.filter(pk=stopped.pk).update(state=MirrorState.PAUSED, stop_reason="", fencing_at=None)
     stopped.partitions.update(stopped_end=None, fenced_end=None)
 
-    do(stopped, MirrorEvent.FAILOVER)
+    request_operation(stopped, MirrorEvent.FAILOVER)
     drive(lambda: states(stopped) == [MirrorState.STOPPED])
 
     assert (mirrored_ends(stopped), fenced_ends(stopped)) == (((0, 100), (1, 100)), ((0, 102), (1, 100)))
@@ -167,7 +167,7 @@ def test_promotion_retried_after_its_fence_does_not_check_the_lag_again(
     monkeypatch.setattr(stopping, "blockers_of", note_check)
     with monkeypatch.context() as patch:
         patch.setattr(engine, "_let_producers_in", fail)
-        do(twin, MirrorEvent.PROMOTE)
+        request_operation(twin, MirrorEvent.PROMOTE)
         drive(lambda: twin.transition_errors.filter(code=ErrorCode.TIMEOUT_ERROR).exists())
     drive(lambda: states(twin) == [MirrorState.STOPPED])
 
@@ -175,7 +175,7 @@ def test_promotion_retried_after_its_fence_does_not_check_the_lag_again(
 
 
 def test_promotion_continued_after_its_fence_reports_what_was_not_copied(twin: MirrorTopic) -> None:
-    do(twin, MirrorEvent.PROMOTE)
+    request_operation(twin, MirrorEvent.PROMOTE)
     MirrorTopic.objects.filter(pk=twin.pk).update(fencing_at=NOW)  # a worker crashed here; the source's 200 records came later
     stopping.advance_stop(mirror_id=twin.pk)
 
@@ -186,7 +186,7 @@ def test_promotion_continued_after_its_fence_reports_what_was_not_copied(twin: M
 
 
 def test_promotion_whose_source_is_lost_after_the_fence_reports_unknown_loss(twin: MirrorTopic) -> None:
-    do(twin, MirrorEvent.PROMOTE)
+    request_operation(twin, MirrorEvent.PROMOTE)
     MirrorTopic.objects.filter(pk=twin.pk).update(fencing_at=NOW)
     twin.link.properties = {**twin.link.properties, "bootstrap.servers": f"127.0.0.1:{free_port()}"}
     twin.link.save()
@@ -204,10 +204,10 @@ def test_mirror_with_a_foreign_record_in_place_of_a_source_record_is_not_promote
     assert write(source_cluster, paused.name, "the source's 101st") == [None]
     assert write(destination_cluster, paused.name, "a foreign record", user="admin") == [None]
 
-    do(paused, MirrorEvent.PROMOTE)
+    request_operation(paused, MirrorEvent.PROMOTE)
     drive(lambda: PartitionPhase.FAILED in phases(paused))
     # a check that started before may still report a lag
-    drive(lambda: not store.is_held(f"stop:{StopReason.PROMOTE}:{paused.pk}"))
+    drive(lambda: not locks.is_locked(f"stop:{StopReason.PROMOTE}:{paused.pk}"))
     for _ in range(3):
         stopping.advance_stop(mirror_id=paused.pk)
     drive(lambda: _codes(paused) == [ErrorCode.FOREIGN_WRITE])
@@ -218,7 +218,7 @@ def test_mirror_with_a_foreign_record_in_place_of_a_source_record_is_not_promote
 def test_unchanged_paused_mirror_is_promoted_without_another_copy_worker(
     paused: MirrorTopic,
 ) -> None:
-    do(paused, MirrorEvent.PROMOTE)
+    request_operation(paused, MirrorEvent.PROMOTE)
     stopping.advance_stop(mirror_id=paused.pk)
     assert states(paused) == [MirrorState.STOPPED]
 
@@ -236,7 +236,7 @@ def test_mirror_with_markers_in_flight_is_promoted_after_a_clean_release(
         assert (grant.clean, grant.markers_announced) == (False, True)
         other.release(grant, seen=before.left, clean=False)
 
-    do(paused, MirrorEvent.PROMOTE)
+    request_operation(paused, MirrorEvent.PROMOTE)
     stopping.advance_stop(mirror_id=paused.pk)
     assert states(paused) == [MirrorState.STOPPED]
 
@@ -246,7 +246,7 @@ def test_mirror_without_a_tail_check_after_a_crash_is_not_promoted(paused: Mirro
     assert crashed.acquire_all([partition.key for partition in plans.assignments_of(paused)], "crashed")
     time.sleep(0.5)
 
-    do(paused, MirrorEvent.PROMOTE)
+    request_operation(paused, MirrorEvent.PROMOTE)
     stopping.advance_stop(mirror_id=paused.pk)
     assert (states(paused), fresh(paused).fencing_at) == ([MirrorState.PENDING_STOPPED], None)
     drive(lambda: states(paused) == [MirrorState.STOPPED])

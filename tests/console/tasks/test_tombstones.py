@@ -19,7 +19,7 @@ from console.tasks.verifying import verify_mirror
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
-from tests.console.tasks.reversal import Drive, do
+from tests.console.tasks.reversal import Drive, request_operation
 from tests.linkengine.copyjob.copying import ends_of, read_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
@@ -79,13 +79,13 @@ def test_a_deleted_key_that_stayed_is_told_of_found_and_can_be_deleted_again(
     drive(is_copied)
     verify_next(mirror_id=users.pk)
     assert users.verified_ranges.get().start == 0
-    do(users, MirrorEvent.PAUSE)
+    request_operation(users, MirrorEvent.PAUSE)
     drive(lambda: MirrorPartition.objects.get(mirror=users).phase == "RELEASED")
     forget(source_cluster, users.name)
     long_ago = timezone.now() - timedelta(days=3)
     MirrorPartition.objects.filter(mirror=users).update(whole_at=long_ago, caught_up_at=long_ago)
 
-    do(users, MirrorEvent.RESUME)
+    request_operation(users, MirrorEvent.RESUME)
     drive(is_copied)
 
     assert values_of(destination_cluster, users.name, b"doomed") == [b"v1"]

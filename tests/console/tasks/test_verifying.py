@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from console import store
 from console.models import MirrorTopic, VerifyRun
-from console.tasks import threads, verifying
+from console.redis import locks
+from console.redis.client import redis_client
+from console.tasks import thread_limit, verifying
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
 
@@ -20,7 +21,7 @@ Sent = list[tuple[str, dict[str, Any]]]
 
 @pytest.fixture
 def mirror(link: Any, own_redis: None) -> MirrorTopic:
-    store.client().flushdb()
+    redis_client().flushdb()
     when = {"state_since": NOW, "created_at": NOW}
     return MirrorTopic.objects.create(link=link, name="a", source_topic="a", state=MirrorState.ACTIVE, **when)
 
@@ -32,11 +33,11 @@ def queue(mirror: MirrorTopic) -> VerifyRun:
 def test_two_runs_are_compared_at_a_time_and_the_oldest_is_next(mirror: MirrorTopic, sent: Sent) -> None:
     first, second, third = (queue(mirror) for _ in range(3))
 
-    with store.hold(verifying.TURNS[0]), store.hold(verifying.TURNS[1]):
+    with locks.lock(verifying.TURNS[0]), locks.lock(verifying.TURNS[1]):
         verifying.verify_mirror(run_id=first.pk)
         verifying.look_after_runs(now=NOW + timedelta(minutes=1))
     assert (VerifyRun.objects.filter(status="QUEUED").count(), sent) == (3, [])
-    with store.hold(verifying.TURNS[0]):
+    with locks.lock(verifying.TURNS[0]):
         verifying.verify_mirror(run_id=second.pk)
         verifying.verify_mirror(run_id=second.pk)
         verifying.look_after_runs(now=NOW + timedelta(minutes=1))
@@ -50,9 +51,9 @@ def test_verification_waits_for_a_thread_for_long_work(
     mirror: MirrorTopic, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = queue(mirror)
-    monkeypatch.setattr(threads, "_free", BoundedSemaphore(1))
+    monkeypatch.setattr(thread_limit, "_free", BoundedSemaphore(1))
 
-    with threads.for_long():
+    with thread_limit.for_long():
         verifying.verify_mirror(run_id=run.pk)
         run.refresh_from_db()
         assert run.status == "QUEUED"
@@ -67,7 +68,7 @@ def test_verification_waits_for_a_thread_for_long_work(
 def test_queued_run_is_sent_again_and_an_abandoned_run_is_ended(
     mirror: MirrorTopic, sent: Sent, dated: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "HOLD_S", 0.05)
+    monkeypatch.setattr(locks, "LOCK_TTL_S", 0.05)
     common = {"mirror": mirror, "requested_by": "test", "requested_at": dated}
     queued = VerifyRun.objects.create(**common)
     left = VerifyRun.objects.create(**common, started_at=dated, status=VerifyRun.Status.RUNNING)

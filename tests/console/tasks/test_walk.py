@@ -19,16 +19,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from console import exports, store
 from console.actions.operations import operate, operate_many
 from console.actors import SYSTEM
 from console.errors import ConsoleError
+from console.mirrors import diverged_exports
 from console.models import ClusterLink, MirrorTopic, RestoreRun
+from console.redis import locks
 from console.tasks import reversing
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
-from tests.console.tasks.kills import Lives
+from tests.console.tasks.kills import CrashingWorkers
 from tests.console.tasks.reversal import Drive, Records, records, write_one
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
@@ -107,7 +108,7 @@ class Walk:
 
 
 def exported(run: RestoreRun) -> Records:
-    with gzip.open(exports.path_of(run.export_name)) as file:
+    with gzip.open(diverged_exports.path_of(run.export_name)) as file:
         lines = [json.loads(line) for line in file]
     return {(line["partition"], line["offset"]): base64.b64decode(line["value"]) for line in lines}
 
@@ -149,7 +150,7 @@ def test_random_walk_loses_no_record(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setattr("django.conf.settings.EXPORT_DIR", str(tmp_path))
-    monkeypatch.setattr(store, "HOLD_S", 1.0)
+    monkeypatch.setattr(locks, "LOCK_TTL_S", 1.0)
     monkeypatch.setattr(reversing, "SETTLE_S", 0.3)
     walk = Walk(twin.name, pair, (destination_cluster, source_cluster), drive)
 
@@ -163,10 +164,10 @@ def test_random_walk_with_killed_workers_loses_no_record(
     pair: Pair,
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
-    lives: Lives,
+    crashing_workers: CrashingWorkers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("django.conf.settings.EXPORT_DIR", str(lives.exports))
-    walk = Walk(twin.name, pair, (destination_cluster, source_cluster), lives.wait_for)
+    monkeypatch.setattr("django.conf.settings.EXPORT_DIR", str(crashing_workers.exports))
+    walk = Walk(twin.name, pair, (destination_cluster, source_cluster), crashing_workers.wait_for)
 
-    walk_along(walk, disturb=lives.kill, examples=3, moves=9)  # the first example is always the simplest
+    walk_along(walk, disturb=crashing_workers.kill, examples=3, moves=9)  # the first example is always the simplest

@@ -12,7 +12,7 @@ from console.tasks import mirrors
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
-from tests.console.tasks.reversal import Drive, do, fresh, states, write
+from tests.console.tasks.reversal import Drive, fresh, request_operation, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
 S, E = MirrorState, MirrorEvent
@@ -42,8 +42,8 @@ def test_mirror_in_an_error_state_can_be_failed_over_or_deleted(
     assert states(new_mirror, other) == [state, state]
     assert write(destination_cluster, topic, "too early") != [None]
 
-    do(new_mirror, E.FAILOVER)
-    do(other, E.DELETE)
+    request_operation(new_mirror, E.FAILOVER)
+    request_operation(other, E.DELETE)
     drive(lambda: states(new_mirror) == [S.STOPPED] and not MirrorTopic.objects.filter(pk=other.pk).exists())
 
     assert write(destination_cluster, topic, "open") == [None]

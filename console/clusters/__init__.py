@@ -1,0 +1,1 @@
+"""Clusters: live queries and changes through a worker."""

@@ -1,0 +1,174 @@
+"""Middleware for every request: the client's address, a request id (log lines, response, audit), and template values."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from functools import wraps
+from itertools import islice
+from typing import Any
+
+import structlog
+from asgiref.sync import iscoroutinefunction, sync_to_async
+from django.conf import settings
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.middleware.common import CommonMiddleware
+from django.utils.decorators import sync_and_async_middleware
+
+from linkengine.domain.networks import is_within, parse_address
+
+Steps = Generator[None, HttpResponse, None]
+Middleware = Callable[[Callable[[HttpRequest], Any]], Callable[[HttpRequest], Any]]
+HEADER = "X-Request-ID"
+PROBE_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+CHUNKS_AT_ONCE = 64  # of 4 KiB: a single hop to a thread for most static files
+_ACCEPTABLE = re.compile(r"[A-Za-z0-9._-]{8,64}")  # other ids are replaced, since the id is logged and audited
+
+
+_FORWARDED = (
+    "HTTP_X_FORWARDED_FOR",
+    "HTTP_X_FORWARDED_PROTO",
+    "HTTP_X_FORWARDED_HOST",
+    "HTTP_X_FORWARDED_PORT",
+    "HTTP_FORWARDED",
+)
+_HOP = re.compile(r"\[(?P<v6>[^]]+)](?::\d+)?|(?P<v4>[\d.]+):\d+")  # an address with a port; some proxies add it
+
+
+def request_middleware(steps: Callable[[HttpRequest], Steps]) -> Middleware:
+    """Return a middleware, both sync and async, made of a generator function that yields once: ``response = yield``.
+
+    Code before the yield runs before the view; code after it may change the response. Neither may block.
+    """
+
+    @sync_and_async_middleware
+    @wraps(steps)
+    def middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+        if iscoroutinefunction(get_response):
+
+            async def respond_later(request: HttpRequest) -> HttpResponse:
+                running = steps(request)
+                next(running)
+                return _finished(running, await get_response(request))
+
+            return respond_later
+
+        def respond(request: HttpRequest) -> HttpResponse:
+            running = steps(request)
+            next(running)
+            return _finished(running, get_response(request))
+
+        return respond
+
+    return middleware
+
+
+@request_middleware
+def client_address(request: HttpRequest) -> Steps:
+    """Set REMOTE_ADDR to the client's address if a trusted proxy (``TRUSTED_PROXIES``) forwards the request.
+
+    Forwarding headers of any other peer are removed, so that no later code reads them. The web server must not evaluate them
+    itself (uvicorn: ``--no-proxy-headers``), otherwise the peer's address is lost.
+    """
+    meta = request.META
+    peer = str(meta.get("REMOTE_ADDR") or "")
+    if _is_trusted(peer):
+        meta["REMOTE_ADDR"] = _client_behind(peer, str(meta.get("HTTP_X_FORWARDED_FOR", "")))
+    else:
+        for name in _FORWARDED:
+            meta.pop(name, None)
+    yield
+
+
+def _client_behind(peer: str, forwarded_for: str) -> str:
+    """Return the rightmost hop that is not a trusted proxy; each proxy appends the address of its peer.
+
+    A hop that is not an address ends the search: its origin is unknown, so the last trusted hop counts.
+    """
+    client = peer
+    for hop in reversed(forwarded_for.split(",")):
+        try:
+            client = _address_of(hop.strip())
+        except ValueError:
+            break
+        if not _is_trusted(client):
+            break
+    return client
+
+
+def _address_of(hop: str) -> str:
+    found = _HOP.fullmatch(hop)
+    return str(parse_address((found["v6"] or found["v4"]) if found else hop))
+
+
+def _is_trusted(address: str) -> bool:
+    try:
+        return bool(settings.TRUSTED_PROXIES) and is_within(parse_address(address), settings.TRUSTED_PROXIES)
+    except ValueError:  # not an address, as with a Unix socket
+        return False
+
+
+@request_middleware
+def request_id(request: HttpRequest) -> Steps:
+    """Set ``request.request_id`` to the caller's ``X-Request-ID`` or a new id; log lines and the response carry it."""
+    given = request.headers.get(HEADER, "")
+    name = given if _ACCEPTABLE.fullmatch(given) else uuid.uuid4().hex
+    request.request_id = name  # type: ignore[attr-defined]
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(request_id=name)
+    response = yield
+    response[HEADER] = name
+    if isinstance(request, ASGIRequest):
+        stream_without_blocking(response)
+
+
+@request_middleware
+def no_store(_request: HttpRequest) -> Steps:
+    """Forbid browsers and proxies to store responses, since pages and REST responses depend on the signed-in user.
+
+    Runs inside WhiteNoise, whose responses for static files keep their own ``Cache-Control``.
+    """
+    response = yield
+    if "no-store" not in response.get("Cache-Control", ""):
+        response["Cache-Control"] = "no-store"
+
+
+def stream_without_blocking(response: HttpResponse) -> None:
+    """Read a file in chunks in a thread. Otherwise Django reads all of it into memory before sending the first byte."""
+    if isinstance(response, StreamingHttpResponse) and not response.is_async:
+        response.streaming_content = _read_later(iter(response.streaming_content))
+
+
+async def _read_later(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    def read() -> bytes:
+        return b"".join(islice(chunks, CHUNKS_AT_ONCE))
+
+    while part := await sync_to_async(read, thread_sensitive=False)():
+        yield part
+
+
+def template_context(request: HttpRequest) -> dict[str, Any]:
+    """Return the product name, and the CSP nonce under the name that the tags of django-htmx use."""
+    return {"product_name": settings.PRODUCT_NAME, "csp_nonce": getattr(request, "csp_nonce", None)}
+
+
+class HostCheckMiddleware(CommonMiddleware):
+    """Django's CommonMiddleware, which checks the Host header, except on the probe paths.
+
+    Kubernetes and load balancers probe by address, and Prometheus scrapes by service name: such names cannot all be listed in
+    ``ALLOWED_HOSTS``. The probe views never use the host name.
+    """
+
+    def process_request(self, request: HttpRequest) -> Any:
+        """Refuse unknown hosts; accept any host on a probe path."""
+        return None if request.path_info in PROBE_PATHS else super().process_request(request)
+
+
+def _finished(running: Steps, response: HttpResponse) -> HttpResponse:
+    try:
+        running.send(response)
+    except StopIteration:
+        return response
+    raise RuntimeError("The steps of a middleware yield once.")

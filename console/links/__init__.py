@@ -1,0 +1,1 @@
+"""Cluster links: which rows belong to the same link."""

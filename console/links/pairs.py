@@ -1,0 +1,206 @@
+"""Finds related rows: the two sides of a link, and the two topics that mirror each other in turn. Reads only.
+
+A bidirectional link has two rows with the same name, at both clusters, each with the mirrors whose destination it is. A
+source-initiated link has a row with mode SOURCE at the source and an INBOUND row at the destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from django.db.models import QuerySet
+from django.db.models.functions import Coalesce
+
+from console.models import ClusterLink, MirrorPartition, MirrorTopic
+from console.models.links import ConnectionMode, LinkMode
+from console.models.mirrors import RECORDS_DIFFER
+from linkengine.domain.linkaddresses import inbound_properties, own_properties, registered_properties
+from linkengine.domain.plans import GapFiller
+from linkengine.domain.restoring import CommonPart
+from linkengine.domain.states import BECOMING, GapReason, MirrorEvent, MirrorState
+
+_OTHER_MODE = {
+    LinkMode.BIDIRECTIONAL: LinkMode.BIDIRECTIONAL,
+    LinkMode.SOURCE: LinkMode.DESTINATION,
+    LinkMode.DESTINATION: LinkMode.SOURCE,
+}
+
+
+def other_side(link: ClusterLink) -> ClusterLink | None:
+    """Return the row of the same link at the other cluster, if that cluster is registered and the row exists."""
+    if not has_two_sides(link):
+        return None
+    found = ClusterLink.objects.filter(
+        name=link.name,
+        mode=_OTHER_MODE[LinkMode(link.mode)],
+        destination__cluster_id=link.source_cluster_id,
+        source_cluster_id=link.destination.cluster_id,
+        deletion_requested_at=None,
+    )
+    if link.mode == LinkMode.SOURCE:
+        found = found.filter(connection_mode=ConnectionMode.INBOUND)
+    return found.select_related("destination__environment", "source__environment").first()
+
+
+def has_two_sides(link: ClusterLink) -> bool:
+    """Return whether the link has two rows, at both clusters."""
+    return link.mode != LinkMode.DESTINATION or link.connection_mode == ConnectionMode.INBOUND
+
+
+def needs_other_side(link: ClusterLink) -> bool:
+    """Return whether the link does nothing without its other side: the source of an INBOUND link opens the connection."""
+    return link.mode == LinkMode.SOURCE or is_inbound(link)
+
+
+def is_inbound(link: ClusterLink) -> bool:
+    """Return whether the link is the destination's side of a source-initiated link."""
+    return link.mode == LinkMode.DESTINATION and link.connection_mode == ConnectionMode.INBOUND
+
+
+def properties_of_source(link: ClusterLink) -> dict[str, str]:
+    """Return the properties with which a link reaches its source; contains secrets.
+
+    Raises LinkEngineError if the link would send the registered cluster's credentials to an address that is not registered.
+    """
+    registered = link.source.properties if link.source else {}
+    if is_inbound(link):  # the source side defines the credentials
+        other = other_side(link)
+        return inbound_properties(other.properties if other else {}, registered)
+    if link.uses_cluster_credentials and link.source:
+        return registered_properties(own_properties(link.properties), registered)
+    return own_properties(link.properties)
+
+
+def missing_side(link: ClusterLink) -> str:
+    """Return the message that says which row has to be created before a link can work that needs its other side."""
+    here, there = link.destination.cluster_id, link.source_cluster_id
+    if link.mode == LinkMode.SOURCE:
+        return (
+            f"The destination side is missing: create cluster link '{link.name}' on cluster {there} with "
+            f"link.mode=DESTINATION, connection.mode=INBOUND and source_cluster_id {here}. Mirror topics are created there."
+        )
+    return (
+        f"The source side is missing: create cluster link '{link.name}' on cluster {there} with link.mode=SOURCE and "
+        f"destination_cluster_id {here}. Until then nothing is mirrored."
+    )
+
+
+def counterpart(mirror: MirrorTopic, *, other: ClusterLink | None = None) -> MirrorTopic | None:
+    """Return the row of the other topic of a pair, if it was a mirror of this topic or is to become its mirror."""
+    there = other or other_side(mirror.link)
+    if there is None:
+        return None
+    rows = MirrorTopic.objects.filter(link=there, name=mirror.source_topic, source_topic=mirror.name)
+    return rows.select_related("link__destination__environment", "link__source").first()
+
+
+def mirrors_of_name(cluster_id: str, topic: str) -> QuerySet[MirrorTopic]:
+    """Return the rows by which a topic of this name is, is to become, or was until recently, a mirror on a cluster."""
+    rows = MirrorTopic.objects.filter(link__destination__cluster_id=cluster_id, name=topic)
+    return rows.exclude(state=MirrorState.STOPPED)
+
+
+def have_common_part(mirror: MirrorTopic, other: MirrorTopic | None) -> bool:
+    """Return whether either topic was stopped as a copy of the other: up to there both topics have the same records."""
+    return _was_copy(mirror) or (other is not None and was_stopped_as_copy(other))
+
+
+def common_parts(mirror: MirrorTopic, other: MirrorTopic | None) -> Iterator[CommonPart]:
+    """Yield what either row contains of the part that both topics have in common; ``here`` is the topic of ``mirror``.
+
+    If a verification run found different records, whatever the direction of copying, nothing counts as common.
+    """
+    differ = any(row is not None and row.pk is not None and is_known_to_differ(row) for row in (mirror, other))
+    if _was_copy(mirror):
+        yield _part(mirror, here_id=mirror.mirror_topic_id, there_id=mirror.source_topic_id, differ=differ)
+    if other is not None and was_stopped_as_copy(other):
+        part = _part(other, here_id=other.source_topic_id, there_id=other.mirror_topic_id, differ=differ)
+        yield replace(part, source_is_here=True)
+
+
+def _part(copy: MirrorTopic, *, here_id: str, there_id: str, differ: bool) -> CommonPart:
+    return CommonPart(
+        here_id=here_id,
+        there_id=there_id,
+        ends={} if differ else _ends(copy),
+        epochs=_epochs(copy),
+        fences=_fences(copy),
+        fence_epochs=fence_epochs(copy),
+        by_markers=copy.link.gap_filler == GapFiller.MARKERS,
+    )
+
+
+def was_stopped_as_copy(mirror: MirrorTopic) -> bool:
+    """Return whether the topic is stopped and its row has the offsets at which it ended as a copy."""
+    return mirror.state == MirrorState.STOPPED and mirror.holds_copy
+
+
+def _was_copy(mirror: MirrorTopic) -> bool:
+    """Return the same for a topic that is to be restored too: its row has the offsets until both sides have agreed."""
+    waits = mirror.state == MirrorState.PENDING_SETUP_FOR_RESTORE and mirror.holds_copy
+    return waits or was_stopped_as_copy(mirror)
+
+
+def first_offsets(mirror: MirrorTopic) -> dict[int, int]:
+    """Return, by partition, the first offset that a mirror ever had, for partitions that did not start at offset 0."""
+    heads = mirror.gaps.filter(reason=GapReason.HEAD).values_list("partition", "end")
+    return dict(heads.order_by("end"))
+
+
+def _ends(mirror: MirrorTopic) -> dict[int, int]:
+    """Return the mirrored ends by partition, nothing if they do not show what the mirror has of its source."""
+    if not was_valid_copy(mirror):
+        return {}
+    return mirrored_ends(mirror)
+
+
+def mirrored_ends(mirror: MirrorTopic) -> dict[int, int]:
+    """Return, by partition, the offset after the last mirrored record. The fence may be at a later offset.
+
+    Contains the partitions whose fence was recorded.
+    """
+    rows = MirrorPartition.objects.filter(mirror=mirror).exclude(stopped_end=None).order_by("partition")
+    return {row.partition: row.stopped_end for row in rows if row.stopped_end is not None}
+
+
+def is_known_to_differ(mirror: MirrorTopic) -> bool:
+    """Return whether a verification run found records that differ from the source's.
+
+    A later run that verifies the whole mirror ends that.
+    """
+    return mirror.transition_errors.filter(code=RECORDS_DIFFER).exists()
+
+
+def was_valid_copy(mirror: MirrorTopic) -> bool:
+    """Return whether the mirror was a copy of its source when it was stopped, as far as was known then.
+
+    A mirror that had failed (a foreign write, a truncated source), even while its promotion waited, or that differed in a
+    verification run has an end, too, but its records below that say nothing about the source.
+    """
+    if is_known_to_differ(mirror):
+        return False
+    stops = mirror.transitions.filter(to_state=MirrorState.PENDING_STOPPED)
+    stop = stops.exclude(from_state__in=[*BECOMING, MirrorState.PENDING_STOPPED]).first()
+    if stop is None:
+        return True
+    failed = mirror.transitions.filter(pk__gt=stop.pk, event=MirrorEvent.FATAL)
+    return stop.from_state != MirrorState.FAILED and not failed.exists()
+
+
+def _epochs(mirror: MirrorTopic) -> dict[int, int]:
+    """Return the newest leader epochs of the source that the mirror was read under, by partition."""
+    rows = MirrorPartition.objects.filter(mirror=mirror, source_epoch__gte=0)
+    return {row.partition: row.source_epoch for row in rows if row.source_epoch is not None}
+
+
+def _fences(mirror: MirrorTopic) -> dict[int, int]:
+    """Return the offsets of the mirror's fences, by partition. An earlier version has stored a single end."""
+    rows = MirrorPartition.objects.filter(mirror=mirror).annotate(fence=Coalesce("fenced_end", "stopped_end"))
+    return dict(rows.exclude(stopped_end=None).order_by("partition").values_list("partition", "fence"))
+
+
+def fence_epochs(mirror: MirrorTopic) -> dict[int, int]:
+    """Return the leader epochs under which the fences were seen, by partition, where that was stored."""
+    rows = MirrorPartition.objects.filter(mirror=mirror).order_by("partition").values_list("partition", "fence_epoch")
+    return {partition: epoch for partition, epoch in rows if epoch is not None}

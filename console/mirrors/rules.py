@@ -1,0 +1,340 @@
+"""Which operations on a mirror or a recurring task are possible now, and if not, why. Used by actions, REST and buttons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from console.access import Permission
+from console.links import pairs
+from console.models import ClusterLink, LinkTask, MirrorTopic, SourceTopic, StopReport
+from linkengine.domain.errors import ErrorCode, IllegalTransitionError
+from linkengine.domain.filters import chooses, known_filters
+from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
+from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configured, task_state
+from linkengine.domain.mirrorjobs import FILLERS, RefusedStep
+from linkengine.domain.states import (
+    BIDIRECTIONAL_ONLY,
+    CLOSED_FIRST,
+    OPERATIONS,
+    LinkMode,
+    LinkState,
+    MirrorEvent,
+    MirrorState,
+    next_state,
+)
+
+_E = MirrorEvent
+# In the order of buttons.
+OFFERED = (
+    _E.PAUSE,
+    _E.RESUME,
+    _E.PROMOTE,
+    _E.FAILOVER,
+    _E.REVERSE_AND_START,
+    _E.REVERSE_AND_PAUSE,
+    _E.RESTORE,
+    _E.RECOVER,
+    _E.DELETE,
+)
+_REVERSALS = (_E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)
+# Failures whose cause can be removed, after which the offsets still have the same meaning.
+RECOVERABLE = {
+    ErrorCode.AUTHORIZATION_ERROR,
+    ErrorCode.AUTHENTICATION_ERROR,
+    ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED,
+    ErrorCode.CORRUPT_RECORDS,  # an intact replica is the leader now
+    ErrorCode.UNSUPPORTED_MESSAGE_FORMAT,  # retention has deleted the records from the source
+    "",
+}
+
+
+def permission_for(operation: MirrorEvent) -> Permission:
+    """Return the permission that an operation requires."""
+    return Permission.MANAGE_MIRROR if operation is _E.DELETE else Permission.OPERATE_MIRROR
+
+
+def why_not(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    """Return why an operation is not possible now, "" if it is. The text is also the hint of a disabled button."""
+    for rule in _RULES:
+        reason = rule(mirror, operation)
+        if reason:
+            return reason
+    return ""
+
+
+def refused_steps(mirror: MirrorTopic) -> list[RefusedStep]:
+    """Return what the destination refused at the newest stop and no retry has resolved; nothing while the topic is a mirror."""
+    if mirror.state != MirrorState.STOPPED:
+        return []
+    report = StopReport.objects.filter(mirror=mirror).first()
+    return report.unresolved if report is not None else []
+
+
+def why_not_retry(mirror: MirrorTopic) -> str:
+    """Return why configs that were refused at the stop cannot be retried now, "" if they can."""
+    if mirror.state != MirrorState.STOPPED:
+        return f"Topic '{mirror.name}' is {mirror.state}: its configs are those of a mirror until it is stopped."
+    if mirror.deletion_requested_at is not None:
+        return f"Topic '{mirror.name}' is being deleted."
+    if not any(step.name != FILLERS for step in refused_steps(mirror)):
+        return f"The destination refuses no config of topic '{mirror.name}'."
+    return ""
+
+
+def state_of_task(link: ClusterLink, name: TaskName, *, row: LinkTask | None, mirrors: bool) -> TaskState:
+    """Return the state of a recurring task. ``row`` is the result of its last run; ``mirrors``: some are not stopped."""
+    return task_state(
+        configured=is_configured(TASKS[name], value_of=link.config, mirrors=mirrors),
+        link_state=LinkState(link.state),
+        has_run=row is not None and row.finished_at is not None,
+        errors=row.error_count if row else 0,
+    )
+
+
+def why_not_run(link: ClusterLink, name: TaskName, *, state: TaskState) -> str:
+    """Return why a task in this state cannot run now, "" if it can."""
+    if link.deletion_requested_at is not None:
+        return f"Cluster link '{link.name}' is being deleted."
+    if link.mode == LinkMode.SOURCE:
+        return f"Cluster link '{link.name}' is the source side; its tasks run on the link of the other cluster."
+    if state is TaskState.NOT_CONFIGURED:
+        needed = TASKS[name].enable_config
+        return f"{name} is disabled. Set {needed} to true." if needed else "The link has no mirror topic that is mirroring."
+    return f"Cluster link '{link.name}' {_TASK_WAYS_OUT[state]}" if state in _TASK_WAYS_OUT else ""
+
+
+_TASK_WAYS_OUT = {
+    TaskState.LINK_PAUSED: "is paused. Set cluster.link.paused to false first.",
+    TaskState.LINK_FAILED: "has failed, so its source cannot be read. Correct its configs first.",
+    TaskState.LINK_UNAVAILABLE: "cannot reach its source. The task runs automatically once it can.",
+}
+
+
+def _is_operation(_mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    return "" if operation in OPERATIONS else f"{operation} cannot be requested by users."
+
+
+def _not_deleting(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    if mirror.deletion_requested_at is None or operation is _E.DELETE:
+        return ""
+    return f"Topic '{mirror.name}' is being deleted."
+
+
+def _bidirectional(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    if operation not in BIDIRECTIONAL_ONLY or mirror.link.mode == "BIDIRECTIONAL":
+        return ""
+    return f"{operation} needs a bidirectional link; '{mirror.link.name}' has mode {mirror.link.mode}."
+
+
+def _in_table(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    if mirror.state == MirrorState.STOPPED and operation not in (_E.DELETE, _E.RESTORE):
+        return f"Topic '{mirror.name}' has already stopped its mirror from '{mirror.link.name}'."
+    try:
+        next_state(MirrorState(mirror.state), operation)
+    except IllegalTransitionError as error:
+        return error.message
+    return ""
+
+
+def _not_half_reversed(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    """A promotion would complete the reversal, since the other side waits for it, but the user did not request that."""
+    if operation is not _E.PROMOTE or not mirror.reversal:
+        return ""
+    other = pairs.counterpart(mirror)
+    if other is None or other.state != MirrorState.PENDING_MIRROR:
+        return ""
+    return (
+        f"Topic '{mirror.name}' was paused in the middle of {mirror.reversal}, and its source is closed. Resume it to "
+        "continue the reversal, or fail over either side to end it."
+    )
+
+
+def _link_is_on(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    if operation is _E.RESUME and mirror.link.state == LinkState.PAUSED:
+        return f"Cluster link '{mirror.link.name}' is paused. Set cluster.link.paused to false, then resume the topic."
+    if operation is _E.PROMOTE and mirror.link.state == LinkState.PAUSED:
+        return f"Cluster link '{mirror.link.name}' is paused, so the lag cannot drain. Resume the link or fail over."
+    return ""
+
+
+def _stays_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    """Auto-create would create a deleted topic again, unless its source topic is gone."""
+    link = mirror.link
+    if operation is not _E.DELETE or link.deletion_requested_at is not None or mirror.deletion_requested_at is not None:
+        return ""
+    if not auto_creates(link, mirror.source_topic):
+        return ""
+    if mirror.error_code == ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED or _is_gone(mirror):
+        return ""
+    return (
+        f"Topic '{mirror.name}' matches the auto-create filters of link '{link.name}', which would create it again. Delete the "
+        "source topic first, or add an EXCLUDE filter for it, or set auto.create.mirror.topics.enable to false."
+    )
+
+
+def auto_creates(link: ClusterLink, source_topic: str) -> bool:
+    """Return whether auto-create is enabled and its filters include the topic."""
+    return link.config(AUTO_CREATE) == "true" and chooses(known_filters(link.config(AUTO_CREATE_FILTERS)), source_topic)
+
+
+def syncs_offsets(link: ClusterLink) -> bool:
+    """Return whether the link syncs consumer offsets."""
+    return link.config(TASKS[TaskName.CONSUMER_OFFSETS].enable_config) == "true"
+
+
+def _is_gone(mirror: MirrorTopic) -> bool:
+    listed = mirror.link.topics_at is not None
+    return listed and not SourceTopic.objects.filter(link=mirror.link_id, name=mirror.source_topic).exists()
+
+
+def _can_be_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    """A cluster that deletes no topics would keep the topic, and so the mirror."""
+    if operation is not _E.DELETE or mirror.deletion_requested_at is not None:
+        return ""
+    return why_not_deletable(mirror)
+
+
+def why_not_deletable(mirror: MirrorTopic) -> str:
+    """Return why the destination will not delete the mirror's topic; "" if it will, or if there is no topic, or if unknown."""
+    cluster = mirror.link.destination
+    has_topic = bool(mirror.mirror_topic_id or mirror.num_partitions) and mirror.error_code != ErrorCode.MIRROR_TOPIC_MISSING
+    if cluster.deletes_topics is not False or not has_topic:
+        return ""
+    return (
+        f"Cluster '{cluster.name}' deletes no topics (delete.topic.enable=false), so topic '{mirror.name}' cannot be deleted. "
+        "Fail the mirror over to keep it as an ordinary topic; it is listed until the link is deleted. Or set "
+        "delete.topic.enable=true on the brokers and controllers; the setting is read again every minute."
+    )
+
+
+def _stays_for_the_other_side(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    if operation is not _E.DELETE or mirror.state != MirrorState.STOPPED:
+        return ""
+    return why_needed(mirror.link.destination.cluster_id, mirror.name)
+
+
+def why_needed(cluster_id: str, topic: str) -> str:
+    """Return why an ordinary topic cannot be deleted, "" if it can: a restore on the other side may make it the only copy."""
+    rows = MirrorTopic.objects.filter(link__source_cluster_id=cluster_id, source_topic=topic, state__in=CLOSED_FIRST)
+    there = rows.first()
+    if there is None:
+        return ""
+    return (
+        f"Topic '{there.name}' on the other side is {there.state}: it is becoming the mirror of '{topic}', which may have the "
+        "only copy of its records now. Wait until it is ACTIVE, or fail it over first."
+    )
+
+
+def _can_be_saved(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    if operation is not _E.RECOVER:
+        return ""
+    if not mirror.num_partitions or not mirror.holds_copy:
+        return f"Topic '{mirror.name}' failed before it was a mirror. Delete it here and create it again."
+    if mirror.error_code == ErrorCode.MIRROR_TOPIC_MISSING:
+        return f"The mirror topic '{mirror.name}' was deleted, so copying cannot resume. Delete the mirror and create it again."
+    if mirror.error_code not in RECOVERABLE:
+        return (
+            f"Topic '{mirror.name}' failed with {mirror.error_code}: its offsets no longer mean the same as the source's. "
+            "Fail over to keep what was copied, or delete it and create it again."
+        )
+    return ""
+
+
+def _other_side_takes_part(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    if operation not in BIDIRECTIONAL_ONLY:
+        return ""
+    other = pairs.other_side(mirror.link)
+    if other is None:
+        return (
+            f"The other side of cluster link '{mirror.link.name}' is missing: create a bidirectional link of this name on "
+            f"cluster {mirror.link.source_cluster_id}, with remote_cluster_id {mirror.link.destination.cluster_id}."
+        )
+    for side in (mirror.link, other):
+        if side.state != LinkState.ACTIVE:
+            place = side.destination.cluster_id
+            return f"Cluster link '{side.name}' on cluster {place} is {side.state}; this needs both clusters."
+    if operation in _REVERSALS:
+        return _source_can_turn(mirror, other)
+    return _can_be_restored(mirror, other)
+
+
+def _source_can_turn(mirror: MirrorTopic, other: ClusterLink) -> str:
+    if not other.destination.has_authorizer:
+        return f"Cluster {other.destination.cluster_id} has no authorizer, so the source topic cannot be made read-only."
+    if not mirror.read_only:
+        return f"Topic '{mirror.name}' is not read-only, since its cluster has no authorizer; it cannot be reversed safely."
+    name = mirror.source_topic
+    there = pairs.counterpart(mirror, other=other)
+    if there is not None and there.deletion_requested_at is not None:
+        return f"Topic '{name}' on the other side is being deleted."
+    taken = _mirror_there(other, name)
+    if taken is None:
+        return _holds_others(mirror) or _would_lose_its_beginning(mirror)
+    if taken.link_id == other.pk and taken.source_topic == mirror.name:
+        return f"Topic '{name}' on the other side is {taken.state} itself."
+    return f"Topic '{name}' on the other side is a mirror topic of another link, so it cannot be reversed."
+
+
+def _holds_others(mirror: MirrorTopic) -> str:
+    if not pairs.is_known_to_differ(mirror):
+        return ""
+    return (
+        f"A verification run found records of '{mirror.name}' that differ from its source's, and each side would keep its own. "
+        "Verify the whole mirror first, which ends RECORDS_DIFFER if nothing differs any more; or fail over, then restore the "
+        "other side."
+    )
+
+
+def _would_lose_its_beginning(mirror: MirrorTopic) -> str:
+    """The source may have records from before the mirror's first offset (``mirror.start.offset.spec``)."""
+    known = {row.partition: row.source_start for row in mirror.partitions.all()}
+    begins = [(known.get(number), begin) for number, begin in pairs.first_offsets(mirror).items()]
+    if any(start is None for start, _ in begins):
+        return (
+            f"It is not known yet whether topic '{mirror.source_topic}' on the other side holds older records than "
+            f"'{mirror.name}' ever had. Try again once the mirror has reported."
+        )
+    if not any(start is not None and start < begin for start, begin in begins):
+        return ""
+    return (
+        f"Topic '{mirror.source_topic}' on the other side holds older records than '{mirror.name}' ever had, and would lose "
+        "them as its mirror. Promote instead, then restore the other side: records that only it has are exported first."
+    )
+
+
+def _can_be_restored(mirror: MirrorTopic, other: ClusterLink) -> str:
+    there = pairs.counterpart(mirror, other=other)
+    if there is not None and (there.state != MirrorState.STOPPED or there.deletion_requested_at is not None):
+        return f"Topic '{there.name}' on the other side is {there.state}; it has to be STOPPED before it can be mirrored."
+    if there is None and _mirror_there(other, mirror.source_topic) is not None:
+        return f"Topic '{mirror.source_topic}' on the other side is a mirror topic of another link."
+    if not pairs.have_common_part(mirror, there):
+        return (
+            f"Neither '{mirror.name}' nor the topic on the other side was a mirror of the other, so it is unknown where they "
+            "diverge."
+        )
+    taken = _mirror_there(mirror.link, mirror.name)
+    if taken is not None:
+        return f"Topic '{mirror.name}' is a mirror topic of another link, in state {taken.state}."
+    return ""
+
+
+def _mirror_there(link: ClusterLink, name: str) -> MirrorTopic | None:
+    """Return the mirror, not stopped, that owns a topic of the link's cluster."""
+    rows = MirrorTopic.objects.filter(link__destination=link.destination_id, name=name).exclude(state=MirrorState.STOPPED)
+    return rows.select_related("link").first()
+
+
+_RULES: tuple[Callable[[MirrorTopic, MirrorEvent], str], ...] = (
+    _is_operation,
+    _not_deleting,
+    _bidirectional,
+    _in_table,
+    _link_is_on,
+    _not_half_reversed,
+    _stays_deleted,
+    _can_be_deleted,
+    _stays_for_the_other_side,
+    _can_be_saved,
+    _other_side_takes_part,
+)

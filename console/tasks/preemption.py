@@ -1,0 +1,156 @@
+"""Lets a failover or a deletion preempt a set-up, a restore or a takeover of the same topic.
+
+A stop waits until the preempted task has ended (``preempting``), by its lock. A lock does not guarantee that: Redis may lose
+it, and a process may be suspended for longer than the lock lasts. So the task checks its row before each step
+(``check_wanted``), and reverts a step that came too late all the same (``settle``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import structlog
+from django.utils import timezone
+
+from console.mirrors import lineage
+from console.models import MirrorTopic
+from console.queue import dispatch
+from console.reconciling import plans, refusals, transition_errors
+from console.redis import locks
+from linkengine import jobs
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorState
+
+# a crashed worker keeps its lock for LOCK_TTL_S; a live worker gives way within about a second
+GIVE_WAY_S = locks.LOCK_TTL_S + 3.0
+POLL_S = 0.1
+CHECK_EVERY_S = 0.5  # while records are exported
+UNDO_ATTEMPTS = 20
+UNDO_PAUSE_S = 1.0
+_log = structlog.get_logger(__name__)
+
+
+class PreemptedError(Exception):
+    """The mirror is to be stopped or deleted, or has been, so the task must not change its topic any further."""
+
+
+def lock_name(mirror_id: int) -> str:
+    """Return the name of the lock for making a topic a mirror or deleting it."""
+    return f"mirror:{mirror_id}"
+
+
+def is_wanted(mirror: MirrorTopic) -> bool:
+    """Return whether the row is still in the state in which it was read, and is not to be deleted."""
+    return MirrorTopic.objects.filter(pk=mirror.pk, state=mirror.state, deletion_requested_at=None).exists()
+
+
+def check_wanted(mirror: MirrorTopic) -> None:
+    """Raise PreemptedError if the row has changed its state since it was read, or is to be deleted."""
+    if not is_wanted(mirror):
+        raise PreemptedError
+
+
+class Watch:
+    """``check_wanted`` for work that repeats many times a second: queries at most every ``CHECK_EVERY_S``."""
+
+    def __init__(self, mirror: MirrorTopic) -> None:
+        self._mirror = mirror
+        self._next_at = 0.0
+
+    def __call__(self) -> None:
+        if time.monotonic() >= self._next_at:
+            check_wanted(self._mirror)
+            self._next_at = time.monotonic() + CHECK_EVERY_S
+
+
+@contextmanager
+def unless_preempted(mirror: MirrorTopic, *, otherwise: Callable[[LinkEngineError], None]) -> Iterator[None]:
+    """Run a task's work on a mirror. Errors go to ``otherwise``, or to ``settle`` if the row has changed its state since."""
+    try:
+        yield
+    except PreemptedError:
+        settle(mirror)
+    except LinkEngineError as error:
+        if is_wanted(mirror):
+            otherwise(error)
+        else:
+            settle(mirror)
+
+
+@contextmanager
+def preempting(mirror: MirrorTopic) -> Iterator[MirrorTopic | None]:
+    """Wait until no task is making a stopping mirror's topic a mirror, and keep others from starting.
+
+    Yields the reloaded row.
+
+    Yields None if that takes too long; the reconciler tries again.
+    """
+    if mirror.prior_state not in BECOMING:
+        yield mirror
+        return
+    with wait_for_lock(lock_name(mirror.pk), wait_s=GIVE_WAY_S) as acquired:
+        yield plans.load(mirror.pk) if acquired else None
+
+
+@contextmanager
+def wait_for_lock(name: str, *, wait_s: float) -> Iterator[bool]:
+    """Wait for a lock that another process may hold briefly; yields whether it was acquired."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        with locks.lock(name) as acquired:
+            if acquired or time.monotonic() >= deadline:
+                yield acquired
+                return
+        time.sleep(POLL_S)
+
+
+def settle(mirror: MirrorTopic) -> None:
+    """Bring the topic of a preempted task into line with its current row; ``mirror`` is the row as the task had read it."""
+    fresh = plans.load(mirror.pk)
+    _log.info("mirror.overtaken", mirror=mirror.name, was=mirror.state, state=fresh.state if fresh else "")
+    if fresh is not None and fresh.state == MirrorState.PENDING_STOPPED:
+        dispatch.send("advance_stop", mirror_id=mirror.pk)
+    elif fresh is not None and fresh.state != MirrorState.STOPPED:
+        return
+    else:
+        _undo(mirror, fresh)
+
+
+def _undo(mirror: MirrorTopic, stopped: MirrorTopic | None) -> None:
+    """Open the topic of a mirror that is stopped or gone. No other task does, so retry, and raise an alarm if that fails."""
+    was_closed = mirror.state in CLOSED_FIRST
+    for left in reversed(range(UNDO_ATTEMPTS)):
+        try:
+            if stopped is not None:
+                _reopen(stopped, was_closed=was_closed)
+            elif (plans.is_guarded(mirror.link) or was_closed) and not plans.is_contested(mirror):
+                jobs.open_topic(mirror.link.destination.address, mirror.name)
+        except LinkEngineError as error:
+            if not left:
+                _report(mirror, stopped, error)
+                return
+            time.sleep(UNDO_PAUSE_S)
+        else:
+            return
+
+
+def _reopen(stopped: MirrorTopic, *, was_closed: bool) -> None:
+    topic_id, refused = jobs.reopen_mirror(replace(plans.stop_of(stopped, generation=0), was_closed=was_closed))
+    if refused:
+        refusals.add(mirror=stopped, refused=refused, now=timezone.now())
+    MirrorTopic.objects.filter(pk=stopped.pk, mirror_topic_id="").update(mirror_topic_id=topic_id)
+    lineage.close_lineage(mirror=stopped, now=timezone.now())
+    dispatch.send("reconcile_link", link_id=stopped.link_id)
+
+
+def _report(mirror: MirrorTopic, stopped: MirrorTopic | None, error: LinkEngineError) -> None:
+    _log.error("mirror.not_reopened", mirror=mirror.name, code=error.code)
+    if stopped is not None:
+        message = (
+            f"A preempted task may have closed topic '{mirror.name}' after its mirror was stopped, and opening it again "
+            f"failed: {error.message} If producers are refused, delete the ACL DENY WRITE for User:* on the topic."
+        )
+        transition_errors.note(mirror=stopped, code=error.code, message=message, now=timezone.now())

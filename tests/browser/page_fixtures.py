@@ -1,0 +1,219 @@
+"""Additional rows of the scene: errors, reports, groups, ACLs, samples, namespaces, gate, audit events."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from console.actions.gates import record_checks
+from console.models import (
+    ApiKey,
+    AuditEvent,
+    ClampedOffset,
+    Drill,
+    GapRange,
+    GateRun,
+    GroupOffset,
+    LinkSample,
+    MirrorSample,
+    MirrorTopic,
+    Namespace,
+    StateTransitionError,
+    StopReport,
+    SyncedAcl,
+    SyncedGroup,
+    VerifyRun,
+)
+from linkengine.domain.acls import AclStatus
+from linkengine.domain.gates import (
+    CanaryRead,
+    VerifiedData,
+    check_blockers,
+    check_canary,
+    check_data,
+    check_losses,
+    check_task,
+)
+from linkengine.domain.groups import GroupStatus
+from linkengine.domain.linktasks import TaskName, TaskState
+
+if TYPE_CHECKING:
+    from tests.browser.page_data import Scene
+
+
+def furnish(scene: Scene) -> None:
+    """Add all rows."""
+    _add_errors_and_reports(scene)
+    _add_audit_events(scene)
+    _add_samples(scene)
+    _add_namespaces(scene)
+    _add_gate(scene)
+
+
+def _add_errors_and_reports(scene: Scene) -> None:
+    now, mirrors = scene.now, scene.mirrors
+    StateTransitionError.objects.create(
+        mirror=mirrors["weather"],
+        code="AUTHENTICATION_ERROR",
+        message="Failed to describe the configs of weather: the source refused user 'link'.",
+        since=now - timedelta(minutes=4),
+        last_seen_at=now - timedelta(seconds=9),
+        count=7,
+    )
+    MirrorTopic.objects.filter(pk=mirrors["delays"].pk).update(
+        error_code="SOURCE_TOPIC_MAY_BE_DELETED",
+        error_message="The source has had no topic delays for 5 minutes.",
+        error_since=now - timedelta(minutes=14),
+    )
+    GapRange.objects.bulk_create(
+        GapRange(mirror=mirrors["flights"], partition=p, start=s, end=e, filled=e - s, reason=r, noted_at=now)
+        for p, s, e, r in (
+            (0, 0, 1_000, "HEAD"),
+            (0, 40_120, 40_121, "TRANSACTION_MARKER"),
+            (1, 55_000, 55_200, "ABORTED"),
+            (1, 55_200, 55_201, "TRANSACTION_MARKER"),
+            (2, 300, 317, "LOST"),
+        )
+    )
+    _add_groups_and_acls(scene)
+    StopReport.objects.create(
+        mirror=mirrors["gates"],
+        reason="failover",
+        requested_by="amelia",
+        requested_at=now - timedelta(hours=2, seconds=2),
+        writable_at=now - timedelta(hours=2),
+        records_not_copied=412,
+        source_seen_at=now - timedelta(hours=2, seconds=40),
+        rpo_ms=41_300,
+        rto_ms=2_140,
+        partitions=[
+            {"partition": 0, "mirrored_end": 40_000, "source_end": 40_412, "not_copied": 412},
+            {"partition": 1, "mirrored_end": 39_120, "source_end": 39_120, "not_copied": 0},
+        ],
+    )
+    _add_drill(scene)
+    request = {"requested_by": "amelia", "requested_at": now - timedelta(minutes=9)}
+    difference = {"partition": 1, "offset": 812, "kind": "value", "source_value": "N14228,1999", "mirror_value": "N14228,1998"}
+    run = {"records_compared": 6_644, "differences": 1, "bytes_compared": 812_112, "duration_ms": 4_310}
+    VerifyRun.objects.create(mirror=mirrors["planes"], status="DIFFERENT", first_differences=[difference], **request, **run)
+    run = {"records_compared": 336_776, "differences": 0, "bytes_compared": 41_812_112, "duration_ms": 14_310}
+    VerifyRun.objects.create(mirror=mirrors["flights"], status="EQUAL", **request, **run)
+
+
+def _add_gate(scene: Scene) -> None:
+    """Add a failed gate run with each kind of check."""
+    request = {"requested_by": "amelia", "requested_at": scene.now - timedelta(minutes=8)}
+    run = GateRun.objects.create(mirror=scene.mirrors["flights"], status=GateRun.Status.RUNNING, **request)
+    checks = [
+        check_data(VerifiedData(records=336_776, differences=0)),
+        check_losses(17),
+        *check_blockers([]),
+        check_task(TaskName.CONSUMER_OFFSETS, TaskState.ACTIVE, []),
+        check_task(TaskName.ACLS, TaskState.NOT_CONFIGURED, []),
+        check_canary([CanaryRead(partition=number, offset=39_999) for number in range(3)]),
+    ]
+    record_checks(run=run, checks=checks, now=scene.now)
+
+
+def _add_drill(scene: Scene) -> None:
+    topics = ["flights", "bookings-of-the-last-seven-years-by-airport-and-airline"]
+    good = {"scratch_topic_name": "x", "rto_ms": 2_140, "rpo_ms": 310, "records_not_copied": 0, "note": "", "problem": ""}
+    bad = {"writable": False, "problem": "Nothing was compared in partition 0: what the source holds there is not in the copy."}
+    report = [
+        good | {"mirror_topic_name": topic, "records_compared": 9_120, "differences": 0, "writable": True} for topic in topics
+    ]
+    clamped = [{"partition": 1, "source_offset": 1_300, "offset_after": 1_000}]
+    row = {"partitions": 3, "clamped": 1, "offsets_set_back": 300, "unknown": 1, "clamped_offsets": clamped}
+    Drill.objects.create(
+        link=scene.link,
+        status="FAILED",
+        status_since=scene.now,
+        start_spec="latest",
+        requested_by="amelia",
+        requested_at=scene.now - timedelta(minutes=20),
+        finished_at=scene.now,
+        topics=topics,
+        rto_ms=2_140,
+        report=[report[0], report[1] | bad | {"records_compared": 0}],
+        groups=[
+            row | {"group": name, "mirror_topic_name": topic}
+            for name, topic in zip(("app-billing", "app"), topics, strict=True)
+        ],
+    )
+
+
+def _add_groups_and_acls(scene: Scene) -> None:
+    now, link = scene.now, scene.link
+    for status in GroupStatus:
+        SyncedGroup.objects.create(
+            link=link, name=f"app-{status.lower()}", destination_name=f"app-{status.lower()}", status=status, listed_at=now
+        )
+    group = SyncedGroup.objects.get(name="app-in_use")
+    at = {"source_offset": 120, "destination_offset": 118, "target": 120, "outcome": "IN_USE"}
+    GroupOffset.objects.create(group=group, mirror=scene.mirrors["flights"], partition=0, **at)
+    stop = {"stopping_since": now - timedelta(hours=2), "at": now, "source_offset": 40_300, "before": 39_000, "after": 40_000}
+    ClampedOffset.objects.create(mirror=scene.mirrors["gates"], group="app-gates", partition=0, **stop)
+    for status in AclStatus:
+        SyncedAcl.objects.create(
+            link=link,
+            resource_type="TOPIC",
+            resource_name=f"topic-{status.lower()}",
+            pattern_type="PREFIXED",
+            principal="User:app",
+            host="*",
+            operation="READ",
+            permission="ALLOW",
+            status=status,
+            is_conflict=status is AclStatus.ALREADY_THERE,
+            since=now,
+        )
+
+
+def _add_samples(scene: Scene) -> None:
+    """Add an hour of samples, some with unknown values."""
+    samples = [_sample(scene.now, number) for number in range(120)]
+    LinkSample.objects.bulk_create(LinkSample(link=scene.link, **sample) for sample in samples)
+    MirrorSample.objects.bulk_create(MirrorSample(mirror=scene.mirrors["flights"], **sample) for sample in samples)
+
+
+def _sample(now: datetime, number: int) -> dict[str, Any]:
+    unknown = 60 < number < 72
+    return {
+        "at": now - timedelta(seconds=30 * (119 - number)),
+        "lag": None if unknown else (number * 37) % 900,
+        "lag_ms": None if unknown else (number * 37) % 900 * 11,
+        "bytes_per_s": 3_302_400.0 + 40_000 * ((number * 7) % 13),
+    }
+
+
+def _add_namespaces(scene: Scene) -> None:
+    dated = {"cluster": scene.east, "created_at": scene.now, "created_by": "amelia"}
+    Namespace.objects.create(prefix="fl", reserved=True, guarded=True, link=scene.link, leader_prefix="fl", **dated)
+    Namespace.objects.create(prefix="bo", reserved=True, guarded=None, link=scene.link, leader_prefix="bo", **dated)
+    Namespace.objects.create(prefix="orders.", reserved=True, guarded=False, guard_problem="It has no authorizer.", **dated)
+    Namespace.objects.create(prefix="free.", **dated)
+
+
+def _add_audit_events(scene: Scene) -> None:
+    cluster = f"cluster/{scene.east.cluster_id}"
+    path = f"{cluster}/link/{scene.link.name}"
+    rows = (
+        ("amelia", "CreateClusterLink", path, "SUCCESS"),
+        ("amelia", "CreateMirrorTopic", f"{path}/mirror/flights", "SUCCESS"),
+        ("bessie", "OPERATE_MIRROR", f"{path}/mirror/flights", "DENIED"),
+        ("amelia", "CreateClusterLink", f"{cluster}/link/other", "FAILURE"),
+    )
+    for minutes, (actor, action, resource, result) in enumerate(rows):
+        AuditEvent.objects.create(
+            at=scene.now - timedelta(minutes=minutes),
+            actor=actor,
+            action=action,
+            resource=resource,
+            result=result,
+            detail={"reason": "an example"},
+            request_id="0123456789abcdef",
+            client_address="192.0.2.7",
+        )
+    ApiKey.objects.create(
+        key="ABCDEFGHIJKLMNOP", secret_hash="0" * 64, user=scene.admin, description="terraform", created_at=scene.now
+    )

@@ -1,0 +1,102 @@
+"""Beat's scheduler on a real Redis: it continues when its clock is set back, and does not fill a queue without a worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.schedules import schedule
+
+from console.queue import schedule_health
+from console.queue.scheduler import MOST_WAITING, SteadyScheduler
+from console.redis.client import redis_client
+
+START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+
+
+class Clock:
+    """A system clock that a test sets. A class attribute, since beat stores copies of its schedule in a file."""
+
+    now = START
+
+    def __call__(self) -> datetime:
+        return Clock.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
+    monkeypatch.setattr(Clock, "now", START)
+    return Clock
+
+
+@pytest.fixture
+def beat(settings: Any, redis_url: str, clock: type[Clock], tmp_path: Path) -> Iterator[SteadyScheduler]:
+    """A scheduler with a task due every second and another due every hour."""
+    settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/10"
+    redis_client().flushdb()
+    app = Celery(broker=settings.REDIS_URL)
+    app.conf.task_default_queue = "control"
+    due = {"often": 1, "hourly": 3600}
+    app.conf.beat_schedule = {
+        name: {"task": name, "schedule": schedule(every, nowfun=Clock(), app=app)} for name, every in due.items()
+    }
+    scheduler = SteadyScheduler(app, schedule_filename=str(tmp_path / "schedule"))
+    for entry in scheduler.schedule.values():
+        entry.last_run_at = clock.now
+    yield scheduler
+    scheduler.close()
+    app.close()
+
+
+def run(beat: SteadyScheduler, clock: type[Clock], *, seconds: int) -> int:
+    """Advance the clock. Returns how many tasks were sent."""
+    before = redis_client().llen("control")
+    for _ in range(seconds):
+        clock.now += timedelta(seconds=1)
+        while beat.tick() == 0:
+            pass
+    return int(redis_client().llen("control")) - int(before)  # type: ignore[arg-type]
+
+
+def test_scheduler_continues_after_the_clock_was_set_back(beat: SteadyScheduler, clock: type[Clock]) -> None:
+    assert run(beat, clock, seconds=10) >= 8
+
+    clock.now -= timedelta(hours=2)
+
+    assert run(beat, clock, seconds=10) >= 8
+    assert run(beat, clock, seconds=3600) > 0
+    assert redis_client().llen("control") <= MOST_WAITING + 1
+
+
+def test_scheduler_continues_after_a_restart_with_the_clock_set_back(beat: SteadyScheduler, clock: type[Clock]) -> None:
+    """The schedule file has the time when each task was last sent."""
+    run(beat, clock, seconds=3)
+    clock.now -= timedelta(hours=2)
+    beat.close()
+
+    beat.setup_schedule()
+
+    assert run(beat, clock, seconds=10) >= 8
+
+
+def test_queue_without_a_worker_stays_short(beat: SteadyScheduler, clock: type[Clock]) -> None:
+    redis_client().rpush("control", *(["message"] * MOST_WAITING))
+
+    assert run(beat, clock, seconds=10) == 1
+    redis_client().delete("control")
+    assert run(beat, clock, seconds=10) >= 8
+
+
+def test_scheduler_reports_repeatedly_since_when_it_sends(beat: SteadyScheduler, clock: type[Clock]) -> None:
+    run(beat, clock, seconds=1)
+    first = schedule_health.sent_for_ms()
+    time.sleep(0.05)
+    beat._reported_s -= 60
+    run(beat, clock, seconds=1)
+
+    assert all(after > before for before, after in zip(first.values(), schedule_health.sent_for_ms().values(), strict=True))

@@ -1,0 +1,152 @@
+"""Locks and claims in a real Redis."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from threading import Event
+from typing import Any
+
+import pytest
+
+from console.redis import locks
+from console.redis.client import redis_client
+
+
+@pytest.fixture(autouse=True)
+def own_redis(settings: Any, redis_url: str) -> None:
+    settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/6"
+    redis_client().flushdb()
+
+
+def test_lock_is_exclusive() -> None:
+    with locks.lock("thing") as first, locks.lock("thing") as second, locks.lock("other") as other:
+        assert (first, second, other) == (True, False, True)
+    with locks.lock("thing") as again:
+        assert again
+
+
+def test_lock_is_renewed_until_the_block_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "LOCK_TTL_S", 0.3)
+    with locks.lock("thing"):
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            with locks.lock("thing") as acquired:
+                assert not acquired
+            time.sleep(0.05)
+
+
+def test_lock_of_a_crashed_owner_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    redis_client().set("console:lock:thing", "dead", px=50)
+    time.sleep(0.1)
+    with locks.lock("thing") as acquired:
+        assert acquired
+
+
+def test_lock_of_another_owner_is_not_released() -> None:
+    with locks.lock("thing"):
+        redis_client().set("console:lock:thing", "taken over")
+    assert redis_client().get("console:lock:thing") == "taken over"
+
+
+def until(check: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 5
+    while not check():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_lock_that_redis_has_lost_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "LOCK_TTL_S", 0.3)
+    with locks.lock("thing"):
+        redis_client().flushdb()
+        until(lambda: locks.is_locked("thing"))
+    assert not locks.is_locked("thing")
+
+
+def test_lock_that_another_owner_has_taken_is_not_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "LOCK_TTL_S", 0.3)
+    with locks.lock("thing"):
+        redis_client().set("console:lock:thing", "theirs")
+        time.sleep(0.4)
+        assert redis_client().get("console:lock:thing") == "theirs"
+
+
+def test_released_lock_is_not_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way, real = Event(), locks._eval_quietly
+
+    def slow(script: str, *values: Any) -> None:
+        if script == locks._RENEW:
+            under_way.set()
+            time.sleep(0.2)
+        real(script, *values)
+
+    monkeypatch.setattr(locks, "LOCK_TTL_S", 0.3)
+    monkeypatch.setattr(locks, "_eval_quietly", slow)
+    with locks.lock("thing"):
+        assert under_way.wait(5)
+    time.sleep(0.3)
+
+    assert not locks.is_locked("thing")
+
+
+def test_lock_is_not_abandoned_right_after_redis_lost_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "LOCK_TTL_S", 0.3)
+    with locks.lock("thing"):
+        redis_client().flushdb()
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            assert not locks.is_abandoned("thing")
+            time.sleep(0.02)
+    until(lambda: locks.is_abandoned("thing"))
+
+
+def test_lock_is_not_abandoned_at_once_after_a_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "LOCK_TTL_S", 0.2)
+    redis_client().set("console:unlocked:thing", int(time.time() * 1000) + HOUR_MS)
+
+    assert not locks.is_abandoned("thing")
+    until(lambda: locks.is_abandoned("thing"))
+
+
+def test_claim_succeeds_once_per_ttl() -> None:
+    assert locks.claim("chore", ttl_ms=80)
+    assert not locks.claim("chore", ttl_ms=80)
+    time.sleep(0.12)
+    assert locks.claim("chore", ttl_ms=80)
+
+
+HOUR_MS = 3_600_000  # a time to live after a clock was set back by that much
+
+
+def test_claim_lasts_no_longer_after_a_clock_was_set_back() -> None:
+    redis_client().set("console:claim:chore", "1", px=HOUR_MS)
+
+    assert not locks.claim("chore", ttl_ms=80)
+    time.sleep(0.12)
+    assert locks.claim("chore", ttl_ms=80)
+
+
+@pytest.mark.parametrize("asking", [True, False])
+def test_lock_of_a_crashed_owner_lasts_no_longer_after_a_clock_was_set_back(
+    monkeypatch: pytest.MonkeyPatch, asking: bool
+) -> None:
+    monkeypatch.setattr(locks, "LOCK_TTL_S", 0.08)
+    redis_client().set("console:lock:thing", "dead", px=HOUR_MS)
+
+    if asking:
+        assert locks.is_locked("thing")
+    else:
+        with locks.lock("thing") as acquired:
+            assert not acquired
+    time.sleep(0.12)
+    assert not locks.is_locked("thing")
+    with locks.lock("thing") as acquired:
+        assert acquired
+
+
+def test_request_for_another_check_is_read_once() -> None:
+    assert not locks.pop_recheck("link")
+    locks.request_recheck("link")
+    assert locks.pop_recheck("link")
+    assert not locks.pop_recheck("link")

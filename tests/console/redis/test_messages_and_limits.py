@@ -1,0 +1,42 @@
+"""Replies, heartbeats and rate limits in a real Redis."""
+
+from __future__ import annotations
+
+from threading import Thread
+from typing import Any, cast
+
+import pytest
+
+from console.redis import heartbeats, rate_limit, replies
+from console.redis.client import redis_client
+
+HOUR_MS = 3_600_000  # a time to live after a clock was set back by that much
+
+
+@pytest.fixture(autouse=True)
+def own_redis(settings: Any, redis_url: str) -> None:
+    settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/6"
+    redis_client().flushdb()
+
+
+def test_rate_limit_waits_no_longer_after_a_clock_was_set_back() -> None:
+    seconds, micros = cast("tuple[int, int]", redis_client().time())
+    redis_client().set("console:rate-limit:person", str((seconds * 1000 + HOUR_MS) * 1000 + micros), px=HOUR_MS)
+
+    assert [rate_limit.take_token("person", per_s=0.1, burst=2) for _ in range(2)] == [0, 0]
+    assert 9 < rate_limit.take_token("person", per_s=0.1, burst=2) <= 10
+
+
+def test_reply_reaches_the_waiting_caller() -> None:
+    Thread(target=replies.send_reply, args=("reply", {"result": 1})).start()
+
+    assert replies.wait_for_reply("reply", timeout_s=5) == {"result": 1}
+    assert replies.wait_for_reply("reply", timeout_s=0.05) is None
+
+
+def test_age_of_the_worker_heartbeat_is_measured() -> None:
+    assert heartbeats.heartbeat_age_ms() is None
+    heartbeats.note_worker()
+    silence = heartbeats.heartbeat_age_ms()
+    assert silence is not None
+    assert silence < 5000
