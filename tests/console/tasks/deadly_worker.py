@@ -41,7 +41,7 @@ from console import store  # noqa: E402
 from console.actions import transitions  # noqa: E402
 from console.celery import app  # noqa: E402
 from console.reconciling import chores, ends  # noqa: E402
-from console.tasks import drills, pool, reconcile, restoring, reversing, stopping, stoppingmany, verifying  # noqa: E402
+from console.tasks import drills, pool, reconcile, restoring, reversing, stoppingmany, verifying  # noqa: E402
 from linkengine import jobs  # noqa: E402
 
 BEAT_S = 0.4
