@@ -1,7 +1,7 @@
 """The `server.properties` of a development broker.
 
-Creates text only, starts nothing. All intervals are short, so that tests see retention, compaction and lost sessions within
-seconds; nothing changes how records are stored.
+Creates text only, starts nothing. The intervals that tests wait for are short, so that they see retention, compaction and lost
+sessions within seconds; nothing changes how records are stored.
 """
 
 from collections.abc import Mapping
@@ -37,6 +37,7 @@ _FAST: Mapping[str, object] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
     "group.min.session.timeout.ms": 1000,
     "broker.heartbeat.interval.ms": 500,
+    "metadata.max.idle.interval.ms": 5000,  # by default an idle controller writes and replicates a record every 500 ms
     "initial.broker.registration.timeout.ms": 240_000,  # without controllers, a broker ends after 60 s by default
 }
 

@@ -12,7 +12,6 @@ from django.urls import path
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer
 from drf_spectacular.settings import patched_settings
-from drf_spectacular.validation import validate_schema
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from console.api.schema import SETTINGS
@@ -28,6 +27,9 @@ def schema(_request: HttpRequest) -> HttpResponse:
 
 def document() -> dict[str, Any]:
     """Generate the document; raise ValidationError if it is not valid OpenAPI 3."""
+    # Every process imports the URLs, and so this module; jsonschema takes up to a second of processor time to import.
+    from drf_spectacular.validation import validate_schema  # noqa: PLC0415
+
     with patched_settings(SETTINGS):
         generated: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     validate_schema(generated)  # type: ignore[no-untyped-call]

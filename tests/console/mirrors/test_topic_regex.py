@@ -55,7 +55,7 @@ def test_no_expression_takes_much_time_or_memory(pattern: str) -> None:
     with suppress(InvalidInputError):
         matching(LONG_NAMES, pattern)
 
-    assert time.process_time() - began < 2.0
+    assert time.process_time() - began < 5.0  # a backtracking engine would take hours
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 32 << 10
 
 

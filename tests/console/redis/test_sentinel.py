@@ -113,7 +113,7 @@ def test_connecting_without_any_sentinel_fails_quickly() -> None:
     with pytest.raises(redis.ConnectionError):
         client.ping()
 
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5  # it does not retry
 
 
 def test_tls_reaches_sentinels_and_servers() -> None:

@@ -115,4 +115,4 @@ def test_new_mirror_is_copied_within_seconds_by_a_running_copy_worker(
     took_s = time.monotonic() - made_at
 
     assert CopyWorker.objects.get().worker_id == before
-    assert took_s < 2.0  # on a busy machine; the report follows half a second later
+    assert took_s < 10.0  # on a slow machine; the report follows half a second later

@@ -23,6 +23,8 @@ from tests.linkengine.copyjob.copying import (
 )
 from tests.linkengine.copyjob.memory import MemoryLease
 
+LEASE_TTL_S = 4.0  # of `setup_for`
+
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_mirror_equals_its_source_with_every_codec(clusters: Pair, topic_name: str, codec: str) -> None:
@@ -115,7 +117,9 @@ def _with_another_topic(plan: CopyPlan) -> CopyPlan:
 
 
 @pytest.mark.parametrize("change", [_without_partitions, _with_another_topic], ids=["not assigned", "topic replaced"])
-def test_partition_is_released_within_a_second(clusters: Pair, topic_name: str, change: Callable[[CopyPlan], CopyPlan]) -> None:
+def test_partition_is_released_before_its_lease_expires(
+    clusters: Pair, topic_name: str, change: Callable[[CopyPlan], CopyPlan]
+) -> None:
     create_pair(clusters, topic_name)
     plan = plan_of(clusters, topic_name)
     with Copier(plan) as copier:
@@ -127,7 +131,7 @@ def test_partition_is_released_within_a_second(clusters: Pair, topic_name: str, 
         if change is _without_partitions:
             assert copier.lease.acquire(plan.assignments[0].key, "next") is not None
 
-    assert took_s < 1.0
+    assert took_s < LEASE_TTL_S
 
 
 def test_new_revision_continues_with_new_connections(clusters: Pair, topic_name: str) -> None:
@@ -178,7 +182,7 @@ def test_producer_epoch_stays_when_a_partition_moves_to_another_worker(clusters:
 
     assert assert_equal_topics(source, topic_name, destination, topic_name) == 400
     assert producer_state(destination, plan).epoch == 0
-    assert max(pauses) < 3.0
+    assert max(pauses) < LEASE_TTL_S  # handed over, not expired
 
 
 def test_two_mirrors_of_the_same_source_topic_are_copied_by_the_same_worker(clusters: Pair, topic_name: str) -> None:

@@ -22,7 +22,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import CoordinationUnavailableError, Grant
 from linkengine.domain.plans import CopyPlan, PartitionPhase
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.connection import Connection
+from linkengine.kafka.connection import CONNECT_TIMEOUT_S, Connection
 from tests.linkengine.copyjob.copying import (
     DEADLINE_S,
     Pair,
@@ -104,7 +104,7 @@ def test_links_are_added_and_removed_while_a_worker_runs(clusters: Pair, topic_n
             told_at = time.monotonic()
             assignments.tell(plan)
             wait_until_copied(progress, plan, 1)
-            assert time.monotonic() - told_at < 3.0
+            assert time.monotonic() - told_at < 10.0  # a few polls, also on a slow machine
         assignments.tell(replace(plans[0], assignments=()))
         wait_for(lambda: lease.acquire(plans[0].assignments[0].key, "next") is not None)
         for topic in topics[1:]:
@@ -156,7 +156,7 @@ def test_source_that_never_responds_delays_no_other_link(
             longest_s = max(longest_s, time.monotonic() - written_at)
 
     assert errors == []
-    assert longest_s < 1.0
+    assert longest_s < CONNECT_TIMEOUT_S  # otherwise a copy waited for a source that never responds
 
 
 def test_unexpected_failure_of_a_link_is_reported_and_other_links_continue(

@@ -111,7 +111,7 @@ def test_a_slow_endpoint_delays_only_its_own_clients(tokens: TokenEndpoint, addr
         assert requested.wait(5)
         began = time.monotonic()
         assert bearer_token(address)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 8  # the slow endpoint takes ten seconds
         resume.set()
         waiting.join(10)
 
