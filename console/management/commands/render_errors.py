@@ -54,7 +54,7 @@ def wanted_pages(folder: Path) -> dict[str, str]:
 def page(row: ErrorHelp, *, by_hand: str) -> str:
     """Return the page of an error code."""
     fix = f"**What to do.** {row.fix}\n\n" if row.fix else ""
-    return f"# {row.code}\n\n**What it means.** {row.meaning}\n\n{fix}{PAGE_END}{by_hand}"
+    return f"# {row.code}\n\n*Runbook.*\n\n**What it means.** {row.meaning}\n\n{fix}{PAGE_END}{by_hand}"
 
 
 def by_hand(document: str) -> str:

@@ -14,8 +14,8 @@ from linkengine.domain.states import COPYING, OPERATIONS, TRANSITIONS, WRITABLE,
 PATH = "docs/states.md"
 HEAD = """# States of a mirror topic
 
-Generated from `linkengine/domain/states.py` by `make docs`; `make check` compares. Events in **bold** are operations of users;
-all other events are raised by the engine. A mirror topic is read-only in every state but STOPPED.
+*Reference.* Generated from `linkengine/domain/states.py` by `make docs`; `make check` compares. Events in **bold** are
+operations of users; all other events are raised by the engine. A mirror topic is read-only in every state but STOPPED.
 """
 
 
