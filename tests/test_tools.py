@@ -31,6 +31,7 @@ def test_the_release_of_java_is_read(told: str, release: int | None) -> None:
     assert java_of(told) == release
 
 
+@pytest.mark.network
 def test_this_machine_has_what_is_needed() -> None:
     assert lacking(python=(3, 11), java=installed_java(), maven=True) == []
 
@@ -92,6 +93,7 @@ def test_images_without_a_digest_are_named(project: Path) -> None:
     assert image_digests.without_digest(project) == ["Dockerfile: maven:3.9", "docker-compose.yml: apache/kafka:4.3.1"]
 
 
+@pytest.mark.network
 @pytest.mark.parametrize(("answer", "status"), [("sha256:" + "b" * 64, 0), ("no such image", 1)])
 def test_digests_are_written_if_docker_resolves_all_of_them(
     project: Path, answer: str, status: int, monkeypatch: pytest.MonkeyPatch
@@ -154,6 +156,7 @@ def test_the_audit_names_vulnerable_packages_and_the_release_with_the_fix(requir
     assert found == ["left 1.0: PYSEC-1, fixed in 1.1"]
 
 
+@pytest.mark.network
 def test_an_audit_without_its_database_is_no_success(requirements: Path) -> None:
     with pytest.raises(audit.UnreachableError):
         audit.vulnerabilities(requirements, ["-s", "osv", "--osv-url", f"http://{LOOPBACK}:1/v1/query", "--timeout", "2"])
@@ -194,6 +197,7 @@ def test_a_jar_is_described_by_its_own_coordinates(tmp_path: Path) -> None:
     assert described == ["pkg:maven/org.lib/lib@2.1", "pkg:generic/odd_2.13@3.0"]
 
 
+@pytest.mark.network
 def test_the_bill_of_materials_lists_python_packages_jars_and_web_assets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,7 +148,7 @@ def test_a_chain_ends_at_what_the_reader_may_not_see(
     assert (behind.start, behind.end, behind.hidden) == (4, 7, not seen)
     (row,) = origin_rows([origin], names=cluster_names(reader), now=LATER)
     assert ("Source" in str(row)) is False
-    assert row.behind == (["orders on source-id, over west-to-east"] if seen else ["a topic that you may not see"])
+    assert row.behind == (["orders on source-id, over link west-to-east"] if seen else ["a topic that you do not have permission to see"])
 
 
 def test_an_earlier_link_of_the_topic_is_hidden_from_the_reader_of_another_link(

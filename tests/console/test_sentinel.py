@@ -104,6 +104,7 @@ def test_one_sentinel_is_enough_to_find_the_primary(servers: SentinelRedis) -> N
     assert connect(servers.url, socket_timeout=1.0).ping()
 
 
+@pytest.mark.network
 def test_connecting_without_any_sentinel_fails_quickly() -> None:
     client = connect("redis+sentinel://127.0.0.1:1,127.0.0.1:2/main", socket_timeout=1.0)
     began = time.monotonic()

@@ -120,7 +120,7 @@ def test_what_waited_behind_an_open_transaction_is_counted_too(mirror: MirrorTop
     assert (report.records_not_copied, report.rpo_ms) == (49_001, 15 * 60_000)
     assert [(one["stable_end"], one["source_end"]) for one in report.partitions] == [(1_000, 50_001), (10, 10)]
     sentence = report_row(report, now=NOW).sentence
-    assert sentence.startswith("Up to 49,001 records were not copied when the source was last seen")
+    assert sentence.startswith("Up to 49,001 records were not copied as of the last measurement of the source")
     assert "49,001 stood behind an open transaction" in sentence
 
 

@@ -172,6 +172,7 @@ def test_responses_to_generated_requests_conform_to_the_document(case: Any, worl
     case.call_and_validate(headers={"Authorization": world.authorization}, checks=CHECKS)
 
 
+@pytest.mark.usefixtures("db")  # with the tests that it checks, outside of the unit tests
 def test_requests_are_generated_for_every_operation(request: pytest.FixtureRequest) -> None:
     generated = {item.nodeid for item in request.session.items if getattr(item, "operation_label", None)}
     if not generated:

@@ -32,7 +32,7 @@ def test_topic_that_was_stopped_after_the_dialog_opened_is_not_deleted(scene: Sc
 
     text = answer.content.decode()
     assert answer.status_code == 409
-    assert "it is STOPPED now" in text
+    assert "and is STOPPED now" in text
     assert "Applications may have written to it since" in text
     assert not is_being_deleted("flights")
 

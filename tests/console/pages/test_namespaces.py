@@ -79,7 +79,7 @@ def test_attached_namespace_is_not_deleted(admin: Client, scene: Scene) -> None:
 
     answer = admin.post(URL, {"intent": "delete", "namespace": number})
 
-    assert (answer.status_code, "detach it first" in answer.content.decode()) == (409, True)
+    assert (answer.status_code, "Detach it first" in answer.content.decode()) == (409, True)
 
 
 def test_reader_may_not_manage_namespaces(scene: Scene) -> None:

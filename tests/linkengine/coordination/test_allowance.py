@@ -51,6 +51,7 @@ def test_a_clock_that_jumped_back_does_not_stop_the_link(redis_url: str, link_id
     assert RedisAllowances(redis_url).spend(link_id, 1_000, bytes_per_s=1_000) == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.network
 def test_an_outage_raises_coordination_unavailable() -> None:
     with pytest.raises(CoordinationUnavailableError):
         RedisAllowances("redis://127.0.0.1:1/0").spend("link", 1, bytes_per_s=1)

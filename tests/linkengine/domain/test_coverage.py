@@ -114,7 +114,7 @@ def test_offsets_before_the_mirrors_start_are_missing_unless_the_copy_began_behi
 
 def test_missing_offsets_are_named_in_a_sentence() -> None:
     assert missing_words({}) == ""
-    assert missing_words({2: OffsetRange(4, 5)}).startswith("1 offset that the source still holds is not on the mirror")
+    assert missing_words({2: OffsetRange(4, 5)}).startswith("1 offset that the source still holds is no longer on the mirror")
     many = missing_words({number: OffsetRange(0, 1000) for number in range(4)})
     assert many.startswith("4,000 offsets that the source still holds are no longer on the mirror (partition 0: [0, 1000), ")
     assert many.endswith("partition 2: [0, 1000) and more).")

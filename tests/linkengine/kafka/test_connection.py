@@ -49,6 +49,7 @@ def test_a_wrong_password_is_refused_without_being_repeated(source_cluster: Kafk
     assert "open-sesame" not in repr(caught.value)
 
 
+@pytest.mark.network
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "two..dots.invalid", f"{'long' * 16}.invalid"])
 def test_a_name_that_does_not_resolve_has_its_own_code(name: str) -> None:
     with pytest.raises(LinkEngineError) as caught:

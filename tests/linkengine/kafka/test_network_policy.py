@@ -136,6 +136,7 @@ def test_only_allowed_networks_are_connected_to(connects: Connects) -> None:
     assert connects == []
 
 
+@pytest.mark.network
 def test_names_that_do_not_resolve_do_not_hide_a_denied_name() -> None:
     check_names([("no-such-host.invalid", 1), (LOOPBACK, 1)], address=ADDRESS)
     with pytest.raises(NotPermittedError):
