@@ -18,6 +18,9 @@ import django
 import pytest
 from confluent_kafka.admin import AdminClient
 from django.conf import settings as django_settings
+from django.core.management.color import no_style
+from django.db import connections
+from django.test import TransactionTestCase
 from hypothesis import HealthCheck, settings
 
 from devcluster.kafka import KafkaCluster
@@ -50,6 +53,23 @@ django.setup()
 Path(django_settings.STATIC_ROOT).mkdir(exist_ok=True)
 # a password's hash costs half a second by default, on purpose
 django_settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+def _delete_rows(case: TransactionTestCase) -> None:
+    """Delete the rows that a transactional test has created.
+
+    Django's `flush` also deletes the content types and permissions that migrations create, and creates them again, which
+    takes longer than everything else. No test changes them.
+    """
+    for database in case._databases_names(include_mirrors=False):
+        connection = connections[database]
+        existing = set(connection.introspection.django_table_names(only_existing=True, include_views=False))
+        tables = sorted(existing - {"auth_permission", "django_content_type"})
+        connection.ops.execute_sql_flush(connection.ops.sql_flush(no_style(), tables))
+
+
+TransactionTestCase._fixture_teardown = _delete_rows  # type: ignore[method-assign]
+
 # Not for the processes of pytest-xdist: pytest-django would load the settings before this file chose their ports.
 del os.environ["DJANGO_SETTINGS_MODULE"]
 

@@ -31,7 +31,7 @@ from tests.console.tasks.reversal import Drive, beat, records, request_operation
 
 MakeTopic = Callable[..., str]
 Until = Callable[[Callable[[], Any]], Any]
-LOOK_EVERY_S = 0.15  # a check may read a whole topic
+LOOK_EVERY_S = 0.15  # or as long as a check takes, if that is longer: it may read a whole topic
 BEAT_S = 0.4
 
 
@@ -106,10 +106,13 @@ def until() -> Until:
     """Repeat a check until it is true, and return its result."""
 
     def wait(look: Callable[[], Any], *, timeout_s: float = 180.0) -> Any:
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
+        deadline = began + timeout_s
         while not (seen := look()):
-            assert time.monotonic() < deadline, f"The condition did not become true. {_situation()}"
-            time.sleep(LOOK_EVERY_S)
+            looked = time.monotonic()
+            assert looked < deadline, f"The condition did not become true. {_situation()}"
+            time.sleep(max(LOOK_EVERY_S, looked - began))
+            began = time.monotonic()
         return seen
 
     return wait

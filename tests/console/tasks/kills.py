@@ -19,7 +19,7 @@ from devcluster.processes import Process
 
 ROOT = Path(__file__).resolve().parents[3]
 START_TIMEOUT_S = 180.0
-LOOK_EVERY_S = 0.25  # a check may read a whole topic
+LOOK_EVERY_S = 0.25  # or as long as a check takes, if that is longer: it may read a whole topic
 
 
 class DeadError(BaseException):
@@ -88,11 +88,14 @@ class CrashingWorkers:
 
     def wait_for(self, look: Callable[[], bool], *, timeout_s: float = 300.0) -> None:
         """Repeat a check until it is true."""
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
+        deadline = began + timeout_s
         while not look():
-            assert time.monotonic() < deadline, f"Died at {sorted(self.steps())}.\n{self._parent.log_tail(lines=60)}"
+            looked = time.monotonic()
+            assert looked < deadline, f"Died at {sorted(self.steps())}.\n{self._parent.log_tail(lines=60)}"
             assert self._parent.running(), self._parent.log_tail(lines=60)
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(max(LOOK_EVERY_S, looked - began))
+            began = time.monotonic()
 
     def stop(self) -> None:
         """Kill the parent process and the running worker."""
