@@ -46,7 +46,7 @@ def test_all_new_offsets_are_checked_if_a_coordinator_may_restart_sequences() ->
 
 
 @pytest.mark.parametrize(
-    ("end", "last_sequence", "vouched"),
+    ("end", "last_sequence", "confirmed"),
     [(100, 49, 107), (103, 52, 107), (107, 56, 107), (102, 49, 100), (105, 52, 100), (110, 59, 107), (101, -1, 100)],
     ids=[
         "nothing written",
