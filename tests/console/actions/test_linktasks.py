@@ -52,7 +52,7 @@ def test_running_a_disabled_task_names_the_config_that_enables_it(link: ClusterL
 
 @pytest.mark.parametrize(
     ("state", "words"),
-    [(LinkState.PAUSED, "paused"), (LinkState.FAILED, "broken"), (LinkState.UNAVAILABLE, "cannot reach its source")],
+    [(LinkState.PAUSED, "paused"), (LinkState.FAILED, "has failed"), (LinkState.UNAVAILABLE, "cannot reach its source")],
 )
 def test_running_a_task_of_a_link_that_does_not_work_names_its_state(
     link: ClusterLink, mirror: MirrorTopic, owner: Actor, state: LinkState, words: str
