@@ -135,7 +135,7 @@ def test_only_reports_of_a_failed_mirror_are_processed_again(link: ClusterLink, 
 
     reconcile_link(link_id=link.pk)
 
-    assert [kept.key for kept in worker_results.read(link, mirrors).told] == [plans.partition_keys(bad)[0]]
+    assert [kept.key for kept in worker_results.read(link, mirrors).reports] == [plans.partition_keys(bad)[0]]
     assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == lost[:1]
     assert last.gaps.count() == 2
     assert MirrorPartition.objects.get(mirror=last).bytes_copied == 5

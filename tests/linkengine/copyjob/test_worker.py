@@ -281,7 +281,7 @@ def test_fenced_partition_that_is_still_assigned_is_started_again(
     def tick(self: LinkCopy, now: float) -> None:
         if fenced.is_set():
             fenced.clear()
-            for partition in list(self._living.values()):
+            for partition in list(self._active.values()):
                 self._fenced(partition, LinkEngineError(ErrorCode.MIRROR_WAS_STOPPED, "Fenced."))
         real(self, now)
 

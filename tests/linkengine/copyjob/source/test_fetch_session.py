@@ -106,7 +106,7 @@ def test_lost_connection_removes_all_partitions() -> None:
 @pytest.mark.parametrize("change", ["position", "attempt", "stage"])
 def test_response_is_not_current_after_the_partition_changed(change: str) -> None:
     entry = reading(0, 5)
-    mirror = entry.one
+    mirror = entry.partition
     mirror.stage = type(mirror.stage).COPYING
     mirror.position = 5
     assert entry.current
