@@ -154,7 +154,7 @@ def test_age_of_a_response_counts_from_its_first_bytes(
         copier.wait_for_ends({0: 1})
 
     assert began_ms[-1] - began_ms[0] > 500
-    assert seen_ms[0] <= began_ms[0] + 1  # both are whole numbers
+    assert seen_ms[0] - began_ms[0] < (began_ms[-1] - began_ms[0]) / 2  # not when it is complete
 
 
 def test_connection_is_closed_when_a_broker_stops_within_a_response(
