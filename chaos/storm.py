@@ -16,7 +16,7 @@ import structlog
 from chaos import judge
 from chaos.engine import Engine
 from chaos.ground import ARCHIVE, COMPACTED, KEPT_MS, PLAIN, TOPICS, TRANSACTIONS, Ground, Side
-from chaos.history import Journal, Outcome
+from chaos.history import Entry, Journal, Outcome
 from chaos.judge import Finding
 from chaos.reading import Ends, Record, read_topic
 from chaos.schedule import MENDED, Fault, Strike
@@ -28,6 +28,7 @@ TICK_S = 0.1
 MEND_TIMEOUT_S = 240.0
 SETTLE_TIMEOUT_S = 240.0
 ENDS_TIMEOUT_S = 60.0
+KEPT_TIMEOUT_S = 180.0
 
 
 @dataclass(kw_only=True)
@@ -105,11 +106,12 @@ class Storm:
         self._mending: list[Future[None]] = []
         self._counting = Lock()  # faults strike from many threads
 
-    def run(self, strikes: Sequence[Strike], *, seconds: float, repeats: int = 0) -> Verdict:
+    def run(self, strikes: Sequence[Strike], *, seconds: float, repeats: int = 0, kept: int = 0) -> Verdict:
         """Strike for some seconds, wait until all is repaired and copied, promote, judge.
 
-        Faults that broke nothing are dealt up to ``repeats`` times more, one after another. What goes wrong on the way
-        becomes a finding and does not end the storm.
+        Faults that broke nothing are dealt up to ``repeats`` times more, one after another. Then the writers continue until
+        ``kept`` records of the compacted topic were copied before they could be compacted: during faults a slow machine may
+        be later than that with all of them. What goes wrong on the way becomes a finding and does not end the storm.
         """
         with ExitStack() as stack:
             stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
@@ -120,6 +122,7 @@ class Storm:
             self._watch.start()
             self._blow(strikes, seconds=seconds)
             self._repeat(strikes, repeats)
+            self._wait_until_kept(kept)
             self._calm()
             self._settle()
             self._judge()
@@ -143,6 +146,17 @@ class Storm:
                     _log.info("strike.repeated", fault=strike.fault.value)
                     self._submit(strike)
                     self._await_strikes()
+
+    def _wait_until_kept(self, least: int) -> None:
+        self._await_strikes()
+        deadline = time.monotonic() + KEPT_TIMEOUT_S
+        while len(self._kept()) < least and time.monotonic() < deadline:
+            time.sleep(1.0)
+
+    def _kept(self) -> set[Entry]:
+        """Return the records of the compacted topic that were copied before the source could compact them."""
+        offsets, sent_s = self.journal.offsets(COMPACTED), self.journal.sent_s(COMPACTED)
+        return judge.copied_in_time(offsets, sent_s, self._watch.passed, KEPT_MS / 1000)
 
     def _submit(self, strike: Strike) -> None:
         self._mending.append(self._pool.submit(self._strike, strike))
@@ -237,7 +251,7 @@ class Storm:
         for side in (source, mirror):
             yield from judge.check_newest(topic, side, history)
             yield from judge.check_places(topic, side, history, offsets)
-        kept = judge.copied_in_time(offsets, self.journal.sent_s(topic), self._watch.passed, KEPT_MS / 1000)
+        kept = self._kept()
         self.verdict.kept = len(kept)
         yield from judge.check_kept(topic, mirror, kept)
 

@@ -108,7 +108,7 @@ def write(
 
 def copy_through(far: Far, topic: str, *, partitions: int = 1) -> None:
     with Copier(far.plan(topic, partitions=partitions)) as copier:
-        copier.wait_for_ends(ends_of(far.source, topic, partitions=partitions), deadline_s=120)
+        copier.wait_for_ends(ends_of(far.source, topic, partitions=partitions), deadline_s=300)
 
 
 @pytest.mark.parametrize(
@@ -176,18 +176,18 @@ def test_compacted_topic_is_read_ahead_and_copied_exactly(far: Far, topic_name: 
     create_topic(far.destination, topic_name)
     producer = producer_for(far.source, batch_size=20_000)
     for number in range(30_000):
-        key = str(number if number % 3 else random.randrange(100))
+        key = str(number if number % 10 else random.randrange(100))  # a tenth is compacted
         producer.produce(topic_name, key=key, value=random.randbytes(300).hex())
         if number % 1_000 == 999:
             producer.flush()
     end = ends_of(far.source, topic_name)[0]
-    wait_for(lambda: len(read_topic(far.source, topic_name)) < end - 5_000)
+    wait_for(lambda: len(read_topic(far.source, topic_name)) < end - 2_000)
     time.sleep(2)  # until the cleaner has finished
 
     copy_through(far, topic_name)
 
     records = far.assert_equal(topic_name)
-    assert records < end - 5_000
+    assert records < end - 2_000
     assert far.pieces > 5
 
 
@@ -205,7 +205,7 @@ def test_killed_source_broker_only_delays_reading_ahead(
             time.sleep(0.5)
             before = far.pieces
             source.restart()
-            copier.wait_for_ends(ends_of(source, topic_name, partitions=2), deadline_s=120)
+            copier.wait_for_ends(ends_of(source, topic_name, partitions=2), deadline_s=300)
 
         assert far.assert_equal(topic_name, partitions=2) == 60_000
         assert far.pieces > before + 10
@@ -229,7 +229,7 @@ def test_workers_killed_while_they_read_ahead_lose_and_duplicate_nothing(
     with copier_parent(plan, redis_url, tmp_path) as start:
         start()
         ends = ends_of(far.source, topic_name, partitions=2)
-        wait_for(lambda: ends_of(far.destination, topic_name, partitions=2) == ends, deadline_s=120)
+        wait_for(lambda: ends_of(far.destination, topic_name, partitions=2) == ends, deadline_s=300)
 
     far.assert_equal(topic_name, partitions=2)
 
