@@ -124,12 +124,19 @@ def _forgotten(forgotten: Mapping[bytes, Sequence[int]], version: int) -> bytes:
 
 
 def decode_fetch(body: memoryview, *, version: int) -> FetchResponse:
-    """Decode a response without its correlation id."""
+    """Decode a response without its correlation id.
+
+    Raises MalformedResponseError also for a response with a partition twice. No checksum covers a partition's number: if it
+    was changed on the way, its batches, which are intact, would be taken for those of the other partition.
+    """
     with decoding_response("Fetch"):
         reader = Reader(body)
         skip_response_header(reader)
         throttle_ms, error, session = reader.take(_TOP)
-        return FetchResponse(error, throttle_ms, session, list(_partitions(reader, version)))
+        partitions = list(_partitions(reader, version))
+        if len({(partition.topic, partition.partition) for partition in partitions}) != len(partitions):
+            raise ValueError("a partition is there twice")
+        return FetchResponse(error, throttle_ms, session, partitions)
 
 
 def _partitions(reader: Reader, version: int) -> Iterator[FetchedPartition]:

@@ -279,7 +279,7 @@ def assert_equal_topics(
     expected = read_topic(source, topic, partitions=partitions)
     found = read_topic(mirror, mirror_topic, partitions=partitions)
     differences = [(record, copied) for record, copied in zip(expected, found, strict=False) if record != copied][:3]
-    assert not differences
+    assert not differences, differences
     assert len(found) == len(expected)
     assert ends_of(mirror, mirror_topic, partitions=partitions) == ends_of(source, topic, partitions=partitions)
     return len(found)

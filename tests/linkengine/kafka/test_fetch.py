@@ -1,5 +1,6 @@
 """Fetch frames, checked against kafka-python's schemas in both directions."""
 
+import struct
 import uuid
 
 import pytest
@@ -86,3 +87,18 @@ def test_a_response_cut_off_anywhere_raises_MalformedAnswerError(version: int) -
     for length in range(len(whole) - 2):  # the last two bytes are counts of tagged fields
         with pytest.raises(MalformedResponseError, match="Fetch"):
             decode_fetch(memoryview(whole[:length]), version=version)
+
+
+@pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+def test_a_response_with_a_partition_twice_raises_malformed_response_error(version: int) -> None:
+    """As if a bit of the second partition's number was flipped."""
+    whole = b"\x00" + response(version)
+    second = whole.index(struct.pack(">ih", 1, 6))  # number and error code
+
+    def decoded(number: int) -> list[int]:
+        changed = whole[:second] + struct.pack(">i", number) + whole[second + 4 :]
+        return [partition.partition for partition in decode_fetch(memoryview(changed), version=version).partitions]
+
+    assert decoded(5) == [0, 5]
+    with pytest.raises(MalformedResponseError):
+        decoded(0)
