@@ -89,7 +89,7 @@ def deflater(codec: int) -> Deflater:
 def decompress(codec: int, data: bytes | bytearray | memoryview, *, most: int, reserve: int = 0) -> bytearray:
     """Return the decompressed data behind ``reserve`` zero bytes, using little more memory than ``most`` bytes.
 
-    Raises CorruptBatchError if the data is not of that codec, InflatedTooFarError if it has more than ``most`` bytes.
+    Raises CorruptBatchError if the data is not of that codec, DecompressedTooLargeError if it has more than ``most`` bytes.
     """
     found = bytearray(reserve)
     for piece in _pieces(codec, data):

@@ -33,8 +33,8 @@ def decode_batch(view: BatchView, batch: memoryview) -> Iterator[RecordLike]:
     """Return all records of a whole batch, in offset order; raise CorruptBatchError for a damaged batch.
 
     A compressed message of magic 0 or 1 carries the offset of its last record; only its records show where it begins. Raises
-    InflatedTooFarError, a CorruptBatchError, if the records are larger than the memory limit; ``large`` reads such batches of
-    magic 2. Both are raised at the call, unless only a later record is damaged.
+    DecompressedTooLargeError, a CorruptBatchError, if the records are larger than the memory limit; ``large`` reads such batches
+    of magic 2. Both are raised at the call, unless only a later record is damaged.
     """
     return decode_records(view, batch) if view.magic == CURRENT_MAGIC else decode_legacy(view, batch)
 
@@ -43,7 +43,7 @@ def decode_legacy(view: BatchView, message: memoryview) -> Iterator[Record]:
     """Return the records of a whole message of magic 0 or 1, also a wrapper, with absolute ascending offsets.
 
     Magic 0 has no timestamps: they are -1, as when brokers convert it. Raises CorruptBatchError for damaged messages,
-    InflatedTooFarError if the wrapped messages are larger than MOST_INFLATED.
+    DecompressedTooLargeError if the wrapped messages are larger than MOST_INFLATED.
     """
     check_crc(view, message)
     if not view.codec:

@@ -58,8 +58,8 @@ def decode_records(view: BatchView, batch: memoryview, *, most: int = MOST_INFLA
     """Return the records of a whole batch of magic 2; with LogAppendTime each has the batch's append time.
 
     The batch is decompressed at once, but its records are created one at a time: a million of them take 20 times their bytes in
-    memory. Raises CorruptBatchError if the checksum is wrong or the offsets do not ascend within the batch, InflatedTooFarError
-    if the records are larger than ``most``.
+    memory. Raises CorruptBatchError if the checksum is wrong or the offsets do not ascend within the batch, and
+    DecompressedTooLargeError if the records are larger than ``most``.
     """
     plain = plain_batch(view, batch, most=most)
     return _ascending(view, decode_plain(view, plain))
@@ -77,7 +77,7 @@ def _ascending(view: BatchView, records: Iterator[RecordLike]) -> Iterator[Recor
 def plain_batch(view: BatchView, batch: memoryview, *, most: int = MOST_INFLATED) -> memoryview | bytearray:
     """Check the checksum and return the uncompressed batch (its own checksum and length are then invalid).
 
-    Raises InflatedTooFarError if its records are larger than ``most``.
+    Raises DecompressedTooLargeError if its records are larger than ``most``.
     """
     check_crc(view, batch)
     if not view.codec:

@@ -90,7 +90,7 @@ def _stopped(fences: Mapping[int, tuple[int, int]]) -> MirrorStopped:
 
 
 def _is_copy_to_its_end(stop: MirrorStop, fences: Mapping[int, int]) -> bool:
-    """Return whether all partitions end where copying ended, so that ``copyjob.mirrored`` need not look for foreign writes."""
+    """Return whether all partitions end where copying ended, so that foreign writes need not be searched for."""
     known = dict(stop.copied) | dict(stop.left)
     return all(known.get(partition, end) == end for partition, end in fences.items())
 

@@ -108,8 +108,8 @@ class Connection:
         """Send a request of kafka-python's protocol layer; return what ``read`` makes of the decoded response.
 
         ``timeout_s`` limits the wait for its first bytes; the time for the rest depends on its size, which ``most_bytes``
-        limits. Raises MalformedAnswerError if the response cannot be decoded, or if ``read`` does not find what was requested;
-        the connection must not be used after that.
+        limits. Raises MalformedResponseError if the response cannot be decoded, or if ``read`` does not find what was
+        requested; the connection must not be used after that.
         """
         self._correlation += 1
         request.with_header(correlation_id=self._correlation, client_id=CLIENT_ID.decode())

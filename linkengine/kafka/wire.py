@@ -76,7 +76,7 @@ class MalformedResponseError(LinkEngineError):
 
 @contextmanager
 def decoding_response(what: str, *, peer: str = "") -> Iterator[None]:
-    """Convert decoding errors inside to MalformedAnswerError for the response to ``what``."""
+    """Convert decoding errors inside to MalformedResponseError for the response to ``what``."""
     try:
         yield
     except UNREADABLE as error:

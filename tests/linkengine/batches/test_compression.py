@@ -102,12 +102,12 @@ def declared_zstd_bomb() -> bytes:
 # mappings.
 _MEASURE = """
 import resource, sys
-from linkengine.batches.compression import InflatedTooFarError, decompress, inflate
+from linkengine.batches.compression import DecompressedTooLargeError, decompress, inflate
 codec, data = int(sys.argv[1]), sys.stdin.buffer.read()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     decompress(codec, data, most=1 << 20)
-except InflatedTooFarError:
+except DecompressedTooLargeError:
     pass
 else:
     sys.exit("nothing was refused")

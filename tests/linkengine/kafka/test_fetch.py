@@ -81,7 +81,7 @@ def test_a_response_is_decoded_in_place(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
-def test_a_response_cut_off_anywhere_raises_MalformedAnswerError(version: int) -> None:
+def test_a_response_cut_off_anywhere_raises_MalformedResponseError(version: int) -> None:
     whole = b"\x00" + response(version)
 
     for length in range(len(whole) - 2):  # the last two bytes are counts of tagged fields

@@ -1,4 +1,4 @@
-"""Responses of real brokers, changed in every way: each decoder returns a value or raises MalformedAnswerError, and soon.
+"""Responses of real brokers, changed in every way: each decoder returns a value or raises MalformedResponseError, and soon.
 
 The responses are recorded on a real cluster, each with its decoder. A test checks that every kind of response that the engine
 decodes is recorded.

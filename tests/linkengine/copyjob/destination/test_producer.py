@@ -1,4 +1,4 @@
-"""MirrorBroker against a scripted destination broker on a socket: pipelining, wake-ups, buffers, timeouts."""
+"""BrokerProducer against a scripted destination broker on a socket: pipelining, wake-ups, buffers, timeouts."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_full_pipeline_wakes_on_a_burst_of_responses_and_reads_fewer_at_the_next
 
 
 class BrokerLoop:
-    """A MirrorBroker and the loop around it, which the test runs turn by turn."""
+    """A BrokerProducer and the loop around it, which the test runs turn by turn."""
 
     def __init__(self, broker: Broker, services: Services, **callbacks: Any) -> None:
         self.allowed, self.services = True, services
