@@ -33,8 +33,8 @@ def decode_batch(view: BatchView, batch: memoryview) -> Iterator[RecordLike]:
     """Return all records of a whole batch, in offset order; raise CorruptBatchError for a damaged batch.
 
     A compressed message of magic 0 or 1 carries the offset of its last record; only its records show where it begins. Raises
-    DecompressedTooLargeError, a CorruptBatchError, if the records are larger than the memory limit; ``large`` reads such batches
-    of magic 2. Both are raised at the call, unless only a later record is damaged.
+    DecompressedTooLargeError, a CorruptBatchError, if the records are larger than the memory limit; ``large`` reads such
+    batches of magic 2. Both are raised at the call, unless only a later record is damaged.
     """
     return decode_records(view, batch) if view.magic == CURRENT_MAGIC else decode_legacy(view, batch)
 
