@@ -19,7 +19,7 @@ from linkengine.batches.steps import Append, Fill, Step
 from linkengine.copyjob.buffers import AHEAD_UNIT, AheadMemory, Buffer
 from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.partition_state import MirrorPartition
-from linkengine.copyjob.source import read_ahead
+from linkengine.copyjob.source import log_pieces, read_ahead
 from linkengine.copyjob.source.fetch_planner import FetchEvents, FetchPlanner
 from linkengine.copyjob.source.read_ahead import ReadAhead, Subject
 from linkengine.copyjob.values import SourceOrigin, Stage
@@ -187,7 +187,7 @@ def small_pieces() -> Iterator[None]:
     """Make pieces a few batches large, over connections that the test controls."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(read_ahead, "ExtraConnection", PieceConnection)
-        patch.setattr(read_ahead, "PIECE_BYTES", 700)
+        patch.setattr(log_pieces, "PIECE_BYTES", 700)
         patch.setattr(read_ahead, "LEAST_PIECES", 1)
         yield
 
