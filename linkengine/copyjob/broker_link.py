@@ -94,6 +94,15 @@ class BrokerLink:
             self._reading = read
             self._services.poller.watch(self.channel, self._ready, read=read, write=self.channel.wants_write)
 
+    def watch_unless(self, *, starved: bool) -> None:
+        """Continue to read, or pause while there is no free buffer (``starved``).
+
+        Raises ChannelClosedError if the connection was reset, which the poller does not report while reading is paused.
+        """
+        if starved and self.channel is not None:
+            self.channel.check_open()
+        self.watch(read=not starved)
+
     def read_now(self) -> None:
         """Read what has arrived, even if it is less than the poller wakes the loop for."""
         self._ready(readable=True, writable=False)

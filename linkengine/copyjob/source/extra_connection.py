@@ -172,10 +172,7 @@ class ExtraConnection(Generic[T]):
     def _on_readable(self) -> None:
         while self._frames is not None and (frame := self._frames.read()) is not None:
             self._on_response(*frame)
-        starved = self._frames is not None and self._frames.starved
-        if starved and self._link.channel is not None:
-            self._link.channel.check_open()
-        self._link.watch(read=not starved)
+        self._link.watch_unless(starved=self._frames is not None and self._frames.starved)
 
     def _on_response(self, correlation: int, body: memoryview) -> None:
         request = self._outstanding.popleft()
