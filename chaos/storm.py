@@ -121,6 +121,7 @@ class Storm:
                 writer.start()
             self._watch.start()
             self._blow(strikes, seconds=seconds)
+            self._await_strikes()
             self._repeat(strikes, repeats)
             self._wait_until_kept(kept)
             self._calm()
@@ -140,7 +141,6 @@ class Storm:
 
     def _repeat(self, strikes: Sequence[Strike], repeats: int) -> None:
         for _ in range(repeats):
-            self._await_strikes()
             for strike in strikes:
                 if strike.fault not in self.verdict.effective:
                     _log.info("strike.repeated", fault=strike.fault.value)
@@ -148,7 +148,6 @@ class Storm:
                     self._await_strikes()
 
     def _wait_until_kept(self, least: int) -> None:
-        self._await_strikes()
         deadline = time.monotonic() + KEPT_TIMEOUT_S
         while len(self._kept()) < least and time.monotonic() < deadline:
             time.sleep(1.0)
@@ -195,7 +194,6 @@ class Storm:
 
     def _calm(self) -> None:
         _log.info("storm.over")
-        self._await_strikes()
         self._ground.heal()
         for cluster in (self._ground.source.cluster, self._ground.destination.cluster):
             self._attempt("broker", cluster.wait_ready)
