@@ -22,13 +22,13 @@ from bench.workloads import COPIES, LATENCY, ROUNDS, THROUGHPUT, LatencyWorkload
 from bench.writer import measure_bare, measure_pair
 from devcluster.signals import INTERRUPTED, interruptible
 
-WARMED_BY = ("kb-4", "kb-lz4-4", "kb-1")  # the last is the first that is measured
+WARMED_BY = ("kb-4", "kb-lz4-4", "kb-1")  # the last of them is measured first
 WARMING_COPIES = 2
-COPIED_BESIDE = "kb-4"  # the workload that is copied while the witness compares
+COPIED_BESIDE = "kb-4"  # the workload that is copied during verification
 
 
 def main() -> int:
-    """Measure and write; answers 0 when every workload was measured."""
+    """Measure and write the result; return 0 if every workload was measured."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("only", nargs="?", default="", help="run workloads whose name contains this; writes nothing")
     only = parser.parse_args().only
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def _measure(stage: Stage, *, only: str) -> Iterator[Row]:
-    if any(only in one.name for one in THROUGHPUT):
+    if any(only in workload.name for workload in THROUGHPUT):
         _warm_up(stage)
     for workload in THROUGHPUT:
         if only in workload.name:
@@ -59,7 +59,7 @@ def _measure(stage: Stage, *, only: str) -> Iterator[Row]:
 
 
 def _beside(stage: Stage, *, only: str) -> tuple[list[Figure], list[str]]:
-    """Answer single figures, and the lines about verification."""
+    """Return single figures, and the lines about verification."""
     found: list[Figure] = []
     lines: list[str] = []
     if only in holes.NAME:
@@ -71,13 +71,13 @@ def _beside(stage: Stage, *, only: str) -> tuple[list[Figure], list[str]]:
         found += cost
     if only in product.NAME:
         found += _of_product(stage, lines)
-    for one in found:
-        print(f"  {one.what}: {one.found:,.{one.digits}f} {one.unit}", flush=True)
+    for item in found:
+        print(f"  {item.what}: {item.found:,.{item.digits}f} {item.unit}", flush=True)
     return found, lines
 
 
 def _of_product(stage: Stage, lines: list[str]) -> list[Figure]:
-    """Measure the whole product; what keeps it from that is told beside the other figures, which stay."""
+    """Measure the whole product; a failure is noted beside the other figures, which stay."""
     try:
         return product.measure_product(stage.source, stage.destination, redis=stage.redis, spark=stage.spark)
     except (RuntimeError, OSError) as error:
@@ -87,7 +87,7 @@ def _of_product(stage: Stage, lines: list[str]) -> list[Figure]:
 
 
 def _verifying(stage: Stage) -> tuple[list[str], list[Figure]]:
-    """Measure the witness, and what it costs a copy that goes on beside it."""
+    """Measure verification, and its cost for a concurrent copy."""
     workload = throughput_of(COPIED_BESIDE)
     topic = "bench-beside"
     end = load.fill(stage.source, topic, workload)
@@ -115,9 +115,9 @@ def _verifying(stage: Stage) -> tuple[list[str], list[Figure]]:
 
 
 def _warm_up(stage: Stage) -> None:
-    """Copy without counting, until the brokers' rate rises no more: no row shall pay for the compilers of their JVMs.
+    """Copy without counting until the brokers' rate stops rising, so that no row includes the warm-up of their JVMs.
 
-    What tells is the bare writer and reader's rate, not an engine's.
+    The rate is that of the bare writer and reader, not of an engine.
     """
     for workload in map(throughput_of, WARMED_BY):
         _warm_up_by(stage, workload)
@@ -141,40 +141,40 @@ def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
     end = load.fill(stage.source, topic, workload)
     takes = ROUNDS if workload.bare else COPIES
     yield from medians(calm_takes(lambda: unstalled(lambda: Turn(list(_round(stage, topic, workload, end=end)))), takes))
-    yield from medians(calm_takes(lambda: Turn([unstalled(lambda: _theirs(stage, topic, workload))]), COPIES))
+    yield from medians(calm_takes(lambda: Turn([unstalled(lambda: _mirrormaker_row(stage, topic, workload))]), COPIES))
     load.delete_topic(stage.source, topic)
 
 
-def _theirs(stage: Stage, topic: str, workload: Workload) -> Row:
+def _mirrormaker_row(stage: Stage, topic: str, workload: Workload) -> Row:
     try:
         with stage.mirrormaker(
             topic, partitions=workload.partitions, batch_bytes=workload.batch_bytes, codec=workload.codec
-        ) as other:
-            copy = _watch(stage, topic, workload, end=workload.records, pid=other.pid)
+        ) as running:
+            copy = _watch(stage, topic, workload, end=workload.records, pid=running.pid)
     finally:
         load.delete_topic(stage.destination, topic)
     return _row(workload, MIRRORMAKER, copy, cpu_s=copy.cpu.total_s)
 
 
 def _round(stage: Stage, topic: str, workload: Workload, *, end: int) -> Iterator[Row]:
-    """Measure our copy, and right after it what the same clusters do for a bare writer."""
+    """Measure this engine's copy, and right after it a bare writer on the same clusters."""
     try:
         with stage.engine(topic, partitions=workload.partitions) as running:
             copy = _watch(stage, topic, workload, end=end, pid=running.pid)
             _check(stage, topic, workload)
     finally:
         load.delete_topic(stage.destination, topic)
-    ours = _row(workload, ENGINE, copy, cpu_s=copy.cpu.total_s)
-    yield ours
+    copied = _row(workload, ENGINE, copy, cpu_s=copy.cpu.total_s)
+    yield copied
     yield _row(workload, ENGINE_LOOP, copy, cpu_s=copy.cpu.python_s)
     if workload.bare:
         for name, measure in ((BARE, measure_bare), (PAIR, measure_pair)):
-            yield _compared(ours, _bare(stage, topic, workload, name=name, measure=measure))
+            yield _compared(copied, _bare(stage, topic, workload, name=name, measure=measure))
 
 
-def _compared(ours: Row, bare: Row) -> Row:
-    assert ours.mb_per_s is not None
-    return replace(bare, share=ours.mb_per_s / bare.mb_per_s if bare.mb_per_s else None)
+def _compared(copied: Row, bare: Row) -> Row:
+    assert copied.mb_per_s is not None
+    return replace(bare, share=copied.mb_per_s / bare.mb_per_s if bare.mb_per_s else None)
 
 
 def _watch(stage: Stage, topic: str, workload: Workload, *, end: int, pid: int) -> Copy:
@@ -182,8 +182,8 @@ def _watch(stage: Stage, topic: str, workload: Workload, *, end: int, pid: int) 
 
 
 def _check(stage: Stage, topic: str, workload: Workload) -> None:
-    """No offset may be missing or moved; of transactions, every committed record must show."""
-    ends = [end_offsets(one, topic, partitions=workload.partitions) for one in (stage.source, stage.destination)]
+    """Raise RuntimeError unless mirror and source end alike; with transactions, count the committed records, too."""
+    ends = [end_offsets(cluster, topic, partitions=workload.partitions) for cluster in (stage.source, stage.destination)]
     if ends[0] != ends[1]:
         raise RuntimeError(f"The mirror of {topic} does not end where its source ends: {ends}")
     if workload.shape.transactional:
@@ -223,7 +223,7 @@ def _latency(stage: Stage, workload: LatencyWorkload) -> Iterator[Row]:
                 takes = measure_latency(
                     stage.source, stage.destination, topics=(topic, topic), workload=workload, pid=running.pid
                 )
-            yield from medians([Turn([_latency_row(workload, engine, one)]) for one in takes])
+            yield from medians([Turn([_latency_row(workload, engine, take)]) for take in takes])
         except NothingCameError as error:
             if engine == ENGINE:
                 raise

@@ -1,7 +1,7 @@
-"""How much of this machine its host gave to others (steal time), and which takes were left in peace.
+"""Steal time of this machine (processor time that its host gave to others), and the choice of undisturbed takes.
 
-A virtual machine with busy neighbours stands still for milliseconds at a time, which no engine on it can help. Takes are chosen
-by that alone, whatever they measured, and in the same way for every engine.
+A virtual machine with busy neighbours stalls for milliseconds at a time, independent of the engine on it. Takes are chosen only
+by steal time, never by their results, and in the same way for every engine.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import psutil
 
-CALM = 0.02  # of the machine
-STALLS = 2  # of one take, until it is given up
+CALM = 0.02  # highest steal time of an undisturbed take, as a share of the machine
+STALLS = 2  # retries of a take that stalls, before it fails
 
 
 class Take(Protocol):
-    """Anything measured once."""
+    """A single measurement."""
 
     @property
     def stolen(self) -> float: ...
@@ -26,39 +26,39 @@ _T = TypeVar("_T", bound=Take)
 
 
 class Takes(NamedTuple):
-    """How many takes count, and how often is tried at most where the host does not leave them in peace."""
+    """The number of takes that count, and the maximum number of attempts if the host disturbs them."""
 
     wanted: int
     most: int
-    calm: float = CALM  # a take while more was stolen is disturbed
+    calm: float = CALM  # a take with a higher steal time is disturbed
 
     def __str__(self) -> str:
         return f"{self.wanted} of at most {self.most}"
 
 
 class Stolen:
-    """What the host takes away from now on."""
+    """Steal time since the creation of this object."""
 
     def __init__(self) -> None:
         self._before = psutil.cpu_times()
 
     def share(self) -> float:
-        """Answer it as a share of all processor time since the beginning; 0 where no host tells."""
+        """Return the steal time as a share of all processor time; 0 if the host does not report it."""
         now = psutil.cpu_times()
         passed = sum(now) - sum(self._before)
         return (getattr(now, "steal", 0.0) - getattr(self._before, "steal", 0.0)) / passed if passed else 0.0
 
 
 def calm_takes(take: Callable[[], _T], takes: Takes) -> list[_T]:
-    """Measure until enough takes were left in peace; answer as many as are wanted, those or the calmest."""
+    """Measure until enough takes are undisturbed; return the wanted number of takes with the least steal time."""
     found: list[_T] = []
-    while len(found) < takes.most and sum(one.stolen <= takes.calm for one in found) < takes.wanted:
+    while len(found) < takes.most and sum(measured.stolen <= takes.calm for measured in found) < takes.wanted:
         found.append(take())
-    return sorted(found, key=lambda one: one.stolen)[: takes.wanted]
+    return sorted(found, key=lambda measured: measured.stolen)[: takes.wanted]
 
 
 def unstalled(take: Callable[[], _T]) -> _T:
-    """Measure again where an engine stands still in the middle (TimeoutError): that says nothing of its rate."""
+    """Measure, and retry after a TimeoutError: the rate of an engine that stalled is not comparable."""
     for _ in range(STALLS):
         try:
             return take()

@@ -1,4 +1,4 @@
-"""This engine as it runs in production: set up the mirror, submit copy workers over Spark Connect, tell them what to copy."""
+"""This engine as it runs in production: set up the mirror, submit copy workers over Spark Connect, write their assignments."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from linkengine.domain.workers import worker_id_for
 LINK_ID = "bench"
 SECRETS, SIGNER = (urlsafe_b64encode(token_bytes(32)).decode(),), Signer((token_bytes(32),))
 RELEASE_TIMEOUT_S = 15
-MOST_WORKERS = 2  # half of the machine's processors would be one; backlogs of many partitions get two
+MOST_WORKERS = 2  # half of the machine's processors would be 1; backlogs of many partitions get 2
 PARTITIONS_PER_WORKER = 4
 
 
 class EngineCopy:
-    """One mirror being copied; a context manager that ends the copy."""
+    """A copy of a mirror; a context manager that ends the copy."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class EngineCopy:
         number: int,
         idle: bool = False,
     ) -> None:
-        """Set up the mirror of ``source``, which is given by its client properties. ``idle``: there is little to copy."""
+        """Set up the mirror of ``source``, given by its client properties. ``idle``: there is little to copy."""
         self._source = address_from_properties(source)
         self._destination = address_from_properties(destination.client_properties("link"))
         self._redis_url, self._submitters, self._topic = redis.url, submitters, topic
@@ -55,7 +55,7 @@ class EngineCopy:
         )  # fmt: skip
         created = jobs.setup_mirror(setup, assignments_factory=partial(self._assignments, number))
         count = 1 if idle else min(MOST_WORKERS, ceil(partitions / PARTITIONS_PER_WORKER))
-        self._names = [worker_id_for(one, uuid.uuid4().hex[:12]) for one in range(count)]
+        self._names = [worker_id_for(index, uuid.uuid4().hex[:12]) for index in range(count)]
         self._all = self._assignments(number, partitions, created.source_topic_id)
         self._jobs: list[Future[None]] = []
 
@@ -65,15 +65,18 @@ class EngineCopy:
 
     def __enter__(self) -> Self:
         moves = assign(
-            [Wanted(key=one.key, link_id=LINK_ID) for one in self._all], [Place(worker_id=name) for name in self._names]
+            [Wanted(key=assignment.key, link_id=LINK_ID) for assignment in self._all],
+            [Place(worker_id=name) for name in self._names],
         )
-        shares = {name: tuple(one for one in self._all if moves[one.key] == name) for name in self._names}
+        assigned = {
+            name: tuple(assignment for assignment in self._all if moves[assignment.key] == name) for name in self._names
+        }
         plans = {
             name: CopyPlan(
-                link_id=LINK_ID, revision=1, source=self._source, destination=self._destination, assignments=share,
+                link_id=LINK_ID, revision=1, source=self._source, destination=self._destination, assignments=assignments,
                 tuning=CopyTuning(), signing_keys=SIGNER.texts(),
             )
-            for name, share in shares.items()
+            for name, assignments in assigned.items()
         }  # fmt: skip
         jobs.write_assignments(self._redis_url, LINK_ID, plans, secrets=SECRETS)
         lease_ttl_ms = CopyTuning().lease_ttl_ms
@@ -84,8 +87,8 @@ class EngineCopy:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         jobs.end_workers(self._redis_url, self._names, secrets=SECRETS)
-        for one in self._jobs:
-            one.result(timeout=RELEASE_TIMEOUT_S)
+        for job in self._jobs:
+            job.result(timeout=RELEASE_TIMEOUT_S)
 
     def _assignments(self, number: int, partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
         return tuple(

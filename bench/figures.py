@@ -1,4 +1,4 @@
-"""Single figures beside the two tables, each with its goal where there is one."""
+"""Single figures beside the two tables, some with a goal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """What was measured, in which unit; the goal is a lower bound, or an upper one with ``most``."""
+    """A measured value with its unit; the goal is a lower bound, or an upper bound with ``most``."""
 
     what: str
     unit: str
@@ -25,14 +25,15 @@ class Figure:
 
 
 def table(figures: Sequence[Figure]) -> list[str]:
-    """Answer the lines of the benchmark page."""
+    """Return the lines of the benchmark page."""
     lines = ["| figure | measured | unit | goal | reached |", "|---|---:|---|---:|---|"]
     return lines + [
-        f"| {one.what} | {one.found:,.{one.digits}f} | {one.unit} | {_goal(one)} | {one.reached} |" for one in figures
+        f"| {figure.what} | {figure.found:,.{figure.digits}f} | {figure.unit} | {_goal(figure)} | {figure.reached} |"
+        for figure in figures
     ]
 
 
-def _goal(one: Figure) -> str:
-    if one.goal is None:
+def _goal(figure: Figure) -> str:
+    if figure.goal is None:
         return "-"
-    return f"{'at most' if one.most else 'at least'} {one.goal:,.0f}"
+    return f"{'at most' if figure.most else 'at least'} {figure.goal:,.0f}"

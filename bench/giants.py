@@ -1,6 +1,7 @@
-"""What the largest messages that brokers take (100 MB) cost a copy task in memory, in three ways they can come.
+"""Memory that a copy task needs for large messages (100 MB), in three variants.
 
-As they are; stamped by the broker, which is done in the header; stamped and compressed, of which the first bytes are unpacked.
+Unchanged; with LogAppendTime, which the broker sets in the batch header; with LogAppendTime and compressed, so that the first
+bytes are decompressed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from devcluster.kafka import KafkaCluster
 NAME = "giants"
 MESSAGE_BYTES, MESSAGES = 100_000_000, 6
 _LARGEST = 104_000_000
-_LOOK_EVERY_S = 0.02  # a message is gone in some tenths of a second
+_LOOK_EVERY_S = 0.02  # a message is copied in some tenths of a second
 _TIMEOUT_S = 60.0
 _STAMPED = {"message.timestamp.type": "LogAppendTime"}
 _WAYS = (
@@ -34,7 +35,7 @@ Start = Callable[[str], AbstractContextManager[Running]]
 
 
 def measure_giants(source: KafkaCluster, destination: KafkaCluster, *, start: Start) -> list[Figure]:
-    """Copy a few giants in each way; ``start`` begins to copy a topic of one partition."""
+    """Copy a few large messages in each variant; ``start`` starts the copy of a topic with a single partition."""
     found = []
     for number, (way, configs, codec, goal) in enumerate(_WAYS):
         topic = f"bench-giants-{number}"

@@ -1,6 +1,6 @@
-"""How fast offsets without a record are filled: in the middle of a log by markers, at its head by dense batches.
+"""Rate at which offsets without a record are filled: in the middle of a log by markers, at its head by dense batches.
 
-The hole in the middle is one aborted transaction, so the source is a log as any producer may leave it.
+The gap in the middle is an aborted transaction, so any producer may write such a source log.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from linkengine.domain.plans import PartitionAssignment, producer_id_for
 NAME = "holes"
 HOLE, HEAD = 300_000, 60_000_000  # offsets
 LEAST_FILLED_PER_S, LEAST_SEEDED_PER_S = 25_000, 4_000_000
-_LINK, _MIRROR = 1, 1  # of the seeded partition; no copier has these numbers
+_LINK, _MIRROR = 1, 1  # of the seeded partition; no copy has these numbers
 _TIMEOUT_S = 120.0
 
 
 class Running(Protocol):
-    """A copy under way."""
+    """A running copy."""
 
     @property
     def pid(self) -> int: ...
@@ -39,7 +39,7 @@ Start = Callable[[str], AbstractContextManager[Running]]
 
 
 def measure_holes(source: KafkaCluster, destination: KafkaCluster, *, start: Start) -> list[Figure]:
-    """Fill a hole and seed a head; ``start`` begins to copy a topic of one partition."""
+    """Fill a gap and seed a head; ``start`` starts the copy of a topic with a single partition."""
     return [_filled(source, destination, start), _seeded(destination)]
 
 
@@ -84,7 +84,7 @@ def _seeded(destination: KafkaCluster) -> Figure:
         producer_id=producer_id_for(_LINK, _MIRROR, 0),
     )  # fmt: skip
     address = address_from_properties(destination.client_properties("link"))
-    seed_head(address, assignment, start=1)  # connections and code are warm then
+    seed_head(address, assignment, start=1)  # warm up connections and code
     began = time.monotonic()
     seed_head(address, assignment, start=HEAD)
     seconds = time.monotonic() - began

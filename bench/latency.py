@@ -1,4 +1,4 @@
-"""End-to-end latency: a producer at a steady rate writes the time into each record, a consumer of the copy reads it."""
+"""End-to-end latency: a producer writes the time into each record at a steady rate, and a consumer of the copy reads it."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from devcluster.kafka import KafkaCluster
 
 START_TIMEOUT_S = 60.0
 CATCH_UP_S = 90.0
-CALM_S = 3.0  # how long nothing stale may come
+CALM_S = 3.0  # time without stale records until the copy counts as caught up
 FRESH_MS = 500.0
-LATE_S = 2.0  # after a take, for what was produced within it
-STAMP = 17  # characters of the time in a record
+LATE_S = 2.0  # time after a take in which its records may still arrive
+STAMP = 17  # number of characters of the time in a record
 
 
 class NothingCameError(Exception):
-    """No record of the counted time reached the consumer."""
+    """No record of the measured time reached the consumer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """Milliseconds from produce() to the record in the consumer's hands, and the CPU seconds per second meanwhile."""
+    """Milliseconds from produce() until the consumer has the record, and the CPU seconds per second of that time."""
 
     p50_ms: float
     p99_ms: float
     worst_ms: float
     cores: CpuTimes
     peak_mb: float  # of the largest worker
-    stolen: float  # share of the machine
+    stolen: float  # steal time, as a share of the machine
 
 
 def measure_latency(
     source: KafkaCluster, destination: KafkaCluster, *, topics: tuple[str, str], workload: LatencyWorkload, pid: int
 ) -> list[Latency]:
-    """Produce at the workload's rate and read the copy at the same time; answer the calm takes after settling."""
+    """Produce at the workload's rate and read the copy at the same time; return the undisturbed takes after settling."""
     stop = threading.Event()
     writer = threading.Thread(target=_write, args=(source, topics[0], workload, stop), daemon=True)
     writer.start()
@@ -60,7 +60,7 @@ def measure_latency(
 
 
 def _take(consumer: SessionReader, *, seconds: float, pid: int) -> Latency:
-    """Count what is produced from now on for so long, also what comes later: it is the slowest of all."""
+    """Measure the records produced within ``seconds``, including those that arrive later: they are the slowest."""
     stolen, before, began_ms = Stolen(), cpu_times(pid), time.time() * 1000
     ended_ms = began_ms + seconds * 1000
     found = _read(consumer, until_ms=ended_ms)
@@ -82,7 +82,7 @@ def _take(consumer: SessionReader, *, seconds: float, pid: int) -> Latency:
 
 
 def _consumer(destination: KafkaCluster, topic: str, workload: LatencyWorkload) -> SessionReader:
-    """Answer a consumer to which a first record has come."""
+    """Return a consumer that has received a first record."""
     try:
         consumer = SessionReader(
             destination, topic, partitions=workload.partitions, timeout_s=START_TIMEOUT_S, every=workload.read_every
@@ -98,10 +98,10 @@ def _consumer(destination: KafkaCluster, topic: str, workload: LatencyWorkload) 
 
 
 def _catch_up(consumer: SessionReader) -> None:
-    """Read what piled up while everything started: until only fresh records come, or the patience is over.
+    """Read the backlog of the start until only fresh records arrive, at most for CATCH_UP_S.
 
-    Brokers take long over the first pages of a new log's indexes (they are mapped files): a thousand new partitions keep each
-    of them busy for many seconds. That happens once in the life of a log, and is not what is measured.
+    Brokers need long for the first pages of a new log's indexes (memory-mapped files): a thousand new partitions keep each
+    broker busy for many seconds. That happens once per log and is not measured.
     """
     deadline = time.monotonic() + CATCH_UP_S
     calm_since: float | None = None
@@ -116,7 +116,7 @@ def _catch_up(consumer: SessionReader) -> None:
 
 
 def _read(consumer: SessionReader, *, until_ms: float) -> list[tuple[float, float]]:
-    """Answer (time sent, delay) of what arrives until then."""
+    """Return (time sent, delay) of the records that arrive until then."""
     found = []
     while time.time() * 1000 < until_ms:
         values = consumer.read()

@@ -1,4 +1,4 @@
-"""Fill a source topic: with Kafka's own producer benchmark tool, so that batches look as Java producers make them, or worse."""
+"""Fill a source topic: with Kafka's own producer benchmark tool, for batches like those of Java producers, or worse."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ WORDS = (b"carrier", b"departure", b"delay", b"tail number", b"air time", b"dist
 
 
 def create_topic(cluster: KafkaCluster, name: str, *, partitions: int, configs: Mapping[str, str] | None = None) -> None:
-    """Create a topic of one replica and wait until all its partitions are led."""
-    admin = admin_client(cluster)  # kept until the answer: its futures end with it
+    """Create a topic with a single replica and wait until all partitions have a leader."""
+    admin = admin_client(cluster)  # referenced until the result: its futures end with it
     [future] = admin.create_topics([NewTopic(name, partitions, 1, config={**(configs or {})})]).values()
     future.result(timeout=30)
     deadline = time.monotonic() + LEADERS_TIMEOUT_S
@@ -36,14 +36,14 @@ def create_topic(cluster: KafkaCluster, name: str, *, partitions: int, configs: 
 
 
 def delete_topic(cluster: KafkaCluster, name: str) -> None:
-    """Delete a topic; its disk space must not weigh on the next run."""
+    """Delete a topic, so that its disk space does not affect the next run."""
     admin = admin_client(cluster)
     [future] = admin.delete_topics([name]).values()
     future.result(timeout=30)
 
 
 def fill(cluster: KafkaCluster, topic: str, workload: Workload) -> int:
-    """Write the workload's records; payloads are text that compresses about as well as JSON does. Answer the log ends' sum."""
+    """Write the workload's records; return the sum of the log end offsets. Payloads compress about as well as JSON."""
     create_topic(cluster, topic, partitions=workload.partitions)
     payloads = [_payload(number, workload.record_bytes) for number in range(500)]
     if workload.shape.transactional:
@@ -80,9 +80,9 @@ def _run_tool(cluster: KafkaCluster, topic: str, workload: Workload, lines: list
             "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(workload.records),
             "--payload-file", str(payloads), "--throughput", "-1", "--command-config", str(settings),
         ]  # fmt: skip
-        done = subprocess.run(command, timeout=LOAD_TIMEOUT_S, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"Filling {topic} failed: {done.stdout[-500:]} {done.stderr[-1500:]}")
+        result = subprocess.run(command, timeout=LOAD_TIMEOUT_S, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"Filling {topic} failed: {result.stdout[-500:]} {result.stderr[-1500:]}")
 
 
 def _settings(cluster: KafkaCluster, workload: Workload) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Rates and CPU time of a copy, seen from outside: log ends of the destination, CPU seconds of a process tree."""
+"""Rates and CPU time of a copy, measured from outside: log ends of the destination, CPU seconds of a process tree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.calm import Stolen
 from devcluster.access import admin_client
 from devcluster.kafka import KafkaCluster
 
-WARM_UP_SHARE = 0.05  # start-up, connects and first assignments are not what is compared
+WARM_UP_SHARE = 0.05  # start-up, connects and first assignments are not compared
 POLL_S, MOST_POLL_S = 0.02, 0.2
 COPY_TIMEOUT_S = 300.0
 MEMORY_EVERY_S = 0.5
@@ -24,33 +24,33 @@ COUNT_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTimes:
-    """CPU seconds of a process tree: all of it, its Python workers alone (the copy loops), and what runs in the JVM itself."""
+    """CPU seconds of a process tree: in total, of its Python workers alone (the copy loops), and of the JVM itself."""
 
     total_s: float
     python_s: float
-    jvm_s: float = 0.0  # never grows smaller: workers that end take their seconds with them, the JVM stays
+    jvm_s: float = 0.0  # never decreases: ended workers take their seconds with them, the JVM stays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """What happened between 5 % and 100 % of the records."""
+    """Measurements of a copy between 5 % and 100 % of the records."""
 
-    share: float  # of the log that was copied in between
+    share: float  # of the log, copied between the two
     seconds: float
     cpu: CpuTimes
     peak_mb: float  # of the largest worker, from the beginning
-    stolen: float  # share of the machine
+    stolen: float  # steal time, as a share of the machine
 
 
 class PeakMemory:
-    """The largest resident size of one worker in a process tree: Python workers, or the JVM where there are none."""
+    """The largest resident size of a worker in a process tree: of Python workers, or of the JVM if there are none."""
 
     def __init__(self, pid: int, *, every_s: float = MEMORY_EVERY_S) -> None:
         self._pid, self._every_s = pid, every_s
         self.megabytes = self._next_at = 0.0
 
     def look(self) -> None:
-        """Take one sample, if the last one is old enough: looking at all processes takes some milliseconds itself."""
+        """Take a sample if the previous sample is old enough: a sample of all processes takes some milliseconds itself."""
         if time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + self._every_s
@@ -64,7 +64,7 @@ class PeakMemory:
 
 
 def cpu_times(pid: int) -> CpuTimes:
-    """Add up the CPU time of a process, its living descendants and the descendants it has waited for."""
+    """Return the CPU time of a process, its living descendants and the descendants it has waited for."""
     root = psutil.Process(pid)
     total = python = jvm = 0.0
     for process in [root, *root.children(recursive=True)]:
@@ -82,21 +82,21 @@ def cpu_times(pid: int) -> CpuTimes:
 
 
 def end_offsets(cluster: KafkaCluster, topic: str, *, partitions: int) -> list[int]:
-    """Answer the log end of each partition; empty while the topic does not exist (MirrorMaker creates it late)."""
+    """Return the log end offset of each partition; empty while the topic does not exist (MirrorMaker creates it late)."""
     admin = admin_client(cluster)
     return _ends(admin, topic, partitions=partitions)
 
 
 def _ends(admin: AdminClient, topic: str, *, partitions: int) -> list[int]:
-    asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+    specs = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
     try:
-        return [future.result(timeout=10).offset for future in admin.list_offsets(asked).values()]
+        return [future.result(timeout=10).offset for future in admin.list_offsets(specs).values()]
     except KafkaException:
-        return []  # the wait around it has a deadline
+        return []  # callers wait with a deadline
 
 
 def count_records(cluster: KafkaCluster, topic: str) -> int:
-    """Count what a read-committed consumer of the whole topic sees."""
+    """Return the number of records that a read-committed consumer of the whole topic reads."""
     consumer = Consumer(
         {
             **cluster.client(),
@@ -128,9 +128,9 @@ def watch_copy(
     pid: Callable[[], int],
     memory_every_s: float = MEMORY_EVERY_S,
 ) -> Copy:
-    """Wait until the topic's log ends add up to ``end``.
+    """Wait until the topic's log end offsets add up to ``end``; return the measurements.
 
-    Raises TimeoutError where they do not within COPY_TIMEOUT_S, and where nothing was seen of the copy but its end.
+    Raises TimeoutError if they do not within COPY_TIMEOUT_S, or if the copy was over before it could be observed.
     """
     admin = admin_client(cluster)
     deadline = time.monotonic() + COPY_TIMEOUT_S
@@ -154,5 +154,5 @@ def watch_copy(
 
 
 def _pause_s(seconds: float, *, done: int, missing: int) -> float:
-    """Look seldom while much is missing: each look takes a little from what is measured, and nobody looks at a bare writer."""
+    """Return a long pause while much is missing: each request slows the copy a little, and a bare writer is not observed."""
     return min(MOST_POLL_S, max(POLL_S, seconds * missing / done / 4))

@@ -1,8 +1,8 @@
 """MirrorMaker 2 in its dedicated mode, tuned fairly.
 
 The same topic names (IdentityReplicationPolicy), as many tasks as partitions, large fetches and the workload's own batch size
-and codec on the producing side. Heartbeats and the syncs of configs, ACLs and groups are off: ours does not run them here
-either. Offset syncs stay on: without them its consumers could not be moved, while we keep the offsets themselves.
+and codec on the producing side. Heartbeats and the syncs of configs, ACLs and groups are off: this engine does not run
+them here either. Offset syncs stay on: without them, its consumers could not be moved. This engine preserves offsets instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from devcluster.kafka import LOG_SETTINGS, KafkaCluster
 from devcluster.ports import free_port
 from devcluster.processes import Process
 
-HEAP = "2g"  # what the script that starts it gives it; with half of that, small records kept it collecting garbage
+HEAP = "2g"  # the default of its start script; with half of it, small records caused constant garbage collection
 
 
 def settings(
@@ -32,9 +32,9 @@ def settings(
     batch_bytes: int,
     codec: str,
 ) -> dict[str, object]:
-    """Return the properties of one run, with credentials. ``source``: its client properties.
+    """Return the properties of a run, with credentials. ``source``: its client properties.
 
-    A run of a new number knows of no offsets of those before it.
+    A run with a new number does not see the offsets of previous runs.
     """
     name_of_source = f"source{number}"
     return {
@@ -76,7 +76,7 @@ def settings(
 
 
 class MirrorMaker:
-    """One MirrorMaker 2 process; a context manager."""
+    """A MirrorMaker 2 process; a context manager."""
 
     def __init__(self, properties: dict[str, object]) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="mirrormaker-")
@@ -95,7 +95,7 @@ class MirrorMaker:
         return self._process.pid
 
     def log_tail(self) -> str:
-        """Return the last lines it logged."""
+        """Return the last lines of its log."""
         return self._process.log_tail()
 
     def __enter__(self) -> Self:

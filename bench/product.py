@@ -1,7 +1,7 @@
-"""A thousand topics failed over by the whole product: web process, worker, beat, REST, on the clusters of the benchmark.
+"""Failover of a thousand topics by the whole product: web process, worker, beat, REST, on the clusters of the benchmark.
 
-Counted from the outside, from the moment of the request: until it is answered, until an ordinary producer, refused by every
-topic before, has had a record taken by each, and until REST shows all as STOPPED.
+Measured from outside, starting with the request: until its response, until an ordinary producer, which every topic refused
+before, has written a record to each topic, and until REST shows all mirrors as STOPPED.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ TOPICS = 1_000
 PREFIX, LINK = "bench-many-", "bench-many"
 MOST_TO_ACCEPT_S, MOST_TO_WRITABLE_S = 1.0, 10.0
 _MIRROR_TIMEOUT_S, _STOP_TIMEOUT_S = 420.0, 120.0
-_LONG_POLL_S, _POLL_S = 2.0, 0.2  # a list of a thousand mirrors is work for those we wait for
+_LONG_POLL_S, _POLL_S = 2.0, 0.2  # a list of a thousand mirrors takes processor time from the measured processes
 
 
 def measure_product(
     source: KafkaCluster, destination: KafkaCluster, *, redis: RedisServer, spark: SparkConnectServer
 ) -> list[Figure]:
-    """Mirror all topics, fail them over with one request, write to each of them."""
+    """Mirror all topics, fail them over with a single request, write to each of them."""
     _create_topics(source)
     _wait(lambda: not _refused(source, _names()), _STOP_TIMEOUT_S, "writable at the source")
     clusters = {"source": source, "destination": destination}
@@ -50,12 +50,12 @@ def measure_product(
         if len(_refused(destination, _names())) != TOPICS:
             raise RuntimeError("A mirror topic takes records of others than its link")
         began = time.monotonic()
-        answer = rest.post(f"{path}/{LINK}/mirrors:failover", {"mirror_topic_name_pattern": f"{PREFIX}.*"})
+        response = rest.post(f"{path}/{LINK}/mirrors:failover", {"mirror_topic_name_pattern": f"{PREFIX}.*"})
         accepted_s = time.monotonic() - began
-        refused = [one for one in answer["data"] if one.get("error_code") is not None]
-        if refused or len(answer["data"]) != TOPICS:
-            raise RuntimeError(f"{len(answer['data'])} topics were answered, refused: {refused[:3]}")
-        _wait_until_taken(destination)
+        refused = [result for result in response["data"] if result.get("error_code") is not None]
+        if refused or len(response["data"]) != TOPICS:
+            raise RuntimeError(f"{len(response['data'])} topics were answered, refused: {refused[:3]}")
+        _wait_until_writable(destination)
         writable_s = time.monotonic() - began
         _wait(lambda: _stopped(rest, path) == TOPICS, _STOP_TIMEOUT_S, "shown as stopped")
         shown_s = time.monotonic() - began
@@ -79,12 +79,12 @@ def _running(
     started = services.start_services(console, reload=False)
     try:
         services.wait_ready(console, started)
-        for name, cluster in clusters.items():  # a worker looks at them
+        for name, cluster in clusters.items():  # a worker probes them
             services.register_cluster(console, name=name, properties=cluster.client_properties("link"))
         yield Rest(base_url=console.base_url, key=key["api_key"], secret=key["api_secret"])
     finally:
-        for one in started:
-            one.stop()
+        for service in started:
+            service.stop()
 
 
 def _mirror_all(rest: Rest, path: str, source: KafkaCluster) -> None:
@@ -104,15 +104,15 @@ def _mirror_all(rest: Rest, path: str, source: KafkaCluster) -> None:
 
 
 def _copied(rest: Rest, path: str) -> int:
-    """Count the mirrors that are level with their source."""
+    """Return the number of mirrors without lag."""
     mirrors = rest.get(f"{path}/{LINK}/mirrors?mirror_status=ACTIVE")["data"]
-    return sum(1 for one in mirrors if one["mirror_lags"] and all(lag["lag"] == 0 for lag in one["mirror_lags"]))
+    return sum(1 for mirror in mirrors if mirror["mirror_lags"] and all(lag["lag"] == 0 for lag in mirror["mirror_lags"]))
 
 
 def _stopped(rest: Rest, path: str) -> int:
-    """Count the mirrors that are STOPPED, the one state of this category; a list of all would slow down what it waits for."""
+    """Return the number of STOPPED mirrors, the only state of this category; a list of all would slow down the failover."""
     counts = rest.get(f"{path}/{LINK}")["category_counts"]
-    return sum(one["count"] for one in counts if one["state_category"] == "NOT_APPLICABLE")
+    return sum(item["count"] for item in counts if item["state_category"] == "NOT_APPLICABLE")
 
 
 def _wait(done: Callable[[], bool], timeout_s: float, what: str, *, poll_s: float = _POLL_S) -> None:
@@ -133,23 +133,23 @@ def _create_topics(cluster: KafkaCluster) -> None:
         future.result(timeout=60)
 
 
-def _wait_until_taken(cluster: KafkaCluster) -> None:
-    """Try one of the last topics until it takes a record, then all; who was refused is tried again."""
+def _wait_until_writable(cluster: KafkaCluster) -> None:
+    """Write to the last topic until it accepts a record, then to all; retry the topics that refuse."""
     names = _names()
     _wait(lambda: not _refused(cluster, names[-1:]), _STOP_TIMEOUT_S, "writable")
     left = [names]
 
-    def all_taken() -> bool:
+    def all_accepted() -> bool:
         left[0] = _refused(cluster, left[0])
         return not left[0]
 
-    _wait(all_taken, _STOP_TIMEOUT_S, "writable")
+    _wait(all_accepted, _STOP_TIMEOUT_S, "writable")
 
 
 def _refused(cluster: KafkaCluster, names: Sequence[str]) -> list[str]:
-    """Write a record to each topic; answer those that refuse it, raise where something else is in the way.
+    """Write a record to each topic; return the topics that refuse it, raise RuntimeError after any other error.
 
-    A producer of its own each time: one that was refused remembers it for a while.
+    Each call has a new producer, because a refused producer caches the refusal for a while.
     """
     producer = Producer({**cluster.client("app"), "message.timeout.ms": 60_000})
     refused: list[str] = []

@@ -1,4 +1,4 @@
-"""Reads a topic in a thread, a bounded way ahead of whoever uses what it has read. The bytes themselves are thrown away."""
+"""Reads a topic in a thread, at most AHEAD_BYTES ahead of its user. The bytes are discarded."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ TIMEOUT_S = 30.0
 
 
 class ReadAhead:
-    """A context manager; ``use`` waits until as much has been read as is used."""
+    """A reader thread; a context manager. ``use`` waits until as many bytes have been read."""
 
     def __init__(self, cluster: KafkaCluster, topic: str, *, partitions: int) -> None:
         self._reader = SessionReader(cluster, topic, partitions=partitions, timeout_s=TIMEOUT_S)
         self._changed = threading.Condition()
-        self._ready = 0  # bytes read and not used yet
+        self._ready = 0  # number of bytes read and not used yet
         self._ended = False
         self._thread = threading.Thread(target=self._read, daemon=True)
 
@@ -35,7 +35,7 @@ class ReadAhead:
         self._reader.close()
 
     def use(self, size: int) -> None:
-        """Take ``size`` bytes of what was read; raises TimeoutError where nothing more comes."""
+        """Use ``size`` of the bytes read; raise TimeoutError if they do not arrive within TIMEOUT_S."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._ready >= size, timeout=TIMEOUT_S):
                 raise TimeoutError(f"the source has not been read within {TIMEOUT_S:.0f} s")

@@ -1,8 +1,8 @@
-"""A consumer of one topic on a one-broker cluster that reads in a fetch session (KIP-227), as the Java client does.
+"""A consumer of a topic on a single-broker cluster that reads in a fetch session (KIP-227), as the Java client does.
 
-The client of the other figures names every partition in every request; with a thousand partitions that alone kept the
-destination's broker busy, and the machine with it, whatever was being measured. The broker looks at all partitions of a session
-for each request, though, so of many a part can be read.
+The client of the other figures names every partition in every request. With a thousand partitions, that alone kept the
+destination's broker and the machine busy, whatever was measured. The broker still checks all partitions of a session for each
+request, so only a part of many partitions may be read.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ POLL_S = 0.05
 
 
 class SessionReader:
-    """Reads partitions from the beginning on."""
+    """A consumer of partitions from their beginning."""
 
     def __init__(self, cluster: KafkaCluster, topic: str, *, partitions: int, timeout_s: float, every: int = 1) -> None:
-        """Wait until the topic is there (MirrorMaker creates it late), at most so long; then ``read``.
+        """Wait at most ``timeout_s`` until the topic exists (MirrorMaker creates it late), and connect.
 
-        ``every``: 1 for all partitions, 10 for a tenth of them.
+        ``every``: 1 to read all partitions, 10 for a tenth of them.
         """
         _wait_for(cluster, topic, partitions=partitions, timeout_s=timeout_s)
         self._session = Cluster(address_from_properties(cluster.client_properties("admin")))
         view = self._session.topics([topic])[topic]
         self._topic_id = view.topic_id
-        self._epochs = {number: one.epoch for number, one in view.partitions.items() if number % every == 0}
+        self._epochs = {number: leader.epoch for number, leader in view.partitions.items() if number % every == 0}
         self._offsets = dict.fromkeys(self._epochs, 0)
         self._changed = list(self._epochs)
         self._connection: Connection = self._session.open(next(iter(view.partitions.values())).broker)
@@ -65,20 +65,22 @@ class SessionReader:
         self._session.close()
 
     def read(self) -> list[bytes]:
-        """Answer the values of what has come, nothing after WAIT_MS without any."""
-        return [value for one in self._fetch().partitions for value in self._values(one)]
+        """Return the values of the records that have arrived; empty after WAIT_MS without records."""
+        return [value for fetched in self._fetch().partitions for value in self._values(fetched)]
 
     def skim(self) -> int:
-        """Answer the bytes of what has come; nothing of it is looked at but where it ends."""
+        """Return the number of bytes that have arrived; only batch headers are parsed."""
         size = 0
-        for one in self._fetch().partitions:
-            for _, view in iter_batches(one.records):  # the last may have been cut, and is asked for again
+        for fetched in self._fetch().partitions:
+            for _, view in iter_batches(fetched.records):  # the last batch may be truncated, and is fetched again
                 size += view.size
-                self._offsets[one.partition] = view.next_offset
+                self._offsets[fetched.partition] = view.next_offset
         return size
 
     def _fetch(self) -> FetchResponse:
-        positions = [FetchPosition(one, self._epochs[one], self._offsets[one], PARTITION_BYTES) for one in self._changed]
+        positions = [
+            FetchPosition(number, self._epochs[number], self._offsets[number], PARTITION_BYTES) for number in self._changed
+        ]
         self._correlation += 1
         frame = encode_fetch(
             {self._topic_id: positions} if positions else {},
@@ -87,21 +89,21 @@ class SessionReader:
         for part in frame:
             self._connection.sock.sendall(part)
         (size,) = INT32.unpack(self._receive(INT32.size))
-        answer = decode_fetch(self._receive(size)[INT32.size :], version=self._version)
-        if answer.error or not answer.session:
-            raise RuntimeError(f"The broker made no fetch session, or ended it: error {answer.error}")
-        self._step = SessionStep(answer.session, self._step.epoch + 1)
-        self._changed = [one.partition for one in answer.partitions if len(one.records)]
-        return answer
+        response = decode_fetch(self._receive(size)[INT32.size :], version=self._version)
+        if response.error or not response.session:
+            raise RuntimeError(f"The broker made no fetch session, or ended it: error {response.error}")
+        self._step = SessionStep(response.session, self._step.epoch + 1)
+        self._changed = [fetched.partition for fetched in response.partitions if len(fetched.records)]
+        return response
 
-    def _values(self, answer: FetchedPartition) -> Iterator[bytes]:
-        if answer.error:
-            raise RuntimeError(f"Partition {answer.partition} cannot be read: error {answer.error}")
-        number = answer.partition
-        for at, view in iter_batches(answer.records):
+    def _values(self, fetched: FetchedPartition) -> Iterator[bytes]:
+        if fetched.error:
+            raise RuntimeError(f"Partition {fetched.partition} cannot be read: error {fetched.error}")
+        number = fetched.partition
+        for at, view in iter_batches(fetched.records):
             if not view.is_control and view.next_offset > self._offsets[number]:
-                records = decode_records(view, answer.records[at : at + view.size])
-                yield from (one.value or b"" for one in records if one.offset >= self._offsets[number])
+                records = decode_records(view, fetched.records[at : at + view.size])
+                yield from (record.value or b"" for record in records if record.offset >= self._offsets[number])
             self._offsets[number] = max(self._offsets[number], view.next_offset)
 
     def _receive(self, size: int) -> memoryview:

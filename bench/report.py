@@ -1,4 +1,4 @@
-"""Rows of the result, as JSON for machines and as tables for people, with the goals beside what was measured."""
+"""Rows of the result as JSON and as tables, with the goals beside the measured values."""
 
 from __future__ import annotations
 
@@ -22,36 +22,37 @@ BARE = "bare writer of the same batches"
 PAIR = "bare writer, and a bare reader of the source"
 SHARES = {BARE: "share of the bare writer's rate", PAIR: "share of what bare reader and writer reach together"}
 LEAST_OF_BARE = 0.9
-MIRRORMAKER_S_PER_GB = 7.7  # at best, on the machine for which the goals in CPU seconds were set
+MIRRORMAKER_S_PER_GB = 7.7  # its best, on the machine for which the goals in CPU seconds were set
 LEAST_OF_WRITTEN = 10.0
 MOST_MEMORY_MB = 256.0
 JSON_FILE, TABLE_FILE = Path("var/benchmarks.json"), Path("docs/benchmarks.md")
 _MIDDLE = ("mb_per_s", "records_per_s", "cpu_s_per_gb", "share", "p50_ms", "p99_ms", "cores", "stolen")
-_TOLD = {**dict.fromkeys(_MIDDLE, median), "worst_ms": max, "peak_mb": max}  # of a column that was measured several times
+# how several measurements of a column are combined
+_COMBINED = {**dict.fromkeys(_MIDDLE, median), "worst_ms": max, "peak_mb": max}
 _MARK = "<!-- written by `make bench`; do not edit -->"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One engine on one workload; None where it was not measured. MB and GB are decimal, of record payload."""
+    """An engine's result for a workload; None if not measured. MB and GB are decimal, of record payload."""
 
     workload: str
     engine: str
     mb_per_s: float | None = None
     records_per_s: float | None = None
     cpu_s_per_gb: float | None = None
-    share: float | None = None  # of this rate, reached by our copy of the same round
+    share: float | None = None  # this engine's rate in the same round, as a share of this rate
     p50_ms: float | None = None
     p99_ms: float | None = None
     worst_ms: float | None = None
     cores: float | None = None
-    peak_mb: float | None = None  # the largest worker
-    stolen: float | None = None  # share of the machine that its host gave to others meanwhile
+    peak_mb: float | None = None  # of the largest worker
+    stolen: float | None = None  # steal time during the measurement, as a share of the machine
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What shall be reached, and what was."""
+    """A goal and the measured value."""
 
     workload: str
     what: str
@@ -67,7 +68,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What was measured of one workload right after each other."""
+    """Rows of a workload that were measured in immediate succession."""
 
     rows: Sequence[Row]
 
@@ -77,9 +78,9 @@ class Turn:
 
 
 def medians(turns: Sequence[Turn]) -> Iterator[Row]:
-    """Yield one row per engine of a workload that was measured several times: medians, the worst latency, the worst peak."""
+    """Yield a row per engine of a workload that was measured several times: medians, the worst latency, the worst peak."""
     for takes in zip(*(turn.rows for turn in turns), strict=True):
-        yield replace(takes[0], **{name: _of_all(takes, name, choose) for name, choose in _TOLD.items()})
+        yield replace(takes[0], **{name: _of_all(takes, name, choose) for name, choose in _COMBINED.items()})
 
 
 def _of_all(takes: Sequence[Row], name: str, choose: Callable[[list[float]], float]) -> float | None:
@@ -95,7 +96,7 @@ def write(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()) -
 
 
 def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()) -> str:
-    """Answer the benchmark page; ``appendix`` are lines about what is not copying."""
+    """Return the benchmark page; ``appendix``: lines about everything but copying."""
     return "\n".join([
         "# Benchmarks", "", _MARK, "",
         f"Measured {now:%Y-%m-%d} on {_machine()}. Two Kafka clusters (one broker each, SASL/SCRAM, ACLs on),",
@@ -127,24 +128,24 @@ def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()
 
 
 def goals(rows: Sequence[Row]) -> Iterator[Goal]:
-    """Yield what was aimed at and measured."""
+    """Yield the goals with their measured values."""
     by_key = {(row.workload, row.engine): row for row in rows}
-    for one in THROUGHPUT:
-        ours, loop, theirs = (by_key.get((one.name, name)) for name in (ENGINE, ENGINE_LOOP, MIRRORMAKER))
-        if not (ours and loop and theirs and ours.records_per_s and theirs.records_per_s):
+    for workload in THROUGHPUT:
+        engine, loop, mirrormaker = (by_key.get((workload.name, name)) for name in (ENGINE, ENGINE_LOOP, MIRRORMAKER))
+        if not (engine and loop and mirrormaker and engine.records_per_s and mirrormaker.records_per_s):
             continue
-        times = ours.records_per_s / theirs.records_per_s
-        yield Goal(one.name, "times MirrorMaker 2's rate", one.least_times, times, most=False)
-        if one.least_mb_per_s is not None:
-            yield Goal(one.name, "MB/s", one.least_mb_per_s, ours.mb_per_s or 0.0, most=False)
-        if one.written_per_s is not None:
+        times = engine.records_per_s / mirrormaker.records_per_s
+        yield Goal(workload.name, "times MirrorMaker 2's rate", workload.least_times, times, most=False)
+        if workload.least_mb_per_s is not None:
+            yield Goal(workload.name, "MB/s", workload.least_mb_per_s, engine.mb_per_s or 0.0, most=False)
+        if workload.written_per_s is not None:
             what = "times the rate that commits every 100 ms write at"
-            yield Goal(one.name, what, LEAST_OF_WRITTEN, ours.records_per_s / one.written_per_s, most=False)
-        yield from _cpu_goals(one, loop, theirs)
+            yield Goal(workload.name, what, LEAST_OF_WRITTEN, engine.records_per_s / workload.written_per_s, most=False)
+        yield from _cpu_goals(workload, loop, mirrormaker)
         for name, what in SHARES.items():
-            bare = by_key.get((one.name, name))
+            bare = by_key.get((workload.name, name))
             if bare and bare.share:
-                yield Goal(one.name, what, LEAST_OF_BARE, bare.share, most=False, digits=2)
+                yield Goal(workload.name, what, LEAST_OF_BARE, bare.share, most=False, digits=2)
     yield from _steady_goals(by_key)
     peaks = [row for row in rows if row.engine in (ENGINE, ENGINE_LOOP) and row.peak_mb is not None]
     if peaks:
@@ -159,36 +160,36 @@ def goals(rows: Sequence[Row]) -> Iterator[Goal]:
         )
 
 
-def _cpu_goals(one: Workload, loop: Row, theirs: Row) -> Iterator[Goal]:
-    """Yield the goal in seconds, and the same beside what MirrorMaker 2 needs on this machine, be it quick or slow."""
-    if one.most_cpu_s_per_gb is None or loop.cpu_s_per_gb is None:
+def _cpu_goals(workload: Workload, loop: Row, mirrormaker: Row) -> Iterator[Goal]:
+    """Yield the goal in seconds, and the same as a share of MirrorMaker 2's, which is independent of the machine's speed."""
+    if workload.most_cpu_s_per_gb is None or loop.cpu_s_per_gb is None:
         return
-    yield Goal(one.name, "CPU-s/GB of the copy loop", one.most_cpu_s_per_gb, loop.cpu_s_per_gb, most=True, digits=2)
-    if theirs.cpu_s_per_gb:
-        goal, share = round(one.most_cpu_s_per_gb / MIRRORMAKER_S_PER_GB, 2), loop.cpu_s_per_gb / theirs.cpu_s_per_gb
-        yield Goal(one.name, "the same, as a share of MirrorMaker 2's CPU-s/GB", goal, share, most=True, digits=2)
+    yield Goal(workload.name, "CPU-s/GB of the copy loop", workload.most_cpu_s_per_gb, loop.cpu_s_per_gb, most=True, digits=2)
+    if mirrormaker.cpu_s_per_gb:
+        goal, share = round(workload.most_cpu_s_per_gb / MIRRORMAKER_S_PER_GB, 2), loop.cpu_s_per_gb / mirrormaker.cpu_s_per_gb
+        yield Goal(workload.name, "the same, as a share of MirrorMaker 2's CPU-s/GB", goal, share, most=True, digits=2)
 
 
 def _steady_goals(by_key: dict[tuple[str, str], Row]) -> Iterator[Goal]:
-    for one in LATENCY:
-        ours = by_key.get((one.name, ENGINE))
-        if ours is None:
+    for workload in LATENCY:
+        row = by_key.get((workload.name, ENGINE))
+        if row is None:
             continue
         bounds = (
-            ("p50 ms", one.most_p50_ms, ours.p50_ms, 1),
-            ("p99 ms", one.most_p99_ms, ours.p99_ms, 1),
-            ("worst ms", one.most_worst_ms, ours.worst_ms, 1),
-            ("cores of the copy loop", one.most_cores, ours.cores, 2),
+            ("p50 ms", workload.most_p50_ms, row.p50_ms, 1),
+            ("p99 ms", workload.most_p99_ms, row.p99_ms, 1),
+            ("worst ms", workload.most_worst_ms, row.worst_ms, 1),
+            ("cores of the copy loop", workload.most_cores, row.cores, 2),
         )
         yield from (
-            Goal(one.name, what, most, found, most=True, digits=digits)
+            Goal(workload.name, what, most, found, most=True, digits=digits)
             for what, most, found, digits in bounds
             if most is not None and found is not None
         )
 
 
 def _throughput_table(rows: Sequence[Row]) -> list[str]:
-    names = {one.name for one in THROUGHPUT}
+    names = {workload.name for workload in THROUGHPUT}
     lines = [
         "| workload | engine | MB/s | records/s | CPU-s/GB | peak MB | stolen % |",
         "|---|---|---:|---:|---:|---:|---:|",
@@ -202,7 +203,7 @@ def _throughput_table(rows: Sequence[Row]) -> list[str]:
 
 
 def _latency_table(rows: Sequence[Row]) -> list[str]:
-    names = {one.name for one in LATENCY}
+    names = {workload.name for workload in LATENCY}
     lines = [
         "| latency, produce to consume | engine | p50 ms | p99 ms | worst ms | cores | peak MB | stolen % |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
@@ -218,9 +219,9 @@ def _latency_table(rows: Sequence[Row]) -> list[str]:
 def _goal_table(rows: Sequence[Row]) -> list[str]:
     lines = ["| goal | | goal | measured | reached |", "|---|---|---:|---:|---|"]
     return lines + [
-        f"| {one.workload} | {one.what} | {'at most' if one.most else 'at least'} {one.goal:g} "
-        f"| {one.found:,.{one.digits}f} | {'yes' if one.reached else '**no**'} |"
-        for one in goals(rows)
+        f"| {goal.workload} | {goal.what} | {'at most' if goal.most else 'at least'} {goal.goal:g} "
+        f"| {goal.found:,.{goal.digits}f} | {'yes' if goal.reached else '**no**'} |"
+        for goal in goals(rows)
     ]
 
 

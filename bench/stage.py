@@ -1,4 +1,4 @@
-"""What both engines share: the clusters, Redis and Spark, and a copy of either engine on them."""
+"""The environment of both engines: clusters, Redis and Spark, and a copy by either engine on them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from devcluster.spark import SparkConnectServer
 
 HEAP = "1g"  # of each broker
 MOST_TASKS = 4  # of MirrorMaker 2: each has a consumer and a producer, and there are two cores
-_numbers = itertools.count(1)  # of copies: each needs producer ids, or a source's name, of its own
+_numbers = itertools.count(1)  # of copies: each needs its own producer ids, or its own name of the source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """All that runs while there is measuring."""
+    """Everything that runs during the measurements."""
 
     source: KafkaCluster
     destination: KafkaCluster
     redis: RedisServer
     submitters: Submitters
-    distant: bool = False  # both engines reach the source over a distance
+    distant: bool = False  # both engines reach the source through proxies that delay
 
     @property
     def spark(self) -> SparkConnectServer:
@@ -46,7 +46,7 @@ class Stage:
 
     @property
     def source_properties(self) -> dict[str, str]:
-        """How the engines reach the source."""
+        """Return the client properties with which the engines connect to the source."""
         return self.source.proxied_properties("link") if self.distant else self.source.client_properties("link")
 
     def engine(self, topic: str, *, partitions: int, idle: bool = False) -> EngineCopy:
@@ -72,7 +72,7 @@ class Stage:
 
 @contextmanager
 def open_stage() -> Iterator[Stage]:
-    """Start everything; nothing is left of it afterwards."""
+    """Start everything, and remove it at the end."""
     with ExitStack() as stack:
         yield Stage(
             source=stack.enter_context(KafkaCluster("bench-source", heap=HEAP).behind_proxy()),

@@ -1,4 +1,4 @@
-"""Copy jobs are submitted by processes of their own, as the product's worker does: who times records waits for none of it."""
+"""Submission of copy jobs by separate processes, as in the product, so that it does not delay the measuring process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AT_ONCE = 4  # copy workers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitters:
-    """Spark, and who submits to it."""
+    """Spark, and the processes that submit jobs to it."""
 
     spark: SparkConnectServer
     processes: Executor
@@ -27,7 +27,7 @@ class Submitters:
     @classmethod
     @contextmanager
     def to(cls, spark: SparkConnectServer) -> Iterator[Self]:
-        """An interrupt is left to the process that started them: it ends the copy workers first."""
+        """Yield the submitters. They ignore SIGINT: the process that started them ends the copy workers first."""
         ignore = (signal.SIGINT, signal.SIG_IGN)
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(AT_ONCE, spawn, initializer=signal.signal, initargs=ignore) as processes:
@@ -35,9 +35,9 @@ class Submitters:
 
     @property
     def pid(self) -> int:
-        """Of Spark, whose children do the copying."""
+        """Return the process id of Spark, whose child processes copy."""
         return self.spark.pid
 
     def run_worker(self, setup: WorkerSetup) -> Future[None]:
-        """Submit a copy worker; the answer tells how it ended."""
+        """Submit a copy worker; the future is done when the worker has ended."""
         return self.processes.submit(jobs.run_copy_worker, setup, spark_url=self.spark.url)

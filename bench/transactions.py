@@ -1,7 +1,7 @@
-"""Exactly-once sources: producers that commit every 100 ms over all partitions, and threads of a streams application.
+"""Exactly-once sources: producers that commit all partitions every 100 ms, and threads of a streams application.
 
-A streams application that commits every 100 ms leaves, where little is written, one record between two markers. Its log is
-written here without the pauses: what a copier meets is the same, and the wait for it shorter.
+A streams application that commits every 100 ms and writes little leaves a single record between two markers. Its log is written
+here without the pauses: the copy is the same, and the wait is shorter.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """Who commits what, and when."""
+    """Number of producers, and how often and how much they commit."""
 
     producers: int
-    commit_every_s: float  # unsynchronised with the others; 0: at once
+    commit_every_s: float  # not synchronized between producers; 0: immediately
     records_per_commit: int
-    own_partitions: bool  # each has a share of them, as the threads of a streams application; else all write to all
+    own_partitions: bool  # each producer has its own partitions, as streams threads do; else all write to all
 
 
 ALL_TO_ALL = Rhythm(producers=3, commit_every_s=0.1, records_per_commit=2_000, own_partitions=False)  # 100 per partition
@@ -36,7 +36,7 @@ STREAMS = Rhythm(producers=4, commit_every_s=0.0, records_per_commit=5, own_part
 def write_transactions(
     cluster: KafkaCluster, topic: str, *, partitions: int, payloads: list[bytes], records: int, rhythm: Rhythm
 ) -> None:
-    """Write the records, or raise what stopped a producer."""
+    """Write the records; raise RuntimeError if a producer fails."""
     errors: list[BaseException] = []
 
     def run(number: int) -> None:

@@ -1,6 +1,6 @@
-"""How fast the witness compares: a million records of 1 KB on two clusters, source and mirror written alike beforehand.
+"""Rate of verification: a million records of 1 KB on two clusters, with the same records written to source and mirror before.
 
-The first runs in a fresh Spark server pay for its compilers; the fifth is nearer to what a running installation sees, which
+The first runs in a new Spark server include the warm-up of its JVM; the fifth is closer to a running installation, which
 compares every minute. All are shown.
 """
 
@@ -27,13 +27,13 @@ NAME = "verification"
 RECORDS, RECORD_BYTES = 1_000_000, 1024
 MOST_S = 10.0
 RUNS = ("first", "second", "third", "fourth", "fifth")
-_VALUES = 500  # different ones; the key makes each record its own
+_VALUES = 500  # number of different values; the key makes each record unique
 _FLUSH_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One run; CPU seconds are Spark's."""
+    """Result of a run; CPU seconds are Spark's."""
 
     run: str
     seconds: float
@@ -44,7 +44,7 @@ class Comparison:
 def measure_verifying(
     source: KafkaCluster, destination: KafkaCluster, spark: SparkConnectServer, *, meanwhile: Callable[[], None]
 ) -> list[Comparison]:
-    """Compare some times, then again and again while something else is done; raises RuntimeError where one counts wrong."""
+    """Compare once per name in RUNS, then repeatedly during ``meanwhile``; raise RuntimeError if a comparison counts wrong."""
     topic, now_ms = "bench-verifying", time.time_ns() // 1_000_000
     for cluster in (source, destination):
         create_topic(cluster, topic, partitions=1)
@@ -65,7 +65,7 @@ def measure_verifying(
 
 @contextmanager
 def _comparing(plan: VerifyPlan, spark: SparkConnectServer) -> Iterator[None]:
-    """Compare one range after the other without a pause, as the continuous verification does with pauses."""
+    """Compare repeatedly in a thread without pauses; the continuous verification makes pauses."""
     stop, failures = threading.Event(), []
 
     def run() -> None:
@@ -88,18 +88,18 @@ def _comparing(plan: VerifyPlan, spark: SparkConnectServer) -> Iterator[None]:
 
 
 def table(found: Sequence[Comparison]) -> list[str]:
-    """Answer the lines of the benchmark page."""
+    """Return the lines of the benchmark page."""
     lines = [
         f"Verification of {RECORDS:,} records of {RECORD_BYTES} B, 1 partition, uncompressed; both topics read in full:",
         "",
         "| comparison | seconds | records/s | CPU-s of Spark |",
         "|---|---:|---:|---:|",
     ]
-    return lines + [f"| {one.run} | {one.seconds:.1f} | {one.records / one.seconds:,.0f} | {one.cpu_s:.1f} |" for one in found]
+    return lines + [f"| {row.run} | {row.seconds:.1f} | {row.records / row.seconds:,.0f} | {row.cpu_s:.1f} |" for row in found]
 
 
 def figure(found: Sequence[Comparison]) -> Figure:
-    """Answer the last of them with its goal."""
+    """Return the last comparison with its goal."""
     last = found[-1]
     what = f"comparison of {last.records:,} records of {RECORD_BYTES} B, {last.run}"
     return Figure(what=what, unit="s", found=last.seconds, goal=MOST_S, most=True, digits=1)

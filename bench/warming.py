@@ -1,16 +1,16 @@
-"""When brokers are warm: their rate has stopped rising."""
+"""Detection of warm brokers: their rate has stopped rising."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-RISE = 1.05  # times what the last rise reached; less is chance
+RISE = 1.05  # factor over the last higher rate; less is noise
 PATIENCE = 2  # turns without a rise
-MOST_TURNS = 12  # a machine whose clock drifts never settles
+MOST_TURNS = 12  # limit for a machine whose speed never settles
 
 
 def until_settled(measure: Callable[[], float]) -> list[float]:
-    """Measure a rate again and again until it rises no more; answer all that was found, in order."""
+    """Measure a rate repeatedly until it stops rising; return all rates, in order."""
     found: list[float] = []
     best, flat = 0.0, 0
     while flat < PATIENCE and len(found) < MOST_TURNS:

@@ -1,4 +1,4 @@
-"""What is copied: record size, batch size, codec, partitions. Sizes are chosen so that a copy lasts some seconds."""
+"""Workloads: record size, batch size, codec, partitions. Sizes are chosen so that a copy takes some seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from devcluster.distance import STOCK_IN_FLIGHT, WIDE_IN_FLIGHT
 
 
 class Shape(StrEnum):
-    """Who writes the source topic, and so how its log looks."""
+    """The kind of producer of the source topic, which determines the structure of its log."""
 
     PRODUCER = "Kafka's producer benchmark tool"
     SINGLES = "one record per batch, by a writer of prepared batches"
@@ -19,27 +19,27 @@ class Shape(StrEnum):
 
     @property
     def transactional(self) -> bool:
-        """Whether markers stand between the records."""
+        """Return whether there are transaction markers between the records."""
         return self in (Shape.TRANSACTIONS, Shape.STREAMS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One topic full of records."""
+    """A topic with records."""
 
-    name: str  # as it appears in the table
-    slug: str  # as it appears in topic names
+    name: str  # in the table
+    slug: str  # in topic names
     partitions: int
     record_bytes: int
     records: int
     batch_bytes: int  # the producer's batch.size
     codec: str = "none"
     shape: Shape = Shape.PRODUCER
-    bare: bool = False  # also measure how fast the destination takes the same batches from a writer that does nothing else
-    least_times: float = 1.0  # the goal: our MB/s over MirrorMaker 2's
+    bare: bool = False  # also measure a writer of the same, prepared batches
+    least_times: float = 1.0  # the goal: MB/s as a multiple of MirrorMaker 2's
     most_cpu_s_per_gb: float | None = None  # the goal for the copy loop
-    written_per_s: int | None = None  # records/s of the application whose log this is; the goal is to be ten times as fast
-    in_flight: int = 0  # bytes per connection, of a source that is ``DELAY_MS`` away; 0: a source nearby
+    written_per_s: int | None = None  # records/s of the application that wrote this log; the goal is ten times as many
+    in_flight: int = 0  # bytes per connection of a source that is ``DELAY_MS`` away; 0: a nearby source
     least_mb_per_s: float | None = None
 
     @property
@@ -57,16 +57,16 @@ class LatencyWorkload:
     rate: int  # records/s in total
     record_bytes: int
     seconds: float
-    settle_s: float = 8.0  # after everything came through fresh: what was produced before is not counted
-    read_every: int = 1  # of so many partitions one is read: a consumer of a thousand is a load of its own
+    settle_s: float = 8.0  # after the consumer has caught up; records produced before its end are not counted
+    read_every: int = 1  # read every n-th partition: a consumer of a thousand is a considerable load
     most_p50_ms: float | None = None
     most_p99_ms: float | None = None
     most_worst_ms: float | None = None
     most_cores: float | None = None  # of the copy loop: CPU seconds per second
-    in_flight: int = 0  # bytes per connection, of a source that is ``DELAY_MS`` away; 0: a source nearby
+    in_flight: int = 0  # bytes per connection of a source that is ``DELAY_MS`` away; 0: a nearby source
 
 
-DELAY_MS = 40.0  # of a distant source, one way
+DELAY_MS = 40.0  # of a distant source, in each direction
 
 THROUGHPUT = (
     Workload(name="1 KB, 128 KB batches, 1 partition", slug="kb-1", partitions=1, record_bytes=1000, records=1_500_000,
@@ -102,14 +102,14 @@ LATENCY = (
     LatencyWorkload(name="source 80 ms away, 100 records/s, 1 partition", slug="far-few", partitions=1, rate=100,
                     record_bytes=20, seconds=30.0, most_p99_ms=80, in_flight=STOCK_IN_FLIGHT),
 )  # fmt: skip
-# of our copy and the bare writer, in turn: their rates are compared with each other, and one take strays by a sixth
+# of this engine's copy and the bare writer, in turn: their rates are compared, and a single take varies by a sixth
 ROUNDS = Takes(wanted=9, most=13)
 COPIES = Takes(wanted=1, most=3)  # of all other copies
-# the slowest hundredth of 20 s is 0.2 s: one pause of the host and what piles up behind it
+# the slowest hundredth of 20 s is 0.2 s: a single stall of the host and the backlog behind it
 LATENCIES = Takes(wanted=3, most=12, calm=0.0005)
 KAFKA_VERSION = "4.3.1"  # of the brokers, the load generator and MirrorMaker 2
 
 
 def throughput_of(slug: str) -> Workload:
-    """Answer the workload with this name in topic names."""
-    return next(one for one in THROUGHPUT if one.slug == slug)
+    """Return the workload with this name in topic names."""
+    return next(workload for workload in THROUGHPUT if workload.slug == slug)

@@ -1,6 +1,6 @@
-"""A writer that does nothing but send prepared batches: the rate at which a broker accepts them, and a source of odd logs.
+"""A writer of prepared batches: for the rate at which a broker accepts them, and for unusual source logs.
 
-Produce requests are pipelined as the copy loop does it, five in flight, each with one batch of every partition.
+Produce requests are pipelined as in the copy loop, five in flight, each with a batch of every partition.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from linkengine.kafka.wire import INT32
 IN_FLIGHT = 5
 TIMEOUT_MS = 30_000
 READ_BYTES = 16 << 20
-BARE_BYTES = 1_500_000_000  # as much as is copied of these workloads
-PRODUCER_ID = 1 << 61  # nobody else's
+BARE_BYTES = 1_500_000_000  # as much as these workloads copy
+PRODUCER_ID = 1 << 61  # of no other producer
 
 
 class BareWriter:
-    """Writes to all partitions of one topic of a one-broker cluster."""
+    """A writer to all partitions of a topic of a single-broker cluster."""
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
         self._session = Cluster(address_from_properties(cluster.client_properties("admin")))
         view = self._session.topics([topic])[topic]
         leader = next(iter(view.partitions.values()))
         self._topic, self._topic_id = topic, view.topic_id
-        self._epochs = {number: one.epoch for number, one in view.partitions.items()}
+        self._epochs = {number: partition.epoch for number, partition in view.partitions.items()}
         self._connection = self._session.open(leader.broker)
         self._version = self._connection.version_for(API_KEY, highest=BY_ID, lowest=BY_ID)
 
@@ -46,7 +46,7 @@ class BareWriter:
         self._session.close()
 
     def read(self, partition: int, *, most_bytes: int) -> list[bytearray]:
-        """Answer the partition's first batches, ready to be appended anywhere as one producer's."""
+        """Return the partition's first batches, patched to be appended anywhere as those of a single producer."""
         batches: list[bytearray] = []
         offset = size = sequence = 0
         while size < most_bytes:
@@ -65,7 +65,7 @@ class BareWriter:
         return batches
 
     def write(self, batches: Sequence[Sequence[bytes | bytearray]], *, after: Callable[[int], None] = lambda _: None) -> float:
-        """Append the batches of each partition, given in the order of partitions; answer the seconds it took.
+        """Append the batches of each partition, in the order of partitions; return the seconds it took.
 
         ``after`` is called with the bytes of each request before it is sent, and may wait.
         """
@@ -81,16 +81,16 @@ class BareWriter:
                 self._connection.sock.sendall(part)
             waiting.append(number)
             if len(waiting) == IN_FLIGHT:
-                self._answer(waiting.popleft())
+                self._receive_response(waiting.popleft())
         while waiting:
-            self._answer(waiting.popleft())
+            self._receive_response(waiting.popleft())
         return time.monotonic() - began
 
-    def _answer(self, number: int) -> None:
+    def _receive_response(self, number: int) -> None:
         (size,) = INT32.unpack(self._receive(INT32.size))
         body = self._receive(size)
-        _, answers = decode_produce(memoryview(body)[INT32.size :], version=self._version)
-        errors = {one.error for one in answers if one.error}
+        _, responses = decode_produce(memoryview(body)[INT32.size :], version=self._version)
+        errors = {response.error for response in responses if response.error}
         if errors or INT32.unpack(body[: INT32.size])[0] != number:
             raise RuntimeError(f"The broker refused prepared batches: errors {errors}")
 
@@ -105,7 +105,7 @@ class BareWriter:
 
 
 def measure_bare(source: KafkaCluster, destination: KafkaCluster, topic: str, *, partitions: int) -> tuple[int, float]:
-    """Send the source's batches to the destination's empty topic; answer (records, seconds)."""
+    """Send the source's batches to the destination's empty topic; return (records, seconds)."""
     reader, writer = BareWriter(source, topic), BareWriter(destination, topic)
     try:
         batches = [reader.read(number, most_bytes=BARE_BYTES // partitions) for number in range(partitions)]
@@ -117,9 +117,9 @@ def measure_bare(source: KafkaCluster, destination: KafkaCluster, topic: str, *,
 
 
 def measure_pair(source: KafkaCluster, destination: KafkaCluster, topic: str, *, partitions: int) -> tuple[int, float]:
-    """The same, each batch sent only when as much has been read from the source meanwhile; what is read is thrown away.
+    """Do the same as ``measure_bare``, but send a request only after as many bytes were read from the source and discarded.
 
-    What two clusters on one machine can do at most for anything that copies: no copier can neither read nor write.
+    This is the upper limit of any copy between these two clusters on this machine, because each copy has to read and write.
     """
     reader, writer = BareWriter(source, topic), BareWriter(destination, topic)
     try:
@@ -133,7 +133,7 @@ def measure_pair(source: KafkaCluster, destination: KafkaCluster, topic: str, *,
 
 
 def single_batches(payloads: Sequence[bytes]) -> list[bytes]:
-    """Answer one batch per payload, each with one record."""
+    """Return a batch per payload, each with a single record."""
     now_ms = time.time_ns() // 1_000_000
     return [
         bytes(encode_records([Record(0, now_ms + number, None, payload, [])], codec=0))

@@ -1,8 +1,9 @@
-"""Moves a paused mirror to a link from another copy of its source, without copying anything again.
+"""Re-parents a paused mirror: moves it to a link from another copy of its source, without copying any record again.
 
-A is mirrored to B and to C. A is lost and B failed over: C's mirror goes on behind B, if it is a prefix of it. Proof: both name
-the same source topic id, and C ends nowhere beyond the offset at which B was fenced. The mirror stays PAUSED until a person
-resumes it; nobody copies meanwhile, and its leases and producer ids stay what they were.
+Topic A is mirrored to B and to C. A is lost and B is failed over. The mirror C can continue from B if it is a prefix of B. This
+is proved by two facts: both have the same source topic id, and no partition of C ends beyond the offset at which B was fenced.
+The mirror stays PAUSED until a person resumes it. No worker copies it until then, and its lease names and producer ids do not
+change.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from linkengine.domain.plans import LogRange
 from linkengine.domain.reparenting import ReparentPoint, obstacles, reparent_points
 from linkengine.domain.states import MirrorState
 
-MEASURE_TIMEOUT_S = 30.0  # the copier may take six to let go, then two clusters are asked
+MEASURE_TIMEOUT_S = 30.0  # the copy worker may take six to release its leases, then two clusters are read
 _UNKNOWN_YET = (
     dict.fromkeys(
         (
@@ -58,7 +59,7 @@ _UNKNOWN_YET = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reparenting:
-    """What was, or with a preview would be, done."""
+    """A move that was done, or that a preview found possible."""
 
     mirror: MirrorTopic
     link: ClusterLink
@@ -67,16 +68,16 @@ class Reparenting:
 
 
 def possible_links(mirror: MirrorTopic, by: Actor) -> list[ClusterLink]:
-    """List the links over which the mirror might go on; whether its offsets allow it is measured when it is asked for."""
+    """Return the links to which the mirror might move; whether its offsets allow it is measured only on request."""
     if not _may_move(mirror) or not can(by, Permission.OPERATE_MIRROR, mirror=mirror):
         return []
     links = visible_links(by).filter(destination=mirror.link.destination_id, deletion_requested_at=None)
     others = links.exclude(pk=mirror.link_id).exclude(mode="SOURCE").select_related("destination", "source")
-    return [one for one in others if _allowed(mirror, one, by) and _find_parent(mirror, one) is not None]
+    return [link for link in others if _allowed(mirror, link, by) and _find_parent(mirror, link) is not None]
 
 
 def reparent(*, mirror: MirrorTopic, link_name: str, validate_only: bool, by: Actor, now: datetime) -> Reparenting:
-    """Move the mirror to the link ``link_name`` of its cluster; raise ConflictError, with the offsets, where it may not be."""
+    """Move the mirror to the link ``link_name`` of its cluster; raise ConflictError, with the offsets, if it may not move."""
     check_permission(by, Permission.OPERATE_MIRROR, mirror=mirror)
     links = visible_links(by).select_related("destination__environment", "source")
     link = links.filter(destination=mirror.link.destination_id, name=link_name).first()
@@ -87,12 +88,12 @@ def reparent(*, mirror: MirrorTopic, link_name: str, validate_only: bool, by: Ac
     parent = _check_rows(mirror, link, by=by)
     points = _measure(mirror, link, parent)
     if not validate_only:
-        mirror = _move(mirror, link, parent, ends={one.partition: one.end for one in points}, by=by, now=now)
+        mirror = _move(mirror, link, parent, ends={point.partition: point.end for point in points}, by=by, now=now)
     return Reparenting(mirror=mirror, link=link, parent=parent, points=points)
 
 
 def _check_rows(mirror: MirrorTopic, link: ClusterLink, *, by: Actor) -> MirrorTopic:
-    """Answer the stopped mirror at the link's source that shall become the parent."""
+    """Return the stopped mirror on the link's source that becomes the parent; raise ConflictError if rows forbid the move."""
     if link.pk == mirror.link_id:
         raise ConflictError(f"'{mirror.name}' is a mirror topic of cluster link '{link.name}' already.")
     _check_link(mirror, link)
@@ -103,15 +104,15 @@ def _check_rows(mirror: MirrorTopic, link: ClusterLink, *, by: Actor) -> MirrorT
     parent = _find_parent(mirror, link)
     if parent is None:
         raise ConflictError(
-            f"On the source of '{link.name}' no stopped mirror is known that was copied from the same source topic "
-            f"(id {mirror.source_topic_id}) and whose mirror here is called '{mirror.name}'. Fail it over there first. A topic "
-            "that is none can only be mirrored anew."
+            f"The source of '{link.name}' has no stopped mirror topic that was copied from the same source topic "
+            f"(id {mirror.source_topic_id}) and whose mirror here would be named '{mirror.name}'. Fail it over there first. "
+            "For a topic that was not a mirror topic, create a new mirror topic instead."
         )
     if not pairs.was_valid_copy(parent):
         raise ConflictError(
-            f"'{parent.name}' on cluster {link.source_cluster_id} had failed when it was stopped, or a comparison found "
-            f"records that differ from its source's, so '{mirror.name}' cannot go on behind it. If it is RECORDS_DIFFER, "
-            "verify all of it first; else mirror it anew here.",
+            f"'{parent.name}' on cluster {link.source_cluster_id} had failed when it was stopped, or verification found "
+            f"records that differ from its source's, so '{mirror.name}' cannot continue from it. If its error is "
+            "RECORDS_DIFFER, verify the whole topic first. Otherwise delete this mirror topic and create it again.",
             code=ErrorCode.SIDES_DIVERGED,
         )
     mirrors.check_ring(MirrorTopic(link=link, name=mirror.name, source_topic=parent.name), by=by)
@@ -119,12 +120,12 @@ def _check_rows(mirror: MirrorTopic, link: ClusterLink, *, by: Actor) -> MirrorT
 
 
 def _check_link(mirror: MirrorTopic, link: ClusterLink) -> None:
-    """Refuse a link that takes no mirrors now, or that could not take this one over."""
+    """Raise ConflictError if the link takes no mirrors now, or cannot take over this mirror."""
     mirrors.check_link_state(link)
     if link.gap_filler != mirror.link.gap_filler:
         raise ConflictError(
-            f"The principals of '{link.name}' and '{mirror.link.name}' have different rights on the destination, so the one "
-            "could not go on where the other stopped. Grant both CLUSTER_ACTION, or neither."
+            f"The principals of '{link.name}' and '{mirror.link.name}' have different rights on the destination, so the "
+            "new link cannot continue where the old link stopped. Grant both CLUSTER_ACTION, or neither."
         )
 
 
@@ -175,20 +176,21 @@ def _measure(mirror: MirrorTopic, link: ClusterLink, parent: MirrorTopic) -> tup
     reasons = obstacles(points)
     if reasons:
         raise ConflictError(
-            f"'{mirror.name}' is no prefix of '{parent.name}' on cluster {link.source_cluster_id}: {'; '.join(reasons)}. "
-            "Nothing was changed. Fail this mirror topic over to keep what only it holds, or delete it and mirror the other "
-            "one anew.",
+            f"'{mirror.name}' is not a prefix of '{parent.name}' on cluster {link.source_cluster_id}: {'; '.join(reasons)}. "
+            "Nothing was changed. Fail this mirror topic over to keep the records that only it holds, or delete it and create "
+            f"it again over '{link.name}'.",
             code=ErrorCode.SIDES_DIVERGED,
         )
     return points
 
 
 def _check_ids(mirror: MirrorTopic, parent: MirrorTopic, found: dict[str, Any]) -> None:
-    for one, seen in ((mirror, found["topic_id"]), (parent, found["parent_id"])):
-        if seen != one.mirror_topic_id:
+    for row, topic_id in ((mirror, found["topic_id"]), (parent, found["parent_id"])):
+        if topic_id != row.mirror_topic_id:
             raise ConflictError(
-                f"Topic '{one.name}' on cluster {one.link.destination.cluster_id} was deleted and made anew (id {seen}, was "
-                f"{one.mirror_topic_id}), so nothing proves what it holds. Delete the mirror topic and create it again.",
+                f"Topic '{row.name}' on cluster {row.link.destination.cluster_id} was deleted and created again (id "
+                f"{topic_id}, was {row.mirror_topic_id}), so its contents are unknown. Delete the mirror topic and create it "
+                "again.",
                 code=ErrorCode.SIDES_DIVERGED,
             )
 
@@ -196,9 +198,10 @@ def _check_ids(mirror: MirrorTopic, parent: MirrorTopic, found: dict[str, Any]) 
 def _move(
     mirror: MirrorTopic, link: ClusterLink, parent: MirrorTopic, *, ends: dict[int, int], by: Actor, now: datetime
 ) -> MirrorTopic:
-    """Swap the rows, if all is as it was when the offsets were measured: a resume or a restore since then undoes the proof.
+    """Move the rows to the new link if they are as they were when the offsets were measured.
 
-    One of both links that is to go fails over or forgets the mirrors it has, and may neither miss this one nor meet it.
+    A resume or a restore since then would make the measured offsets wrong. Both links are locked and the new one is checked:
+    the deletion of a link fails over or deletes its mirrors, and must neither miss this mirror nor act on it during the move.
     """
     old, changes = mirror.link, _changes(mirror, link, parent)
     same = {"state": MirrorState.PAUSED, "state_since": mirror.state_since, "reversal": "", "deletion_requested_at": None}
@@ -207,7 +210,7 @@ def _move(
             _lock_parent(parent)
             lineage.close_lineage(mirror=mirror, ends=ends, now=now)
             if not MirrorTopic.objects.filter(pk=mirror.pk, link=old, **same).update(**changes):
-                raise ConflictError(f"'{mirror.name}' was changed at the same time. Look again, then retry.")
+                raise ConflictError(f"'{mirror.name}' was changed at the same time. Refresh, then retry.")
             _check_link(mirror, _lock_links(old, link))
             moved = MirrorTopic.objects.select_related("link__destination__environment", "link__source").get(pk=mirror.pk)
             _forget_source(moved)
@@ -215,8 +218,8 @@ def _move(
             _note(moved, old, by=by, now=now, ends=ends)
     except IntegrityError:
         raise ConflictError(f"Cluster link '{link.name}' has a mirror topic '{mirror.name}' already.") from None
-    for one in (old, link):
-        dispatch.send("reconcile_link", link_id=one.pk)
+    for link_id in (old.pk, link.pk):
+        dispatch.send("reconcile_link", link_id=link_id)
     return moved
 
 
@@ -235,25 +238,26 @@ def _changes(mirror: MirrorTopic, link: ClusterLink, parent: MirrorTopic) -> dic
 def _lock_parent(parent: MirrorTopic) -> None:
     same = MirrorTopic.objects.filter(pk=parent.pk, state=MirrorState.STOPPED, state_since=parent.state_since)
     if not same.filter(deletion_requested_at=None, mirror_topic_id=parent.mirror_topic_id).update(reversal=F("reversal")):
-        raise ConflictError(f"'{parent.name}' on the other cluster was changed at the same time. Look again, then retry.")
+        raise ConflictError(f"'{parent.name}' on the other cluster was changed at the same time. Refresh, then retry.")
 
 
 def _lock_links(old: ClusterLink, link: ClusterLink) -> ClusterLink:
-    """Keep both links as they are until the commit, and answer the new one as it is now.
+    """Lock both links until the commit, and return the new link as it is now; raise ConflictError if either is locked or gone.
 
-    Nobody is waited for: whoever deletes a link holds it and waits for its mirrors, of which this transaction holds one.
+    It does not wait for a lock, to avoid a deadlock: the deletion of a link locks the link and then waits for its mirrors, and
+    this transaction has locked one.
     """
     rows = ClusterLink.objects.select_for_update(of=("self",), skip_locked=True).filter(pk__in=(old.pk, link.pk))
-    locked = {one.pk: one for one in rows}
+    locked = {row.pk: row for row in rows}
     if len(locked) < 2:
-        raise ConflictError(f"'{old.name}' or '{link.name}' was deleted, or is being changed just now. Look again, then retry.")
+        raise ConflictError(f"'{old.name}' or '{link.name}' was deleted, or is being changed just now. Refresh, then retry.")
     return locked[link.pk]
 
 
 def _forget_source(mirror: MirrorTopic) -> None:
-    """Nothing is known yet about the new source, nor compared with it; groups of the old one do not limit this mirror any more.
+    """Reset what was observed of the old source and verified against it; the old source's groups no longer limit this mirror.
 
-    What differed from the old source is believed to differ from its copy as well, until a comparison says otherwise.
+    Ranges that differed from the old source count as different from the new source, too, until they are verified again.
     """
     MirrorPartition.objects.filter(mirror=mirror).update(**_UNKNOWN_YET)
     GroupOffset.objects.filter(mirror=mirror).delete()
@@ -262,9 +266,9 @@ def _forget_source(mirror: MirrorTopic) -> None:
 
 
 def _note(mirror: MirrorTopic, old: ClusterLink, *, by: Actor, now: datetime, ends: dict[int, int]) -> None:
-    words = f"from cluster link '{old.name}' to '{mirror.link.name}'"
+    text = f"from cluster link '{old.name}' to '{mirror.link.name}'"
     StateTransition.objects.create(
-        mirror=mirror, from_state=mirror.state, to_state=mirror.state, event="re-parent", by=by.name, at=now, detail=words
+        mirror=mirror, from_state=mirror.state, to_state=mirror.state, event="re-parent", by=by.name, at=now, detail=text
     )
     show_change(old.pk, mirror.link_id)
     detail = {"from_link": old.name, "to_link": mirror.link.name, "source_topic": mirror.source_topic, "ends": ends}

@@ -1,4 +1,4 @@
-"""Writes down what a stop cost, from the rows as they are at that moment."""
+"""Writes failover reports (stop reports): the cost of a stop, from the rows at the time of the stop."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 from linkengine.domain.stopreports import PartitionAtStop, cost_of_stop
 
-# A partition of which nothing is known.
-_NOBODY = PartitionAtStop(
+# A partition without any observation.
+_UNOBSERVED = PartitionAtStop(
     partition=0, mirrored_end=None, source_end=None, source_seen_at_ms=None, caught_up_at_ms=None, last_timestamp_ms=None
 )
 
@@ -30,8 +30,8 @@ def write_stop_report(
 ) -> StopReport:
     """Write the report of a mirror that has just become writable; part of the caller's transaction.
 
-    ``source_ends`` is what the source returned after the fence of a promotion, None where it could not be asked. ``refused``
-    is what the destination did not accept after producers were let in.
+    ``source_ends`` is what the source returned after the fence of a promotion, None if it was unavailable. ``refused`` are
+    the configs that the destination refused after producers were let in.
     """
     (known,) = _known([mirror])
     report = _draft(known, now=now, source_ends=source_ends, asked_at=asked_at)
@@ -43,7 +43,7 @@ def write_stop_report(
 def write_stop_reports(
     *, mirrors: Sequence[MirrorTopic], now: datetime, refused: Mapping[int, Sequence[RefusedStep]] = MappingProxyType({})
 ) -> None:
-    """Write the reports of many mirrors whose sources are not asked any more; a few statements. ``refused`` is by key."""
+    """Write the reports of many mirrors without contacting their sources; a few statements. ``refused`` is by primary key."""
     reports = [_draft(known, now=now) for known in _known(mirrors)]
     for report in reports:
         report.refused = as_stored(refused.get(report.mirror_id, ()))
@@ -51,37 +51,37 @@ def write_stop_reports(
 
 
 def as_stored(refused: Sequence[RefusedStep]) -> list[dict[str, str | None]]:
-    """Return refused steps as a report keeps them."""
+    """Return refused steps as a report stores them."""
     return [{**asdict(step), "resolved_at": None} for step in refused]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
     mirror: MirrorTopic
-    request: StateTransition | None  # the step that asked for this stop
+    request: StateTransition | None  # the transition that requested this stop
     rows: Sequence[MirrorPartition]
-    source_partitions: int  # as last listed, 0: it is not
+    source_partitions: int  # as last listed; 0: not listed
 
 
 def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
-    """Read what reports tell. A failover that overruled a waiting promotion counts from itself: the last request does."""
+    """Return what reports are computed from. The last request counts, so a failover that overrules a waiting promotion does."""
     steps = StateTransition.objects.filter(mirror__in=mirrors, to_state=MirrorState.PENDING_STOPPED)
     requests = {step.mirror_id: step for step in steps.exclude(event=MirrorEvent.FATAL).order_by("at", "id")}
     rows: dict[int, list[MirrorPartition]] = defaultdict(list)
     for row in MirrorPartition.objects.filter(mirror__in=mirrors):
         rows[row.mirror_id].append(row)
     listed = SourceTopic.objects.filter(
-        link__in={one.link_id for one in mirrors}, name__in={one.source_topic for one in mirrors}
+        link__in={mirror.link_id for mirror in mirrors}, name__in={mirror.source_topic for mirror in mirrors}
     )
-    counts = {(one.link_id, one.name): one.partitions for one in listed}
+    counts = {(topic.link_id, topic.name): topic.partitions for topic in listed}
     return [
         _Known(
-            mirror=one,
-            request=requests.get(one.pk),
-            rows=rows[one.pk],
-            source_partitions=counts.get((one.link_id, one.source_topic), 0),
+            mirror=mirror,
+            request=requests.get(mirror.pk),
+            rows=rows[mirror.pk],
+            source_partitions=counts.get((mirror.link_id, mirror.source_topic), 0),
         )
-        for one in mirrors
+        for mirror in mirrors
     ]
 
 
@@ -94,14 +94,14 @@ def _draft(
     if mirror.stop_reason == StopReason.FAILOVER:
         partitions += _never_made(known)
     if mirror.stop_reason == StopReason.PROMOTE:
-        partitions = _as_answered(partitions, source_ends or {}, seen_at_ms=_unix_ms(asked_at or now))
+        partitions = _with_ends(partitions, source_ends or {}, seen_at_ms=_unix_ms(asked_at or now))
     cost = cost_of_stop(
         partitions,
         reason=StopReason(mirror.stop_reason),
         requested_at_ms=_unix_ms(requested_at),
         writable_at_ms=_unix_ms(now),
     )
-    seen = [one.source_seen_at_ms for one in partitions if one.source_seen_at_ms is not None]
+    seen = [part.source_seen_at_ms for part in partitions if part.source_seen_at_ms is not None]
     return StopReport(
         mirror=mirror,
         reason=mirror.stop_reason,
@@ -113,20 +113,20 @@ def _draft(
         rpo_ms=cost.rpo_ms,
         rto_ms=cost.rto_ms,
         partitions=[
-            asdict(one) | {"not_copied": one.not_copied, "missing_when_seen": one.missing_when_seen} for one in partitions
+            asdict(part) | {"not_copied": part.not_copied, "missing_when_seen": part.missing_when_seen} for part in partitions
         ],
     )
 
 
 def _never_made(known: _Known) -> list[PartitionAtStop]:
-    """Partitions that the source got and the mirror did not: nobody knows what they hold."""
+    """Return the partitions that were added to the source but not to the mirror; their contents are unknown."""
     listed = {row.partition for row in known.rows}
     lacking = [number for number in range(known.mirror.num_partitions, known.source_partitions) if number not in listed]
-    return [replace(_NOBODY, partition=number) for number in lacking]
+    return [replace(_UNOBSERVED, partition=number) for number in lacking]
 
 
 def _at_stop(row: MirrorPartition, now: datetime, *, requested_at: datetime) -> PartitionAtStop:
-    """Return what is known of a partition; by the rule of ``MirrorPartition.lag``, a sample older than UNSEEN is unknown."""
+    """Return the last observations of a partition; as in ``MirrorPartition.lag``, a sample older than UNSEEN is outdated."""
     seen_at = row.last_source_seen_at
     is_known = seen_at is not None and requested_at - UNSEEN <= seen_at <= now + AHEAD
     return PartitionAtStop(
@@ -141,12 +141,12 @@ def _at_stop(row: MirrorPartition, now: datetime, *, requested_at: datetime) -> 
     )
 
 
-def _as_answered(partitions: Sequence[PartitionAtStop], ends: Mapping[int, int], *, seen_at_ms: int) -> list[PartitionAtStop]:
-    """Put the source's answer in the place of what was last seen; a partition that nobody mirrored is unknown, not empty."""
-    known = {one.partition: one for one in partitions}
+def _with_ends(partitions: Sequence[PartitionAtStop], ends: Mapping[int, int], *, seen_at_ms: int) -> list[PartitionAtStop]:
+    """Replace the source ends by those read after the fence; a partition that was not mirrored is unknown, not empty."""
+    known = {part.partition: part for part in partitions}
     return [
         replace(
-            known.get(number, _NOBODY),
+            known.get(number, _UNOBSERVED),
             partition=number,
             source_end=ends.get(number),
             stable_end=None,
@@ -162,7 +162,7 @@ def _time(unix_ms: int) -> datetime:
 
 
 def _known_ms(at: datetime | None, now: datetime) -> int | None:
-    """A time ahead of now is of a clock that was set back, and would make the loss look younger than it is."""
+    """Return a time in Unix ms, None if ahead of now: a clock was set back, and the loss would look younger than it is."""
     return None if at is None or at > now + AHEAD else _unix_ms(at)
 
 

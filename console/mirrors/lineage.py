@@ -1,4 +1,4 @@
-"""Writes lineage: opened when a mirror begins to copy, closed where it ends. Each call may be repeated."""
+"""Writes lineage: ranges are opened when a mirror begins to copy and closed where it ends. Each call is idempotent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from console.models import LineageRange, MirrorPartition, MirrorTopic
 
 
 def open_lineage(*, mirror: MirrorTopic, starts: Mapping[int, int], now: datetime) -> None:
-    """From these offsets (by partition; the others begin at 0) on the mirror holds what its link's source holds.
+    """Open the ranges of a mirror: from ``starts`` (by partition, default 0) on it holds its link's source's records.
 
     Partitions whose range is open stay as they are. Call it once the mirror's topic ids are known.
     """
@@ -24,9 +24,9 @@ def open_lineage(*, mirror: MirrorTopic, starts: Mapping[int, int], now: datetim
 
 
 def close_lineage(*, mirror: MirrorTopic, ends: Mapping[int, int] | None = None, now: datetime) -> None:
-    """Up to these offsets (by partition) the mirror holds its source's records; None: up to where it is known to be.
+    """Close the ranges of a mirror at ``ends`` (by partition), the ends of its source's records; None: as ``close_many``.
 
-    Ranges that turn out empty are removed: nothing came over this link.
+    Empty ranges are removed: no record was copied over this link.
     """
     if ends is None:
         close_many([mirror], now=now)
@@ -39,7 +39,7 @@ def close_lineage(*, mirror: MirrorTopic, ends: Mapping[int, int] | None = None,
 
 
 def close_many(mirrors: Sequence[MirrorTopic], *, now: datetime) -> None:
-    """Close the ranges of mirrors where these are known to end: at the fence, else as last reported, else as last noted."""
+    """Close the ranges of mirrors at the fence, else at the last reported end, else at the last stored end."""
     rows = MirrorPartition.objects.filter(mirror=OuterRef("mirror"), partition=OuterRef("partition"))
     reported = Subquery(rows.values_list(Coalesce("stopped_end", "mirror_end"))[:1])
     with transaction.atomic():

@@ -26,14 +26,14 @@ class ConnectionMode(models.TextChoices):
 
 
 class ClusterLink(models.Model):
-    """Connects a source cluster to the destination cluster that owns the link.
+    """A connection from a source cluster to the destination cluster that owns the link.
 
     On a bidirectional link each side has a row of its own, and ``destination`` is the side the row belongs to. A row of mode
     SOURCE belongs to the source: its ``destination`` is the cluster it lives on, its ``source`` the other one, and it has no
-    mirrors. ``console.links.pairs`` says which rows belong together.
+    mirrors. ``console.links.pairs`` finds the rows that belong together.
 
-    ``source`` is the registered cluster behind ``source_cluster_id`` if there is one; a link may also name a cluster nobody
-    registered. ``properties`` are the Kafka client properties with which the source is reached (configs bootstrap.servers,
+    ``source`` is the registered cluster behind ``source_cluster_id`` if there is one; a link may also name a cluster that is
+    not registered. ``properties`` are the Kafka client properties for the connection to the source (configs bootstrap.servers,
     security.*, sasl.*, ssl.*); ``LinkConfig`` holds all other configs that were set. With ``uses_cluster_credentials`` the link
     signs in at its source with the credentials with which ``source`` is registered. Only an action whose actor may use them
     sets it (``console.actions.linkcredentials``); a later change of the registration never does.
@@ -57,12 +57,12 @@ class ClusterLink(models.Model):
     error_message = models.TextField(blank=True, default="")
     revision = models.PositiveBigIntegerField(default=1)  # of everything a copy worker must know; grows with each change
     sequence = models.PositiveBigIntegerField(default=0)  # grows whenever something a page shows changed
-    probed_at = models.DateTimeField(null=True)  # last look at the source that succeeded; null: how to fill gaps is not chosen
-    looked_at = models.DateTimeField(null=True)  # last look, whatever came of it
+    probed_at = models.DateTimeField(null=True)  # last successful probe of the source; null: gap filler not chosen yet
+    looked_at = models.DateTimeField(null=True)  # last probe, successful or not
     topics_at = models.DateTimeField(null=True)  # last list of the source's topics; null: they cannot be listed
-    error_since = models.DateTimeField(null=True)  # first of an unbroken row of failed looks
+    error_since = models.DateTimeField(null=True)  # first of an unbroken series of failed probes
     engine_error = models.TextField(blank=True, default="")  # why nothing copies although the source is fine: Spark, Redis
-    deletion_requested_at = models.DateTimeField(null=True)  # goes when its last mirror is stopped
+    deletion_requested_at = models.DateTimeField(null=True)  # the row is deleted once the last mirror is stopped
     deletion_requested_by = models.CharField(max_length=150, blank=True, default="")
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
@@ -79,31 +79,31 @@ class ClusterLink(models.Model):
         return self.name
 
     def config(self, name: str) -> str:
-        """Answer the value of a config that counts, "" where it has none; no query where configs were read with the link."""
+        """Return the effective value of a config, "" if it has none; no query if the configs are prefetched."""
         if name == "link.mode":
             return self.mode
         default = LINK_CONFIGS[name].default or ""
-        return next((one.value for one in self.configs.all() if one.name == name), default)
+        return next((config.value for config in self.configs.all() if config.name == name), default)
 
     @property
     def known_source(self) -> Cluster | None:
-        """Return the registered cluster behind the source if the reader may see it; only ``access.with_sight`` says so."""
+        """Return the registered source cluster if the reader may see it; None also if ``access.with_sight`` was not applied."""
         return self.source if getattr(self, "sees_source", False) else None
 
     @property
     def sync_include(self) -> tuple[str, ...] | None:
-        """Answer the names in ``topic.config.sync.include``, None where it is not set."""
+        """Return the names in ``topic.config.sync.include``, None if it is not set."""
         names = self.config("topic.config.sync.include").split(",")
         return tuple(name.strip() for name in names if name.strip()) or None
 
     @property
     def shown_uuid(self) -> uuid.UUID:
-        """The link id as clients see it: one for both sides of a pair."""
+        """The link id that clients see: the same on both sides of a pair."""
         return self.pair_uuid or self.link_uuid
 
 
 class LinkConfig(models.Model):
-    """One config of a link that was set; what was not set has its default (``linkengine.domain.linkconfigs``)."""
+    """A config that was set on a link; other configs have their defaults (``linkengine.domain.linkconfigs``)."""
 
     link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="configs")
     name = models.CharField(max_length=120)
@@ -118,5 +118,5 @@ class LinkConfig(models.Model):
 
 
 def show_change(*link_ids: int) -> None:
-    """Have open pages of these links (by primary key) read again; call it after what they show was changed."""
+    """Make open pages of these links (by primary key) refresh; call it after a change of what they show."""
     ClusterLink.objects.filter(pk__in=link_ids).update(sequence=F("sequence") + 1)

@@ -1,4 +1,4 @@
-"""Mirror topics, their partitions, their history, their errors and what was filled instead of copied."""
+"""Mirror topics with their partitions, state transitions, errors, config reverts and gap ledger."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from linkengine.domain.moments import AHEAD_MS
 from linkengine.domain.states import GapReason, MirrorState, StopReason
 from linkengine.domain.stopreports import estimated_bytes
 
-RECORDS_LOST = "RECORDS_LOST"  # transition error that stays: retention was quicker than the copier
-RECORDS_DIFFER = "RECORDS_DIFFER"  # transition error that stays: a comparison found records that are not equal
-TOMBSTONES_MISSED = "TOMBSTONES_MISSED"  # transition error that stays: a compacted source may have deleted keys unseen
+RECORDS_LOST = "RECORDS_LOST"  # lasting transition error: retention deleted records before they were copied
+RECORDS_DIFFER = "RECORDS_DIFFER"  # lasting transition error: a verification run found records that differ
+TOMBSTONES_MISSED = "TOMBSTONES_MISSED"  # lasting transition error: a compacted source may have deleted keys unnoticed
 CONFIGS_REFUSED = "CONFIGS_REFUSED"  # the destination refused configs when the mirror was stopped; ends with a retry
 DELETION_REFUSED = "DELETION_REFUSED"  # the destination refused to delete the topic; ends with the next operation
-STAYING = (RECORDS_LOST, RECORDS_DIFFER, TOMBSTONES_MISSED)  # no action and no success of the copier removes these
-KEPT = (*STAYING, CONFIGS_REFUSED, DELETION_REFUSED)  # no success of the copier removes these
-UNSEEN = timedelta(seconds=15)  # the source's end has moved on: an old one would make up a lag, perhaps 0
-AHEAD = timedelta(milliseconds=AHEAD_MS)  # of now: a time beyond is of a clock that was set back, and tells nothing
+STAYING = (RECORDS_LOST, RECORDS_DIFFER, TOMBSTONES_MISSED)  # neither an action nor copying successfully removes these
+KEPT = (*STAYING, CONFIGS_REFUSED, DELETION_REFUSED)  # copying successfully does not remove these
+UNSEEN = timedelta(seconds=15)  # an older source end is outdated: the lag computed from it would be wrong, perhaps 0
+AHEAD = timedelta(milliseconds=AHEAD_MS)  # tolerance; a time further ahead of now is ignored, since a clock was set back
 STATES = [(s.value, s.value) for s in MirrorState]
 
 
 class MirrorTopic(models.Model):
     """A read-only, offset-preserving copy of a source topic, until it is stopped.
 
-    ``state`` steers and changes only by compare-and-swap (``actions.transitions``); ``error_*`` explain and never steer.
+    ``state`` controls the mirror and changes only by compare-and-swap (``actions.transitions``); ``error_*`` only explain it.
     """
 
     link = models.ForeignKey(ClusterLink, on_delete=models.PROTECT, related_name="mirrors")
-    # The link the mirror was made on, once it has moved to another: leases and producer ids are named after it for good, so
-    # that whatever the former copier sent late meets the same sequence numbers. Null: it never moved.
+    # The link on which the mirror was created, set once it has moved to another. Leases and producer ids are derived from it
+    # permanently, so that a late append of a previous copy worker meets the same producer id and sequence numbers. Null: the
+    # mirror never moved.
     first_link_number = models.PositiveBigIntegerField(null=True, editable=False)
     first_link_uuid = models.UUIDField(null=True, editable=False)
     name = models.CharField(max_length=249)  # on the destination
@@ -47,34 +48,33 @@ class MirrorTopic(models.Model):
     stop_reason = models.CharField(max_length=10, choices=[(r.value, r.value) for r in StopReason], blank=True, default="")
     error_code = models.CharField(max_length=60, blank=True, default="")  # mirror_topic_error
     error_message = models.TextField(blank=True, default="")
-    error_since = models.DateTimeField(null=True)  # first of an unbroken row of failures; the retry timeout counts from here
+    error_since = models.DateTimeField(null=True)  # first of an unbroken series of failures; start of the retry timeout
     retry_count = models.PositiveIntegerField(default=0)
     retry_at = models.DateTimeField(null=True)  # not before
     num_partitions = models.PositiveIntegerField(default=0)  # 0 until set up
-    replication_factor = models.PositiveIntegerField(null=True)  # asked for; null: the destination's default
+    replication_factor = models.PositiveIntegerField(null=True)  # requested; null: the destination's default
     config_overrides = models.JSONField(default=dict, blank=True)
     start_spec = models.CharField(max_length=40, default="earliest")  # mirror.start.offset.spec as it was at the creation
     source_configs = models.JSONField(default=dict, blank=True)  # last known; applied when the topic is stopped
     was_compacted = models.BooleanField(
         default=False
-    )  # either side was, at some time: each may lack what the other has for good
-    # Until when the source was, or may have been, compacted, or kept tombstones for a shorter time; and how long it kept them.
+    )  # either side was at some time: each may permanently lack records of the other
+    # Last time at which the source was, or may have been, compacted or kept tombstones for a shorter time; and how long it kept
+    # them.
     cleaned_until = models.DateTimeField(null=True)
     cleaned_kept_ms = models.BigIntegerField(null=True)
     read_only = models.BooleanField(default=True)  # False: the destination cannot deny writes
     drill = models.ForeignKey(Drill, on_delete=models.CASCADE, null=True, related_name="copies")  # a scratch copy, not listed
     auto_created = models.BooleanField(default=False)
     reversal = models.CharField(max_length=20, blank=True, default="")  # the reverse operation under way, on both sides
-    holds_copy = models.BooleanField(
-        default=True
-    )  # False: still becoming a mirror, so its ends say nothing about the other side
-    drained_at = models.DateTimeField(null=True)  # a promotion saw both sides equal and has ordered the copier to let go
-    fencing_at = models.DateTimeField(null=True)  # from here on the copier must never touch the topic again
-    giving_back = models.BooleanField(default=False)  # a stop gives the source's configs back; a later attempt continues
-    synced_at = models.DateTimeField(null=True)  # last round of configs and partitions that was begun
+    holds_copy = models.BooleanField(default=True)  # False: still becoming a mirror, so its ends are not those of a copy
+    drained_at = models.DateTimeField(null=True)  # a promotion saw zero lag and ordered the copy worker to release its leases
+    fencing_at = models.DateTimeField(null=True)  # from then on no copy worker may write to the topic
+    giving_back = models.BooleanField(default=False)  # a stop is to apply the source's configs; a later attempt continues it
+    synced_at = models.DateTimeField(null=True)  # begin of the last sync of configs and partitions
     doubted_at = models.DateTimeField(
         null=True
-    )  # what was compared before counts no more: tombstones were missed, or offsets lost
+    )  # earlier verified ranges do not count: tombstones were missed, or offsets lost
     deletion_requested_at = models.DateTimeField(null=True)  # the topic is being deleted; the row goes with it
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
@@ -95,49 +95,49 @@ class MirrorTopic(models.Model):
 
     @property
     def setup_trouble(self) -> StateTransitionError | None:
-        """Why the set-up does not get on, as last seen; None for a mirror that is set up. No query where errors were read."""
+        """The last seen error that delays set-up; None for a mirror that is set up. No query if the errors are prefetched."""
         errors = self.transition_errors.all() if self.state == MirrorState.PENDING_SETUP else ()
-        return max(errors, key=lambda one: one.last_seen_at, default=None)
+        return max(errors, key=lambda error: error.last_seen_at, default=None)
 
     @property
     def engine_name(self) -> str:
-        """What orders, leases and progress call it; the name stays when the mirror moves to another link."""
+        """The name in assignments, leases and progress reports; it stays when the mirror moves to another link."""
         return f"{(self.first_link_uuid or self.link.link_uuid).hex[:16]}-{self.pk}"
 
 
 class MirrorPartition(models.Model):
-    """How far one partition is, as last reported. Unknown is null, never 0."""
+    """Progress of a partition of a mirror, as last reported. Unknown is null, never 0."""
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="partitions")
     partition = models.PositiveIntegerField()
     source_start = models.BigIntegerField(null=True)
-    source_end = models.BigIntegerField(null=True)  # last stable offset; null while nobody sees the source
-    last_source_end = models.BigIntegerField(null=True)  # the same as last seen, and when: what a failover may have left behind
+    source_end = models.BigIntegerField(null=True)  # last stable offset; null while the source is unavailable
+    last_source_end = models.BigIntegerField(null=True)  # source_end as last seen, and when: for the loss of a failover
     last_source_seen_at = models.DateTimeField(null=True)
-    last_high_watermark = models.BigIntegerField(null=True)  # of the source, seen at that time; between both is held back
+    last_high_watermark = models.BigIntegerField(null=True)  # of the source at that time; held back: last_source_end up to it
     mirror_start = models.BigIntegerField(null=True)
     mirror_end = models.BigIntegerField(null=True)
     last_source_fetch_offset = models.BigIntegerField(null=True)
-    source_epoch = models.IntegerField(null=True)  # leader epoch of the source under which all below the next was read
+    source_epoch = models.IntegerField(null=True)  # leader epoch of the source under which all below source_epoch_end was read
     source_epoch_end = models.BigIntegerField(null=True)
     last_timestamp_ms = models.BigIntegerField(null=True)
-    caught_up_at = models.DateTimeField(null=True)  # when it last held all below the high watermark: age of the lag
-    # When it last had everything that its source may clean, of whichever source; at first, when the copy began. Tombstones that
-    # were written later were seen, or will be in time (``reconciling.tombstones``).
+    caught_up_at = models.DateTimeField(null=True)  # when it last held all below the high watermark; the age of the lag
+    # When it last had everything that its source, or an earlier source, may clean; at first, when the copy began. Tombstones
+    # that were written later were read, or will be read in time (``reconciling.tombstones``).
     whole_at = models.DateTimeField(null=True)
-    # Something was copied then that came later than ten seconds after it had everything; until the source's configs are read
-    # that were in force, nobody knows whether that was too late.
+    # Span in which records were copied more than ten seconds after the mirror had everything. Whether that was too late is
+    # unknown until the source's configs of that time are read.
     late_since = models.DateTimeField(null=True)
     late_until = models.DateTimeField(null=True)
     bytes_per_s = models.FloatField(null=True)
     records_per_s = models.FloatField(null=True)
-    bytes_copied = models.BigIntegerField(default=0)  # since the mirror exists
+    bytes_copied = models.BigIntegerField(default=0)  # since the creation of the mirror
     records_copied = models.BigIntegerField(default=0)
-    worker_id = models.CharField(max_length=64, blank=True, default="", db_index=True)  # which copy worker shall copy it
-    hold_id = models.CharField(max_length=64, blank=True, default="")  # whose counters the next two are
+    worker_id = models.CharField(max_length=64, blank=True, default="", db_index=True)  # the copy worker it is assigned to
+    hold_id = models.CharField(max_length=64, blank=True, default="")  # lease tenure that the next two counters belong to
     hold_bytes = models.BigIntegerField(default=0)
     hold_records = models.BigIntegerField(default=0)
-    former_hold_id = models.CharField(max_length=64, blank=True, default="")  # likewise of the one before; it ends later
+    former_hold_id = models.CharField(max_length=64, blank=True, default="")  # likewise of the previous; its report may be late
     former_bytes = models.BigIntegerField(default=0)
     former_records = models.BigIntegerField(default=0)
     phase = models.CharField(max_length=30, blank=True, default="")
@@ -145,10 +145,10 @@ class MirrorPartition(models.Model):
     error_message = models.TextField(blank=True, default="")
     observed_at = models.DateTimeField(null=True)
     stopped_end = models.BigIntegerField(null=True)  # mirrored end offset recorded at the fence
-    fenced_end = models.BigIntegerField(null=True)  # where the fence stands; beyond the former is what a stranger wrote
-    fence_epoch = models.IntegerField(null=True)  # leader epoch of the mirror under which the fence stood there
+    fenced_end = models.BigIntegerField(null=True)  # offset of the fence; from stopped_end to it are foreign writes
+    fence_epoch = models.IntegerField(null=True)  # leader epoch of the mirror under which the fence was at that offset
     since_ms = 0  # not stored: ``PartitionProgress.since_ms`` of the newest report
-    failed_again = False  # not stored: another try to read the source failed since the report before the present one
+    failed_again = False  # not stored: a further read of the source failed since the previous report
 
     class Meta:
         ordering = ["partition"]
@@ -175,57 +175,57 @@ class MirrorPartition(models.Model):
 
     @property
     def held_back(self) -> int | None:
-        """Offsets behind an open transaction, which nobody can copy before it ends; None while the lag is unknown."""
+        """Offsets from the first open transaction on, which cannot be copied before it ends; None while the lag is unknown."""
         if self.lag is None or self.source_end is None or self.last_high_watermark is None:
             return None
         return max(0, self.last_high_watermark - self.source_end)
 
     @property
     def missing(self) -> int | None:
-        """Offsets that a failover now would leave behind; markers and aborted records behind an open transaction count too."""
+        """Offsets that a failover now would not copy, including markers and aborted records behind an open transaction."""
         lag, held_back = self.lag, self.held_back
         return None if lag is None or held_back is None else lag + held_back
 
     def behind_ms(self, now: datetime) -> int | None:
-        """Answer how long ago the mirror held everything its source had; None while nobody knows."""
+        """Return how long ago the mirror held everything its source had; None while that is unknown."""
         if self.caught_up_at is None or self.caught_up_at > now + AHEAD:
             return None
         return max(0, int((now - self.caught_up_at).total_seconds() * 1000))
 
     @property
     def lag_bytes(self) -> int | None:
-        """Estimate the bytes the mirror still has to copy; None while the lag or the size of records is unknown."""
+        """Estimated bytes that the mirror still has to copy; None while the lag or the size of records is unknown."""
         return estimated_bytes(lag=self.lag, bytes_copied=self.bytes_copied, records_copied=self.records_copied)
 
 
 def is_fresh(at: datetime | None, *, now: datetime, within: timedelta) -> bool:
-    """Tell whether something was seen lately; a time ahead of now says no."""
+    """Return whether ``at`` is at most ``within`` before now; False for a time more than AHEAD after now."""
     return at is not None and -AHEAD <= now - at <= within
 
 
 def unknown_lags(now: datetime) -> Q:
-    """Choose the partitions whose ``lag`` is None."""
+    """Return the condition for partitions whose ``lag`` is None."""
     seen = Q(last_source_seen_at=None) | Q(last_source_seen_at__gte=now - UNSEEN, last_source_seen_at__lte=now + AHEAD)
     return Q(source_end=None) | Q(mirror_end=None) | ~seen
 
 
 def incomplete(now: datetime) -> Q:
-    """Choose the partitions that lack something their source was seen to have, or may: ``missing`` is not 0."""
+    """Return the condition for partitions that lack, or may lack, offsets that their source has: ``missing`` is not 0."""
     return Q(last_high_watermark=None) | Q(last_high_watermark__gt=F("mirror_end")) | unknown_lags(now)
 
 
 def measured_rates(now: datetime) -> Q:
-    """Choose the partitions whose rates count: what a copier said that has fallen silent since is no rate of now."""
+    """Return the condition for partitions with current rates: those of a report older than UNSEEN are outdated."""
     return ~Q(observed_at__lt=now - UNSEEN)
 
 
 def unknown_ages(now: datetime) -> Q:
-    """Choose the partitions whose ``behind_ms`` is None."""
+    """Return the condition for partitions whose ``behind_ms`` is None."""
     return Q(caught_up_at=None) | Q(caught_up_at__gt=now + AHEAD)
 
 
 class StateTransition(models.Model):
-    """One step of a mirror's life; written in the same transaction as the step."""
+    """A change of a mirror's state; written in the same transaction as the change."""
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="transitions")
     from_state = models.CharField(max_length=30, blank=True)  # "" for the creation
@@ -236,14 +236,15 @@ class StateTransition(models.Model):
     at = models.DateTimeField()
 
     class Meta:
-        ordering = ["-id"]  # who asks first, and notes the moment, may be served second
+        # Not by ``at``: a request takes its time before it waits for the row, so a later request may be applied first.
+        ordering = ["-id"]
 
     def __str__(self) -> str:
         return f"{self.from_state} -> {self.to_state}"
 
 
 class StateTransitionError(models.Model):
-    """Why a transition does not get on, for a person to mend. Rows go away when the cause does."""
+    """An error that delays a transition, for a person to resolve. The row is deleted when the cause is gone."""
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="transition_errors")
     code = models.CharField(max_length=60)
@@ -261,11 +262,11 @@ class StateTransitionError(models.Model):
 
 
 class ConfigRevert(models.Model):
-    """A config that somebody changed on the mirror topic and that was set back, since it follows the source."""
+    """A config that was changed on the mirror topic and then set back, since it follows the source."""
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="config_reverts")
     name = models.CharField(max_length=249)
-    found = models.TextField(null=True)  # noqa: DJ001 - null: it had been deleted, which is another thing than an empty value
+    found = models.TextField(null=True)  # noqa: DJ001 - null: it had been deleted, which differs from an empty value
     restored = models.TextField(blank=True)
     at = models.DateTimeField()
 
@@ -277,9 +278,9 @@ class ConfigRevert(models.Model):
 
 
 class GapRange(models.Model):
-    """``filled`` offsets within ``[start, end)`` of the mirror hold a filler, and why; other offsets between hold records.
+    """A gap: ``filled`` offsets within ``[start, end)`` of the mirror hold a filler for ``reason``; the others hold records.
 
-    Of what was LOST, ``before_ms`` and ``after_ms`` are the timestamps of the records around it.
+    For LOST, ``before_ms`` and ``after_ms`` are the timestamps of the records before and after the gap.
     """
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="gaps")
@@ -290,7 +291,7 @@ class GapRange(models.Model):
     filled = models.BigIntegerField()
     before_ms = models.BigIntegerField(null=True)
     after_ms = models.BigIntegerField(null=True)
-    noted_at = models.DateTimeField()  # last time it grew
+    noted_at = models.DateTimeField()  # last time the gap grew
 
     class Meta:
         ordering = ["partition", "start"]

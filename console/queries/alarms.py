@@ -1,4 +1,4 @@
-"""What needs a person, as figures for Prometheus: alarms that stand on mirrors, and copiers that have fallen silent."""
+"""Prometheus metrics of conditions that need a person: lasting alarms of mirrors, and copy workers that no longer report."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ _PLACE = {"link": F("mirror__link__name"), "cluster": F("mirror__link__destinati
 
 
 def alarm_samples() -> list[_Metric]:
-    """Answer how many mirrors of each link show each alarm that stays until a person ends it, be it 0. One query."""
+    """Return, by link and lasting alarm (``KEPT``), the number of mirrors that show it, also if it is 0. One query."""
     columns = {code: Count("mirrors__transition_errors", filter=_shows(code)) for code in KEPT}
     named = ClusterLink.objects.order_by().values("name", cluster=F("destination__cluster_id"))
     rows: list[Any] = list(named.annotate(**columns))
     samples: list[Sample] = [
         ({"cluster": row["cluster"], "link": row["name"], "code": code}, row[code]) for row in rows for code in KEPT
     ]
-    return [("clusterlink_alarms", "gauge", "Mirror topics that show an alarm which does not end by itself.", samples)]
+    return [("clusterlink_alarms", "gauge", "Mirror topics that show an alarm which does not end automatically.", samples)]
 
 
 def silence_samples() -> list[_Metric]:
-    """Answer for how long the most silent partition of each link was not heard of; no sample where none is to be copied.
+    """Return the longest time without a report of any partition of each link; no sample if no partition is to be copied.
 
-    What was never heard of counts from when it was to be copied, so that a copy that never begins is noticed. One query.
+    A partition without any report counts from when it was to be copied, so that a copy that never begins is noticed. One query.
     """
     samples: list[Sample] = [
         ({"cluster": cluster, "link": link}, silence_s) for (cluster, link), silence_s in silences(now=timezone.now()).items()
     ]
-    text = "How long the most silent partition was not heard of; no sample where none is to be copied."
+    text = "Longest time without a report of any partition; no sample while no partition is to be copied."
     return [("clusterlink_copy_silence_seconds", "gauge", text, samples)]
 
 
 def silences(*, now: datetime) -> dict[tuple[str, str], float]:
-    """Return by (cluster id, link) for how long the most silent partition to copy has not reported."""
+    """Return, by (cluster id, link), the longest time in seconds without a report of any partition to copy."""
     copied = MirrorPartition.objects.filter(mirror__in=_copied()).order_by().values(**_PLACE)
-    rows: list[Any] = list(copied.annotate(since=Min(_heard(now))))
+    rows: list[Any] = list(copied.annotate(since=Min(_last_report(now))))
     return {(row["cluster"], row["link"]): max(0.0, (now - row["since"]).total_seconds()) for row in rows}
 
 
@@ -55,13 +55,13 @@ def _shows(code: str) -> Q:
 
 
 def _copied() -> QuerySet[MirrorTopic]:
-    """Choose as the engine does (``reconciling.placing.is_wanted``); a link that is unavailable or failed says so itself."""
+    """Return the mirrors to copy, as ``reconciling.placing.is_wanted``, of ACTIVE links: other link states are visible."""
     absent = Q(link__error_code=ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR)
     return MirrorTopic.objects.filter(EXPECTED & ~absent, link__state=LinkState.ACTIVE)
 
 
-def _heard(now: datetime) -> Greatest:
-    """Answer when a partition was last told of, else since when it is to be copied; a time ahead of now tells nothing."""
+def _last_report(now: datetime) -> Greatest:
+    """Return when a partition last reported, or else since when it is to be copied; a time ahead of now does not count."""
     began = Greatest("mirror__state_since", "mirror__link__state_since")
-    told = Case(When(observed_at__lte=now + AHEAD, then=F("observed_at")))
-    return Greatest(Coalesce(told, began), began)
+    reported = Case(When(observed_at__lte=now + AHEAD, then=F("observed_at")))
+    return Greatest(Coalesce(reported, began), began)

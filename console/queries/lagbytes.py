@@ -1,6 +1,7 @@
-"""The lag of many partitions in bytes, estimated in the database from the mean size of what each has copied so far.
+"""Lag of many partitions in bytes, estimated in the database from the mean size of the records that each has copied so far.
 
-Unknown is None, never 0: where one partition's lag is not known, or nothing of it was copied yet, nobody can say.
+Unknown is None, never 0. A group is unknown if any of its partitions has an unknown lag, or lags and has copied
+nothing yet.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from console.models.mirrors import unknown_lags
 
 
 def lag_bytes_columns(now: datetime) -> dict[str, Any]:
-    """Answer what to annotate a grouped query of partitions with, for ``lag_bytes`` to read."""
+    """Return the annotations of a grouped query of partitions that ``lag_bytes`` reads."""
     behind = Q(source_end__gt=F("mirror_end"))
     lag, copied = Cast(F("source_end") - F("mirror_end"), FloatField()), Cast("bytes_copied", FloatField())
     return {
@@ -26,7 +27,7 @@ def lag_bytes_columns(now: datetime) -> dict[str, Any]:
 
 
 def lag_bytes(row: Mapping[str, Any]) -> int | None:
-    """Answer the estimate of a group; None where it has no partitions."""
+    """Return the estimate of a group; None if it is unknown or the group has no partitions."""
     if row.get("unsized", 1):
         return None
     return round(row["sized"] or 0)

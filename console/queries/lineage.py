@@ -1,4 +1,4 @@
-"""Where the records of a topic came from: directly, and through chains of links as far as this console knows them."""
+"""Lineage queries: the topics that the records of a topic came from, directly and through chains of links stored here."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _Place = tuple[str, str, str]  # cluster id, topic, topic id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Offsets ``[start, end)`` of a partition and where they came from; ``end`` grows while ``until`` is None.
+    """Offsets ``[start, end)`` of a partition and the topic they came from; ``end`` grows while ``until`` is None.
 
-    Of a ``hidden`` one the reader may see neither link nor topic: their names are empty, and what lies behind is left out.
+    If ``hidden``, the reader may see neither the link nor the topic: their names are empty and ``upstream`` is left out.
     """
 
     partition: int
@@ -34,7 +34,7 @@ class Origin:
     since: datetime
     until: datetime | None
     hidden: bool = False
-    upstream: Sequence[Origin] = ()  # where the origin itself had them from, cut to these offsets
+    upstream: Sequence[Origin] = ()  # the origins of the origin's own records, cut to these offsets
 
 
 def lineage_of(mirror: MirrorTopic, *, by: Actor, limit: int = 1000) -> list[Origin]:
@@ -50,16 +50,16 @@ def lineage_of(mirror: MirrorTopic, *, by: Actor, limit: int = 1000) -> list[Ori
 
 
 class _Known:
-    """Lineage by topic, read once each, as far as a reader may see it."""
+    """Lineage rows by topic, each topic read once, as far as a reader may see them."""
 
     def __init__(self, by: Actor, link: ClusterLink) -> None:
         self._by, self._link = by, link
-        self._clusters: dict[str, Cluster] | None = None  # those of which the reader may see something
+        self._clusters: dict[str, Cluster] | None = None  # those that the reader may see in part or as a whole
         self._rows: dict[_Place, dict[int, list[LineageRange]]] = {}
         self._ends: dict[tuple[int, int], int] = {}  # mirror, partition
 
     def rows(self, place: _Place) -> dict[int, list[LineageRange]]:
-        """Answer the rows of a topic by partition."""
+        """Return the rows of a topic by partition."""
         if place not in self._rows:
             cluster_id, topic, topic_id = place
             found = self._rows[place] = defaultdict(list)
@@ -69,7 +69,7 @@ class _Known:
         return self._rows[place]
 
     def origin(self, row: LineageRange, *, within: tuple[int, int], depth: int) -> Origin:
-        """Answer a row, cut to some offsets, and what lies behind it."""
+        """Return a row as an origin, cut to some offsets, with its upstream origins."""
         start, end = max(row.start, within[0]), min(self._end(row), within[1])
         common: dict[str, Any] = {"partition": row.partition, "start": start, "end": end}
         common |= {"since": row.opened_at, "until": row.closed_at}
@@ -102,17 +102,18 @@ class _Known:
         if depth >= DEEPEST:
             return ()
         place = (row.origin_cluster_id, row.origin_topic, row.origin_topic_id)
-        before = [one for one in self.rows(place).get(row.partition, ()) if not row.closed_at or one.opened_at <= row.closed_at]
-        overlapping = [one for one in before if one.start < within[1] and within[0] < self._end(one)]
-        return tuple(self.origin(one, within=within, depth=depth) for one in overlapping)
+        rows = self.rows(place).get(row.partition, ())
+        earlier = [source for source in rows if not row.closed_at or source.opened_at <= row.closed_at]
+        overlapping = [source for source in earlier if source.start < within[1] and within[0] < self._end(source)]
+        return tuple(self.origin(source, within=within, depth=depth) for source in overlapping)
 
     def _end(self, row: LineageRange) -> int:
-        """An open range reaches as far as its mirror does."""
+        """Return the end of a range; an open range ends where its mirror does."""
         if row.closed_at is not None or row.mirror_id is None:
             return row.end
         return max(row.end, self._ends.get((row.mirror_id, row.partition), 0))
 
     def _read_ends(self, mirrors: set[int | None]) -> None:
-        rows = MirrorPartition.objects.filter(mirror__in=[one for one in mirrors if one is not None])
+        rows = MirrorPartition.objects.filter(mirror__in=[mirror for mirror in mirrors if mirror is not None])
         for mirror_id, partition, fenced, reported in rows.values_list("mirror", "partition", "stopped_end", "mirror_end"):
             self._ends[mirror_id, partition] = (reported if fenced is None else fenced) or 0

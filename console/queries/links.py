@@ -1,4 +1,4 @@
-"""Cluster links: one, many with their totals, their configs."""
+"""Queries for cluster links: a single link, lists with totals, effective configs."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ _HEALTH = {"FAILED": 0, "UNAVAILABLE": 1, "PAUSED": 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSummary:
-    """A link with the totals of those of its mirrors that one may see and that are not stopped. Unknown is None, never 0."""
+    """A link with totals of its visible mirrors; lag and rates without the stopped mirrors. Unknown is None, never 0."""
 
     link: ClusterLink
     mirrors_by_state: Mapping[MirrorState, int] = field(default_factory=dict)  # states that occur
     mirrors: int = 0
     max_lag: int | None = None  # of the partitions whose lag is known
-    unknown_lags: int = 0  # partitions whose lag is not, and mirrors without partitions yet
+    unknown_lags: int = 0  # partitions whose lag is unknown, and mirrors without partitions yet
     oldest_lag_ms: int | None = None
     lag_bytes: int | None = None  # estimated, all partitions
     bytes_per_s: float | None = None
     records_per_s: float | None = None
     errors: int = 0  # mirrors with an error
     errors_by_state: Mapping[MirrorState, int] = field(default_factory=dict)
-    failing_tasks: int = 0  # recurring ones whose last run left something undone; told to who may see the whole link
+    failing_tasks: int = 0  # recurring tasks whose last run had errors; 0 if the actor may not see the whole link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveConfig:
-    """A config as it counts now; the value of a sensitive one is never told."""
+    """A config with its effective value; the value of a sensitive config is never returned."""
 
     name: str
     value: str | None
@@ -59,7 +59,7 @@ class EffectiveConfig:
 
 
 def get_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
-    """Answer a link of a destination cluster; both clusters come with it."""
+    """Return a link of a destination cluster together with both clusters; raise NotFoundError if it is not visible."""
     links = visible_links(by).select_related(*_RELATED)
     link = links.filter(destination__cluster_id=cluster_id, name=name).first()
     if link is None:
@@ -68,7 +68,7 @@ def get_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
 
 
 def get_whole_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
-    """Answer a link for what is told of all its mirrors together; who may see some of them only is refused."""
+    """Return a link for figures of all its mirrors; raise DeniedError if the actor may see only some of them."""
     link = get_link(cluster_id=cluster_id, name=name, by=by)
     check_permission(by, Permission.VIEW, link=link)
     return link
@@ -82,7 +82,7 @@ def list_links(
     search: str = "",
     state: str = "",
 ) -> list[LinkSummary]:
-    """List links, those in trouble first, then by name; three queries, five where a task fails."""
+    """Return links, first those that are not healthy, then by name; three queries, five if a task fails."""
     undone = Exists(LinkTask.objects.filter(link=OuterRef("pk"), error_count__gt=0))
     links = visible_links(by).select_related(*_RELATED).annotate(undone=undone)
     if cluster_id:
@@ -102,10 +102,10 @@ def list_links(
 
 
 def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
-    """Add the totals of the mirrors that the actor may see to links that were read already; four queries."""
+    """Return loaded links with the totals of the mirrors that the actor may see; four queries."""
     chosen = list(links)
-    doubtful = [one for one in chosen if getattr(one, "undone", True)]  # who read them may know that no task fails
-    failing = failing_by_link(links=[one for one in doubtful if can(by, Permission.VIEW, link=one)])
+    unchecked = [link for link in chosen if getattr(link, "undone", True)]  # ``list_links`` annotates whether a task fails
+    failing = failing_by_link(links=[link for link in unchecked if can(by, Permission.VIEW, link=link)])
     mirrors, now = visible_mirrors(by).filter(link__in=chosen), timezone.now()
     states, errors, unseen = _mirror_counts(mirrors)
     totals = _partition_totals(mirrors, now)
@@ -124,8 +124,8 @@ def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
 
 
 def effective_configs(*, link: ClusterLink) -> list[EffectiveConfig]:
-    """List every config of a link by name; what was not set has its default. One query."""
-    stored: dict[str, str] = {**link.properties, **{one.name: one.value for one in link.configs.all()}}
+    """Return every config of a link in the order of ``LINK_CONFIGS``; a config that was not set has its default. One query."""
+    stored: dict[str, str] = {**link.properties, **{config.name: config.value for config in link.configs.all()}}
     return [_effective(spec, stored, link) for spec in LINK_CONFIGS.values()]
 
 
@@ -133,7 +133,7 @@ def _effective(spec: LinkConfigSpec, stored: Mapping[str, str], link: ClusterLin
     value = None if spec.sensitive else stored.get(spec.name, spec.default)
     is_default = spec.name not in stored
     if is_default and is_connection(spec.name) and link.uses_cluster_credentials and not spec.sensitive:
-        # The link is connected as the registered cluster is; a default that does not count would mislead.
+        # The link connects with the registered cluster's properties, so the config's default would be wrong.
         value = link.known_source.properties.get(spec.name, value) if link.known_source else None
     return EffectiveConfig(
         name=spec.name,
@@ -147,7 +147,7 @@ def _effective(spec: LinkConfigSpec, stored: Mapping[str, str], link: ClusterLin
 
 
 def _mirror_counts(mirrors: QuerySet[MirrorTopic]) -> tuple[_Counts, _Counts, Counter[int]]:
-    """Answer, by link: its mirrors by state, those with an error by state, and how many have no partitions yet."""
+    """Return, by link: its mirrors by state, its mirrors with an error by state, and the number without partitions yet."""
     states: _Counts = defaultdict(Counter)
     errors: _Counts = defaultdict(Counter)
     unseen: Counter[int] = Counter()

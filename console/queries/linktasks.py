@@ -1,6 +1,7 @@
-"""What a link's tasks are doing: those that run again and again, and the two that never end, Copy and Verify.
+"""State of a link's tasks: the recurring tasks, and the two continuous tasks, copying and verification.
 
-A task that was never asked for is NOT_CONFIGURED. Copying and verifying have rows of their own and are told as tasks too.
+A task that was never configured is NOT_CONFIGURED. Copying and verification have no ``LinkTask`` rows; their task views are
+derived from the rows of mirrors and verification runs.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from linkengine.domain.states import BECOMING, COPYING, WRITABLE, LinkState, Mir
 
 COPY, VERIFY = "MirrorTopicCopy", "MirrorTopicVerify"
 _BAD = (VerifyRun.Status.DIFFERENT, VerifyRun.Status.ERROR)
-# What has failed was to be copied, too: its link is not idle, it cannot go on.
+# A failed mirror was to be copied, too: its link is not idle, copying cannot continue.
 _TO_BE_COPIED = Q(state__in=COPYING | BECOMING | {MirrorState.FAILED}, drill=None)
 _DRAINING = Q(stop_reason=StopReason.PROMOTE, drained_at=None, fencing_at=None)
-# Whose copier is to be heard; a mirror that stops is not copied beyond its promotion.
+# Mirrors whose copy worker should report. A stopping mirror is copied only until its promotion is drained.
 EXPECTED = Q(state__in=COPYING, num_partitions__gt=0, deletion_requested_at=None, drill=None) & (
     ~Q(state=MirrorState.PENDING_STOPPED) | _DRAINING
 )
@@ -34,14 +35,14 @@ EXPECTED = Q(state__in=COPYING, num_partitions__gt=0, deletion_requested_at=None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView:
-    """A task as pages and REST show it; times are None where there was no such moment."""
+    """A task as pages and REST show it; a time is None if the event never happened."""
 
     name: str
     state: TaskState
     errors: tuple[TaskError, ...] = ()
     error_count: int = 0
     summary: str = ""
-    interval_ms: int | None = None  # None: not run by the clock
+    interval_ms: int | None = None  # None: not scheduled
     started_at: datetime | None = None
     finished_at: datetime | None = None
     succeeded_at: datetime | None = None
@@ -52,24 +53,24 @@ class TaskView:
     runs: int = 0
     failures: int = 0
     changes: int = 0
-    can_run: bool = False  # "run now" exists for it
-    why_not: str = ""  # it exists, but is not possible now
+    can_run: bool = False  # the task has "run now"
+    why_not: str = ""  # why "run now" is not possible at present
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """What several tasks are told from; drill copies are nobody's mirrors, only what differs in them counts."""
+    """What several task views are derived from. Of the transition errors of drill copies only RECORDS_DIFFER counts."""
 
     now: datetime
     unstopped: bool  # some mirrors are not stopped
     to_be_copied: bool  # some are to be copied
-    begun: datetime | None  # when the last of those whose copier is to be heard came into its state
-    heard: datetime | None  # when any of these was last heard
+    begun: datetime | None  # when the newest EXPECTED mirror entered its state
+    reported: datetime | None  # newest report on these
     troubles: Sequence[StateTransitionError]
 
 
 def list_tasks(*, link: ClusterLink) -> list[TaskView]:
-    """List all tasks of a link, copying first; seven queries, eight where nothing is compared by itself."""
+    """Return all tasks of a link, copying first; seven queries, eight if continuous verification is off."""
     prefetch_related_objects([link], "configs")
     facts = _facts(link, now=timezone.now())
     rows = {row.name: row for row in link.tasks.all()}
@@ -78,13 +79,13 @@ def list_tasks(*, link: ClusterLink) -> list[TaskView]:
 
 
 def failing_tasks(*, link: ClusterLink) -> list[tuple[str, int]]:
-    """List (name, errors) of the recurring tasks whose last run left something undone; one query, two if there are some."""
+    """Return (name, errors) of the recurring tasks whose last run had errors; one query, two if there are any."""
     return failing_by_link(links=[link]).get(link.pk, [])
 
 
 def failing_by_link(*, links: Sequence[ClusterLink]) -> dict[int, list[tuple[str, int]]]:
-    """Answer the same of many links, by primary key; no query more."""
-    by_key = {one.pk: one for one in links}
+    """Return ``failing_tasks`` of many links, by primary key; the same number of queries."""
+    by_key = {link.pk: link for link in links}
     rows = list(LinkTask.objects.filter(link__in=by_key, error_count__gt=0))
     prefetch_related_objects([by_key[key] for key in {row.link_id for row in rows}], "configs")
     found: dict[int, list[tuple[str, int]]] = defaultdict(list)
@@ -95,8 +96,8 @@ def failing_by_link(*, links: Sequence[ClusterLink]) -> dict[int, list[tuple[str
 
 
 def get_task(*, link: ClusterLink, name: str) -> TaskView | None:
-    """Answer one task, None where there is none of the name."""
-    return next((one for one in list_tasks(link=link) if one.name == name), None)
+    """Return the task with this name, None if there is none."""
+    return next((task for task in list_tasks(link=link) if task.name == name), None)
 
 
 def _recurring(link: ClusterLink, name: TaskName, row: LinkTask | None, *, mirrors: bool) -> TaskView:
@@ -109,7 +110,7 @@ def _recurring(link: ClusterLink, name: TaskName, row: LinkTask | None, *, mirro
     return TaskView(
         name=name,
         state=state,
-        errors=() if off else tuple(TaskError(code=one["code"], message=one["message"]) for one in row.errors),
+        errors=() if off else tuple(TaskError(code=error["code"], message=error["message"]) for error in row.errors),
         error_count=0 if off else row.error_count,
         summary="" if off else row.summary,
         interval_ms=interval_ms,
@@ -129,21 +130,21 @@ def _recurring(link: ClusterLink, name: TaskName, row: LinkTask | None, *, mirro
 
 
 def _facts(link: ClusterLink, *, now: datetime) -> _Facts:
-    reported = EXPECTED & Q(partitions__observed_at__lte=now + AHEAD)
+    has_reported = EXPECTED & Q(partitions__observed_at__lte=now + AHEAD)
     mirrors = MirrorTopic.objects.filter(link=link).aggregate(
         unstopped=Count("pk", filter=~Q(state__in=WRITABLE)),
         to_be_copied=Count("pk", filter=_TO_BE_COPIED),
         begun=Max("state_since", filter=EXPECTED),
-        heard=Max("partitions__observed_at", filter=reported),
+        reported=Max("partitions__observed_at", filter=has_reported),
     )
-    told = Q(code=RECORDS_DIFFER) | Q(mirror__drill=None)
+    counted = Q(code=RECORDS_DIFFER) | Q(mirror__drill=None)
     return _Facts(
         now=now,
         unstopped=mirrors["unstopped"] > 0,
         to_be_copied=mirrors["to_be_copied"] > 0,
         begun=mirrors["begun"],
-        heard=mirrors["heard"],
-        troubles=list(StateTransitionError.objects.filter(told, mirror__link=link)),
+        reported=mirrors["reported"],
+        troubles=list(StateTransitionError.objects.filter(counted, mirror__link=link)),
     )
 
 
@@ -154,19 +155,22 @@ def _copy(link: ClusterLink, facts: _Facts) -> TaskView:
 
 
 def _copy_errors(link: ClusterLink, facts: _Facts) -> list[TaskError]:
-    """Answer what keeps the whole link first: of many errors only the first are listed."""
+    """Return the errors of copying, first that of the whole link: of many errors only the first are listed."""
     found = [TaskError(code=ErrorCode.INTERNAL_ERROR, message=link.engine_error)] if link.engine_error else []
     failed = MirrorTopic.objects.filter(link=link, drill=None).exclude(state__in=WRITABLE).exclude(error_code="")
     permanent = failed.values_list("name", "error_code", "error_message")
     found += [TaskError(code=code, message=f"{name}: {message}") for name, code, message in permanent]
-    return found + [TaskError(code=one.code, message=one.message) for one in facts.troubles if one.code != RECORDS_DIFFER]
+    return found + [TaskError(code=row.code, message=row.message) for row in facts.troubles if row.code != RECORDS_DIFFER]
 
 
 def _silence(link: ClusterLink, facts: _Facts) -> list[TaskError]:
-    """Say that nobody copies: who would note that in the rows is what may have died. A link in trouble says so itself."""
-    known = [at for at in (link.state_since, facts.begun, facts.heard) if at is not None]
-    heard = any(is_fresh(at, now=facts.now, within=UNSEEN) for at in known)
-    if link.state != LinkState.ACTIVE or facts.begun is None or heard:
+    """Return an error if no copy worker reports on the link.
+
+    It is derived here because the process that would store it may have crashed. A link that is not ACTIVE shows its own error.
+    """
+    known = [at for at in (link.state_since, facts.begun, facts.reported) if at is not None]
+    is_recent = any(is_fresh(at, now=facts.now, within=UNSEEN) for at in known)
+    if link.state != LinkState.ACTIVE or facts.begun is None or is_recent:
         return []
     message = (
         f"No copy worker has reported on this link since {max(known):%Y-%m-%d %H:%M:%S} UTC. Check that the worker, Redis and "
@@ -184,22 +188,22 @@ def _verify(link: ClusterLink, facts: _Facts) -> TaskView:
 
 
 def _verify_errors(link: ClusterLink, facts: _Facts, *, continuous: bool) -> Iterable[TaskError]:
-    """Answer one error per mirror: what differs tells more than a comparison that did not come about."""
+    """Return one error per mirror; records that differ take precedence over a failed attempt to compare."""
     watches = watches_of(link=link).exclude(error_message="") if continuous else ()
-    found = {one.mirror_id: _no_comparison(one.mirror, one.error_message) for one in watches}
+    found = {watch.mirror_id: _no_comparison(watch.mirror, watch.error_message) for watch in watches}
     for run in newest_runs(link=link).filter(status__in=_BAD).defer("first_differences", "ranges"):
         found[run.mirror_id] = _verify_error(run)
-    alarms = [one for one in facts.troubles if one.code == RECORDS_DIFFER]
-    found |= {one.mirror_id: TaskError(code=one.code, message=one.message) for one in alarms}
+    alarms = [row for row in facts.troubles if row.code == RECORDS_DIFFER]
+    found |= {row.mirror_id: TaskError(code=row.code, message=row.message) for row in alarms}
     return found.values()
 
 
 def _verify_error(run: VerifyRun) -> TaskError:
     if run.status == VerifyRun.Status.ERROR:
         return _no_comparison(run.mirror, run.error_message)
-    what = "1 record differs" if run.differences == 1 else f"{run.differences} records differ"
-    return TaskError(code=RECORDS_DIFFER, message=f"{run.mirror.name}: {what}.")
+    text = "1 record differs" if run.differences == 1 else f"{run.differences} records differ"
+    return TaskError(code=RECORDS_DIFFER, message=f"{run.mirror.name}: {text}.")
 
 
-def _no_comparison(mirror: MirrorTopic, why: str) -> TaskError:
-    return TaskError(code=ErrorCode.INTERNAL_ERROR, message=f"{mirror.name}: {why}")
+def _no_comparison(mirror: MirrorTopic, reason: str) -> TaskError:
+    return TaskError(code=ErrorCode.INTERNAL_ERROR, message=f"{mirror.name}: {reason}")

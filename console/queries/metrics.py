@@ -31,7 +31,7 @@ from console.redis.client import redis_client
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
 
 _LABELS = {"link": F("mirror__link__name"), "cluster": F("mirror__link__destination__cluster_id")}
-_REPORTS = 1000  # failovers looked through for the newest of each link
+_REPORTS = 1000  # newest failovers read to find the last of each link
 _OTHERS = (
     task_samples,
     group_samples,
@@ -43,7 +43,8 @@ _OTHERS = (
     silence_samples,
     worker_samples,
 )
-# A sum of a link would fall when one of its mirrors is deleted, and what is left would be taken for a new start and new loss.
+# Per mirror topic, not per link: a sum of a link would fall when a mirror is deleted. Prometheus takes a fall for a counter
+# reset and would count the remaining value as a new increase.
 _PER_TOPIC = "of each mirror topic."
 _REFUSED_KINDS = ("task", "change", "reply", "report", "loss")
 Sample = tuple[dict[str, str], float]
@@ -51,7 +52,7 @@ QUEUES = ("control", "spark")
 
 
 class _Families:
-    """What ``generate_latest`` needs of a registry."""
+    """Metric families with the part of a registry that ``generate_latest`` needs."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -63,20 +64,20 @@ class _Families:
 def prometheus_text() -> str:
     """Return all metrics: some twenty queries and a few requests to Redis.
 
-    While the database is away its metrics are left out; those of this process and of the queue are still useful then.
+    While the database is unavailable, its metrics are left out; those of this process and of the queue are still returned.
     """
     try:
         stored, database_up = _stored(), 1
     except DatabaseError:
         stored, database_up = [], 0
-    text = "1 if the database answered this scrape. If 0, every metric that comes from the database is left out."
+    text = "1 if the database was available for this scrape. If 0, all metrics that come from the database are left out."
     up = _metric("clusterlink_database_up", "gauge", text, [({}, database_up)])
     families = [*stored, *up, *_queue_depths()]
     return (generate_latest(_Families(families)) + request_metrics.exposition()).decode()
 
 
 def _queue_depths() -> list[Metric]:
-    """Return how many messages wait in each queue; no sample while Redis does not answer."""
+    """Return the number of messages in each queue; no sample while Redis is unavailable."""
     pipeline = redis_client().pipeline(transaction=False)
     for queue in QUEUES:
         pipeline.llen(queue)
@@ -118,7 +119,7 @@ def _by_state(rows: QuerySet[ClusterLink] | QuerySet[MirrorTopic], states: Itera
 
 def _partition_metrics() -> list[Metric]:
     rows, totals = _lags(), _copied()
-    # a lag above 0 alarms also while others are unknown; 0 is only claimed where all are known
+    # A known lag above 0 is exported also while others are unknown, so that it can alert; 0 only if all lags are known.
     lags = [(_of(row), row["largest"] or 0) for row in rows if row.get("known") and (row["largest"] or not row["hidden"])]
     ages = [(_of(row), age) for row in rows if (age := _age_s(row)) is not None]
     held = [(_of(row), row["held"] or 0) for row in rows if not row["held_unknown"]]
@@ -128,32 +129,32 @@ def _partition_metrics() -> list[Metric]:
         *_metric(
             "clusterlink_max_lag_messages",
             "gauge",
-            "Largest known lag of a partition; no sample while it is 0 and one is unknown.",
+            "Largest known lag of a partition; no sample while it is 0 and any lag is unknown.",
             lags,
         ),
         *_metric(
             "clusterlink_held_back_offsets",
             "gauge",
-            "Offsets behind open transactions on the source, not part of the lag; no sample while one is unknown.",
+            "Offsets behind open transactions on the source, not part of the lag; no sample while any partition is unknown.",
             held,
         ),
         *_metric("clusterlink_lag_bytes", "gauge", "Lag, estimated from sizes so far; no sample while unknown.", sizes),
         *_metric(
             "clusterlink_max_lag_seconds",
             "gauge",
-            "Largest known age of what is missing: the RPO a failover would have now.",
+            "Largest known age of missing records: the RPO of a failover now.",
             ages,
         ),
         *_metric(
             "clusterlink_unknown_age_partitions",
             "gauge",
-            "Partitions that lack something whose age nobody knows, as in a first copy.",
+            "Partitions that lack records of unknown age, as during a first copy.",
             [(_of(row), row["never"]) for row in rows],
         ),
         *_metric(
             "clusterlink_unknown_lag_partitions",
             "gauge",
-            "Partitions whose lag nobody knows, for example while the source does not answer.",
+            "Partitions whose lag is unknown, for example while the source is unavailable.",
             [(_of(row), row["hidden"]) for row in rows],
         ),
         *_metric("clusterlink_bytes_per_second", "gauge", "Copied at present; no sample while unknown.", rates),
@@ -215,7 +216,7 @@ def _of_topic(row: Mapping[str, object]) -> dict[str, str]:
 
 
 def _age_s(row: Mapping[str, Any]) -> float | None:
-    """Answer the age of the oldest record that is known to be missing; None where nobody knows how old any of them is."""
+    """Return the largest known age of missing records in seconds, 0 if none are missing; None if no age is known."""
     if not row["lacking"]:
         return 0.0
     since = row.get("since")
@@ -241,7 +242,7 @@ def _recovery_times() -> list[Sample]:
 
 
 def _lost() -> list[Sample]:
-    """Answer a 0 where nothing was lost, too: an increase is seen only by who has seen the 0 before."""
+    """Return the lost offsets of each mirror topic, also if 0: Prometheus sees an increase only from an earlier sample."""
     lost = Sum("gaps__filled", filter=Q(gaps__reason=GapReason.LOST))
     named = MirrorTopic.objects.filter(drill=None).order_by().annotate(lost=lost)
     rows = named.values_list("link__destination__cluster_id", "link__name", "name", "lost")

@@ -1,4 +1,4 @@
-"""One page of a long list of mirrors, and the figures of a whole link, at a cost that does not grow with what is not shown.
+"""A page of a long list of mirrors, and the figures of a whole link. The cost depends only on the rows that are shown.
 
 Filtering, sorting and cutting happen in the database; partitions are read for the rows of the page only.
 """
@@ -49,7 +49,7 @@ _FIRST = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorPage:
-    """Some rows of a list and how many there are in all."""
+    """Some rows of a list and the total number of rows."""
 
     rows: Sequence[MirrorSummary]
     total: int
@@ -71,12 +71,12 @@ class LinkFigures:
 
     states: Mapping[MirrorState, StateFigures]
     max_lag: int | None  # of the partitions whose lag is known
-    unknown_lags: int  # partitions whose lag is not, and mirrors without partitions yet
+    unknown_lags: int  # partitions whose lag is unknown, and mirrors without partitions yet
     oldest_lag_ms: int | None
     bytes_per_s: float | None
     records_per_s: float | None
     heard_at: datetime | None  # newest report of a copy task
-    expected_since: datetime | None  # since when reports are to be expected; None: nothing is copied
+    expected_since: datetime | None  # since when reports are expected; None: nothing is copied
 
 
 def mirror_page(
@@ -90,9 +90,9 @@ def mirror_page(
     start: int = 0,
     size: int = 50,
 ) -> MirrorPage:
-    """Answer some mirrors; ``order`` is one of name, state, lag, age, rate, since, with "-" for the reverse. Four queries.
+    """Return a page of mirrors; ``order`` is name, state, lag, age, rate or since, with "-" for the reverse. Four queries.
 
-    Beyond the end it answers the last page. Without an order those that need a person come first.
+    A start beyond the end returns the last page. Without an order, mirrors that need a person come first.
     """
     found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
     ordered = _ordered(found, order).annotate(total=Window(Count("pk")), error_rows=_error_rows())
@@ -104,14 +104,14 @@ def mirror_page(
         rows = list(chosen[start : start + size])
     now = timezone.now()
     return MirrorPage(
-        rows=[summarize(one, now=now, errors=_errors_of(one)) for one in rows],
+        rows=[summarize(mirror, now=now, errors=_errors_of(mirror)) for mirror in rows],
         total=rows[0].total if rows else 0,
         start=start,
     )
 
 
 def link_figures(*, link: ClusterLink, by: Actor) -> LinkFigures:
-    """Add up the mirrors of a link that the actor may see; two queries, however many there are."""
+    """Return the totals of the mirrors of a link that the actor may see; two queries, whatever their number."""
     mirrors = visible_mirrors(by).filter(link=link)
     states, since, unseen = _state_figures(mirrors)
     now = timezone.now()
@@ -145,7 +145,7 @@ def link_figures(*, link: ClusterLink, by: Actor) -> LinkFigures:
 
 
 def _is_troubled() -> Q:
-    """Choose the mirrors with an error, also where their state sounds well."""
+    """Return the condition for mirrors with an error, whatever their state."""
     return Q(Exists(StateTransitionError.objects.filter(mirror=OuterRef("pk")))) | ~Q(error_code="")
 
 
@@ -186,7 +186,7 @@ def _ordered(mirrors: QuerySet[MirrorTopic], order: str) -> QuerySet[MirrorTopic
         return mirrors.order_by(OrderBy(F(column), descending=reverse), "name")
     figures = {
         "lag": Max(F("source_end") - F("mirror_end"), filter=~unknown_lags(timezone.now())),
-        "age": Min("caught_up_at"),  # the longer ago, the older the lag
+        "age": Min("caught_up_at"),  # the earlier, the older the lag
         "rate": Sum("bytes_per_s"),
     }
     if name in figures:
@@ -194,7 +194,7 @@ def _ordered(mirrors: QuerySet[MirrorTopic], order: str) -> QuerySet[MirrorTopic
         last = {"nulls_last": True} if order.startswith("-") else {"nulls_first": True}
         figure = F("figure").desc(**last) if reverse else F("figure").asc(**last)
         return mirrors.annotate(figure=_figure(figures[name])).order_by(figure, "name")
-    states = (When(state=one, then=Value(rank)) for rank, one in enumerate(_FIRST))
+    states = (When(state=state, then=Value(rank)) for rank, state in enumerate(_FIRST))
     erring = When(_is_troubled(), then=Value(len(_FIRST)))
     return mirrors.order_by(Case(*states, erring, default=Value(len(_FIRST) + 1)), "name")
 

@@ -1,4 +1,4 @@
-"""Mirror topics: one, many with their figures, their gaps and their history."""
+"""Queries for mirror topics: a single mirror, lists with figures, gaps and history."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from console.models.mirrors import UNSEEN, is_fresh
 from linkengine.domain.states import MirrorState
 from linkengine.domain.stopreports import estimated_bytes
 
-FRESH = timedelta(seconds=5)  # the copier reports twice a second; an older report says nothing about now
-# Worst first: who looks at the list wants to know what to mend.
+FRESH = timedelta(seconds=5)  # a copy worker reports twice a second; an older report does not show the present state
+# Worst first: the list starts with what needs a person.
 _URGENCY = {
     MirrorState.FAILED: 0,
     MirrorState.LINK_FAILED: 1,
@@ -41,32 +41,32 @@ class MirrorSummary:
 
     @property
     def total_lag(self) -> int | None:
-        """Offsets the mirror still has to copy, over all partitions; None while one is unknown."""
-        return sum_if_known([one.lag for one in self.partitions])
+        """Offsets that the mirror still has to copy, over all partitions; None while any of them is unknown."""
+        return sum_if_known([partition.lag for partition in self.partitions])
 
     @property
     def missing(self) -> int | None:
-        """Offsets that a failover now would leave behind, also those behind open transactions; None while one is unknown."""
-        return sum_if_known([one.missing for one in self.partitions])
+        """Offsets that a failover now would not copy, including open transactions; None while any partition is unknown."""
+        return sum_if_known([partition.missing for partition in self.partitions])
 
     @property
     def lag_bytes(self) -> int | None:
-        """Estimate the bytes that the mirror still has to copy from the mean size of its records so far."""
+        """Bytes that the mirror still has to copy, estimated from the mean size of its records so far."""
         return estimated_bytes(
             lag=self.total_lag,
-            bytes_copied=sum(one.bytes_copied for one in self.partitions),
-            records_copied=sum(one.records_copied for one in self.partitions),
+            bytes_copied=sum(partition.bytes_copied for partition in self.partitions),
+            records_copied=sum(partition.records_copied for partition in self.partitions),
         )
 
 
 def sum_if_known(counts: Sequence[int | None]) -> int | None:
-    """Answer the sum; None where there is nothing to sum up, or one of the counts is unknown."""
+    """Return the sum; None if there are no counts or any of them is unknown."""
     known = [count for count in counts if count is not None]
     return sum(known) if known and len(known) == len(counts) else None
 
 
 def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) -> MirrorTopic:
-    """Answer a mirror with link, clusters, partitions and transition errors."""
+    """Return a mirror with link, clusters, partitions and transition errors; raise NotFoundError if it is not visible."""
     found = _complete(visible_mirrors(by), by=by).filter(
         link__destination__cluster_id=cluster_id, link__name=link_name, name=mirror_name
     )
@@ -78,7 +78,7 @@ def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) 
 
 
 def find_by_topic(*, cluster_id: str, topic: str, by: Actor) -> MirrorTopic | None:
-    """Answer the mirror behind a topic of a cluster, None if it is an ordinary one; the newest if there were several."""
+    """Return the mirror of a topic of a cluster, the newest if there are several; None if the topic is not a mirror topic."""
     found = _complete(visible_mirrors(by), by=by).filter(link__destination__cluster_id=cluster_id, name=topic)
     return found.order_by("-created_at").first()
 
@@ -92,7 +92,7 @@ def list_mirrors(
     search: str = "",
     order: str = "",
 ) -> list[MirrorSummary]:
-    """List mirrors; ``status`` is a state as shown, ``order`` one of name, state, lag, rate, with "-" for the reverse."""
+    """Return mirrors; ``status`` is that of REST, ``order`` name, state, lag, age, rate or since, with "-" for the reverse."""
     mirrors = _complete(visible_mirrors(by), by=by)
     if link is not None:
         mirrors = mirrors.filter(link=link)
@@ -101,55 +101,55 @@ def list_mirrors(
     if search:
         mirrors = mirrors.filter(name__icontains=search)
     now = timezone.now()
-    rows = [summarize(one, now=now) for one in mirrors if not status or rest_status(one) == status]
+    rows = [summarize(mirror, now=now) for mirror in mirrors if not status or rest_status(mirror) == status]
     return _ordered(rows, order)
 
 
 def shown_state(mirror: MirrorTopic) -> MirrorState:
-    """Answer the state as people and REST know it: a mirror that is being set up counts as ACTIVE (pages add a note)."""
+    """Return the state as pages and REST show it: a mirror that is being set up counts as ACTIVE (pages add a note)."""
     state = MirrorState(mirror.state)
     return MirrorState.ACTIVE if state is MirrorState.PENDING_SETUP else state
 
 
 def rest_status(mirror: MirrorTopic) -> str:
-    """Answer ``mirror_status`` of REST, which has a shorter word for one state."""
+    """Return ``mirror_status`` of REST, which shortens PENDING_RESTORE_MIRROR."""
     state = shown_state(mirror)
     return "PENDING_RESTORE" if state is MirrorState.PENDING_RESTORE_MIRROR else state.value
 
 
 def summarize(mirror: MirrorTopic, *, now: datetime, errors: int | None = None) -> MirrorSummary:
-    """Work out the figures of a mirror whose partitions were read with it, and so its errors unless ``errors`` counts them."""
+    """Return the figures of a mirror with prefetched partitions, and prefetched errors unless ``errors`` is their number."""
     partitions = list(mirror.partitions.all())
-    lags = [one.lag for one in partitions if one.lag is not None]
+    lags = [partition.lag for partition in partitions if partition.lag is not None]
     max_lag = max(lags) if lags and len(lags) == len(partitions) else None
-    measured = [one for one in partitions if one.observed_at is None or one.observed_at >= now - UNSEEN]
+    measured = [row for row in partitions if row.observed_at is None or row.observed_at >= now - UNSEEN]
     return MirrorSummary(
         mirror=mirror,
         partitions=partitions,
         max_lag=max_lag,
         lag_ms=_lag_ms(mirror, partitions, now),
-        bytes_per_s=_sum([one.bytes_per_s for one in measured]),
-        records_per_s=_sum([one.records_per_s for one in measured]),
+        bytes_per_s=_sum([row.bytes_per_s for row in measured]),
+        records_per_s=_sum([row.records_per_s for row in measured]),
         errors=len(mirror.transition_errors.all()) + bool(mirror.error_code) if errors is None else errors,
     )
 
 
 def list_gaps(*, mirror: MirrorTopic, limit: int = 1000) -> list[GapRange]:
-    """List what was filled instead of copied, by partition and offset."""
+    """Return the ranges that hold fillers instead of copied records, by partition and offset."""
     return list(mirror.gaps.all()[:limit])
 
 
 def lags_of(mirrors: Iterable[MirrorTopic]) -> dict[int, list[MirrorPartition]]:
-    """Read, by primary key of the mirror, what its lag is told from and nothing else; one query."""
+    """Return partitions by primary key of their mirror, with only the fields that the lag is computed from; one query."""
     needed = ("mirror_id", "partition", "source_end", "mirror_end", "last_source_seen_at", "last_source_fetch_offset")
-    found: dict[int, list[MirrorPartition]] = {one.pk: [] for one in mirrors}
+    found: dict[int, list[MirrorPartition]] = {mirror.pk: [] for mirror in mirrors}
     for row in MirrorPartition.objects.filter(mirror__in=found).only(*needed):
         found[row.mirror_id].append(row)
     return found
 
 
 def list_transitions(*, mirror: MirrorTopic, limit: int = 100) -> list[StateTransition]:
-    """List the newest steps of a mirror's life first."""
+    """Return the state transitions of a mirror, newest first."""
     return list(mirror.transitions.all()[:limit])
 
 
@@ -161,7 +161,7 @@ def _complete(mirrors: QuerySet[MirrorTopic], *, by: Actor) -> QuerySet[MirrorTo
 def _lag_ms(mirror: MirrorTopic, partitions: Sequence[MirrorPartition], now: datetime) -> int | None:
     if mirror.state == MirrorState.STOPPED or not partitions:
         return None
-    ages = [_age_ms(one, now) for one in partitions]
+    ages = [_age_ms(partition, now) for partition in partitions]
     known = [age for age in ages if age is not None]
     return max(known) if len(known) == len(ages) else None
 

@@ -15,12 +15,12 @@ from console.queries.mirrors import summarize
 from linkengine.domain.namespaces import Follower, ReplicationState, contains, replication_state
 from linkengine.domain.states import LinkState, MirrorState
 
-LISTED = timedelta(minutes=5)  # the source's topics are listed twice a minute; an older list misses what came since
+LISTED = timedelta(minutes=5)  # the source's topics are listed twice a minute; an older list may lack newer topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceSummary:
-    """A namespace, how well it follows, and what is in it. Unknown is None, never empty."""
+    """A namespace with its replication state and its topics. Unknown is None, never empty."""
 
     namespace: Namespace
     state: ReplicationState
@@ -29,7 +29,7 @@ class NamespaceSummary:
 
 
 def list_namespaces(*, cluster: Cluster) -> list[NamespaceSummary]:
-    """List the namespaces of a cluster by prefix; five queries."""
+    """Return the namespaces of a cluster by prefix, with their states; five queries."""
     rows = list(Namespace.objects.filter(cluster=cluster).select_related("link", "cluster"))
     links = {row.link_id for row in rows if row.link_id}
     mirrors, topics = _mirrors_by_link(links), _topics_by_link(links)
@@ -37,7 +37,7 @@ def list_namespaces(*, cluster: Cluster) -> list[NamespaceSummary]:
 
 
 def get_namespace(*, cluster: Cluster, namespace_id: int) -> Namespace:
-    """Answer one namespace of a cluster."""
+    """Return a namespace of a cluster; raise NotFoundError if the cluster has no such namespace."""
     rows = Namespace.objects.filter(cluster=cluster).select_related("link", "cluster__environment")
     found = rows.filter(pk=namespace_id).first()
     if found is None:
@@ -46,7 +46,7 @@ def get_namespace(*, cluster: Cluster, namespace_id: int) -> Namespace:
 
 
 def summary_of(namespace: Namespace) -> NamespaceSummary:
-    """Add its state to a namespace."""
+    """Return a namespace with its replication state."""
     links = {namespace.link_id} - {None}
     return _summary(namespace, _mirrors_by_link(links)[namespace.link_id], _topics_by_link(links)[namespace.link_id])
 
@@ -73,7 +73,7 @@ def _summary(namespace: Namespace, mirrors: list[tuple[MirrorTopic, Follower]], 
     unmirrored = None
     if namespace.link and _is_listed(namespace.link):
         mirrored = {mirror.source_topic for mirror, _ in mirrors}
-        unmirrored = [one for one in topics if contains(namespace.leader_prefix, one) and one not in mirrored]
+        unmirrored = [topic for topic in topics if contains(namespace.leader_prefix, topic) and topic not in mirrored]
     return NamespaceSummary(
         namespace=namespace,
         state=replication_state(

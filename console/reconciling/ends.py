@@ -1,7 +1,10 @@
-"""Where mirrors end when they are stopped: what is known of it before the fence, and what is kept of it for good.
+"""Ends of stopped mirrors: the end that is known before the fence, and the ends that are stored permanently.
 
-Two ends per partition. ``stopped_end`` is behind the last mirrored offset: what both sides have in common, and where a report
-begins to count what was not copied. ``fenced_end`` is where the fence stands; a stranger's records may lie between both.
+Each partition has two ends:
+
+* ``stopped_end``: the offset after the last mirrored record. Below it both sides have the same records, and a failover report
+  counts the records that were not copied from there.
+* ``fenced_end``: the offset of the fence. Foreign writes may lie between both.
 """
 
 from __future__ import annotations
@@ -21,18 +24,18 @@ Ends = tuple[tuple[int, int], ...]  # (partition, offset)
 
 
 def mirrored_ends(mirror: MirrorTopic) -> Ends:
-    """Answer ``pairs.mirrored_ends`` as the engine's plans take them."""
+    """Return ``pairs.mirrored_ends`` in the format of the engine's plans."""
     return tuple(pairs.mirrored_ends(mirror).items())
 
 
 def fenced_ends(mirror: MirrorTopic) -> Ends:
-    """Answer (partition, offset of the fence) where it was recorded; an earlier version has recorded one end only."""
+    """Return (partition, offset of the fence) of the recorded fences; an earlier version recorded ``stopped_end`` only."""
     rows = MirrorPartition.objects.filter(mirror=mirror).annotate(fence=Coalesce("fenced_end", "stopped_end"))
     return tuple(rows.exclude(stopped_end=None).order_by("partition").values_list("partition", "fence"))
 
 
 def with_known_ends(stop: MirrorStop, mirror: MirrorTopic, *, grants: Iterable[Grant] = ()) -> MirrorStop:
-    """Add to a stop what rows and the leases that were taken for it (``grants``) tell of the mirror's end."""
+    """Return a stop with the mirror's ends as known from its rows and from the leases taken for the stop (``grants``)."""
     ((_, known),) = many_with_known_ends([(mirror, stop)], grants=grants)
     return known
 
@@ -40,8 +43,8 @@ def with_known_ends(stop: MirrorStop, mirror: MirrorTopic, *, grants: Iterable[G
 def many_with_known_ends(
     stops: Sequence[tuple[MirrorTopic, MirrorStop]], *, grants: Iterable[Grant]
 ) -> list[tuple[MirrorTopic, MirrorStop]]:
-    """Do for many what ``with_known_ends`` does for one; two queries."""
-    left = {one.key: one.left[1] for one in grants if one.left is not None}
+    """Return the result of ``with_known_ends`` for each of many stops. Takes two queries."""
+    left = {grant.key: grant.left[1] for grant in grants if grant.left is not None}
     copied = _copied([mirror for mirror, _ in stops])
     return [
         (mirror, replace(stop, copied=tuple(sorted(copied.get(mirror.pk, {}).items())), left=_left(stop, left)))
@@ -50,15 +53,15 @@ def many_with_known_ends(
 
 
 def _left(stop: MirrorStop, left: Mapping[str, int]) -> Ends:
-    return tuple((one.partition, left[one.key]) for one in stop.assignments if one.key in left)
+    return tuple((assignment.partition, left[assignment.key]) for assignment in stop.assignments if assignment.key in left)
 
 
 def _copied(mirrors: Sequence[MirrorTopic]) -> dict[int, dict[int, int]]:
-    """Answer, by primary key and partition, below which offset all is known to be the source's.
+    """Return, by primary key and partition, the offset below which all records are known to be the source's.
 
-    As an earlier attempt has recorded it, else as the copier has reported; of one that never did, where copying begins.
+    It is the end that an earlier attempt recorded, else the end that the copy worker reported, else the start of the copy.
     """
-    found: dict[int, dict[int, int]] = {one.pk: {} for one in mirrors}
+    found: dict[int, dict[int, int]] = {mirror.pk: {} for mirror in mirrors}
     begun = LineageRange.objects.filter(mirror__in=mirrors, closed_at=None)
     for key, partition, start in begun.values_list("mirror", "partition", "start"):
         found[key or 0][partition] = start
@@ -71,22 +74,25 @@ def _copied(mirrors: Sequence[MirrorTopic]) -> dict[int, dict[int, int]]:
 
 
 def record_ends(mirror: MirrorTopic, stopped: MirrorStopped) -> None:
-    """Keep where the mirror ended before any producer is let in."""
+    """Store the ends of a mirror, before producers are allowed to write to it."""
     record_many_ends([(mirror, stopped)])
 
 
 def record_many_ends(found: Iterable[tuple[MirrorTopic, MirrorStopped]]) -> None:
-    """Keep where mirrors ended before any producer is let in, all or none; the epoch of a fence stays as it was seen first."""
+    """Store the ends of mirrors, all or none, before producers are allowed to write to them.
+
+    The fences of an earlier attempt keep the leader epochs that were stored then.
+    """
     stops = list(found)
     giving_back = [mirror.pk for mirror, stopped in stops if stopped.gives_back]
     fields = ("stopped_end", "fenced_end", "mirror_end", "bytes_per_s", "records_per_s")
     rows = [
-        ((dict(one.foreign).get(partition, fence), fence, fence, None, None), (mirror.pk, partition))
-        for mirror, one in stops
-        for partition, fence in one.ends
+        ((dict(stopped.foreign).get(partition, fence), fence, fence, None, None), (mirror.pk, partition))
+        for mirror, stopped in stops
+        for partition, fence in stopped.ends
     ]
-    epochs = [((epoch,), (mirror.pk, partition)) for mirror, one in stops for partition, epoch in one.epochs]
-    # the epochs first: who finds an end recorded does not look for its fence again
+    epochs = [((epoch,), (mirror.pk, partition)) for mirror, stopped in stops for partition, epoch in stopped.epochs]
+    # Epochs first: once an end is recorded, no later attempt searches for its fence again.
     update_each(MirrorPartition, fields=("fence_epoch",), keys=("mirror", "partition"), rows=epochs)
     update_each(MirrorPartition, fields=fields, keys=("mirror", "partition"), rows=rows)
     MirrorTopic.objects.filter(pk__in=giving_back).update(giving_back=True)

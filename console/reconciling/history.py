@@ -1,4 +1,4 @@
-"""Keeps the figures of a link and its mirrors for charts, and forgets old ones."""
+"""Stores samples of links and mirrors for charts, and deletes old samples."""
 
 from __future__ import annotations
 
@@ -11,41 +11,42 @@ from console.queries.mirrors import MirrorSummary, summarize
 from linkengine.domain.states import MirrorState
 
 EVERY_MS = 30_000
-KEEP_LINKS = timedelta(hours=24)  # at most 2,880 rows of a link and some more until the next clearing
-KEEP_MIRRORS = timedelta(hours=2)  # at most 240 of each mirror
+KEEP_LINKS = timedelta(hours=24)  # at most 2,880 rows per link, and some more until the next cleanup
+KEEP_MIRRORS = timedelta(hours=2)  # at most 240 rows per mirror, likewise
 
 
 def keep_samples(*, link: ClusterLink, mirrors: Iterable[MirrorTopic], now: datetime, whole: bool = True) -> None:
-    """Write one sample of the link and of each mirror that is not stopped; nothing where nothing is mirrored.
+    """Store a sample of the link and of each mirror that is not stopped, or nothing if there is no such mirror.
 
-    Not ``whole``: a mirror is left out of which nobody knows anything, so nobody knows the link's figures either.
+    Scratch copies of drills are not counted. Without ``whole``, ``mirrors`` lacks a mirror whose figures are unknown, so the
+    link's figures are unknown, too, and only samples of mirrors are stored.
     """
-    copied = [one for one in mirrors if one.drill_id is None and one.state != MirrorState.STOPPED]
-    found = [summarize(one, now=now, errors=0) for one in copied]
-    if not found:
+    copied = [mirror for mirror in mirrors if mirror.drill_id is None and mirror.state != MirrorState.STOPPED]
+    summaries = [summarize(mirror, now=now, errors=0) for mirror in copied]
+    if not summaries:
         return
-    MirrorSample.objects.bulk_create([_of_mirror(one, now) for one in found], batch_size=500)
+    MirrorSample.objects.bulk_create([_of_mirror(summary, now) for summary in summaries], batch_size=500)
     if not whole:
         return
     LinkSample.objects.create(
         link=link,
         at=now,
-        lag=largest([one.max_lag for one in found]),
-        lag_ms=largest([one.lag_ms for one in found]),
-        bytes_per_s=_sum([one.bytes_per_s for one in found]),
-        records_per_s=_sum([one.records_per_s for one in found]),
+        lag=largest([summary.max_lag for summary in summaries]),
+        lag_ms=largest([summary.lag_ms for summary in summaries]),
+        bytes_per_s=_sum([summary.bytes_per_s for summary in summaries]),
+        records_per_s=_sum([summary.records_per_s for summary in summaries]),
     )
 
 
 def forget_old(*, now: datetime) -> None:
-    """Delete what no chart shows any more."""
+    """Delete samples that are too old for any chart."""
     LinkSample.objects.filter(at__lt=now - KEEP_LINKS).delete()
     MirrorSample.objects.filter(at__lt=now - KEEP_MIRRORS).delete()
 
 
-def _of_mirror(one: MirrorSummary, now: datetime) -> MirrorSample:
-    rates = {"bytes_per_s": one.bytes_per_s, "records_per_s": one.records_per_s}
-    return MirrorSample(mirror=one.mirror, at=now, lag=one.total_lag, lag_ms=one.lag_ms, **rates)
+def _of_mirror(summary: MirrorSummary, now: datetime) -> MirrorSample:
+    rates = {"bytes_per_s": summary.bytes_per_s, "records_per_s": summary.records_per_s}
+    return MirrorSample(mirror=summary.mirror, at=now, lag=summary.total_lag, lag_ms=summary.lag_ms, **rates)
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

@@ -1,4 +1,4 @@
-"""The recurring tasks of links: which are due, and what a run leaves behind."""
+"""Schedules the recurring tasks of links and stores the results of their runs."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskName, TaskOutcom
 from linkengine.domain.moments import is_due
 from linkengine.domain.states import LinkState
 
-MORE_AFTER = timedelta(milliseconds=500)  # where a run ended at its bound
+MORE_AFTER = timedelta(milliseconds=500)  # pause before the next run if a run stopped at its limit
 
 
 def due_tasks(*, link: ClusterLink, mirrors: bool, now: datetime) -> list[TaskName]:
-    """List what shall run now; ``mirrors``: the link has some that are not stopped. One query."""
+    """Return the tasks to run now; ``mirrors``: whether the link has mirrors that are not stopped. Takes a query."""
     if link.state != LinkState.ACTIVE or link.deletion_requested_at is not None:
         return []
-    rows = {one.name: one for one in link.tasks.all()}
+    rows = {row.name: row for row in link.tasks.all()}
     configured = [spec for spec in TASKS.values() if is_configured(spec, value_of=link.config, mirrors=mirrors)]
     return [spec.name for spec in configured if _is_due(rows.get(spec.name), longest=_interval(spec, link), now=now)]
 
 
 def begin(*, link: ClusterLink, name: TaskName, mirrors: bool, now: datetime) -> LinkTask | None:
-    """Note that a run begins; None where it is not due (any more). Call it under the task's hold only."""
+    """Store the start of a run and return its row, or None if it is no longer due. The caller must hold the task's lock."""
     if name not in due_tasks(link=link, mirrors=mirrors, now=now):
         return None
     row, _ = LinkTask.objects.get_or_create(link=link, name=name)
-    # The next run is fixed now, so that one that dies does not come again at once.
+    # Schedule the next run now, so that a run whose worker crashes is not repeated immediately.
     values = {"started_at": now, "requested_at": None, "next_run_at": now + _interval(TASKS[name], link)}
     LinkTask.objects.filter(pk=row.pk).update(**values)
     for field, value in values.items():
@@ -38,8 +38,8 @@ def begin(*, link: ClusterLink, name: TaskName, mirrors: bool, now: datetime) ->
 
 
 def finish(*, row: LinkTask, outcome: TaskOutcome, now: datetime) -> None:
-    """Keep what came of a run."""
-    errors = [{"code": one.code, "message": one.message} for one in outcome.errors[:ERRORS_KEPT]]
+    """Store the result of a run."""
+    errors = [{"code": error.code, "message": error.message} for error in outcome.errors[:ERRORS_KEPT]]
     changed = errors != row.errors or outcome.summary != row.summary or row.finished_at is None
     LinkTask.objects.filter(pk=row.pk).update(
         finished_at=now,
@@ -49,7 +49,7 @@ def finish(*, row: LinkTask, outcome: TaskOutcome, now: datetime) -> None:
         error_count=len(outcome.errors),
         summary=outcome.summary,
         runs=F("runs") + 1,
-        failures=F("failures") + int(bool(errors)),  # PostgreSQL adds no booleans
+        failures=F("failures") + int(bool(errors)),  # PostgreSQL cannot add a boolean
         changes=F("changes") + outcome.changes,
     )
     if outcome.more:

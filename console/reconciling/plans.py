@@ -1,4 +1,4 @@
-"""Rows as the engine's plans: who a link and a mirror are to the engine, how to reach their clusters, what to copy."""
+"""Converts rows into the engine's plans: keys of links and mirrors, addresses of their clusters, partitions to copy."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from linkengine.domain.signatures import Signer
 from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorState, StopReason
 
 TUNING = CopyTuning()
-_NOBODY = ClusterAddress(bootstrap_servers="")
+_NO_ADDRESS = ClusterAddress(bootstrap_servers="")
 
 
 def load(mirror_id: int) -> MirrorTopic | None:
-    """Read a mirror with all that plans need."""
+    """Return a mirror with the related rows that plans need."""
     mirrors = MirrorTopic.objects.select_related("link__destination__environment", "link__source")
     return mirrors.prefetch_related("link__configs", "partitions").filter(pk=mirror_id).first()
 
 
 def load_link(link_id: int) -> ClusterLink | None:
-    """Read a link with what its heart beat and its tasks need."""
+    """Return a link with the related rows that its reconcile pass and its tasks need."""
     links = ClusterLink.objects.select_related("destination__environment", "source").prefetch_related("configs", "tasks")
     return links.filter(pk=link_id).first()
 
 
 def link_key(link: ClusterLink) -> str:
-    """Name a link to the engine: unlike a row's number it is never used again, not even by another database."""
+    """Return the engine's key of a link. Unlike a primary key it is never reused, not even by another database."""
     return link.link_uuid.hex
 
 
@@ -56,25 +56,25 @@ def signer_of(link: ClusterLink) -> Signer:
 
 
 def mirror_key(mirror: MirrorTopic) -> str:
-    """Name a mirror to the engine."""
+    """Return the engine's key of a mirror."""
     return mirror.engine_name
 
 
 def partition_keys(mirror: MirrorTopic) -> list[str]:
-    """Name all partitions of a mirror as their assignments do."""
+    """Return the engine's keys of all partitions of a mirror, as in their assignments."""
     key = mirror_key(mirror)
     return [f"{key}/{number}" for number in range(mirror.num_partitions)]
 
 
 def source_address(link: ClusterLink) -> ClusterAddress:
-    """Return how the link reaches its source, and which cluster has to answer there."""
+    """Return the address of the link's source, with the cluster id that is expected there."""
     return replace(address_from_properties(pairs.properties_of_source(link)), cluster_id=link.source_cluster_id)
 
 
 def assignments_of(
     mirror: MirrorTopic, *, partitions: int | None = None, topic_id: str = ""
 ) -> tuple[PartitionAssignment, ...]:
-    """Answer one assignment per partition of the mirror."""
+    """Return an assignment for each partition of the mirror."""
     count = mirror.num_partitions if partitions is None else partitions
     follows = follows_start(mirror.link.sync_include)
     by_transactions = mirror.link.gap_filler == GapFiller.TRANSACTIONS
@@ -95,50 +95,50 @@ def assignments_of(
 
 
 def copy_plans(link: ClusterLink, mirrors: Iterable[MirrorTopic], rows: Mapping[str, MirrorPartition]) -> dict[str, CopyPlan]:
-    """Answer, by copy worker, what it copies of a link; ``rows`` are those of the partitions to copy, by key."""
-    shares: dict[str, list[PartitionAssignment]] = defaultdict(list)
+    """Return the plan of each copy worker of a link, by worker; ``rows`` are those of the partitions to copy, by key."""
+    assigned: dict[str, list[PartitionAssignment]] = defaultdict(list)
     for mirror in mirrors:
         since_ms = int(mirror.state_since.timestamp() * 1000)
-        for one in _of_this_topic(mirror):
-            row = rows.get(one.key)
+        for assignment in _of_this_topic(mirror):
+            row = rows.get(assignment.key)
             if row is not None and row.worker_id:
-                shares[row.worker_id].append(replace(one, source_seen=_seen(row), since_ms=since_ms))
-    if not shares:
+                assigned[row.worker_id].append(replace(assignment, source_seen=_seen(row), since_ms=since_ms))
+    if not assigned:
         return {}
     common = CopyPlan(
         link_id=link_key(link),
         revision=link.revision,
         source=source_address(link),
         destination=link.destination.address,
-        workers=len(shares),
+        workers=len(assigned),
         tuning=replace(TUNING, bytes_per_s=throughput_limit(link)),
         signing_keys=signer_of(link).texts(),
         request_id=current_request_id(),
     )
-    return {worker: replace(common, assignments=tuple(some)) for worker, some in shares.items()}
+    return {worker: replace(common, assignments=tuple(assignments)) for worker, assignments in assigned.items()}
 
 
 def empty_plan(link_id: str) -> CopyPlan:
-    """Answer a plan in which nothing is copied, by the engine's name of the link; it needs no addresses.
+    """Return a plan that copies nothing, for a link by the engine's key; it needs no addresses.
 
-    It has the link's keys: who lets go signs a last report.
+    It contains the link's signing keys: a copy worker that releases its partitions signs a last report of each.
     """
     return CopyPlan(
         link_id=link_id,
         revision=0,
-        source=_NOBODY,
-        destination=_NOBODY,
+        source=_NO_ADDRESS,
+        destination=_NO_ADDRESS,
         signing_keys=signing_keys.link_signer(link_id).texts(),
         request_id=current_request_id(),
     )
 
 
 def _of_this_topic(mirror: MirrorTopic) -> tuple[PartitionAssignment, ...]:
-    return tuple(replace(one, mirror_topic_id=mirror.mirror_topic_id) for one in assignments_of(mirror))
+    return tuple(replace(assignment, mirror_topic_id=mirror.mirror_topic_id) for assignment in assignments_of(mirror))
 
 
 def throughput_limit(link: ClusterLink) -> int:
-    """Answer the link's bandwidth limit in bytes per second, 0 where there is none."""
+    """Return the link's bandwidth limit in bytes per second, 0 without a limit."""
     return max(0, int(config_of(link, "link.throughput.limit.bytes.per.second") or 0))
 
 
@@ -148,13 +148,13 @@ def retry_timeout(link: ClusterLink) -> timedelta:
 
 
 def _seen(row: MirrorPartition) -> tuple[int, int] | None:
-    """Answer under which leader epoch of the source a partition was read how far, where it is known."""
+    """Return a leader epoch of the source and the offset below which all was read by then, or None if unknown."""
     known = row.source_epoch is not None and row.source_epoch_end is not None
     return (row.source_epoch or 0, row.source_epoch_end or 0) if known else None
 
 
 def setup_of(mirror: MirrorTopic) -> MirrorSetup:
-    """Answer what to create."""
+    """Return the engine's plan for creating the mirror topic."""
     link = mirror.link
     return MirrorSetup(
         link_id=link_key(link),
@@ -173,13 +173,13 @@ def setup_of(mirror: MirrorTopic) -> MirrorSetup:
 
 
 def keyless(mirrors: Iterable[MirrorTopic]) -> set[int]:
-    """Pick the mirrors, by primary key, that have refused records without a key."""
-    refused = StateTransitionError.objects.filter(mirror__in=[one.pk for one in mirrors], code=ErrorCode.KEYLESS_RECORDS)
+    """Return the mirrors (primary keys) that have refused records without a key."""
+    refused = StateTransitionError.objects.filter(mirror__in=[mirror.pk for mirror in mirrors], code=ErrorCode.KEYLESS_RECORDS)
     return set(refused.values_list("mirror_id", flat=True))
 
 
 def sync_of(mirror: MirrorTopic, *, keyless: bool = False) -> MirrorSync:
-    """Answer what shall follow the source; ``keyless`` as of ``MirrorSync``."""
+    """Return the engine's plan for syncing configs and partitions with the source; ``keyless`` as in ``MirrorSync``."""
     return MirrorSync(
         source=source_address(mirror.link),
         destination=mirror.link.destination.address,
@@ -202,33 +202,33 @@ def stop_of(
     fenced_ends: tuple[tuple[int, int], ...] | None = None,
     partitions: int | None = None,
 ) -> MirrorStop:
-    """Answer what to fence; ``fenced_ends`` where the caller knows what an earlier attempt recorded.
+    """Return the engine's plan for fencing a mirror; ``fenced_ends`` if the caller has read what an earlier attempt recorded.
 
-    ``partitions`` are those the topic has, where the row does not know.
+    ``partitions`` is the topic's number of partitions if it is not in the row.
     """
     fences = ends.fenced_ends(mirror) if fenced_ends is None else fenced_ends
-    ways = source_address(mirror.link), mirror.link.destination.address
-    stop = _stop(mirror, ways, generation=generation, fenced_ends=fences, partitions=partitions)
+    addresses = source_address(mirror.link), mirror.link.destination.address
+    stop = _stop(mirror, addresses, generation=generation, fenced_ends=fences, partitions=partitions)
     return replace(stop, contested=is_contested(mirror))
 
 
 def stops_of(mirrors: Iterable[MirrorTopic], *, generations: Mapping[int, int]) -> list[MirrorStop]:
-    """Answer what to fence of one link, nothing of which was fenced before; ``generations`` by primary key."""
+    """Return the plans for fencing mirrors of a link, none of which was fenced before; ``generations`` by primary key."""
     found = list(mirrors)
-    assert len({one.link_id for one in found}) <= 1
-    ways = (source_address(found[0].link), found[0].link.destination.address) if found else None
-    return [_stop(one, ways, generation=generations[one.pk], fenced_ends=()) for one in found if ways]
+    assert len({mirror.link_id for mirror in found}) <= 1
+    addresses = (source_address(found[0].link), found[0].link.destination.address) if found else None
+    return [_stop(mirror, addresses, generation=generations[mirror.pk], fenced_ends=()) for mirror in found if addresses]
 
 
 def _stop(
     mirror: MirrorTopic,
-    ways: tuple[ClusterAddress, ClusterAddress],
+    addresses: tuple[ClusterAddress, ClusterAddress],
     *,
     generation: int,
     fenced_ends: tuple[tuple[int, int], ...],
     partitions: int | None = None,
 ) -> MirrorStop:
-    source, destination = ways
+    source, destination = addresses
     return MirrorStop(
         source=source,
         destination=destination,
@@ -253,7 +253,7 @@ def _stop(
 
 
 def _may_be_seeding(mirror: MirrorTopic) -> bool:
-    """Tell whether the topic may hold part of a head and nothing else: made by a set-up, or for a restore, that did not end."""
+    """Return whether the topic may contain only part of a head: its set-up or restore created it and was interrupted."""
     if not mirror.num_partitions:
         return True
     if mirror.holds_copy or mirror.prior_state != MirrorState.PENDING_RESTORE_MIRROR:
@@ -265,7 +265,10 @@ def _may_be_seeding(mirror: MirrorTopic) -> bool:
 def turn_of(
     mirror: MirrorTopic, *, ends: Mapping[int, int], generation: int, begins: Mapping[int, int] | None = None
 ) -> MirrorTurn:
-    """Answer what to take over as a mirror, where its new source was fenced, and where that began if it was not at 0."""
+    """Return the plan for turning a stopped topic into a mirror of its former mirror.
+
+    ``ends`` are the offsets at which the new source was fenced, ``begins`` its first offsets if these are not 0.
+    """
     return MirrorTurn(
         source=source_address(mirror.link),
         destination=mirror.link.destination.address,
@@ -282,7 +285,7 @@ def turn_of(
 
 
 def verify_of(mirror: MirrorTopic) -> VerifyPlan:
-    """Answer what to compare: up to the mirror's end now, or to where it was stopped."""
+    """Return the plan for comparing a mirror up to its current end, or up to the end at which it was stopped."""
     return VerifyPlan(
         source=source_address(mirror.link),
         destination=mirror.link.destination.address,
@@ -294,20 +297,20 @@ def verify_of(mirror: MirrorTopic) -> VerifyPlan:
 
 
 def is_compacting(mirror: MirrorTopic, source_configs: Mapping[str, str]) -> bool:
-    """Tell whether either side is compacted now, where the source has these configs."""
+    """Return whether either side is compacted now, if the source has these configs."""
     return is_compacted(source_configs) or is_compacted(mirror.config_overrides)
 
 
 def is_guarded(link: ClusterLink) -> bool:
-    """Tell whether mirrors are shut to other writers: a principal that may not append markers may not set ACLs either."""
+    """Return whether ACLs deny writes to mirrors: a principal that may not append markers may not set ACLs either."""
     return link.gap_filler == GapFiller.MARKERS
 
 
 def is_contested(mirror: MirrorTopic) -> bool:
-    """Tell whether another mirror that is not stopped has the name on this cluster: the rules on it may be that one's."""
+    """Return whether another mirror that is not stopped has this name on the cluster: the ACLs may belong to it."""
     return pairs.mirrors_of_name(mirror.link.destination.cluster_id, mirror.name).exclude(pk=mirror.pk).exists()
 
 
 def config_of(link: ClusterLink, name: str) -> str:
-    """Answer the text of a config that was set, "" otherwise; no query where configs were read with the link."""
-    return next((one.value for one in link.configs.all() if one.name == name), "")
+    """Return the value of a config that was set, "" otherwise. Takes no query if the configs were prefetched."""
+    return next((config.value for config in link.configs.all() if config.name == name), "")

@@ -1,8 +1,12 @@
-"""Reports of copy tasks become MirrorPartition rows: latest offsets, totals, rates.
+"""Stores the reports of copy workers in MirrorPartition rows: latest offsets, totals, rates.
 
-Counters of a report count since a worker took the partition (its *hold*), so the difference to the last report of the same hold
-is what was copied in between; a hold that is seen first counts from zero. What was copied after the last report that was read
-is in the hold's ending, which comes when its successor reports already: so the counters of both are kept.
+The counters of a report start at zero when a worker takes the partition: when its *hold* begins. The difference between two
+reports of the same hold was copied in between; the first report of a new hold counts from zero.
+
+    hold A   report ─── report ───── ending          ending: the last report of a hold, with what it copied since the
+    hold B                    report ──── report     report before; it may arrive after the first report of the next hold
+
+Therefore a row contains the counters of two holds, the current one (``hold_*``) and the one before (``former_*``).
 """
 
 from __future__ import annotations
@@ -21,10 +25,10 @@ from console.reconciling.lateness import time_of
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
-SMOOTHING = 0.5  # weight of the newest measurement: calm numbers that still follow within two seconds
-SILENT = timedelta(seconds=5)  # then nobody knows the rate any more
-SAME = timedelta(milliseconds=200)  # two readings of one report differ by less, two reports of one phase by more
-# The source's end has moved on unseen: an old one would make up a lag, perhaps 0, when the truth is unknown.
+SMOOTHING = 0.5  # weight of the newest measurement: steady numbers that follow a change within two seconds
+SILENT = timedelta(seconds=5)  # without a report for this long, the rate is unknown
+SAME = timedelta(milliseconds=200)  # two readings of the same report differ by less, two reports of the same phase by more
+# The source's end may have advanced unobserved: the last one observed would show a lag, perhaps 0, that is in fact unknown.
 _SOURCE_UNSEEN = (PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN)
 _TIMES = ("caught_up_at", "whole_at", "late_since", "late_until", "last_source_seen_at", "observed_at")
 _COPIED = ("source_start", "source_end", "mirror_start", "mirror_end", "last_timestamp_ms")
@@ -67,16 +71,17 @@ def store_progress(
     endings: Iterable[PartitionProgress] = (),
     failures: Failures | None = None,
 ) -> bool:
-    """Write new reports into their rows (by key), all at once; answer whether a page would show something else than before.
+    """Store new reports in their rows (by key), all at once. Return whether anything changed that pages show.
 
-    Of ``endings``, which were kept until now, in their order, only the counters count: later ones may have reported since.
+    Of ``endings``, the kept last reports of holds in their order, only the counters are used: a later hold may have reported
+    since.
     """
-    seen, ended, failures = {one.key: one for one in reports}, _by_key(endings), failures or Failures(strict=True)
+    seen, ended, failures = {report.key: report for report in reports}, _by_key(endings), failures or Failures(strict=True)
     changed, written, moved = False, [], set[str]()
     for key, row in rows.items():
         before, stored = _shown(row), [getattr(row, name) for name in _WRITTEN]
         with failures.of_mirror(row.mirror_id):
-            if not _take_in(row, seen.get(key), ended[key], now=now):
+            if not _apply(row, seen.get(key), ended[key], now=now):
                 continue
             written.append(row)
             moved |= {name for name, old in zip(_WRITTEN, stored, strict=True) if getattr(row, name) != old}
@@ -86,10 +91,10 @@ def store_progress(
     return changed
 
 
-def _take_in(
+def _apply(
     row: MirrorPartition, report: PartitionProgress | None, endings: Iterable[PartitionProgress], *, now: datetime
 ) -> bool:
-    """Take a report, and last words, into their row, unsaved; tell whether there was anything new."""
+    """Apply a report and endings to their row, unsaved. Return whether there was anything new."""
     row.failed_again = False
     fresh = report is not None and _is_new(report, row, now)
     counted = [_count_ending(row, ending) for ending in endings]
@@ -99,14 +104,14 @@ def _take_in(
 
 
 def _write(rows: Sequence[MirrorPartition], *, fields: Sequence[str]) -> None:
-    """Write the fields that have moved in any of the rows: of a link that is idle little more than the time of the reports."""
+    """Write the fields that changed in any of the rows. For an idle link these are little more than the time of the reports."""
     if fields:
         values = [([getattr(row, name) for name in fields], [row.pk]) for row in rows]
         update_each(MirrorPartition, fields=fields, keys=["id"], rows=values)
 
 
 def ensure_rows(mirror: MirrorTopic) -> list[MirrorPartition]:
-    """Answer the rows of all partitions of a mirror, making those that lack."""
+    """Return the rows of all partitions of a mirror. Missing rows are created."""
     rows = {row.partition: row for row in mirror.partitions.all()}
     missing = [n for n in range(mirror.num_partitions) if n not in rows]
     if missing:
@@ -117,7 +122,7 @@ def ensure_rows(mirror: MirrorTopic) -> list[MirrorPartition]:
 
 
 def note_lacking(mirror: MirrorTopic, *, total: int, why: LinkEngineError) -> None:
-    """Give partitions that the source has and the mirror could not be given rows of their own: nobody knows what they hold."""
+    """Create rows with an error for partitions that could not be created on the mirror. Their offsets are unknown."""
     facts = {"error_code": why.code, "error_message": why.message}
     rows = [MirrorPartition(mirror=mirror, partition=number, **facts) for number in range(mirror.num_partitions, total)]
     MirrorPartition.objects.bulk_create(
@@ -126,7 +131,7 @@ def note_lacking(mirror: MirrorTopic, *, total: int, why: LinkEngineError) -> No
 
 
 def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
-    """Copy one report into its row, unsaved. What the report does not know stays as it was."""
+    """Copy a report into its row, unsaved. Values that are unknown in the report stay as they were."""
     observed_at = time_of(report.observed_at_ms)
     lateness.keep(row, lateness.lateness_of(row, report))
     row.whole_at = lateness.whole_at(row, report)
@@ -137,9 +142,9 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
         row.source_end = None
     elif report.source_end is not None and report.source_seen_at_ms is not None:
         row.last_source_end, row.last_source_seen_at = report.source_end, time_of(report.source_seen_at_ms)
-        row.last_high_watermark = report.source_high_watermark  # None: of a copier that does not tell
+        row.last_high_watermark = report.source_high_watermark  # None if the copy worker does not report it
     if row.mirror_start is not None and row.mirror_end is not None and row.mirror_start > row.mirror_end:
-        row.mirror_start = None  # two readings of different moments; the next report has both
+        row.mirror_start = None  # read at different times; the next report has both
     if report.last_fetch_offset is not None:
         row.last_source_fetch_offset = report.last_fetch_offset
     if report.source_epoch is not None and report.mirror_end is not None:
@@ -148,7 +153,7 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
         row.caught_up_at = time_of(report.caught_up_at_ms)
     row.since_ms = report.since_ms
     row.phase, row.error_code, row.error_message = report.phase, report.error_code, report.error_message
-    if row.stopped_end is not None and row.error_code == ErrorCode.MIRROR_WAS_STOPPED:  # of a copier that came late: no news
+    if row.stopped_end is not None and row.error_code == ErrorCode.MIRROR_WAS_STOPPED:  # by a stale copy worker; not an error
         row.error_code = row.error_message = ""
     row.observed_at = observed_at
 
@@ -158,7 +163,7 @@ def _copy_known(row: MirrorPartition, report: PartitionProgress) -> None:
         value = getattr(report, name)
         if value is not None:
             setattr(row, name, value)
-    if row.mirror_end is not None and report.unproven_end is not None:  # a stranger may have made it longer, not shorter
+    if row.mirror_end is not None and report.unproven_end is not None:  # foreign writes can make the log longer, not shorter
         row.mirror_end = min(row.mirror_end, report.unproven_end)
 
 
@@ -170,14 +175,14 @@ def _is_new(report: PartitionProgress, row: MirrorPartition, now: datetime) -> b
 
 
 def _failed_since(observed_at: datetime | None, report: PartitionProgress) -> bool:
-    """Tell whether another try has failed since the last report that was taken over."""
+    """Return whether another attempt to read the source has failed since the last report that was stored."""
     return report.failed_at_ms is not None and (observed_at is None or time_of(report.failed_at_ms) > observed_at)
 
 
 def _by_key(endings: Iterable[PartitionProgress]) -> dict[str, list[PartitionProgress]]:
     found: dict[str, list[PartitionProgress]] = defaultdict(list)
-    for one in endings:
-        found[one.key].append(one)
+    for ending in endings:
+        found[ending.key].append(ending)
     return found
 
 
@@ -190,19 +195,19 @@ def _count(row: MirrorPartition, report: PartitionProgress, observed_at: datetim
 
 
 def _count_ending(row: MirrorPartition, ending: PartitionProgress) -> bool:
-    """Add what a hold copied since its last report; of one from before the last two nobody knows what was counted."""
+    """Add what a hold copied since its last report. Skips holds before the last two, whose counters are not stored."""
     current = row.hold_id
     if ending.hold_id not in {current, row.former_hold_id}:
         return False
     added = _add(row, ending)
-    _turn_to(row, current)
+    _use_counters_of(row, current)
     return any(added)
 
 
 def _add(row: MirrorPartition, report: PartitionProgress) -> tuple[int, int]:
-    """Count what is new in a report, and answer it: bytes and records."""
-    _turn_to(row, report.hold_id)
-    new_bytes = max(0, report.bytes_copied - row.hold_bytes)  # what was kept may be older than what was reported
+    """Count what is new in a report. Return the new bytes and records."""
+    _use_counters_of(row, report.hold_id)
+    new_bytes = max(0, report.bytes_copied - row.hold_bytes)  # a kept report may be older than the last one counted
     new_records = max(0, report.records_copied - row.hold_records)
     row.bytes_copied += new_bytes
     row.records_copied += new_records
@@ -210,8 +215,8 @@ def _add(row: MirrorPartition, report: PartitionProgress) -> tuple[int, int]:
     return new_bytes, new_records
 
 
-def _turn_to(row: MirrorPartition, hold_id: str) -> None:
-    """Let the row's counters be those of this hold; the last ones stay as the former ones."""
+def _use_counters_of(row: MirrorPartition, hold_id: str) -> None:
+    """Make this hold the current one of the row. The hold that was current becomes the former one."""
     if hold_id == row.hold_id:
         return
     known, former = (row.hold_id, row.hold_bytes, row.hold_records), (row.former_bytes, row.former_records)
@@ -226,15 +231,15 @@ def _smooth(old: float | None, new: float) -> float:
 
 
 def _forget_rates(row: MirrorPartition, now: datetime) -> bool:
-    heard = is_fresh(row.observed_at, now=now, within=SILENT)
-    if heard or (row.bytes_per_s is None and row.records_per_s is None):
+    is_current = is_fresh(row.observed_at, now=now, within=SILENT)
+    if is_current or (row.bytes_per_s is None and row.records_per_s is None):
         return False
     row.bytes_per_s = row.records_per_s = None
     return True
 
 
 def _forget_ahead(row: MirrorPartition, now: datetime) -> bool:
-    """Forget times that lie ahead of now, as after a clock was set back: nobody knows what they meant."""
+    """Remove times in the future, which are stored if a clock is set back afterwards: they are meaningless."""
     ahead = [name for name in _TIMES if (at := getattr(row, name)) is not None and at > now + AHEAD]
     for name in ahead:
         setattr(row, name, None)
@@ -242,7 +247,7 @@ def _forget_ahead(row: MirrorPartition, now: datetime) -> bool:
 
 
 def _forget_source(row: MirrorPartition, now: datetime) -> bool:
-    """Let a lag be unknown that nobody measures any more, why ever: paused, failed, stopped, or the copier is held up."""
+    """Make the lag unknown once it is no longer measured: the mirror is paused, failed or stopped, or its copy worker hangs."""
     if row.source_end is None or is_fresh(row.last_source_seen_at, now=now, within=UNSEEN):
         return False
     row.source_end = None

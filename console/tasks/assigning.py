@@ -1,4 +1,4 @@
-"""Tells copy workers what to copy of a link, as its rows are now."""
+"""Publishes the assignments of a link to the copy workers, according to its rows."""
 
 from __future__ import annotations
 
@@ -21,43 +21,46 @@ PREFIX = "Copy engine unavailable: "
 def assign_link(
     link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Mapping[str, MirrorPartition] | None = None
 ) -> None:
-    """Have workers begin with what is wanted and nobody copies, and let go of what is not wanted any more.
+    """Place the partitions that are to be copied on workers, and publish the plans of all workers for this link.
 
-    Raises CoordinationUnavailableError in an outage; what is copied goes on then as it was told before.
+    Workers release partitions that are no longer in their plan. Raises CoordinationUnavailableError if Redis is unavailable;
+    workers then continue with their previous plans.
     """
     known = _rows_of(mirrors) if rows is None else rows
     wanted = placing.wanted_rows(link, mirrors, known)
     placing.take_from_workers(row for key, row in known.items() if key not in wanted)
-    standing = pool.current_pool()
-    _place(standing, wanted)
+    workers = pool.current_pool()
+    _place(workers, wanted)
     key, trouble = plans.link_key(link), ""
     try:
-        shares = plans.copy_plans(link, mirrors, wanted)
-    except LinkEngineError as error:  # nobody knows where to copy from: what is copied is let go of
-        shares, trouble = {}, error.message
+        by_worker = plans.copy_plans(link, mirrors, wanted)
+    except LinkEngineError as error:  # the source's address is unknown: workers release what they copy
+        by_worker, trouble = {}, error.message
     empty = plans.empty_plan(key)
-    told = {name: shares.get(name, empty) for name in (*standing.beats, *shares)}
-    applied = {name: beat.links[key].applied for name, beat in standing.beats.items() if key in beat.links}
-    jobs.write_assignments(settings.REDIS_URL, key, told, secrets=signing_keys.worker_secrets(), applied=applied)
-    _note_trouble(link, trouble or _trouble(standing, key, wanted))
+    published = {name: by_worker.get(name, empty) for name in (*workers.beats, *by_worker)}
+    applied = {name: beat.links[key].applied for name, beat in workers.beats.items() if key in beat.links}
+    jobs.write_assignments(settings.REDIS_URL, key, published, secrets=signing_keys.worker_secrets(), applied=applied)
+    _note_trouble(link, trouble or _trouble(workers, key, wanted))
 
 
-def _place(standing: Pool, wanted: Mapping[str, MirrorPartition]) -> None:
-    names = {one.worker_id for one in standing.places}
-    homeless = [row.pk for row in wanted.values() if row.worker_id not in names]
-    if homeless and any(not one.draining for one in standing.places):
-        pool.place(standing, homeless)
+def _place(workers: Pool, wanted: Mapping[str, MirrorPartition]) -> None:
+    names = {place.worker_id for place in workers.places}
+    unplaced = [row.pk for row in wanted.values() if row.worker_id not in names]
+    if unplaced and any(not place.draining for place in workers.places):
+        pool.place(workers, unplaced)
         placing.read_places(list(wanted.values()))
 
 
-def _trouble(standing: Pool, key: str, wanted: Mapping[str, MirrorPartition]) -> str:
-    """Why something of the link is not copied though it shall be; "" where all of it is."""
-    told = next((beat.links[key].error for beat in standing.beats.values() if key in beat.links and beat.links[key].error), "")
-    if told:
-        return told
-    names = {one.worker_id for one in standing.places}
-    nobodys = any(row.worker_id not in names for row in wanted.values())
-    return standing.trouble if nobodys else ""
+def _trouble(workers: Pool, key: str, wanted: Mapping[str, MirrorPartition]) -> str:
+    """Return why some partitions of the link are not copied although they are to be, or "" if all are."""
+    reported = next(
+        (beat.links[key].error for beat in workers.beats.values() if key in beat.links and beat.links[key].error), ""
+    )
+    if reported:
+        return reported
+    names = {place.worker_id for place in workers.places}
+    is_unplaced = any(row.worker_id not in names for row in wanted.values())
+    return workers.trouble if is_unplaced else ""
 
 
 def _note_trouble(link: ClusterLink, trouble: str) -> None:
@@ -68,6 +71,6 @@ def _note_trouble(link: ClusterLink, trouble: str) -> None:
 
 
 def _rows_of(mirrors: Sequence[MirrorTopic]) -> dict[str, MirrorPartition]:
-    names = {one.pk: plans.mirror_key(one) for one in mirrors}
+    names = {mirror.pk: plans.mirror_key(mirror) for mirror in mirrors}
     rows = MirrorPartition.objects.filter(mirror__in=names)
     return {f"{names[row.mirror_id]}/{row.partition}": row for row in rows}

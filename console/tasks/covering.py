@@ -1,4 +1,4 @@
-"""Continuous verification: the witness follows the copy, one range of one mirror at a time."""
+"""Continuous verification: compares mirrors with their sources, a single range that is not verified yet at a time."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.sparkclient import SparkUnavailableError
 
-TURN = "verify-next"  # one comparison at a time: Spark's memory and the machine are shared with the copy
+TURN = "verify-next"  # lock for a single comparison at a time: copying shares Spark's memory and the machine
 CLAIM_MS = 2_000
-TIMEOUT_S = 600.0  # of one range; others wait for their turn
+TIMEOUT_S = 600.0  # per range; other mirrors wait
 _log = structlog.get_logger(__name__)
 
 
 @shared_task(name="verify_next")
 def verify_next(*, mirror_id: int, **_: Any) -> None:
-    """Compare the next range of a mirror; nothing where another comparison of this kind is under way."""
+    """Compare the next range of a mirror. Does nothing while another comparison of continuous verification runs."""
     with taken_turn(TURN) as turn:
         mirror = _load(mirror_id) if turn else None
         if mirror is not None:
@@ -39,7 +39,7 @@ def verify_next(*, mirror_id: int, **_: Any) -> None:
 
 
 def look_after_coverage(*, now: datetime) -> None:
-    """Send the comparison that is due, if none is under way."""
+    """Send the comparison that is due, if none is running."""
     watching.ensure_watches(now=now)
     watch = watching.next_due(now=now)
     if watch is not None and not locks.is_locked(TURN) and locks.claim(TURN, ttl_ms=CLAIM_MS):
@@ -52,13 +52,13 @@ def _load(mirror_id: int) -> MirrorTopic | None:
 
 
 def _is_covered(mirror: MirrorTopic) -> bool:
-    """Tell whether the reports of the copy leave nothing to compare, so that idle mirrors cost no look at a cluster."""
+    """Return whether nothing is left to compare, according to the copy workers' reports: idle mirrors cost no request."""
     parts = verification.coverage(mirror=mirror)
-    return bool(parts) and all(one.unverified == 0 for one in parts)
+    return bool(parts) and all(part.unverified == 0 for part in parts)
 
 
 def _compare(mirror: MirrorTopic) -> str:
-    """Answer what went wrong, "" if nothing did; a comparison that did not come about says nothing about the data."""
+    """Compare a range and store the result. Return the error if the comparison failed (not if records differ), else ""."""
     try:
         report = jobs.verify_next(
             replace(plans.verify_of(mirror), gentle=True, timeout_s=TIMEOUT_S),
@@ -69,7 +69,7 @@ def _compare(mirror: MirrorTopic) -> str:
         )
     except (LinkEngineError, SparkUnavailableError) as error:
         return getattr(error, "message", str(error))
-    except Exception as error:  # noqa: BLE001 - nobody foresaw it: logged in full, shown, tried again
+    except Exception as error:  # noqa: BLE001 - unexpected: logged with traceback, shown, retried
         _log.exception("verify_next.failed", mirror=mirror.name)
         return f"The comparison failed unexpectedly ({type(error).__name__}); the worker's log has the details."
     if report is not None and MirrorTopic.objects.filter(pk=mirror.pk).exists():

@@ -1,5 +1,11 @@
-"""A drill at work, one step at a time, each resumed from the rows: catch up, fail over, compare, write, delete; then the next
-batch of topics."""
+"""Runs failover drills step by step: catch up, fail over, compare, write, delete; then the next batch of topics.
+
+    PREPARING ──► FAILING_OVER ──► CHECKING ──► CLEANING ──► PASSED or FAILED
+        ▲                                          │
+        └─────────────── next batch ◄──────────────┘
+
+Each step resumes from the rows and can be repeated, so a drill survives a crash of its worker.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +37,16 @@ from linkengine.domain.states import MirrorState
 
 Status = Drill.Status
 RESEND_MS = 1_000
-COMPARISONS = 3  # of one copy at most
-LONGEST_STEP = timedelta(minutes=30)  # then the drill has failed, whatever it waits for
+COMPARISONS = 3  # attempts per scratch copy
+LONGEST_STEP = timedelta(minutes=30)  # a drill whose step takes longer fails
 _log = structlog.get_logger(__name__)
 
 
 @shared_task(name="advance_drill")
 def advance_drill(*, drill_id: int, **_: Any) -> None:
-    """Take a drill as far as it gets now; never twice at once."""
-    with locks.lock(f"drill:{drill_id}") as ours:
-        drill = Drill.objects.select_related("link__destination").filter(pk=drill_id).first() if ours else None
+    """Run the current step of a drill under its lock."""
+    with locks.lock(f"drill:{drill_id}") as acquired:
+        drill = Drill.objects.select_related("link__destination").filter(pk=drill_id).first() if acquired else None
         if drill is None or drill.status in drills.OVER:
             return
         copies = _copies(drill)
@@ -56,7 +62,7 @@ def advance_drill(*, drill_id: int, **_: Any) -> None:
 
 
 def look_after_drills() -> None:
-    """Send the drills that are under way."""
+    """Send the task for each drill that is not over."""
     for drill_id in Drill.objects.exclude(status__in=drills.OVER).values_list("pk", flat=True):
         if locks.claim(f"drill:{drill_id}", ttl_ms=RESEND_MS):
             dispatch.send("advance_drill", drill_id=drill_id)
@@ -64,34 +70,35 @@ def look_after_drills() -> None:
 
 def _prepare(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
     sound = _sound(copies)
-    if all(_is_caught_up(one, now) for one in sound) and drills.move(
+    if all(_is_caught_up(copy, now) for copy in sound) and drills.move(
         drill=drill, status=Status.FAILING_OVER, now=now, failover_at=now
     ):
-        for one in sound:
-            fail_over(mirror=one, by=ENGINE, now=now)
+        for copy in sound:
+            fail_over(mirror=copy, by=ENGINE, now=now)
 
 
 def _fail_over(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
     sound = _sound(copies)
-    for one in sound:  # those that a worker left behind between the step and its order
-        if one.state not in (MirrorState.PENDING_STOPPED, MirrorState.STOPPED):
-            fail_over(mirror=one, by=ENGINE, now=now)
-    if all(one.state == MirrorState.STOPPED for one in sound):
+    for copy in sound:  # again, since a worker may crash between setting the status and the failovers
+        if copy.state not in (MirrorState.PENDING_STOPPED, MirrorState.STOPPED):
+            fail_over(mirror=copy, by=ENGINE, now=now)
+    if all(copy.state == MirrorState.STOPPED for copy in sound):
         writable = [report.writable_at for report in StopReport.objects.filter(mirror__in=sound)]
         began = drill.failover_at or drill.status_since
-        rtos_ms = [int((one - began).total_seconds() * 1000) for one in writable]
-        known = [one for one in (drill.rto_ms, *rtos_ms) if one is not None]  # of a drill so far, its slowest batch
-        groups = drills.report_of([row for one in sound for row in _groups(one, drill)])
+        rtos_ms = [int((at - began).total_seconds() * 1000) for at in writable]
+        # The RTO of a drill is that of its slowest batch.
+        known = [rto_ms for rto_ms in (drill.rto_ms, *rtos_ms) if rto_ms is not None]
+        groups = drills.report_of([row for copy in sound for row in _groups(copy, drill)])
         drills.move(drill=drill, status=Status.CHECKING, now=now, rto_ms=max(known, default=None), groups=drill.groups + groups)
 
 
 def _check(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
     sound = _sound(copies)
-    runs = [_comparison(one, now) for one in sound]
+    runs = [_comparison(copy, now) for copy in sound]
     if any(run.status in verification.UNFINISHED for run in runs):
         return
-    rows = [_row(one, run, drill) for one, run in zip(sound, runs, strict=True)]
-    rows += [_broken_row(one, drill) for one in copies if one not in sound]
+    rows = [_row(copy, run, drill) for copy, run in zip(sound, runs, strict=True)]
+    rows += [_broken_row(copy, drill) for copy in copies if copy not in sound]
     drills.move(drill=drill, status=Status.CLEANING, now=now, report=drill.report + drills.report_of(rows))
 
 
@@ -109,12 +116,12 @@ def _clean(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
 def _delete(drill: Drill, copy: MirrorTopic, *, now: datetime) -> None:
     try:
         mirrors.delete_mirror(mirror=copy, by=ENGINE, now=now)
-    except ConflictError as error:  # the destination has stopped deleting topics since the drill began
+    except ConflictError as error:  # topic deletion was disabled on the destination after the drill began
         _leave(drill, copy, error.message, now=now)
 
 
 def _leave(drill: Drill, copy: MirrorTopic, reason: str, *, now: datetime) -> None:
-    """Leave the topic of a scratch copy that the destination does not delete; the drill's result names it."""
+    """Stop a scratch copy whose topic the destination does not delete, then delete its row. The drill reports the topic."""
     if copy.state != MirrorState.STOPPED:
         if copy.state != MirrorState.PENDING_STOPPED:
             fail_over(mirror=copy, by=ENGINE, now=now)
@@ -137,8 +144,8 @@ def _copies(drill: Drill) -> list[MirrorTopic]:
 
 
 def _sound(copies: Sequence[MirrorTopic]) -> list[MirrorTopic]:
-    """Answer the copies to go on with; what failed is told of in the report, and spoils it for nobody else."""
-    return [one for one in copies if one.state != MirrorState.FAILED]
+    """Return the scratch copies that have not failed. Failed copies get a row in the report and do not affect the others."""
+    return [copy for copy in copies if copy.state != MirrorState.FAILED]
 
 
 def _is_caught_up(copy: MirrorTopic, now: datetime) -> bool:
@@ -148,7 +155,7 @@ def _is_caught_up(copy: MirrorTopic, now: datetime) -> bool:
 
 
 def _comparison(copy: MirrorTopic, now: datetime) -> VerifyRun:
-    """Answer the comparison of a copy; one that came to no result, as when its worker died, is made again."""
+    """Return the verification run of a copy. A run without a result, for example after its worker crashed, is started again."""
     runs = list(copy.verify_runs.all()[:COMPARISONS])
     if runs and (runs[0].status != VerifyRun.Status.ERROR or len(runs) == COMPARISONS):
         return runs[0]
@@ -156,13 +163,13 @@ def _comparison(copy: MirrorTopic, now: datetime) -> VerifyRun:
 
 
 def _mirror_name(copy: MirrorTopic, drill: Drill) -> str:
-    """Name the mirror that a copy stands for; a long name is cut in that of its copy."""
+    """Return the name of the mirror that a copy represents. The copy's name truncates it if it is long."""
     kept = copy.name.removesuffix(scratch_suffix(drill.pk))
     return next((name for name in drill.topics if scratch_name(name, drill=drill.pk) == copy.name), kept)
 
 
 def _groups(copy: MirrorTopic, drill: Drill) -> list[GroupRow]:
-    """Answer where a failover would have left the groups that follow the mirror; nothing is asked of them or written."""
+    """Return where a failover would have left the synced consumer groups. Contacts no cluster and writes nothing."""
     mirror = drill.link.mirrors.filter(drill=None, name=_mirror_name(copy, drill)).prefetch_related("partitions").first()
     stop = StopReport.objects.filter(mirror=copy).first()
     if mirror is None or stop is None:
@@ -195,7 +202,7 @@ def _judged(copy: MirrorTopic, run: VerifyRun, drill: Drill) -> dict[str, Any]:
     problem, note = (run.error_message, "") if run.error_message else _proven(copy, run, drill)
     refused = _refused(copy)
     notes = " ".join(sentence for sentence in (note, _refused_configs(copy)) if sentence)
-    return {"writable": not refused, "problem": "; ".join(one for one in (*refused[:3], problem) if one), "note": notes}
+    return {"writable": not refused, "problem": "; ".join(text for text in (*refused[:3], problem) if text), "note": notes}
 
 
 def _refused_configs(copy: MirrorTopic) -> str:
@@ -205,7 +212,10 @@ def _refused_configs(copy: MirrorTopic) -> str:
 
 
 def _proven(copy: MirrorTopic, run: VerifyRun, drill: Drill) -> tuple[str, str]:
-    """Count records and not offsets: an aborted transaction may be all that arrived while the copy was made."""
+    """Return what the comparison proves, as ``proven_by``.
+
+    Counts records, not offsets: an aborted transaction may be all that arrived while the copy was created.
+    """
     starts = {row.partition: row.source_start or 0 for row in copy.partitions.all()}
     held = {
         row.partition: None if row.last_source_end is None else max(0, row.last_source_end - starts[row.partition])
@@ -218,9 +228,9 @@ def _proven(copy: MirrorTopic, run: VerifyRun, drill: Drill) -> tuple[str, str]:
 
 
 def _refused(copy: MirrorTopic) -> list[str]:
-    """Write a record to each partition, read it back, and answer what went wrong."""
+    """Write a record to each partition and read it back. Return the problems."""
     try:
-        problems = [one.problem for one in jobs.try_writing(copy.link.destination.address, copy.name) if one.problem]
+        problems = [write.problem for write in jobs.try_writing(copy.link.destination.address, copy.name) if write.problem]
     except LinkEngineError as error:
         problems = [error.message]
     if problems:

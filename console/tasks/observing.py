@@ -1,7 +1,7 @@
-"""Takes in what copiers tell of a link's mirrors, one mirror after the other: ledgers, alarms, then the rows.
+"""Processes what copy workers report about a link's mirrors, mirror by mirror: ledgers, alarms, then the rows.
 
-The order matters within a mirror, since the rows forget what the alarms compare with. So where one step fails for a mirror its
-later ones are left out, and what was told of it stays to be told again.
+The order matters within a mirror, because the alarms compare reports with the rows before these are updated. If a step fails
+for a mirror, its later steps are skipped, and its kept reports and losses stay in Redis for the next pass.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Loss = tuple[str, OffsetRange]
 
 @dataclass(slots=True)
 class Told:
-    """What was told of one mirror since the last round; what was kept, the earliest first."""
+    """The losses, kept reports (oldest first) and current reports of a mirror since the last pass."""
 
     losses: list[Loss] = field(default_factory=list)
     kept: list[PartitionProgress] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Told:
 
 
 def ensure_rows(mirrors: Sequence[MirrorTopic], failures: Failures) -> Rows:
-    """Answer the rows of all partitions by key; those that lack are made."""
+    """Return the rows of all partitions by key. Missing rows are created."""
     rows: Rows = {}
     for mirror in mirrors:
         found = list(mirror.partitions.all())
@@ -50,74 +50,80 @@ def ensure_rows(mirrors: Sequence[MirrorTopic], failures: Failures) -> Rows:
 
 
 def observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures) -> bool:
-    """Take in all that is told; answer whether a page would show something new. Raise CoordinationUnavailableError."""
+    """Process all reports and losses of a link. Return whether anything changed that pages show.
+
+    Raises CoordinationUnavailableError if Redis is unavailable.
+    """
     key, signer = plans.link_key(link), plans.signer_of(link)
     reports = placing.of_current_topics(mirrors, jobs.read_progress(settings.REDIS_URL, key, signer))
     kept = worker_results.read(link, mirrors)
     losses = jobs.read_losses(settings.REDIS_URL, key, signer)
-    told = _by_mirror(mirrors, reports=reports, kept=kept, losses=losses)
+    by_mirror = _by_mirror(mirrors, reports=reports, kept=kept, losses=losses)
     changed = False
     for mirror in mirrors:
-        if (of_it := told.get(plans.mirror_key(mirror))) is not None and not failures.has_failed(mirror.pk):
+        if (reported := by_mirror.get(plans.mirror_key(mirror))) is not None and not failures.has_failed(mirror.pk):
             with failures.of_mirror(mirror.pk):
-                changed |= _take_in(mirror, of_it, rows=rows)
+                changed |= _process(mirror, reported, rows=rows)
     sound = {key: row for key, row in rows.items() if not failures.has_failed(row.mirror_id)}
     changed |= sampling.store_progress(rows=sound, reports=reports, endings=kept.reports, now=timezone.now(), failures=failures)
-    _let_go(link, mirrors, told=told, kept=kept, failures=failures)
-    _hear(rows, reports, failures)
+    _forget_processed(link, mirrors, by_mirror=by_mirror, kept=kept, failures=failures)
+    _note_observed(rows, reports, failures)
     return changed
 
 
 def _by_mirror(
     mirrors: Sequence[MirrorTopic], *, reports: Iterable[PartitionProgress], kept: Kept, losses: Iterable[Loss]
 ) -> Mapping[str, Told]:
-    told: dict[str, Told] = defaultdict(Told)
+    found: dict[str, Told] = defaultdict(Told)
     for report in reports:
-        told[_mirror_of(report.key)].reports.append(report)
-    for one in kept.reports:
-        told[_mirror_of(one.key)].kept.append(one)
-    ours = {key for one in mirrors for key in plans.partition_keys(one)} if losses else set()
+        found[_mirror_of(report.key)].reports.append(report)
+    for report in kept.reports:
+        found[_mirror_of(report.key)].kept.append(report)
+    keys = {key for mirror in mirrors for key in plans.partition_keys(mirror)} if losses else set()
     for loss in losses:
-        if loss[0] in ours:
-            told[_mirror_of(loss[0])].losses.append(loss)
-    return told
+        if loss[0] in keys:
+            found[_mirror_of(loss[0])].losses.append(loss)
+    return found
 
 
 def _mirror_of(key: str) -> str:
     return key.rpartition("/")[0]
 
 
-def _take_in(mirror: MirrorTopic, told: Told, *, rows: Rows) -> bool:
-    """Losses first: they lie behind the last timestamp known before them. The rows come last, for all mirrors at once."""
+def _process(mirror: MirrorTopic, reported: Told, *, rows: Rows) -> bool:
+    """Update the ledgers and alarms of a mirror; the rows follow, for all mirrors at once. Return whether anything changed.
+
+    Losses come first: a loss is dated by the last timestamp that was known before it.
+    """
     now, key = timezone.now(), plans.mirror_key(mirror)
     own = {f"{key}/{n}": rows[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in rows}
     changed = False
-    for place, lost in told.losses:
+    for place, lost in reported.losses:
         found = {int(place.rpartition("/")[2]): [Gap(lost, GapReason.LOST)]}
         changed |= gaps.store_gaps(mirror=mirror, gaps=found, now=now)
-    for some in (*([one] for one in told.kept), told.reports):
-        filled = {own[one.key].partition: one.gaps for one in some if one.gaps and one.key in own}
+    for reports in (*([report] for report in reported.kept), reported.reports):
+        filled = {own[report.key].partition: report.gaps for report in reports if report.gaps and report.key in own}
         if filled:
             changed |= gaps.store_gaps(mirror=mirror, gaps=filled, now=now)
-    changed |= tombstones.note_lateness(mirrors=[mirror], rows=own, reports=told.reports, now=now)
-    return changed | coverage.forget_lost(mirrors=[mirror], rows=own, reports=told.reports, endings=told.kept, now=now)
+    changed |= tombstones.note_lateness(mirrors=[mirror], rows=own, reports=reported.reports, now=now)
+    return changed | coverage.forget_lost(mirrors=[mirror], rows=own, reports=reported.reports, endings=reported.kept, now=now)
 
 
-def _let_go(
-    link: ClusterLink, mirrors: Sequence[MirrorTopic], *, told: Mapping[str, Told], kept: Kept, failures: Failures
+def _forget_processed(
+    link: ClusterLink, mirrors: Sequence[MirrorTopic], *, by_mirror: Mapping[str, Told], kept: Kept, failures: Failures
 ) -> None:
-    """Let go of what is in ledgers and rows; what was told of a mirror that failed is told to the next round again."""
-    failed = {plans.mirror_key(one) for one in mirrors if failures.has_failed(one.pk)}
-    stored = [loss for key, one in told.items() if key not in failed for loss in one.losses]
+    """Delete losses and kept reports that are stored now. Those of mirrors that failed stay for the next pass."""
+    failed = {plans.mirror_key(mirror) for mirror in mirrors if failures.has_failed(mirror.pk)}
+    stored = [loss for key, reported in by_mirror.items() if key not in failed for loss in reported.losses]
     jobs.forget_losses(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link), stored)
     worker_results.forget(link, kept, but_of=failed)
 
 
-def _hear(rows: Rows, reports: Iterable[PartitionProgress], failures: Failures) -> None:
-    """Note, unsaved, that the copiers of mirrors that failed are heard: else their jobs would be taken for dead."""
+def _note_observed(rows: Rows, reports: Iterable[PartitionProgress], failures: Failures) -> None:
+    """Set, unsaved, the last observation of mirrors that failed, so that their copy workers do not count as dead."""
     for report in reports:
         row = rows.get(report.key)
         if row is not None and failures.has_failed(row.mirror_id):
-            with suppress(ValueError, OverflowError, OSError):  # a time beyond all calendars
+            with suppress(ValueError, OverflowError, OSError):  # a time outside the range of datetime
                 row.observed_at = time_of(report.observed_at_ms)
                 row.phase, row.hold_id = report.phase, report.hold_id

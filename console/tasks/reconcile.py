@@ -1,4 +1,4 @@
-"""The heart beat: once a second, and right after each action, rows and engine are brought together, link by link."""
+"""The reconciler: brings rows and the engine's state into agreement, link by link, every second and after each action."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from linkengine import jobs
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.states import WRITABLE
 
-ROUNDS = 3  # when asked again while at it
-CLAIM_MS = 2_000  # how often one chore is sent, at most
-WAITING_MS = 3_000  # a round that nobody has begun until then is sent again
+ROUNDS = 3  # passes per task, if another pass is requested while one is running
+CLAIM_MS = 2_000  # how often a due task is sent, at most
+WAITING_MS = 3_000  # a pass that has not started after this time is sent again
 KEEP_RUNS = timedelta(days=30)
 _log = structlog.get_logger(__name__)
 
 
 @shared_task(name="reconcile")
 def reconcile(**_: Any) -> None:
-    """Take every step of a round, whatever becomes of the others; being run at all shows that a worker lives."""
+    """Run every step of a pass, even if others fail. The run itself shows that a worker is alive."""
     heartbeats.note_worker()
     clock_skew.note_worker()
     for name in reconciler_health.STEPS:
@@ -55,14 +55,14 @@ def reconcile(**_: Any) -> None:
 
 @shared_task(name="reconcile_link")
 def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
-    """Bring one link up to date; never twice at once. Who comes second leaves a note to the first."""
+    """Run a reconcile pass of a link under its lock. While another task has the lock, request another pass from that task."""
     name = f"link:{link_id}"
     locks.release_claim(_waiting(link_id))
     if probe:
         ClusterLink.objects.filter(pk=link_id).update(looked_at=None)
     for _round in range(ROUNDS):
-        with locks.lock(name) as ours:
-            if not ours:
+        with locks.lock(name) as acquired:
+            if not acquired:
                 locks.request_recheck(name)
                 return
             locks.pop_recheck(name)
@@ -73,7 +73,7 @@ def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
 
 @shared_task(name="forget_link")
 def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_: Any) -> None:
-    """Remove what the engine keeps of a link that is gone, and of its mirrors, by name with how many partitions they had."""
+    """Remove the engine's data of a deleted link and its mirrors; ``partitions``: the number of partitions of each, by key."""
     keys = [f"{name}/{number}" for name, count in (partitions or {}).items() for number in range(count)]
     jobs.clear_link(settings.REDIS_URL, link_key, keys=keys)
 
@@ -81,7 +81,7 @@ def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_:
 @shared_task(name="forget_old_rows")
 @records_health("forget_old_rows")
 def forget_old_rows(**_: Any) -> None:
-    """Delete rows nobody needs any more: verify runs, samples, expired sessions. The audit is kept."""
+    """Delete old verification runs, old samples and expired sessions. The audit log is kept."""
     now = timezone.now()
     history.forget_old(now=now)
     VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
@@ -94,7 +94,7 @@ def _waiting(link_id: int) -> str:
 
 def _send_links() -> None:
     for link_id in ClusterLink.objects.values_list("pk", flat=True):
-        if locks.claim(_waiting(link_id), ttl_ms=WAITING_MS):  # where all threads are busy, messages would pile up
+        if locks.claim(_waiting(link_id), ttl_ms=WAITING_MS):  # if all threads are busy, messages would accumulate
             dispatch.send("reconcile_link", link_id=link_id)
 
 
@@ -110,10 +110,10 @@ _STEPS: Mapping[str, Callable[[], None]] = {
 
 
 def _try(name: str) -> None:
-    """Take a step; one that fails, for whatever reason, is told of and must not keep the others from being taken."""
+    """Run a step. A failure of any kind is logged and counted and must not prevent the other steps."""
     try:
         _STEPS[name]()
-    except Exception as error:  # noqa: BLE001 - logged in full, counted and told by /readyz
+    except Exception as error:  # noqa: BLE001 - logged with traceback, counted and reported by /readyz
         _log.exception("reconcile.step_failed", step=name)
         reconciler_health.note_failure(name, error)
     else:
@@ -125,16 +125,16 @@ def _reconcile_noted(link_id: int) -> None:
     try:
         if _reconcile(link_id):
             reconciler_health.note_success(name)
-    except IntegrityError as error:  # a mirror was deleted while it was looked at; the next round does without it
+    except IntegrityError as error:  # a mirror was deleted during the pass; the next pass does not include it
         _log.warning("reconcile.overtaken", link_id=link_id, error=str(error))
-        reconciler_health.note_failure(name, error)  # every round: then it is no mirror that went away
+        reconciler_health.note_failure(name, error)  # if it is repeated in every pass, a deleted mirror is not the cause
     except Exception as error:
         reconciler_health.note_failure(name, error)
         raise
 
 
 def _reconcile(link_id: int) -> bool:
-    """Tell whether all of the link was looked after, but for single mirrors."""
+    """Run a pass of a link. Return whether all steps succeeded, apart from failures of single mirrors."""
     link = plans.load_link(link_id)
     if link is None:
         return False
@@ -147,16 +147,16 @@ def _reconcile(link_id: int) -> bool:
         return True
     failures = Failures(link=link.name)
     try:
-        _look_after(link, mirrors, failures)
+        _run_steps(link, mirrors, failures)
     except CoordinationUnavailableError as error:
         _log.warning("reconcile.no_redis", link=link.name, error=str(error))
         return False
-    _tell(link, mirrors, failures)
+    _note_failures(link, mirrors, failures)
     return not failures.steps
 
 
-def _look_after(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
-    """Take the steps of a round; what fails for a mirror, or as a step, keeps the others from nothing that does not need it."""
+def _run_steps(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
+    """Run the steps of a pass. The failure of a mirror or a step does not affect the others, unless they depend on it."""
     rows = observing.ensure_rows(mirrors, failures)
     with failures.of_step("reports"):
         changed = observing.observe(link, mirrors, rows=rows, failures=failures)
@@ -166,16 +166,16 @@ def _look_after(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Fai
     with failures.of_step("tasks"):
         _run_tasks(link, mirrors)
     with failures.of_step("chores"):
-        _send_chores(link, mirrors, rows=rows, failures=failures)
+        _send_due_tasks(link, mirrors, rows=rows, failures=failures)
     with failures.of_step("samples"):
         _keep_samples(link, mirrors, failures)
 
 
-def _tell(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
-    """Say what failed: steps are failures of the link, mirrors have their own place."""
+def _note_failures(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
+    """Record what failed: a failed step as a failure of the link, failed mirrors by name."""
     if failures.steps:
         reconciler_health.note_failure(reconciler_health.of_link(link.pk), next(iter(failures.steps.values())))
-    failed = {one.name: failures.mirrors[one.pk] for one in mirrors if one.pk in failures.mirrors}
+    failed = {mirror.name: failures.mirrors[mirror.pk] for mirror in mirrors if mirror.pk in failures.mirrors}
     reconciler_health.note_mirrors(link.pk, failed)
 
 
@@ -185,8 +185,8 @@ def _keep_samples(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: F
         history.keep_samples(link=link, mirrors=sound, now=timezone.now(), whole=len(sound) == len(mirrors))
 
 
-def _send_chores(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures) -> None:
-    known = [one for one in mirrors if _knows_chores(one, rows=rows, failures=failures)]
+def _send_due_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures) -> None:
+    known = [mirror for mirror in mirrors if _has_computable_tasks(mirror, rows=rows, failures=failures)]
     together = due_tasks.stopped_together(known)
     if together and locks.claim(f"stop_many:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("stop_many", link_id=link.pk)
@@ -198,8 +198,8 @@ def _send_chores(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Row
             dispatch.send(task, mirror_id=mirror_id)
 
 
-def _knows_chores(mirror: MirrorTopic, *, rows: Rows, failures: Failures) -> bool:
-    """Ask beforehand, and alone, what is due for a mirror: nothing that fails here stops the others' failover."""
+def _has_computable_tasks(mirror: MirrorTopic, *, rows: Rows, failures: Failures) -> bool:
+    """Return whether the due tasks of a mirror can be computed, so that a failure here cannot delay the failover of others."""
     now = timezone.now()
     with failures.of_mirror(mirror.pk):
         deque(due_tasks.of_mirrors(mirrors=[mirror], now=now), maxlen=0)
@@ -210,14 +210,14 @@ def _knows_chores(mirror: MirrorTopic, *, rows: Rows, failures: Failures) -> boo
 
 
 def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
-    unstopped = any(one.state not in WRITABLE for one in mirrors)
+    unstopped = any(mirror.state not in WRITABLE for mirror in mirrors)
     for name in linktasks.due_tasks(link=link, mirrors=unstopped, now=timezone.now()):
         if name in SYNCS and locks.claim(f"task:{link.pk}:{name}", ttl_ms=CLAIM_MS):
             dispatch.send("run_link_task", link_id=link.pk, task=name)
 
 
 def _judge(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures, changed: bool) -> None:
-    """Let what is known of the partitions become events of their mirrors, and the link's state."""
+    """Derive the events of mirrors and the state of the link from the rows of the partitions."""
     now, retry_timeout = timezone.now(), plans.retry_timeout(link)
     verdicts = []
     for mirror in failures.not_failed(mirrors):

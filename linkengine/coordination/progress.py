@@ -1,20 +1,22 @@
-"""Progress of copy workers: the newest observation of every partition of a link, on its way to whoever stores or shows it.
+"""Progress reports of copy workers in Redis: the newest observation of every partition of a link.
 
-* ``progress:<link id>``: a hash, one field per partition key, gone ten minutes after the last report: the moment at which Redis
-  got it, the moment at which it was signed (both by Redis' clock), the signature, and the report as JSON. Two workers may tell
-  of one partition while it moves, so a report is put aside while the owner of a later lease reports.
-* ``kept:<link id>``: a hash of reports that stay until they were taken in: the last one of each hold on a partition, and one a
-  minute of partitions in which gaps are filled. In the first hash each report replaces the one before, whether it was read or
-  not.
+* ``progress:<link id>``: a hash with a field per partition key, which expires ten minutes after the last report. A value
+  consists of the time at which Redis received the report, the time at which it was signed (both by Redis' clock), the
+  signature, and the report as JSON. While a partition moves between workers, both may report it. A report is therefore dropped
+  if a report with a higher lease generation arrived less than ``OWNER_SILENT_MS`` ago.
+* ``kept:<link id>``: a hash of reports that stay until the reader removes them: the last report of each hold on a partition,
+  and a report per minute of partitions in which gaps are filled. In the first hash, each report replaces the previous report,
+  read or unread.
 
-No wall clocks of two machines are compared: the generation of the lease tells whose report is the later one, Redis' own clock
-how old it is, and its times are answered by the clock of whoever reads. A report cannot look new because its writer's clock is
-ahead, nor keep others out for longer than its own writer is heard.
+The wall clocks of two machines are never compared. The lease generation decides which report is later, Redis' clock gives a
+report's age, and the reader converts the times in it to its own clock. A report cannot look new because its writer's clock is
+ahead, and it hides other reports only while its own writer reports.
 
-A report decides: a promotion waits for it, a failure in it stops a mirror. So it is signed with the link's key, which its
-worker has from the link's plan, and its age is that of the signature: an old report that is put back stays old. One that is not
-valid is read as if it were not there. What is kept is signed together with its name, and one that is not valid stays where it
-is: the key that signed it may be one that this process does not have yet.
+Decisions depend on reports: a promotion waits for them, and a failure in a report stops a mirror. A report is therefore signed
+with the link's key, which the worker has from the link's plan. Its age is the signature's age, so an old report that is written
+to Redis again stays old. A report in the first hash with an invalid signature is ignored. The signature of a kept report
+includes its name; a kept report with an invalid signature is ignored, but not removed, because this process may not have the
+signing key yet.
 """
 
 from __future__ import annotations
@@ -34,17 +36,17 @@ from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.signatures import Signer
 from linkengine.domain.states import GapReason
 
-EXPIRY_MS = 600_000  # long enough to look at what a dead link did last, short enough to leave no litter
-KEPT_MS = 24 * 3_600_000  # of a link that nobody looks after
-OWNER_SILENT_MS = 5_000  # an owner reports twice a second; after ten missed reports anybody may speak
+EXPIRY_MS = 600_000  # long enough to show the last progress of a stopped link, short enough to leave no stale keys
+KEPT_MS = 24 * 3_600_000  # since the last kept report of a link, if no reader removes them
+OWNER_SILENT_MS = 5_000  # an owner reports twice a second; after ten missed reports, other workers' reports are accepted
 
-_FIELDS = tuple(one.name for one in fields(PartitionProgress))
-_TIMES = ("observed_at_ms", "source_seen_at_ms", "caught_up_at_ms", "failed_at_ms")  # by the clock of who reports
+_FIELDS = tuple(field.name for field in fields(PartitionProgress))
+_TIMES = ("observed_at_ms", "source_seen_at_ms", "caught_up_at_ms", "failed_at_ms")  # by the reporting worker's clock
 _GAP_WORDS = 6  # start, end, reason, filled, before and after
 _PURPOSE, _KEPT_PURPOSE = "progress", "kept progress"
-_SIGNED_WORDS = 4  # when Redis got it, when it was signed, signature, JSON
+_SIGNED_WORDS = 4  # time received by Redis, time signed, signature, JSON
 _log = structlog.get_logger(__name__)
-# ARGV: expiry, silence, then per report: key, hold, generation of its lease (0: none), time, signature and JSON
+# ARGV: expiry, OWNER_SILENT_MS, then per report: key, hold, lease generation (0: no lease), signed report
 _REPORT = (
     NOW_MS
     + """
@@ -73,10 +75,10 @@ end
 
 
 class RedisProgress:
-    """Where a copy worker reports."""
+    """Publisher of a copy worker's progress reports."""
 
     def __init__(self, url: str, signer_of: Callable[[str], Signer]) -> None:
-        """Report nothing yet; ``signer_of`` returns what signs the reports on a link."""
+        """Prepare the connection; nothing is reported yet. ``signer_of`` returns the signer for a link's reports."""
         self._url, self._signer_of = url, signer_of
         self._redis = client_for(url)
 
@@ -85,24 +87,24 @@ class RedisProgress:
         if not observations:
             return
         signer = self._signer_of(link_id)
-        with redis_answers("take progress"):
+        with redis_answers("store progress"):
             at_ms = self._now_ms()
             words = [
                 word
-                for one in observations
-                for word in (one.key, one.hold_id, one.generation, signed_report(signer, link_id, one, at_ms=at_ms))
+                for seen in observations
+                for word in (seen.key, seen.hold_id, seen.generation, signed_report(signer, link_id, seen, at_ms=at_ms))
             ]
             self._redis.eval(_REPORT, 1, _name(link_id), EXPIRY_MS, OWNER_SILENT_MS, *words)
 
     def keep(self, link_id: str, observation: PartitionProgress) -> None:
-        """Keep an observation until it was taken in; raise CoordinationUnavailableError in an outage."""
+        """Store an observation until the reader removes it; raise CoordinationUnavailableError in an outage."""
         name = f"{observation.key} {observation.hold_id} {observation.observed_at_ms}"
-        with redis_answers("take progress"):
+        with redis_answers("store progress"):
             text = signed_report(self._signer_of(link_id), link_id, observation, at_ms=self._now_ms(), kept_as=name)
             self._redis.eval(_KEEP, 1, _kept(link_id), KEPT_MS, name, text)
 
     def lose(self, link_id: str, loss: Loss) -> None:
-        """Keep a loss until the ledger has it; raise CoordinationUnavailableError in an outage."""
+        """Store a loss until it is in the gap ledger; raise CoordinationUnavailableError in an outage."""
         note_loss(self._url, link_id, self._signer_of(link_id), loss)
 
     def _now_ms(self) -> int:
@@ -110,50 +112,50 @@ class RedisProgress:
         return int(seconds) * 1000 + int(micros) // 1000
 
 
-def signed_report(signer: Signer, link_id: str, one: PartitionProgress, *, at_ms: int, kept_as: str | None = None) -> str:
-    """Write a report as it is stored, but for the moment at which Redis gets it; ``kept_as``: its name among the kept ones."""
-    text = to_json(one)
+def signed_report(signer: Signer, link_id: str, progress: PartitionProgress, *, at_ms: int, kept_as: str | None = None) -> str:
+    """Return a report as it is stored, without the time received by Redis; ``kept_as``: its name in ``kept:<link id>``."""
+    text = to_json(progress)
     return f"{at_ms} {signer.sign(*_signed(link_id, str(at_ms), text, kept_as))} {text}"
 
 
 def read_progress(url: str, link_id: str, signer: Signer) -> list[PartitionProgress]:
-    """Answer the newest observation of every partition of the link, by key; empty when nothing was reported lately.
+    """Return the newest observation of every partition of the link, by key; empty if all reports have expired.
 
-    Its times are told by this machine's clock. They lie ahead of now where Redis' clock was set back since.
+    Times are by this machine's clock. They are in the future if Redis' clock was set back after the report.
     """
     record = _read(url, _name(link_id), link_id, signer, kept=False)
-    return [one for key in sorted(record) if (one := record[key]) is not None and one.key == key]
+    return [seen for key in sorted(record) if (seen := record[key]) is not None and seen.key == key]
 
 
 def read_kept(url: str, link_id: str, signer: Signer) -> dict[str, PartitionProgress | None]:
-    """Answer what is kept, by name, the earliest first; None for what was signed and cannot be read."""
+    """Return the kept reports by name, earliest first; None for a signed report that cannot be parsed."""
     found = _read(url, _kept(link_id), link_id, signer, kept=True)
     return dict(sorted(found.items(), key=lambda item: 0 if item[1] is None else item[1].observed_at_ms))
 
 
 def forget_kept(url: str, link_id: str, names: Iterable[str]) -> None:
-    """Let go of what was taken in."""
+    """Remove kept reports by name."""
     words = list(names)
     if words:
-        with redis_answers("forget progress"):
+        with redis_answers("remove progress"):
             client_for(url).hdel(_kept(link_id), *words)
 
 
 def clear_link(url: str, link_id: str) -> None:
-    """Remove all of a link that is gone."""
+    """Remove all progress of a deleted link."""
     with redis_answers("clear progress"):
         client_for(url).delete(_name(link_id), _kept(link_id))
 
 
 def clear_mirror(url: str, link_id: str, *, mirror_id: str) -> None:
-    """Remove the progress of one mirror that is gone."""
+    """Remove the progress of a deleted mirror."""
     with redis_answers("clear progress"):
         for name in (_name(link_id), _kept(link_id)):
             client_for(url).eval(_CLEAR, 1, name, f"{mirror_id}/")
 
 
 def to_json(progress: PartitionProgress) -> str:
-    """Write one observation as JSON; gaps are lists of start, end, reason, filled and the times around what was lost."""
+    """Return an observation as JSON; gaps are lists of start, end, reason, filled and the timestamps around lost records."""
     values = {name: getattr(progress, name) for name in _FIELDS}
     values["gaps"] = [
         [gap.range.start, gap.range.end, gap.reason, gap.filled, gap.before_ms, gap.after_ms] for gap in progress.gaps
@@ -162,9 +164,9 @@ def to_json(progress: PartitionProgress) -> str:
 
 
 def from_json(text: str) -> PartitionProgress:
-    """Read what ``to_json`` wrote; raise ValueError for anything else.
+    """Return the observation that ``to_json`` wrote; raise ValueError for any other text.
 
-    Another version may have: what it told besides is left out, and what it did not know of has its default.
+    The writer may be another version: unknown fields are ignored, and missing fields have their defaults.
     """
     try:
         values = {name: value for name, value in json.loads(text).items() if name in _FIELDS}
@@ -180,10 +182,10 @@ def _gap(start: int, end: int, reason: str, *more: Any) -> Gap:
 
 
 def _read(url: str, name: str, link_id: str, signer: Signer, *, kept: bool) -> dict[str, PartitionProgress | None]:
-    now_ms = time.time_ns() // 1_000_000  # before asking: an answer that took long must not make a report look younger
-    with redis_answers("answer progress"):
-        answer: Any = client_for(url).eval(_READ, 1, name)
-    (seconds, micros), words = answer
+    now_ms = time.time_ns() // 1_000_000  # before the request: a slow reply must not make a report look younger
+    with redis_answers("return progress"):
+        reply: Any = client_for(url).eval(_READ, 1, name)
+    (seconds, micros), words = reply
     ahead_ms = now_ms - (int(seconds) * 1000 + int(micros) // 1000)
     found = {}
     for key, value in zip(words[::2], words[1::2], strict=True):
@@ -196,7 +198,7 @@ def _read(url: str, name: str, link_id: str, signer: Signer, *, kept: bool) -> d
 
 
 def _verified(value: str, link_id: str, signer: Signer, *, kept_as: str | None) -> tuple[str, int | None]:
-    """Return the report and when it was signed, None where no key has signed it for this link and this place."""
+    """Return the report and the time it was signed; None as time if no key has signed it for this link and kept name."""
     words = value.split(" ", maxsplit=_SIGNED_WORDS - 1)
     if len(words) != _SIGNED_WORDS or not signer.verifies(words[2], *_signed(link_id, words[1], words[3], kept_as)):
         return "", None
@@ -211,16 +213,16 @@ def _signed(link_id: str, at_ms: str, text: str, kept_as: str | None) -> tuple[s
 def _readable(text: str, *, observed_at_ms: int) -> PartitionProgress | None:
     try:
         return _moved(from_json(text), observed_at_ms=observed_at_ms)
-    except ValueError as error:  # written by another version while a deployment rolls; the next report replaces it
+    except ValueError as error:  # written by another version during a rolling deployment; the next report replaces it
         _log.warning("progress.unreadable", error=str(error))
         return None
 
 
-def _moved(one: PartitionProgress, *, observed_at_ms: int) -> PartitionProgress:
-    """Answer a report with the times it has by another clock."""
-    by = observed_at_ms - one.observed_at_ms
-    times = {name: at + by for name in _TIMES if (at := getattr(one, name)) is not None}
-    return replace(one, **times)
+def _moved(progress: PartitionProgress, *, observed_at_ms: int) -> PartitionProgress:
+    """Return a report with its times shifted to another clock, by which it was observed at ``observed_at_ms``."""
+    shift_ms = observed_at_ms - progress.observed_at_ms
+    times = {name: at_ms + shift_ms for name in _TIMES if (at_ms := getattr(progress, name)) is not None}
+    return replace(progress, **times)
 
 
 def _name(link_id: str) -> str:

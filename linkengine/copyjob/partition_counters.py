@@ -1,9 +1,9 @@
-"""The numbers that a copy worker reports of a partition (``PartitionProgress``): ends, counts, time lag, filled gaps. No I/O.
+"""Counters of a partition that a copy worker reports (``PartitionProgress``): ends, counts, time lag, filled gaps. No I/O.
 
-``CatchUp`` measures up to which time a mirror has everything its source had: the age of its lag (RPO).
+``CatchUp`` measures up to which time a mirror has everything its source had: the time lag (RPO).
 
 Each response of the source yields a sample: "at this time the source ended at this offset". Once the mirror has reached
-that offset, it holds all that the source had at that time, whatever was produced since. So under steady load the measured
+that offset, it has everything the source had at that time, whatever was produced since. So under steady load the measured
 time follows the clock although the mirror never ends exactly where the source does; while the source cannot be read, it
 stands still.
 
@@ -27,14 +27,14 @@ from linkengine.batches.view import first_timestamp
 from linkengine.domain.ranges import EXACT_REASONS, Gap, OffsetRange
 from linkengine.domain.states import GapReason
 
-RECENT_MS = 10_000  # reports come twice a second and may be lost: each run of fills is in twenty of them
+RECENT_MS = 10_000  # reports are sent twice a second and may be lost, so each run of fills is in twenty of them
 MOST_SAMPLES = 256  # samples kept; beyond that the newest is replaced, which only makes the measured time older
 EXACT_RUNS = 16
 RUN_MS = 10_000
 
 
 class PartitionCounters:
-    """Counts of one partition in one hold. Unknown is None, never 0."""
+    """Counters of a partition during a hold. Unknown is None, never 0."""
 
     __slots__ = (
         "_catch_up",
@@ -56,11 +56,11 @@ class PartitionCounters:
     def __init__(self) -> None:
         self.source_start: int | None = None
         self.source_end: int | None = None  # last stable offset: there is nothing to copy beyond
-        self.source_high_watermark: int | None = None  # further on while a transaction is open: acknowledged, and held back
-        self.source_seen_ms: int | None = None  # when its leader last told where it ends
+        self.source_high_watermark: int | None = None  # above source_end while a transaction is open
+        self.source_seen_ms: int | None = None  # when its leader last returned its end, or reported no change
         self.mirror_start: int | None = None
         self.mirror_end: int | None = None
-        self.set_back_to: int | None = None  # lowest end that the mirror fell back to: it has lost what was acknowledged
+        self.set_back_to: int | None = None  # lowest end that the mirror fell back to: it has lost acknowledged records
         self.set_backs = 0
         self.last_timestamp_ms: int | None = None
         self._catch_up, self._stood_at_end = CatchUp(), False
@@ -69,11 +69,11 @@ class PartitionCounters:
         self._fills = FillRuns()
 
     def observed_source(self, *, start: int, end: int, high_watermark: int, now_ms: int) -> None:
-        """Take in the source's log start, last stable offset and high watermark.
+        """Record the source's log start, last stable offset and high watermark.
 
-        A new leader may know an older high watermark than was seen, until its followers fetch from it: that is no sight of the
-        source's end, which is unknown meanwhile. The age of what the mirror lacks is that of the high watermark: what waits
-        behind an open transaction is lacking too.
+        A new leader may return a lower high watermark than was seen before, until its followers fetch from it. Such a response
+        does not show the source's end: the ends and ``source_seen_ms`` stay as they were. The time lag is measured against the
+        high watermark, because the mirror also lacks the records behind an open transaction.
         """
         self.source_start = start
         if self.source_high_watermark is not None and max(end, high_watermark) < self.source_high_watermark:
@@ -84,7 +84,7 @@ class PartitionCounters:
         self._reach()
 
     def unchanged(self, now_ms: int) -> None:
-        """The source's leader had no news at this moment."""
+        """Record that the source's leader reported no change at this time; an earlier time than the last is ignored."""
         if self.source_high_watermark is None or self.source_seen_ms is None or now_ms <= self.source_seen_ms:
             return
         self.source_seen_ms = now_ms
@@ -93,7 +93,7 @@ class PartitionCounters:
             self._reach()
 
     def observed_mirror(self, *, start: int, end: int, left_at: int | None = None) -> None:
-        """Take in the mirror's ends as its leader told them; ``left_at``: where its last owner left it, as far as known."""
+        """Record the mirror's ends as returned by its leader; ``left_at``: the previous owner's last end, if known."""
         before = left_at if self.mirror_end is None else self.mirror_end
         if before is not None and end < before:
             self.set_back_to = end if self.set_back_to is None else min(end, self.set_back_to)
@@ -103,21 +103,21 @@ class PartitionCounters:
 
     @property
     def caught_up_at_ms(self) -> int | None:
-        """Answer until when the mirror holds everything the source had."""
+        """Return the time up to which the mirror has everything the source had; None if not measured yet."""
         return self._catch_up.at_ms
 
     @property
     def moving(self) -> bool:
-        """Whether something was written, or there was nothing to write: until then nobody knows that all is well."""
+        """Return whether something was written or filled, or the mirror reached the source's end: proof that copying works."""
         return self.bytes_copied > 0 or self._stood_at_end or bool(self._fills.since(0))
 
     def sending(self, step: Append) -> None:
-        """A batch is about to be patched and sent; afterwards its buffer may hold something else."""
+        """Note a batch before it is patched and sent; afterwards its buffer may be reused."""
         if self._fills.awaits_record:
             self._fills.record_followed(first_timestamp(step.payload))
 
     def appended(self, step: Append) -> None:
-        """A batch was acknowledged at its place."""
+        """Count a batch that was acknowledged at its offset."""
         self.mirror_end = step.end
         self.records_copied += step.records
         self.bytes_copied += len(step.payload)
@@ -125,17 +125,17 @@ class PartitionCounters:
         self._reach()
 
     def filled(self, start: int, end: int, reason: GapReason, *, now_ms: int) -> None:
-        """Markers were verified at these offsets."""
+        """Add a fill whose markers were verified at these offsets."""
         self.mirror_end = end
         self._fills.add(start, end, reason, now_ms=now_ms, before_ms=self.last_timestamp_ms)
         self._reach()
 
     def gaps(self, *, since_ms: int = 0) -> tuple[Gap, ...]:
-        """Answer what was filled since then, and what was lost whenever it was."""
+        """Return the runs of fills that have grown since ``since_ms``, and all losses."""
         return self._fills.since(since_ms)
 
     def forget_gaps(self, before_ms: int) -> None:
-        """Let go of what was filled until then: it was told."""
+        """Drop runs of fills that have not grown since ``before_ms`` and were reported."""
         self._fills.forget(before_ms)
 
     def _reach(self) -> None:
@@ -174,7 +174,7 @@ class FillRuns:
 
     def __init__(self) -> None:
         self._runs: dict[GapReason, list[tuple[Gap, int, int]]] = defaultdict(list)
-        self._begun: Counter[GapReason] = Counter()  # number of runs so far, dropped ones included
+        self._begun: Counter[GapReason] = Counter()  # number of runs so far, including dropped runs
         self._lost_open = False  # the record after the newest loss is not known yet
 
     def add(self, start: int, end: int, reason: GapReason, *, now_ms: int, before_ms: int | None) -> None:
@@ -199,7 +199,7 @@ class FillRuns:
 
     @property
     def awaits_record(self) -> bool:
-        """Whether the record after the newest loss is still to come."""
+        """Return whether the record after the newest loss is still to come."""
         return self._lost_open
 
     def since(self, since_ms: int) -> tuple[Gap, ...]:

@@ -1,4 +1,4 @@
-"""What is reported of a partition (its phase and its progress), and when. No I/O.
+"""Progress reports of partitions (phase and progress), and their schedule. No I/O.
 
 A change of phase is reported immediately, everything else round-robin. Only a few partitions at a time, because describing a
 thousand takes tens of milliseconds of the copy loop.
@@ -18,42 +18,42 @@ TOGETHER = 64  # partitions per report at most, about
 EACH_S, MOST_S = 0.004, 2.0  # interval of a partition's reports: so much per partition, at most so much
 
 
-def phase_of(one: MirrorPartition) -> PartitionPhase:
-    """Name this moment."""
-    trouble = _trouble(one)
-    if one.failure:
+def phase_of(partition: MirrorPartition) -> PartitionPhase:
+    """Return the partition's phase at this moment."""
+    trouble = _trouble(partition)
+    if partition.failure:
         return PartitionPhase.FAILED
-    if one.stage is Stage.ENDED:
+    if partition.stage is Stage.ENDED:
         return PartitionPhase.RELEASED
-    if one.stage is Stage.WAITING:
+    if partition.stage is Stage.WAITING:
         return PartitionPhase.WAITING
     if trouble:
         return trouble.phase
-    # a hold that begins says nothing yet: the trouble that ended the last one may still be there
-    return PartitionPhase.COPYING if one.counters.moving else PartitionPhase.WAITING
+    # a new hold has no result yet: the error that ended the previous hold may persist
+    return PartitionPhase.COPYING if partition.counters.moving else PartitionPhase.WAITING
 
 
-def progress_of(one: MirrorPartition, *, now_ms: int, gaps_of_ms: int | None = RECENT_MS) -> PartitionProgress:
-    """Answer the observation of this moment, with the gaps of so many ms, or all that are remembered (None)."""
-    counters, trouble, proven = one.counters, _trouble(one), one.unchecked_tail is None
-    in_sight = one.source_trouble is None and proven  # else it has moved on unseen: the lag is unknown
+def progress_of(partition: MirrorPartition, *, now_ms: int, gaps_of_ms: int | None = RECENT_MS) -> PartitionProgress:
+    """Return the observation of this moment, with gaps filled in the last ``gaps_of_ms`` (None: all that are remembered)."""
+    counters, trouble, checked = partition.counters, _trouble(partition), partition.unchecked_tail is None
+    source_known = partition.source_trouble is None and checked  # else its end may have moved since: the lag is unknown
     return PartitionProgress(
-        key=one.key,
-        hold_id=one.hold_id,
-        phase=phase_of(one),
+        key=partition.key,
+        hold_id=partition.hold_id,
+        phase=phase_of(partition),
         observed_at_ms=now_ms,
-        generation=0 if one.grant is None else one.grant.generation,
+        generation=0 if partition.grant is None else partition.grant.generation,
         source_start=counters.source_start,
-        source_end=counters.source_end if in_sight else None,
-        source_high_watermark=counters.source_high_watermark if in_sight else None,
-        source_seen_at_ms=counters.source_seen_ms if in_sight else None,
+        source_end=counters.source_end if source_known else None,
+        source_high_watermark=counters.source_high_watermark if source_known else None,
+        source_seen_at_ms=counters.source_seen_ms if source_known else None,
         mirror_start=counters.mirror_start,
-        mirror_end=counters.mirror_end if proven else None,
-        unproven_end=None if proven else counters.mirror_end,
+        mirror_end=counters.mirror_end if checked else None,
+        unproven_end=None if checked else counters.mirror_end,
         set_back_to=counters.set_back_to,
         set_backs=counters.set_backs,
-        last_fetch_offset=None if one.position is None or one.position == 0 else one.position - 1,
-        source_epoch=one.read_position.epoch_of(one.origin),
+        last_fetch_offset=None if partition.position is None or partition.position == 0 else partition.position - 1,
+        source_epoch=partition.read_position.epoch_of(partition.origin),
         last_timestamp_ms=counters.last_timestamp_ms,
         caught_up_at_ms=counters.caught_up_at_ms,
         bytes_copied=counters.bytes_copied,
@@ -63,15 +63,15 @@ def progress_of(one: MirrorPartition, *, now_ms: int, gaps_of_ms: int | None = R
         source_kept=trouble.source_kept if trouble else None,
         failed_at_ms=trouble.at_ms if trouble else None,
         gaps=counters.gaps(since_ms=0 if gaps_of_ms is None else now_ms - gaps_of_ms),
-        topic_ids=one.assignment.topic_ids,
-        since_ms=one.assignment.since_ms,
+        topic_ids=partition.assignment.topic_ids,
+        since_ms=partition.assignment.since_ms,
     )
 
 
-def _trouble(one: MirrorPartition) -> Trouble | None:
-    if one.stage is Stage.ENDED and not one.failure:
-        return one.release_trouble
-    return one.failure or one.source_trouble or one.mirror_trouble
+def _trouble(partition: MirrorPartition) -> Trouble | None:
+    if partition.stage is Stage.ENDED and not partition.failure:
+        return partition.release_trouble
+    return partition.failure or partition.source_trouble or partition.mirror_trouble
 
 
 class ReportSchedule:

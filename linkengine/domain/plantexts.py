@@ -1,8 +1,8 @@
-"""A copy plan on its way to copy workers, which may run another version than the console: by name, with a version.
+"""Serialization of copy plans for copy workers, which may run another version than the console.
 
-Pickled, a plan would be a list of values by position: a worker of another version would take one field for another, and say
-nothing. Here a field that the reader does not know is dropped, and one that it misses has its default. Where dropping a field
-would copy wrongly, ``PLAN_VERSION`` grows with it, and a worker that knows lower ones only refuses.
+A pickled plan would be a list of values by position, so a worker of another version would silently confuse fields. As JSON,
+fields are matched by name: unknown fields are dropped, and missing fields have their defaults. ``PLAN_VERSION`` is increased
+with each field that must not be dropped, because the copy would be wrong; a worker refuses plans of a higher version.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment
 
-PLAN_VERSION = 2  # 2: for copy workers, who sign with the keys of the plan; grows with each field that must not be ignored
+PLAN_VERSION = 2  # 2: copy workers sign with the plan's keys; increased with each field that must not be ignored
 _BEFORE = "A Spark executor has another version than the worker: "
-_BEHIND = ". Nothing was copied by it. Bring the Spark nodes to the worker's version, they first; copying goes on by itself."
-_TOLD = re.compile(f"{re.escape(_BEFORE)}(.*?){re.escape(_BEHIND)}")
-# what Python says where the worker's function is not there: an executor of before there were versions, or without the product
+_BEHIND = (
+    ". It copied nothing. Bring the Spark nodes to the worker's version (always upgrade them first); copying then resumes."
+)
+_REASON = re.compile(f"{re.escape(_BEFORE)}(.*?){re.escape(_BEHIND)}")
+# Python's error if the worker's function is missing: an executor from before plan versions, or without this package
 _ABSENT = re.compile(r"Can't get attribute '\w+' on <module 'linkengine[\w.]*'|No module named 'linkengine[\w.]*'")
-_BY_THE_WAY = ("source_seen",)  # grows while a partition is copied; whoever begins gets what was known then
-_WHO_ASKED = "request_id"  # another one in each round; what is copied stays the same
+_NOT_COMPARED = ("source_seen",)  # changes while a partition is copied; a new hold gets the value of its time
+_REQUEST = "request_id"  # differs in each reconcile pass, and does not change what is copied
 T = TypeVar("T")
 
 
 class PlanText(str):
-    """A plan as JSON; it holds credentials, so it is never shown."""
+    """A plan as JSON. It contains credentials, so its repr is hidden."""
 
     __slots__ = ()
 
@@ -39,49 +41,49 @@ class PlanText(str):
 
 
 def write_plan(plan: CopyPlan, *, version: int = PLAN_VERSION) -> PlanText:
-    """Write a plan."""
+    """Return a plan as JSON."""
     return PlanText(json.dumps({"version": version, "plan": asdict(plan)}))
 
 
 def plan_digest(plan: CopyPlan) -> str:
-    """Answer the same text for plans that ask for the same."""
+    """Return a digest that is equal for plans that copy the same."""
     values = asdict(plan)
-    del values[_WHO_ASKED]
-    for one in values["assignments"]:
-        for name in _BY_THE_WAY:
-            del one[name]
+    del values[_REQUEST]
+    for assignment in values["assignments"]:
+        for name in _NOT_COMPARED:
+            del assignment[name]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def read_plan(text: str) -> CopyPlan:
-    """Read what ``write_plan`` of any version wrote; raise LinkEngineError where it asks for more than is known here."""
+    """Return the plan that ``write_plan`` of any version wrote; raise LinkEngineError if this version cannot read it safely."""
     found = json.loads(text)
     if found["version"] > PLAN_VERSION:
-        raise _other_version(f"it was sent a copy plan of version {found['version']}, and knows those up to {PLAN_VERSION}")
+        raise _other_version(f"it received a copy plan of version {found['version']}, and supports up to {PLAN_VERSION}")
     try:
         return _plan(found["plan"])
     except (KeyError, TypeError) as error:
-        raise _other_version(f"it cannot read the copy plan it was sent ({type(error).__name__})") from None
+        raise _other_version(f"it cannot read the copy plan it received ({type(error).__name__})") from None
 
 
 def other_version(failure: str) -> LinkEngineError | None:
-    """Read out of the text of a failed Spark job that an executor has another version, or none; None where it failed else."""
-    told = _TOLD.search(failure)
-    if told:
-        return _other_version(told[1])
+    """Return an error if a failed Spark job's text shows an executor of another version or without the package, else None."""
+    reason = _REASON.search(failure)
+    if reason:
+        return _other_version(reason[1])
     absent = _ABSENT.search(failure)
     return _other_version(absent[0]) if absent else None
 
 
-def _other_version(what: str) -> LinkEngineError:
-    return LinkEngineError(ErrorCode.MISCONFIGURATION_ERROR, f"{_BEFORE}{what}{_BEHIND}")
+def _other_version(reason: str) -> LinkEngineError:
+    return LinkEngineError(ErrorCode.MISCONFIGURATION_ERROR, f"{_BEFORE}{reason}{_BEHIND}")
 
 
 def _plan(values: Mapping[str, Any]) -> CopyPlan:
     made = {
         "source": _address(values["source"]),
         "destination": _address(values["destination"]),
-        "assignments": tuple(_assignment(one) for one in values["assignments"]),
+        "assignments": tuple(_assignment(assignment) for assignment in values["assignments"]),
         "tuning": _known(CopyTuning, values.get("tuning", {})),
         "signing_keys": tuple(values["signing_keys"]),
     }
@@ -100,6 +102,6 @@ def _assignment(values: Mapping[str, Any]) -> PartitionAssignment:
 
 
 def _known(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Make a value of the fields that are known here; raise TypeError where one without a default is missing."""
-    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]  # only dataclasses come here
+    """Create a value from the known fields; raise TypeError if a field without a default is missing."""
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # always a dataclass
     return kind(**{name: value for name, value in values.items() if name in names})

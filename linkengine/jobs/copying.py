@@ -1,4 +1,4 @@
-"""Run copy workers, tell them what to copy and read how far they are."""
+"""Run copy workers, write their assignments and read their progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from linkengine.domain.workers import Heartbeat, WorkerSetup
 
 
 def setup_worker(worker_id: str, *, redis_url: str, secrets: tuple[str, ...], lease_ttl_ms: int) -> WorkerSetup:
-    """Answer what a worker is born with; the newest of the installation's secrets gives its key."""
+    """Return the setup of a new worker; its key is derived from the newest of the installation's secrets."""
     key = pool.key_for(secrets[0], worker_id)
     return WorkerSetup(worker_id=worker_id, redis_url=redis_url, key=key, lease_ttl_ms=lease_ttl_ms)
 
@@ -24,17 +24,17 @@ def run_copy_worker(setup: WorkerSetup, *, spark_url: str) -> None:
 
 
 def interrupt_worker(worker_id: str, *, spark_url: str) -> bool:
-    """End a worker's job that was submitted by this process; answer whether there was one."""
+    """Interrupt a worker's Spark job that this process submitted; return whether it was found."""
     return spark_job.interrupt_worker(worker_id, spark_url=spark_url)
 
 
 def count_slots(*, spark_url: str) -> int:
-    """Answer how many tasks Spark runs at a time, 0 where it does not tell."""
+    """Return how many tasks Spark can run at a time, 0 if it does not report that."""
     return spark_job.count_slots(spark_url)
 
 
 def read_workers(redis_url: str, *, secrets: tuple[str, ...]) -> list[Heartbeat]:
-    """Read who was heard in the last ten minutes, by name."""
+    """Return the workers with a heartbeat in the last ten minutes, by id."""
     return pool.read_workers(redis_url, secrets=secrets)
 
 
@@ -46,49 +46,52 @@ def write_assignments(
     secrets: tuple[str, ...],
     applied: Mapping[str, int] | None = None,
 ) -> set[str]:
-    """Tell workers (by name) what to copy of a link; answer those to whom it is news. ``applied``: what they follow now."""
+    """Write workers' assignments of a link, by worker id; return the workers whose assignment changed.
+
+    ``applied``: the numbers of the assignments that the workers follow now.
+    """
     return pool.write_assignments(redis_url, link_id, plans, secrets=secrets, applied=applied)
 
 
 def end_workers(redis_url: str, workers: Iterable[str], *, secrets: tuple[str, ...]) -> None:
-    """Order workers to let go of everything and to end."""
+    """Order workers to release everything and to end."""
     pool.end_workers(redis_url, workers, secrets=secrets)
 
 
 def read_progress(redis_url: str, link_id: str, signer: Signer) -> list[PartitionProgress]:
-    """Read the latest report of every partition of a link, in any order; one Redis request."""
+    """Return the latest report of every partition of a link, in any order, with a single Redis request."""
     return progress.read_progress(redis_url, link_id, signer)
 
 
 def read_kept(redis_url: str, link_id: str, signer: Signer) -> dict[str, PartitionProgress | None]:
-    """Read reports that stay until they are forgotten, by name, the earliest first; None for one that cannot be read."""
+    """Return the kept reports by name, earliest first; None for a report that cannot be parsed."""
     return progress.read_kept(redis_url, link_id, signer)
 
 
 def forget_kept(redis_url: str, link_id: str, names: Iterable[str]) -> None:
-    """Let go of reports that were taken in."""
+    """Remove kept reports that were processed."""
     progress.forget_kept(redis_url, link_id, names)
 
 
 def read_losses(redis_url: str, link_id: str, signer: Signer) -> list[Loss]:
-    """Read what copiers found to be gone from the source, by partition key; each stays until it is forgotten."""
+    """Return the data losses that copy workers found at the source, by partition key; each stays until it is removed."""
     return losses.read_losses(redis_url, link_id, signer)
 
 
 def forget_losses(redis_url: str, link_id: str, signer: Signer, found: Iterable[Loss]) -> None:
-    """Let go of losses that are in the gap ledger."""
+    """Remove losses that are in the gap ledger."""
     losses.forget_losses(redis_url, link_id, signer, found)
 
 
 def clear_mirror(redis_url: str, link_id: str, *, mirror_id: str, keys: Iterable[str] = ()) -> None:
-    """Forget the reports of a mirror that is gone, what its copiers had lost, and the leases of its partitions (``keys``)."""
+    """Remove the reports and losses of a deleted mirror, and the leases of its partitions (``keys``)."""
     progress.clear_mirror(redis_url, link_id, mirror_id=mirror_id)
     losses.clear_mirror(redis_url, link_id, mirror_id=mirror_id)
     lease.forget_leases(redis_url, keys)
 
 
 def clear_link(redis_url: str, link_id: str, *, keys: Iterable[str] = ()) -> None:
-    """Forget the reports of a link that is gone, what its copiers had lost, and the leases of its mirrors' partitions."""
+    """Remove the reports and losses of a deleted link, and the leases of its mirrors' partitions (``keys``)."""
     progress.clear_link(redis_url, link_id)
     losses.clear_losses(redis_url, link_id)
     lease.forget_leases(redis_url, keys)

@@ -1,4 +1,4 @@
-"""The report of a stop, from rows."""
+"""Failover reports are written from the rows of a mirror."""
 
 from __future__ import annotations
 
@@ -21,112 +21,112 @@ from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 from tests.console.conftest import NOW, MakeMirror
 
 
-def ask(mirror: MirrorTopic, event: MirrorEvent, reason: StopReason, *, by: Actor, after_s: int) -> MirrorTopic:
+def request_stop(mirror: MirrorTopic, event: MirrorEvent, reason: StopReason, *, by: Actor, after_s: int) -> MirrorTopic:
     now = NOW + timedelta(seconds=after_s)
     return transitions.apply_event(mirror=mirror, event=event, by=by, now=now, stop_reason=reason)
 
 
-def test_a_failover_is_written_down_with_what_was_last_seen(make_mirror: MakeMirror, owner: Actor) -> None:
+def test_failover_report_counts_from_the_last_observation_of_the_source(make_mirror: MakeMirror, owner: Actor) -> None:
     mirror = make_mirror(partitions=2)
     seen = {"last_source_seen_at": NOW - timedelta(seconds=3), "caught_up_at": NOW - timedelta(seconds=5)}
     MirrorPartition.objects.update(last_source_end=25, last_high_watermark=25, stopped_end=20, source_end=None, **seen)
-    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+    mirror = request_stop(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
 
     report = write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=2))
 
     assert (report.records_not_copied, report.rpo_ms, report.rto_ms) == (10, 5_000, 2_000)
     assert (report.requested_by, report.source_seen_at) == ("owner", seen["last_source_seen_at"])
-    assert [one["not_copied"] for one in report.partitions] == [5, 5]
+    assert [row["not_copied"] for row in report.partitions] == [5, 5]
 
 
-def test_partitions_that_the_mirror_never_got_are_an_unknown_loss(make_mirror: MakeMirror, owner: Actor) -> None:
+def test_partitions_missing_from_the_mirror_make_the_loss_unknown(make_mirror: MakeMirror, owner: Actor) -> None:
     mirror = make_mirror(partitions=2)
     MirrorPartition.objects.update(
         last_source_end=20, last_high_watermark=20, stopped_end=20, last_source_seen_at=NOW, caught_up_at=NOW
     )
     SourceTopic.objects.create(link=mirror.link, name=mirror.source_topic, partitions=3, seen_at=NOW)
-    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+    mirror = request_stop(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
 
     report = write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=2))
 
-    assert [one["not_copied"] for one in report.partitions] == [0, 0, None]
+    assert [row["not_copied"] for row in report.partitions] == [0, 0, None]
     assert (report.records_not_copied, report.rpo_ms, report.source_seen_at) == (None, None, None)
 
 
-def test_a_stop_tells_nothing_of_a_source_of_a_former_life(make_mirror: MakeMirror, owner: Actor) -> None:
+def test_report_ignores_observations_of_an_earlier_source(make_mirror: MakeMirror, owner: Actor) -> None:
     mirror = make_mirror(partitions=2)
     MirrorPartition.objects.update(last_source_end=90, last_high_watermark=90, last_source_seen_at=NOW, last_timestamp_ms=1)
     forget_ends(mirror, whole_at=NOW)
     MirrorPartition.objects.update(stopped_end=20, caught_up_at=NOW)
-    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+    mirror = request_stop(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
 
     report = write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=2))
 
     assert (report.records_not_copied, report.source_seen_at) == (None, None)
-    assert [(one["source_end"], one["last_timestamp_ms"]) for one in report.partitions] == [(None, None)] * 2
+    assert [(row["source_end"], row["last_timestamp_ms"]) for row in report.partitions] == [(None, None)] * 2
 
 
-def test_what_was_seen_ahead_of_the_stop_makes_no_small_loss(mirror: MirrorTopic, owner: Actor) -> None:
-    ahead = NOW + timedelta(hours=1)  # a clock was set back since
+def test_observation_later_than_the_stop_makes_rpo_unknown(mirror: MirrorTopic, owner: Actor) -> None:
+    ahead = NOW + timedelta(hours=1)  # a clock has been set back since
     MirrorPartition.objects.update(
         last_source_end=20, last_high_watermark=20, stopped_end=20, last_source_seen_at=ahead, caught_up_at=ahead
     )
-    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+    mirror = request_stop(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
 
     report = write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=2))
 
     assert (report.rpo_ms, report.source_seen_at) == (None, None)
 
 
-def test_a_failover_that_overrules_a_promotion_counts_from_itself(make_mirror: MakeMirror, owner: Actor) -> None:
-    mirror = ask(make_mirror(), MirrorEvent.PROMOTE, StopReason.PROMOTE, by=owner, after_s=0)
-    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=60)
+def test_rto_of_a_failover_that_overrules_a_promotion_counts_from_the_failover(make_mirror: MakeMirror, owner: Actor) -> None:
+    mirror = request_stop(make_mirror(), MirrorEvent.PROMOTE, StopReason.PROMOTE, by=owner, after_s=0)
+    mirror = request_stop(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=60)
 
     report = write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=61))
 
     assert (report.reason, report.rto_ms) == (StopReason.FAILOVER, 1_000)
-    assert report.records_not_copied is None  # nobody ever saw the source's end
+    assert report.records_not_copied is None  # the source's end was never observed
     assert report.source_seen_at is None
 
 
 @pytest.mark.parametrize(
-    ("answered", "lost"),
+    ("source_ends", "lost"),
     [({0: 20, 1: 20}, 0), ({0: 20, 1: 23}, 3), (None, None), ({0: 20}, None), ({0: 20, 1: 20, 2: 1}, None)],
-    ids=["equal", "written-on", "away", "one-away", "a-partition-nobody-mirrored"],
+    ids=["equal", "new-records", "unavailable", "one-unavailable", "unmirrored-partition"],
 )
-def test_a_promotion_reports_what_the_source_answered_after_the_fence(
-    make_mirror: MakeMirror, owner: Actor, answered: dict[int, int] | None, lost: int | None
+def test_promotion_report_uses_the_source_ends_read_after_the_fence(
+    make_mirror: MakeMirror, owner: Actor, source_ends: dict[int, int] | None, lost: int | None
 ) -> None:
     mirror = make_mirror(partitions=2)
     MirrorPartition.objects.update(last_source_end=20, last_high_watermark=20, last_source_seen_at=NOW, stopped_end=20)
-    mirror = ask(mirror, MirrorEvent.PROMOTE, StopReason.PROMOTE, by=owner, after_s=0)
+    mirror = request_stop(mirror, MirrorEvent.PROMOTE, StopReason.PROMOTE, by=owner, after_s=0)
     now = NOW + timedelta(seconds=5)
 
-    report = write_stop_report(mirror=mirror, now=now, source_ends=answered, asked_at=now)
+    report = write_stop_report(mirror=mirror, now=now, source_ends=source_ends, asked_at=now)
 
     assert report.records_not_copied == lost
     assert report.rpo_ms == (0 if lost == 0 else None)
-    assert (report.source_seen_at == now) is (answered is not None and len(answered) > 1)
+    assert (report.source_seen_at == now) is (source_ends is not None and len(source_ends) > 1)
 
 
-def test_what_waited_behind_an_open_transaction_is_counted_too(mirror: MirrorTopic, owner: Actor) -> None:
+def test_records_behind_an_open_transaction_count_as_not_copied(mirror: MirrorTopic, owner: Actor) -> None:
     seen = {"last_source_seen_at": NOW, "caught_up_at": NOW - timedelta(minutes=15)}
     MirrorPartition.objects.update(last_source_end=10, last_high_watermark=10, stopped_end=10, **seen)
     MirrorPartition.objects.filter(partition=0).update(last_source_end=1_000, last_high_watermark=50_001, stopped_end=1_000)
-    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+    mirror = request_stop(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
 
     report = write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=2))
 
     assert (report.records_not_copied, report.rpo_ms) == (49_001, 15 * 60_000)
-    assert [(one["stable_end"], one["source_end"]) for one in report.partitions] == [(1_000, 50_001), (10, 10)]
+    assert [(row["stable_end"], row["source_end"]) for row in report.partitions] == [(1_000, 50_001), (10, 10)]
     sentence = report_row(report, now=NOW).sentence
     assert sentence.startswith("Up to 49,001 records were not copied as of the last measurement of the source")
     assert "49,001 of these offsets were behind an open transaction" in sentence
 
 
-def test_a_high_watermark_nobody_saw_is_no_loss_of_0(mirror: MirrorTopic, owner: Actor) -> None:
+def test_unknown_high_watermark_makes_the_loss_unknown(mirror: MirrorTopic, owner: Actor) -> None:
     MirrorPartition.objects.update(last_source_end=10, last_high_watermark=None, stopped_end=10, last_source_seen_at=NOW)
-    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+    mirror = request_stop(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
 
     report = write_stop_report(mirror=mirror, now=NOW)
 
@@ -135,23 +135,23 @@ def test_a_high_watermark_nobody_saw_is_no_loss_of_0(mirror: MirrorTopic, owner:
 
 
 @pytest.mark.parametrize(("age_s", "known"), [(14, True), (16, False), (19 * 60, False)])
-def test_a_source_that_was_seen_more_than_15_s_before_a_failover_makes_the_loss_unknown(
+def test_source_last_seen_more_than_15_s_before_a_failover_makes_the_loss_unknown(
     make_mirror: MakeMirror, owner: Actor, age_s: int, known: bool
 ) -> None:
-    """By the rule of the confirmation (``MirrorPartition.lag``). What was missing then is a lower bound."""
+    """The same rule as ``MirrorPartition.lag``. The number of missing records at that time is a lower bound."""
     mirror = make_mirror(partitions=2)
     seen_at = NOW - timedelta(seconds=age_s)
     MirrorPartition.objects.update(
         last_source_end=20, last_high_watermark=20, stopped_end=20, last_source_seen_at=NOW, caught_up_at=seen_at
     )
     MirrorPartition.objects.filter(partition=1).update(last_source_seen_at=seen_at, last_high_watermark=27)
-    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+    mirror = request_stop(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
 
     report = write_stop_report(mirror=mirror, now=NOW + timedelta(minutes=2))
 
     assert report.records_not_copied == (7 if known else None)
-    assert [one["not_copied"] for one in report.partitions] == [0, 7 if known else None]
-    assert [one["missing_when_seen"] for one in report.partitions] == [0, 7]
+    assert [row["not_copied"] for row in report.partitions] == [0, 7 if known else None]
+    assert [row["missing_when_seen"] for row in report.partitions] == [0, 7]
     row = report_row(report, now=NOW)
     assert row.loses
     assert row.not_copied == ("7" if known else UNKNOWN)
@@ -160,7 +160,7 @@ def test_a_source_that_was_seen_more_than_15_s_before_a_failover_makes_the_loss_
         assert row.sentence.endswith("When last seen, at least 7 records were missing.")
 
 
-def test_refused_configs_are_in_the_report_and_on_the_mirror_until_a_retry_resolves_them(
+def test_refused_configs_are_kept_in_report_and_mirror_until_a_retry_resolves_them(
     make_mirror: MakeMirror, owner: Actor
 ) -> None:
     refused = (

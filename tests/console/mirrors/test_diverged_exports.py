@@ -24,29 +24,29 @@ def directory(settings: Any, tmp_path: Path) -> Path:
 
 
 def test_second_writer_is_refused_while_the_first_is_writing(directory: Path) -> None:
-    with diverged_exports.writing("one.jsonl.gz") as sink:
+    with diverged_exports.writing("export.jsonl.gz") as sink:
         sink(b"first\n")
-        with pytest.raises(LinkEngineError, match="Another worker"), diverged_exports.writing("one.jsonl.gz"):
+        with pytest.raises(LinkEngineError, match="Another worker"), diverged_exports.writing("export.jsonl.gz"):
             pass
-    with diverged_exports.writing("one.jsonl.gz") as sink:
+    with diverged_exports.writing("export.jsonl.gz") as sink:
         sink(b"again\n")
 
-    assert [file.name for file in directory.iterdir()] == ["one.jsonl.gz"]
-    assert gzip.decompress((directory / "one.jsonl.gz").read_bytes()) == b"again\n"
+    assert [file.name for file in directory.iterdir()] == ["export.jsonl.gz"]
+    assert gzip.decompress((directory / "export.jsonl.gz").read_bytes()) == b"again\n"
 
 
 def test_size_and_checksum_are_computed_while_writing(directory: Path) -> None:
-    with diverged_exports.writing("one.jsonl.gz") as sink:
+    with diverged_exports.writing("export.jsonl.gz") as sink:
         for number in range(10_000):
             sink(b"%d\n" % number)
 
-    kept = (directory / "one.jsonl.gz").read_bytes()
+    kept = (directory / "export.jsonl.gz").read_bytes()
     assert (sink.written.size_bytes, sink.written.sha256) == (len(kept), hashlib.sha256(kept).hexdigest())
 
 
 def test_incomplete_file_is_removed(directory: Path) -> None:
     def write_half() -> None:
-        with diverged_exports.writing("one.jsonl.gz") as sink:
+        with diverged_exports.writing("export.jsonl.gz") as sink:
             sink(b"half")
             raise ZeroDivisionError
 
@@ -59,16 +59,16 @@ def test_incomplete_file_is_removed(directory: Path) -> None:
 def test_unusable_directory_is_reported_with_the_setting(directory: Path, settings: Any) -> None:
     (directory / "file").write_text("")
     settings.EXPORT_DIR = str(directory / "file" / "exports")
-    with pytest.raises(LinkEngineError, match="CLUSTERLINK_EXPORT_DIR"), diverged_exports.writing("one.jsonl.gz"):
+    with pytest.raises(LinkEngineError, match="CLUSTERLINK_EXPORT_DIR"), diverged_exports.writing("export.jsonl.gz"):
         pass
 
 
 def test_full_disk_is_reported_and_leaves_no_file(directory: Path) -> None:
-    """Simulated by the limit for the size of a file, which fails a write in the same way."""
+    """The disk is simulated by the file size limit, which makes a write fail in the same way."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, before[1]))
     try:
-        with pytest.raises(LinkEngineError, match="with enough space"), diverged_exports.writing("one.jsonl.gz") as sink:
+        with pytest.raises(LinkEngineError, match="with enough space"), diverged_exports.writing("export.jsonl.gz") as sink:
             sink(os.urandom(1 << 20))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -76,7 +76,7 @@ def test_full_disk_is_reported_and_leaves_no_file(directory: Path) -> None:
     assert list(directory.iterdir()) == []
 
 
-def test_file_that_the_row_does_not_know_is_never_overwritten(directory: Path) -> None:
+def test_file_missing_from_the_row_is_never_overwritten(directory: Path) -> None:
     """The database was restored from a backup from before the export."""
     run = RestoreRun(pk=7, requested_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     first = diverged_exports.name_for(run, "orders")

@@ -1,4 +1,4 @@
-"""Lineage: opened where a mirror begins, closed where it ends, kept when mirror and link are gone, followed through chains."""
+"""Lineage ranges are opened where a mirror begins, closed where it ends, kept after deletions, and followed through chains."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ LATER = NOW + timedelta(hours=1)
 
 
 def spans(origins: list[Origin]) -> list[tuple[int, int, int, str]]:
-    return [(one.partition, one.start, one.end, one.cluster_id) for one in origins]
+    return [(origin.partition, origin.start, origin.end, origin.cluster_id) for origin in origins]
 
 
 @pytest.fixture
 def opened(mirror: MirrorTopic) -> MirrorTopic:
-    """A mirror of two partitions; the first begins at 4."""
+    """Return a mirror of two partitions with open ranges; the first begins at 4."""
     mirror.mirror_topic_id, mirror.source_topic_id = "id-here", "id-there"
     mirror.save()
     open_lineage(mirror=mirror, starts={0: 4}, now=NOW)
     return mirror
 
 
-def test_an_open_range_reaches_as_far_as_its_mirror(opened: MirrorTopic) -> None:
+def test_open_range_ends_where_its_mirror_ends(opened: MirrorTopic) -> None:
     origins = lineage_of(opened, by=SYSTEM)
 
     assert spans(origins) == [(n, 4 if n == 0 else 0, 10, "source-id") for n in range(opened.num_partitions)]
@@ -44,18 +44,18 @@ def test_an_open_range_reaches_as_far_as_its_mirror(opened: MirrorTopic) -> None
     assert (origins[0].since, origins[0].until) == (NOW, None)
 
 
-def test_opening_twice_and_closing_twice_changes_nothing(opened: MirrorTopic) -> None:
+def test_opening_and_closing_are_idempotent(opened: MirrorTopic) -> None:
     open_lineage(mirror=opened, starts={0: 9}, now=LATER)
     for _ in range(2):
         close_lineage(mirror=opened, ends={0: 8, 1: 0}, now=LATER)
     MirrorPartition.objects.filter(mirror=opened).update(mirror_end=500)
 
     assert spans(lineage_of(opened, by=SYSTEM))[0] == (0, 4, 8, "source-id")
-    assert 1 not in {one.partition for one in lineage_of(opened, by=SYSTEM)}  # nothing came over the link
+    assert 1 not in {origin.partition for origin in lineage_of(opened, by=SYSTEM)}  # no record was copied over the link
     assert lineage_of(opened, by=SYSTEM)[0].until == LATER
 
 
-def test_partitions_that_come_later_begin_at_their_first_offset(opened: MirrorTopic) -> None:
+def test_added_partitions_begin_at_offset_0(opened: MirrorTopic) -> None:
     opened.num_partitions += 1
     opened.save()
 
@@ -66,7 +66,7 @@ def test_partitions_that_come_later_begin_at_their_first_offset(opened: MirrorTo
     assert (newest.partition, newest.start, newest.opened_at) == (opened.num_partitions - 1, 0, LATER)
 
 
-def test_a_mirror_that_grew_has_the_lineage_of_its_new_partitions(opened: MirrorTopic) -> None:
+def test_sync_opens_the_lineage_of_added_partitions(opened: MirrorTopic) -> None:
     grown = MirrorSynced(partitions=4, source_partitions=4, source_configs={})
 
     note_synced(opened, grown, now=LATER)
@@ -75,7 +75,7 @@ def test_a_mirror_that_grew_has_the_lineage_of_its_new_partitions(opened: Mirror
     assert list(newest.order_by("partition")) == [(2, 0, "id-here", "id-there"), (3, 0, "id-here", "id-there")]
 
 
-def test_growth_that_is_noted_behind_the_stop_opens_nothing(opened: MirrorTopic) -> None:
+def test_sync_result_after_the_stop_opens_no_range(opened: MirrorTopic) -> None:
     close_lineage(mirror=opened, now=LATER)
     MirrorTopic.objects.update(state=MirrorState.STOPPED)
 
@@ -84,7 +84,7 @@ def test_growth_that_is_noted_behind_the_stop_opens_nothing(opened: MirrorTopic)
     assert not LineageRange.objects.filter(closed_at=None).exists()
 
 
-def test_lineage_outlives_its_mirror(opened: MirrorTopic) -> None:
+def test_lineage_is_kept_after_its_mirror_is_deleted(opened: MirrorTopic) -> None:
     close_lineage(mirror=opened, now=LATER)
     opened.delete()
 
@@ -93,7 +93,7 @@ def test_lineage_outlives_its_mirror(opened: MirrorTopic) -> None:
 
 
 def _onward(destination: Cluster) -> MirrorTopic:
-    """Mirror the topic on to a third cluster."""
+    """Create a mirror of the mirror topic on a third cluster."""
     third = Cluster.objects.create(
         environment=destination.environment, name="Third", cluster_id="third-id", bootstrap_servers="x:1", created_at=NOW
     )
@@ -109,7 +109,7 @@ def _onward(destination: Cluster) -> MirrorTopic:
     return last
 
 
-def test_a_chain_is_followed_to_its_beginning(opened: MirrorTopic, destination: Cluster, source: Cluster) -> None:
+def test_chain_of_links_is_followed_to_the_first_source(opened: MirrorTopic, destination: Cluster, source: Cluster) -> None:
     last = _onward(destination)
 
     open_lineage(mirror=last, starts={}, now=LATER)
@@ -129,10 +129,10 @@ def test_a_chain_is_followed_to_its_beginning(opened: MirrorTopic, destination: 
         ({"resource_type": "ClusterLink", "resource_name": "onward"}, False),
     ],
 )
-def test_a_chain_ends_at_what_the_reader_may_not_see(
+def test_chain_ends_at_an_origin_that_the_reader_may_not_see(
     opened: MirrorTopic, destination: Cluster, make_actor: MakeActor, place: dict[str, str], seen: bool
 ) -> None:
-    """The reader sees the last cluster; of the one in the middle nothing, or what the binding names."""
+    """The reader sees the last cluster; of the middle cluster nothing, or the resource of the binding."""
     last = _onward(destination)
     open_lineage(mirror=last, starts={}, now=LATER)
     reader = make_actor("reader", "DeveloperRead", cluster=last.link.destination)
@@ -153,28 +153,24 @@ def test_a_chain_ends_at_what_the_reader_may_not_see(
     )
 
 
-def test_an_earlier_link_of_the_topic_is_hidden_from_the_reader_of_another_link(
-    opened: MirrorTopic, make_actor: MakeActor
-) -> None:
+def test_earlier_link_of_the_topic_is_hidden_from_a_reader_of_another_link(opened: MirrorTopic, make_actor: MakeActor) -> None:
     LineageRange.objects.filter(mirror=opened).update(link_uuid=uuid4(), link_name="former")
     place = {"cluster": opened.link.destination, "resource_type": "ClusterLink", "resource_name": opened.link.name}
     reader = make_actor("reader", "DeveloperRead", **place)
 
-    assert {(one.hidden, one.link_name, one.topic) for one in lineage_of(opened, by=reader)} == {(True, "", "")}
+    assert {(origin.hidden, origin.link_name, origin.topic) for origin in lineage_of(opened, by=reader)} == {(True, "", "")}
     (row,) = origin_rows(lineage_of(opened, by=reader), names=cluster_names(reader), now=LATER)
     assert (row.hidden, "former" in str(row)) == (True, False)
 
 
-def test_a_ring_of_reversed_links_ends(opened: MirrorTopic) -> None:
+def test_lineage_of_a_ring_of_reversed_links_is_finite(opened: MirrorTopic) -> None:
     LineageRange.objects.create(
         cluster_id="source-id", topic="orders", topic_id="id-there", partition=0, start=0, end=100, opened_at=NOW,
         origin_cluster_id="destination-id", origin_topic="orders", origin_topic_id="id-here", link_name="back",
         link_uuid=opened.link.link_uuid,
     )  # fmt: skip
 
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         assert lineage_of(opened, by=SYSTEM)[0].upstream
 
     assert len(queries) <= 5

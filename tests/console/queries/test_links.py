@@ -1,4 +1,4 @@
-"""Links with their totals; the number of SQL queries does not depend on the number of rows."""
+"""Queries for links with totals; the number of SQL queries does not depend on the number of rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def copy_of(link: ClusterLink, **changes: Any) -> ClusterLink:
     return ClusterLink.objects.create(**values)
 
 
-def test_a_link_is_found_by_cluster_and_name(link: ClusterLink, colleague: Actor, stranger: Actor) -> None:
+def test_get_link_finds_a_link_by_cluster_and_name(link: ClusterLink, colleague: Actor, stranger: Actor) -> None:
     assert get_link(cluster_id="destination-id", name=link.name, by=colleague) == link
     for cluster_id, name, by in [
         ("destination-id", "x", colleague),
@@ -42,7 +42,7 @@ def test_a_link_is_found_by_cluster_and_name(link: ClusterLink, colleague: Actor
             get_link(cluster_id=cluster_id, name=name, by=by)
 
 
-def test_totals_leave_stopped_mirrors_out(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+def test_lag_and_rate_totals_exclude_stopped_mirrors(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
     behind = make_mirror("behind")
     make_mirror("done", MirrorState.STOPPED)
     since = timezone.now() - timedelta(seconds=30)
@@ -60,7 +60,7 @@ def test_totals_leave_stopped_mirrors_out(link: ClusterLink, make_mirror: MakeMi
     assert 30_000 <= summary.oldest_lag_ms < 60_000
 
 
-def test_what_nobody_measured_is_unknown(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+def test_totals_of_unmeasured_partitions_are_unknown(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
     make_mirror()
     MirrorPartition.objects.update(source_end=None)
 
@@ -69,42 +69,44 @@ def test_what_nobody_measured_is_unknown(link: ClusterLink, make_mirror: MakeMir
     assert (summary.max_lag, summary.oldest_lag_ms, summary.bytes_per_s) == (None, None, None)
 
 
-def test_what_a_copier_said_hours_ago_is_no_rate(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+def test_rate_of_an_hours_old_report_is_unknown(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
     mirror = make_mirror()
     mirror.partitions.update(bytes_per_s=5e6, records_per_s=5.0, observed_at=timezone.now())
-    assert [one.bytes_per_s for one in list_links(by=owner)] == [1e7]
+    assert [summary.bytes_per_s for summary in list_links(by=owner)] == [1e7]
     assert link_figures(link=link, by=ENGINE).records_per_s == 10
 
     mirror.partitions.update(observed_at=timezone.now() - timedelta(hours=8))
 
-    assert [one.bytes_per_s for one in list_links(by=owner)] == [None]
+    assert [summary.bytes_per_s for summary in list_links(by=owner)] == [None]
     assert link_figures(link=link, by=ENGINE).records_per_s is None
     assert summarize(mirror, now=timezone.now()).bytes_per_s is None
     assert "clusterlink_bytes_per_second{" not in prometheus_text()
 
 
-def test_an_old_sight_of_the_source_is_no_lag_of_nought(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+def test_lag_is_unknown_when_the_source_was_last_seen_long_ago(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor
+) -> None:
     old = timezone.now() - timedelta(minutes=10)
     make_mirror(state=MirrorState.PAUSED).partitions.update(last_source_seen_at=old, caught_up_at=old)
 
     (summary,) = list_links(by=owner)
     figures = link_figures(link=link, by=ENGINE)
 
-    for one in (summary, figures):
-        assert (one.max_lag, one.unknown_lags) == (None, 2)
-        assert (one.oldest_lag_ms or 0) >= 600_000
+    for totals in (summary, figures):
+        assert (totals.max_lag, totals.unknown_lags) == (None, 2)
+        assert (totals.oldest_lag_ms or 0) >= 600_000
 
 
-def test_links_in_trouble_come_first(link: ClusterLink, owner: Actor) -> None:
+def test_failed_links_are_listed_first(link: ClusterLink, owner: Actor) -> None:
     copy_of(link, name="a-broken", state=LinkState.FAILED)
     copy_of(link, name="z-broken", state=LinkState.FAILED)
 
-    assert [one.link.name for one in list_links(by=owner)] == ["a-broken", "z-broken", "west-to-east"]
-    assert [one.link.name for one in list_links(by=owner, state="FAILED", search="Z-")] == ["z-broken"]
+    assert [summary.link.name for summary in list_links(by=owner)] == ["a-broken", "z-broken", "west-to-east"]
+    assert [summary.link.name for summary in list_links(by=owner, state="FAILED", search="Z-")] == ["z-broken"]
     assert list_links(by=owner, cluster_id="source-id") == []
 
 
-def test_a_hundred_links_cost_as_much_as_one(
+def test_list_of_101_links_takes_as_many_queries_as_of_1(
     link: ClusterLink, make_mirror: MakeMirror, owner: Actor, django_assert_num_queries: Any
 ) -> None:
     make_mirror()
@@ -119,7 +121,7 @@ def test_a_hundred_links_cost_as_much_as_one(
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_a_mirror_that_is_not_made_yet_is_no_mirror_without_lag(
+def test_mirror_without_partitions_counts_as_unknown_lag(
     link: ClusterLink, make_mirror: MakeMirror, owner: Actor, others: int
 ) -> None:
     for number in range(others):
@@ -134,14 +136,14 @@ def test_a_mirror_that_is_not_made_yet_is_no_mirror_without_lag(
     assert (listed.unknown_lags, figures.unknown_lags) == (1, 1)
     assert (listed.oldest_lag_ms, figures.oldest_lag_ms, listed.lag_bytes) == (None, None, None)
     assert 'clusterlink_unknown_lag_partitions{cluster="destination-id",link="west-to-east"} 1.0' in metrics
-    assert "clusterlink_max_lag_messages{" not in metrics  # 0 would claim that the unknown one lags by nothing
+    assert "clusterlink_max_lag_messages{" not in metrics  # 0 would mean that the mirror without partitions has no lag
 
 
-def test_configs_say_what_counts_and_hide_secrets(link: ClusterLink, django_assert_num_queries: Any) -> None:
+def test_effective_configs_show_values_in_effect_and_hide_secrets(link: ClusterLink, django_assert_num_queries: Any) -> None:
     LinkConfig.objects.create(link=link, name="acl.sync.ms", value="6000")
 
     with django_assert_num_queries(1):
-        configs = {one.name: one for one in effective_configs(link=link)}
+        configs = {config.name: config for config in effective_configs(link=link)}
 
     assert (configs["acl.sync.ms"].value, configs["acl.sync.ms"].is_default) == ("6000", False)
     assert (configs["topic.config.sync.ms"].value, configs["topic.config.sync.ms"].is_default) == ("5000", True)
@@ -150,21 +152,22 @@ def test_configs_say_what_counts_and_hide_secrets(link: ClusterLink, django_asse
     assert configs["request.timeout.ms"].is_read_only
 
 
-def test_an_address_that_was_lent_is_shown(link: ClusterLink) -> None:
+def test_bootstrap_servers_of_cluster_credentials_are_shown(link: ClusterLink) -> None:
     link.properties, link.uses_cluster_credentials = {}, True
-    assert {one.name: one.value for one in effective_configs(link=link)}["bootstrap.servers"] is None  # nobody has looked
+    values = {config.name: config.value for config in effective_configs(link=link)}
+    assert values["bootstrap.servers"] is None  # the reader's sight of the source is not loaded
 
     link.sees_source = True  # type: ignore[attr-defined]
-    configs = {one.name: one for one in effective_configs(link=link)}
+    configs = {config.name: config for config in effective_configs(link=link)}
 
     assert (configs["bootstrap.servers"].value, configs["bootstrap.servers"].is_default) == ("source.test:9092", True)
     assert configs["sasl.jaas.config"].value is None
 
 
-def test_a_link_is_not_found_by_the_name_of_a_source_that_may_not_be_seen(
+def test_search_ignores_the_name_of_a_source_that_the_reader_may_not_see(
     link: ClusterLink, owner: Actor, colleague: Actor
 ) -> None:
-    assert [one.link.known_source for one in list_links(by=owner, search="Sourc")] == [link.source]
+    assert [summary.link.known_source for summary in list_links(by=owner, search="Sourc")] == [link.source]
     assert list_links(by=colleague, search="Sourc") == []
     (seen,) = list_links(by=colleague, search="west")
     assert (seen.link.source, seen.link.known_source) == (link.source, None)

@@ -1,3 +1,5 @@
+"""Pages of the mirror list and the figures of a link."""
+
 from __future__ import annotations
 
 from datetime import timedelta
@@ -16,7 +18,7 @@ from tests.console.conftest import NOW, MakeMirror
 
 @pytest.fixture
 def five(make_mirror: MakeMirror) -> dict[str, MirrorTopic]:
-    """Five mirrors, of which each has another state and another lag."""
+    """Return five mirrors with different lags and four different states."""
     states = (
         ("ants", MirrorState.ACTIVE, 7),
         ("bees", MirrorState.FAILED, 900),
@@ -38,8 +40,8 @@ def five(make_mirror: MakeMirror) -> dict[str, MirrorTopic]:
     return found
 
 
-def names(**asked: object) -> list[str]:
-    return [one.mirror.name for one in mirror_page(by=SYSTEM, **asked).rows]  # type: ignore[arg-type]
+def names(**options: object) -> list[str]:
+    return [row.mirror.name for row in mirror_page(by=SYSTEM, **options).rows]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -56,11 +58,11 @@ def names(**asked: object) -> list[str]:
         ("nonsense; drop table", ["bees", "eels", "ants", "cats", "dogs"]),
     ],
 )
-def test_a_list_is_sorted_as_asked(five: dict[str, MirrorTopic], order: str, expected: list[str]) -> None:
+def test_list_is_sorted_by_the_given_order(five: dict[str, MirrorTopic], order: str, expected: list[str]) -> None:
     assert names(order=order) == expected
 
 
-def test_what_is_unknown_comes_last_when_the_largest_come_first(five: dict[str, MirrorTopic]) -> None:
+def test_unknown_lag_is_sorted_last_in_descending_order(five: dict[str, MirrorTopic]) -> None:
     five["bees"].partitions.update(source_end=None)
 
     assert names(order="-lag")[-1] == "bees"
@@ -68,7 +70,7 @@ def test_what_is_unknown_comes_last_when_the_largest_come_first(five: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("options", "expected"),
     [
         ({"search": "EE"}, ["bees", "eels"]),
         ({"state": "ACTIVE"}, ["ants", "dogs"]),
@@ -76,39 +78,41 @@ def test_what_is_unknown_comes_last_when_the_largest_come_first(five: dict[str, 
         ({"names": []}, []),
     ],
 )
-def test_a_list_is_filtered(five: dict[str, MirrorTopic], asked: dict[str, object], expected: list[str]) -> None:
-    assert names(order="name", **asked) == expected
+def test_list_is_filtered(five: dict[str, MirrorTopic], options: dict[str, object], expected: list[str]) -> None:
+    assert names(order="name", **options) == expected
 
 
-def test_a_page_knows_how_many_there_are(five: dict[str, MirrorTopic]) -> None:
+def test_page_has_the_total_number_of_mirrors(five: dict[str, MirrorTopic]) -> None:
     page = mirror_page(by=SYSTEM, order="name", start=2, size=2)
 
-    assert [one.mirror.name for one in page.rows] == ["cats", "dogs"]
+    assert [row.mirror.name for row in page.rows] == ["cats", "dogs"]
     assert (page.total, page.start) == (5, 2)
 
 
-def test_beyond_the_end_is_the_last_page(five: dict[str, MirrorTopic]) -> None:
+def test_start_beyond_the_end_returns_the_last_page(five: dict[str, MirrorTopic]) -> None:
     page = mirror_page(by=SYSTEM, order="name", start=100, size=2)
 
-    assert [one.mirror.name for one in page.rows] == ["eels"]
+    assert [row.mirror.name for row in page.rows] == ["eels"]
     assert (page.total, page.start) == (5, 4)
 
 
-def test_errors_are_counted(five: dict[str, MirrorTopic]) -> None:
+def test_errors_of_a_mirror_are_counted(five: dict[str, MirrorTopic]) -> None:
     for code in ("AUTHENTICATION_ERROR", "TIMEOUT_ERROR"):
         StateTransitionError.objects.create(mirror=five["ants"], code=code, message="x", since=NOW, last_seen_at=NOW)
     MirrorTopic.objects.filter(name="ants").update(error_code="INTERNAL_ERROR")
 
-    errors = {one.mirror.name: one.errors for one in mirror_page(by=SYSTEM, order="name").rows}
+    errors = {row.mirror.name: row.errors for row in mirror_page(by=SYSTEM, order="name").rows}
 
     assert errors == {"ants": 3, "bees": 0, "cats": 0, "dogs": 0, "eels": 0}
 
 
-def test_a_stranger_sees_nothing(five: dict[str, MirrorTopic], stranger: Actor) -> None:
+def test_actor_without_roles_sees_no_mirrors(five: dict[str, MirrorTopic], stranger: Actor) -> None:
     assert mirror_page(by=stranger).total == 0
 
 
-def test_the_cost_of_a_page_does_not_grow(five: dict[str, MirrorTopic], make_mirror: MakeMirror, link: ClusterLink) -> None:
+def test_number_of_queries_does_not_grow_with_the_list(
+    five: dict[str, MirrorTopic], make_mirror: MakeMirror, link: ClusterLink
+) -> None:
     for number in range(30):
         make_mirror(f"more-{number}")
 
@@ -119,9 +123,9 @@ def test_the_cost_of_a_page_does_not_grow(five: dict[str, MirrorTopic], make_mir
     assert len(queries) == 6
 
 
-def test_figures_add_up_what_is_not_stopped(five: dict[str, MirrorTopic], link: ClusterLink) -> None:
-    heard_at = timezone.now()
-    MirrorPartition.objects.update(observed_at=heard_at)
+def test_link_figures_exclude_stopped_mirrors_from_lag_and_rates(five: dict[str, MirrorTopic], link: ClusterLink) -> None:
+    reported_at = timezone.now()
+    MirrorPartition.objects.update(observed_at=reported_at)
     figures = link_figures(link=link, by=ENGINE)
 
     assert figures.max_lag == 900
@@ -129,12 +133,12 @@ def test_figures_add_up_what_is_not_stopped(five: dict[str, MirrorTopic], link: 
     assert figures.records_per_s == 8
     assert figures.states[MirrorState.ACTIVE].mirrors == 2
     assert figures.states[MirrorState.ACTIVE].partitions == 4
-    assert figures.heard_at == heard_at
+    assert figures.heard_at == reported_at
     assert figures.oldest_lag_ms is not None
     assert figures.oldest_lag_ms >= 4 * 60_000
 
 
-def test_a_mirror_with_an_error_is_counted_once_as_troubled(five: dict[str, MirrorTopic], link: ClusterLink) -> None:
+def test_mirror_with_two_errors_is_counted_once_as_troubled(five: dict[str, MirrorTopic], link: ClusterLink) -> None:
     for code in ("AUTHENTICATION_ERROR", "TIMEOUT_ERROR"):
         StateTransitionError.objects.create(mirror=five["dogs"], code=code, message="x", since=NOW, last_seen_at=NOW)
 
@@ -143,7 +147,7 @@ def test_a_mirror_with_an_error_is_counted_once_as_troubled(five: dict[str, Mirr
     assert (active.mirrors, active.troubled, active.partitions) == (2, 1, 4)
 
 
-def test_nothing_measured_is_unknown_and_not_zero(make_mirror: MakeMirror, link: ClusterLink) -> None:
+def test_figures_without_measurements_are_unknown_instead_of_0(make_mirror: MakeMirror, link: ClusterLink) -> None:
     make_mirror("quiet")
     MirrorPartition.objects.update(source_end=None, mirror_end=None)
 
@@ -154,11 +158,11 @@ def test_nothing_measured_is_unknown_and_not_zero(make_mirror: MakeMirror, link:
     assert figures.bytes_per_s is None
 
 
-def test_a_link_without_mirrors_expects_no_news(link: ClusterLink) -> None:
+def test_link_without_mirrors_expects_no_reports(link: ClusterLink) -> None:
     assert link_figures(link=link, by=ENGINE).expected_since is None
 
 
-def test_a_partition_nobody_knows_is_counted_and_not_taken_for_caught_up(link: ClusterLink, make_mirror: MakeMirror) -> None:
+def test_partition_with_unknown_lag_is_counted_and_not_treated_as_caught_up(link: ClusterLink, make_mirror: MakeMirror) -> None:
     mirror = make_mirror(partitions=2)
     mirror.partitions.filter(partition=1).update(source_end=None, caught_up_at=timezone.now() - timedelta(minutes=3))
 
@@ -169,7 +173,7 @@ def test_a_partition_nobody_knows_is_counted_and_not_taken_for_caught_up(link: C
     assert figures.oldest_lag_ms >= 3 * 60_000
 
 
-def test_what_has_an_error_comes_before_what_has_none_although_its_state_sounds_well(five: dict[str, MirrorTopic]) -> None:
+def test_active_mirror_with_an_error_is_sorted_before_those_without(five: dict[str, MirrorTopic]) -> None:
     StateTransitionError.objects.create(mirror=five["dogs"], code="RECORDS_DIFFER", message="x", since=NOW, last_seen_at=NOW)
 
-    assert [one.mirror.name for one in mirror_page(by=SYSTEM).rows] == ["bees", "eels", "dogs", "ants", "cats"]
+    assert [row.mirror.name for row in mirror_page(by=SYSTEM).rows] == ["bees", "eels", "dogs", "ants", "cats"]

@@ -1,4 +1,4 @@
-"""Samples for charts: bounded, thinned out, unknown where a figure is."""
+"""Samples for charts: their number is bounded, points are aggregated, and unknown figures stay unknown."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["cluster", "destination", "environment", "link", "make_mirror", "sour
 pytestmark = pytest.mark.django_db
 
 
-def test_a_link_is_as_late_as_its_worst_mirror_and_as_fast_as_all(link: ClusterLink, make_mirror: Any) -> None:
+def test_a_links_lag_is_its_worst_mirrors_and_its_rate_the_sum_of_all(link: ClusterLink, make_mirror: Any) -> None:
     mirrors = [make_mirror("orders", lags=((10, 4), (9, 9))), make_mirror("bills", lags=((10, 8),))]
     make_mirror("old", MirrorState.STOPPED, lags=((10, 0),))
-    for one in mirrors:
-        one.partitions.update(bytes_per_s=50.0)
+    for mirror in mirrors:
+        mirror.partitions.update(bytes_per_s=50.0)
 
     keep_samples(link=link, mirrors=list(link.mirrors.prefetch_related("partitions")), now=NOW)
 
@@ -31,7 +31,7 @@ def test_a_link_is_as_late_as_its_worst_mirror_and_as_fast_as_all(link: ClusterL
     assert dict(MirrorSample.objects.values_list("mirror__name", "lag")) == {"orders": 6, "bills": 2}
 
 
-def test_one_unknown_lag_makes_the_links_unknown(link: ClusterLink, make_mirror: Any) -> None:
+def test_an_unknown_lag_of_a_mirror_makes_the_links_lag_unknown(link: ClusterLink, make_mirror: Any) -> None:
     make_mirror("orders", lags=((10, 4),))
     make_mirror("bills", lags=(None,))
 
@@ -45,7 +45,7 @@ def test_a_link_without_mirrors_has_no_history(link: ClusterLink) -> None:
     assert not LinkSample.objects.exists()
 
 
-def test_old_samples_are_forgotten(link: ClusterLink, make_mirror: Any) -> None:
+def test_old_samples_are_deleted(link: ClusterLink, make_mirror: Any) -> None:
     mirror, moment = make_mirror("orders"), timedelta(seconds=1)
     for at in (NOW - KEEP_LINKS - moment, NOW - KEEP_LINKS + moment):
         LinkSample.objects.create(link=link, at=at)
@@ -57,7 +57,7 @@ def test_old_samples_are_forgotten(link: ClusterLink, make_mirror: Any) -> None:
     assert (LinkSample.objects.count(), MirrorSample.objects.count()) == (1, 1)
 
 
-def test_a_chart_gets_few_points_and_the_worst_of_each(link: ClusterLink, make_mirror: Any) -> None:
+def test_a_chart_has_few_points_each_with_its_largest_lag(link: ClusterLink, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
     rows = [MirrorSample(mirror=mirror, at=NOW - timedelta(seconds=n), lag=n % 7, bytes_per_s=10.0) for n in range(1_200)]
     MirrorSample.objects.bulk_create(rows)
@@ -65,8 +65,8 @@ def test_a_chart_gets_few_points_and_the_worst_of_each(link: ClusterLink, make_m
     points = mirror_history(mirror=mirror, span=timedelta(minutes=20), now=NOW)
 
     assert len(points) <= POINTS + 1
-    assert {one.lag for one in points[1:-1]} == {6}
-    assert {one.bytes_per_s for one in points} == {10.0}
+    assert {point.lag for point in points[1:-1]} == {6}
+    assert {point.bytes_per_s for point in points} == {10.0}
     assert link_history(link=link, span=timedelta(hours=1), now=NOW) == []
 
 

@@ -1,4 +1,4 @@
-"""Recurring tasks: when they are due, and what a run leaves behind."""
+"""Recurring tasks of links: when they are due, and the stored results of their runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def due(link: ClusterLink, *, mirrors: bool = True) -> list[TaskName]:
     return due_tasks(link=link, mirrors=mirrors, now=NOW)
 
 
-def test_a_task_that_has_never_run_is_due_when_it_is_switched_on(link: ClusterLink) -> None:
+def test_a_task_that_has_never_run_is_due_when_it_is_enabled(link: ClusterLink) -> None:
     assert due(link) == [CONFIGS]
     assert due(link, mirrors=False) == []
 
@@ -41,7 +41,9 @@ def test_a_task_that_has_never_run_is_due_when_it_is_switched_on(link: ClusterLi
         ({"next_run_at": NOW + SECOND, "requested_at": NOW}, True),
     ],
 )
-def test_a_task_waits_for_its_time_unless_somebody_asked(link: ClusterLink, fields: dict[str, Any], is_due: bool) -> None:
+def test_a_task_waits_for_its_next_run_unless_a_run_is_requested(
+    link: ClusterLink, fields: dict[str, Any], is_due: bool
+) -> None:
     LinkConfig.objects.create(link=link, name="topic.config.sync.ms", value="30000")
     LinkTask.objects.create(link=link, name=CONFIGS, **fields)
 
@@ -49,25 +51,25 @@ def test_a_task_waits_for_its_time_unless_somebody_asked(link: ClusterLink, fiel
 
 
 @pytest.mark.parametrize("state", [LinkState.PAUSED, LinkState.FAILED, LinkState.UNAVAILABLE])
-def test_a_link_that_is_down_runs_nothing(link: ClusterLink, state: LinkState) -> None:
+def test_a_link_that_is_not_active_has_no_due_tasks(link: ClusterLink, state: LinkState) -> None:
     link.state = state
     assert due(link) == []
 
 
-def test_the_sources_side_of_a_link_has_no_tasks(link: ClusterLink) -> None:
-    """Else it would create mirrors in the wrong direction."""
+def test_the_source_side_of_a_link_has_no_due_tasks(link: ClusterLink) -> None:
+    """Otherwise it would create mirrors in the wrong direction."""
     LinkConfig.objects.create(link=link, name="auto.create.mirror.topics.enable", value="true")
     link.mode = "SOURCE"
 
     assert due(link) == []
 
 
-def test_a_link_that_is_being_deleted_runs_nothing(link: ClusterLink) -> None:
+def test_a_link_that_is_being_deleted_has_no_due_tasks(link: ClusterLink) -> None:
     link.deletion_requested_at = NOW
     assert due(link) == []
 
 
-def test_a_run_that_begins_takes_the_wish_and_fixes_the_next_one(link: ClusterLink) -> None:
+def test_the_start_of_a_run_clears_the_request_and_schedules_the_next_run(link: ClusterLink) -> None:
     LinkConfig.objects.create(link=link, name="topic.config.sync.ms", value="9000")
     LinkTask.objects.create(link=link, name=CONFIGS, requested_at=NOW, next_run_at=NOW + SECOND)
 
@@ -84,7 +86,7 @@ def run(link: ClusterLink, outcome: TaskOutcome, *, at: Any = NOW) -> LinkTask:
     return LinkTask.objects.get(pk=row.pk)
 
 
-def test_what_a_run_left_undone_is_kept_until_one_does_it(link: ClusterLink) -> None:
+def test_errors_of_a_run_are_kept_until_a_run_succeeds(link: ClusterLink) -> None:
     broken = TaskOutcome(errors=(TaskError(code="TIMEOUT_ERROR", message="no answer"),) * (ERRORS_KEPT + 1), changes=2)
 
     row = run(link, broken)
@@ -97,7 +99,7 @@ def test_what_a_run_left_undone_is_kept_until_one_does_it(link: ClusterLink) -> 
     assert (row.runs, row.failures, row.succeeded_at, row.summary) == (3, 2, NOW + 2 * SECOND, "All is done.")
 
 
-def test_pages_hear_of_a_run_only_when_it_shows_something_new(link: ClusterLink) -> None:
+def test_a_run_updates_pages_only_if_its_result_changed(link: ClusterLink) -> None:
     run(link, TaskOutcome())
     first = ClusterLink.objects.get().sequence
     run(link, TaskOutcome())
@@ -106,7 +108,7 @@ def test_pages_hear_of_a_run_only_when_it_shows_something_new(link: ClusterLink)
     assert ClusterLink.objects.get().sequence == first
 
 
-def test_a_run_that_ended_at_its_bound_is_followed_at_once(link: ClusterLink) -> None:
+def test_a_run_that_stopped_at_its_limit_is_repeated_immediately(link: ClusterLink) -> None:
     LinkTask.objects.create(link=link, name=CONFIGS, next_run_at=NOW + timedelta(hours=1))
 
     row = run(link, TaskOutcome(more=True))

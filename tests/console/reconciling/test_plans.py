@@ -1,4 +1,4 @@
-"""Rows as the engine's plans."""
+"""Conversion of rows into the engine's plans."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from tests.console.conftest import NOW, SOURCE_PROPERTIES, MakeMirror
 
 
 def rows_of(*mirrors: MirrorTopic) -> dict[str, MirrorPartition]:
-    return {f"{plans.mirror_key(one)}/{row.partition}": row for one in mirrors for row in one.partitions.all()}
+    return {f"{plans.mirror_key(mirror)}/{row.partition}": row for mirror in mirrors for row in mirror.partitions.all()}
 
 
 def placed(*mirrors: MirrorTopic, worker: str = "0000-w") -> dict[str, MirrorPartition]:
-    """All partitions of mirrors, placed on one worker."""
+    """Place all partitions of mirrors on a worker and return their rows."""
     MirrorPartition.objects.filter(mirror__in=mirrors).update(worker_id=worker)
     return rows_of(*mirrors)
 
 
-def test_names_for_the_engine_are_unique_for_ever(mirror: MirrorTopic, link: ClusterLink) -> None:
+def test_engine_keys_contain_the_links_uuid(mirror: MirrorTopic, link: ClusterLink) -> None:
     assert plans.link_key(link) == link.link_uuid.hex
     assert plans.mirror_key(mirror) == f"{link.link_uuid.hex[:16]}-{mirror.pk}"
 
 
-def test_each_worker_gets_the_partitions_that_are_placed_on_it(make_mirror: MakeMirror, link: ClusterLink) -> None:
+def test_each_worker_is_assigned_the_partitions_placed_on_it(make_mirror: MakeMirror, link: ClusterLink) -> None:
     first, second = make_mirror("a", partitions=3, mirror_topic_id="a-id"), make_mirror("b", partitions=3)
     ClusterLink.objects.update(revision=7)
     link.refresh_from_db()
     rows = placed(first) | placed(second, worker="0001-w")
-    key = next(one.key for one in plans.assignments_of(second))
+    key = next(assignment.key for assignment in plans.assignments_of(second))
     rows[key].worker_id = ""
 
     found = plans.copy_plans(link, [first, second], rows)
 
-    assert {name: [one.key for one in plan.assignments] for name, plan in found.items()} == {
-        "0000-w": [one.key for one in plans.assignments_of(first)],
-        "0001-w": [one.key for one in plans.assignments_of(second)][1:],
+    assert {name: [assignment.key for assignment in plan.assignments] for name, plan in found.items()} == {
+        "0000-w": [assignment.key for assignment in plans.assignments_of(first)],
+        "0001-w": [assignment.key for assignment in plans.assignments_of(second)][1:],
     }
     plan = found["0000-w"]
-    assert [one.mirror_topic_id for one in plan.assignments] == ["a-id"] * 3
+    assert [assignment.mirror_topic_id for assignment in plan.assignments] == ["a-id"] * 3
     assert (plan.link_id, plan.revision, plan.workers) == (plans.link_key(link), 7, 2)
     assert plan.source.sasl_username == "link"
     assert "secret-of-the-link" not in repr(plan)
@@ -60,24 +60,22 @@ def test_partitions_that_are_not_wanted_are_left_out(make_mirror: MakeMirror, li
 
     (plan,) = plans.copy_plans(link, [mirror], rows).values()
 
-    assert [one.partition for one in plan.assignments] == [0, 2]
+    assert [assignment.partition for assignment in plan.assignments] == [0, 2]
     assert plans.copy_plans(link, [mirror], {}) == {}
 
 
-def test_who_copies_next_knows_under_which_leader_was_read_how_far(make_mirror: MakeMirror, link: ClusterLink) -> None:
+def test_assignments_contain_the_source_epoch_and_the_end_read_under_it(make_mirror: MakeMirror, link: ClusterLink) -> None:
     mirror = make_mirror("a", partitions=2)
     MirrorPartition.objects.filter(mirror=mirror, partition=1).update(source_epoch=4, source_epoch_end=30)
 
     (plan,) = plans.copy_plans(link, [mirror], placed(mirror)).values()
 
-    assert [one.source_seen for one in plan.assignments] == [None, (4, 30)]
-    assert {one.since_ms for one in plan.assignments} == {int(mirror.state_since.timestamp() * 1000)}
+    assert [assignment.source_seen for assignment in plan.assignments] == [None, (4, 30)]
+    assert {assignment.since_ms for assignment in plan.assignments} == {int(mirror.state_since.timestamp() * 1000)}
 
 
 @pytest.mark.parametrize(("value", "limit"), [(None, 0), ("-1", 0), ("2500000", 2_500_000)])
-def test_the_bandwidth_limit_of_the_link_travels_with_the_plan(
-    mirror: MirrorTopic, link: ClusterLink, value: str | None, limit: int
-) -> None:
+def test_plans_contain_the_links_bandwidth_limit(mirror: MirrorTopic, link: ClusterLink, value: str | None, limit: int) -> None:
     if value is not None:
         LinkConfig.objects.create(link=link, name="link.throughput.limit.bytes.per.second", value=value)
     (plan,) = plans.copy_plans(link, [mirror], placed(mirror)).values()
@@ -85,13 +83,13 @@ def test_the_bandwidth_limit_of_the_link_travels_with_the_plan(
     assert plan.tuning.bytes_per_s == limit
 
 
-def test_a_link_that_may_is_connected_as_its_registered_source(mirror: MirrorTopic, link: ClusterLink) -> None:
+def test_a_link_with_cluster_credentials_uses_those_of_its_registered_source(mirror: MirrorTopic, link: ClusterLink) -> None:
     link.properties, link.uses_cluster_credentials = {}, True
     assert plans.source_address(link).bootstrap_servers == SOURCE_PROPERTIES["bootstrap.servers"]
 
 
-def test_a_link_that_may_not_never_gets_registered_credentials(mirror: MirrorTopic, link: ClusterLink) -> None:
-    """Also not once the cluster is registered with another mechanism, so that the link's own security works no more."""
+def test_a_link_without_cluster_credentials_never_uses_registered_ones(mirror: MirrorTopic, link: ClusterLink) -> None:
+    """Also if the cluster is registered with another mechanism later, so that the link's own credentials fail."""
     link.properties = {}
     with pytest.raises(LinkEngineError, match=r"bootstrap\.servers is empty"):
         plans.source_address(link)
@@ -101,7 +99,7 @@ def test_a_link_that_may_not_never_gets_registered_credentials(mirror: MirrorTop
     assert plans.source_address(link).sasl_username == "own"
 
 
-def test_registered_credentials_do_not_follow_to_an_address_that_is_not_registered_any_more(
+def test_registered_credentials_are_refused_for_an_address_that_is_no_longer_registered(
     mirror: MirrorTopic, link: ClusterLink
 ) -> None:
     link.properties, link.uses_cluster_credentials = {"bootstrap.servers": "former.test:9092"}, True
@@ -109,7 +107,7 @@ def test_registered_credentials_do_not_follow_to_an_address_that_is_not_register
         plans.source_address(link)
 
 
-def test_configs_of_the_link_reach_the_plans(mirror: MirrorTopic, link: ClusterLink) -> None:
+def test_plans_contain_the_links_config_sync_filter(mirror: MirrorTopic, link: ClusterLink) -> None:
     assert plans.setup_of(mirror).sync_include is None
     LinkConfig.objects.create(link=link, name="topic.config.sync.include", value="retention.ms, cleanup.policy")
     mirror.link = ClusterLink.objects.get()
@@ -118,7 +116,7 @@ def test_configs_of_the_link_reach_the_plans(mirror: MirrorTopic, link: ClusterL
     assert plans.sync_of(mirror).sync_include == ("retention.ms", "cleanup.policy")
 
 
-def test_recorded_ends_are_never_lost(make_mirror: MakeMirror) -> None:
+def test_stop_and_verify_plans_contain_recorded_ends(make_mirror: MakeMirror) -> None:
     mirror = make_mirror(stop_reason="failover")
     assert plans.stop_of(mirror, generation=3).fenced_ends == ()
     MirrorPartition.objects.filter(partition=1).update(stopped_end=10)
@@ -127,7 +125,7 @@ def test_recorded_ends_are_never_lost(make_mirror: MakeMirror) -> None:
     assert plans.verify_of(mirror).ends == ((1, 10),)
 
 
-def test_a_topic_that_was_compacted_once_is_compared_as_one_until_it_is_made_anew(
+def test_a_topic_that_was_ever_compacted_is_verified_as_compacted_until_it_is_created_anew(
     make_mirror: MakeMirror,
 ) -> None:
     mirror = make_mirror(mirror_topic_id="here")
@@ -138,7 +136,7 @@ def test_a_topic_that_was_compacted_once_is_compared_as_one_until_it_is_made_ane
         note_synced(MirrorTopic.objects.get(), synced, now=NOW)
         return plans.verify_of(MirrorTopic.objects.get()).compacted
 
-    def take_over(topic_id: str, configs: dict[str, str]) -> bool:
+    def become_mirror(topic_id: str, configs: dict[str, str]) -> bool:
         MirrorTopic.objects.update(state=MirrorState.PENDING_RESTORE_MIRROR)
         made = {"source_topic_id": "there", "partitions": 2, "read_only": True, "source_configs": configs}
         made_anew = MirrorCreated(mirror_topic_id=topic_id, **made)
@@ -146,12 +144,13 @@ def test_a_topic_that_was_compacted_once_is_compared_as_one_until_it_is_made_ane
         return plans.verify_of(MirrorTopic.objects.get()).compacted
 
     assert not plans.verify_of(mirror).compacted
-    assert [sync(one) for one in (deleting, compacting, deleting)] == [False, True, True]
-    assert take_over("here", deleting)
-    assert [take_over(*one) for one in (("anew", deleting), ("again", compacting), ("again", deleting))] == [False, True, True]
+    assert [sync(configs) for configs in (deleting, compacting, deleting)] == [False, True, True]
+    assert become_mirror("here", deleting)
+    changes = (("anew", deleting), ("again", compacting), ("again", deleting))
+    assert [become_mirror(*change) for change in changes] == [False, True, True]
 
 
-def test_a_topic_whose_mirror_was_compacted_once_is_compared_as_one_when_it_becomes_the_mirror(
+def test_a_topic_whose_mirror_was_ever_compacted_is_verified_as_compacted_when_it_becomes_the_mirror(
     make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = {"source_topic_id": "there", "mirror_topic_id": "here", "partitions": 2, "read_only": True}
@@ -164,7 +163,7 @@ def test_a_topic_whose_mirror_was_compacted_once_is_compared_as_one_when_it_beco
     assert plans.verify_of(MirrorTopic.objects.get(pk=mirror.pk)).compacted
 
 
-def test_a_mirror_that_is_compacted_by_its_own_config_is_compared_as_compacted(make_mirror: MakeMirror) -> None:
+def test_a_mirror_that_is_compacted_by_its_own_config_is_verified_as_compacted(make_mirror: MakeMirror) -> None:
     mirror = make_mirror(config_overrides={"cleanup.policy": "compact,delete"})
 
     note_synced(mirror, MirrorSynced(partitions=2, source_partitions=2, source_configs={}), now=NOW)
@@ -172,24 +171,25 @@ def test_a_mirror_that_is_compacted_by_its_own_config_is_compared_as_compacted(m
     assert plans.verify_of(MirrorTopic.objects.get()).compacted
 
 
-def test_only_a_topic_that_never_held_a_record_may_be_in_the_middle_of_its_head(make_mirror: MakeMirror) -> None:
+def test_only_a_topic_that_never_held_a_copy_may_contain_part_of_a_head(make_mirror: MakeMirror) -> None:
     def seeding(mirror: MirrorTopic) -> bool:
         return plans.stop_of(mirror, generation=3).seeding
 
     stopping: dict[str, Any] = {"stop_reason": "failover", "state": MirrorState.PENDING_STOPPED}
     assert seeding(make_mirror("new", partitions=0, prior_state=MirrorState.PENDING_SETUP, **stopping))
     assert not seeding(make_mirror("active", prior_state=MirrorState.ACTIVE, **stopping))
-    assert not seeding(make_mirror("set-up", prior_state=MirrorState.PENDING_SETUP, **stopping))  # the row knows that it ended
+    # With partitions in its row, the set-up has ended.
+    assert not seeding(make_mirror("set-up", prior_state=MirrorState.PENDING_SETUP, **stopping))
     assert not seeding(make_mirror("becoming", prior_state=MirrorState.PENDING_MIRROR, holds_copy=False, **stopping))
 
     restored = make_mirror("restored", prior_state=MirrorState.PENDING_RESTORE_MIRROR, holds_copy=False, **stopping)
     run = RestoreRun.objects.create(mirror=restored, requested_by="owner", requested_at=NOW)
-    assert not seeding(restored)  # the topic still holds what diverged
+    assert not seeding(restored)  # the topic still holds the diverged records
     RestoreRun.objects.filter(pk=run.pk).update(doomed_at=NOW)
     assert seeding(restored)
 
 
-def test_mirrors_that_refused_records_without_a_key_are_picked_until_that_is_over(make_mirror: MakeMirror) -> None:
+def test_mirrors_that_refused_records_without_a_key_are_returned_until_the_error_is_cleared(make_mirror: MakeMirror) -> None:
     refusing, other = make_mirror("a"), make_mirror("b")
     transition_errors.note(mirror=refusing, code="KEYLESS_RECORDS", message="No key.", now=NOW)
     transition_errors.note(mirror=other, code="TIMEOUT_ERROR", message="Late.", now=NOW)

@@ -1,4 +1,4 @@
-"""Reports of copy tasks as rows: offsets, totals, rates."""
+"""Storing of copy workers' reports in rows: offsets, totals, rates."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def store(row: MirrorPartition, *reports: PartitionProgress, after_s: float = 0)
     return changed
 
 
-def test_a_try_that_failed_is_counted_by_one_report_only(row: MirrorPartition) -> None:
+def test_a_failed_attempt_is_counted_once(row: MirrorPartition) -> None:
     counted = []
     for after_ms, failed_ms in [(0, None), (1000, 700), (2000, 700), (3000, 2500)]:
         failed_at = None if failed_ms is None else MS + failed_ms
         seen = report(after_ms, phase=PartitionPhase.SOURCE_UNREACHABLE, failed_at_ms=failed_at)
-        for _ in range(2):  # the same report is read until there is a newer one
+        for _ in range(2):  # the same report is read until a newer report exists
             store(row, seen, after_s=after_ms / 1000)
             counted.append(row.failed_again)
 
     assert counted == [False, False, True, False, False, False, True, False]
 
 
-def test_a_report_is_taken_over_once(row: MirrorPartition) -> None:
+def test_a_report_is_stored_once(row: MirrorPartition) -> None:
     seen = report(source_end=40, mirror_end=30, last_fetch_offset=33, caught_up_at_ms=MS, bytes_copied=100, records_copied=20)
 
     assert store(row, seen)
@@ -57,8 +57,8 @@ def test_a_report_is_taken_over_once(row: MirrorPartition) -> None:
 
 
 @pytest.mark.parametrize(("found", "kept"), [(31, 30), (28, 28)], ids=["longer", "shorter"])
-def test_an_end_that_nobody_has_proven_makes_no_mirror_longer(row: MirrorPartition, found: int, kept: int) -> None:
-    """What came since may be a stranger's, and a failover takes the row's word for it; what is gone is gone."""
+def test_an_unproven_end_does_not_raise_the_mirrors_end(row: MirrorPartition, found: int, kept: int) -> None:
+    """Later records may be foreign writes, and a failover relies on the row. A lower end is stored: records were lost."""
     store(row, report(mirror_end=30))
 
     store(row, report(1000, unproven_end=found), after_s=1)
@@ -67,7 +67,9 @@ def test_an_end_that_nobody_has_proven_makes_no_mirror_longer(row: MirrorPartiti
 
 
 @pytest.mark.parametrize(("stopped_end", "code"), [(None, "MIRROR_WAS_STOPPED"), (30, "")])
-def test_a_fence_is_news_only_where_nobody_remembers_the_stop(row: MirrorPartition, stopped_end: int | None, code: str) -> None:
+def test_a_reported_fence_is_an_error_only_if_no_stop_was_recorded(
+    row: MirrorPartition, stopped_end: int | None, code: str
+) -> None:
     row.stopped_end = stopped_end
     row.save()
 
@@ -76,21 +78,21 @@ def test_a_fence_is_news_only_where_nobody_remembers_the_stop(row: MirrorPartiti
     assert (row.error_code, bool(row.error_message)) == (code, bool(code))
 
 
-def test_what_a_report_does_not_know_stays(row: MirrorPartition) -> None:
+def test_values_that_are_unknown_in_a_report_stay(row: MirrorPartition) -> None:
     store(row, report(source_end=40, mirror_end=30))
     store(row, report(500, hold_id="next", phase=PartitionPhase.WAITING))
 
     assert (row.source_end, row.mirror_end, row.phase) == (40, 30, "WAITING")
 
 
-def test_under_which_leader_the_mirrors_records_were_read_is_kept_until_it_is_known_again(row: MirrorPartition) -> None:
+def test_the_source_epoch_is_kept_until_the_next_report_with_an_epoch(row: MirrorPartition) -> None:
     store(row, report(mirror_end=30, source_epoch=4))
-    store(row, report(after_ms=500, mirror_end=35))  # by a task that has not read yet
+    store(row, report(after_ms=500, mirror_end=35))  # by a worker that has not read yet
 
     assert (row.source_epoch, row.source_epoch_end) == (4, 30)
 
 
-def test_a_lag_that_nobody_measures_any_more_becomes_unknown(row: MirrorPartition) -> None:
+def test_a_lag_that_is_no_longer_measured_becomes_unknown(row: MirrorPartition) -> None:
     store(row, report(source_end=40, mirror_end=40))
     store(row, after_s=14)
     assert row.source_end == 40
@@ -99,8 +101,8 @@ def test_a_lag_that_nobody_measures_any_more_becomes_unknown(row: MirrorPartitio
     assert (row.lag, row.source_end, row.last_source_end) == (None, None, 40)
 
 
-def test_a_time_ahead_of_now_tells_nothing_and_keeps_no_report_out(row: MirrorPartition) -> None:
-    hour_ms = 3_600_000  # a clock was set back by that much since
+def test_a_time_in_the_future_is_ignored_and_does_not_block_later_reports(row: MirrorPartition) -> None:
+    hour_ms = 3_600_000  # the clock was set back by this much afterwards
     store(row, report(hour_ms, source_end=40, mirror_end=40, caught_up_at_ms=MS + hour_ms, bytes_copied=9))
     assert (row.lag, row.caught_up_at, row.observed_at, row.last_source_seen_at) == (None, None, None, None)
 
@@ -110,7 +112,7 @@ def test_a_time_ahead_of_now_tells_nothing_and_keeps_no_report_out(row: MirrorPa
     assert (row.source_end, row.caught_up_at, row.observed_at) == (41, NOW, NOW + timedelta(seconds=0.5))
 
 
-def test_the_same_report_read_again_by_another_clock_is_no_new_one(row: MirrorPartition) -> None:
+def test_a_report_read_again_with_another_clock_is_not_new(row: MirrorPartition) -> None:
     store(row, report(bytes_copied=0))
     store(row, report(500, bytes_copied=500))
     store(row, report(530, bytes_copied=500))
@@ -121,7 +123,7 @@ def test_the_same_report_read_again_by_another_clock_is_no_new_one(row: MirrorPa
 
 
 @pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.FAILED])
-def test_an_orderly_end_keeps_the_last_lag_for_a_hand_over_only(row: MirrorPartition, phase: PartitionPhase) -> None:
+def test_after_an_orderly_end_the_last_lag_is_kept_for_a_handover_only(row: MirrorPartition, phase: PartitionPhase) -> None:
     store(row, report(source_end=40, mirror_end=40, phase=phase))
     store(row, after_s=14)
     assert row.source_end == 40
@@ -130,23 +132,23 @@ def test_an_orderly_end_keeps_the_last_lag_for_a_hand_over_only(row: MirrorParti
     assert (row.source_end, row.last_source_end, row.lag) == (None, 40, None)
 
 
-def test_an_end_that_is_told_again_and_again_is_as_old_as_the_look_at_it(row: MirrorPartition) -> None:
-    for after_ms in range(0, 17_000, 500):  # the broker has fallen silent, or the partition's hold has ended
-        told = report(after_ms, source_end=40, mirror_end=40, source_seen_at_ms=MS)
-        store(row, told, after_s=after_ms / 1000)
+def test_a_repeated_source_end_is_as_old_as_its_first_reading(row: MirrorPartition) -> None:
+    for after_ms in range(0, 17_000, 500):  # the broker does not respond, or the partition's hold has ended
+        repeated = report(after_ms, source_end=40, mirror_end=40, source_seen_at_ms=MS)
+        store(row, repeated, after_s=after_ms / 1000)
 
     assert (row.lag, row.source_end, row.last_source_end, row.last_source_seen_at) == (None, None, 40, NOW)
     assert row.whole_at == NOW
 
 
-def test_a_slice_that_only_waits_does_not_keep_an_old_lag_alive(row: MirrorPartition) -> None:
+def test_reports_of_a_waiting_worker_do_not_keep_an_old_lag(row: MirrorPartition) -> None:
     store(row, report(source_end=40, mirror_end=40))
     store(row, report(16_000, hold_id="next", phase=PartitionPhase.WAITING), after_s=16)
     assert row.source_end is None
 
 
 @pytest.mark.parametrize("phase", [PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN])
-def test_lag_is_unknown_while_nobody_sees_the_source(row: MirrorPartition, phase: PartitionPhase) -> None:
+def test_lag_is_unknown_while_the_source_is_unreachable(row: MirrorPartition, phase: PartitionPhase) -> None:
     store(row, report(source_end=40, mirror_end=40))
     assert row.source_end == 40
 
@@ -162,31 +164,31 @@ def test_totals_grow_over_holds_and_ignore_an_older_report_of_a_hold(row: Mirror
     store(row, report(500, bytes_copied=150))
     store(row, report(1000, bytes_copied=30, hold_id="next"))
     store(row, report(1500, bytes_copied=40, hold_id="next"))
-    store(row, report(2000, bytes_copied=5, hold_id="next"))  # older than what was counted
+    store(row, report(2000, bytes_copied=5, hold_id="next"))  # older than the last counted report
     assert row.bytes_copied == 150 + 40
 
-    store(row, report(2500, bytes_copied=5, hold_id="after a restart"))  # a restarted worker takes a new hold
+    store(row, report(2500, bytes_copied=5, hold_id="after a restart"))  # a restarted worker begins a new hold
     store(row, report(3000, bytes_copied=8, hold_id="after a restart"))
     assert row.bytes_copied == 150 + 40 + 8
 
 
-def test_two_slices_that_report_in_turns_are_counted_once(row: MirrorPartition) -> None:
-    for after_ms, hold_id, copied in [(0, "one", 100), (500, "two", 10), (1000, "one", 130), (1500, "two", 15)]:
+def test_two_workers_that_report_alternately_are_counted_once(row: MirrorPartition) -> None:
+    for after_ms, hold_id, copied in [(0, "first", 100), (500, "second", 10), (1000, "first", 130), (1500, "second", 15)]:
         store(row, report(after_ms, bytes_copied=copied, records_copied=copied, hold_id=hold_id))
 
     assert (row.bytes_copied, row.records_copied) == (130 + 15, 130 + 15)
 
 
-@pytest.mark.parametrize(("hold_id", "total"), [("one", 130 + 10), ("two", 100 + 130), ("long ago", 100 + 10)])
-def test_an_ending_adds_what_was_not_reported(row: MirrorPartition, hold_id: str, total: int) -> None:
-    store(row, report(bytes_copied=100, hold_id="one"))
-    store(row, report(500, bytes_copied=10, hold_id="two"))
-    for _ in range(2):  # it stays until it is forgotten
+@pytest.mark.parametrize(("hold_id", "total"), [("first", 130 + 10), ("second", 100 + 130), ("older", 100 + 10)])
+def test_an_ending_adds_the_records_that_were_not_reported_before(row: MirrorPartition, hold_id: str, total: int) -> None:
+    store(row, report(bytes_copied=100, hold_id="first"))
+    store(row, report(500, bytes_copied=10, hold_id="second"))
+    for _ in range(2):  # an ending is read until it is deleted
         ending = report(400, bytes_copied=130, hold_id=hold_id)
         store_progress(rows={"k": row}, reports=[], endings=[ending], now=NOW)
 
     row.refresh_from_db()
-    assert (row.bytes_copied, row.hold_id) == (total, "two")
+    assert (row.bytes_copied, row.hold_id) == (total, "second")
 
 
 def test_rates_are_measured_between_reports_and_smoothed(row: MirrorPartition) -> None:
@@ -209,13 +211,13 @@ def test_a_silent_partition_has_no_rate(row: MirrorPartition) -> None:
     assert not store(row, after_s=7)
 
 
-def test_readings_of_different_moments_do_not_contradict_the_database(row: MirrorPartition) -> None:
+def test_offsets_read_at_different_times_do_not_violate_the_database_constraint(row: MirrorPartition) -> None:
     store(row, report(mirror_start=50))
 
     assert (row.mirror_start, row.mirror_end) == (None, 10)
 
 
-def test_rows_are_made_for_partitions_that_lack_them(mirror: MirrorTopic) -> None:
+def test_missing_rows_of_partitions_are_created(mirror: MirrorTopic) -> None:
     mirror.num_partitions = 5
 
     rows = ensure_rows(mirror)
@@ -226,7 +228,7 @@ def test_rows_are_made_for_partitions_that_lack_them(mirror: MirrorTopic) -> Non
     assert [row.pk for row in ensure_rows(mirror)] == [row.pk for row in rows]
 
 
-def test_hundreds_of_reports_are_few_statements(mirror: MirrorTopic, django_assert_max_num_queries: Any) -> None:
+def test_hundreds_of_reports_take_few_queries(mirror: MirrorTopic, django_assert_max_num_queries: Any) -> None:
     mirror.num_partitions = 300
     rows = {str(row.partition): row for row in ensure_rows(mirror)}
     reports = [report(key=key, source_end=1) for key in rows]
@@ -235,10 +237,10 @@ def test_hundreds_of_reports_are_few_statements(mirror: MirrorTopic, django_asse
         store_progress(rows=rows, reports=reports, now=NOW)
 
 
-def test_the_high_watermark_is_kept_with_the_end_it_was_seen_with(row: MirrorPartition) -> None:
+def test_the_high_watermark_is_stored_with_the_end_it_was_read_with(row: MirrorPartition) -> None:
     store(row, report(source_end=40, source_high_watermark=90, mirror_end=30))
     store(row, report(500, phase=PartitionPhase.SOURCE_UNREACHABLE), after_s=1)
     assert (row.source_end, row.last_source_end, row.last_high_watermark, row.missing) == (None, 40, 90, None)
 
-    store(row, report(1_000, source_end=40, mirror_end=40), after_s=2)  # of a copier that does not tell
+    store(row, report(1_000, source_end=40, mirror_end=40), after_s=2)  # from a copy worker that does not report it
     assert (row.last_source_end, row.last_high_watermark) == (40, None)

@@ -1,4 +1,4 @@
-"""A mirror that was behind for longer than its source keeps tombstones: told, and compared anew."""
+"""A mirror that was behind for longer than its source keeps tombstones raises the alarm and is verified again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOUR, DAYS = timedelta(hours=1), timedelta(days=3)
 
 @pytest.fixture
 def mirror(make_mirror: MakeMirror) -> MirrorTopic:
-    """Compacted, whole at 10 a moment ago, and compared up to there."""
+    """Return a mirror of a compacted topic that is complete, and verified, up to offset 10."""
     mirror = make_mirror(partitions=1, source_configs=COMPACTED, mirror_topic_id="mirror-id")
     see(mirror, NOW, mirror_end=10, source_end=10)
     coverage.note_report(mirror=mirror, report=report(checked(0, 10)), now=NOW)
@@ -38,7 +38,7 @@ def mirror(make_mirror: MakeMirror) -> MirrorTopic:
 
 
 def see(mirror: MirrorTopic, at: datetime, **values: Any) -> None:
-    """Take in a report as the heart beat does."""
+    """Process a report as a reconcile pass does."""
     key = f"{mirror_key(mirror)}/0"
     at_ms = int(at.timestamp() * 1000)
     fixed = {"key": key, "hold_id": "s", "phase": PartitionPhase.COPYING, "observed_at_ms": at_ms, "source_seen_at_ms": at_ms}
@@ -49,7 +49,7 @@ def see(mirror: MirrorTopic, at: datetime, **values: Any) -> None:
 
 
 def read_configs(mirror: MirrorTopic, at: datetime, configs: dict[str, str], *, late: bool = True) -> None:
-    """Take in what a round of the config sync has read of the source; ``late``: as it does where something late is kept."""
+    """Process source configs as a run of the config sync does; ``late``: whether the run found stored lateness."""
     synced = MirrorSynced(partitions=1, source_partitions=1, source_configs=configs)
     note_synced(MirrorTopic.objects.get(pk=mirror.pk), synced, now=at, asked_at=at if late else None)
 
@@ -61,10 +61,10 @@ def compare(mirror: MirrorTopic, began: datetime, *, differences: int = 0, row: 
 
 
 def alarms(mirror: MirrorTopic) -> list[str]:
-    return [one.code for one in mirror.transition_errors.all()]
+    return [error.code for error in mirror.transition_errors.all()]
 
 
-def test_who_copies_on_after_the_tombstones_are_gone_is_told_and_compared_anew(mirror: MirrorTopic) -> None:
+def test_copying_after_the_tombstones_are_gone_raises_the_alarm_and_removes_verified_ranges(mirror: MirrorTopic) -> None:
     back = NOW + timedelta(days=3)
 
     see(mirror, back, mirror_end=300, source_end=300, hold_id="after the weekend")
@@ -88,9 +88,16 @@ def test_who_copies_on_after_the_tombstones_are_gone_is_told_and_compared_anew(m
         (COMPACTED | {"delete.retention.ms": "0"}, timedelta(seconds=9), {"mirror_end": 300, "source_end": 300}),
         (COMPACTED | {"delete.retention.ms": str(2**63 - 1)}, timedelta(days=3), {"mirror_end": 300, "source_end": 300}),
     ],
-    ids=["in time", "nothing was written", "not compacted", "Kafka's default", "between two slices", "kept for ever"],
+    ids=[
+        "in time",
+        "nothing was written",
+        "not compacted",
+        "Kafka's default",
+        "handover between workers",
+        "unlimited retention",
+    ],
 )
-def test_who_missed_nothing_is_left_alone(
+def test_a_mirror_that_missed_no_tombstones_keeps_its_verified_ranges(
     mirror: MirrorTopic, configs: dict[str, str], away: timedelta, values: dict[str, int]
 ) -> None:
     MirrorTopic.objects.update(source_configs=configs)
@@ -100,7 +107,7 @@ def test_who_missed_nothing_is_left_alone(
     assert (alarms(mirror), ledger(mirror)) == ([], [(0, 0, 10, 10)])
 
 
-def test_a_first_copy_that_takes_too_long_is_told_and_compared_anew_once_it_is_through(make_mirror: MakeMirror) -> None:
+def test_a_first_copy_that_takes_too_long_raises_the_alarm_and_is_verified_again_once_complete(make_mirror: MakeMirror) -> None:
     mirror = make_mirror(partitions=1, source_configs=COMPACTED)
     for minutes in range(0, 90, 10):
         see(mirror, NOW + timedelta(minutes=minutes), mirror_end=10 + minutes, source_end=300)
@@ -108,12 +115,12 @@ def test_a_first_copy_that_takes_too_long_is_told_and_compared_anew_once_it_is_t
     coverage.note_report(mirror=mirror, report=report(checked(0, 90)), now=NOW)
 
     see(mirror, NOW + timedelta(minutes=90), mirror_end=300, source_end=310)
-    assert ledger(mirror) == [(0, 0, 90, 90)]  # it is not through
+    assert ledger(mirror) == [(0, 0, 90, 90)]  # not complete yet
     see(mirror, NOW + timedelta(minutes=91), mirror_end=300, source_end=300)
     assert ledger(mirror) == []
 
 
-def test_what_waits_behind_an_open_transaction_is_not_cleaned_and_may_come_late(mirror: MirrorTopic) -> None:
+def test_records_after_an_open_transaction_are_not_cleaned_and_may_be_copied_late(mirror: MirrorTopic) -> None:
     for hours in range(1, 30):
         see(mirror, NOW + hours * HOUR, mirror_end=10, source_end=10, source_high_watermark=300)
     see(mirror, NOW + 30 * HOUR, mirror_end=300, source_end=300, source_high_watermark=300)
@@ -121,7 +128,7 @@ def test_what_waits_behind_an_open_transaction_is_not_cleaned_and_may_come_late(
     assert alarms(mirror) == []
 
 
-def test_only_a_comparison_that_began_after_the_last_late_record_ends_it(mirror: MirrorTopic) -> None:
+def test_only_a_verification_run_that_started_after_the_last_late_record_ends_the_alarm(mirror: MirrorTopic) -> None:
     late, later = NOW + 5 * HOUR, NOW + 6 * HOUR
     see(mirror, late, mirror_end=100, source_end=300)
     before = MirrorTopic.objects.get(pk=mirror.pk)
@@ -138,7 +145,7 @@ def test_only_a_comparison_that_began_after_the_last_late_record_ends_it(mirror:
     assert event.detail["requested_by"] == "owner"
 
 
-def test_continuous_verification_that_began_before_says_nothing_of_what_was_equal(mirror: MirrorTopic) -> None:
+def test_continuous_verification_that_started_before_the_alarm_adds_only_ranges_that_differ(mirror: MirrorTopic) -> None:
     before = MirrorTopic.objects.get(pk=mirror.pk)
     see(mirror, NOW + 5 * HOUR, mirror_end=300, source_end=300)
 
@@ -150,7 +157,7 @@ def test_continuous_verification_that_began_before_says_nothing_of_what_was_equa
     assert TOMBSTONES_MISSED in alarms(mirror)
 
 
-def test_a_topic_that_is_made_anew_has_no_old_keys(mirror: MirrorTopic) -> None:
+def test_creating_the_topic_anew_ends_the_alarm(mirror: MirrorTopic) -> None:
     see(mirror, NOW + 5 * HOUR, mirror_end=300, source_end=300)
     made = {"partitions": 1, "read_only": True, "source_configs": {}}
 
@@ -162,8 +169,8 @@ def test_a_topic_that_is_made_anew_has_no_old_keys(mirror: MirrorTopic) -> None:
     assert alarms(mirror) == []
 
 
-@pytest.mark.parametrize("equal_until", [NOW - timedelta(days=3), None], ids=["in place", "made anew"])
-def test_a_topic_that_is_restored_where_it_stands_has_everything_up_to_the_other_sides_stop(
+@pytest.mark.parametrize("equal_until", [NOW - timedelta(days=3), None], ids=["in place", "created anew"])
+def test_a_topic_restored_in_place_is_complete_up_to_the_other_sides_stop_only(
     make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch, equal_until: datetime | None
 ) -> None:
     monkeypatch.setattr(jobs, "find_topic", lambda *_: None)
@@ -176,7 +183,7 @@ def test_a_topic_that_is_restored_where_it_stands_has_everything_up_to_the_other
     assert bool(alarms(mirror)) is (equal_until is not None)
 
 
-def test_a_gate_does_not_open_by_a_comparison_that_began_too_early(mirror: MirrorTopic) -> None:
+def test_a_verification_run_that_started_before_the_alarm_does_not_open_a_gate(mirror: MirrorTopic) -> None:
     see(mirror, NOW + 5 * HOUR, mirror_end=300, source_end=300)
     run = VerifyRun.objects.create(
         mirror=mirror, requested_by="owner", requested_at=NOW, status=VerifyRun.Status.EQUAL, records_compared=9, differences=0
@@ -187,8 +194,8 @@ def test_a_gate_does_not_open_by_a_comparison_that_began_too_early(mirror: Mirro
     assert _comparison(run).differences == 0
 
 
-def test_who_was_away_while_the_source_was_compacted_is_told_although_it_is_not_any_more(mirror: MirrorTopic) -> None:
-    read_configs(mirror, NOW + DAYS, DELETED)  # the first thing that is seen of the source after the pause
+def test_a_mirror_paused_while_the_source_was_compacted_raises_the_alarm_after_compaction_ended(mirror: MirrorTopic) -> None:
+    read_configs(mirror, NOW + DAYS, DELETED)  # the first reading of the source after the pause
 
     see(mirror, NOW + DAYS + timedelta(seconds=3), mirror_end=300, source_end=300)
 
@@ -196,7 +203,7 @@ def test_who_was_away_while_the_source_was_compacted_is_told_although_it_is_not_
     assert (error.code, "delete.retention.ms=3600000" in error.message, ledger(mirror)) == (TOMBSTONES_MISSED, True, [])
 
 
-def test_who_has_everything_after_the_source_was_compacted_last_may_be_away_for_days(mirror: MirrorTopic) -> None:
+def test_a_mirror_that_was_complete_after_compaction_ended_may_be_behind_for_days(mirror: MirrorTopic) -> None:
     read_configs(mirror, NOW + timedelta(seconds=5), DELETED)
     see(mirror, NOW + timedelta(seconds=9), mirror_end=10, source_end=10)
 
@@ -206,23 +213,23 @@ def test_who_has_everything_after_the_source_was_compacted_last_may_be_away_for_
     assert alarms(mirror) == []
 
 
-@pytest.mark.parametrize(("read", "told"), [(COMPACTED, [TOMBSTONES_MISSED]), (DELETED, [])], ids=["compacted", "not"])
-def test_what_came_late_is_judged_by_the_configs_that_are_read_after_it(
-    mirror: MirrorTopic, read: dict[str, str], told: list[str]
+@pytest.mark.parametrize(("read", "expected"), [(COMPACTED, [TOMBSTONES_MISSED]), (DELETED, [])], ids=["compacted", "not"])
+def test_lateness_is_checked_with_the_configs_that_are_read_after_it(
+    mirror: MirrorTopic, read: dict[str, str], expected: list[str]
 ) -> None:
     MirrorTopic.objects.update(source_configs=DELETED)
     see(mirror, NOW + DAYS, mirror_end=300, source_end=300)
     assert alarms(mirror) == []
 
-    read_configs(mirror, NOW + DAYS, read)  # it may have been asked for before
+    read_configs(mirror, NOW + DAYS, read)  # may have been requested before
     assert alarms(mirror) == []
     read_configs(mirror, NOW + DAYS + timedelta(seconds=5), read)
 
-    assert (alarms(mirror), ledger(mirror) == []) == (told, bool(told))
+    assert (alarms(mirror), ledger(mirror) == []) == (expected, bool(expected))
     assert tombstones.kept_late([mirror]) == set()
 
 
-def test_a_shorter_retention_of_tombstones_that_is_read_too_late_counts_for_what_came_late(mirror: MirrorTopic) -> None:
+def test_a_shorter_tombstone_retention_that_is_read_later_counts_for_earlier_lateness(mirror: MirrorTopic) -> None:
     away = NOW + timedelta(minutes=30)
     see(mirror, away, mirror_end=300, source_end=300)
     assert (alarms(mirror), tombstones.kept_late([mirror])) == ([], {mirror.pk})
@@ -233,7 +240,7 @@ def test_a_shorter_retention_of_tombstones_that_is_read_too_late_counts_for_what
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_the_shortest_retention_counts_as_long_as_anything_lacks_since(mirror: MirrorTopic, *, whole: bool) -> None:
+def test_the_shortest_retention_counts_until_the_mirror_is_complete_again(mirror: MirrorTopic, *, whole: bool) -> None:
     read_configs(mirror, NOW + timedelta(seconds=5), COMPACTED | {"delete.retention.ms": "60000"})
     read_configs(mirror, NOW + timedelta(seconds=10), COMPACTED)
     if whole:
@@ -245,21 +252,19 @@ def test_the_shortest_retention_counts_as_long_as_anything_lacks_since(mirror: M
     assert bool(alarms(mirror)) is not whole
 
 
-@pytest.mark.parametrize(("reason", "told"), [(GapReason.COMPACTED, True), (GapReason.TRANSACTION_MARKER, False)])
-def test_a_policy_that_nobody_read_shows_by_the_gaps_of_what_came_late(
-    mirror: MirrorTopic, reason: GapReason, *, told: bool
+@pytest.mark.parametrize(("reason", "expected"), [(GapReason.COMPACTED, True), (GapReason.TRANSACTION_MARKER, False)])
+def test_a_compaction_between_two_readings_is_detected_by_gaps_in_late_records(
+    mirror: MirrorTopic, reason: GapReason, *, expected: bool
 ) -> None:
     MirrorTopic.objects.update(source_configs=DELETED)
 
     see(mirror, NOW + DAYS, mirror_end=300, source_end=300, gaps=(Gap(OffsetRange(20, 21), reason),))
 
-    assert bool(alarms(mirror)) is told
+    assert bool(alarms(mirror)) is expected
 
 
-@pytest.mark.parametrize("topic_id", ["mirror-id", "made anew"])
-def test_a_topic_that_goes_on_as_a_mirror_may_lack_what_its_source_cleaned_while_nobody_looked(
-    mirror: MirrorTopic, topic_id: str
-) -> None:
+@pytest.mark.parametrize("topic_id", ["mirror-id", "created anew"])
+def test_a_topic_that_becomes_a_mirror_again_may_lack_tombstones_removed_in_between(mirror: MirrorTopic, topic_id: str) -> None:
     deleted = {"cleanup.policy": "delete", "delete.retention.ms": "60000"}
     MirrorTopic.objects.update(state=MirrorState.PENDING_RESTORE_MIRROR, was_compacted=True, source_configs=deleted)
     made = {"source_topic_id": "topic-id", "partitions": 1, "read_only": True, "source_configs": deleted}

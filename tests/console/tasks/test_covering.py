@@ -1,4 +1,4 @@
-"""The witness behind the copy, on real topics: ranges are compared and kept, a difference raises the alarm."""
+"""Continuous verification on real topics: ranges are compared and stored, and a difference raises the alarm."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def send(cluster: KafkaCluster, topic: str, values: list[str]) -> None:
 def both(
     link: Any, topic_name: str, source_admin: AdminClient, destination_admin: AdminClient, spark_connect_url: str
 ) -> MirrorTopic:
-    """A mirror row with a topic on either side; the test writes both."""
+    """Create a mirror's row and a topic on each side. The tests write to both topics."""
     for admin in (source_admin, destination_admin):
         create_topics(admin, NewTopic(topic_name, 1, 1))
     mirror = MirrorTopic.objects.create(
@@ -50,7 +50,7 @@ def both(
     return mirror
 
 
-def test_the_ledger_follows_the_copy_and_a_difference_raises_an_alarm_until_all_is_compared_again(
+def test_verified_ranges_follow_the_copy_and_a_difference_raises_the_alarm_until_a_run_finds_none(
     both: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster
 ) -> None:
     VerifyWatch.objects.create(mirror=both, next_at=NOW)
@@ -69,7 +69,7 @@ def test_the_ledger_follows_the_copy_and_a_difference_raises_an_alarm_until_all_
     assert whole.hash != first.hash
     assert verification.coverage(mirror=both)[0].unverified == 0
     MirrorTopic.objects.update(source_topic="not-there")
-    verify_next(mirror_id=both.pk)  # nothing is left to compare, so that nobody looks at the clusters
+    verify_next(mirror_id=both.pk)  # nothing is left to compare, so no cluster is contacted
     assert VerifyWatch.objects.get().error_message == ""
     MirrorTopic.objects.update(source_topic=both.source_topic)
 
@@ -82,16 +82,19 @@ def test_the_ledger_follows_the_copy_and_a_difference_raises_an_alarm_until_all_
     assert error.code == RECORDS_DIFFER
     assert "partition 0, offset 1500: another value." in error.message
     assert not {"good", "evil"} & set(re.findall(r"\w+", error.message))
-    assert [(one.start, one.end, one.differences) for one in both.verified_ranges.all()] == [(0, 1_500, 0), (1_500, 1_501, 1)]
+    assert [(checked.start, checked.end, checked.differences) for checked in both.verified_ranges.all()] == [
+        (0, 1_500, 0),
+        (1_500, 1_501, 1),
+    ]
     assert VerifyWatch.objects.get().error_message == ""
 
     run = VerifyRun.objects.create(mirror=both, requested_by="owner", requested_at=NOW)
     verify_mirror(run_id=run.pk)
     assert both.transition_errors.get().code == RECORDS_DIFFER
-    assert sum(one.differences for one in both.verified_ranges.all()) == 1
+    assert sum(checked.differences for checked in both.verified_ranges.all()) == 1
 
 
-def test_an_attempt_that_fails_is_shown_and_repeated_later(both: MirrorTopic, destination_admin: AdminClient) -> None:
+def test_a_failed_attempt_is_shown_and_retried_later(both: MirrorTopic, destination_admin: AdminClient) -> None:
     VerifyWatch.objects.create(mirror=both, next_at=NOW)
     MirrorTopic.objects.update(source_topic="not-there")
     both.partitions.update(mirror_end=1)
@@ -104,7 +107,7 @@ def test_an_attempt_that_fails_is_shown_and_repeated_later(both: MirrorTopic, de
     assert not both.transition_errors.exists()
 
 
-def test_one_comparison_at_a_time(both: MirrorTopic, sent: Sent) -> None:
+def test_comparisons_run_one_at_a_time(both: MirrorTopic, sent: Sent) -> None:
     VerifyWatch.objects.create(mirror=both, next_at=NOW)
     redis_client().delete(f"console:claim:{TURN}")
 
@@ -113,7 +116,7 @@ def test_one_comparison_at_a_time(both: MirrorTopic, sent: Sent) -> None:
         look_after_coverage(now=timezone.now())
     assert (sent, VerifyWatch.objects.get().finished_at) == ([], None)
 
-    with locks.lock(TURNS[0]), locks.lock(TURNS[1]):  # what somebody asked for does not hold it up
+    with locks.lock(TURNS[0]), locks.lock(TURNS[1]):  # runs that users requested do not delay it
         look_after_coverage(now=timezone.now())
     look_after_coverage(now=timezone.now())
     assert sent == [("verify_next", {"mirror_id": both.pk})]

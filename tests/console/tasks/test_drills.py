@@ -1,4 +1,4 @@
-"""A drill on real clusters: scratch copies are failed over, compared, written to and deleted; the mirror goes on."""
+"""A drill on real clusters: scratch copies are failed over, compared, written to and deleted; the mirror is unaffected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.topics import create_topics
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-def test_a_drill_rehearses_on_copies_leaves_the_mirror_alone_and_passes_only_what_it_compared(
+def test_a_drill_fails_over_scratch_copies_only_and_fails_if_no_record_of_a_filled_topic_was_compared(
     new_mirror: MirrorTopic,
     link: ClusterLink,
     worker: Callable[[], None],
@@ -32,29 +32,29 @@ def test_a_drill_rehearses_on_copies_leaves_the_mirror_alone_and_passes_only_wha
     destination_admin: AdminClient,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def beat(look: Callable[[], Any]) -> Callable[[], Any]:
-        def once() -> Any:
+    def after_pass(condition: Callable[[], Any]) -> Callable[[], Any]:
+        def run() -> Any:
             look_after_drills()
             reconcile.reconcile_link(link_id=link.pk)
             worker()
-            return look()
+            return condition()
 
-        return once
+        return run
 
     mirrors.setup_mirror(mirror_id=new_mirror.pk)
     rows = MirrorPartition.objects.filter(mirror=new_mirror)
-    until(beat(lambda: [row.mirror_end for row in rows.all()] == [100, 100]))
+    until(after_pass(lambda: [row.mirror_end for row in rows.all()] == [100, 100]))
     monkeypatch.setattr(drills, "BATCH", 1)
     empty = _empty_mirror(new_mirror, source_admin)
     _follow(new_mirror, "app-drill", {0: 60, 1: 130})
 
     drill = start_drill(link=link, start_spec="earliest", by=SYSTEM, now=timezone.now())
     scratch = f"{new_mirror.name}.clusterlink-drill-{drill.pk}"
-    until(beat(lambda: Drill.objects.get().status in ("PASSED", "FAILED")), timeout_s=200.0)
+    until(after_pass(lambda: Drill.objects.get().status in ("PASSED", "FAILED")), timeout_s=200.0)
 
     drill.refresh_from_db()
     assert (drill.status, drill.problem) == ("PASSED", "")
-    row, nothing = drill.report  # of two batches
+    row, nothing = drill.report  # a row per batch
     assert (nothing["mirror_topic_name"], nothing["note"]) == (empty.name, "The source is empty. There was nothing to compare.")
     assert drill.groups == [
         {
@@ -67,7 +67,7 @@ def test_a_drill_rehearses_on_copies_leaves_the_mirror_alone_and_passes_only_wha
             "clamped_offsets": [{"partition": 1, "source_offset": 130, "offset_after": 100}],
         }
     ]
-    assert "app-drill" not in {one.group_id for one in destination_admin.list_consumer_groups().result(30).valid}
+    assert "app-drill" not in {group.group_id for group in destination_admin.list_consumer_groups().result(30).valid}
     assert (row["mirror_topic_name"], row["records_compared"], row["differences"]) == (new_mirror.name, 200, 0)
     assert row["writable"]
     assert drill.rto_ms is not None
@@ -77,7 +77,7 @@ def test_a_drill_rehearses_on_copies_leaves_the_mirror_alone_and_passes_only_wha
     assert [row.mirror_end for row in rows.all()] == [100, 100]
 
     quiet = start_drill(link=link, names=[new_mirror.name], start_spec="latest", by=SYSTEM, now=timezone.now())
-    until(beat(lambda: Drill.objects.get(pk=quiet.pk).status in ("PASSED", "FAILED")), timeout_s=200.0)
+    until(after_pass(lambda: Drill.objects.get(pk=quiet.pk).status in ("PASSED", "FAILED")), timeout_s=200.0)
 
     quiet.refresh_from_db()
     (row,) = quiet.report
@@ -86,7 +86,7 @@ def test_a_drill_rehearses_on_copies_leaves_the_mirror_alone_and_passes_only_wha
 
 
 def _empty_mirror(beside: MirrorTopic, source_admin: AdminClient) -> MirrorTopic:
-    """Make a mirror of a topic without records, last in the alphabet."""
+    """Create a mirror of a topic without records; its name sorts last."""
     name = f"{beside.name}-empty"
     create_topics(source_admin, NewTopic(name, 1, 1))
     dated = {"state_since": beside.state_since, "created_at": beside.created_at}
@@ -96,7 +96,7 @@ def _empty_mirror(beside: MirrorTopic, source_admin: AdminClient) -> MirrorTopic
 
 
 def _follow(mirror: MirrorTopic, group: str, offsets: dict[int, int]) -> None:
-    """Leave behind what a run over consumer groups would."""
+    """Create the rows that a run of the consumer offset sync would."""
     LinkConfig.objects.create(link=mirror.link, name="consumer.offset.sync.enable", value="true")
     named = {"name": group, "destination_name": group, "status": "SYNCED", "listed_at": timezone.now()}
     row = SyncedGroup.objects.create(link=mirror.link, **named)

@@ -1,4 +1,4 @@
-"""A key that is deleted at a compacted source while its mirror is paused: the tombstone is gone before anybody reads it."""
+"""A key is deleted on a compacted source while its mirror is paused, and its tombstone is removed before the mirror resumes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ CLEANED_SOON = {
 
 @pytest.fixture
 def users(link: Any, topic_name: str, source_cluster: KafkaCluster, source_admin: AdminClient) -> MirrorTopic:
-    """A mirror to be set up of a compacted topic that holds a key to be deleted and some that stay."""
+    """Create a compacted topic with a key that is to be deleted and two that stay, and a mirror of it that is to be set up."""
     source_admin.create_topics([NewTopic(topic_name, 1, 1, config=CLEANED_SOON)])[topic_name].result(30)
-    send(source_cluster, topic_name, doomed="v1", one="1", two="2")
-    LinkConfig.objects.create(link=link, name="verify.continuous.enable", value="false")  # the test does it, one by one
+    send(source_cluster, topic_name, doomed="v1", first="1", second="2")
+    LinkConfig.objects.create(link=link, name="verify.continuous.enable", value="false")  # the test runs each comparison
     dated = {"state_since": NOW, "created_at": NOW}
     return MirrorTopic.objects.create(
         link=link, name=topic_name, source_topic=topic_name, state=MirrorState.PENDING_SETUP, **dated
@@ -60,8 +60,8 @@ def forget(cluster: KafkaCluster, topic: str) -> None:
     send(cluster, topic, doomed=None)
     deadline = time.monotonic() + 120
     while values_of(cluster, topic, b"doomed"):
-        assert time.monotonic() < deadline, "the cleaner has not come by"
-        send(cluster, topic, roll="on")  # a new segment, so that the one before can be cleaned
+        assert time.monotonic() < deadline, "The log cleaner has not removed the record and its tombstone."
+        send(cluster, topic, roll="on")  # a new segment, so that the previous segment can be cleaned
         time.sleep(0.3)
 
 
@@ -69,7 +69,7 @@ def codes(mirror: MirrorTopic) -> set[str]:
     return set(mirror.transition_errors.values_list("code", flat=True))
 
 
-def test_a_deleted_key_that_stayed_is_told_of_found_and_can_be_deleted_again(
+def test_a_missed_deletion_raises_the_alarm_is_found_by_verification_and_can_be_repeated(
     users: MirrorTopic, drive: Drive, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, spark_connect_url: str
 ) -> None:
     def is_copied() -> bool:

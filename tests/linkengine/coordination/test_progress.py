@@ -1,4 +1,4 @@
-"""Progress through JSON and a real Redis; which of two overlapping slices is heard."""
+"""Progress as JSON and in a real Redis; which of two overlapping holds is shown."""
 
 from __future__ import annotations
 
@@ -87,13 +87,14 @@ def signer_of(_: str) -> Signer:
     return SIGNER
 
 
-def told(redis_url: str, link_id: str) -> list[PartitionProgress]:
-    """What is read, but for the time: that is the reader's."""
-    return [replace(one, observed_at_ms=NOW_MS + (one.mirror_end or 0)) for one in read_progress(redis_url, link_id, SIGNER)]
+def shown(redis_url: str, link_id: str) -> list[PartitionProgress]:
+    """Return the progress of a link, with the times of ``seen`` instead of the reader's."""
+    found = read_progress(redis_url, link_id, SIGNER)
+    return [replace(progress, observed_at_ms=NOW_MS + (progress.mirror_end or 0)) for progress in found]
 
 
 def age(redis_url: str, link_id: str, *, ms: int) -> None:
-    """Let what was reported be as old as that, by Redis' clock; a negative age is of a clock that was set back."""
+    """Make the reports older, by Redis' clock; a negative age is that of a clock that was set back."""
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         for key, value in client.hgetall(f"progress:{link_id}").items():  # type: ignore[union-attr]
             got_at_ms, signed_at_ms, _, text = value.split(" ", maxsplit=3)
@@ -102,26 +103,28 @@ def age(redis_url: str, link_id: str, *, ms: int) -> None:
 
 
 @given(observations)
-def test_an_observation_survives_the_way_through_json(observation: PartitionProgress) -> None:
+def test_an_observation_survives_serialization_to_json(observation: PartitionProgress) -> None:
     assert from_json(to_json(observation)) == observation
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"phase": "COPYING", "gaps": [[2, 1, "HEAD"]]}', '{"phase": "?"}'])
-def test_anything_else_is_refused(text: str) -> None:
+def test_text_that_is_not_a_report_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         from_json(text)
 
 
-def test_reports_of_other_versions_are_read_as_far_as_they_are_known() -> None:
+def test_unknown_fields_of_a_report_are_ignored_and_missing_fields_have_defaults() -> None:
     gap = Gap(OffsetRange(3, 5), GapReason.LOST, 2, 10, 20)
-    one = PartitionProgress(key="m/0", hold_id="s", phase=PartitionPhase.COPYING, observed_at_ms=1, mirror_end=9, gaps=(gap,))
-    values = json.loads(to_json(one))
+    progress = PartitionProgress(
+        key="m/0", hold_id="s", phase=PartitionPhase.COPYING, observed_at_ms=1, mirror_end=9, gaps=(gap,)
+    )
+    values = json.loads(to_json(progress))
 
     newer = {**values, "a_field_of_tomorrow": 7, "gaps": [[*values["gaps"][0], "more of tomorrow"]]}
     older = {name: values[name] for name in ("key", "hold_id", "phase", "observed_at_ms", "mirror_end")}
 
-    assert from_json(json.dumps(newer)) == one
-    assert from_json(json.dumps(older)) == replace(one, gaps=())
+    assert from_json(json.dumps(newer)) == progress
+    assert from_json(json.dumps(older)) == replace(progress, gaps=())
 
 
 def test_the_newest_observation_of_every_partition_is_read_by_key(redis_url: str, link_id: str) -> None:
@@ -130,30 +133,30 @@ def test_the_newest_observation_of_every_partition_is_read_by_key(redis_url: str
     progress.report(link_id, [seen("b/1", after_ms=10)])
     progress.report(link_id, [])
 
-    assert told(redis_url, link_id) == [seen("a/0"), seen("b/1", after_ms=10)]
+    assert shown(redis_url, link_id) == [seen("a/0"), seen("b/1", after_ms=10)]
 
 
-def test_offsets_up_to_the_last_one_survive_redis(redis_url: str, link_id: str) -> None:
+def test_offsets_up_to_the_highest_survive_redis(redis_url: str, link_id: str) -> None:
     last = replace(seen(), mirror_end=2**63 - 1, gaps=(Gap(OffsetRange(2**53 + 1, 2**63 - 1), GapReason.LOST),))
     RedisProgress(redis_url, signer_of).report(link_id, [last])
 
-    (one,) = read_progress(redis_url, link_id, SIGNER)
-    assert (one.mirror_end, one.gaps) == (last.mirror_end, last.gaps)
+    (read,) = read_progress(redis_url, link_id, SIGNER)
+    assert (read.mirror_end, read.gaps) == (last.mirror_end, last.gaps)
 
 
 @pytest.mark.parametrize("wrong_by_ms", [-HOUR_MS, HOUR_MS])
-def test_times_are_told_by_the_readers_clock_whatever_the_writers_says(redis_url: str, link_id: str, wrong_by_ms: int) -> None:
+def test_times_are_by_the_readers_clock_even_if_the_writers_is_wrong(redis_url: str, link_id: str, wrong_by_ms: int) -> None:
     before_ms = time.time_ns() // 1_000_000
     observed_at_ms = before_ms + wrong_by_ms
     ago = {"caught_up_at_ms": 700, "source_seen_at_ms": 200, "failed_at_ms": 400}
-    one = replace(seen(), observed_at_ms=observed_at_ms, **{name: observed_at_ms - ms for name, ms in ago.items()})
-    RedisProgress(redis_url, signer_of).report(link_id, [one])
+    reported = replace(seen(), observed_at_ms=observed_at_ms, **{name: observed_at_ms - ms for name, ms in ago.items()})
+    RedisProgress(redis_url, signer_of).report(link_id, [reported])
 
-    asked_ms = time.time_ns() // 1_000_000
+    requested_ms = time.time_ns() // 1_000_000
     (read,) = read_progress(redis_url, link_id, SIGNER)
     after_ms = time.time_ns() // 1_000_000
 
-    assert before_ms - (after_ms - asked_ms) - 1 <= read.observed_at_ms <= after_ms  # looks older by as long as the answer took
+    assert before_ms - (after_ms - requested_ms) - 1 <= read.observed_at_ms <= after_ms  # older by up to the response time
     assert {name: read.observed_at_ms - getattr(read, name) for name in ago} == ago
 
 
@@ -162,10 +165,10 @@ def test_a_writer_whose_clock_is_ahead_does_not_hide_the_next_hold(redis_url: st
     progress.report(link_id, [seen(hold_id="s1", after_ms=HOUR_MS)])
     progress.report(link_id, [seen(hold_id="s2", generation=2, phase=PartitionPhase.FAILED)])
 
-    assert told(redis_url, link_id) == [seen(hold_id="s2", generation=2, phase=PartitionPhase.FAILED)]
+    assert shown(redis_url, link_id) == [seen(hold_id="s2", generation=2, phase=PartitionPhase.FAILED)]
 
 
-def test_a_clock_of_redis_that_was_set_back_hides_nobody_and_makes_the_age_unknown(redis_url: str, link_id: str) -> None:
+def test_a_redis_clock_that_was_set_back_hides_no_report_and_makes_the_age_unknown(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
     progress.report(link_id, [seen(hold_id="s1")])
     age(redis_url, link_id, ms=-HOUR_MS)
@@ -173,7 +176,7 @@ def test_a_clock_of_redis_that_was_set_back_hides_nobody_and_makes_the_age_unkno
 
     progress.report(link_id, [seen(hold_id="s2", phase=PartitionPhase.WAITING)])
 
-    assert [one.hold_id for one in read_progress(redis_url, link_id, SIGNER)] == ["s2"]
+    assert [progress.hold_id for progress in read_progress(redis_url, link_id, SIGNER)] == ["s2"]
 
 
 def test_a_task_that_waits_for_the_lease_does_not_hide_the_owner(redis_url: str, link_id: str) -> None:
@@ -181,48 +184,48 @@ def test_a_task_that_waits_for_the_lease_does_not_hide_the_owner(redis_url: str,
     progress.report(link_id, [seen(hold_id="s1")])
     progress.report(link_id, [seen(hold_id="s2", phase=PartitionPhase.WAITING, after_ms=400)])
 
-    assert told(redis_url, link_id) == [seen(hold_id="s1")]
+    assert shown(redis_url, link_id) == [seen(hold_id="s1")]
 
 
-def test_a_waiting_task_is_heard_once_the_owner_has_been_silent_for_long(redis_url: str, link_id: str) -> None:
+def test_a_waiting_task_is_shown_after_the_owner_has_stopped_reporting(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
     waiting = seen(hold_id="s2", phase=PartitionPhase.WAITING)
     progress.report(link_id, [seen(hold_id="s1", after_ms=HOUR_MS)])
     age(redis_url, link_id, ms=6_000)
     progress.report(link_id, [waiting])
 
-    assert told(redis_url, link_id) == [waiting]
+    assert shown(redis_url, link_id) == [waiting]
 
 
-def test_a_waiting_task_is_heard_when_nobody_owns_the_partition(redis_url: str, link_id: str) -> None:
+def test_a_waiting_task_is_shown_after_the_owner_has_released_the_partition(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
     waiting = seen(hold_id="s2", phase=PartitionPhase.WAITING, after_ms=1)
     progress.report(link_id, [seen(hold_id="s1", phase=PartitionPhase.RELEASED)])
     progress.report(link_id, [waiting])
 
-    assert told(redis_url, link_id) == [waiting]
+    assert shown(redis_url, link_id) == [waiting]
 
 
 @pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.FAILED, PartitionPhase.COPYING])
-def test_a_report_of_an_earlier_lease_comes_too_late(redis_url: str, link_id: str, phase: PartitionPhase) -> None:
+def test_a_report_of_an_earlier_lease_is_dropped(redis_url: str, link_id: str, phase: PartitionPhase) -> None:
     progress = RedisProgress(redis_url, signer_of)
     progress.report(link_id, [seen(hold_id="s2", generation=5)])
     progress.report(link_id, [seen(hold_id="s1", generation=4, phase=phase, after_ms=HOUR_MS)])
 
-    assert told(redis_url, link_id) == [seen(hold_id="s2", generation=5)]
+    assert shown(redis_url, link_id) == [seen(hold_id="s2", generation=5)]
 
 
-def test_what_cannot_be_read_is_left_out_until_it_is_replaced(redis_url: str, link_id: str) -> None:
+def test_unreadable_reports_are_ignored_until_they_are_replaced(redis_url: str, link_id: str) -> None:
     RedisProgress(redis_url, signer_of).report(link_id, [seen("a/0")])
     with redis.Redis.from_url(redis_url) as client:
         client.hset(f"progress:{link_id}", mapping={"b/0": '1 {"of": "another version"}', "c/0": '{"of": "an older version"}'})
 
-    assert told(redis_url, link_id) == [seen("a/0")]
+    assert shown(redis_url, link_id) == [seen("a/0")]
     RedisProgress(redis_url, signer_of).report(link_id, [seen("b/0"), seen("c/0")])
-    assert [one.key for one in told(redis_url, link_id)] == ["a/0", "b/0", "c/0"]
+    assert [progress.key for progress in shown(redis_url, link_id)] == ["a/0", "b/0", "c/0"]
 
 
-def test_progress_goes_away_by_itself(redis_url: str, link_id: str) -> None:
+def test_progress_expires_automatically(redis_url: str, link_id: str) -> None:
     RedisProgress(redis_url, signer_of).report(link_id, [seen()])
 
     with redis.Redis.from_url(redis_url) as client:
@@ -234,10 +237,10 @@ def test_the_progress_of_one_mirror_can_be_removed(redis_url: str, link_id: str)
 
     clear_mirror(redis_url, link_id, mirror_id="a")
 
-    assert told(redis_url, link_id) == [seen("ab/0")]
+    assert shown(redis_url, link_id) == [seen("ab/0")]
 
 
-def test_without_redis_both_sides_say_so(own_redis: RedisServer, link_id: str) -> None:
+def test_without_redis_reporting_and_reading_raise(own_redis: RedisServer, link_id: str) -> None:
     progress = RedisProgress(own_redis.url, signer_of)
     own_redis.kill()
 
@@ -247,36 +250,35 @@ def test_without_redis_both_sides_say_so(own_redis: RedisServer, link_id: str) -
         read_progress(own_redis.url, link_id, SIGNER)
 
 
-def test_what_is_kept_stays_until_it_is_forgotten(redis_url: str, link_id: str) -> None:
+def test_kept_reports_stay_until_they_are_removed(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
     first, last = seen("a/0"), seen("a/0", after_ms=10)
     other = replace(first, hold_id="s2")
-    for one in (first, last, other):
-        progress.keep(link_id, one)
-        progress.keep(link_id, one)
+    for observation in (first, last, other):
+        progress.keep(link_id, observation)
+        progress.keep(link_id, observation)
 
     kept = read_kept(redis_url, link_id, SIGNER)
     forget_kept(redis_url, link_id, list(kept)[:1])
 
-    assert sorted(one.mirror_end or 0 for one in kept.values() if one) == sorted(
-        one.mirror_end or 0 for one in (first, last, other)
-    )
+    ends = sorted(observation.mirror_end or 0 for observation in (first, last, other))
+    assert sorted(report.mirror_end or 0 for report in kept.values() if report) == ends
     assert len(read_kept(redis_url, link_id, SIGNER)) == 2
     clear_link(redis_url, link_id)
     assert read_kept(redis_url, link_id, SIGNER) == {}
 
 
-def test_a_mirror_that_is_gone_takes_along_what_was_kept_of_it(redis_url: str, link_id: str) -> None:
+def test_the_kept_reports_of_a_deleted_mirror_are_removed(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
     progress.keep(link_id, seen("a/0"))
     progress.keep(link_id, seen("ab/0"))
 
     clear_mirror(redis_url, link_id, mirror_id="a")
 
-    assert [one.key for one in read_kept(redis_url, link_id, SIGNER).values() if one] == ["ab/0"]
+    assert [report.key for report in read_kept(redis_url, link_id, SIGNER).values() if report] == ["ab/0"]
 
 
-def test_what_is_kept_and_cannot_be_read_is_named(redis_url: str, link_id: str) -> None:
+def test_a_kept_report_that_cannot_be_parsed_is_returned_by_name(redis_url: str, link_id: str) -> None:
     text, name = '{"of": "another version"}', "a/0 s 1"
     signature = SIGNER.sign("kept progress", link_id, name, "1", text)
     client_for(redis_url).hset(f"kept:{link_id}", name, f"1 1 {signature} {text}")
@@ -284,15 +286,15 @@ def test_what_is_kept_and_cannot_be_read_is_named(redis_url: str, link_id: str) 
     assert read_kept(redis_url, link_id, SIGNER) == {name: None}
 
 
-def test_a_forged_report_is_not_taken_for_a_kept_one_and_stays(redis_url: str, link_id: str) -> None:
-    client, one = client_for(redis_url), seen("a/0")
-    RedisProgress(redis_url, signer_of).keep(link_id, one)
-    RedisProgress(redis_url, signer_of).report(link_id, [one])
+def test_a_forged_kept_report_is_ignored_and_stays(redis_url: str, link_id: str) -> None:
+    client, progress = client_for(redis_url), seen("a/0")
+    RedisProgress(redis_url, signer_of).keep(link_id, progress)
+    RedisProgress(redis_url, signer_of).report(link_id, [progress])
     ((name, true),) = client.hgetall(f"kept:{link_id}").items()  # type: ignore[union-attr]
     forged = {
-        "unsigned": f"1 {to_json(one)}",
-        "by another": f"1 {signed_report(OTHER, link_id, one, at_ms=1, kept_as='by another')}",
-        "of another link": f"1 {signed_report(SIGNER, 'another', one, at_ms=1, kept_as='of another link')}",
+        "unsigned": f"1 {to_json(progress)}",
+        "by another": f"1 {signed_report(OTHER, link_id, progress, at_ms=1, kept_as='by another')}",
+        "of another link": f"1 {signed_report(SIGNER, 'another', progress, at_ms=1, kept_as='of another link')}",
         "under another name": true,
         "a report": client.hget(f"progress:{link_id}", "a/0"),
         "altered": true.replace('"bytes_copied": 0', '"bytes_copied": 9'),
@@ -308,7 +310,7 @@ def test_a_forged_report_is_not_taken_for_a_kept_one_and_stays(redis_url: str, l
     assert read_progress(redis_url, link_id, SIGNER) == []
 
 
-def test_a_report_that_is_kept_again_stays_as_old_as_it_is(redis_url: str, link_id: str) -> None:
+def test_a_kept_report_that_is_written_again_keeps_its_age(redis_url: str, link_id: str) -> None:
     now_ms = time.time_ns() // 1_000_000
     old = signed_report(SIGNER, link_id, seen(), at_ms=now_ms - HOUR_MS, kept_as="name")
     client_for(redis_url).hset(f"kept:{link_id}", "name", f"{now_ms} {old}")
@@ -326,7 +328,7 @@ def test_a_forged_report_is_not_read(redis_url: str, link_id: str) -> None:
         name, now_ms = f"progress:{link_id}", int(client.time()[0]) * 1000  # type: ignore[index]
         true = str(client.hget(name, "a/0"))
         for forged in (
-            f"{now_ms} {to_json(caught_up)}",  # as before there were signatures
+            f"{now_ms} {to_json(caught_up)}",  # the format without signatures
             f"{now_ms} {now_ms} {'0' * 64} {to_json(caught_up)}",
             f"{now_ms} {signed_report(SIGNER, 'another link', caught_up, at_ms=now_ms)}",
             f"{now_ms} {signed_report(OTHER, link_id, caught_up, at_ms=now_ms)}",
@@ -336,14 +338,14 @@ def test_a_forged_report_is_not_read(redis_url: str, link_id: str) -> None:
             client.hset(name, "a/0", forged)
             assert read_progress(redis_url, link_id, SIGNER) == []
 
-        client.hset(name, mapping={"a/0": "1 2 f not json", "b/0": true})  # a true report in the place of another partition's
+        client.hset(name, mapping={"a/0": "1 2 f not json", "b/0": true})  # a genuine report under another partition's key
         assert read_progress(redis_url, link_id, SIGNER) == []
 
     progress.report(link_id, [seen("a/0", after_ms=6)])
-    assert told(redis_url, link_id) == [seen("a/0", after_ms=6)]
+    assert shown(redis_url, link_id) == [seen("a/0", after_ms=6)]
 
 
-def test_a_report_that_is_put_back_stays_as_old_as_it_is(redis_url: str, link_id: str) -> None:
+def test_a_report_that_is_written_to_redis_again_keeps_its_age(redis_url: str, link_id: str) -> None:
     RedisProgress(redis_url, signer_of).report(link_id, [seen()])
     age(redis_url, link_id, ms=HOUR_MS)
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:

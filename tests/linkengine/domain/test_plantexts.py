@@ -1,4 +1,4 @@
-"""A copy plan read by another version than wrote it: by name, with defaults, or refused; never one field for another."""
+"""Copy plans that another version wrote: fields match by name, missing fields have defaults, or the plan is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from linkengine.domain.plantexts import PLAN_VERSION, other_version, plan_digest
 
 
 def value_for(name: str, kind: str) -> Any:
-    """Something that is no default."""
+    """Return a value that is not the field's default."""
     of_kind = {
         "int": 7,
         "str": f"a {name}",
@@ -29,8 +29,8 @@ def value_for(name: str, kind: str) -> Any:
 
 
 def filled(kind: type[Any], **values: Any) -> Any:
-    """A value of which every field is set, so that one that is added later travels, too, or a test fails."""
-    return kind(**{one.name: values.get(one.name) or value_for(one.name, str(one.type)) for one in fields(kind)})
+    """Return a value with every field set, so that a test fails if a field that is added later does not arrive."""
+    return kind(**{item.name: values.get(item.name) or value_for(item.name, str(item.type)) for item in fields(kind)})
 
 
 def plan() -> CopyPlan:
@@ -42,7 +42,7 @@ def plan() -> CopyPlan:
 
 
 def changed(change: Any) -> str:
-    """The plan's text as another version would have written it."""
+    """Return the plan's text as another version would have written it."""
     found = json.loads(write_plan(plan()))
     change(found)
     return json.dumps(found)
@@ -56,23 +56,23 @@ def test_every_field_arrives() -> None:
     assert "secret" not in repr(text) + repr({"text": text})
 
 
-def test_plans_that_ask_for_the_same_have_the_same_digest() -> None:
-    one, (first, *others) = plan(), plan().assignments
+def test_plans_that_copy_the_same_have_the_same_digest() -> None:
+    whole, (first, *others) = plan(), plan().assignments
 
-    assert plan_digest(replace(one, assignments=(replace(first, source_seen=(4, 100)), *others))) == plan_digest(one)
-    assert plan_digest(replace(one, request_id="another request")) == plan_digest(one)
+    assert plan_digest(replace(whole, assignments=(replace(first, source_seen=(4, 100)), *others))) == plan_digest(whole)
+    assert plan_digest(replace(whole, request_id="another request")) == plan_digest(whole)
     for other in (
-        replace(one, revision=8),
-        replace(one, assignments=tuple(others)),
-        replace(one, assignments=(replace(first, since_ms=8), *others)),
-        replace(one, source=replace(one.source, sasl_password="another secret")),
-        replace(one, tuning=replace(one.tuning, bytes_per_s=8)),
-        replace(one, signing_keys=("0c0d", *one.signing_keys)),
+        replace(whole, revision=8),
+        replace(whole, assignments=tuple(others)),
+        replace(whole, assignments=(replace(first, since_ms=8), *others)),
+        replace(whole, source=replace(whole.source, sasl_password="another secret")),
+        replace(whole, tuning=replace(whole.tuning, bytes_per_s=8)),
+        replace(whole, signing_keys=("0c0d", *whole.signing_keys)),
     ):
-        assert plan_digest(other) != plan_digest(one)
+        assert plan_digest(other) != plan_digest(whole)
 
 
-def test_fields_of_a_newer_worker_are_left_out() -> None:
+def test_unknown_fields_of_a_newer_version_are_ignored() -> None:
     def add(found: Any) -> None:
         for values in (found["plan"], found["plan"]["source"], found["plan"]["tuning"], found["plan"]["assignments"][0]):
             values |= {"a_field_of_tomorrow": 1}
@@ -80,18 +80,18 @@ def test_fields_of_a_newer_worker_are_left_out() -> None:
     assert read_plan(changed(add)) == plan()
 
 
-def test_fields_that_an_older_worker_did_not_know_have_their_defaults() -> None:
+def test_missing_fields_of_an_older_version_have_their_defaults() -> None:
     def drop(found: Any) -> None:
         del found["plan"]["tuning"]["bytes_per_s"], found["plan"]["source"]["ssl_check_hostname"], found["plan"]["workers"]
-        for one in found["plan"]["assignments"]:
-            del one["source_seen"], one["follows_start"]
+        for assignment in found["plan"]["assignments"]:
+            del assignment["source_seen"], assignment["follows_start"]
 
     read = read_plan(changed(drop))
 
     assert (read.tuning, read.workers) == (replace(plan().tuning, bytes_per_s=0), 1)
     assert read.source == replace(plan().source, ssl_check_hostname=True)
-    assert [one.source_seen for one in read.assignments] == [None] * 3
-    assert [one.follows_start for one in read.assignments] == [True] * 3
+    assert [assignment.source_seen for assignment in read.assignments] == [None] * 3
+    assert [assignment.follows_start for assignment in read.assignments] == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -99,29 +99,29 @@ def test_fields_that_an_older_worker_did_not_know_have_their_defaults() -> None:
     [
         (
             lambda found: found.update(version=PLAN_VERSION + 1),
-            f"version {PLAN_VERSION + 1}, and knows those up to {PLAN_VERSION}",
+            f"version {PLAN_VERSION + 1}, and supports up to {PLAN_VERSION}",
         ),
         (lambda found: found["plan"].pop("revision"), "it cannot read the copy plan"),
         (lambda found: found["plan"].pop("signing_keys"), "it cannot read the copy plan"),
     ],
 )
-def test_what_would_be_copied_wrongly_is_refused_in_words(change: Any, words: str) -> None:
+def test_a_plan_that_would_be_copied_wrongly_is_refused_with_a_reason(change: Any, words: str) -> None:
     with pytest.raises(LinkEngineError, match=words) as refused:
         read_plan(changed(change))
 
     assert refused.value.code == ErrorCode.MISCONFIGURATION_ERROR
-    assert "Bring the Spark nodes to the worker's version, they first" in refused.value.message
+    assert "Bring the Spark nodes to the worker's version (always upgrade them first)" in refused.value.message
     assert "secret" not in refused.value.message
 
 
-def test_the_refusal_is_found_in_what_spark_tells_of_the_failed_job() -> None:
+def test_the_refusal_is_found_in_the_error_of_the_failed_spark_job() -> None:
     with pytest.raises(LinkEngineError) as refused:
         read_plan(changed(lambda found: found.update(version=9)))
-    told = (
+    failure = (
         f"Job aborted: Traceback ...\n  linkengine.domain.errors.LinkEngineError: {refused.value.message}\n at org.apache.spark"
     )
 
-    found = other_version(told)
+    found = other_version(failure)
 
     assert found is not None
     assert found.message == refused.value.message
@@ -134,24 +134,24 @@ def test_the_refusal_is_found_in_what_spark_tells_of_the_failed_job() -> None:
         "ModuleNotFoundError: No module named 'linkengine.domain.plantexts'",
     ],
 )
-def test_executors_of_before_there_were_versions_are_known_by_what_they_lack(failure: str) -> None:
+def test_executors_without_the_workers_function_or_package_are_recognized(failure: str) -> None:
     found = other_version(f"... {failure} ...")
 
     assert found is not None
     assert "has another version than the worker" in found.message
 
 
-def test_other_failures_are_none_of_versions() -> None:
+def test_other_failures_are_not_version_errors() -> None:
     assert other_version("ModuleNotFoundError: No module named 'pandas'") is None
 
 
-def test_positions_mean_nothing() -> None:
-    """What pickled plans went wrong with: the same fields in another order."""
-    turned = make_dataclass("Turned", [(one.name, Any) for one in reversed(fields(PartitionAssignment))])
-    one = plan().assignments[0]
-    values = {field.name: getattr(one, field.name) for field in fields(PartitionAssignment)}
+def test_the_order_of_fields_does_not_matter() -> None:
+    """Check the same fields in another order, which a pickled plan would confuse."""
+    turned = make_dataclass("Turned", [(item.name, Any) for item in reversed(fields(PartitionAssignment))])
+    assignment = plan().assignments[0]
+    values = {field.name: getattr(assignment, field.name) for field in fields(PartitionAssignment)}
 
     def turn(found: Any) -> None:
         found["plan"]["assignments"][0] = turned(**values).__dict__
 
-    assert read_plan(changed(turn)).assignments[0] == one
+    assert read_plan(changed(turn)).assignments[0] == assignment
