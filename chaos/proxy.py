@@ -23,7 +23,7 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 class Proxy:
-    """All routes to one cluster, under one sky."""
+    """All routes to a cluster; a fault affects all of them."""
 
     def __init__(self, routes: Iterable[tuple[int, int]]) -> None:
         """Listen at once; ``routes`` are pairs of ports, from and to."""
@@ -160,7 +160,7 @@ class Proxy:
         for server in self._servers:
             server.close()
         self._cut_now()
-        tasks = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
 
@@ -208,7 +208,7 @@ class _Mangler:
 
 
 class _Link:
-    """Both ends of one connection."""
+    """Both ends of a connection."""
 
     def __init__(self, *ends: asyncio.StreamWriter) -> None:
         self._ends = ends
@@ -218,7 +218,7 @@ class _Link:
         self.gate.set()
 
     def abort(self) -> None:
-        self.aborted = True  # nobody gets what waits
+        self.aborted = True  # held bytes are dropped
         self.gate.set()
         for end in self._ends:
             end.transport.abort()

@@ -76,7 +76,7 @@ _LASTS_S: dict[Fault, tuple[float, float]] = {
 }
 # the rest mends itself
 MENDED = frozenset(_LASTS_S) - {Fault.KILL_COPIER, Fault.SECOND_COPIER, Fault.SECOND_OWNER, Fault.TWO_ASSIGNERS}
-ENGINE_FAULTS = tuple(one for one in Fault if one not in (Fault.KILL_CONNECT, Fault.STOP_CONNECT, Fault.KILL_WORKER))
+ENGINE_FAULTS = tuple(fault for fault in Fault if fault not in (Fault.KILL_CONNECT, Fault.STOP_CONNECT, Fault.KILL_WORKER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +92,13 @@ class Strike:
 def schedule(
     *, seed: int, seconds: float, faults: Collection[Fault] = tuple(Fault), gap_s: tuple[float, float] = GAP_S
 ) -> tuple[Strike, ...]:
-    """Answer the strikes of a storm, in order; every kind comes once before any comes again."""
+    """Return the faults of a storm in order; every kind is used once before any is repeated."""
     chance = random.Random(seed)
     return tuple(_strikes(chance, seconds=seconds, faults=sorted(faults), gap_s=gap_s))
 
 
 def short_storm() -> tuple[Strike, ...]:
-    """Answer the suite's storm: each fault of the copy loop once, and none while its part is broken already."""
+    """Return the suite's storm: each fault of the copy loop once, and none while its component is broken already."""
     return schedule(seed=SHORT_SEED, seconds=SHORT_S, faults=ENGINE_FAULTS, gap_s=SHORT_GAP_S)
 
 

@@ -49,17 +49,17 @@ class Verdict:
 
     @property
     def records(self) -> int:
-        """Answer how many records were judged."""
+        """Number of records that were judged."""
         return sum(self.judged.values())
 
     @property
     def faults(self) -> int:
-        """Answer how many faults were dealt."""
+        """Number of faults that were injected."""
         return self.struck.total()
 
     @property
     def hits(self) -> int:
-        """Answer how many of them were seen to break something."""
+        """Number of injected faults that had a proven effect."""
         return self.effective.total()
 
     def idle(self) -> str:
@@ -67,7 +67,7 @@ class Verdict:
         return ", ".join(f"{count} x {fault.name}" for fault, count in sorted((self.struck - self.effective).items())) or "none"
 
     def gaps(self) -> list[str]:
-        """Answer what was not looked at: with any of it, no findings prove nothing."""
+        """Return what was not checked. If there is anything, the absence of findings proves nothing."""
         empty = [f"no record of topic {topic!r} was judged" for topic in TOPICS if not self.judged.get(topic)]
         still = ["no fault broke anything"] if self.faults and not self.hits else []
         blind = [] if self.samples else ["nobody looked on during the storm"]
@@ -76,7 +76,7 @@ class Verdict:
         return [*empty, *still, *blind, *ended, *cleaned]
 
     def line(self) -> str:
-        """The one line that counts."""
+        """Return the verdict as a line of text."""
         gaps = "" if self.findings else "; ".join(self.gaps())
         return (
             f"chaos: seed {self.seed}, {self.records} records judged ({self.acked} acknowledged, {self.aborted} aborted, "
@@ -85,7 +85,7 @@ class Verdict:
         )
 
     def status(self) -> int:
-        """Answer the exit status: 0 where everything was judged and nothing found, else 1."""
+        """Return the exit status: 0 if everything was judged and nothing found, else 1."""
         return 1 if self.findings or self.gaps() else 0
 
 
@@ -109,7 +109,7 @@ class Storm:
     def run(self, strikes: Sequence[Strike], *, seconds: float, repeats: int = 0, kept: int = 0) -> Verdict:
         """Strike for some seconds, wait until all is repaired and copied, promote, judge.
 
-        Faults that broke nothing are dealt up to ``repeats`` times more, one after another. Then the writers continue until
+        Faults without effect are injected again, in turn, up to ``repeats`` times. Then the writers continue until
         ``kept`` records of the compacted topic were copied before they could be compacted: during faults a slow machine may
         be later than that with all of them. What goes wrong on the way becomes a finding and does not end the storm.
         """
@@ -225,8 +225,8 @@ class Storm:
         return True
 
     def _find(self, findings: Iterable[Finding]) -> None:
-        for one in findings:
-            self.verdict.findings.append(one)  # one by one: those before an error count
+        for finding in findings:  # appended singly, so that those before an exception count
+            self.verdict.findings.append(finding)
 
     # --- judgement ---------------------------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class Storm:
     def _judge_ends(
         self, topic: str, partitions: int, source: Mapping[judge.Place, int], mirror: Mapping[judge.Place, int]
     ) -> Iterator[Finding]:
-        """A stopped mirror holds one offset more: the fence. Nothing comes after it, and a promoted one equals its source."""
+        """Check that a stopped mirror ends with its fence, and that a promoted mirror equals its source."""
         ends = {(topic, number): end for number, end in self._engine.stopped(topic).items()}
         if not ends:
             yield Finding(kind="end", detail=f"mirror {topic} was not stopped")

@@ -1,6 +1,6 @@
-"""The values that a copy worker and those who look after it exchange: how it begins, and what it tells of itself.
+"""The setup that the console gives a copy worker, and the heartbeats that the worker returns.
 
-They travel as JSON by name, as plans do (``plantexts``): executors may run another version.
+Both are JSON objects with named fields, as plans are (``plantexts``), because executors may run another version.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-HEARTBEAT_MS = 1_000  # between two signs of life
-DEAD_MS = 4_000  # a worker that is silent for longer is gone: its partitions go to others, whose turn the leases decide
+HEARTBEAT_MS = 1_000  # interval of heartbeats
+DEAD_MS = 4_000  # after this time without a heartbeat a worker counts as dead; its partitions are placed on other workers
 NUMBER_DIGITS = 4
 
 
@@ -26,27 +26,27 @@ class SetupText(str):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSetup:
-    """What a copy worker is born with. It travels inside its Spark job."""
+    """The settings of a copy worker, which are part of its Spark job."""
 
     worker_id: str
     redis_url: str = field(repr=False)
-    key: str = field(repr=False)  # seals all that is said between it and us (``coordination.pool``)
+    key: str = field(repr=False)  # encrypts its assignments and heartbeats (``coordination.pool``)
     lease_ttl_ms: int = 4_000
-    poll_ms: int = 100  # how often it looks for news
+    poll_ms: int = 100  # interval at which it reads its assignments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkShare:
-    """What a worker says of one link that it was told of."""
+    """A worker's state of a link that it has an assignment for."""
 
-    applied: int  # number of the assignment it follows
-    partitions: int = 0  # that it has not let go of
-    error: str = ""  # why it does nothing for the link
+    applied: int  # number of the assignment that is in effect
+    partitions: int = 0  # that it has not released
+    error: str = ""  # why it does not copy the link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """A worker's sign of life."""
+    """The heartbeat of a copy worker."""
 
     worker_id: str
     host: str = ""
@@ -65,40 +65,40 @@ class Heartbeat:
 
 
 def worker_id_for(number: int, unique: str) -> str:
-    """Name a worker: its number in the pool, and who of all that had this number."""
+    """Return the id of a worker: its number in the pool and a part that differs between workers of the same number."""
     return f"{number:0{NUMBER_DIGITS}d}-{unique}"
 
 
 def number_of(worker_id: str) -> int:
-    """Answer a worker's number in the pool."""
+    """Return a worker's number in the pool."""
     return int(worker_id.partition("-")[0])
 
 
 def write_setup(setup: WorkerSetup) -> SetupText:
-    """Write a setup as JSON."""
+    """Return a setup as JSON."""
     return SetupText(json.dumps(asdict(setup)))
 
 
 def read_setup(text: str) -> WorkerSetup:
-    """Read what ``write_setup`` wrote, of any version."""
+    """Return the setup that ``write_setup`` wrote, in any version."""
     return WorkerSetup(**_known(WorkerSetup, json.loads(text)))
 
 
 def write_heartbeat(beat: Heartbeat) -> str:
-    """Write a sign of life as JSON."""
+    """Return a heartbeat as JSON."""
     return json.dumps(asdict(beat))
 
 
 def read_heartbeat(text: str, *, silent_ms: int) -> Heartbeat:
-    """Read what ``write_heartbeat`` wrote; raise ValueError for anything else."""
+    """Return the heartbeat that ``write_heartbeat`` wrote; raise ValueError for any other text."""
     try:
         values = _known(Heartbeat, json.loads(text))
-        links = {name: LinkShare(**_known(LinkShare, one)) for name, one in values.get("links", {}).items()}
+        links = {name: LinkShare(**_known(LinkShare, share)) for name, share in values.get("links", {}).items()}
         return Heartbeat(**{**values, "links": links, "silent_ms": silent_ms})
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not a copy worker's heartbeat: {error}") from error
 
 
 def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    names = {one.name for one in fields(kind)}
+    names = {known.name for known in fields(kind)}
     return {name: value for name, value in values.items() if name in names}

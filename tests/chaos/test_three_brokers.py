@@ -43,7 +43,7 @@ def test_a_storm_of_a_minute_with_every_fault_leaves_nothing_lost_doubled_or_mov
             short_storm(), seconds=SHORT_S, repeats=REPEATS, kept=KEPT
         )
 
-    assert not verdict.findings, [str(one) for one in verdict.findings[:10]]
+    assert not verdict.findings, [str(finding) for finding in verdict.findings[:10]]
     # a second copier gets a lease only while another fault moves leases, which no repetition can arrange
     assert set(engine.faults) - {Fault.SECOND_COPIER} <= verdict.effective.keys(), verdict.idle()
     assert verdict.records > 500
@@ -59,7 +59,7 @@ def test_replicas_move_a_broker_of_each_side_is_gone_for_good_and_too_few_replic
     sides = (ground.source, ground.destination)
     with copied(ground, topic_name) as engine:
         for side in sides:
-            reassign(side, topic_name, {0: [2, 0], 1: [2, 0]})  # the second one loses a replica as well
+            reassign(side, topic_name, {0: [2, 0], 1: [2, 0]})  # the second partition loses a replica as well
             reassign(side, topic_name, {0: [1, 2, 0], 1: [0, 1, 2]})
         key, ends = engine.assignments[topic_name][0].key, Ends(ground.source.cluster.client(), {topic_name: 2})
         leaders = [described(side, topic_name)[0].leader for side in sides]
@@ -91,7 +91,7 @@ def test_full_disks_are_waited_out_on_both_sides(ground: Ground, topic_name: str
     source, destination = ground.source.cluster, ground.destination.cluster
     full = [(source, 0), (destination, 1), (destination, 2)]
     with copied(ground, topic_name) as engine:
-        keys = {one.key for one in engine.assignments[topic_name]}
+        keys = {assignment.key for assignment in engine.assignments[topic_name]}
         for cluster, node in full:
             cluster.fill_disk(node)
         until(lambda: not any(cluster.running(node) for cluster, node in full))  # a broker without a disk ends
@@ -120,12 +120,12 @@ def copied(ground: Ground, topic: str) -> Iterator[LoopEngine]:
     source, mirror = (
         read_topic(side.cluster.client(), topic, partitions=2, committed=True) for side in (ground.source, ground.destination)
     )
-    assert [str(one) for one in judge.compare(topic, source, mirror)] == []
-    assert [str(one) for one in judge.check_history(topic, mirror, journal.of_topic(topic))] == []
+    assert [str(finding) for finding in judge.compare(topic, source, mirror)] == []
+    assert [str(finding) for finding in judge.check_history(topic, mirror, journal.of_topic(topic))] == []
 
 
 def restart_in_turn(side: Side, topic: str) -> None:
-    """Restart one broker after another, each when the last one is in sync again: what an upgrade does."""
+    """Restart the brokers in turn, each after the previous broker is in sync again, as an upgrade does."""
     cluster = side.cluster
     for node in cluster.brokers:
         cluster.restart(node)
@@ -133,7 +133,7 @@ def restart_in_turn(side: Side, topic: str) -> None:
 
 
 def in_sync(partitions: list[Any]) -> bool:
-    return bool(partitions) and all(len(one.isrs) == len(one.replicas) for one in partitions)
+    return bool(partitions) and all(len(partition.isrs) == len(partition.replicas) for partition in partitions)
 
 
 def described(side: Side, topic: str) -> list[Any]:
@@ -164,7 +164,7 @@ def reassign(side: Side, topic: str, replicas: dict[int, Sequence[int]]) -> None
             response=AlterPartitionReassignmentsResponse,
         )
         assert not answer.error_code
-        assert not any(one.error_code for found in answer.responses for one in found.partitions)
+        assert not any(partition.error_code for topic in answer.responses for partition in topic.partitions)
         until(lambda: not running(cluster, broker))
     finally:
         cluster.close()

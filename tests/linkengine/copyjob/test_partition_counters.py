@@ -1,4 +1,4 @@
-"""What a slice tells of a partition: also what nobody could see in its newest state."""
+"""The numbers that a copy worker reports of a partition, including events that its newest state does not show."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from linkengine.copyjob.progress_reports import progress_of
 from tests.linkengine.copyjob.partitions import partition
 
 
-@pytest.mark.parametrize(("left_at", "end", "told"), [(None, 990, None), (990, 990, None), (1_000, 990, 990)])
-def test_an_end_before_that_of_the_last_owner_is_told(left_at: int | None, end: int, told: int | None) -> None:
+@pytest.mark.parametrize(("left_at", "end", "set_back_to"), [(None, 990, None), (990, 990, None), (1_000, 990, 990)])
+def test_log_end_below_that_of_the_previous_owner_is_reported(left_at: int | None, end: int, set_back_to: int | None) -> None:
     counters = PartitionCounters()
 
     counters.observed_mirror(start=0, end=end, left_at=left_at)
 
-    assert counters.set_back_to == told
+    assert counters.set_back_to == set_back_to
 
 
-def test_the_lowest_end_that_a_mirror_fell_back_to_is_told_when_it_has_grown_again() -> None:
-    one = partition()
+def test_lowest_log_end_is_reported_after_the_mirror_has_grown_again() -> None:
+    mirror = partition()
     for end in (1_000, 990, 1_010, 1_000, 1_005):
-        one.counters.observed_mirror(start=0, end=end, left_at=2_000 if end == 1_010 else None)
+        mirror.counters.observed_mirror(start=0, end=end, left_at=2_000 if end == 1_010 else None)
 
-    told = progress_of(one, now_ms=5_000)
+    report = progress_of(mirror, now_ms=5_000)
 
-    assert (told.mirror_end, told.set_back_to, told.set_backs) == (1_005, 990, 2)
+    assert (report.mirror_end, report.set_back_to, report.set_backs) == (1_005, 990, 2)
 
 
-def test_a_leader_that_knows_an_older_high_watermark_is_no_sight_of_the_source() -> None:
+def test_response_with_an_older_high_watermark_does_not_count_as_observation_of_the_source() -> None:
     counters = PartitionCounters()
     counters.observed_source(start=0, end=1_200, high_watermark=1_200, now_ms=1_000)
     counters.observed_mirror(start=0, end=1_000)

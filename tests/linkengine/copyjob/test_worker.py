@@ -319,8 +319,8 @@ def test_fifty_links_are_copied_all_the_time_by_one_worker(
     create_pair(clusters, topic_name, partitions=MANY)
     assignments = assignments_for(clusters[0], topic_name, topic_name, partitions=MANY)
     plans = [
-        plan_for(address(clusters[0]), address(clusters[1]), (one,), link_id=f"link-{number}", progress_ms=500)
-        for number, one in enumerate(assignments)
+        plan_for(address(clusters[0]), address(clusters[1]), (assignment,), link_id=f"link-{number}", progress_ms=500)
+        for number, assignment in enumerate(assignments)
     ]
     told, progress = MemoryAssignments(*plans), MemoryProgress()
     consumer = Consumer({**clusters[1].client("admin"), "group.id": topic_name, "fetch.wait.max.ms": 10})
@@ -329,8 +329,8 @@ def test_fifty_links_are_copied_all_the_time_by_one_worker(
     latencies: list[float] = []
 
     def read() -> None:
-        found = [one for one in consumer.consume(1_000, 0.0) if not one.error()]
-        latencies.extend(time.time() - float(one.value()) for one in found)
+        found = [message for message in consumer.consume(1_000, 0.0) if not message.error()]
+        latencies.extend(time.time() - float(message.value()) for message in found)
 
     with working(told, progress) as errors:
         for partition in range(MANY):  # connections are made, logs have their first record
