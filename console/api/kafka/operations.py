@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db.models import prefetch_related_objects
+from django.utils import timezone
 from drf_spectacular.utils import OpenApiExample
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console import progress
 from console.actions.operations import OperationResult, operate_many
 from console.api.kafka import answers, bodies, render
 from console.api.schema import operation, query_flag
@@ -133,13 +135,19 @@ def _answer(
     stored = [one.mirror for one in results if one.mirror and one.mirror.pk]
     if validated is not None:
         prefetch_related_objects(stored, "partitions")  # previews look at more than lags
+        progress.refresh(stored, now=timezone.now())
     lags = lags_of(stored)
     data = [_row(request, row, one, lags=lags, by_partition=by_partition) | _effect(one, validated) for one in results]
     return render.collection(request, "KafkaPromoteMirror", data)  # the documented kind for every verb
 
 
 def _row(
-    request: Request, row: ClusterLink, one: OperationResult, *, lags: Mapping[int, list[MirrorPartition]], by_partition: bool
+    request: Request,
+    row: ClusterLink,
+    one: OperationResult,
+    *,
+    lags: Mapping[int, Sequence[MirrorPartition]],
+    by_partition: bool,
 ) -> render.Json:
     known = render.mirror_lags(one.mirror, lags[one.mirror.pk]) if one.mirror and one.mirror.pk else []
     refusal = None if one.error_code is None else (one.error_code, one.error_message or "")
