@@ -13,9 +13,11 @@ from datetime import datetime
 from django.db.models import Count, Max, Q, prefetch_related_objects
 from django.utils import timezone
 
+from console import progress
 from console.models import ClusterLink, LinkTask, MirrorTopic, StateTransitionError, VerifyRun
-from console.models.mirrors import AHEAD, RECORDS_DIFFER, UNSEEN, is_fresh
+from console.models.mirrors import RECORDS_DIFFER, UNSEEN, is_fresh
 from console.policies import state_of_task, why_not_run
+from console.queries.figures import figures_of
 from console.queries.verification import is_continuous, newest_runs, watches_of
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskError, TaskName, TaskState, is_configured, task_state
@@ -129,20 +131,19 @@ def _recurring(link: ClusterLink, name: TaskName, row: LinkTask | None, *, mirro
 
 
 def _facts(link: ClusterLink, *, now: datetime) -> _Facts:
-    reported = EXPECTED & Q(partitions__observed_at__lte=now + AHEAD)
     mirrors = MirrorTopic.objects.filter(link=link).aggregate(
         unstopped=Count("pk", filter=~Q(state__in=WRITABLE)),
         to_be_copied=Count("pk", filter=_TO_BE_COPIED),
         begun=Max("state_since", filter=EXPECTED),
-        heard=Max("partitions__observed_at", filter=reported),
     )
+    copied = progress.current(MirrorTopic.objects.filter(EXPECTED, link=link), now=now)
     told = Q(code=RECORDS_DIFFER) | Q(mirror__drill=None)
     return _Facts(
         now=now,
         unstopped=mirrors["unstopped"] > 0,
         to_be_copied=mirrors["to_be_copied"] > 0,
         begun=mirrors["begun"],
-        heard=mirrors["heard"],
+        heard=figures_of((row for mirror in copied for row in mirror.partitions), now=now).heard_at,
         troubles=list(StateTransitionError.objects.filter(told, mirror__link=link)),
     )
 

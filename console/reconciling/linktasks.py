@@ -24,6 +24,12 @@ def due_tasks(*, link: ClusterLink, mirrors: bool, now: datetime) -> list[TaskNa
     return [spec.name for spec in configured if _is_due(rows.get(spec.name), longest=_interval(spec, link), now=now)]
 
 
+def next_run(*, link: ClusterLink, now: datetime) -> datetime | None:
+    """Return when a task of the link that is not due yet shall run next. No query where tasks were read with the link."""
+    times = [task.next_run_at for task in link.tasks.all() if task.next_run_at is not None and task.next_run_at > now]
+    return min(times, default=None)
+
+
 def begin(*, link: ClusterLink, name: TaskName, mirrors: bool, now: datetime) -> LinkTask | None:
     """Note that a run begins; None where it is not due (any more). Call it under the task's hold only."""
     if name not in due_tasks(link=link, mirrors=mirrors, now=now):

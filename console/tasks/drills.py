@@ -12,7 +12,7 @@ from celery import shared_task
 from django.db.models import Sum
 from django.utils import timezone
 
-from console import dispatch, store
+from console import dispatch, progress, store
 from console.actions import drills, mirrors, verification
 from console.actions.operations import fail_over
 from console.actors import ENGINE
@@ -132,7 +132,9 @@ _STEPS = {
 
 
 def _copies(drill: Drill) -> list[MirrorTopic]:
-    return list(with_links(MirrorTopic.objects.filter(drill=drill)).prefetch_related("partitions"))
+    copies = list(with_links(MirrorTopic.objects.filter(drill=drill)).prefetch_related("partitions"))
+    progress.refresh(copies, now=timezone.now())
+    return copies
 
 
 def _sound(copies: Sequence[MirrorTopic]) -> list[MirrorTopic]:

@@ -9,6 +9,8 @@ from linkengine.copyjob.fills import FillRuns
 from linkengine.domain.ranges import Gap
 from linkengine.domain.states import GapReason
 
+HALF_LIFE_MS = 700  # of a measurement of the rates: calm numbers that still follow within two seconds
+LEAST_MEASURED_MS = 100  # reports that follow each other faster measure noise
 RECENT_MS = 10_000  # reports come twice a second and may be lost: each run of fills is in twenty of them
 
 
@@ -18,12 +20,15 @@ class Account:
     __slots__ = (
         "_catch_up",
         "_fills",
+        "_measured",
         "_stood_at_end",
         "bytes_copied",
+        "bytes_per_s",
         "last_timestamp_ms",
         "mirror_end",
         "mirror_start",
         "records_copied",
+        "records_per_s",
         "set_back_to",
         "set_backs",
         "source_end",
@@ -45,6 +50,9 @@ class Account:
         self._catch_up, self._stood_at_end = CatchUp(), False
         self.bytes_copied = 0
         self.records_copied = 0
+        self.bytes_per_s: float | None = None
+        self.records_per_s: float | None = None
+        self._measured: tuple[int, int, int] | None = None  # time, bytes and records of the last measurement
         self._fills = FillRuns()
 
     def observed_source(self, *, start: int, end: int, high_watermark: int, now_ms: int) -> None:
@@ -109,6 +117,21 @@ class Account:
         self._fills.add(start, end, reason, now_ms=now_ms, before_ms=self.last_timestamp_ms)
         self._reach()
 
+    def measure(self, now_ms: int) -> None:
+        """Update the rates from what was copied since the last call; an idle partition has rate 0, not a tail of fractions."""
+        now = (now_ms, self.bytes_copied, self.records_copied)
+        before = self._measured
+        if before is None or now_ms < before[0]:
+            self._measured = now
+            return
+        elapsed_ms = now_ms - before[0]
+        if elapsed_ms < LEAST_MEASURED_MS:
+            return
+        self._measured = now
+        weight = 1 - 0.5 ** (elapsed_ms / HALF_LIFE_MS)
+        self.bytes_per_s = _smooth(self.bytes_per_s, (now[1] - before[1]) * 1000 / elapsed_ms, weight)
+        self.records_per_s = _smooth(self.records_per_s, (now[2] - before[2]) * 1000 / elapsed_ms, weight)
+
     def gaps(self, *, since_ms: int = 0) -> tuple[Gap, ...]:
         """Answer what was filled since then, and what was lost whenever it was."""
         return self._fills.since(since_ms)
@@ -121,3 +144,8 @@ class Account:
         if self.mirror_end is not None:
             self._catch_up.mirror_at(self.mirror_end)
             self._stood_at_end = self._stood_at_end or (self.source_end is not None and self.mirror_end >= self.source_end)
+
+
+def _smooth(old: float | None, new: float, weight: float) -> float:
+    value = new if old is None else old + weight * (new - old)
+    return value if value >= 1 else 0.0

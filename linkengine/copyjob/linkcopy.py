@@ -8,8 +8,9 @@ LinkCopy: where that changes, the worker lets this one end and makes another.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, KeysView, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from operator import attrgetter
 from typing import Protocol
 
 import structlog
@@ -40,6 +41,10 @@ SCAN_S, SCAN_EACH_S = 0.1, 0.001
 DRAIN_S = 5.0  # after the order to stop: for answers in flight, before the lease is left to run out
 FENCED_RETRY_S = 10.0  # who was fenced and is still wanted comes again: the mirror may have been wanted anew
 FAILED_RETRY_S = 60.0  # who failed for good and is still wanted: a promotion that waits for it
+MANY = 2_500  # partitions of a link; of more, the idle ones report half as often
+IDLE_MS = 3_500  # less than two turns of ``reporting.MOST_S``
+_TIMES = ("observed_at_ms", "source_seen_at_ms", "caught_up_at_ms")
+_CONTENT = attrgetter(*(field.name for field in fields(PartitionProgress) if field.name not in _TIMES))
 KEEP_S = 60.0  # between two reports that stay until they are taken in, of a partition in which gaps are filled
 
 
@@ -80,6 +85,7 @@ class LinkCopy:
         self.abandoned = dict(abandoned or {})  # leases that were left to run out, and when they have
         self._turns = Turns(every_s=plan.tuning.progress_ms / 1000)
         self._keep_at: dict[str, float] = {}
+        self._reported: dict[str, tuple[int, object]] = {}  # when, and the last report without its times
         self._scan_at = 0.0
         self._moved_bytes = 0  # by partitions that have ended
         self.pool = BufferPool()
@@ -188,7 +194,7 @@ class LinkCopy:
             self._check_leases(now)
             self._report(self._turns.changed())
             self._keep_gaps(now)
-        self._report(self._turns.due(now))
+        self._report(self._turns.due(now), routine=True)
 
     def close(self) -> None:
         """Close everything at once; what was held and not let go of runs out."""
@@ -227,6 +233,7 @@ class LinkCopy:
     def _remove(self, one: MirrorPartition) -> None:
         self._report([one])
         self._turns.drop(one)
+        self._reported.pop(one.key, None)
         del self._partitions[one.key]
 
     def _check_leases(self, now: float) -> None:
@@ -270,9 +277,18 @@ class LinkCopy:
         self._steward.abandon(grant)
         self.abandoned[key] = self._clock.monotonic() + self._shared.lease_ttl_s + OVERLAP_S
 
-    def _report(self, some: Collection[MirrorPartition]) -> None:
-        if some:
-            self._steward.report(self.plan.link_id, self._observations(some))
+    def _report(self, some: Collection[MirrorPartition], *, routine: bool = False) -> None:
+        observations = self._observations(some)
+        if routine and len(self._partitions) > MANY:
+            observations = [one for one in observations if not self._is_told(one)]
+        if observations:
+            self._reported |= {one.key: (one.observed_at_ms, _CONTENT(one)) for one in observations}
+            self._steward.report(self.plan.link_id, observations)
+
+    def _is_told(self, one: PartitionProgress) -> bool:
+        """Return whether the last report is recent and differs in nothing but times: these are told every other time."""
+        reported_ms, content = self._reported.get(one.key, (0, None))
+        return one.observed_at_ms - reported_ms < IDLE_MS and _CONTENT(one) == content
 
     def _keep_gaps(self, now: float) -> None:
         """Have gaps kept until they are in the ledger, whoever is away meanwhile, and forget them."""

@@ -26,6 +26,7 @@ def phase_of(one: MirrorPartition) -> PartitionPhase:
 def progress_of(one: MirrorPartition, *, now_ms: int, gaps_of_ms: int | None = RECENT_MS) -> PartitionProgress:
     """Answer the observation of this moment, with the gaps of so many ms, or all that are remembered (None)."""
     account, trouble, proven = one.account, _trouble(one), one.to_prove is None
+    account.measure(now_ms)
     in_sight = one.source_trouble is None and proven  # else it has moved on unseen: the lag is unknown
     return PartitionProgress(
         key=one.key,
@@ -48,6 +49,8 @@ def progress_of(one: MirrorPartition, *, now_ms: int, gaps_of_ms: int | None = R
         caught_up_at_ms=account.caught_up_at_ms,
         bytes_copied=account.bytes_copied,
         records_copied=account.records_copied,
+        bytes_per_s=account.bytes_per_s,
+        records_per_s=account.records_per_s,
         error_code=trouble.code if trouble else "",
         error_message=trouble.message if trouble else "",
         source_kept=trouble.source_kept if trouble else None,

@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, transaction
 
-from console import dispatch, turns
+from console import dispatch, progress, turns
 from console.actors import Actor
 from console.models import (
     Cluster,
@@ -49,6 +49,7 @@ MakeMirror = Callable[..., MirrorTopic]
 def no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody remembers that Redis was away in another test."""
     monkeypatch.setattr(turns.Outage, "until_s", 0.0)
+    monkeypatch.setattr(progress.Outage, "until_s", 0.0)
 
 
 @dataclass

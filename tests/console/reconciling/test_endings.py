@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console import keys
+from console import keys, progress
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, plans
 from console.tasks import reconcile
@@ -57,7 +57,8 @@ def reported(mirror: MirrorTopic, hold_id: str, **told: Any) -> None:
 
 
 def totals() -> tuple[int, int]:
-    row = MirrorPartition.objects.get()
+    (mirror,) = progress.current(MirrorTopic.objects.all(), now=timezone.now())
+    (row,) = mirror.partitions
     return row.bytes_copied, row.records_copied
 
 

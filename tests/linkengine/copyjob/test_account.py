@@ -37,3 +37,18 @@ def test_a_leader_that_knows_an_older_high_watermark_is_no_sight_of_the_source()
 
     assert (account.source_start, account.source_end, account.source_high_watermark) == (5, 1_200, 1_200)
     assert (account.source_heard_ms, account.caught_up_at_ms) == (1_000, None)
+
+
+def test_rates_are_measured_between_reports_and_smoothed() -> None:
+    one = partition()
+    assert progress_of(one, now_ms=0).bytes_per_s is None
+
+    one.account.bytes_copied, one.account.records_copied = 700, 70
+    first = progress_of(one, now_ms=700)
+    again = progress_of(one, now_ms=750)  # too soon to measure
+    idle = [progress_of(one, now_ms=700 + 700 * number) for number in range(1, 12)]
+
+    assert (first.bytes_per_s, first.records_per_s) == (1_000, 100)
+    assert again.bytes_per_s == 1_000
+    assert [seen.bytes_per_s for seen in idle[:2]] == [500, 250]
+    assert (idle[-1].bytes_per_s, idle[-1].records_per_s) == (0, 0)
