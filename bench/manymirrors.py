@@ -105,9 +105,8 @@ def measure_many_mirrors(
         _wait(lambda: _stopped(product, path) >= size.mirrors, "failed over")
         failover_s = time.monotonic() - began
         _say(f"{accepted} failed over after {failover_s:.1f} s")
-    return _figures(
-        size, created_s=created_s, idle=idle, loaded=loaded, delays=delays, metrics_s=metrics_s, stopped_s=failover_s
-    )
+    times = {"created_s": created_s, "metrics_s": metrics_s, "stopped_s": failover_s}
+    return _figures(size, idle=idle, loaded=loaded, delays=delays, times=times)
 
 
 def _figures(size: Size, *, idle: _Cost, loaded: _Cost, delays: Sequence[float], times: Mapping[str, float]) -> list[Figure]:

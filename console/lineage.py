@@ -56,7 +56,7 @@ def _reported(mirrors: Sequence[MirrorTopic], *, now: datetime) -> dict[tuple[in
     unfenced = MirrorPartition.objects.filter(mirror__in=mirrors, stopped_end=None).values("mirror")
     return {
         (mirror.pk, row.partition): row.mirror_end
-        for mirror in progress.current(MirrorTopic.objects.filter(pk__in=unfenced), now=now)
+        for mirror in progress.current(MirrorTopic.objects.filter(pk__in=unfenced), now=now, insist=True)
         for row in mirror.partitions
         if row.stopped_end is None and row.mirror_end is not None
     }

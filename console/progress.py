@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.db.models import QuerySet
+from django.db.models import BooleanField, Case, Q, QuerySet, When
 
 from console import keys
 from console.models import MirrorPartition, MirrorTopic
@@ -28,48 +28,24 @@ from linkengine.coordination.progress import Readings, read_readings
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, life_of
+from linkengine.domain.states import COPYING, MirrorState, StopReason
 
 SILENT = timedelta(seconds=5)  # then the rate is unknown
 SAME = timedelta(milliseconds=200)  # two readings of one report differ by less, two reports of one phase by more
 FEW = 2_000  # partitions of a link that are read by name; of more, the whole link is read and stays decoded
+NO_READINGS = Readings(latest={}, former={})
 AWAY_S = 5.0  # after a failure Redis is not asked again for so long: each try may take two seconds
 # The source's end has moved on unseen: an old one would make up a lag, perhaps 0, when the truth is unknown.
 _SOURCE_UNSEEN = (PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN)
 _TIMES = ("caught_up_at", "last_source_seen_at", "observed_at")
 _COPIED = ("source_start", "source_end", "mirror_start", "mirror_end", "last_timestamp_ms")
-_FIGURES = (
-    "mirror",
-    "partition",
-    "source_start",
-    "source_end",
-    "last_source_end",
-    "last_source_seen_at",
-    "last_high_watermark",
-    "mirror_start",
-    "mirror_end",
-    "last_source_fetch_offset",
-    "source_epoch",
-    "source_epoch_end",
-    "last_timestamp_ms",
-    "caught_up_at",
-    "bytes_per_s",
-    "records_per_s",
-    "bytes_copied",
-    "records_copied",
-    "hold_id",
-    "hold_bytes",
-    "hold_records",
-    "former_hold_id",
-    "former_bytes",
-    "former_records",
-    "phase",
-    "error_code",
-    "error_message",
-    "observed_at",
-    "stopped_end",
-    "behind",
+_DRAINING = Q(stop_reason=StopReason.PROMOTE, drained_at=None, fencing_at=None)
+# Mirrors whose copy worker has to report; a mirror that stops is not copied beyond its promotion.
+EXPECTED = Q(state__in=COPYING, num_partitions__gt=0, deletion_requested_at=None, drill=None) & (
+    ~Q(state=MirrorState.PENDING_STOPPED) | _DRAINING
 )
-_COLUMNS = (
+_ROW = tuple(column.attname for column in MirrorPartition._meta.concrete_fields)  # noqa: SLF001 - as ``Model.from_db`` takes them
+_MIRROR = (  # as CurrentMirror takes them
     "pk",
     "name",
     "state",
@@ -83,30 +59,42 @@ _COLUMNS = (
     "link__link_uuid",
     "link__level_at",
     "link__destination__cluster_id",
+    "drill_id",
+    "expected",
 )
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CurrentMirror:
-    """A mirror with the current progress of its partitions, for sums over many; no model of the mirror is made."""
+    """A mirror with the current progress of its partitions, for sums over many; cheaper than models of mirror and link."""
 
     pk: int
     name: str
     state: str
     state_since: datetime
+    first_link_uuid: UUID | None
+    source_topic_id: str
+    mirror_topic_id: str
     link_id: int
     link: str
     link_since: datetime
+    link_uuid: UUID
+    level_at: datetime | None
     cluster_id: str
-    partitions: Sequence[MirrorPartition]
+    drill_id: int | None
+    expected: bool  # by ``EXPECTED``
+    partitions: list[MirrorPartition] = field(default_factory=list)
 
 
 # --- readers ----------------------------------------------------------------------------------------------------------
 
 
-def refresh(mirrors: Iterable[MirrorTopic], *, now: datetime) -> None:
-    """Bring the partitions that were read with these mirrors up to date, unsaved. One request to Redis for each link."""
+def refresh(mirrors: Iterable[MirrorTopic], *, now: datetime, insist: bool = False) -> None:
+    """Bring the partitions that were read with these mirrors up to date, unsaved. One request to Redis for each link.
+
+    ``insist``: send the request also within ``AWAY_S`` of a failed one, for tasks that act on the figures.
+    """
     by_link: dict[int, list[MirrorTopic]] = defaultdict(list)
     for mirror in mirrors:
         by_link[mirror.link_id].append(mirror)
@@ -114,45 +102,34 @@ def refresh(mirrors: Iterable[MirrorTopic], *, now: datetime) -> None:
         link = some[0].link
         rows = {f"{mirror.engine_name}/{row.partition}": row for mirror in some for row in mirror.partitions.all()}
         lives = {mirror.engine_name: life_of(mirror.source_topic_id, mirror.mirror_topic_id) for mirror in some}
-        _bring_up_to_date(rows, lives, link_key=link.link_uuid.hex, level_at=link.level_at, now=now)
+        _bring_up_to_date(rows, lives, link_key=link.link_uuid.hex, level_at=link.level_at, now=now, insist=insist)
 
 
-def current(mirrors: QuerySet[MirrorTopic], *, now: datetime) -> list[CurrentMirror]:
-    """Return mirrors with the current progress of all their partitions. Two queries, and one request to Redis for each link."""
-    known: list[Any] = list(mirrors.order_by().values_list(*_COLUMNS, named=True))
-    if not known:
-        return []
-    parts: dict[int, list[MirrorPartition]] = {one.pk: [] for one in known}
-    chosen = MirrorPartition.objects.filter(mirror__in=mirrors.order_by().values("pk")).order_by("mirror_id", "partition")
-    for row in chosen.only(*_FIGURES):
-        if row.mirror_id in parts:  # else it was made between the two queries
-            parts[row.mirror_id].append(row)
-    by_link: dict[int, list[Any]] = defaultdict(list)
-    for one in known:
-        by_link[one.link_id].append(one)
+def current(mirrors: QuerySet[MirrorTopic], *, now: datetime, insist: bool = False) -> list[CurrentMirror]:
+    """Return mirrors with the current progress of all their partitions. One query, and one request to Redis for each link."""
+    chosen = MirrorTopic.objects.filter(pk__in=mirrors.order_by().values("pk")).order_by("pk", "partitions__partition")
+    known: dict[int, CurrentMirror] = {}
+    chosen = chosen.annotate(expected=Case(When(EXPECTED, then=True), default=False, output_field=BooleanField()))
+    for values in chosen.values_list(*_MIRROR, *(f"partitions__{name}" for name in _ROW)):
+        mirror = known.get(values[0])
+        if mirror is None:
+            mirror = known[values[0]] = CurrentMirror(*values[: len(_MIRROR)])
+        row = values[len(_MIRROR) :]
+        if row[0] is not None:  # its primary key: a mirror that has no partitions yet is joined with nothing
+            mirror.partitions.append(MirrorPartition.from_db(chosen.db, _ROW, row))
+    by_link: dict[int, list[CurrentMirror]] = defaultdict(list)
+    for mirror in known.values():
+        by_link[mirror.link_id].append(mirror)
     for some in by_link.values():
-        names = {one.pk: engine_name_of(one.pk, first=one.first_link_uuid, link=one.link__link_uuid) for one in some}
+        names = {one.pk: engine_name_of(one.pk, first=one.first_link_uuid, link=one.link_uuid) for one in some}
         lives = {names[one.pk]: life_of(one.source_topic_id, one.mirror_topic_id) for one in some}
-        rows = {f"{names[one.pk]}/{row.partition}": row for one in some for row in parts[one.pk]}
-        _bring_up_to_date(rows, lives, link_key=some[0].link__link_uuid.hex, level_at=some[0].link__level_at, now=now)
-    return [
-        CurrentMirror(
-            pk=one.pk,
-            name=one.name,
-            state=one.state,
-            state_since=one.state_since,
-            link_id=one.link_id,
-            link=one.link__name,
-            link_since=one.link__state_since,
-            cluster_id=one.link__destination__cluster_id,
-            partitions=parts[one.pk],
-        )
-        for one in known
-    ]
+        rows = {f"{names[one.pk]}/{row.partition}": row for one in some for row in one.partitions}
+        _bring_up_to_date(rows, lives, link_key=some[0].link_uuid.hex, level_at=some[0].level_at, now=now, insist=insist)
+    return list(known.values())
 
 
 class Outage:
-    """When Redis may be asked again."""
+    """The monotonic time until which pages do not wait for Redis again."""
 
     until_s = 0.0
 
@@ -164,20 +141,20 @@ def _bring_up_to_date(
     link_key: str,
     level_at: datetime | None,
     now: datetime,
+    insist: bool,
 ) -> None:
     if not rows:
         return
-    readings = _read(link_key, rows)
+    readings = _read(link_key, rows, insist=insist)
     for key, row in rows.items():
-        if level_at is not None and not row.behind and row.observed_at is not None:
+        life = lives[key.rpartition("/")[0]]
+        former, latest = (_of_life(reports.get(key), life) for reports in (readings.former, readings.latest))
+        if former is not None and is_former_news(former, latest, row):
+            apply(row, former)
+        if latest is not None and is_new(latest, row, now):
+            apply(row, latest)
+        elif level_at is not None and not row.behind and row.observed_at is not None:
             row.observed_at = max(row.observed_at, level_at)  # idle partitions are not stored again and again
-        if readings is not None:
-            life = lives[key.rpartition("/")[0]]
-            former, latest = (_of_life(one.get(key), life) for one in (readings.former, readings.latest))
-            if former is not None and is_former_news(former, latest, row):
-                apply(row, former)
-            if latest is not None and is_new(latest, row, now):
-                apply(row, latest)
         forget_old(row, now)
 
 
@@ -186,16 +163,17 @@ def _of_life(report: PartitionProgress | None, life: str) -> PartitionProgress |
     return report if report is not None and report.life in {"", life} else None
 
 
-def _read(link_key: str, rows: Mapping[str, MirrorPartition]) -> Readings | None:
-    if time.monotonic() < Outage.until_s:
-        return None
+def _read(link_key: str, rows: Mapping[str, MirrorPartition], *, insist: bool) -> Readings:
+    """Return the reports on partitions; none while Redis is away."""
+    if not insist and time.monotonic() < Outage.until_s:
+        return NO_READINGS
     some = list(rows) if len(rows) <= FEW else None
     try:
         return read_readings(settings.REDIS_URL, link_key, keys.link_signer(link_key), keys=some)
     except CoordinationUnavailableError as error:
         _log.warning("progress.unavailable", error=str(error))
         Outage.until_s = time.monotonic() + AWAY_S
-        return None
+        return NO_READINGS
 
 
 # --- a report and its row ---------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
     steps = StateTransition.objects.filter(mirror__in=mirrors, to_state=MirrorState.PENDING_STOPPED)
     requests = {step.mirror_id: step for step in steps.exclude(event=MirrorEvent.FATAL).order_by("at", "id")}
     chosen = MirrorTopic.objects.filter(pk__in=[mirror.pk for mirror in mirrors])
-    rows = {mirror.pk: mirror.partitions for mirror in progress.current(chosen, now=timezone.now())}
+    rows = {mirror.pk: mirror.partitions for mirror in progress.current(chosen, now=timezone.now(), insist=True)}
     listed = SourceTopic.objects.filter(
         link__in={one.link_id for one in mirrors}, name__in={one.source_topic for one in mirrors}
     )

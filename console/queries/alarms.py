@@ -11,8 +11,7 @@ from django.db.models import Count, F, Q, QuerySet
 from console import progress
 from console.models import ClusterLink, MirrorTopic
 from console.models.mirrors import KEPT
-from console.progress import CurrentMirror
-from console.queries.linktasks import EXPECTED
+from console.progress import EXPECTED, CurrentMirror
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import LinkState
 

@@ -82,7 +82,7 @@ def list_links(
     search: str = "",
     state: str = "",
 ) -> list[LinkSummary]:
-    """List links, those in trouble first, then by name; four queries, six where a task fails."""
+    """List links, those in trouble first, then by name; three queries, five where a task fails."""
     undone = Exists(LinkTask.objects.filter(link=OuterRef("pk"), error_count__gt=0))
     links = visible_links(by).select_related(*_RELATED).annotate(undone=undone)
     if cluster_id:
@@ -102,7 +102,7 @@ def list_links(
 
 
 def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
-    """Add the totals of the mirrors that the actor may see to links that were read already; five queries."""
+    """Add the totals of the mirrors that the actor may see to links that were read already; four queries."""
     chosen = list(links)
     doubtful = [one for one in chosen if getattr(one, "undone", True)]  # who read them may know that no task fails
     failing = failing_by_link(links=[one for one in doubtful if can(by, Permission.VIEW, link=one)])

@@ -1,7 +1,7 @@
 """One page of a long list of mirrors, and the figures of a whole link.
 
-Filtering, sorting and cutting happen in the database, and partitions are read for the rows of the page only. Lag, age and rate
-are in Redis: a list in their order, and the figures of a link, look at all partitions.
+The database filters, sorts and cuts, and partitions are read for the rows of the page only. The newest lag, age and rate are in
+Redis: a list in their order and the figures of a link read all partitions.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from django.db.models import (
     Sum,
     Value,
     When,
+    Window,
 )
 from django.db.models.functions import Coalesce
 from django.utils import timezone
@@ -33,6 +34,7 @@ from console import progress
 from console.access import visible_mirrors
 from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
+from console.progress import CurrentMirror
 from console.queries.figures import Figures, figures_of, lag_of
 from console.queries.mirrors import MirrorSummary, summarize
 from console.queries.unseen import UNSEEN
@@ -90,29 +92,29 @@ def mirror_page(
     start: int = 0,
     size: int = 50,
 ) -> MirrorPage:
-    """Answer some mirrors; ``order`` is one of name, state, lag, age, rate, since, with "-" for the reverse. A few queries.
+    """Return some mirrors; ``order`` is one of name, state, lag, age, rate, since, with "-" for the reverse. Two queries.
 
-    Beyond the end it answers the last page. Without an order those that need a person come first.
+    Beyond the end it returns the last page. Without an order those that need a person come first.
     """
     now = timezone.now()
     found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
     if order.removeprefix("-") in _FIGURES:
-        ranked = _ranked(found, order, now=now)
-        total = len(ranked)
-        start = start if start < total else max(0, (total - 1) // size * size)
-        chosen = ranked[start : start + size]
-        read = {one.pk: one for one in _complete(found.filter(pk__in=chosen), by=by)}
-        rows = [read[pk] for pk in chosen if pk in read]
-    else:
-        total = found.count()
-        start = start if start < total else max(0, (total - 1) // size * size)
-        rows = list(_complete(_ordered(found, order), by=by)[start : start + size])
+        return _page_by_figure(found, order, by=by, start=start, size=size, now=now)
+    chosen = _complete(_ordered(found, order).annotate(total=Window(Count("pk"))), by=by).prefetch_related("partitions")
+    rows = list(chosen[start : start + size])
+    if not rows and start:
+        start = _last_start(found.count(), size)
+        rows = list(chosen[start : start + size])
     progress.refresh(rows, now=now)
-    return MirrorPage(rows=[summarize(one, now=now, errors=_errors_of(one)) for one in rows], total=total, start=start)
+    return MirrorPage(
+        rows=[summarize(one, now=now, errors=_errors_of(one)) for one in rows],
+        total=rows[0].total if rows else 0,
+        start=start,
+    )
 
 
 def link_figures(*, link: ClusterLink, by: Actor) -> LinkFigures:
-    """Add up the mirrors of a link that the actor may see; three queries and one request to Redis."""
+    """Add up the mirrors of a link that the actor may see; two queries and one request to Redis."""
     mirrors, now = visible_mirrors(by).filter(link=link), timezone.now()
     states, since, unseen = _state_figures(mirrors)
     total, copying = Figures(), Figures()
@@ -179,22 +181,37 @@ def _ordered(mirrors: QuerySet[MirrorTopic], order: str) -> QuerySet[MirrorTopic
 
 
 def _complete(mirrors: QuerySet[MirrorTopic], *, by: Actor) -> QuerySet[MirrorTopic]:
-    return with_links(mirrors.annotate(error_rows=_error_rows()), by=by).prefetch_related("partitions")
+    return with_links(mirrors.annotate(error_rows=_error_rows()), by=by)
 
 
-def _ranked(mirrors: QuerySet[MirrorTopic], order: str, *, now: datetime) -> list[int]:
-    """Return the primary keys of all mirrors by a figure, which the database does not know; unknown ones are the smallest."""
+def _last_start(total: int, size: int) -> int:
+    return max(0, (total - 1) // size * size)
+
+
+def _page_by_figure(
+    mirrors: QuerySet[MirrorTopic], order: str, *, by: Actor, start: int, size: int, now: datetime
+) -> MirrorPage:
+    """Return a page in the order of a figure, which only Redis has: the figures of all mirrors are read."""
+    ranked = _ranked(progress.current(mirrors, now=now), order, now=now)
+    start = start if start < len(ranked) else _last_start(len(ranked), size)
+    chosen = {one.pk: one.partitions for one in ranked[start : start + size]}
+    read = {one.pk: one for one in _complete(mirrors.filter(pk__in=chosen), by=by)}
+    rows = [
+        summarize(read[pk], now=now, errors=_errors_of(read[pk]), partitions=partitions)
+        for pk, partitions in chosen.items()
+        if pk in read
+    ]
+    return MirrorPage(rows=rows, total=len(ranked), start=start)
+
+
+def _ranked(mirrors: Sequence[CurrentMirror], order: str, *, now: datetime) -> list[CurrentMirror]:
+    """Return mirrors in the order of a figure; an unknown one counts as the smallest."""
     figure, reverse = _FIGURES[order.removeprefix("-")], order.startswith("-")
-    known: list[tuple[float, str, int]] = []
-    unknown: list[tuple[str, int]] = []
-    for mirror in progress.current(mirrors, now=now):
-        value = figure(mirror.partitions, now)
-        if value is None:
-            unknown.append((mirror.name, mirror.pk))
-        else:
-            known.append((-value if reverse else value, mirror.name, mirror.pk))
-    ranked, unranked = [pk for *_, pk in sorted(known)], [pk for _, pk in sorted(unknown)]
-    return ranked + unranked if reverse else unranked + ranked
+    values = {one.pk: figure(one.partitions, now) for one in mirrors}
+    named = sorted(mirrors, key=lambda one: one.name)
+    known = sorted((one for one in named if values[one.pk] is not None), key=lambda one: values[one.pk] or 0.0, reverse=reverse)
+    unknown = [one for one in named if values[one.pk] is None]
+    return known + unknown if reverse else unknown + known
 
 
 def _largest_lag(rows: Sequence[MirrorPartition], now: datetime) -> float | None:

@@ -120,9 +120,11 @@ def rest_status(mirror: MirrorTopic) -> str:
     return "PENDING_RESTORE" if state is MirrorState.PENDING_RESTORE_MIRROR else state.value
 
 
-def summarize(mirror: MirrorTopic, *, now: datetime, errors: int | None = None) -> MirrorSummary:
-    """Work out the figures of a mirror whose partitions were read with it, and so its errors unless ``errors`` counts them."""
-    partitions = list(mirror.partitions.all())
+def summarize(
+    mirror: MirrorTopic, *, now: datetime, errors: int | None = None, partitions: Sequence[MirrorPartition] | None = None
+) -> MirrorSummary:
+    """Compute the figures of a mirror; without ``errors`` and ``partitions`` those that were read with the mirror count."""
+    partitions = list(mirror.partitions.all()) if partitions is None else partitions
     lags = [one.lag for one in partitions if one.lag is not None]
     max_lag = max(lags) if lags and len(lags) == len(partitions) else None
     measured = [one for one in partitions if one.observed_at is None or one.observed_at >= now - UNSEEN]

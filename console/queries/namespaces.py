@@ -13,7 +13,6 @@ from console import progress
 from console.errors import NotFoundError
 from console.models import Cluster, ClusterLink, MirrorTopic, Namespace, SourceTopic
 from console.queries.mirrors import summarize
-from console.sharing import with_links
 from linkengine.domain.namespaces import Follower, ReplicationState, contains, replication_state
 from linkengine.domain.states import LinkState, MirrorState
 
@@ -56,7 +55,8 @@ def summary_of(namespace: Namespace) -> NamespaceSummary:
 def _mirrors_by_link(links: Iterable[int | None]) -> dict[int | None, list[tuple[MirrorTopic, Follower]]]:
     now = timezone.now()
     found: dict[int | None, list[tuple[MirrorTopic, Follower]]] = defaultdict(list)
-    mirrors = list(with_links(MirrorTopic.objects.filter(link__in=list(links), drill=None)).prefetch_related("partitions"))
+    chosen = MirrorTopic.objects.filter(link__in=list(links), drill=None).select_related("link").defer("link__properties")
+    mirrors = list(chosen.prefetch_related("partitions"))
     progress.refresh(mirrors, now=now)
     for mirror in mirrors:
         summary = summarize(mirror, now=now, errors=0)

@@ -63,7 +63,8 @@ def _copied(mirrors: Sequence[MirrorTopic]) -> dict[int, dict[int, int]]:
     begun = LineageRange.objects.filter(mirror__in=mirrors, closed_at=None)
     for key, partition, start in begun.values_list("mirror", "partition", "start"):
         found[key or 0][partition] = start
-    for mirror in progress.current(MirrorTopic.objects.filter(pk__in=list(found)), now=timezone.now()):
+    chosen = MirrorTopic.objects.filter(pk__in=list(found))
+    for mirror in progress.current(chosen, now=timezone.now(), insist=True):
         for row in mirror.partitions:
             known = row.mirror_end if row.stopped_end is None else row.stopped_end
             if known is not None:

@@ -40,7 +40,7 @@ def load(mirror_id: int) -> MirrorTopic | None:
     mirrors = MirrorTopic.objects.select_related("link__destination__environment", "link__source")
     mirror = mirrors.prefetch_related("link__configs", "partitions").filter(pk=mirror_id).first()
     if mirror is not None:
-        progress.refresh([mirror], now=timezone.now())
+        progress.refresh([mirror], now=timezone.now(), insist=True)
     return mirror
 
 

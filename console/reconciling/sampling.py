@@ -25,7 +25,7 @@ from console.reconciling import lateness
 from console.reconciling.apart import Failures
 from console.rowwise import update_each
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.plans import PartitionProgress
+from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
 EVERY = timedelta(seconds=10)  # between two samples of one partition
 SAMPLES = 200  # of one link at a time; with more partitions that move each is sampled less often
@@ -178,7 +178,8 @@ def _take_in(
         if at is not None and at > now + AHEAD:  # of a clock that was set back: unknown
             setattr(row, name, None)
     level_at = _level_at(row)
-    row.behind = level_at is None or not is_fresh(level_at, now=now, within=lateness.LEAST)
+    copying = row.phase == PartitionPhase.COPYING  # ``ClusterLink.level_at`` goes on without those that are not copied
+    row.behind = not (copying and is_fresh(level_at, now=now, within=lateness.LEAST))
     return any(counted)
 
 

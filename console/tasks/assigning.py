@@ -70,5 +70,5 @@ def _note_trouble(link: ClusterLink, trouble: str) -> None:
 
 def _rows_of(mirrors: Sequence[MirrorTopic]) -> dict[str, MirrorPartition]:
     prefetch_related_objects(list(mirrors), "partitions")
-    progress.refresh(mirrors, now=timezone.now())
+    progress.refresh(mirrors, now=timezone.now(), insist=True)
     return {f"{plans.mirror_key(mirror)}/{row.partition}": row for mirror in mirrors for row in mirror.partitions.all()}

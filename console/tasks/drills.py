@@ -168,6 +168,7 @@ def _groups(copy: MirrorTopic, drill: Drill) -> list[GroupRow]:
     stop = StopReport.objects.filter(mirror=copy).first()
     if mirror is None or stop is None:
         return []
+    progress.refresh([mirror], now=timezone.now())
     starts = {row.partition: row.mirror_start for row in mirror.partitions.all()}
     ends = {row["partition"]: row["mirrored_end"] for row in stop.partitions}
     return groups_after(mirror.name, known_offsets(mirror), starts=starts, ends=ends)

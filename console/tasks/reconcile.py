@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
@@ -186,7 +186,7 @@ def _reconcile(link_id: int) -> bool:
         settled = _look_after(link, mirrors, failures) and not failures.steps and not failures.mirrors
         now, took_s = timezone.now(), time.thread_time() - began
         if settled:
-            resting.rest(link, seen, took_s=took_s, until=linktasks.next_run(link=link, now=now), now=now)
+            resting.rest(link, seen, took_s=took_s, until=_next_task(link, mirrors, now=now), now=now)
         else:
             resting.pace(link, took_s=took_s)
     except CoordinationUnavailableError as error:
@@ -255,9 +255,16 @@ def _knows_chores(mirror: MirrorTopic, *, rows: Rows, failures: Failures) -> boo
     return False
 
 
+def _next_task(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, now: datetime) -> datetime | None:
+    return linktasks.next_run(link=link, mirrors=_any_unstopped(mirrors), now=now)
+
+
+def _any_unstopped(mirrors: Sequence[MirrorTopic]) -> bool:
+    return any(mirror.state not in WRITABLE for mirror in mirrors)
+
+
 def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
-    unstopped = any(one.state not in WRITABLE for one in mirrors)
-    for name in linktasks.due_tasks(link=link, mirrors=unstopped, now=timezone.now()):
+    for name in linktasks.due_tasks(link=link, mirrors=_any_unstopped(mirrors), now=timezone.now()):
         if name in SYNCS and store.claim(f"task:{link.pk}:{name}", ttl_ms=CLAIM_MS):
             dispatch.send("run_link_task", link_id=link.pk, task=name)
 

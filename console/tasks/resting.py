@@ -1,27 +1,28 @@
-"""When the next round of a link may be left out: the link is at rest, and nothing was reported that has to be acted on.
+"""Decides when the next reconcile pass of a link may be left out: the link is at rest, and no worker has reported news.
 
-A round reads all rows of a link as models, so it costs processor time in proportion to its partitions. The beat asks for one
-each second. A round that leaves nothing to do notes a mark of what it has seen, which lasts for some seconds: longer, the more
-the rounds of all links cost. While the mark is there and still true, the beat sends no round. It stops being true when
+A pass reads all rows of a link as models, so its cost grows with the number of partitions. The beat requests one every second.
+A pass that leaves nothing to do stores a mark in Redis, of what it depends on, that expires after some seconds: the later, the
+more processor time the passes of all links take. While the mark is there and still true, the beat sends no pass. It is no
+longer true when
 
 * a copy worker reports another phase, owner, error, set-back or loss (``news`` in ``linkengine.coordination.progress``),
 * an action or a task changes what pages show (``ClusterLink.sequence``) or the link's settings (``revision``),
-* a copy worker begins or ends.
+* a copy worker starts or ends.
 
-An action that sends ``reconcile_link`` has its round at once, whatever the mark says. Where Redis has lost the mark there is a
-round. Between rounds ``sample`` stores samples and notes that idle partitions are level, from few columns of the rows; where
-it finds anything else it ends the rest. So rest delays by at most ``LONGEST_S`` what changed without a trace, as samples for
-charts.
+An action that sends ``reconcile_link`` has its pass at once, whatever the mark. Where Redis has lost the mark there is a pass.
+In between, ``sample`` stores samples and the time at which idle partitions had everything, from a few columns of the rows;
+where it finds anything else, the rest ends. So rest delays by at most ``LONGEST_S`` what leaves no trace: samples for charts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db.models import F, Q
 
 from console import keys, store
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
@@ -29,7 +30,7 @@ from console.models.links import show_change
 from console.models.mirrors import engine_name_of, is_fresh
 from console.progress import time_of
 from console.reconciling import sampling
-from console.reconciling.lateness import LEAST
+from console.reconciling.lateness import LEAST, lateness_of
 from console.reconciling.phases import Verdict
 from console.tasks import observing, pool
 from linkengine import jobs
@@ -114,23 +115,28 @@ def rest(link: ClusterLink, seen: Seen, *, took_s: float, until: datetime | None
 
 
 def sample(link: ClusterLink, *, now: datetime) -> bool:
-    """Store samples of a link at rest, and when its partitions were level; return False where it needs a round instead."""
+    """Store samples of a link at rest, and when its partitions had everything; return False where it needs a round instead.
+
+    The time is noted for all partitions that are not ``behind``, so one of another mirror than an ACTIVE one needs a round,
+    which looks at each; as does what is copied late, which may be an alarm (``console.reconciling.tombstones``).
+    """
     key = link.link_uuid.hex
     readings = jobs.read_readings(settings.REDIS_URL, key, keys.link_signer(key))
     if jobs.has_kept(settings.REDIS_URL, key):
         return False
-    mirrors = link.mirrors.filter(state=MirrorState.ACTIVE).order_by()
+    mirrors: dict[int, tuple[str, str]] = {}  # ACTIVE ones, by primary key: name and life
     columns = ("pk", "first_link_uuid", "source_topic_id", "mirror_topic_id")
-    names: dict[int, str] = {}
-    lives: dict[int, str] = {}
-    for pk, first, source_id, mirror_id in mirrors.values_list(*columns):
-        names[pk], lives[pk] = engine_name_of(pk, first=first, link=link.link_uuid), life_of(source_id, mirror_id)
-    found: list[Any] = list(MirrorPartition.objects.filter(mirror__in=mirrors).order_by().values_list(*_COLUMNS, named=True))
+    for pk, first, source_id, mirror_id in link.mirrors.filter(state=MirrorState.ACTIVE).order_by().values_list(*columns):
+        mirrors[pk] = engine_name_of(pk, first=first, link=link.link_uuid), life_of(source_id, mirror_id)
+    rows = MirrorPartition.objects.filter(mirror__link=link, partition__lt=F("mirror__num_partitions")).order_by()
+    rows = rows.filter(Q(mirror__state=MirrorState.ACTIVE) | Q(behind=False))
+    found: list[Any] = list(rows.values_list(*_COLUMNS, named=True))
     levels: list[datetime] = []
     moved: list[tuple[datetime, int, PartitionProgress]] = []
     for row in found:
-        report = readings.latest.get(f"{names.get(row.mirror_id, '')}/{row.partition}")
-        if report is None or report.hold_id != row.hold_id or report.life != lives[row.mirror_id]:
+        name, life = mirrors.get(row.mirror_id, ("", ""))
+        report = readings.latest.get(f"{name}/{row.partition}")
+        if report is None or report.hold_id != row.hold_id or report.life != life or row.observed_at is None:
             return False
         level_at = _level_at(report)
         if not row.behind:
@@ -139,17 +145,20 @@ def sample(link: ClusterLink, *, now: datetime) -> bool:
             levels.append(level_at)
         if (row.behind or _moved(row, report)) and now - row.observed_at >= sampling.EVERY:
             moved.append((row.observed_at, row.pk, report))
-    _store(link, sorted(moved, key=lambda one: one[:2])[: sampling.SAMPLES], now=now)
+    due = {pk: report for _, pk, report in sorted(moved, key=lambda one: one[:2])[: sampling.SAMPLES]}
+    if due and store.claim(f"samples:{link.pk}", ttl_ms=observing.SAMPLES_MS) and not _store(link, due, now=now):
+        return False
     sampling.note_level_at(link, min(levels, default=None), now=now)
     return True
 
 
-def _store(link: ClusterLink, moved: Sequence[tuple[datetime, int, PartitionProgress]], *, now: datetime) -> None:
-    reports = {pk: report for _, pk, report in moved}
-    if not reports or not store.claim(f"samples:{link.pk}", ttl_ms=observing.SAMPLES_MS):
-        return
+def _store(link: ClusterLink, reports: Mapping[int, PartitionProgress], *, now: datetime) -> bool:
+    """Store reports, by primary key of their rows; return False, with nothing stored, where something was copied late."""
     rows = {reports[row.pk].key: row for row in MirrorPartition.objects.filter(pk__in=reports)}
     sampling.lift_level(link, rows.values())
+    late = (lateness_of(rows[report.key], report) for report in reports.values() if report.key in rows)
+    if any(one is not None and one.moved for one in late):
+        return False
     if sampling.store_progress(rows=rows, reports=reports.values(), now=now):
         seen = look([link])[0]
         mark = seen.mark(link)
@@ -157,6 +166,7 @@ def _store(link: ClusterLink, moved: Sequence[tuple[datetime, int, PartitionProg
         link.sequence += 1
         if store.client().get(_name(link.pk)) == mark:  # what pages show has moved: no reason for a round
             store.client().set(_name(link.pk), seen.mark(link), keepttl=True)
+    return True
 
 
 def _level_at(report: PartitionProgress) -> datetime | None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from django.utils import timezone
+
+from console import progress
 from console.models import MirrorTopic
 from console.reconciling import plans
 from linkengine import jobs
@@ -13,8 +16,9 @@ from linkengine.domain.plans import PartitionPhase
 
 
 def verdict(mirror: MirrorTopic) -> dict[ErrorCode, str]:
-    """Answer why the copier has given a partition up for good, if it has; equal ends do not overrule it."""
-    row = mirror.partitions.filter(phase=PartitionPhase.FAILED).first()
+    """Return why the copier has given a partition up permanently, if it has; equal ends do not overrule it."""
+    (now_is,) = progress.current(MirrorTopic.objects.filter(pk=mirror.pk), now=timezone.now(), insist=True)
+    row = next((row for row in now_is.partitions if row.phase == PartitionPhase.FAILED), None)
     return {} if row is None else {ErrorCode(row.error_code): row.error_message}
 
 

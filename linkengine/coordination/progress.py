@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import structlog
@@ -104,7 +104,7 @@ class RedisProgress:
         """Report nothing yet; ``signer_of`` returns what signs the reports on a link."""
         self._url, self._signer_of = url, signer_of
         self._redis = client_for(url)
-        self._matters: dict[str, tuple[object, ...]] = {}  # of the last report of each partition
+        self._matters: dict[str, tuple[object, ...]] = {}  # of the last report of each partition that Redis has taken
         self._asked_at, self._ahead_ms = float("-inf"), 0.0  # when Redis told its time, and how far that is ahead of our clock
 
     def report(self, link_id: str, observations: Sequence[PartitionProgress]) -> None:
@@ -119,7 +119,9 @@ class RedisProgress:
                 for one in observations
                 for word in (one.key, one.hold_id, one.generation, signed_report(signer, link_id, one, at_ms=at_ms))
             ]
-            self._redis.eval(_REPORT, 1, _name(link_id), EXPIRY_MS, OWNER_SILENT_MS, self._count_news(observations), *words)
+            news = self._news(observations)
+            self._redis.eval(_REPORT, 1, _name(link_id), EXPIRY_MS, OWNER_SILENT_MS, len(news), *words)
+        self._remember(news, observations)
 
     def keep(self, link_id: str, observation: PartitionProgress) -> None:
         """Keep an observation until it was taken in; raise CoordinationUnavailableError in an outage."""
@@ -134,17 +136,17 @@ class RedisProgress:
         with redis_answers("take progress"):
             self._redis.hincrby(_name(link_id), _NEWS, 1)
 
-    def _count_news(self, observations: Sequence[PartitionProgress]) -> int:
-        """Count the reports that differ from the last ones in more than offsets, counters and times; remember them."""
-        news = 0
-        for progress in observations:
-            matters = _matters_of(progress)
-            if self._matters.get(progress.key) != matters:
-                self._matters[progress.key] = matters
-                news += 1
-            if progress.phase is PartitionPhase.RELEASED:
-                del self._matters[progress.key]
-        return news
+    def _news(self, observations: Sequence[PartitionProgress]) -> dict[str, tuple[object, ...]]:
+        """Return what matters of the reports that differ from the last ones in more than offsets, counters and times."""
+        matters = {one.key: _matters_of(one) for one in observations}
+        return {key: told for key, told in matters.items() if self._matters.get(key) != told}
+
+    def _remember(self, news: Mapping[str, tuple[object, ...]], observations: Sequence[PartitionProgress]) -> None:
+        """Note what Redis has counted as news; in an outage nothing is noted, so that it is news afterwards."""
+        self._matters |= news
+        for one in observations:
+            if one.phase is PartitionPhase.RELEASED:
+                self._matters.pop(one.key, None)
 
     def _now_ms(self) -> int:
         """Return the time by Redis' clock, which is asked once a second: a worker of many links reports hundreds of times."""
@@ -247,15 +249,19 @@ def to_json(progress: PartitionProgress) -> str:
     return json.dumps(values)
 
 
-def from_json(text: str) -> PartitionProgress:
+def from_json(text: str, *, observed_at_ms: int | None = None) -> PartitionProgress:
     """Read what ``to_json`` wrote; raise ValueError for anything else.
 
-    Another version may have: what it told besides is left out, and what it did not know of has its default.
+    Another version may have written it: fields that this version lacks are left out, fields that it lacks have their default.
+    With ``observed_at_ms`` all times are moved to the clock by which it was observed then.
     """
     try:
         values = {name: value for name, value in json.loads(text).items() if name in _FIELDS}
         values["phase"] = PartitionPhase(values["phase"])
         values["gaps"] = tuple(_gap(*words[:_GAP_WORDS]) for words in values.get("gaps", ()))
+        if observed_at_ms is not None:
+            by = observed_at_ms - values["observed_at_ms"]
+            values |= {name: at + by for name in _TIMES if (at := values.get(name)) is not None}
         return PartitionProgress(**values)
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not a partition's progress: {error}") from error
@@ -339,17 +345,10 @@ def _signed(link_id: str, at_ms: str, text: str, kept_as: str | None) -> tuple[s
 
 def _readable(text: str, *, observed_at_ms: int) -> PartitionProgress | None:
     try:
-        return _moved(from_json(text), observed_at_ms=observed_at_ms)
+        return from_json(text, observed_at_ms=observed_at_ms)
     except ValueError as error:  # written by another version while a deployment rolls; the next report replaces it
         _log.warning("progress.unreadable", error=str(error))
         return None
-
-
-def _moved(one: PartitionProgress, *, observed_at_ms: int) -> PartitionProgress:
-    """Answer a report with the times it has by another clock."""
-    by = observed_at_ms - one.observed_at_ms
-    times = {name: at + by for name in _TIMES if (at := getattr(one, name)) is not None}
-    return replace(one, **times)
 
 
 def _name(link_id: str) -> str:

@@ -19,9 +19,10 @@ from console.queries.metrics import prometheus_text
 from console.queries.mirrorpages import link_figures, mirror_page
 from console.queries.mirrors import get_mirror, list_mirrors
 from console.reconciling import coverage, plans
-from console.tasks import reconcile
+from console.tasks import reconcile, vouching
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.coverage import CheckedRange, hash_of
+from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, VerifyReport, life_of
 from linkengine.domain.states import StopReason
 from tests.console.conftest import MakeMirror
@@ -217,7 +218,35 @@ def test_reading_many_partitions_takes_a_request_for_each_link(mirror: MirrorTop
     MirrorPartition.objects.bulk_create(MirrorPartition(mirror=mirror, partition=number) for number in range(1, 3_000))
     tell(mirror, *keyed)
 
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(1):
         (found,) = progress.current(MirrorTopic.objects.filter(pk=mirror.pk), now=timezone.now())
 
     assert {row.mirror_end for row in found.partitions} == {20}
+
+
+def test_a_task_asks_redis_again_at_once_though_a_page_has_found_it_away(mirror: MirrorTopic) -> None:
+    tell(mirror, report(mirror))
+    progress.Outage.until_s = time.monotonic() + 60
+    chosen = MirrorTopic.objects.filter(pk=mirror.pk)
+
+    (page,) = progress.current(chosen, now=timezone.now())
+    (task,) = progress.current(chosen, now=timezone.now(), insist=True)
+
+    assert (page.partitions[0].mirror_end, task.partitions[0].mirror_end) == (10, 20)
+
+
+def test_a_promotion_sees_a_copier_that_has_given_up_before_it_was_stored(mirror: MirrorTopic) -> None:
+    tell(mirror, report(mirror, phase=PartitionPhase.FAILED, error_code="CORRUPT_RECORDS", error_message="Corrupt."))
+
+    assert vouching.verdict(mirror) == {ErrorCode.CORRUPT_RECORDS: "Corrupt."}
+    assert MirrorPartition.objects.get(mirror=mirror).phase == PartitionPhase.COPYING
+
+
+def test_a_report_counts_also_where_the_time_that_idle_partitions_share_is_from_it(mirror: MirrorTopic) -> None:
+    """The stored row is minutes old, and the link's time is that of this very report."""
+    told = report(mirror, source_end=20, source_high_watermark=20)
+    tell(mirror, told)
+    mirror.partitions.update(behind=False)
+    ClusterLink.objects.update(level_at=progress.time_of(told.observed_at_ms))
+
+    assert row_of(mirror).lag == 0

@@ -118,7 +118,7 @@ def test_the_cost_of_a_page_does_not_grow(five: dict[str, MirrorTopic], make_mir
         mirror_page(by=SYSTEM, link=link, order="-lag", size=10)
         link_figures(link=link, by=ENGINE)
 
-    assert len(queries) == 9
+    assert len(queries) == 6
 
 
 def test_figures_add_up_what_is_not_stopped(five: dict[str, MirrorTopic], link: ClusterLink) -> None:

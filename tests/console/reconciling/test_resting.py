@@ -232,3 +232,41 @@ def test_a_link_at_rest_where_more_is_to_be_done_has_a_round(
 
     assert rounds == [link.pk]
     assert is_awake(sent)
+
+
+def test_samples_are_left_to_a_round_while_a_partition_of_a_paused_mirror_is_not_behind(
+    mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent, make_mirror: MakeMirror
+) -> None:
+    level_report(sink, mirror)
+    settle(link)
+    paused = make_mirror("payments", partitions=1, state=MirrorState.PAUSED)
+    paused.partitions.update(behind=False)
+    before = ClusterLink.objects.get(pk=link.pk).level_at
+
+    assert not resting.sample(link, now=timezone.now())
+
+    assert ClusterLink.objects.get(pk=link.pk).level_at == before
+
+
+def test_what_is_copied_late_is_left_to_a_round(
+    mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent
+) -> None:
+    level_report(sink, mirror)
+    settle(link)
+    stored_since(60)
+    MirrorPartition.objects.update(behind=True, whole_at=timezone.now() - timedelta(minutes=1))
+    level_report(sink, mirror, source_end=12, mirror_end=12, bytes_copied=50)
+
+    assert not resting.sample(link, now=timezone.now())
+
+    assert MirrorPartition.objects.get().mirror_end == 10
+
+
+def test_a_task_that_is_due_now_limits_the_rest_by_its_interval(
+    mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent
+) -> None:
+    report(sink, mirror)
+    link.configs.create(name="topic.config.sync.ms", value="2000")
+    settle(link)
+
+    assert 0 < store.client().pttl(f"console:rest:{link.pk}") <= 2_000

@@ -332,3 +332,14 @@ def test_a_partition_that_falls_behind_keeps_the_time_that_all_shared(row: Mirro
 
     row.refresh_from_db()
     assert (row.behind, row.whole_at) == (True, link.level_at)
+
+
+@pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.SOURCE_UNREACHABLE])
+def test_a_partition_that_is_not_copied_shares_no_time_with_idle_ones(row: MirrorPartition, phase: PartitionPhase) -> None:
+    """Else a paused mirror would count as complete for as long as other mirrors of its link are."""
+    store(row, level(0))
+
+    assert written(row, level(1, phase=phase), after_s=1)
+
+    row.refresh_from_db()
+    assert (row.phase, row.behind) == (phase, True)

@@ -398,3 +398,15 @@ def test_a_report_that_was_altered_is_refused_though_it_was_read_before(redis_ur
         client.hset(f"progress:{link_id}", "mirror/0", value.replace("COPYING", "FAILED"))
 
     assert read_progress(redis_url, link_id, SIGNER) == []
+
+
+def test_what_could_not_be_reported_in_an_outage_is_news_afterwards(own_redis: RedisServer, link_id: str) -> None:
+    progress = RedisProgress(own_redis.url, signer_of)
+    own_redis.kill()
+    with pytest.raises(CoordinationUnavailableError):
+        progress.report(link_id, [seen()])
+    own_redis.start()
+
+    progress.report(link_id, [seen()])
+
+    assert read_news(own_redis.url, [link_id]) == ["1"]
