@@ -100,7 +100,8 @@ def mirror_page(
     found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
     if order.removeprefix("-") in _FIGURES:
         return _page_by_figure(found, order, by=by, start=start, size=size, now=now)
-    chosen = _complete(_ordered(found, order).annotate(total=Window(Count("pk"))), by=by).prefetch_related("partitions")
+    ordered = _ordered(found, order).annotate(total=Window(Count("pk")), error_rows=_error_rows())
+    chosen = with_links(ordered, by=by).prefetch_related("partitions")
     rows = list(chosen[start : start + size])
     if not rows and start:
         start = _last_start(found.count(), size)
@@ -180,10 +181,6 @@ def _ordered(mirrors: QuerySet[MirrorTopic], order: str) -> QuerySet[MirrorTopic
     return mirrors.order_by(Case(*states, erring, default=Value(len(_FIRST) + 1)), "name")
 
 
-def _complete(mirrors: QuerySet[MirrorTopic], *, by: Actor) -> QuerySet[MirrorTopic]:
-    return with_links(mirrors.annotate(error_rows=_error_rows()), by=by)
-
-
 def _last_start(total: int, size: int) -> int:
     return max(0, (total - 1) // size * size)
 
@@ -195,7 +192,7 @@ def _page_by_figure(
     ranked = _ranked(progress.current(mirrors, now=now), order, now=now)
     start = start if start < len(ranked) else _last_start(len(ranked), size)
     chosen = {one.pk: one.partitions for one in ranked[start : start + size]}
-    read = {one.pk: one for one in _complete(mirrors.filter(pk__in=chosen), by=by)}
+    read = {one.pk: one for one in with_links(mirrors.filter(pk__in=chosen).annotate(error_rows=_error_rows()), by=by)}
     rows = [
         summarize(read[pk], now=now, errors=_errors_of(read[pk]), partitions=partitions)
         for pk, partitions in chosen.items()

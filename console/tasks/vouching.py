@@ -17,9 +17,9 @@ from linkengine.domain.plans import PartitionPhase
 
 def verdict(mirror: MirrorTopic) -> dict[ErrorCode, str]:
     """Return why the copier has given a partition up permanently, if it has; equal ends do not overrule it."""
-    (now_is,) = progress.current(MirrorTopic.objects.filter(pk=mirror.pk), now=timezone.now(), insist=True)
-    row = next((row for row in now_is.partitions if row.phase == PartitionPhase.FAILED), None)
-    return {} if row is None else {ErrorCode(row.error_code): row.error_message}
+    newest = progress.current(MirrorTopic.objects.filter(pk=mirror.pk), now=timezone.now(), insist=True)
+    failed = [row for one in newest for row in one.partitions if row.phase == PartitionPhase.FAILED]
+    return {ErrorCode(row.error_code): row.error_message for row in failed[:1]}
 
 
 def doubts(mirror: MirrorTopic, grants: Iterable[Grant]) -> dict[ErrorCode, str]:
