@@ -96,7 +96,7 @@ def test_a_deleted_key_that_stayed_is_told_of_found_and_can_be_deleted_again(
     MirrorPartition.objects.filter(mirror=users).update(whole_at=long_ago, caught_up_at=long_ago)
 
     do(users, MirrorEvent.RESUME)
-    drive(is_copied)
+    drive(lambda: is_copied() and bool(codes(users)))  # the reconcile pass that takes the report in raises the alarm
 
     assert values_of(destination_cluster, users.name, b"doomed") == [b"v1"]
     assert codes(users) == {TOMBSTONES_MISSED}
