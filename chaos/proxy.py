@@ -122,14 +122,15 @@ class Proxy:
         await asyncio.gather(_take(reader, taken, link), self._deliver(taken, writer, link, answers=answers))
 
     async def _deliver(self, taken: asyncio.Queue[bytes], writer: asyncio.StreamWriter, link: _Link, *, answers: bool) -> None:
-        try:
-            while data := await taken.get():
-                await self._passage(link)
-                link.waiting -= len(data)
+        """Write what was taken; bytes for a peer that has closed its end are dropped, those of the other direction are not."""
+        while data := await taken.get():
+            await self._passage(link)
+            link.waiting -= len(data)
+            if writer.is_closing():
+                continue
+            with contextlib.suppress(OSError):
                 writer.write(self._mangler.mangled(data) if answers and self._mangler is not None else data)
                 await writer.drain()
-        except OSError:
-            link.abort()  # else the other direction would go on taking what nobody gets
         await link.gate.wait()
         writer.close()
 

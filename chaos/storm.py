@@ -105,8 +105,12 @@ class Storm:
         self._mending: list[Future[None]] = []
         self._counting = Lock()  # faults strike from many threads
 
-    def run(self, strikes: Sequence[Strike], *, seconds: float) -> Verdict:
-        """Blow for some seconds, let everything settle, promote, judge; what goes wrong on the way is found, and no end."""
+    def run(self, strikes: Sequence[Strike], *, seconds: float, repeats: int = 0) -> Verdict:
+        """Strike for some seconds, wait until all is repaired and copied, promote, judge.
+
+        Faults that broke nothing are dealt up to ``repeats`` times more, one after another. What goes wrong on the way
+        becomes a finding and does not end the storm.
+        """
         with ExitStack() as stack:
             stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
             stack.callback(self._watch.stop)
@@ -115,6 +119,7 @@ class Storm:
                 writer.start()
             self._watch.start()
             self._blow(strikes, seconds=seconds)
+            self._repeat(strikes, repeats)
             self._calm()
             self._settle()
             self._judge()
@@ -127,9 +132,25 @@ class Storm:
             _log.info(
                 "strike", at_s=round(time.monotonic() - began, 1), fault=strike.fault.value, lasts_s=round(strike.lasts_s, 1)
             )
-            self._mending.append(self._pool.submit(self._strike, strike))
-            self.verdict.struck[strike.fault] += 1
+            self._submit(strike)
         time.sleep(max(0.0, began + seconds - time.monotonic()))
+
+    def _repeat(self, strikes: Sequence[Strike], repeats: int) -> None:
+        for _ in range(repeats):
+            self._await_strikes()
+            for strike in strikes:
+                if strike.fault not in self.verdict.effective:
+                    _log.info("strike.repeated", fault=strike.fault.value)
+                    self._submit(strike)
+                    self._await_strikes()
+
+    def _submit(self, strike: Strike) -> None:
+        self._mending.append(self._pool.submit(self._strike, strike))
+        self.verdict.struck[strike.fault] += 1
+
+    def _await_strikes(self) -> None:
+        while self._mending:
+            self._attempt("fault", partial(self._mending.pop().result, MEND_TIMEOUT_S))
 
     def _strike(self, strike: Strike) -> None:
         if strike.fault is Fault.FAILOVER:
@@ -160,8 +181,7 @@ class Storm:
 
     def _calm(self) -> None:
         _log.info("storm.over")
-        for one in self._mending:
-            self._attempt("fault", partial(one.result, MEND_TIMEOUT_S))
+        self._await_strikes()
         self._ground.heal()
         for cluster in (self._ground.source.cluster, self._ground.destination.cluster):
             self._attempt("broker", cluster.wait_ready)

@@ -9,6 +9,7 @@ import base64
 import os
 import secrets
 import tempfile
+import uuid
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,13 @@ from devcluster.spark import SparkConnectServer
 
 REDIS_PORT, REDIS_PASSWORD = free_port(), secrets.token_urlsafe(24)
 SPARK_PORT, SPARK_TOKEN = free_port(), secrets.token_urlsafe(32)
+SPARK_SESSION = uuid.uuid4()  # of all processes: Spark starts a daemon for Python workers per session, which takes seconds
 _HOME = tempfile.TemporaryDirectory(prefix="clusterlink-tests-")
 
 os.environ.update(
     DJANGO_SETTINGS_MODULE="console.settings",
     CLUSTERLINK_REDIS_URL=f"redis://:{REDIS_PASSWORD}@{LOOPBACK}:{REDIS_PORT}/0",
-    CLUSTERLINK_SPARK_URL=f"sc://{LOOPBACK}:{SPARK_PORT}",
+    CLUSTERLINK_SPARK_URL=f"sc://{LOOPBACK}:{SPARK_PORT}/;session_id={SPARK_SESSION}",
     CLUSTERLINK_SPARK_TOKEN=SPARK_TOKEN,
     CLUSTERLINK_SECRET_KEY=secrets.token_urlsafe(50),
     CLUSTERLINK_CREDENTIALS_KEY=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
@@ -46,6 +48,8 @@ os.environ.setdefault("CLUSTERLINK_DATABASE_URL", f"sqlite:///{_HOME.name}/tests
 django.setup()
 # WhiteNoise warns where it does not exist; tests find static files where they are written (`WHITENOISE_USE_FINDERS`)
 Path(django_settings.STATIC_ROOT).mkdir(exist_ok=True)
+# a password's hash costs half a second by default, on purpose
+django_settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 # Not for the processes of pytest-xdist: pytest-django would load the settings before this file chose their ports.
 del os.environ["DJANGO_SETTINGS_MODULE"]
 

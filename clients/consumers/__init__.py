@@ -29,6 +29,7 @@ from clients.stage import ROOT, Stage, StepFailedError, run_program
 from devcluster.kafka import KafkaCluster
 
 FOLDER = ROOT / "clients" / "consumers"
+NODE = FOLDER / "node" / "node_modules" / ".bin" / "node"  # of the version in package.json: the system's may be too old
 LEVELS = ("read_committed", "read_uncommitted")
 LINK = "consumers"
 TIMEOUT_S = 300.0
@@ -53,7 +54,7 @@ def read_with_all(source: KafkaCluster, destination: KafkaCluster, topics: Mappi
     expected = {topic: _expected(source, destination, topic) for topic in topics.values()}
     commands = {
         **{name: [str(program), name] for name in ("franz-go", "sarama", "segmentio")},
-        **{name: ["node", str(FOLDER / "node" / "read.mjs"), name] for name in ("kafkajs", "platformatic")},
+        **{name: [str(NODE), str(FOLDER / "node" / "read.mjs"), name] for name in ("kafkajs", "platformatic")},
     }
     with ThreadPoolExecutor(AT_ONCE) as pool:  # each waits for seconds to see that nothing more comes
         results = {

@@ -102,7 +102,7 @@ class CopyWorker:
         """Publish the last observations and close everything."""
         for link_id, link in self._links.items():
             self._guarded(link_id, link.close)
-        self._beat(self._clock.monotonic())
+        self._beat(self._clock.monotonic(), ended=True)
         self._steward.finish()
         self._poller.close()
         self._background.close()
@@ -265,7 +265,7 @@ class CopyWorker:
 
     # --- signs of life ---------------------------------------------------------------------------------------------------
 
-    def _beat(self, now: float) -> None:
+    def _beat(self, now: float, *, ended: bool = False) -> None:
         self._beat_at = now + HEARTBEAT_MS / 1000
         moved = sum(link.moved_bytes for link in self._links.values())
         before_at, before = self._beaten
@@ -280,6 +280,7 @@ class CopyWorker:
                 partitions=sum(link.partitions for link in self._links.values()),
                 bytes_per_s=rate,
                 links={link_id: self._share_of(link_id) for link_id in sorted(self._mentioned())},
+                ended=ended,
             )
         )
 

@@ -55,12 +55,13 @@ class Heartbeat:
     partitions: int = 0
     bytes_per_s: float = 0.0
     links: Mapping[str, LinkShare] = field(default_factory=dict)
-    silent_ms: int = 0  # since Redis got it, told by whoever reads it
+    ended: bool = False  # the last heartbeat of a worker that ends in order: it has released everything
+    silent_ms: int = 0  # since Redis received it; set by the reader
 
     @property
     def alive(self) -> bool:
-        """Tell whether it was heard lately."""
-        return self.silent_ms <= DEAD_MS
+        """Return True if its last heartbeat is recent and not that of its end."""
+        return not self.ended and self.silent_ms <= DEAD_MS
 
 
 def worker_id_for(number: int, unique: str) -> str:

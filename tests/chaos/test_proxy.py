@@ -149,19 +149,27 @@ def test_the_end_of_one_fault_does_not_end_another(proxy: Proxy, target: Target,
 
 
 @pytest.mark.parametrize("linger", [(0, 0), (1, 0)], ids=["in good order", "by a reset"])
-def test_what_was_held_arrives_after_its_sender_has_gone_and_new_connections_are_free(
-    proxy: Proxy, target: Target, port: int, linger: tuple[int, int]
+@pytest.mark.parametrize("echo_held", [False, True], ids=["no answer held", "an answer held"])
+def test_held_bytes_arrive_after_their_sender_has_closed_and_new_connections_are_not_held(
+    proxy: Proxy, target: Target, port: int, linger: tuple[int, int], echo_held: bool
 ) -> None:
     client = connected(port)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", *linger))
-    client.sendall(b"before ")
-    target.wait_for(b"before ")
+    if echo_held:  # the answer to "before " waits in the other direction, and its receiver closes
+        proxy.slow(0.3)
+        client.sendall(b"before ")
+        target.wait_for(b"before ")
+        proxy.hasten()
+    else:
+        client.sendall(b"before ")
+        assert client.recv(100) == b"before "
     proxy.hold()
+    held = len(b"before ") if echo_held else 0
     client.sendall(b"late ")
-    while proxy.held_bytes < len(b"late "):
+    while proxy.held_bytes < held + len(b"late "):
         time.sleep(0.01)
     client.sendall(b"and more ")
-    while proxy.held_bytes < len(b"late and more "):
+    while proxy.held_bytes < held + len(b"late and more "):
         time.sleep(0.01)
     with connected(port) as other:
         other.sendall(b"free ")

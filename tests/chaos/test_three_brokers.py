@@ -30,7 +30,7 @@ from linkengine.kafka.cluster import Cluster
 T = TypeVar("T")
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 TIMEOUT_S = 240.0
-MOST_FAULTS = 0.8  # of the kinds of faults have broken something
+REPEATS = 3  # of a fault that broke nothing: that depends on which process holds what when it strikes
 UNREACHABLE = "BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR"
 TOO_FEW_REPLICAS = "NOT_ENOUGH_REPLICAS_ERROR"
 
@@ -38,11 +38,10 @@ TOO_FEW_REPLICAS = "NOT_ENOUGH_REPLICAS_ERROR"
 def test_a_storm_of_a_minute_with_every_fault_leaves_nothing_lost_doubled_or_moved(ground: Ground) -> None:
     spare = spares(1)
     with LoopEngine(ground, {**TOPICS, **spare}) as engine:
-        verdict = Storm(ground, engine, seed=SHORT_SEED, spare=spare).run(short_storm(), seconds=SHORT_S)
+        verdict = Storm(ground, engine, seed=SHORT_SEED, spare=spare).run(short_storm(), seconds=SHORT_S, repeats=REPEATS)
 
     assert not verdict.findings, [str(one) for one in verdict.findings[:10]]
-    # whether a fault breaks something depends on who holds what when it strikes; a verdict names those that did not
-    assert len(verdict.effective.keys() & set(engine.faults)) >= MOST_FAULTS * len(set(engine.faults)), verdict.idle()
+    assert set(engine.faults) <= verdict.effective.keys(), verdict.idle()
     assert verdict.records > 500
     assert verdict.samples > 50
     assert verdict.kept > 50

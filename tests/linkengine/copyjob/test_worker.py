@@ -116,9 +116,11 @@ def test_links_come_and_go_while_a_worker_runs(clusters: Pair, topic_name: str) 
     assert assignments.errors == []
     for topic in topics[1:]:
         assert_equal_topics(clusters[0], topic, clusters[1], topic)
-    last = assignments.beats[-1]
+    *earlier, last = assignments.beats
     assert last.partitions == 0
     assert set(last.links) == {plan.link_id for plan in plans[1:]}  # the first one is forgotten
+    assert not last.alive  # at once: what comes next is placed on other workers
+    assert all(heartbeat.alive for heartbeat in earlier)
 
 
 @pytest.fixture
