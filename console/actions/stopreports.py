@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
+from django.utils import timezone
+
+from console.mirrors import progress
 from console.models import MirrorPartition, MirrorTopic, SourceTopic, StateTransition, StopReport
 from console.models.mirrors import AHEAD, UNSEEN
 from linkengine.domain.mirrorjobs import RefusedStep
@@ -67,9 +69,8 @@ def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
     """Read what reports tell. A failover that overruled a waiting promotion counts from itself: the last request does."""
     steps = StateTransition.objects.filter(mirror__in=mirrors, to_state=MirrorState.PENDING_STOPPED)
     requests = {step.mirror_id: step for step in steps.exclude(event=MirrorEvent.FATAL).order_by("at", "id")}
-    rows: dict[int, list[MirrorPartition]] = defaultdict(list)
-    for row in MirrorPartition.objects.filter(mirror__in=mirrors):
-        rows[row.mirror_id].append(row)
+    chosen = MirrorTopic.objects.filter(pk__in=[mirror.pk for mirror in mirrors])
+    rows = {mirror.pk: mirror.partitions for mirror in progress.current(chosen, now=timezone.now(), insist=True)}
     listed = SourceTopic.objects.filter(
         link__in={one.link_id for one in mirrors}, name__in={one.source_topic for one in mirrors}
     )
@@ -78,7 +79,7 @@ def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
         _Known(
             mirror=one,
             request=requests.get(one.pk),
-            rows=rows[one.pk],
+            rows=rows.get(one.pk, ()),
             source_partitions=counts.get((one.link_id, one.source_topic), 0),
         )
         for one in mirrors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.db import models
 from django.db.models import F, Q
@@ -102,11 +103,16 @@ class MirrorTopic(models.Model):
     @property
     def engine_name(self) -> str:
         """What orders, leases and progress call it; the name stays when the mirror moves to another link."""
-        return f"{(self.first_link_uuid or self.link.link_uuid).hex[:16]}-{self.pk}"
+        return engine_name_of(self.pk, first=self.first_link_uuid, link=self.link.link_uuid)
+
+
+def engine_name_of(pk: int, *, first: UUID | None, link: UUID) -> str:
+    """Return ``MirrorTopic.engine_name`` where no model was made."""
+    return f"{(first or link).hex[:16]}-{pk}"
 
 
 class MirrorPartition(models.Model):
-    """How far one partition is, as last reported. Unknown is null, never 0."""
+    """How far one partition is, as last stored; ``console.mirrors.progress`` brings it up to date. Unknown is null, never 0."""
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="partitions")
     partition = models.PositiveIntegerField()
@@ -125,6 +131,8 @@ class MirrorPartition(models.Model):
     # When it last had everything that its source may clean, of whichever source; at first, when the copy began. Tombstones that
     # were written later were seen, or will be in time (``reconciling.tombstones``).
     whole_at = models.DateTimeField(null=True)
+    # False: it had everything at ``ClusterLink.level_at`` or later, which is noted once for all such partitions of a link.
+    behind = models.BooleanField(default=True)
     # Something was copied then that came later than ten seconds after it had everything; until the source's configs are read
     # that were in force, nobody knows whether that was too late.
     late_since = models.DateTimeField(null=True)
@@ -148,6 +156,7 @@ class MirrorPartition(models.Model):
     fenced_end = models.BigIntegerField(null=True)  # where the fence stands; beyond the former is what a stranger wrote
     fence_epoch = models.IntegerField(null=True)  # leader epoch of the mirror under which the fence stood there
     since_ms = 0  # not stored: ``PartitionProgress.since_ms`` of the newest report
+    lifted = False  # not stored: ``whole_at`` is that of ``ClusterLink.level_at``
     failed_again = False  # not stored: another try to read the source failed since the report before the present one
 
     class Meta:
@@ -201,27 +210,6 @@ class MirrorPartition(models.Model):
 def is_fresh(at: datetime | None, *, now: datetime, within: timedelta) -> bool:
     """Tell whether something was seen lately; a time ahead of now says no."""
     return at is not None and -AHEAD <= now - at <= within
-
-
-def unknown_lags(now: datetime) -> Q:
-    """Choose the partitions whose ``lag`` is None."""
-    seen = Q(last_source_seen_at=None) | Q(last_source_seen_at__gte=now - UNSEEN, last_source_seen_at__lte=now + AHEAD)
-    return Q(source_end=None) | Q(mirror_end=None) | ~seen
-
-
-def incomplete(now: datetime) -> Q:
-    """Choose the partitions that lack something their source was seen to have, or may: ``missing`` is not 0."""
-    return Q(last_high_watermark=None) | Q(last_high_watermark__gt=F("mirror_end")) | unknown_lags(now)
-
-
-def measured_rates(now: datetime) -> Q:
-    """Choose the partitions whose rates count: what a copier said that has fallen silent since is no rate of now."""
-    return ~Q(observed_at__lt=now - UNSEEN)
-
-
-def unknown_ages(now: datetime) -> Q:
-    """Choose the partitions whose ``behind_ms`` is None."""
-    return Q(caught_up_at=None) | Q(caught_up_at__gt=now + AHEAD)
 
 
 class StateTransition(models.Model):

@@ -6,19 +6,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
-from django.db.models import Case, Count, Exists, F, Max, Min, OuterRef, Q, QuerySet, Sum, Value, When
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from console.access import Permission, can, check_permission, visible_links, visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
-from console.models import ClusterLink, Environment, LinkTask, MirrorPartition, MirrorTopic
-from console.models.mirrors import incomplete, measured_rates, unknown_ages, unknown_lags
-from console.queries.lagbytes import lag_bytes, lag_bytes_columns
+from console.mirrors import progress
+from console.models import ClusterLink, Environment, LinkTask, MirrorTopic
+from console.queries.figures import Figures, figures_of
 from console.queries.linktasks import failing_by_link
-from console.queries.unseen import UNSEEN, with_unseen
+from console.queries.unseen import UNSEEN
 from linkengine.domain.linkconfigs import LINK_CONFIGS, LinkConfigSpec, is_connection
 from linkengine.domain.states import MirrorState
 
@@ -108,7 +107,7 @@ def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
     failing = failing_by_link(links=[one for one in doubtful if can(by, Permission.VIEW, link=one)])
     mirrors, now = visible_mirrors(by).filter(link__in=chosen), timezone.now()
     states, errors, unseen = _mirror_counts(mirrors)
-    totals = _partition_totals(mirrors, now)
+    totals = _partition_totals(mirrors, unseen, now=now)
     return [
         LinkSummary(
             link=link,
@@ -117,7 +116,12 @@ def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
             errors=sum(errors[link.pk].values()),
             errors_by_state=errors[link.pk],
             failing_tasks=len(failing.get(link.pk, ())),
-            **_figures(with_unseen(totals.get(link.pk, {}), unseen[link.pk]), now),
+            max_lag=totals[link.pk].max_lag,
+            unknown_lags=totals[link.pk].hidden,
+            oldest_lag_ms=totals[link.pk].oldest_ms(now),
+            lag_bytes=totals[link.pk].lag_bytes,
+            bytes_per_s=totals[link.pk].bytes_per_s,
+            records_per_s=totals[link.pk].records_per_s,
         )
         for link in chosen
     ]
@@ -164,34 +168,10 @@ def _mirror_counts(mirrors: QuerySet[MirrorTopic]) -> tuple[_Counts, _Counts, Co
     return states, errors, unseen
 
 
-def _partition_totals(mirrors: QuerySet[MirrorTopic], now: datetime) -> dict[int, dict[str, Any]]:
-    hidden = unknown_lags(now)
-    behind, lacking = Q(source_end__gt=F("mirror_end")), incomplete(now)
-    lag = Case(When(behind, then=F("source_end") - F("mirror_end")), default=Value(0))
-    rows = MirrorPartition.objects.filter(mirror__in=mirrors).exclude(mirror__state=MirrorState.STOPPED)
-    totals = rows.order_by().values("mirror__link_id").annotate(
-        max_lag=Max(lag, filter=~hidden),
-        behind_since=Min("caught_up_at", filter=lacking),
-        hidden=Count("pk", filter=hidden),
-        lacking=Count("pk", filter=lacking),
-        never=Count("pk", filter=lacking & unknown_ages(now)),
-        total_bytes=Sum("bytes_per_s", filter=measured_rates(now)),
-        total_records=Sum("records_per_s", filter=measured_rates(now)),
-        **lag_bytes_columns(now),
-    )  # fmt: skip
-    return {row["mirror__link_id"]: dict(row) for row in totals}
-
-
-def _figures(total: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    max_lag, since = total.get("max_lag"), total.get("behind_since")
-    oldest = 0 if max_lag == 0 and not total["lacking"] else None
-    if since is not None and not total["never"]:
-        oldest = max(0, int((now - since).total_seconds() * 1000))
-    return {
-        "max_lag": max_lag,
-        "unknown_lags": total.get("hidden", 0),
-        "oldest_lag_ms": oldest,
-        "lag_bytes": lag_bytes(total),
-        "bytes_per_s": total.get("total_bytes"),
-        "records_per_s": total.get("total_records"),
-    }
+def _partition_totals(mirrors: QuerySet[MirrorTopic], unseen: Counter[int], *, now: datetime) -> dict[int, Figures]:
+    totals: dict[int, Figures] = defaultdict(Figures)
+    for mirror in progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now):
+        figures_of(mirror.partitions, now=now, into=totals[mirror.link_id])
+    for link_id, count in unseen.items():
+        totals[link_id].add_unseen(count)
+    return totals

@@ -10,26 +10,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count, Max, Q, prefetch_related_objects
+from django.db.models import Q, prefetch_related_objects
 from django.utils import timezone
 
+from console.mirrors import progress
 from console.mirrors.rules import state_of_task, why_not_run
 from console.models import ClusterLink, LinkTask, MirrorTopic, StateTransitionError, VerifyRun
-from console.models.mirrors import AHEAD, RECORDS_DIFFER, UNSEEN, is_fresh
+from console.models.mirrors import RECORDS_DIFFER, UNSEEN, is_fresh
+from console.queries.figures import figures_of
 from console.queries.verification import is_continuous, newest_runs, watches_of
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskError, TaskName, TaskState, is_configured, task_state
-from linkengine.domain.states import BECOMING, COPYING, WRITABLE, LinkState, MirrorState, StopReason
+from linkengine.domain.states import BECOMING, COPYING, WRITABLE, LinkState, MirrorState
 
 COPY, VERIFY = "MirrorTopicCopy", "MirrorTopicVerify"
 _BAD = (VerifyRun.Status.DIFFERENT, VerifyRun.Status.ERROR)
 # What has failed was to be copied, too: its link is not idle, it cannot go on.
-_TO_BE_COPIED = Q(state__in=COPYING | BECOMING | {MirrorState.FAILED}, drill=None)
-_DRAINING = Q(stop_reason=StopReason.PROMOTE, drained_at=None, fencing_at=None)
-# Whose copier is to be heard; a mirror that stops is not copied beyond its promotion.
-EXPECTED = Q(state__in=COPYING, num_partitions__gt=0, deletion_requested_at=None, drill=None) & (
-    ~Q(state=MirrorState.PENDING_STOPPED) | _DRAINING
-)
+_TO_BE_COPIED = COPYING | BECOMING | {MirrorState.FAILED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,20 +126,15 @@ def _recurring(link: ClusterLink, name: TaskName, row: LinkTask | None, *, mirro
 
 
 def _facts(link: ClusterLink, *, now: datetime) -> _Facts:
-    reported = EXPECTED & Q(partitions__observed_at__lte=now + AHEAD)
-    mirrors = MirrorTopic.objects.filter(link=link).aggregate(
-        unstopped=Count("pk", filter=~Q(state__in=WRITABLE)),
-        to_be_copied=Count("pk", filter=_TO_BE_COPIED),
-        begun=Max("state_since", filter=EXPECTED),
-        heard=Max("partitions__observed_at", filter=reported),
-    )
+    mirrors = progress.current(MirrorTopic.objects.filter(link=link), now=now)
+    copied = [mirror for mirror in mirrors if mirror.expected]
     told = Q(code=RECORDS_DIFFER) | Q(mirror__drill=None)
     return _Facts(
         now=now,
-        unstopped=mirrors["unstopped"] > 0,
-        to_be_copied=mirrors["to_be_copied"] > 0,
-        begun=mirrors["begun"],
-        heard=mirrors["heard"],
+        unstopped=any(mirror.state not in WRITABLE for mirror in mirrors),
+        to_be_copied=any(mirror.state in _TO_BE_COPIED and mirror.drill_id is None for mirror in mirrors),
+        begun=max((mirror.state_since for mirror in copied), default=None),
+        heard=figures_of((row for mirror in copied for row in mirror.partitions), now=now).heard_at,
         troubles=list(StateTransitionError.objects.filter(told, mirror__link=link)),
     )
 

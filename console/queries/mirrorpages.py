@@ -1,6 +1,7 @@
-"""One page of a long list of mirrors, and the figures of a whole link, at a cost that does not grow with what is not shown.
+"""One page of a long list of mirrors, and the figures of a whole link.
 
-Filtering, sorting and cutting happen in the database; partitions are read for the rows of the page only.
+The database filters, sorts and cuts, and partitions are read for the rows of the page only. The newest lag, age and rate are in
+Redis: a list in their order and the figures of a link read all partitions.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db.models import (
     Case,
@@ -17,7 +17,6 @@ from django.db.models import (
     F,
     IntegerField,
     Max,
-    Min,
     OrderBy,
     OuterRef,
     Q,
@@ -33,10 +32,12 @@ from django.utils import timezone
 
 from console.access import visible_mirrors, with_links
 from console.actors import Actor
+from console.mirrors import progress
+from console.mirrors.progress import CurrentMirror
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
-from console.models.mirrors import AHEAD, incomplete, measured_rates, unknown_ages, unknown_lags
+from console.queries.figures import Figures, figures_of, lag_of
 from console.queries.mirrors import MirrorSummary, summarize
-from console.queries.unseen import UNSEEN, with_unseen
+from console.queries.unseen import UNSEEN
 from linkengine.domain.states import COPYING, MirrorState
 
 _FIRST = (
@@ -90,19 +91,21 @@ def mirror_page(
     start: int = 0,
     size: int = 50,
 ) -> MirrorPage:
-    """Answer some mirrors; ``order`` is one of name, state, lag, age, rate, since, with "-" for the reverse. Four queries.
+    """Return some mirrors; ``order`` is one of name, state, lag, age, rate, since, with "-" for the reverse. Two queries.
 
-    Beyond the end it answers the last page. Without an order those that need a person come first.
+    Beyond the end it returns the last page. Without an order those that need a person come first.
     """
+    now = timezone.now()
     found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
+    if order.removeprefix("-") in _FIGURES:
+        return _page_by_figure(found, order, by=by, start=start, size=size, now=now)
     ordered = _ordered(found, order).annotate(total=Window(Count("pk")), error_rows=_error_rows())
     chosen = with_links(ordered, by=by).prefetch_related("partitions")
     rows = list(chosen[start : start + size])
     if not rows and start:
-        total = found.count()
-        start = max(0, (total - 1) // size * size)
+        start = _last_start(found.count(), size)
         rows = list(chosen[start : start + size])
-    now = timezone.now()
+    progress.refresh(rows, now=now)
     return MirrorPage(
         rows=[summarize(one, now=now, errors=_errors_of(one)) for one in rows],
         total=rows[0].total if rows else 0,
@@ -111,35 +114,23 @@ def mirror_page(
 
 
 def link_figures(*, link: ClusterLink, by: Actor) -> LinkFigures:
-    """Add up the mirrors of a link that the actor may see; two queries, however many there are."""
-    mirrors = visible_mirrors(by).filter(link=link)
+    """Add up the mirrors of a link that the actor may see; two queries and one request to Redis."""
+    mirrors, now = visible_mirrors(by).filter(link=link), timezone.now()
     states, since, unseen = _state_figures(mirrors)
-    now = timezone.now()
-    hidden, lacking = unknown_lags(now), incomplete(now)
-    total = (
-        MirrorPartition.objects.filter(mirror__in=mirrors)
-        .exclude(mirror__state=MirrorState.STOPPED)
-        .aggregate(
-            max_lag=Max(F("source_end") - F("mirror_end"), filter=~hidden),
-            hidden=Count("pk", filter=hidden),
-            lacking=Count("pk", filter=lacking),
-            never=Count("pk", filter=lacking & unknown_ages(now)),
-            behind_since=Min("caught_up_at", filter=lacking),
-            bytes=Sum("bytes_per_s", filter=measured_rates(now)),
-            records=Sum("records_per_s", filter=measured_rates(now)),
-            heard_at=Max("observed_at", filter=Q(mirror__state__in=COPYING, observed_at__lte=now + AHEAD)),
-        )
-    )
-    total = with_unseen(total, unseen)
-    max_lag = None if total["max_lag"] is None else max(0, total["max_lag"])
+    total, copying = Figures(), Figures()
+    for mirror in progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now):
+        figures_of(mirror.partitions, now=now, into=total)
+        if mirror.state in COPYING:
+            figures_of(mirror.partitions, now=now, into=copying)
+    total.add_unseen(unseen)
     return LinkFigures(
         states=states,
-        max_lag=max_lag,
-        unknown_lags=total["hidden"],
-        oldest_lag_ms=_oldest_ms(total, max_lag=max_lag, now=now),
-        bytes_per_s=total["bytes"],
-        records_per_s=total["records"],
-        heard_at=total["heard_at"],
+        max_lag=total.max_lag,
+        unknown_lags=total.hidden,
+        oldest_lag_ms=total.oldest_ms(now),
+        bytes_per_s=total.bytes_per_s,
+        records_per_s=total.records_per_s,
+        heard_at=copying.heard_at,
         expected_since=since,
     )
 
@@ -184,24 +175,56 @@ def _ordered(mirrors: QuerySet[MirrorTopic], order: str) -> QuerySet[MirrorTopic
     if name in {"name", "state", "since"}:
         column = {"name": "name", "state": "state", "since": "state_since"}[name]
         return mirrors.order_by(OrderBy(F(column), descending=reverse), "name")
-    figures = {
-        "lag": Max(F("source_end") - F("mirror_end"), filter=~unknown_lags(timezone.now())),
-        "age": Min("caught_up_at"),  # the longer ago, the older the lag
-        "rate": Sum("bytes_per_s"),
-    }
-    if name in figures:
-        reverse = reverse != (name == "age")
-        last = {"nulls_last": True} if order.startswith("-") else {"nulls_first": True}
-        figure = F("figure").desc(**last) if reverse else F("figure").asc(**last)
-        return mirrors.annotate(figure=_figure(figures[name])).order_by(figure, "name")
     states = (When(state=one, then=Value(rank)) for rank, one in enumerate(_FIRST))
     erring = When(_is_troubled(), then=Value(len(_FIRST)))
     return mirrors.order_by(Case(*states, erring, default=Value(len(_FIRST) + 1)), "name")
 
 
-def _figure(aggregate: Any) -> Subquery:
-    rows = MirrorPartition.objects.filter(mirror=OuterRef("pk")).order_by().values("mirror")
-    return Subquery(rows.annotate(figure=aggregate).values("figure"))
+def _last_start(total: int, size: int) -> int:
+    return max(0, (total - 1) // size * size)
+
+
+def _page_by_figure(
+    mirrors: QuerySet[MirrorTopic], order: str, *, by: Actor, start: int, size: int, now: datetime
+) -> MirrorPage:
+    """Return a page in the order of a figure, which only Redis has: the figures of all mirrors are read."""
+    ranked = _ranked(progress.current(mirrors, now=now), order, now=now)
+    start = start if start < len(ranked) else _last_start(len(ranked), size)
+    chosen = {one.pk: one.partitions for one in ranked[start : start + size]}
+    read = {one.pk: one for one in with_links(mirrors.filter(pk__in=chosen).annotate(error_rows=_error_rows()), by=by)}
+    rows = [
+        summarize(read[pk], now=now, errors=_errors_of(read[pk]), partitions=partitions)
+        for pk, partitions in chosen.items()
+        if pk in read
+    ]
+    return MirrorPage(rows=rows, total=len(ranked), start=start)
+
+
+def _ranked(mirrors: Sequence[CurrentMirror], order: str, *, now: datetime) -> list[CurrentMirror]:
+    """Return mirrors in the order of a figure; an unknown one counts as the smallest."""
+    figure, reverse = _FIGURES[order.removeprefix("-")], order.startswith("-")
+    values = {one.pk: figure(one.partitions, now) for one in mirrors}
+    named = sorted(mirrors, key=lambda one: one.name)
+    known = sorted((one for one in named if values[one.pk] is not None), key=lambda one: values[one.pk] or 0.0, reverse=reverse)
+    unknown = [one for one in named if values[one.pk] is None]
+    return known + unknown if reverse else unknown + known
+
+
+def _largest_lag(rows: Sequence[MirrorPartition], now: datetime) -> float | None:
+    return max((lag for row in rows if (lag := lag_of(row, now=now)) is not None), default=None)
+
+
+def _oldest_age(rows: Sequence[MirrorPartition], now: datetime) -> float | None:
+    since = min((row.caught_up_at for row in rows if row.caught_up_at is not None), default=None)
+    return None if since is None else (now - since).total_seconds()
+
+
+def _total_rate(rows: Sequence[MirrorPartition], _now: datetime) -> float | None:
+    rates = [row.bytes_per_s for row in rows if row.bytes_per_s is not None]
+    return sum(rates) if rates else None
+
+
+_FIGURES = {"lag": _largest_lag, "age": _oldest_age, "rate": _total_rate}
 
 
 def _error_rows() -> Coalesce:
@@ -211,13 +234,3 @@ def _error_rows() -> Coalesce:
 
 def _errors_of(mirror: MirrorTopic) -> int:
     return int(mirror.error_rows) + bool(mirror.error_code)  # type: ignore[attr-defined]
-
-
-def _oldest_ms(total: Mapping[str, Any], *, max_lag: int | None, now: datetime) -> int | None:
-    if not total["lacking"]:
-        return max_lag
-    return None if total["never"] else _age_ms(total["behind_since"], now)
-
-
-def _age_ms(since: datetime | None, now: datetime) -> int | None:
-    return None if since is None else max(0, int((now - since).total_seconds() * 1000))

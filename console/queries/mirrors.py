@@ -12,6 +12,7 @@ from django.utils import timezone
 from console.access import visible_mirrors, with_links
 from console.actors import Actor
 from console.errors import NotFoundError
+from console.mirrors import progress
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.models.mirrors import UNSEEN, is_fresh
 from linkengine.domain.states import MirrorState
@@ -70,7 +71,7 @@ def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) 
     found = _complete(visible_mirrors(by), by=by).filter(
         link__destination__cluster_id=cluster_id, link__name=link_name, name=mirror_name
     )
-    mirror = found.first()
+    mirror = _refreshed(found.first())
     if mirror is None:
         message = f"Topic '{mirror_name}' is not a mirror topic of cluster link '{link_name}'."
         raise NotFoundError(message, code="UNKNOWN_MIRROR")
@@ -80,7 +81,7 @@ def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) 
 def find_by_topic(*, cluster_id: str, topic: str, by: Actor) -> MirrorTopic | None:
     """Answer the mirror behind a topic of a cluster, None if it is an ordinary one; the newest if there were several."""
     found = _complete(visible_mirrors(by), by=by).filter(link__destination__cluster_id=cluster_id, name=topic)
-    return found.order_by("-created_at").first()
+    return _refreshed(found.order_by("-created_at").first())
 
 
 def list_mirrors(
@@ -100,8 +101,9 @@ def list_mirrors(
         mirrors = mirrors.filter(link__destination__cluster_id=cluster_id)
     if search:
         mirrors = mirrors.filter(name__icontains=search)
-    now = timezone.now()
-    rows = [summarize(one, now=now) for one in mirrors if not status or rest_status(one) == status]
+    now, found = timezone.now(), list(mirrors)
+    progress.refresh(found, now=now)
+    rows = [summarize(one, now=now) for one in found if not status or rest_status(one) == status]
     return _ordered(rows, order)
 
 
@@ -117,9 +119,11 @@ def rest_status(mirror: MirrorTopic) -> str:
     return "PENDING_RESTORE" if state is MirrorState.PENDING_RESTORE_MIRROR else state.value
 
 
-def summarize(mirror: MirrorTopic, *, now: datetime, errors: int | None = None) -> MirrorSummary:
-    """Work out the figures of a mirror whose partitions were read with it, and so its errors unless ``errors`` counts them."""
-    partitions = list(mirror.partitions.all())
+def summarize(
+    mirror: MirrorTopic, *, now: datetime, errors: int | None = None, partitions: Sequence[MirrorPartition] | None = None
+) -> MirrorSummary:
+    """Compute the figures of a mirror; without ``errors`` and ``partitions`` those that were read with the mirror count."""
+    partitions = list(mirror.partitions.all()) if partitions is None else partitions
     lags = [one.lag for one in partitions if one.lag is not None]
     max_lag = max(lags) if lags and len(lags) == len(partitions) else None
     measured = [one for one in partitions if one.observed_at is None or one.observed_at >= now - UNSEEN]
@@ -139,18 +143,21 @@ def list_gaps(*, mirror: MirrorTopic, limit: int = 1000) -> list[GapRange]:
     return list(mirror.gaps.all()[:limit])
 
 
-def lags_of(mirrors: Iterable[MirrorTopic]) -> dict[int, list[MirrorPartition]]:
-    """Read, by primary key of the mirror, what its lag is told from and nothing else; one query."""
-    needed = ("mirror_id", "partition", "source_end", "mirror_end", "last_source_seen_at", "last_source_fetch_offset")
-    found: dict[int, list[MirrorPartition]] = {one.pk: [] for one in mirrors}
-    for row in MirrorPartition.objects.filter(mirror__in=found).only(*needed):
-        found[row.mirror_id].append(row)
-    return found
+def lags_of(mirrors: Iterable[MirrorTopic]) -> dict[int, Sequence[MirrorPartition]]:
+    """Return the partitions of mirrors, up to date, by primary key of the mirror."""
+    chosen = MirrorTopic.objects.filter(pk__in=[mirror.pk for mirror in mirrors])
+    return {mirror.pk: mirror.partitions for mirror in progress.current(chosen, now=timezone.now())}
 
 
 def list_transitions(*, mirror: MirrorTopic, limit: int = 100) -> list[StateTransition]:
     """List the newest steps of a mirror's life first."""
     return list(mirror.transitions.all()[:limit])
+
+
+def _refreshed(mirror: MirrorTopic | None) -> MirrorTopic | None:
+    if mirror is not None:
+        progress.refresh([mirror], now=timezone.now())
+    return mirror
 
 
 def _complete(mirrors: QuerySet[MirrorTopic], *, by: Actor) -> QuerySet[MirrorTopic]:

@@ -6,18 +6,9 @@ while a topic waits to be made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from django.db.models import Exists, OuterRef, Q
 
 from console.models import MirrorPartition
 from linkengine.domain.states import MirrorState
 
 UNSEEN = Q(~Exists(MirrorPartition.objects.filter(mirror=OuterRef("pk")))) & ~Q(state=MirrorState.STOPPED)
-_UNKNOWN = ("hidden", "lacking", "never", "held_unknown", "unsized")  # columns that count what nobody knows
-
-
-def with_unseen(total: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """Count so many unseen mirrors in the sums of partitions."""
-    return {**total, **{name: total.get(name, 0) + count for name in _UNKNOWN if count}}

@@ -11,8 +11,14 @@ from console.queries.mirrors import MirrorSummary, summarize
 from linkengine.domain.states import MirrorState
 
 EVERY_MS = 30_000
+EACH_MS, LONGEST_MS = 60, 90_000  # with many mirrors samples come later: at most 17 rows/s up to 1,500 mirrors
 KEEP_LINKS = timedelta(hours=24)  # at most 2,880 rows of a link and some more until the next clearing
 KEEP_MIRRORS = timedelta(hours=2)  # at most 240 of each mirror
+
+
+def every_ms(mirrors: int) -> int:
+    """Return the time between two samples of a link with so many mirrors."""
+    return min(LONGEST_MS, max(EVERY_MS, EACH_MS * mirrors))
 
 
 def keep_samples(*, link: ClusterLink, mirrors: Iterable[MirrorTopic], now: datetime, whole: bool = True) -> None:

@@ -7,8 +7,9 @@ read later only, and whether it was too late depends on them (``tombstones``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
+from console.mirrors.progress import time_of
 from console.models import MirrorPartition
 from linkengine.domain.plans import PartitionProgress
 
@@ -70,11 +71,6 @@ def whole_at(row: MirrorPartition, report: PartitionProgress) -> datetime | None
     )
     known = [time_of(one) for one in times if one is not None] + ([row.whole_at] if row.whole_at else [])
     return max(known, default=None)
-
-
-def time_of(unix_ms: int) -> datetime:
-    """Answer a time of a report."""
-    return datetime.fromtimestamp(unix_ms / 1000, tz=UTC)
 
 
 def _moved(row: MirrorPartition, report: PartitionProgress) -> bool:

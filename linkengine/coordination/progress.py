@@ -3,6 +3,9 @@
 * ``progress:<link id>``: a hash, one field per partition key, gone ten minutes after the last report: the moment at which Redis
   got it, the moment at which it was signed (both by Redis' clock), the signature, and the report as JSON. Two workers may tell
   of one partition while it moves, so a report is put aside while the owner of a later lease reports.
+  When another hold reports on a partition, the last report of the hold before moves to the field ``former <key>``: readers that
+  look every few seconds only still see where that hold ended, also after a crash. The field ``news`` counts reports that a
+  reader must not take seconds to see (``_matters_of``);
 * ``kept:<link id>``: a hash of reports that stay until they were taken in: the last one of each hold on a partition, and one a
   minute of partitions in which gaps are filled. In the first hash each report replaces the one before, whether it was read or
   not.
@@ -21,9 +24,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -38,36 +41,57 @@ EXPIRY_MS = 600_000  # long enough to look at what a dead link did last, short e
 KEPT_MS = 24 * 3_600_000  # of a link that nobody looks after
 OWNER_SILENT_MS = 5_000  # an owner reports twice a second; after ten missed reports anybody may speak
 
-_FIELDS = tuple(one.name for one in fields(PartitionProgress))
+CLOCK_S = 1.0  # for so long a worker goes by its own clock from Redis' last word on
+_FIELDS = {one.name: one.default for one in fields(PartitionProgress)}
 _TIMES = ("observed_at_ms", "source_seen_at_ms", "caught_up_at_ms", "failed_at_ms")  # by the clock of who reports
 _GAP_WORDS = 6  # start, end, reason, filled, before and after
 _PURPOSE, _KEPT_PURPOSE = "progress", "kept progress"
+_FORMER, _NEWS = "former ", "news"
+_CLOCK_SET_MS = 250  # a clock that has moved by more against Redis' was set: ages are computed anew
+_LINKS_DECODED = 256  # links whose reports stay decoded in this process
 _SIGNED_WORDS = 4  # when Redis got it, when it was signed, signature, JSON
 _log = structlog.get_logger(__name__)
-# ARGV: expiry, silence, then per report: key, hold, generation of its lease (0: none), time, signature and JSON
+# Patterns read the JSON of ``to_json``: decoding it costs Redis ten times as much, and it does nothing else meanwhile.
+# ARGV: expiry, silence, how much news, then per report: key, hold, generation of its lease (0: none), time, signature and JSON
 _REPORT = (
     NOW_MS
     + """
-for i = 3, #ARGV, 4 do
+for i = 4, #ARGV, 4 do
   local key, hold, generation = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
-  local at, text = string.match(redis.call('HGET', KEYS[1], key) or '', '^(%d+) %d+ %x+ (.*)$')
-  local hidden, readable, known = false, false, nil
-  if at then readable, known = pcall(cjson.decode, text) end
-  if readable and type(known) == 'table' then
-    local age = now - tonumber(at)
-    hidden = known.hold_id ~= hold and (tonumber(known.generation) or 0) > generation and age >= 0 and age < tonumber(ARGV[2])
-      and not (generation == 0 and known.phase == 'RELEASED')
+  local before = redis.call('HGET', KEYS[1], key) or ''
+  local at, text = string.match(before, '^(%d+) %d+ %x+ (.*)$')
+  local owner = at and string.match(text, '"hold_id": "([^"]*)"')
+  local hidden = false
+  if owner and owner ~= hold then
+    local age, known = now - tonumber(at), tonumber(string.match(text, '"generation": (%d+)') or '0')
+    local released = string.find(text, '"phase": "RELEASED"', 1, true)
+    hidden = known > generation and age >= 0 and age < tonumber(ARGV[2]) and not (generation == 0 and released)
+    if not hidden then redis.call('HSET', KEYS[1], 'former ' .. key, before) end
   end
   if not hidden then redis.call('HSET', KEYS[1], key, stamp .. ' ' .. ARGV[i + 3]) end
 end
+if tonumber(ARGV[3]) > 0 then redis.call('HINCRBY', KEYS[1], 'news', ARGV[3]) end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 """
 )
 _KEEP = NOW_MS + "redis.call('HSET', KEYS[1], ARGV[2], stamp .. ' ' .. ARGV[3]) redis.call('PEXPIRE', KEYS[1], ARGV[1])"
 _READ = "return {redis.call('TIME'), redis.call('HGETALL', KEYS[1])}"
+# ARGV: fields. Answers as _READ does, with those that are there
+_READ_SOME = """
+local found = {}
+for i = 1, #ARGV do
+  local value = redis.call('HGET', KEYS[1], ARGV[i])
+  if value then
+    found[#found + 1] = ARGV[i]
+    found[#found + 1] = value
+  end
+end
+return {redis.call('TIME'), found}
+"""
 _CLEAR = """
 for _, key in ipairs(redis.call('HKEYS', KEYS[1])) do
-  if string.sub(key, 1, #ARGV[1]) == ARGV[1] then redis.call('HDEL', KEYS[1], key) end
+  local name = string.gsub(key, '^former ', '')
+  if string.sub(name, 1, #ARGV[1]) == ARGV[1] then redis.call('HDEL', KEYS[1], key) end
 end
 """
 
@@ -79,6 +103,8 @@ class RedisProgress:
         """Report nothing yet; ``signer_of`` returns what signs the reports on a link."""
         self._url, self._signer_of = url, signer_of
         self._redis = client_for(url)
+        self._matters: dict[str, tuple[object, ...]] = {}  # of the last report of each partition that Redis has taken
+        self._asked_at, self._ahead_ms = float("-inf"), 0.0  # when Redis told its time, and how far that is ahead of our clock
 
     def report(self, link_id: str, observations: Sequence[PartitionProgress]) -> None:
         """Publish the newest observations of a link in two round trips; raise CoordinationUnavailableError in an outage."""
@@ -92,7 +118,9 @@ class RedisProgress:
                 for one in observations
                 for word in (one.key, one.hold_id, one.generation, signed_report(signer, link_id, one, at_ms=at_ms))
             ]
-            self._redis.eval(_REPORT, 1, _name(link_id), EXPIRY_MS, OWNER_SILENT_MS, *words)
+            news = self._news(observations)
+            self._redis.eval(_REPORT, 1, _name(link_id), EXPIRY_MS, OWNER_SILENT_MS, len(news), *words)
+        self._remember(news, observations)
 
     def keep(self, link_id: str, observation: PartitionProgress) -> None:
         """Keep an observation until it was taken in; raise CoordinationUnavailableError in an outage."""
@@ -104,10 +132,30 @@ class RedisProgress:
     def lose(self, link_id: str, loss: Loss) -> None:
         """Keep a loss until the ledger has it; raise CoordinationUnavailableError in an outage."""
         note_loss(self._url, link_id, self._signer_of(link_id), loss)
+        with redis_answers("take progress"):
+            self._redis.hincrby(_name(link_id), _NEWS, 1)
+
+    def _news(self, observations: Sequence[PartitionProgress]) -> dict[str, tuple[object, ...]]:
+        """Return what matters of the reports that differ from the last ones in more than offsets, counters and times."""
+        matters = {one.key: _matters_of(one) for one in observations}
+        return {key: told for key, told in matters.items() if self._matters.get(key) != told}
+
+    def _remember(self, news: Mapping[str, tuple[object, ...]], observations: Sequence[PartitionProgress]) -> None:
+        """Note what Redis has counted as news; in an outage nothing is noted, so that it is news afterwards."""
+        self._matters |= news
+        for one in observations:
+            if one.phase is PartitionPhase.RELEASED:
+                self._matters.pop(one.key, None)
 
     def _now_ms(self) -> int:
-        seconds, micros = self._redis.time()
-        return int(seconds) * 1000 + int(micros) // 1000
+        """Return the time by Redis' clock, which is asked once a second: a worker of many links reports hundreds of times."""
+        now = time.monotonic()
+        if now - self._asked_at > CLOCK_S:
+            seconds, micros = self._redis.time()
+            self._asked_at = time.monotonic()
+            self._ahead_ms = int(seconds) * 1000 + int(micros) / 1000 - self._asked_at * 1000
+            return int(seconds) * 1000 + int(micros) // 1000
+        return int(now * 1000 + self._ahead_ms)
 
 
 def signed_report(signer: Signer, link_id: str, one: PartitionProgress, *, at_ms: int, kept_as: str | None = None) -> str:
@@ -116,19 +164,54 @@ def signed_report(signer: Signer, link_id: str, one: PartitionProgress, *, at_ms
     return f"{at_ms} {signer.sign(*_signed(link_id, str(at_ms), text, kept_as))} {text}"
 
 
-def read_progress(url: str, link_id: str, signer: Signer) -> list[PartitionProgress]:
-    """Answer the newest observation of every partition of the link, by key; empty when nothing was reported lately.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """What the copy workers of a link have reported, by partition key."""
 
-    Its times are told by this machine's clock. They lie ahead of now where Redis' clock was set back since.
+    latest: Mapping[str, PartitionProgress]
+    former: Mapping[str, PartitionProgress]  # the last report of the hold before the one that reports now
+
+
+def read_readings(url: str, link_id: str, signer: Signer, *, keys: Sequence[str] | None = None) -> Readings:
+    """Return the reports of a link, or of some of its partitions (``keys``); raise CoordinationUnavailableError in an outage.
+
+    Times are those of this machine's clock. They lie ahead of now where Redis' clock was set back since the report.
     """
-    record = _read(url, _name(link_id), link_id, signer, kept=False)
-    return [one for key in sorted(record) if (one := record[key]) is not None and one.key == key]
+    found = _read(url, _name(link_id), link_id, signer, kept=False, keys=keys)
+    latest = {key: progress for key, progress in found.items() if progress is not None and progress.key == key}
+    former = {
+        key.removeprefix(_FORMER): progress
+        for key, progress in found.items()
+        if progress is not None and key == f"{_FORMER}{progress.key}"
+    }
+    return Readings(latest=latest, former=former)
+
+
+def read_news(url: str, link_ids: Sequence[str]) -> list[str]:
+    """Return, for each link, a mark that changes when a reader should look at its reports at once. One round trip."""
+    with redis_answers("answer progress"):
+        pipeline = client_for(url).pipeline(transaction=False)
+        for link_id in link_ids:
+            pipeline.hget(_name(link_id), _NEWS)
+        return [str(mark or "") for mark in pipeline.execute()]
+
+
+def read_progress(url: str, link_id: str, signer: Signer) -> list[PartitionProgress]:
+    """Answer the newest observation of every partition of the link, by key; empty when nothing was reported lately."""
+    latest = read_readings(url, link_id, signer).latest
+    return [latest[key] for key in sorted(latest)]
 
 
 def read_kept(url: str, link_id: str, signer: Signer) -> dict[str, PartitionProgress | None]:
     """Answer what is kept, by name, the earliest first; None for what was signed and cannot be read."""
     found = _read(url, _kept(link_id), link_id, signer, kept=True)
     return dict(sorted(found.items(), key=lambda item: 0 if item[1] is None else item[1].observed_at_ms))
+
+
+def has_kept(url: str, link_id: str) -> bool:
+    """Return whether reports or losses of a link wait to be taken in; raise CoordinationUnavailableError in an outage."""
+    with redis_answers("answer progress"):
+        return bool(client_for(url).exists(_kept(link_id)))
 
 
 def forget_kept(url: str, link_id: str, names: Iterable[str]) -> None:
@@ -153,23 +236,31 @@ def clear_mirror(url: str, link_id: str, *, mirror_id: str) -> None:
 
 
 def to_json(progress: PartitionProgress) -> str:
-    """Write one observation as JSON; gaps are lists of start, end, reason, filled and the times around what was lost."""
-    values = {name: getattr(progress, name) for name in _FIELDS}
-    values["gaps"] = [
-        [gap.range.start, gap.range.end, gap.reason, gap.filled, gap.before_ms, gap.after_ms] for gap in progress.gaps
-    ]
+    """Write one observation as JSON, without what has its default: thousands of idle partitions report every two seconds.
+
+    Gaps are lists of start, end, reason, filled and the times around what was lost.
+    """
+    values = {name: value for name, default in _FIELDS.items() if (value := getattr(progress, name)) != default}
+    if progress.gaps:
+        values["gaps"] = [
+            [gap.range.start, gap.range.end, gap.reason, gap.filled, gap.before_ms, gap.after_ms] for gap in progress.gaps
+        ]
     return json.dumps(values)
 
 
-def from_json(text: str) -> PartitionProgress:
+def from_json(text: str, *, observed_at_ms: int | None = None) -> PartitionProgress:
     """Read what ``to_json`` wrote; raise ValueError for anything else.
 
-    Another version may have: what it told besides is left out, and what it did not know of has its default.
+    Another version may have written it: fields that this version lacks are left out, fields that it lacks have their default.
+    With ``observed_at_ms`` all times are moved to the clock by which it was observed then.
     """
     try:
         values = {name: value for name, value in json.loads(text).items() if name in _FIELDS}
         values["phase"] = PartitionPhase(values["phase"])
         values["gaps"] = tuple(_gap(*words[:_GAP_WORDS]) for words in values.get("gaps", ()))
+        if observed_at_ms is not None:
+            by = observed_at_ms - values["observed_at_ms"]
+            values |= {name: at + by for name in _TIMES if (at := values.get(name)) is not None}
         return PartitionProgress(**values)
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not a partition's progress: {error}") from error
@@ -179,20 +270,63 @@ def _gap(start: int, end: int, reason: str, *more: Any) -> Gap:
     return Gap(OffsetRange(start, end), GapReason(reason), *more)
 
 
-def _read(url: str, name: str, link_id: str, signer: Signer, *, kept: bool) -> dict[str, PartitionProgress | None]:
+def _read(
+    url: str, name: str, link_id: str, signer: Signer, *, kept: bool, keys: Sequence[str] | None = None
+) -> dict[str, PartitionProgress | None]:
     now_ms = time.time_ns() // 1_000_000  # before asking: an answer that took long must not make a report look younger
     with redis_answers("answer progress"):
-        answer: Any = client_for(url).eval(_READ, 1, name)
+        if keys is None:
+            answer: Any = client_for(url).eval(_READ, 1, name)
+        else:
+            answer = client_for(url).eval(_READ_SOME, 1, name, *keys, *(f"{_FORMER}{key}" for key in keys))
     (seconds, micros), words = answer
     ahead_ms = now_ms - (int(seconds) * 1000 + int(micros) // 1000)
-    found = {}
+    known = _decoded.get((url, name), {})
+    found: dict[str, _Decoded] = {}
     for key, value in zip(words[::2], words[1::2], strict=True):
-        text, at_ms = _verified(value, link_id, signer, kept_as=key if kept else None)
-        if at_ms is None:
-            report_refused(url, "report", link_id, f"{key} {value}")
-        else:
-            found[key] = _readable(text, observed_at_ms=at_ms + ahead_ms)
-    return found
+        if key == _NEWS:
+            continue
+        last = known.get(key)
+        if last is None or last.value != value or last.signer is not signer or abs(last.ahead_ms - ahead_ms) > _CLOCK_SET_MS:
+            text, at_ms = _verified(value, link_id, signer, kept_as=key if kept else None)
+            if at_ms is None:
+                report_refused(url, "report", link_id, f"{key} {value}")
+                continue
+            last = _Decoded(value, signer, ahead_ms, _readable(text, observed_at_ms=at_ms + ahead_ms))
+        found[key] = last
+    if keys is None and not kept:
+        if len(_decoded) >= _LINKS_DECODED:
+            _decoded.clear()
+        _decoded[url, name] = found
+    return {key: one.progress for key, one in found.items()}
+
+
+class _Decoded(NamedTuple):
+    """A report as it is stored, and decoded: most of them are the same when they are read again."""
+
+    value: str
+    signer: Signer
+    ahead_ms: int
+    progress: PartitionProgress | None
+
+
+_decoded: dict[tuple[str, str], dict[str, _Decoded]] = {}  # by Redis and hash, as last read
+
+
+def _matters_of(progress: PartitionProgress) -> tuple[object, ...]:
+    """Return what the console acts on: hold, phase, error, set-backs, whether either end is known."""
+    unknown = (progress.mirror_end is None, progress.source_end is None)
+    errors = (progress.error_code, progress.error_message, progress.failed_at_ms)
+    return (
+        progress.hold_id,
+        progress.phase,
+        *errors,
+        progress.set_backs,
+        progress.source_kept,
+        progress.source_epoch,
+        progress.since_ms,
+        *unknown,
+    )
 
 
 def _verified(value: str, link_id: str, signer: Signer, *, kept_as: str | None) -> tuple[str, int | None]:
@@ -210,17 +344,10 @@ def _signed(link_id: str, at_ms: str, text: str, kept_as: str | None) -> tuple[s
 
 def _readable(text: str, *, observed_at_ms: int) -> PartitionProgress | None:
     try:
-        return _moved(from_json(text), observed_at_ms=observed_at_ms)
+        return from_json(text, observed_at_ms=observed_at_ms)
     except ValueError as error:  # written by another version while a deployment rolls; the next report replaces it
         _log.warning("progress.unreadable", error=str(error))
         return None
-
-
-def _moved(one: PartitionProgress, *, observed_at_ms: int) -> PartitionProgress:
-    """Answer a report with the times it has by another clock."""
-    by = observed_at_ms - one.observed_at_ms
-    times = {name: at + by for name in _TIMES if (at := getattr(one, name)) is not None}
-    return replace(one, **times)
 
 
 def _name(link_id: str) -> str:

@@ -36,6 +36,7 @@ def phase_of(one: MirrorPartition) -> PartitionPhase:
 def progress_of(one: MirrorPartition, *, now_ms: int, gaps_of_ms: int | None = RECENT_MS) -> PartitionProgress:
     """Answer the observation of this moment, with the gaps of so many ms, or all that are remembered (None)."""
     counters, trouble, proven = one.counters, _trouble(one), one.unchecked_tail is None
+    counters.measure(now_ms)
     in_sight = one.source_trouble is None and proven  # else it has moved on unseen: the lag is unknown
     return PartitionProgress(
         key=one.key,
@@ -58,6 +59,8 @@ def progress_of(one: MirrorPartition, *, now_ms: int, gaps_of_ms: int | None = R
         caught_up_at_ms=counters.caught_up_at_ms,
         bytes_copied=counters.bytes_copied,
         records_copied=counters.records_copied,
+        bytes_per_s=counters.bytes_per_s,
+        records_per_s=counters.records_per_s,
         error_code=trouble.code if trouble else "",
         error_message=trouble.message if trouble else "",
         source_kept=trouble.source_kept if trouble else None,

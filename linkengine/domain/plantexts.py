@@ -11,7 +11,8 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from linkengine.domain.addresses import ClusterAddress
@@ -45,11 +46,10 @@ def write_plan(plan: CopyPlan, *, version: int = PLAN_VERSION) -> PlanText:
 
 def plan_digest(plan: CopyPlan) -> str:
     """Answer the same text for plans that ask for the same."""
-    values = asdict(plan)
+    values = asdict(replace(plan, assignments=()))
     del values[_WHO_ASKED]
-    for one in values["assignments"]:
-        for name in _BY_THE_WAY:
-            del one[name]
+    names = [field.name for field in fields(PartitionAssignment) if field.name not in _BY_THE_WAY]
+    values["assignments"] = [names, list(map(attrgetter(*names), plan.assignments))]  # asdict copies deeply: 0.1 ms for each
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 

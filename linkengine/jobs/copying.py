@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from linkengine.coordination import lease, losses, pool, progress
 from linkengine.coordination.losses import Loss
+from linkengine.coordination.progress import Readings
 from linkengine.copyjob import spark_job
 from linkengine.domain.plans import CopyPlan, PartitionProgress
 from linkengine.domain.signatures import Signer
@@ -55,9 +56,24 @@ def end_workers(redis_url: str, workers: Iterable[str], *, secrets: tuple[str, .
     pool.end_workers(redis_url, workers, secrets=secrets)
 
 
+def read_readings(redis_url: str, link_id: str, signer: Signer) -> Readings:
+    """Read the latest report of every partition of a link and, where its owner changed, the last one of the owner before."""
+    return progress.read_readings(redis_url, link_id, signer)
+
+
+def read_news(redis_url: str, link_ids: Sequence[str]) -> list[str]:
+    """Read, for each link, a mark that changes when a copy worker has reported something that should be acted on at once."""
+    return progress.read_news(redis_url, link_ids)
+
+
 def read_progress(redis_url: str, link_id: str, signer: Signer) -> list[PartitionProgress]:
     """Read the latest report of every partition of a link, in any order; one Redis request."""
     return progress.read_progress(redis_url, link_id, signer)
+
+
+def has_kept(redis_url: str, link_id: str) -> bool:
+    """Return whether reports of a link stay until they are taken in."""
+    return progress.has_kept(redis_url, link_id)
 
 
 def read_kept(redis_url: str, link_id: str, signer: Signer) -> dict[str, PartitionProgress | None]:

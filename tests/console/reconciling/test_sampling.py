@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
-from console.models import MirrorPartition, MirrorTopic
-from console.reconciling.sampling import ensure_rows, store_progress
+from console.models import ClusterLink, MirrorPartition, MirrorTopic
+from console.reconciling.sampling import ensure_rows, lift_level, note_level, store_progress
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from tests.console.conftest import NOW
 
@@ -29,9 +32,8 @@ def row(mirror: MirrorTopic) -> MirrorPartition:
 
 
 def store(row: MirrorPartition, *reports: PartitionProgress, after_s: float = 0) -> bool:
-    changed = store_progress(rows={"k": row}, reports=reports, now=NOW + timedelta(seconds=after_s))
-    row.refresh_from_db()
-    return changed
+    """Take reports into the row that the round has in its hands; what it stored of it is another question."""
+    return store_progress(rows={"k": row}, reports=reports, now=NOW + timedelta(seconds=after_s))
 
 
 def test_a_try_that_failed_is_counted_by_one_report_only(row: MirrorPartition) -> None:
@@ -111,12 +113,11 @@ def test_a_time_ahead_of_now_tells_nothing_and_keeps_no_report_out(row: MirrorPa
 
 
 def test_the_same_report_read_again_by_another_clock_is_no_new_one(row: MirrorPartition) -> None:
-    store(row, report(bytes_copied=0))
-    store(row, report(500, bytes_copied=500))
-    store(row, report(530, bytes_copied=500))
-    assert row.bytes_per_s == 1000
+    store(row, report(500, mirror_end=500))
+    store(row, report(530, mirror_end=530))
+    assert row.mirror_end == 500
 
-    store(row, report(560, phase=PartitionPhase.RELEASED, bytes_copied=500))
+    store(row, report(560, phase=PartitionPhase.RELEASED, mirror_end=530))
     assert row.phase == "RELEASED"
 
 
@@ -185,22 +186,13 @@ def test_an_ending_adds_what_was_not_reported(row: MirrorPartition, hold_id: str
         ending = report(400, bytes_copied=130, hold_id=hold_id)
         store_progress(rows={"k": row}, reports=[], endings=[ending], now=NOW)
 
-    row.refresh_from_db()
+    row.refresh_from_db()  # what was kept is forgotten now, so it is stored at once
     assert (row.bytes_copied, row.hold_id) == (total, "two")
 
 
-def test_rates_are_measured_between_reports_and_smoothed(row: MirrorPartition) -> None:
-    store(row, report(bytes_copied=0))
-    assert row.bytes_per_s is None
-    store(row, report(500, bytes_copied=500))
-    assert row.bytes_per_s == 1000
-    store(row, report(1000, bytes_copied=500))
-    assert row.bytes_per_s == 500
-
-
 def test_a_silent_partition_has_no_rate(row: MirrorPartition) -> None:
-    store(row, report(bytes_copied=0))
-    store(row, report(500, bytes_copied=500))
+    store(row, report())
+    store(row, report(500, bytes_per_s=1000.0))
 
     assert not store(row, after_s=3)
     assert row.bytes_per_s == 1000
@@ -242,3 +234,112 @@ def test_the_high_watermark_is_kept_with_the_end_it_was_seen_with(row: MirrorPar
 
     store(row, report(1_000, source_end=40, mirror_end=40), after_s=2)  # of a copier that does not tell
     assert (row.last_source_end, row.last_high_watermark) == (40, None)
+
+
+def written(row: MirrorPartition, *reports: PartitionProgress, after_s: float) -> bool:
+    """Do what a round does: read the row, take reports in; return whether the row was stored."""
+    fresh = MirrorPartition.objects.get(pk=row.pk)
+    with CaptureQueriesContext(connection) as queries:
+        store_progress(rows={"k": fresh}, reports=reports, now=NOW + timedelta(seconds=after_s))
+    return any("UPDATE" in query["sql"] for query in queries)
+
+
+def level(after_s: int, **values: Any) -> PartitionProgress:
+    at_ms = MS + after_s * 1000
+    told = {"source_end": 40, "mirror_end": 40, "source_high_watermark": 40, "caught_up_at_ms": at_ms, **values}
+    return report(after_s * 1000, **told)
+
+
+def test_an_idle_partition_is_stored_once(row: MirrorPartition) -> None:
+    assert [written(row, level(second), after_s=second) for second in range(30)] == [True] + 29 * [False]
+
+
+def test_a_partition_that_moves_is_sampled_every_ten_seconds(row: MirrorPartition) -> None:
+    moving = [written(row, level(second, mirror_end=40 + second, bytes_copied=second), after_s=second) for second in range(35)]
+
+    assert [second for second, stored in enumerate(moving) if stored] == [0, 10, 20, 30]
+
+
+def test_partitions_stored_longest_ago_are_sampled_first(mirror: MirrorTopic) -> None:
+    mirror.num_partitions = 4
+    rows = {f"k{row.partition}": row for row in ensure_rows(mirror)}
+    for number, (key, row) in enumerate(rows.items()):
+        store_progress(rows={key: row}, reports=[replace(level(number), key=key)], now=NOW + timedelta(seconds=number))
+
+    moved = [replace(level(20, bytes_copied=1), key=key) for key in rows]
+    store_progress(rows=rows, reports=moved, now=NOW + timedelta(seconds=20), samples=2)
+
+    stored = MirrorPartition.objects.filter(mirror=mirror, bytes_copied=1).order_by("partition")
+    assert [row.partition for row in stored] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        {"phase": PartitionPhase.SOURCE_UNREACHABLE},
+        {"error_code": "CORRUPT_RECORDS", "error_message": "Corrupt."},
+        {"hold_id": "next"},
+        {"source_epoch": 5},
+        {"mirror_end": 30},
+        {"failed_at_ms": MS + 900},
+    ],
+    ids=["phase", "error", "owner", "leader epoch", "set-back", "another failure"],
+)
+def test_what_is_acted_on_or_must_survive_is_stored_at_once(row: MirrorPartition, news: dict[str, Any]) -> None:
+    store(row, level(0))
+
+    assert written(row, level(1, **news), after_s=1)
+
+
+def test_a_partition_that_falls_silent_is_stored_as_it_was_last(row: MirrorPartition) -> None:
+    store(row, level(0))
+    last = level(8, mirror_end=47, bytes_copied=9)
+    assert not written(row, last, after_s=8)
+
+    assert written(row, last, after_s=20)  # it has not had everything for ten seconds, as far as anybody knows
+    row.refresh_from_db()
+    assert (row.mirror_end, row.bytes_copied, row.behind) == (47, 9, True)
+
+
+def test_all_partitions_of_a_stopping_mirror_are_stored(row: MirrorPartition) -> None:
+    store(row, level(0))
+
+    store_progress(rows={"k": row}, reports=[level(1, mirror_end=41)], now=NOW + timedelta(seconds=1), at_once={row.mirror_id})
+
+    assert MirrorPartition.objects.get(pk=row.pk).mirror_end == 41
+
+
+def test_idle_partitions_share_the_time_at_which_they_had_everything(row: MirrorPartition, link: ClusterLink) -> None:
+    for second in (0, 5, 3600):
+        fresh = MirrorPartition.objects.get(pk=row.pk)
+        lift_level(link, [fresh])
+        store_progress(rows={"k": fresh}, reports=[level(second)], now=NOW + timedelta(seconds=second))
+        note_level(link, [fresh], now=NOW + timedelta(seconds=second))
+    link.refresh_from_db()
+
+    assert link.level_at == NOW + timedelta(seconds=3600)
+    assert MirrorPartition.objects.get(pk=row.pk).whole_at == NOW
+
+
+def test_a_partition_that_falls_behind_keeps_the_time_that_all_shared(row: MirrorPartition, link: ClusterLink) -> None:
+    store(row, level(0))
+    link.level_at = NOW + timedelta(seconds=100)
+    fresh = MirrorPartition.objects.get(pk=row.pk)
+    lift_level(link, [fresh])
+
+    behind = report(120_000, source_end=90, mirror_end=40, source_high_watermark=90)
+    store_progress(rows={"k": fresh}, reports=[behind], now=NOW + timedelta(seconds=120))
+
+    row.refresh_from_db()
+    assert (row.behind, row.whole_at) == (True, link.level_at)
+
+
+@pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.SOURCE_UNREACHABLE])
+def test_a_partition_that_is_not_copied_shares_no_time_with_idle_ones(row: MirrorPartition, phase: PartitionPhase) -> None:
+    """Else a paused mirror would count as complete for as long as other mirrors of its link are."""
+    store(row, level(0))
+
+    assert written(row, level(1, phase=phase), after_s=1)
+
+    row.refresh_from_db()
+    assert (row.phase, row.behind) == (phase, True)

@@ -21,7 +21,9 @@ from linkengine.coordination.progress import (
     forget_kept,
     from_json,
     read_kept,
+    read_news,
     read_progress,
+    read_readings,
     signed_report,
     to_json,
 )
@@ -96,6 +98,8 @@ def age(redis_url: str, link_id: str, *, ms: int) -> None:
     """Let what was reported be as old as that, by Redis' clock; a negative age is of a clock that was set back."""
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         for key, value in client.hgetall(f"progress:{link_id}").items():  # type: ignore[union-attr]
+            if key == "news":
+                continue
             got_at_ms, signed_at_ms, _, text = value.split(" ", maxsplit=3)
             signed = signed_report(SIGNER, link_id, from_json(text), at_ms=int(signed_at_ms) - ms)
             client.hset(f"progress:{link_id}", key, f"{int(got_at_ms) - ms} {signed}")
@@ -352,3 +356,57 @@ def test_a_report_that_is_put_back_stays_as_old_as_it_is(redis_url: str, link_id
 
     (read,) = read_progress(redis_url, link_id, SIGNER)
     assert read.observed_at_ms < time.time_ns() // 1_000_000 - HOUR_MS + 60_000
+
+
+def test_the_last_report_of_a_hold_stays_when_another_one_reports(redis_url: str, link_id: str) -> None:
+    progress = RedisProgress(redis_url, signer_of)
+    for end, hold_id, generation in [(10, "s1", 1), (20, "s1", 1), (21, "s2", 2), (22, "s2", 2)]:
+        progress.report(link_id, [replace(seen(hold_id=hold_id, generation=generation), mirror_end=end)])
+
+    readings = read_readings(redis_url, link_id, SIGNER)
+
+    assert [(one.hold_id, one.mirror_end) for one in readings.latest.values()] == [("s2", 22)]
+    assert [(one.hold_id, one.mirror_end) for one in readings.former.values()] == [("s1", 20)]
+    some = read_readings(redis_url, link_id, SIGNER, keys=["mirror/0", "mirror/7"])
+    assert (some.latest.keys(), some.former.keys()) == ({"mirror/0"}, {"mirror/0"})
+    clear_mirror(redis_url, link_id, mirror_id="mirror")
+    assert read_readings(redis_url, link_id, SIGNER).former == {}
+
+
+def test_news_are_what_has_to_be_acted_on(redis_url: str, link_id: str) -> None:
+    progress = RedisProgress(redis_url, signer_of)
+
+    def news(**told: object) -> bool:
+        before = read_news(redis_url, [link_id])
+        progress.report(link_id, [replace(seen(), source_end=5, mirror_end=5, **told)])  # type: ignore[arg-type]
+        return read_news(redis_url, [link_id]) != before
+
+    assert news()
+    assert not news(bytes_copied=7, bytes_per_s=3.0, observed_at_ms=NOW_MS + 500, caught_up_at_ms=NOW_MS)
+    assert news(phase=PartitionPhase.SOURCE_UNREACHABLE, error_code="TIMEOUT_ERROR")
+    assert news(phase=PartitionPhase.SOURCE_UNREACHABLE, error_code="TIMEOUT_ERROR", failed_at_ms=NOW_MS)
+    assert news()
+    assert news(set_backs=1, set_back_to=3)
+    assert news(hold_id="s2")
+
+
+def test_a_report_that_was_altered_is_refused_though_it_was_read_before(redis_url: str, link_id: str) -> None:
+    RedisProgress(redis_url, signer_of).report(link_id, [seen()])
+    assert len(read_progress(redis_url, link_id, SIGNER)) == 1
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        value = str(client.hget(f"progress:{link_id}", "mirror/0"))
+        client.hset(f"progress:{link_id}", "mirror/0", value.replace("COPYING", "FAILED"))
+
+    assert read_progress(redis_url, link_id, SIGNER) == []
+
+
+def test_what_could_not_be_reported_in_an_outage_is_news_afterwards(own_redis: RedisServer, link_id: str) -> None:
+    progress = RedisProgress(own_redis.url, signer_of)
+    own_redis.kill()
+    with pytest.raises(CoordinationUnavailableError):
+        progress.report(link_id, [seen()])
+    own_redis.start()
+
+    progress.report(link_id, [seen()])
+
+    assert read_news(own_redis.url, [link_id]) == ["1"]

@@ -1,0 +1,202 @@
+"""Decides when the next reconcile pass of a link may be left out: the link is at rest, and no worker has reported news.
+
+A pass reads all rows of a link as models, so its cost grows with the number of partitions. The beat requests one every second.
+A pass that leaves nothing to do stores a mark in Redis, of what it depends on, that expires after some seconds: the later, the
+more processor time the passes of all links take. While the mark is there and still true, the beat sends no pass. It is no
+longer true when
+
+* a copy worker reports another phase, owner, error, set-back or loss (``news`` in ``linkengine.coordination.progress``),
+* an action or a task changes what pages show (``ClusterLink.sequence``) or the link's settings (``revision``),
+* a copy worker starts or ends.
+
+An action that sends ``reconcile_link`` has its pass at once, whatever the mark. Where Redis has lost the mark there is a pass.
+In between, ``sample`` stores samples and the time at which idle partitions had everything, from a few columns of the rows;
+where it finds anything else, the rest ends. So rest delays by at most ``LONGEST_S`` what leaves no trace: samples for charts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import F, Q
+
+from console.config import signing_keys
+from console.mirrors.progress import time_of
+from console.models import ClusterLink, MirrorPartition, MirrorTopic
+from console.models.links import show_change
+from console.models.mirrors import engine_name_of, is_fresh
+from console.reconciling import sampling
+from console.reconciling.lateness import LEAST, lateness_of
+from console.reconciling.phases import Verdict
+from console.redis import locks
+from console.redis.client import redis_client
+from console.tasks import observing, pool
+from linkengine import jobs
+from linkengine.domain.plans import PartitionPhase, PartitionProgress, topic_ids_of
+from linkengine.domain.states import LinkState, MirrorState
+
+BEAT_S = 1.0
+LONGEST_S = 30.0
+PACE, MOST_PACE_S = 2.0, 4.0  # times the last round
+SAMPLE_MS = 5_000  # between two samples of a link at rest; partitions must be seen level every ten seconds (``lateness.LEAST``)
+BUSY = 0.05  # of one core: as much of it the rounds of all links may take, up to ``LONGEST_S`` between two
+_COLUMNS = (
+    "pk",
+    "mirror_id",
+    "partition",
+    "behind",
+    "observed_at",
+    "hold_id",
+    "hold_bytes",
+    "mirror_end",
+    "last_high_watermark",
+    "bytes_per_s",
+)
+_RESTING = frozenset({MirrorState.ACTIVE, MirrorState.PAUSED, MirrorState.STOPPED, MirrorState.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was reported on a link, and which copy workers lived, before a round read anything."""
+
+    news: str
+    workers: str
+
+    def mark(self, link: ClusterLink) -> str:
+        """Return what the rest of the link depends on."""
+        return f"{self.news} {link.sequence} {link.revision} {self.workers}"
+
+
+def sorted_out(links: Iterable[ClusterLink]) -> tuple[list[int], list[int]]:
+    """Return the links (by primary key) that need a round now, and those that are at rest. Two requests to Redis."""
+    known = list(links)
+    if not known:
+        return [], []
+    names = [name for link in known for name in (_name(link.pk), _pace(link.pk))]
+    noted: Any = redis_client().mget(names)
+    awake: list[int] = []
+    resting: list[int] = []
+    for link, seen, mark, waits in zip(known, look(known), noted[::2], noted[1::2], strict=True):
+        if seen.mark(link) == mark:
+            resting.append(link.pk)
+        elif not waits:
+            awake.append(link.pk)
+    return awake, resting
+
+
+def look(links: Sequence[ClusterLink]) -> list[Seen]:
+    """Look at what was reported on links and at the copy workers that live."""
+    workers = ",".join(sorted(beat.worker_id for beat in pool.recent_heartbeats() if beat.alive))
+    return [Seen(news, workers) for news in jobs.read_news(settings.REDIS_URL, [link.link_uuid.hex for link in links])]
+
+
+def pace(link: ClusterLink, *, took_s: float) -> None:
+    """Leave time between expensive rounds of a link with something under way: what is under way needs the processor, too."""
+    pause_s = min(MOST_PACE_S, PACE * took_s)
+    if pause_s > BEAT_S:
+        redis_client().set(_pace(link.pk), "1", px=int(pause_s * 1000))
+
+
+def wake(link_id: int) -> None:
+    """Have rounds again."""
+    redis_client().delete(_name(link_id))
+
+
+def rest(link: ClusterLink, seen: Seen, *, took_s: float, until: datetime | None, now: datetime) -> None:
+    """Leave rounds out for a while; ``until``: when a recurring task is due. ``link`` has the sequence that the round left."""
+    links = ClusterLink.objects.count()
+    pause_s = min(LONGEST_S, took_s * links / BUSY)
+    if until is not None:
+        pause_s = min(pause_s, (until - now) / timedelta(seconds=1))
+    if pause_s > BEAT_S:
+        redis_client().set(_name(link.pk), seen.mark(link), px=int(pause_s * 1000))
+
+
+def sample(link: ClusterLink, *, now: datetime) -> bool:
+    """Store samples of a link at rest, and when its partitions had everything; return False where it needs a round instead.
+
+    The time is noted for all partitions that are not ``behind``, so one of another mirror than an ACTIVE one needs a round,
+    which looks at each; as does what is copied late, which may be an alarm (``console.reconciling.tombstones``).
+    """
+    key = link.link_uuid.hex
+    readings = jobs.read_readings(settings.REDIS_URL, key, signing_keys.link_signer(key))
+    if jobs.has_kept(settings.REDIS_URL, key):
+        return False
+    mirrors: dict[int, tuple[str, str]] = {}  # ACTIVE ones, by primary key: name and life
+    columns = ("pk", "first_link_uuid", "source_topic_id", "mirror_topic_id")
+    for pk, first, source_id, mirror_id in link.mirrors.filter(state=MirrorState.ACTIVE).order_by().values_list(*columns):
+        mirrors[pk] = engine_name_of(pk, first=first, link=link.link_uuid), topic_ids_of(source_id, mirror_id)
+    rows = MirrorPartition.objects.filter(mirror__link=link, partition__lt=F("mirror__num_partitions")).order_by()
+    rows = rows.filter(Q(mirror__state=MirrorState.ACTIVE) | Q(behind=False))
+    found: list[Any] = list(rows.values_list(*_COLUMNS, named=True))
+    levels: list[datetime] = []
+    moved: list[tuple[datetime, int, PartitionProgress]] = []
+    for row in found:
+        name, life = mirrors.get(row.mirror_id, ("", ""))
+        report = readings.latest.get(f"{name}/{row.partition}")
+        if report is None or report.hold_id != row.hold_id or report.topic_ids != life or row.observed_at is None:
+            return False
+        level_at = _level_at(report)
+        if not row.behind:
+            if level_at is None or not is_fresh(level_at, now=now, within=LEAST):
+                return False
+            levels.append(level_at)
+        if (row.behind or _moved(row, report)) and now - row.observed_at >= sampling.EVERY:
+            moved.append((row.observed_at, row.pk, report))
+    due = {pk: report for _, pk, report in sorted(moved, key=lambda one: one[:2])[: sampling.SAMPLES]}
+    if due and locks.claim(f"samples:{link.pk}", ttl_ms=observing.SAMPLES_MS) and not _store(link, due, now=now):
+        return False
+    sampling.note_level_at(link, min(levels, default=None), now=now)
+    return True
+
+
+def _store(link: ClusterLink, reports: Mapping[int, PartitionProgress], *, now: datetime) -> bool:
+    """Store reports, by primary key of their rows; return False, with nothing stored, where something was copied late."""
+    rows = {reports[row.pk].key: row for row in MirrorPartition.objects.filter(pk__in=reports)}
+    sampling.lift_level(link, rows.values())
+    late = (lateness_of(rows[report.key], report) for report in reports.values() if report.key in rows)
+    if any(one is not None and one.moved for one in late):
+        return False
+    if sampling.store_progress(rows=rows, reports=reports.values(), now=now):
+        seen = look([link])[0]
+        mark = seen.mark(link)
+        show_change(link.pk)
+        link.sequence += 1
+        if redis_client().get(_name(link.pk)) == mark:  # what pages show has moved: no reason for a round
+            redis_client().set(_name(link.pk), seen.mark(link), keepttl=True)
+    return True
+
+
+def _level_at(report: PartitionProgress) -> datetime | None:
+    """Return when a partition last had everything, by ``lateness.whole_at`` and below the high watermark."""
+    if report.caught_up_at_ms is None or report.phase is not PartitionPhase.COPYING:
+        return None
+    return time_of(report.caught_up_at_ms)
+
+
+def _moved(row: Any, report: PartitionProgress) -> bool:
+    now = (report.mirror_end, report.source_high_watermark, report.bytes_copied)
+    return now != (row.mirror_end, row.last_high_watermark, row.hold_bytes) or bool(row.bytes_per_s) != bool(report.bytes_per_s)
+
+
+def is_at_rest(link: ClusterLink, mirrors: Sequence[MirrorTopic], verdicts: Sequence[Verdict | None]) -> bool:
+    """Return whether nothing is under way: every mirror that shall be copied is copied, the others wait for an action.
+
+    ``verdicts`` are those of the mirrors that shall be copied.
+    """
+    if link.state != LinkState.ACTIVE or link.deletion_requested_at is not None or link.engine_error or not verdicts:
+        return False
+    copied = all(verdict is not None and verdict.phase is PartitionPhase.COPYING for verdict in verdicts)
+    return copied and all(mirror.state in _RESTING and mirror.deletion_requested_at is None for mirror in mirrors)
+
+
+def _name(link_id: int) -> str:
+    return f"console:rest:{link_id}"
+
+
+def _pace(link_id: int) -> str:
+    return f"console:pace:{link_id}"
