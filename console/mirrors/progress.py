@@ -1,11 +1,12 @@
-"""The current progress of partitions: the newest report in Redis where there is one, else the row as it was stored last.
+"""The current progress of partitions: the newest report in Redis if there is one, otherwise the stored row.
 
-Copy workers report to Redis several times a second. The database gets a row at once where something has to be acted on or
-must survive (phase, error, owner, end of a mirror), else a sample now and then (``console.reconciling.sampling``). So a row
-read from the database is out of date; what shows or judges offsets, lags, rates or phases brings it up to date here first.
+Copy workers report to Redis several times a second. A row is stored immediately if the console has to act on the report or a
+crash must not lose it (phase, error, owner, end of a mirror), otherwise as a sample (``console.reconciling.sampling``). A row
+read from the database is therefore out of date. All code that shows or evaluates offsets, lags, rates or phases updates the
+row here first.
 
-While Redis is away the stored values stay, with the times at which they were seen: a lag whose source was seen more than 15 s
-ago is unknown (``MirrorPartition.lag``), never 0.
+While Redis is not available, the stored values remain, with the times at which they were seen: a lag whose source was seen
+more than 15 s ago is unknown (``MirrorPartition.lag``), never 0.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, topic_ids_of
 from linkengine.domain.states import COPYING, MirrorState, StopReason
 
-SILENT = timedelta(seconds=5)  # then the rate is unknown
+SILENT = timedelta(seconds=5)  # the rate of a partition without a report for longer is unknown
 SAME = timedelta(milliseconds=200)  # two readings of one report differ by less, two reports of one phase by more
-FEW = 2_000  # partitions of a link that are read by name; of more, the whole link is read and stays decoded
+FEW = 2_000  # up to so many partitions are read by key; beyond that all reports of the link are read and cached decoded
 NO_READINGS = Readings(latest={}, former={})
-AWAY_S = 5.0  # after a failure Redis is not asked again for so long: each try may take two seconds
-# The source's end has moved on unseen: an old one would make up a lag, perhaps 0, when the truth is unknown.
+AWAY_S = 5.0  # no request for so long after a failed one: each attempt may take two seconds
+# The source's end is not visible: an old one would yield a lag, perhaps 0, although the lag is unknown.
 _SOURCE_UNSEEN = (PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN)
 _TIMES = ("caught_up_at", "last_source_seen_at", "observed_at")
 _COPIED = ("source_start", "source_end", "mirror_start", "mirror_end", "last_timestamp_ms")
 _DRAINING = Q(stop_reason=StopReason.PROMOTE, drained_at=None, fencing_at=None)
-# Mirrors whose copy worker has to report; a mirror that stops is not copied beyond its promotion.
+# Mirrors whose copy worker has to report. A stopping mirror is copied until its promotion has drained it only.
 EXPECTED = Q(state__in=COPYING, num_partitions__gt=0, deletion_requested_at=None, drill=None) & (
     ~Q(state=MirrorState.PENDING_STOPPED) | _DRAINING
 )
-_ROW = tuple(column.attname for column in MirrorPartition._meta.concrete_fields)  # noqa: SLF001 - as ``Model.from_db`` takes them
-_MIRROR = (  # as CurrentMirror takes them
+_ROW = tuple(column.attname for column in MirrorPartition._meta.concrete_fields)  # noqa: SLF001 - in the order of ``Model.from_db``
+_MIRROR = (  # in the order of CurrentMirror's fields
     "pk",
     "name",
     "state",
@@ -67,7 +68,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CurrentMirror:
-    """A mirror with the current progress of its partitions, for sums over many; cheaper than models of mirror and link."""
+    """A mirror with the current progress of its partitions; cheaper than models of mirror and link where many are read."""
 
     pk: int
     name: str
@@ -91,22 +92,22 @@ class CurrentMirror:
 
 
 def refresh(mirrors: Iterable[MirrorTopic], *, now: datetime, insist: bool = False) -> None:
-    """Bring the partitions that were read with these mirrors up to date, unsaved. One request to Redis for each link.
+    """Update the prefetched partitions of mirrors with the newest reports, without saving. One request to Redis per link.
 
-    ``insist``: send the request also within ``AWAY_S`` of a failed one, for tasks that act on the figures.
+    ``insist``: send the request also within ``AWAY_S`` of a failed one; for tasks that act on the values.
     """
     by_link: dict[int, list[MirrorTopic]] = defaultdict(list)
     for mirror in mirrors:
         by_link[mirror.link_id].append(mirror)
-    for some in by_link.values():
-        link = some[0].link
-        rows = {f"{mirror.engine_name}/{row.partition}": row for mirror in some for row in mirror.partitions.all()}
-        lives = {mirror.engine_name: topic_ids_of(mirror.source_topic_id, mirror.mirror_topic_id) for mirror in some}
-        _bring_up_to_date(rows, lives, link_key=link.link_uuid.hex, level_at=link.level_at, now=now, insist=insist)
+    for group in by_link.values():
+        link = group[0].link
+        rows = {f"{mirror.engine_name}/{row.partition}": row for mirror in group for row in mirror.partitions.all()}
+        topic_ids = {mirror.engine_name: topic_ids_of(mirror.source_topic_id, mirror.mirror_topic_id) for mirror in group}
+        _update(rows, topic_ids, link_key=link.link_uuid.hex, level_at=link.level_at, now=now, insist=insist)
 
 
 def current(mirrors: QuerySet[MirrorTopic], *, now: datetime, insist: bool = False) -> list[CurrentMirror]:
-    """Return mirrors with the current progress of all their partitions. One query, and one request to Redis for each link."""
+    """Return mirrors with the current progress of all their partitions. One query, and one request to Redis per link."""
     chosen = MirrorTopic.objects.filter(pk__in=mirrors.order_by().values("pk")).order_by("pk", "partitions__partition")
     known: dict[int, CurrentMirror] = {}
     chosen = chosen.annotate(expected=Case(When(EXPECTED, then=True), default=False, output_field=BooleanField()))
@@ -115,28 +116,28 @@ def current(mirrors: QuerySet[MirrorTopic], *, now: datetime, insist: bool = Fal
         if mirror is None:
             mirror = known[values[0]] = CurrentMirror(*values[: len(_MIRROR)])
         row = values[len(_MIRROR) :]
-        if row[0] is not None:  # its primary key: a mirror that has no partitions yet is joined with nothing
+        if row[0] is not None:  # the primary key; None: the mirror has no partitions yet
             mirror.partitions.append(MirrorPartition.from_db(chosen.db, _ROW, row))
     by_link: dict[int, list[CurrentMirror]] = defaultdict(list)
     for mirror in known.values():
         by_link[mirror.link_id].append(mirror)
-    for some in by_link.values():
-        names = {one.pk: engine_name_of(one.pk, first=one.first_link_uuid, link=one.link_uuid) for one in some}
-        lives = {names[one.pk]: topic_ids_of(one.source_topic_id, one.mirror_topic_id) for one in some}
-        rows = {f"{names[one.pk]}/{row.partition}": row for one in some for row in one.partitions}
-        _bring_up_to_date(rows, lives, link_key=some[0].link_uuid.hex, level_at=some[0].level_at, now=now, insist=insist)
+    for group in by_link.values():
+        names = {mirror.pk: engine_name_of(mirror.pk, first=mirror.first_link_uuid, link=mirror.link_uuid) for mirror in group}
+        topic_ids = {names[mirror.pk]: topic_ids_of(mirror.source_topic_id, mirror.mirror_topic_id) for mirror in group}
+        rows = {f"{names[mirror.pk]}/{row.partition}": row for mirror in group for row in mirror.partitions}
+        _update(rows, topic_ids, link_key=group[0].link_uuid.hex, level_at=group[0].level_at, now=now, insist=insist)
     return list(known.values())
 
 
 class Outage:
-    """The monotonic time until which pages do not wait for Redis again."""
+    """The monotonic time until which pages do not contact Redis again."""
 
     until_s = 0.0
 
 
-def _bring_up_to_date(
+def _update(
     rows: Mapping[str, MirrorPartition],
-    lives: Mapping[str, str],
+    topic_ids: Mapping[str, str],
     *,
     link_key: str,
     level_at: datetime | None,
@@ -147,29 +148,29 @@ def _bring_up_to_date(
         return
     readings = _read(link_key, rows, insist=insist)
     for key, row in rows.items():
-        life = lives[key.rpartition("/")[0]]
-        former, latest = (_of_topics(reports.get(key), life) for reports in (readings.former, readings.latest))
+        current_ids = topic_ids[key.rpartition("/")[0]]
+        former, latest = (_of_topics(reports.get(key), current_ids) for reports in (readings.former, readings.latest))
         if former is not None and is_former_news(former, latest, row):
             apply(row, former)
         if latest is not None and is_new(latest, row, now):
             apply(row, latest)
         elif level_at is not None and not row.behind and row.observed_at is not None:
-            row.observed_at = max(row.observed_at, level_at)  # idle partitions are not stored again and again
+            row.observed_at = max(row.observed_at, level_at)  # rows of idle partitions are not stored repeatedly
         forget_old(row, now)
 
 
-def _of_topics(report: PartitionProgress | None, life: str) -> PartitionProgress | None:
-    """Drop a report on topics that the mirror does not join any more: a restore has made one of them anew since."""
-    return report if report is not None and report.topic_ids in {"", life} else None
+def _of_topics(report: PartitionProgress | None, topic_ids: str) -> PartitionProgress | None:
+    """Return the report, or None if it is on earlier topics: a restore has created source or mirror topic again since."""
+    return report if report is not None and report.topic_ids in {"", topic_ids} else None
 
 
 def _read(link_key: str, rows: Mapping[str, MirrorPartition], *, insist: bool) -> Readings:
-    """Return the reports on partitions; none while Redis is away."""
+    """Return the reports on partitions; none while Redis is not available."""
     if not insist and time.monotonic() < Outage.until_s:
         return NO_READINGS
-    some = list(rows) if len(rows) <= FEW else None
+    keys = list(rows) if len(rows) <= FEW else None
     try:
-        return read_readings(settings.REDIS_URL, link_key, signing_keys.link_signer(link_key), keys=some)
+        return read_readings(settings.REDIS_URL, link_key, signing_keys.link_signer(link_key), keys=keys)
     except CoordinationUnavailableError as error:
         _log.warning("progress.unavailable", error=str(error))
         Outage.until_s = time.monotonic() + AWAY_S
@@ -180,7 +181,7 @@ def _read(link_key: str, rows: Mapping[str, MirrorPartition], *, insist: bool) -
 
 
 def is_new(report: PartitionProgress, row: MirrorPartition, now: datetime) -> bool:
-    """Return whether a report says something that the row does not have yet."""
+    """Return whether a report is newer than the row."""
     if row.observed_at is None or row.observed_at > now + AHEAD or report.hold_id != row.hold_id:
         return True
     later_by = time_of(report.observed_at_ms) - row.observed_at
@@ -188,14 +189,14 @@ def is_new(report: PartitionProgress, row: MirrorPartition, now: datetime) -> bo
 
 
 def is_former_news(former: PartitionProgress, latest: PartitionProgress | None, row: MirrorPartition) -> bool:
-    """Return whether the row lacks the end of a hold that another one has followed since the row was stored."""
+    """Return whether ``former`` is the last report of a hold that ended after the row was stored, and that the row lacks."""
     if latest is None or latest.hold_id in {row.hold_id, former.hold_id} or former.hold_id == row.former_hold_id:
         return False
     return row.observed_at is None or time_of(former.observed_at_ms) > row.observed_at
 
 
 def apply(row: MirrorPartition, report: PartitionProgress) -> None:
-    """Copy a report into its row, unsaved. What the report does not know stays as it was."""
+    """Copy a report into its row, without saving. Fields that are unknown in the report stay unchanged."""
     count(row, report)
     row.bytes_per_s, row.records_per_s = report.bytes_per_s, report.records_per_s
     _copy_known(row, report)
@@ -203,9 +204,9 @@ def apply(row: MirrorPartition, report: PartitionProgress) -> None:
         row.source_end = None
     elif report.source_end is not None and report.source_seen_at_ms is not None:
         row.last_source_end, row.last_source_seen_at = report.source_end, time_of(report.source_seen_at_ms)
-        row.last_high_watermark = report.source_high_watermark  # None: of a copier that does not tell
+        row.last_high_watermark = report.source_high_watermark  # None: of an older copy worker, which does not report it
     if row.mirror_start is not None and row.mirror_end is not None and row.mirror_start > row.mirror_end:
-        row.mirror_start = None  # two readings of different moments; the next report has both
+        row.mirror_start = None  # the two were read at different times; the next report has both
     if report.last_fetch_offset is not None:
         row.last_source_fetch_offset = report.last_fetch_offset
     if report.source_epoch is not None and report.mirror_end is not None:
@@ -214,15 +215,15 @@ def apply(row: MirrorPartition, report: PartitionProgress) -> None:
         row.caught_up_at = time_of(report.caught_up_at_ms)
     row.since_ms = report.since_ms
     row.phase, row.error_code, row.error_message = report.phase, report.error_code, report.error_message
-    if row.stopped_end is not None and row.error_code == ErrorCode.MIRROR_WAS_STOPPED:  # of a copier that came late: no news
+    if row.stopped_end is not None and row.error_code == ErrorCode.MIRROR_WAS_STOPPED:  # reported late, after the stop
         row.error_code = row.error_message = ""
     row.observed_at = time_of(report.observed_at_ms)
 
 
 def count(row: MirrorPartition, report: PartitionProgress) -> bool:
-    """Add what is new in the counters of a report, unsaved; return whether anything was."""
+    """Add the increase of a report's counters to the row, without saving; return whether there was any."""
     turn_to(row, report.hold_id)
-    new_bytes = max(0, report.bytes_copied - row.hold_bytes)  # what was kept may be older than what was reported
+    new_bytes = max(0, report.bytes_copied - row.hold_bytes)  # a persistent report may be older than the last one
     new_records = max(0, report.records_copied - row.hold_records)
     row.bytes_copied += new_bytes
     row.records_copied += new_records
@@ -231,7 +232,7 @@ def count(row: MirrorPartition, report: PartitionProgress) -> bool:
 
 
 def turn_to(row: MirrorPartition, hold_id: str) -> None:
-    """Let the row's counters be those of this hold; the last ones stay as the former ones."""
+    """Switch the row's counters to a hold; those of the previous hold become the former ones."""
     if hold_id == row.hold_id:
         return
     known, former = (row.hold_id, row.hold_bytes, row.hold_records), (row.former_bytes, row.former_records)
@@ -241,9 +242,9 @@ def turn_to(row: MirrorPartition, hold_id: str) -> None:
 
 
 def forget_old(row: MirrorPartition, now: datetime) -> None:
-    """Make unknown, unsaved, rates of a silent partition, and what was seen ahead of now: a clock was set back since.
+    """Set to unknown, without saving, the rates of a silent partition and times ahead of now (a clock was set back since).
 
-    The source's end stays with the time at which it was seen; ``MirrorPartition.lag`` is unknown once that is too long ago.
+    The source's end stays, with the time at which it was seen; ``MirrorPartition.lag`` is unknown once that is too long ago.
     """
     if row.last_source_seen_at is not None and row.last_source_seen_at > now + AHEAD:
         row.source_end = None
@@ -256,14 +257,14 @@ def forget_old(row: MirrorPartition, now: datetime) -> None:
 
 
 def time_of(unix_ms: int) -> datetime:
-    """Return a time of a report."""
+    """Return a time of a report as a datetime."""
     return datetime.fromtimestamp(unix_ms / 1000, tz=UTC)
 
 
 def _copy_known(row: MirrorPartition, report: PartitionProgress) -> None:
     for name in _COPIED:
         value = getattr(report, name)
-        if value is not None and not (name == "mirror_end" and row.stopped_end is not None):  # the fence is where it ends
+        if value is not None and not (name == "mirror_end" and row.stopped_end is not None):  # then the fence is the end
             setattr(row, name, value)
-    if row.mirror_end is not None and report.unproven_end is not None:  # another producer may have made it longer, not shorter
+    if row.mirror_end is not None and report.unproven_end is not None:  # foreign writes make it longer, never shorter
         row.mirror_end = min(row.mirror_end, report.unproven_end)

@@ -60,7 +60,7 @@ class ClusterLink(models.Model):
     probed_at = models.DateTimeField(null=True)  # last look at the source that succeeded; null: how to fill gaps is not chosen
     looked_at = models.DateTimeField(null=True)  # last look, whatever came of it
     topics_at = models.DateTimeField(null=True)  # last list of the source's topics; null: they cannot be listed
-    # When all partitions that are not ``behind`` had everything their source had: idle ones are not stored one by one.
+    # When all partitions that are not ``behind`` were in sync; stored once here, because rows of idle partitions are not stored
     level_at = models.DateTimeField(null=True)
     error_since = models.DateTimeField(null=True)  # first of an unbroken row of failed looks
     engine_error = models.TextField(blank=True, default="")  # why nothing copies although the source is fine: Spark, Redis

@@ -107,12 +107,12 @@ class MirrorTopic(models.Model):
 
 
 def engine_name_of(pk: int, *, first: UUID | None, link: UUID) -> str:
-    """Return ``MirrorTopic.engine_name`` where no model was made."""
+    """Return ``MirrorTopic.engine_name`` from its parts, without a model instance."""
     return f"{(first or link).hex[:16]}-{pk}"
 
 
 class MirrorPartition(models.Model):
-    """How far one partition is, as last stored; ``console.mirrors.progress`` brings it up to date. Unknown is null, never 0."""
+    """Progress of a partition as last stored; ``console.mirrors.progress`` has the current one. Unknown is null, never 0."""
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="partitions")
     partition = models.PositiveIntegerField()
@@ -131,7 +131,7 @@ class MirrorPartition(models.Model):
     # When it last had everything that its source may clean, of whichever source; at first, when the copy began. Tombstones that
     # were written later were seen, or will be in time (``reconciling.tombstones``).
     whole_at = models.DateTimeField(null=True)
-    # False: it had everything at ``ClusterLink.level_at`` or later, which is noted once for all such partitions of a link.
+    # False: at ``ClusterLink.level_at`` or later it was in sync; that time is stored once for all such partitions of a link
     behind = models.BooleanField(default=True)
     # Something was copied then that came later than ten seconds after it had everything; until the source's configs are read
     # that were in force, nobody knows whether that was too late.
@@ -156,7 +156,7 @@ class MirrorPartition(models.Model):
     fenced_end = models.BigIntegerField(null=True)  # where the fence stands; beyond the former is what a stranger wrote
     fence_epoch = models.IntegerField(null=True)  # leader epoch of the mirror under which the fence stood there
     since_ms = 0  # not stored: ``PartitionProgress.since_ms`` of the newest report
-    lifted = False  # not stored: ``whole_at`` is that of ``ClusterLink.level_at``
+    lifted = False  # not stored: ``whole_at`` was taken from ``ClusterLink.level_at``
     failed_again = False  # not stored: another try to read the source failed since the report before the present one
 
     class Meta:

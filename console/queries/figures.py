@@ -1,4 +1,4 @@
-"""Sums over the current progress of many partitions. Unknown is counted beside what is known, never as 0."""
+"""Sums over the current progress of many partitions. Unknown values are counted separately, never as 0."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from linkengine.domain.stopreports import estimated_bytes
 
 @dataclass(slots=True)
 class Figures:
-    """The figures of some partitions."""
+    """The figures of a set of partitions."""
 
     partitions: int = 0
-    hidden: int = 0  # their lag is unknown
-    lacking: int = 0  # they lack something, or may
-    never: int = 0  # likewise, and since when is unknown
-    held_unknown: int = 0  # what waits behind open transactions is unknown
-    unsized: int = 0  # the bytes of their lag are unknown
-    max_lag: int | None = None  # of those whose lag is known
-    total_lag: int = 0  # likewise
+    hidden: int = 0  # partitions whose lag is unknown
+    lacking: int = 0  # partitions that lack records, or may
+    never: int = 0  # of these, the ones without a known time lag
+    held_unknown: int = 0  # partitions whose records behind open transactions are unknown
+    unsized: int = 0  # partitions whose lag in bytes is unknown
+    max_lag: int | None = None  # of partitions whose lag is known
+    total_lag: int = 0  # of partitions whose lag is known
     held: int = 0  # offsets behind open transactions
     lag_size: int = 0  # estimated bytes of the lag
-    behind_since: datetime | None = None  # of those that lack something since a known time, the earliest
+    behind_since: datetime | None = None  # the earliest known time since which a partition lacks records
     bytes_per_s: float | None = None
     records_per_s: float | None = None
     bytes_copied: int = 0
     records_copied: int = 0
-    heard_at: datetime | None = None  # newest report
+    heard_at: datetime | None = None  # time of the newest report
 
     @property
     def lag_bytes(self) -> int | None:
-        """The estimated bytes of the lag; None where there are no partitions, or the estimate of one is unknown."""
+        """The estimated bytes of the lag; None without partitions, or if the estimate of any partition is unknown."""
         return None if self.unsized or not self.partitions else self.lag_size
 
     def add_unseen(self, count: int) -> None:
-        """Count so many mirrors without partitions, of which nothing is known."""
+        """Count mirrors that have no partitions yet; their figures are unknown."""
         self.partitions += count
         self.hidden += count
         self.lacking += count
@@ -47,7 +47,7 @@ class Figures:
         self.unsized += count
 
     def oldest_ms(self, now: datetime) -> int | None:
-        """Return the age of the oldest record that is lacking, 0 where none is; None while unknown, or without partitions."""
+        """Return the age of the oldest lacking record, 0 if none is lacking; None while unknown, or without partitions."""
         if not self.partitions:
             return None
         if not self.lacking:
@@ -55,14 +55,14 @@ class Figures:
         return None if self.never else self.known_age_ms(now)
 
     def known_age_ms(self, now: datetime) -> int | None:
-        """Return the largest age that is known; None where no age is."""
+        """Return the largest known age; None if no age is known."""
         since = self.behind_since
         return None if since is None else max(0, int((now - since).total_seconds() * 1000))
 
 
 def figures_of(rows: Iterable[MirrorPartition], *, now: datetime, into: Figures | None = None) -> Figures:
-    """Add up partitions that were brought up to date (``console.mirrors.progress``)."""
-    found = into or Figures()
+    """Add up partitions that were updated by ``console.mirrors.progress``."""
+    found = Figures() if into is None else into
     for row in rows:
         found.partitions += 1
         lag = lag_of(row, now=now)
@@ -70,7 +70,7 @@ def figures_of(rows: Iterable[MirrorPartition], *, now: datetime, into: Figures 
         _add_age(found, row, lag, now=now)
         found.bytes_copied += row.bytes_copied
         found.records_copied += row.records_copied
-        if row.observed_at is None or row.observed_at >= now - UNSEEN:  # an older report is no rate of now
+        if row.observed_at is None or row.observed_at >= now - UNSEEN:  # an older rate is not the current one
             found.bytes_per_s = _sum(found.bytes_per_s, row.bytes_per_s)
             found.records_per_s = _sum(found.records_per_s, row.records_per_s)
         if row.observed_at is not None and row.observed_at <= now + AHEAD:
@@ -79,7 +79,7 @@ def figures_of(rows: Iterable[MirrorPartition], *, now: datetime, into: Figures 
 
 
 def lag_of(row: MirrorPartition, *, now: datetime) -> int | None:
-    """Return ``MirrorPartition.lag`` at a moment."""
+    """Return ``MirrorPartition.lag`` at the time ``now``."""
     seen_at = row.last_source_seen_at
     if row.source_end is None or row.mirror_end is None:
         return None

@@ -123,12 +123,14 @@ def _partition_metrics(mirrors: Sequence[CurrentMirror], now: datetime) -> list[
     links = _by_link(measured, now)
     # a lag above 0 alarms also while others are unknown; 0 is only claimed where all are known
     lags = [
-        (place, one.max_lag or 0) for place, one in links if one.partitions > one.hidden and (one.max_lag or not one.hidden)
+        (place, total.max_lag or 0)
+        for place, total in links
+        if total.partitions > total.hidden and (total.max_lag or not total.hidden)
     ]
-    ages = [(place, age) for place, one in links if (age := _age_s(one, now)) is not None]
-    held = [(place, one.held) for place, one in links if not one.held_unknown]
-    sizes = [(place, size) for place, one in links if (size := one.lag_bytes) is not None]
-    rates = [(place, one.bytes_per_s) for place, one in links if one.bytes_per_s is not None]
+    ages = [(place, age) for place, total in links if (age := _age_s(total, now)) is not None]
+    held = [(place, total.held) for place, total in links if not total.held_unknown]
+    sizes = [(place, size) for place, total in links if (size := total.lag_bytes) is not None]
+    rates = [(place, total.bytes_per_s) for place, total in links if total.bytes_per_s is not None]
     return [
         *_metric(
             "clusterlink_max_lag_messages",
@@ -153,13 +155,13 @@ def _partition_metrics(mirrors: Sequence[CurrentMirror], now: datetime) -> list[
             "clusterlink_unknown_age_partitions",
             "gauge",
             "Partitions that lack something whose age nobody knows, as in a first copy.",
-            [(place, one.never) for place, one in links],
+            [(place, total.never) for place, total in links],
         ),
         *_metric(
             "clusterlink_unknown_lag_partitions",
             "gauge",
             "Partitions whose lag nobody knows, for example while the source does not answer.",
-            [(place, one.hidden) for place, one in links],
+            [(place, total.hidden) for place, total in links],
         ),
         *_metric("clusterlink_bytes_per_second", "gauge", "Copied at present; no sample while unknown.", rates),
         *_topic_metrics(mirrors, now),
@@ -173,19 +175,21 @@ def _by_link(mirrors: Iterable[CurrentMirror], now: datetime) -> list[tuple[dict
             figures_of(mirror.partitions, now=now, into=found[mirror.cluster_id, mirror.link])
         else:
             found[mirror.cluster_id, mirror.link].add_unseen(1)
-    return [({"cluster": cluster, "link": link}, one) for (cluster, link), one in found.items()]
+    return [({"cluster": cluster, "link": link}, total) for (cluster, link), total in found.items()]
 
 
 def _topic_metrics(mirrors: Sequence[CurrentMirror], now: datetime) -> list[Metric]:
     """Return the lag of each mirror topic. A topic of which any partition's value is unknown has no sample of that value."""
     topics = [(mirror, figures_of(mirror.partitions, now=now)) for mirror in mirrors if mirror.partitions]
-    measured = [(mirror, one) for mirror, one in topics if mirror.state != MirrorState.STOPPED]
-    messages = [(_of_topic(mirror), one.total_lag) for mirror, one in measured if not one.hidden]
-    ages = [(_of_topic(mirror), age) for mirror, one in measured if not one.never and (age := _age_s(one, now)) is not None]
+    measured = [(mirror, total) for mirror, total in topics if mirror.state != MirrorState.STOPPED]
+    messages = [(_of_topic(mirror), total.total_lag) for mirror, total in measured if not total.hidden]
+    ages = [
+        (_of_topic(mirror), age) for mirror, total in measured if not total.never and (age := _age_s(total, now)) is not None
+    ]
     text = "Messages that a mirror topic lags behind its source; no sample while the lag of one of its partitions is unknown."
     age_text = "Age of the oldest record that a mirror topic lacks; no sample while that of one of its partitions is unknown."
-    copied_bytes = [(_of_topic(mirror), one.bytes_copied) for mirror, one in topics]
-    records = [(_of_topic(mirror), one.records_copied) for mirror, one in topics]
+    copied_bytes = [(_of_topic(mirror), total.bytes_copied) for mirror, total in topics]
+    records = [(_of_topic(mirror), total.records_copied) for mirror, total in topics]
     return [
         *_metric("clusterlink_copied_bytes", "counter", f"Copied so far; {_PER_TOPIC}", copied_bytes),
         *_metric("clusterlink_copied_records", "counter", f"Copied so far; {_PER_TOPIC}", records),
@@ -199,7 +203,7 @@ def _of_topic(mirror: CurrentMirror) -> dict[str, str]:
 
 
 def _age_s(figures: Figures, now: datetime) -> float | None:
-    """Answer the age of the oldest record that is known to be missing; None where nobody knows how old any of them is."""
+    """Return the age of the oldest lacking record of known age, 0 if none is lacking; None if no age is known."""
     if not figures.lacking:
         return 0.0
     since = figures.behind_since

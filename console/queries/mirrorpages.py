@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 
 from django.db.models import (
     Case,
@@ -187,11 +188,11 @@ def _last_start(total: int, size: int) -> int:
 def _page_by_figure(
     mirrors: QuerySet[MirrorTopic], order: str, *, by: Actor, start: int, size: int, now: datetime
 ) -> MirrorPage:
-    """Return a page in the order of a figure, which only Redis has: the figures of all mirrors are read."""
+    """Return a page sorted by a value that only Redis has: those of all mirrors are read."""
     ranked = _ranked(progress.current(mirrors, now=now), order, now=now)
     start = start if start < len(ranked) else _last_start(len(ranked), size)
-    chosen = {one.pk: one.partitions for one in ranked[start : start + size]}
-    read = {one.pk: one for one in with_links(mirrors.filter(pk__in=chosen).annotate(error_rows=_error_rows()), by=by)}
+    chosen = {mirror.pk: mirror.partitions for mirror in ranked[start : start + size]}
+    read = {mirror.pk: mirror for mirror in with_links(mirrors.filter(pk__in=chosen).annotate(error_rows=_error_rows()), by=by)}
     rows = [
         summarize(read[pk], now=now, errors=_errors_of(read[pk]), partitions=partitions)
         for pk, partitions in chosen.items()
@@ -201,12 +202,13 @@ def _page_by_figure(
 
 
 def _ranked(mirrors: Sequence[CurrentMirror], order: str, *, now: datetime) -> list[CurrentMirror]:
-    """Return mirrors in the order of a figure; an unknown one counts as the smallest."""
+    """Return mirrors sorted by a value; unknown sorts as the smallest."""
     figure, reverse = _FIGURES[order.removeprefix("-")], order.startswith("-")
-    values = {one.pk: figure(one.partitions, now) for one in mirrors}
-    named = sorted(mirrors, key=lambda one: one.name)
-    known = sorted((one for one in named if values[one.pk] is not None), key=lambda one: values[one.pk] or 0.0, reverse=reverse)
-    unknown = [one for one in named if values[one.pk] is None]
+    values = {mirror.pk: figure(mirror.partitions, now) for mirror in mirrors}
+    named = sorted(mirrors, key=attrgetter("name"))
+    known = [mirror for mirror in named if values[mirror.pk] is not None]
+    known.sort(key=lambda mirror: values[mirror.pk] or 0.0, reverse=reverse)
+    unknown = [mirror for mirror in named if values[mirror.pk] is None]
     return known + unknown if reverse else unknown + known
 
 

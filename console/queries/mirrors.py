@@ -122,7 +122,7 @@ def rest_status(mirror: MirrorTopic) -> str:
 def summarize(
     mirror: MirrorTopic, *, now: datetime, errors: int | None = None, partitions: Sequence[MirrorPartition] | None = None
 ) -> MirrorSummary:
-    """Compute the figures of a mirror; without ``errors`` and ``partitions`` those that were read with the mirror count."""
+    """Return the figures of a mirror. ``errors`` and ``partitions`` default to those prefetched with it."""
     partitions = list(mirror.partitions.all()) if partitions is None else partitions
     lags = [one.lag for one in partitions if one.lag is not None]
     max_lag = max(lags) if lags and len(lags) == len(partitions) else None
@@ -144,7 +144,7 @@ def list_gaps(*, mirror: MirrorTopic, limit: int = 1000) -> list[GapRange]:
 
 
 def lags_of(mirrors: Iterable[MirrorTopic]) -> dict[int, Sequence[MirrorPartition]]:
-    """Return the partitions of mirrors, up to date, by primary key of the mirror."""
+    """Return the partitions of mirrors with their current progress, by primary key of the mirror."""
     chosen = MirrorTopic.objects.filter(pk__in=[mirror.pk for mirror in mirrors])
     return {mirror.pk: mirror.partitions for mirror in progress.current(chosen, now=timezone.now())}
 

@@ -42,7 +42,7 @@ def with_known_ends(stop: MirrorStop, mirror: MirrorTopic, *, grants: Iterable[G
 def many_with_known_ends(
     stops: Sequence[tuple[MirrorTopic, MirrorStop]], *, grants: Iterable[Grant]
 ) -> list[tuple[MirrorTopic, MirrorStop]]:
-    """Do for many what ``with_known_ends`` does for one; three queries, and what was reported since the rows were stored."""
+    """Do for many stops what ``with_known_ends`` does for one. Three queries, and one request to Redis per link."""
     left = {one.key: one.left[1] for one in grants if one.left is not None}
     copied = _copied([mirror for mirror, _ in stops])
     return [

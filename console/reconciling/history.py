@@ -11,7 +11,7 @@ from console.queries.mirrors import MirrorSummary, summarize
 from linkengine.domain.states import MirrorState
 
 EVERY_MS = 30_000
-EACH_MS, LONGEST_MS = 60, 90_000  # with many mirrors samples come later: at most 17 rows/s up to 1,500 mirrors
+EACH_MS, LONGEST_MS = 60, 90_000  # the interval grows with the number of mirrors: up to 1,500 mirrors at most 17 rows/s
 KEEP_LINKS = timedelta(hours=24)  # at most 2,880 rows of a link and some more until the next clearing
 KEEP_MIRRORS = timedelta(hours=2)  # at most 240 of each mirror
 

@@ -38,7 +38,7 @@ _NOBODY = ClusterAddress(bootstrap_servers="")
 
 
 def load(mirror_id: int) -> MirrorTopic | None:
-    """Read a mirror with all that plans need; its partitions are up to date."""
+    """Read a mirror with all that plans need, and its partitions with their current progress."""
     mirrors = MirrorTopic.objects.select_related("link__destination__environment", "link__source")
     mirror = mirrors.prefetch_related("link__configs", "partitions").filter(pk=mirror_id).first()
     if mirror is not None:
@@ -95,7 +95,7 @@ def _assignments(
     since_ms: int = 0,
     seen: Mapping[int, tuple[int, int] | None] = MappingProxyType({}),
 ) -> Iterator[PartitionAssignment]:
-    """Yield assignments, each made at once: a link may have ten thousand in every round."""
+    """Yield assignments without intermediate copies: a link may have ten thousand in each reconcile pass."""
     follows = follows_start(mirror.link.sync_include)
     by_transactions = mirror.link.gap_filler == GapFiller.TRANSACTIONS
     link_number = mirror.link_id if mirror.first_link_number is None else mirror.first_link_number

@@ -1,13 +1,15 @@
-"""Reports of copy workers become MirrorPartition rows: what must be durable at once, everything else as samples.
+"""Stores reports of copy workers in MirrorPartition rows: what must be durable immediately, everything else as samples.
 
-A row is stored at once where the reconciler acts on it or a crash must not lose it: phase, error, owner (hold), a set-back of
-the mirror's end, the leader epoch, the first report, the end of a copy, and ``behind``. Offsets, counters and rates that move
-are samples: every ``EVERY`` at most, of the rows stored longest ago first. What only got older is not stored at all: idle
-partitions cost no write (``ClusterLink.level_at`` stands for them). The newest values are in Redis (``mirrors.progress``).
+* Stored immediately, because the reconciler acts on it or a crash must not lose it: phase, error, owner (hold), a mirror that
+  became shorter, leader epoch, the first report, the last report of a hold, ``behind``.
+* Stored as samples, at most every ``EVERY``, the rows stored longest ago first: offsets, counters and rates that have changed.
+* Not stored: times of idle partitions, for which ``ClusterLink.level_at`` stands.
 
-Counters of a report count since a worker took the partition (its *hold*), so the difference to the last report of the same hold
-is what was copied in between; a hold that is seen first counts from zero. What was copied after the last report that was read
-is in the hold's ending, which comes when its successor reports already: so the counters of both are kept.
+The newest values are in Redis (``console.mirrors.progress``).
+
+The counters of a report start when a worker takes the partition over (its *hold*), so the difference to the last report of the
+same hold is what was copied in between; a new hold counts from zero. What was copied after the last report that was read is in
+the last report of the hold, which may be read after the first one of the next hold: the counters of both are stored.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from console.reconciling.isolation import Failures
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
-EVERY = timedelta(seconds=10)  # between two samples of one partition
-SAMPLES = 200  # of one link at a time; with more partitions that move each is sampled less often
-LEVEL_EVERY = timedelta(seconds=4)  # between two notes of ``ClusterLink.level_at``; below ``lateness.LEAST``
+EVERY = timedelta(seconds=10)  # between two samples of a partition
+SAMPLES = 200  # rows of a link at a time; if more partitions copy records, each is sampled less often
+LEVEL_EVERY = timedelta(seconds=4)  # between two updates of ``ClusterLink.level_at``; below ``lateness.LEAST``
 _FORGETTABLE = ("whole_at", "late_since", "late_until")
 _ENDS = ("source_start", "source_end", "last_high_watermark", "mirror_start", "mirror_end")
 _SHOWN = (*_ENDS, "phase", "error_code", "error_message")
@@ -76,10 +78,11 @@ def store_progress(
     at_once: Collection[int] = (),
     samples: int = SAMPLES,
 ) -> bool:
-    """Take new reports into their rows (by key) and store what is due; return whether a page would show something new.
+    """Apply new reports to their rows (by key) and store the rows that are due; return whether a page would show a change.
 
-    Of ``endings``, which were kept until now, in their order, only the counters count: later ones may have reported since.
-    ``at_once``: mirrors, by primary key, of which everything is stored. ``samples``: so many rows at most that are not urgent.
+    Of ``endings``, the persistent last reports of holds in their order, only the counters are used: a later hold may have
+    reported since. ``at_once``: primary keys of mirrors whose rows are stored whatever changed. ``samples``: limit of rows that
+    are not urgent.
     """
     seen, ended, failures = {one.key: one for one in reports}, _by_key(endings), failures or Failures(strict=True)
     changed, moved = False, set[str]()
@@ -91,7 +94,7 @@ def store_progress(
             counted = _take_in(row, seen.get(key), ended[key], now=now)
             news = {name: old for name, old in zip(_WRITTEN, stored, strict=True) if getattr(row, name) != old}
             changed |= bool(news) and _shown(row) != before
-            if row.lifted:  # what was noted for all is this row's own from now on, if it is stored
+            if row.lifted:  # the row has the link's time now and is stored with it, if it is stored
                 news.setdefault("whole_at", row.whole_at)
             if counted or _is_urgent(row, news) or (news and row.mirror_id in at_once):
                 urgent.append(row)
@@ -107,13 +110,13 @@ def store_progress(
 
 
 def note_level(link: ClusterLink, rows: Iterable[MirrorPartition], *, now: datetime) -> None:
-    """Note, once for all partitions that are not behind, when they had everything. Call it after their rows were stored."""
+    """Store, once for all partitions that are not behind, when they were in sync. Call it after their rows were stored."""
     times = [at for row in rows if not row.behind and (at := _level_at(row)) is not None]
     note_level_at(link, min(times, default=None), now=now)
 
 
 def note_level_at(link: ClusterLink, level_at: datetime | None, *, now: datetime) -> None:
-    """Note a time at which all partitions that are not behind had everything; None: there are none."""
+    """Store a time at which all partitions that are not behind were in sync; None: there are no such partitions."""
     if level_at is None:
         return
     known = link.level_at
@@ -123,7 +126,7 @@ def note_level_at(link: ClusterLink, level_at: datetime | None, *, now: datetime
 
 
 def lift_level(link: ClusterLink, rows: Iterable[MirrorPartition]) -> None:
-    """Give rows that are not behind the time that was noted for all of them, unsaved."""
+    """Set ``whole_at`` of rows that are not behind to the time stored for all of them, without saving."""
     if link.level_at is None:
         return
     for row in rows:
@@ -133,7 +136,7 @@ def lift_level(link: ClusterLink, rows: Iterable[MirrorPartition]) -> None:
 
 
 def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
-    """Copy one report into its row, unsaved. What the report does not know stays as it was."""
+    """Copy a report into its row, without saving. Fields that are unknown in the report stay unchanged."""
     lateness.keep(row, lateness.lateness_of(row, report))
     row.whole_at = lateness.whole_at(row, report)
     row.failed_again = _failed_since(row.observed_at, report)
@@ -163,7 +166,7 @@ def note_lacking(mirror: MirrorTopic, *, total: int, why: LinkEngineError) -> No
 def _take_in(
     row: MirrorPartition, report: PartitionProgress | None, endings: Iterable[PartitionProgress], *, now: datetime
 ) -> bool:
-    """Take a report, and the ends of holds, into their row, unsaved; return whether an end had something to count."""
+    """Apply a report and last reports of holds to their row, without saving; return whether the latter added to counters."""
     row.failed_again = False
     fresh = report is not None and progress.is_new(report, row, now)
     counted = [_count_ending(row, ending) for ending in endings]
@@ -179,13 +182,13 @@ def _take_in(
         if at is not None and at > now + AHEAD:  # of a clock that was set back: unknown
             setattr(row, name, None)
     level_at = _level_at(row)
-    copying = row.phase == PartitionPhase.COPYING  # ``ClusterLink.level_at`` goes on without those that are not copied
+    copying = row.phase == PartitionPhase.COPYING  # ``level_at`` also advances while this partition is not copied
     row.behind = not (copying and is_fresh(level_at, now=now, within=lateness.LEAST))
     return any(counted)
 
 
 def _level_at(row: MirrorPartition) -> datetime | None:
-    """Return when the row last had everything its source may clean, and everything below the high watermark."""
+    """Return when the partition last had everything that compaction may remove, and everything below the high watermark."""
     return None if row.whole_at is None or row.caught_up_at is None else min(row.whole_at, row.caught_up_at)
 
 
@@ -200,20 +203,20 @@ def _is_set_back(row: MirrorPartition, news: Mapping[str, object]) -> bool:
 
 
 def _is_due(row: MirrorPartition, news: Mapping[str, object], *, now: datetime) -> bool:
-    """Return whether a sample is due: something moved since the last one, or the row is behind and ages."""
+    """Return whether a sample is due: offsets or counters have changed since the last one, or the partition is behind."""
     if not news or timedelta(0) <= now - datetime.fromtimestamp(_stored_at(row, news), tz=UTC) < EVERY:
         return False
     return row.behind or any(name in news for name in _MOVING)
 
 
 def _stored_at(row: MirrorPartition, news: Mapping[str, object]) -> float:
-    """Return when what the database has was observed (Unix seconds); 0 where it was never."""
+    """Return when the stored values were observed (Unix seconds); 0: never."""
     at = news.get("observed_at", row.observed_at)
     return at.timestamp() if isinstance(at, datetime) else 0.0
 
 
 def _write(rows: Sequence[MirrorPartition], *, fields: Sequence[str]) -> None:
-    """Write the fields that have moved in any of the rows."""
+    """Write the fields that have changed in any of the rows."""
     if fields:
         values = [([getattr(row, name) for name in fields], [row.pk]) for row in rows]
         update_each(MirrorPartition, fields=fields, keys=["id"], rows=values)

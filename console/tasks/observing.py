@@ -62,12 +62,14 @@ def observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, fa
     former = _former_news(placing.of_current_topics(mirrors, readings.former.values()), latest, rows)
     at_once = {mirror.pk for mirror in mirrors if mirror.state != MirrorState.ACTIVE}
     changed = False
-    if former:  # where holds ended that others have followed: their ends come first, as if they had been read in time
+    if former:  # last reports of holds that have ended unread: applied first, in the order in which they were sent
         told = _by_mirror(mirrors, reports=former, kept=Kept({}, ()), losses=())
         changed |= _take_in_all(mirrors, told, rows=rows, failures=failures)
-        some = {one.key: rows[one.key] for one in former if not failures.has_failed(rows[one.key].mirror_id)}
-        whole = {row.mirror_id for row in some.values()}
-        changed |= sampling.store_progress(rows=some, reports=former, now=timezone.now(), failures=failures, at_once=whole)
+        ended = {report.key: rows[report.key] for report in former if not failures.has_failed(rows[report.key].mirror_id)}
+        mirror_ids = {row.mirror_id for row in ended.values()}
+        changed |= sampling.store_progress(
+            rows=ended, reports=former, now=timezone.now(), failures=failures, at_once=mirror_ids
+        )
     told = _by_mirror(mirrors, reports=latest, kept=kept, losses=losses)
     changed |= _take_in_all(mirrors, told, rows=rows, failures=failures)
     sound = {key: row for key, row in rows.items() if not failures.has_failed(row.mirror_id)}

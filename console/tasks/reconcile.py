@@ -75,12 +75,12 @@ def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
 
 @shared_task(name="sample_link")
 def sample_link(*, link_id: int, **_: Any) -> None:
-    """Store samples of a link at rest, or have a round where that is not all there is to do."""
+    """Store samples of a link at rest; reconcile the link if that is not enough."""
     link = ClusterLink.objects.filter(pk=link_id).first()
     if link is None:
         return
     with locks.lock(f"link:{link_id}") as ours:
-        if not ours:  # a round is under way
+        if not ours:  # a reconcile pass is running
             return
         try:
             rests = resting.sample(link, now=timezone.now())
@@ -266,7 +266,7 @@ def _judge(
 ) -> list[Verdict | None]:
     """Let what is known of the partitions become events of their mirrors, and the link's state.
 
-    Returns the verdicts on the mirrors that shall be copied.
+    Returns the verdicts on the mirrors that should be copied.
     """
     now, retry_timeout = timezone.now(), plans.retry_timeout(link)
     verdicts: list[Verdict | None] = []

@@ -1,17 +1,18 @@
-"""Decides when the next reconcile pass of a link may be left out: the link is at rest, and no worker has reported news.
+"""Decides when a reconcile pass of a link may be skipped: the link is at rest, and no worker has reported news.
 
-A pass reads all rows of a link as models, so its cost grows with the number of partitions. The beat requests one every second.
-A pass that leaves nothing to do stores a mark in Redis, of what it depends on, that expires after some seconds: the later, the
-more processor time the passes of all links take. While the mark is there and still true, the beat sends no pass. It is no
-longer true when
+A pass reads all rows of a link as models, so its cost grows with the number of partitions. The beat requests a pass every
+second. A pass that leaves nothing to do stores a mark in Redis. The mark describes what the result depends on, and expires
+after some seconds, more the more processor time the passes of all links take. While the mark exists and is valid, the beat
+sends no pass. It becomes invalid when
 
 * a copy worker reports another phase, owner, error, set-back or loss (``news`` in ``linkengine.coordination.progress``),
 * an action or a task changes what pages show (``ClusterLink.sequence``) or the link's settings (``revision``),
 * a copy worker starts or ends.
 
-An action that sends ``reconcile_link`` has its pass at once, whatever the mark. Where Redis has lost the mark there is a pass.
-In between, ``sample`` stores samples and the time at which idle partitions had everything, from a few columns of the rows;
-where it finds anything else, the rest ends. So rest delays by at most ``LONGEST_S`` what leaves no trace: samples for charts.
+An action that sends ``reconcile_link`` gets its pass immediately, whatever the mark. If Redis has lost the mark, there is a
+pass. In between, ``sample`` stores samples and the time at which idle partitions were in sync, from a few columns of the rows;
+if it finds anything else, the rest ends. So only what has none of these effects is delayed, by at most ``LONGEST_S``: samples
+for charts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 from django.conf import settings
@@ -41,9 +43,9 @@ from linkengine.domain.states import LinkState, MirrorState
 
 BEAT_S = 1.0
 LONGEST_S = 30.0
-PACE, MOST_PACE_S = 2.0, 4.0  # times the last round
-SAMPLE_MS = 5_000  # between two samples of a link at rest; partitions must be seen level every ten seconds (``lateness.LEAST``)
-BUSY = 0.05  # of one core: as much of it the rounds of all links may take, up to ``LONGEST_S`` between two
+PACE, MOST_PACE_S = 2.0, 4.0  # pause as a multiple of the last pass, and its limit
+SAMPLE_MS = 5_000  # between two samples of a link at rest; less than ``lateness.LEAST``
+BUSY = 0.05  # share of a core that the passes of all links may take, unless their interval is ``LONGEST_S`` already
 _COLUMNS = (
     "pk",
     "mirror_id",
@@ -61,53 +63,53 @@ _RESTING = frozenset({MirrorState.ACTIVE, MirrorState.PAUSED, MirrorState.STOPPE
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was reported on a link, and which copy workers lived, before a round read anything."""
+    """News of a link and live copy workers, read before a pass reads anything else."""
 
     news: str
     workers: str
 
     def mark(self, link: ClusterLink) -> str:
-        """Return what the rest of the link depends on."""
+        """Return the mark: everything that the rest of the link depends on."""
         return f"{self.news} {link.sequence} {link.revision} {self.workers}"
 
 
 def sorted_out(links: Iterable[ClusterLink]) -> tuple[list[int], list[int]]:
-    """Return the links (by primary key) that need a round now, and those that are at rest. Two requests to Redis."""
+    """Return the primary keys of links that need a pass now, and of links at rest. Two requests to Redis."""
     known = list(links)
     if not known:
         return [], []
     names = [name for link in known for name in (_name(link.pk), _pace(link.pk))]
     noted: Any = redis_client().mget(names)
-    awake: list[int] = []
+    active: list[int] = []
     resting: list[int] = []
     for link, seen, mark, waits in zip(known, look(known), noted[::2], noted[1::2], strict=True):
         if seen.mark(link) == mark:
             resting.append(link.pk)
         elif not waits:
-            awake.append(link.pk)
-    return awake, resting
+            active.append(link.pk)
+    return active, resting
 
 
 def look(links: Sequence[ClusterLink]) -> list[Seen]:
-    """Look at what was reported on links and at the copy workers that live."""
+    """Read the news of links and the live copy workers."""
     workers = ",".join(sorted(beat.worker_id for beat in pool.recent_heartbeats() if beat.alive))
     return [Seen(news, workers) for news in jobs.read_news(settings.REDIS_URL, [link.link_uuid.hex for link in links])]
 
 
 def pace(link: ClusterLink, *, took_s: float) -> None:
-    """Leave time between expensive rounds of a link with something under way: what is under way needs the processor, too."""
+    """Set a pause after an expensive pass of a link that is not at rest: the work that is in progress needs the processor."""
     pause_s = min(MOST_PACE_S, PACE * took_s)
     if pause_s > BEAT_S:
         redis_client().set(_pace(link.pk), "1", px=int(pause_s * 1000))
 
 
 def wake(link_id: int) -> None:
-    """Have rounds again."""
+    """End the rest of a link."""
     redis_client().delete(_name(link_id))
 
 
 def rest(link: ClusterLink, seen: Seen, *, took_s: float, until: datetime | None, now: datetime) -> None:
-    """Leave rounds out for a while; ``until``: when a recurring task is due. ``link`` has the sequence that the round left."""
+    """Skip passes for some seconds. ``until``: when a recurring task is due. ``link`` has the sequence that the pass stored."""
     links = ClusterLink.objects.count()
     pause_s = min(LONGEST_S, took_s * links / BUSY)
     if until is not None:
@@ -117,16 +119,16 @@ def rest(link: ClusterLink, seen: Seen, *, took_s: float, until: datetime | None
 
 
 def sample(link: ClusterLink, *, now: datetime) -> bool:
-    """Store samples of a link at rest, and when its partitions had everything; return False where it needs a round instead.
+    """Store samples of a link at rest, and when its partitions were in sync; return False if it needs a pass instead.
 
-    The time is noted for all partitions that are not ``behind``, so one of another mirror than an ACTIVE one needs a round,
-    which looks at each; as does what is copied late, which may be an alarm (``console.reconciling.tombstones``).
+    The time holds for all partitions that are not ``behind``. A partition of a mirror that is not ACTIVE therefore needs a
+    pass, which checks each; so does a partition that copies late records: it may raise an alarm (``reconciling.tombstones``).
     """
     key = link.link_uuid.hex
     readings = jobs.read_readings(settings.REDIS_URL, key, signing_keys.link_signer(key))
     if jobs.has_kept(settings.REDIS_URL, key):
         return False
-    mirrors: dict[int, tuple[str, str]] = {}  # ACTIVE ones, by primary key: name and life
+    mirrors: dict[int, tuple[str, str]] = {}  # ACTIVE mirrors, by primary key: engine name and topic ids
     columns = ("pk", "first_link_uuid", "source_topic_id", "mirror_topic_id")
     for pk, first, source_id, mirror_id in link.mirrors.filter(state=MirrorState.ACTIVE).order_by().values_list(*columns):
         mirrors[pk] = engine_name_of(pk, first=first, link=link.link_uuid), topic_ids_of(source_id, mirror_id)
@@ -136,9 +138,9 @@ def sample(link: ClusterLink, *, now: datetime) -> bool:
     levels: list[datetime] = []
     moved: list[tuple[datetime, int, PartitionProgress]] = []
     for row in found:
-        name, life = mirrors.get(row.mirror_id, ("", ""))
+        name, topic_ids = mirrors.get(row.mirror_id, ("", ""))
         report = readings.latest.get(f"{name}/{row.partition}")
-        if report is None or report.hold_id != row.hold_id or report.topic_ids != life or row.observed_at is None:
+        if report is None or report.hold_id != row.hold_id or report.topic_ids != topic_ids or row.observed_at is None:
             return False
         level_at = _level_at(report)
         if not row.behind:
@@ -147,7 +149,7 @@ def sample(link: ClusterLink, *, now: datetime) -> bool:
             levels.append(level_at)
         if (row.behind or _moved(row, report)) and now - row.observed_at >= sampling.EVERY:
             moved.append((row.observed_at, row.pk, report))
-    due = {pk: report for _, pk, report in sorted(moved, key=lambda one: one[:2])[: sampling.SAMPLES]}
+    due = {pk: report for _, pk, report in sorted(moved, key=itemgetter(0, 1))[: sampling.SAMPLES]}
     if due and locks.claim(f"samples:{link.pk}", ttl_ms=observing.SAMPLES_MS) and not _store(link, due, now=now):
         return False
     sampling.note_level_at(link, min(levels, default=None), now=now)
@@ -155,24 +157,24 @@ def sample(link: ClusterLink, *, now: datetime) -> bool:
 
 
 def _store(link: ClusterLink, reports: Mapping[int, PartitionProgress], *, now: datetime) -> bool:
-    """Store reports, by primary key of their rows; return False, with nothing stored, where something was copied late."""
+    """Store reports, by primary key of their rows; return False, and store nothing, if any partition copied late records."""
     rows = {reports[row.pk].key: row for row in MirrorPartition.objects.filter(pk__in=reports)}
     sampling.lift_level(link, rows.values())
     late = (lateness_of(rows[report.key], report) for report in reports.values() if report.key in rows)
-    if any(one is not None and one.moved for one in late):
+    if any(lateness is not None and lateness.moved for lateness in late):
         return False
     if sampling.store_progress(rows=rows, reports=reports.values(), now=now):
         seen = look([link])[0]
         mark = seen.mark(link)
         show_change(link.pk)
         link.sequence += 1
-        if redis_client().get(_name(link.pk)) == mark:  # what pages show has moved: no reason for a round
+        if redis_client().get(_name(link.pk)) == mark:  # only what pages show has changed: the rest continues
             redis_client().set(_name(link.pk), seen.mark(link), keepttl=True)
     return True
 
 
 def _level_at(report: PartitionProgress) -> datetime | None:
-    """Return when a partition last had everything, by ``lateness.whole_at`` and below the high watermark."""
+    """Return when a partition was last in sync, as ``lateness.whole_at`` defines it, and up to the high watermark."""
     if report.caught_up_at_ms is None or report.phase is not PartitionPhase.COPYING:
         return None
     return time_of(report.caught_up_at_ms)
@@ -184,9 +186,9 @@ def _moved(row: Any, report: PartitionProgress) -> bool:
 
 
 def is_at_rest(link: ClusterLink, mirrors: Sequence[MirrorTopic], verdicts: Sequence[Verdict | None]) -> bool:
-    """Return whether nothing is under way: every mirror that shall be copied is copied, the others wait for an action.
+    """Return whether nothing is in progress: each mirror that should be copied is copied, the others wait for an action.
 
-    ``verdicts`` are those of the mirrors that shall be copied.
+    ``verdicts``: of the mirrors that should be copied.
     """
     if link.state != LinkState.ACTIVE or link.deletion_requested_at is not None or link.engine_error or not verdicts:
         return False

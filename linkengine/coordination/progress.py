@@ -3,9 +3,9 @@
 * ``progress:<link id>``: a hash, one field per partition key, gone ten minutes after the last report: the moment at which Redis
   got it, the moment at which it was signed (both by Redis' clock), the signature, and the report as JSON. Two workers may tell
   of one partition while it moves, so a report is put aside while the owner of a later lease reports.
-  When another hold reports on a partition, the last report of the hold before moves to the field ``former <key>``: readers that
-  look every few seconds only still see where that hold ended, also after a crash. The field ``news`` counts reports that a
-  reader must not take seconds to see (``_matters_of``);
+  When another hold reports on a partition, the last report of the previous hold moves to the field ``former <key>``: a reader
+  that reads every few seconds still sees where that hold ended, also after a crash. The field ``news`` counts reports on which
+  the console has to act immediately (``_matters_of``);
 * ``kept:<link id>``: a hash of reports that stay until they were taken in: the last one of each hold on a partition, and one a
   minute of partitions in which gaps are filled. In the first hash each report replaces the one before, whether it was read or
   not.
@@ -41,18 +41,18 @@ EXPIRY_MS = 600_000  # long enough to look at what a dead link did last, short e
 KEPT_MS = 24 * 3_600_000  # of a link that nobody looks after
 OWNER_SILENT_MS = 5_000  # an owner reports twice a second; after ten missed reports anybody may speak
 
-CLOCK_S = 1.0  # for so long a worker goes by its own clock from Redis' last word on
+CLOCK_S = 1.0  # so long a worker derives Redis' time from its own clock, after each reading of Redis' clock
 _FIELDS = {one.name: one.default for one in fields(PartitionProgress)}
 _TIMES = ("observed_at_ms", "source_seen_at_ms", "caught_up_at_ms", "failed_at_ms")  # by the clock of who reports
 _GAP_WORDS = 6  # start, end, reason, filled, before and after
 _PURPOSE, _KEPT_PURPOSE = "progress", "kept progress"
 _FORMER, _NEWS = "former ", "news"
-_CLOCK_SET_MS = 250  # a clock that has moved by more against Redis' was set: ages are computed anew
-_LINKS_DECODED = 256  # links whose reports stay decoded in this process
+_CLOCK_SET_MS = 250  # a larger change of the difference to Redis' clock: a clock was set, and ages are computed again
+_LINKS_DECODED = 256  # links whose reports are cached decoded in this process
 _SIGNED_WORDS = 4  # when Redis got it, when it was signed, signature, JSON
 _log = structlog.get_logger(__name__)
-# Patterns read the JSON of ``to_json``: decoding it costs Redis ten times as much, and it does nothing else meanwhile.
-# ARGV: expiry, silence, how much news, then per report: key, hold, generation of its lease (0: none), time, signature and JSON
+# Patterns read the JSON of ``to_json``: decoding it would take ten times as long, during which Redis serves no other client.
+# ARGV: expiry, silence, number of news, then per report: key, hold, generation of its lease (0: none), time, signature and JSON
 _REPORT = (
     NOW_MS
     + """
@@ -76,7 +76,7 @@ redis.call('PEXPIRE', KEYS[1], ARGV[1])
 )
 _KEEP = NOW_MS + "redis.call('HSET', KEYS[1], ARGV[2], stamp .. ' ' .. ARGV[3]) redis.call('PEXPIRE', KEYS[1], ARGV[1])"
 _READ = "return {redis.call('TIME'), redis.call('HGETALL', KEYS[1])}"
-# ARGV: fields. Answers as _READ does, with those that are there
+# ARGV: fields. Returns what _READ returns, with the fields that exist
 _READ_SOME = """
 local found = {}
 for i = 1, #ARGV do
@@ -103,8 +103,8 @@ class RedisProgress:
         """Report nothing yet; ``signer_of`` returns what signs the reports on a link."""
         self._url, self._signer_of = url, signer_of
         self._redis = client_for(url)
-        self._matters: dict[str, tuple[object, ...]] = {}  # of the last report of each partition that Redis has taken
-        self._asked_at, self._ahead_ms = float("-inf"), 0.0  # when Redis told its time, and how far that is ahead of our clock
+        self._matters: dict[str, tuple[object, ...]] = {}  # of the last report of each partition that reached Redis
+        self._asked_at, self._ahead_ms = float("-inf"), 0.0  # last reading of Redis' clock, and its lead over ours
 
     def report(self, link_id: str, observations: Sequence[PartitionProgress]) -> None:
         """Publish the newest observations of a link in two round trips; raise CoordinationUnavailableError in an outage."""
@@ -136,19 +136,19 @@ class RedisProgress:
             self._redis.hincrby(_name(link_id), _NEWS, 1)
 
     def _news(self, observations: Sequence[PartitionProgress]) -> dict[str, tuple[object, ...]]:
-        """Return what matters of the reports that differ from the last ones in more than offsets, counters and times."""
-        matters = {one.key: _matters_of(one) for one in observations}
-        return {key: told for key, told in matters.items() if self._matters.get(key) != told}
+        """Return ``_matters_of`` the reports that differ from the last ones in more than offsets, counters and times."""
+        matters = {progress.key: _matters_of(progress) for progress in observations}
+        return {key: values for key, values in matters.items() if self._matters.get(key) != values}
 
     def _remember(self, news: Mapping[str, tuple[object, ...]], observations: Sequence[PartitionProgress]) -> None:
-        """Note what Redis has counted as news; in an outage nothing is noted, so that it is news afterwards."""
+        """Remember what Redis has counted as news. It is not called in an outage, so that the report is news afterwards."""
         self._matters |= news
-        for one in observations:
-            if one.phase is PartitionPhase.RELEASED:
-                self._matters.pop(one.key, None)
+        for progress in observations:
+            if progress.phase is PartitionPhase.RELEASED:
+                self._matters.pop(progress.key, None)
 
     def _now_ms(self) -> int:
-        """Return the time by Redis' clock, which is asked once a second: a worker of many links reports hundreds of times."""
+        """Return the time of Redis' clock, which is read once a second: a worker of many links sends hundreds of reports."""
         now = time.monotonic()
         if now - self._asked_at > CLOCK_S:
             seconds, micros = self._redis.time()
@@ -169,7 +169,7 @@ class Readings:
     """What the copy workers of a link have reported, by partition key."""
 
     latest: Mapping[str, PartitionProgress]
-    former: Mapping[str, PartitionProgress]  # the last report of the hold before the one that reports now
+    former: Mapping[str, PartitionProgress]  # the last report of the previous hold
 
 
 def read_readings(url: str, link_id: str, signer: Signer, *, keys: Sequence[str] | None = None) -> Readings:
@@ -188,7 +188,7 @@ def read_readings(url: str, link_id: str, signer: Signer, *, keys: Sequence[str]
 
 
 def read_news(url: str, link_ids: Sequence[str]) -> list[str]:
-    """Return, for each link, a mark that changes when a reader should look at its reports at once. One round trip."""
+    """Return, for each link, a mark that changes when its reports should be read immediately. One round trip."""
     with redis_answers("answer progress"):
         pipeline = client_for(url).pipeline(transaction=False)
         for link_id in link_ids:
@@ -209,7 +209,7 @@ def read_kept(url: str, link_id: str, signer: Signer) -> dict[str, PartitionProg
 
 
 def has_kept(url: str, link_id: str) -> bool:
-    """Return whether reports or losses of a link wait to be taken in; raise CoordinationUnavailableError in an outage."""
+    """Return whether persistent reports of a link wait to be processed; raise CoordinationUnavailableError in an outage."""
     with redis_answers("answer progress"):
         return bool(client_for(url).exists(_kept(link_id)))
 
@@ -236,7 +236,7 @@ def clear_mirror(url: str, link_id: str, *, mirror_id: str) -> None:
 
 
 def to_json(progress: PartitionProgress) -> str:
-    """Write one observation as JSON, without what has its default: thousands of idle partitions report every two seconds.
+    """Return an observation as JSON, without fields at their default: thousands of idle partitions report every two seconds.
 
     Gaps are lists of start, end, reason, filled and the times around what was lost.
     """
@@ -251,8 +251,8 @@ def to_json(progress: PartitionProgress) -> str:
 def from_json(text: str, *, observed_at_ms: int | None = None) -> PartitionProgress:
     """Read what ``to_json`` wrote; raise ValueError for anything else.
 
-    Another version may have written it: fields that this version lacks are left out, fields that it lacks have their default.
-    With ``observed_at_ms`` all times are moved to the clock by which it was observed then.
+    Another version may have written it: unknown fields are ignored, missing fields have their default. With ``observed_at_ms``
+    all times are shifted to the clock of that time.
     """
     try:
         values = {name: value for name, value in json.loads(text).items() if name in _FIELDS}
@@ -298,11 +298,11 @@ def _read(
         if len(_decoded) >= _LINKS_DECODED:
             _decoded.clear()
         _decoded[url, name] = found
-    return {key: one.progress for key, one in found.items()}
+    return {key: decoded.progress for key, decoded in found.items()}
 
 
 class _Decoded(NamedTuple):
-    """A report as it is stored, and decoded: most of them are the same when they are read again."""
+    """A report as stored, and decoded. Most reports are unchanged when they are read again."""
 
     value: str
     signer: Signer
@@ -314,7 +314,7 @@ _decoded: dict[tuple[str, str], dict[str, _Decoded]] = {}  # by Redis and hash, 
 
 
 def _matters_of(progress: PartitionProgress) -> tuple[object, ...]:
-    """Return what the console acts on: hold, phase, error, set-backs, whether either end is known."""
+    """Return the values on which the console acts: hold, phase, error, set-backs, whether either end is known."""
     unknown = (progress.mirror_end is None, progress.source_end is None)
     errors = (progress.error_code, progress.error_message, progress.failed_at_ms)
     return (

@@ -130,7 +130,7 @@ class PartitionProgress:
     caught_up_at_ms: int | None = None  # the mirror holds all that was below the high watermark then: age of the lag
     bytes_copied: int = 0  # in this hold, as stored
     records_copied: int = 0  # likewise; offsets with a record, fillers not counted
-    bytes_per_s: float | None = None  # smoothed over about a second; None until two reports were made
+    bytes_per_s: float | None = None  # smoothed over about a second; None before the second report
     records_per_s: float | None = None
     error_code: str = ""
     error_message: str = ""

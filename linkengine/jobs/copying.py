@@ -57,12 +57,12 @@ def end_workers(redis_url: str, workers: Iterable[str], *, secrets: tuple[str, .
 
 
 def read_readings(redis_url: str, link_id: str, signer: Signer) -> Readings:
-    """Read the latest report of every partition of a link and, where its owner changed, the last one of the owner before."""
+    """Return the latest report of each partition of a link and, after a change of owner, the last one of the previous owner."""
     return progress.read_readings(redis_url, link_id, signer)
 
 
 def read_news(redis_url: str, link_ids: Sequence[str]) -> list[str]:
-    """Read, for each link, a mark that changes when a copy worker has reported something that should be acted on at once."""
+    """Return, for each link, a mark that changes when a copy worker has reported something to act on immediately."""
     return progress.read_news(redis_url, link_ids)
 
 
@@ -72,7 +72,7 @@ def read_progress(redis_url: str, link_id: str, signer: Signer) -> list[Partitio
 
 
 def has_kept(redis_url: str, link_id: str) -> bool:
-    """Return whether reports of a link stay until they are taken in."""
+    """Return whether persistent reports of a link wait to be processed."""
     return progress.has_kept(redis_url, link_id)
 
 
