@@ -1,4 +1,4 @@
-"""Fifty links with one mirror each on one copy worker, 100 records/s each: how long a record takes, and the longest gap."""
+"""Fifty links with one mirror each on one copy worker, 100 records/s each: latency and longest gap."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def measure_many_links(
     """Write to all links at once and read all mirrors; then the same while the source of one more link is frozen."""
     clusters = (source, destination)
     found = _measure(clusters, redis=redis, submitters=submitters, links=links)
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:  # takes connections and never answers
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:  # accepts connections and never responds
         frozen = ClusterAddress(bootstrap_servers="{}:{}".format(*server.getsockname()), security_protocol="PLAINTEXT")
         return found + _measure(clusters, redis=redis, submitters=submitters, links=links, frozen=frozen)
 

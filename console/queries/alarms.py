@@ -31,9 +31,10 @@ def alarm_samples() -> list[_Metric]:
 
 
 def silence_samples(mirrors: Sequence[CurrentMirror], *, now: datetime) -> list[_Metric]:
-    """Answer for how long the most silent partition of each link was not heard of; no sample where none is to be copied.
+    """Return, per link, the longest time without a report of a partition; no sample if no partition has to be copied.
 
-    What was never heard of counts from when it was to be copied, so that a copy that never begins is noticed. One query.
+    A partition that has never reported counts from when it was due to be copied, so that a copy that never begins is detected.
+    One query.
     """
     copied = set(_copied().values_list("pk", flat=True))
     found = _silences([mirror for mirror in mirrors if mirror.pk in copied], now=now)

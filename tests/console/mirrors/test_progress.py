@@ -1,4 +1,4 @@
-"""The newest report in Redis is what pages, REST, metrics and stops go by, whatever row was stored last."""
+"""Pages, REST, metrics and stops use the newest report in Redis, whatever row was stored last."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def own_redis(settings: Any, redis_url: str, sent: Any) -> None:
 
 @pytest.fixture
 def mirror(make_mirror: MakeMirror) -> MirrorTopic:
-    """One partition, stored ten minutes ago: level at 10."""
+    """A mirror with one partition, stored ten minutes ago, in sync at offset 10."""
     mirror = make_mirror(partitions=1, source_topic_id="there", mirror_topic_id="here")
     then = timezone.now() - AGO
     mirror.partitions.update(
@@ -63,7 +63,7 @@ def mirror(make_mirror: MakeMirror) -> MirrorTopic:
     return mirror
 
 
-def report(mirror: MirrorTopic, **told: Any) -> PartitionProgress:
+def report(mirror: MirrorTopic, **values: Any) -> PartitionProgress:
     now_ms = int(time.time() * 1000)
     known: dict[str, Any] = {
         "hold_id": "one",
@@ -81,13 +81,13 @@ def report(mirror: MirrorTopic, **told: Any) -> PartitionProgress:
         "bytes_per_s": 50.0,
         "records_per_s": 5.0,
         "topic_ids": topic_ids_of("there", "here"),
-        **told,
+        **values,
     }
     return PartitionProgress(key=f"{plans.mirror_key(mirror)}/0", observed_at_ms=now_ms, **known)
 
 
-def tell(mirror: MirrorTopic, *reports: PartitionProgress) -> None:
-    """A copy worker reports; nobody has stored it yet."""
+def publish(mirror: MirrorTopic, *reports: PartitionProgress) -> None:
+    """Report as a copy worker, without storing the report in the database."""
     RedisProgress(reconcile.settings.REDIS_URL, signing_keys.link_signer).report(plans.link_key(mirror.link), list(reports))
 
 
@@ -98,7 +98,7 @@ def row_of(mirror: MirrorTopic) -> MirrorPartition:
 
 
 def test_figures_are_those_of_the_newest_report(mirror: MirrorTopic, link: ClusterLink, owner: Actor) -> None:
-    tell(mirror, report(mirror))
+    publish(mirror, report(mirror))
 
     shown = get_mirror(cluster_id="destination-id", link_name=link.name, mirror_name=mirror.name, by=owner)
     (row,) = shown.partitions.all()
@@ -115,13 +115,13 @@ def test_figures_are_those_of_the_newest_report(mirror: MirrorTopic, link: Clust
     assert f"clusterlink_max_lag_messages{place}}} 5.0" in metrics
     assert f'clusterlink_copied_bytes_total{place},topic="{mirror.name}"}} 200.0' in metrics
     stored = MirrorPartition.objects.get(mirror=mirror)
-    assert (stored.mirror_end, stored.bytes_copied) == (10, 100)  # nothing was written by reading
+    assert (stored.mirror_end, stored.bytes_copied) == (10, 100)  # reading does not write
 
 
-def test_without_redis_stored_values_stay_and_say_how_old_they_are(
+def test_without_redis_stored_values_are_returned_with_their_times(
     mirror: MirrorTopic, link: ClusterLink, owner: Actor, settings: Any
 ) -> None:
-    tell(mirror, report(mirror))
+    publish(mirror, report(mirror))
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
 
     shown = get_mirror(cluster_id="destination-id", link_name=link.name, mirror_name=mirror.name, by=owner)
@@ -134,7 +134,7 @@ def test_without_redis_stored_values_stay_and_say_how_old_they_are(
     assert (linked.max_lag, linked.unknown_lags, linked.bytes_per_s) == (None, 1, None)
 
 
-def test_without_redis_an_idle_partition_was_seen_when_all_idle_ones_were(
+def test_without_redis_an_idle_partition_has_the_time_stored_for_its_link(
     mirror: MirrorTopic, link: ClusterLink, settings: Any
 ) -> None:
     seen_at = timezone.now() - timedelta(seconds=30)
@@ -147,33 +147,33 @@ def test_without_redis_an_idle_partition_was_seen_when_all_idle_ones_were(
     assert row_of(mirror).observed_at == seen_at
 
 
-def test_a_report_on_topics_of_a_former_life_says_nothing(mirror: MirrorTopic) -> None:
-    tell(mirror, report(mirror, topic_ids=topic_ids_of("there", "before")))
+def test_a_report_on_earlier_topics_is_ignored(mirror: MirrorTopic) -> None:
+    publish(mirror, report(mirror, topic_ids=topic_ids_of("there", "before")))
 
     assert row_of(mirror).mirror_end == 10
 
 
-def test_a_fence_knows_better_than_a_report_where_a_mirror_ends(mirror: MirrorTopic) -> None:
+def test_the_end_of_a_fenced_partition_is_not_taken_from_a_report(mirror: MirrorTopic) -> None:
     mirror.partitions.update(stopped_end=22, mirror_end=23)
-    tell(mirror, report(mirror))
+    publish(mirror, report(mirror))
 
     assert row_of(mirror).mirror_end == 23
 
 
-def test_what_a_worker_copied_before_it_crashed_is_counted_once(mirror: MirrorTopic, link: ClusterLink) -> None:
-    tell(mirror, report(mirror, bytes_copied=150))
-    tell(mirror, report(mirror, hold_id="two", generation=2, bytes_copied=7))
+def test_bytes_copied_before_a_crash_are_counted_once(mirror: MirrorTopic, link: ClusterLink) -> None:
+    publish(mirror, report(mirror, bytes_copied=150))
+    publish(mirror, report(mirror, hold_id="two", generation=2, bytes_copied=7))
 
-    assert row_of(mirror).bytes_copied == 157  # nobody has stored the end of the first hold: a counter must not fall
+    assert row_of(mirror).bytes_copied == 157  # the last report of the first hold is not stored: a counter must not fall
     reconcile.reconcile_link(link_id=link.pk)
     assert MirrorPartition.objects.get(mirror=mirror).bytes_copied == 157
     assert row_of(mirror).bytes_copied == 157
-    tell(mirror, report(mirror, hold_id="three", generation=3, bytes_copied=1))
+    publish(mirror, report(mirror, hold_id="three", generation=3, bytes_copied=1))
     reconcile.reconcile_link(link_id=link.pk)
     assert MirrorPartition.objects.get(mirror=mirror).bytes_copied == 158
 
 
-def test_a_mirror_that_became_shorter_in_a_crash_is_noticed_though_its_end_was_not_stored(
+def test_a_mirror_that_became_shorter_in_a_crash_is_detected_without_a_stored_end(
     mirror: MirrorTopic, link: ClusterLink
 ) -> None:
     checked = CheckedRange(partition=0, start=0, end=100, records=100, hash=hash_of(0, 100), differences=0)
@@ -181,16 +181,16 @@ def test_a_mirror_that_became_shorter_in_a_crash_is_noticed_though_its_end_was_n
         records_compared=1, differences=0, first_differences=(), bytes_compared=1, duration_ms=1, checked=(checked,)
     )
     coverage.note_report(mirror=mirror, report=seen, now=timezone.now())
-    tell(mirror, report(mirror, mirror_end=120))
-    tell(mirror, report(mirror, hold_id="two", generation=2, mirror_end=60))
+    publish(mirror, report(mirror, mirror_end=120))
+    publish(mirror, report(mirror, hold_id="two", generation=2, mirror_end=60))
 
     reconcile.reconcile_link(link_id=link.pk)
 
     assert [(one.start, one.end) for one in mirror.verified_ranges.all()] == [(0, 60)]
 
 
-def test_a_stop_reports_what_was_seen_last_and_not_what_was_stored_last(mirror: MirrorTopic) -> None:
-    tell(mirror, report(mirror, phase=PartitionPhase.RELEASED))
+def test_a_failover_report_uses_the_newest_report_instead_of_the_stored_row(mirror: MirrorTopic) -> None:
+    publish(mirror, report(mirror, phase=PartitionPhase.RELEASED))
     mirror.partitions.update(stopped_end=20)
     now = timezone.now()
     MirrorTopic.objects.filter(pk=mirror.pk).update(stop_reason=StopReason.FAILOVER, state_since=now)
@@ -202,7 +202,7 @@ def test_a_stop_reports_what_was_seen_last_and_not_what_was_stored_last(mirror: 
     assert found.records_not_copied == 7
 
 
-def test_a_stop_without_redis_calls_a_stored_sample_outdated(mirror: MirrorTopic, settings: Any) -> None:
+def test_a_failover_report_without_redis_marks_a_stored_sample_as_outdated(mirror: MirrorTopic, settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     mirror.partitions.update(stopped_end=10)
     now = timezone.now()
@@ -214,10 +214,10 @@ def test_a_stop_without_redis_calls_a_stored_sample_outdated(mirror: MirrorTopic
     assert found.records_not_copied is None
 
 
-def test_reading_many_partitions_takes_a_request_for_each_link(mirror: MirrorTopic, django_assert_num_queries: Any) -> None:
+def test_reading_many_partitions_takes_one_query(mirror: MirrorTopic, django_assert_num_queries: Any) -> None:
     keyed = [replace(report(mirror), key=f"{plans.mirror_key(mirror)}/{number}") for number in range(3_000)]
     MirrorPartition.objects.bulk_create(MirrorPartition(mirror=mirror, partition=number) for number in range(1, 3_000))
-    tell(mirror, *keyed)
+    publish(mirror, *keyed)
 
     with django_assert_num_queries(1):
         (found,) = progress.current(MirrorTopic.objects.filter(pk=mirror.pk), now=timezone.now())
@@ -225,8 +225,8 @@ def test_reading_many_partitions_takes_a_request_for_each_link(mirror: MirrorTop
     assert {row.mirror_end for row in found.partitions} == {20}
 
 
-def test_a_task_asks_redis_again_at_once_though_a_page_has_found_it_away(mirror: MirrorTopic) -> None:
-    tell(mirror, report(mirror))
+def test_a_task_contacts_redis_again_immediately_after_an_outage_seen_by_a_page(mirror: MirrorTopic) -> None:
+    publish(mirror, report(mirror))
     progress.Outage.until_s = time.monotonic() + 60
     chosen = MirrorTopic.objects.filter(pk=mirror.pk)
 
@@ -236,18 +236,18 @@ def test_a_task_asks_redis_again_at_once_though_a_page_has_found_it_away(mirror:
     assert (page.partitions[0].mirror_end, task.partitions[0].mirror_end) == (10, 20)
 
 
-def test_a_promotion_sees_a_copier_that_has_given_up_before_it_was_stored(mirror: MirrorTopic) -> None:
-    tell(mirror, report(mirror, phase=PartitionPhase.FAILED, error_code="CORRUPT_RECORDS", error_message="Corrupt."))
+def test_a_promotion_reads_a_permanent_failure_that_is_not_stored_yet(mirror: MirrorTopic) -> None:
+    publish(mirror, report(mirror, phase=PartitionPhase.FAILED, error_code="CORRUPT_RECORDS", error_message="Corrupt."))
 
     assert tail_check.copy_failure(mirror) == {ErrorCode.CORRUPT_RECORDS: "Corrupt."}
     assert MirrorPartition.objects.get(mirror=mirror).phase == PartitionPhase.COPYING
 
 
-def test_a_report_counts_also_where_the_time_that_idle_partitions_share_is_from_it(mirror: MirrorTopic) -> None:
-    """The stored row is minutes old, and the link's time is that of this very report."""
-    told = report(mirror, source_end=20, source_high_watermark=20)
-    tell(mirror, told)
+def test_a_report_is_applied_although_level_at_is_as_new(mirror: MirrorTopic) -> None:
+    """The stored row is minutes old, and the link's ``level_at`` is the time of this report."""
+    values = report(mirror, source_end=20, source_high_watermark=20)
+    publish(mirror, values)
     mirror.partitions.update(behind=False)
-    ClusterLink.objects.update(level_at=progress.time_of(told.observed_at_ms))
+    ClusterLink.objects.update(level_at=progress.time_of(values.observed_at_ms))
 
     assert row_of(mirror).lag == 0

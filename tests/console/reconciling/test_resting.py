@@ -1,4 +1,4 @@
-"""A link that is at rest has a round every few seconds, and at once when something is reported or done."""
+"""A link at rest is reconciled every few seconds, and immediately after news or an action."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def own_redis(settings: Any, redis_url: str, sent: Sent, monkeypatch: pytest.Mon
     redis_client().flushdb()
     redis_client().set("console:copy-workers-since", 1)
     monkeypatch.setattr(pool, "HEARTBEAT_CACHE_S", 0.0)
-    monkeypatch.setattr(resting, "BUSY", 1e-6)  # every round is expensive
+    monkeypatch.setattr(resting, "BUSY", 1e-6)  # every pass is expensive
 
 
 @pytest.fixture
@@ -61,14 +61,14 @@ def beat(name: str) -> None:
     RedisAssignments(setup).beat(Heartbeat(worker_id=worker_id, host="h"))
 
 
-def report(sink: RedisProgress, mirror: MirrorTopic, **told: Any) -> None:
+def report(sink: RedisProgress, mirror: MirrorTopic, **values: Any) -> None:
     now_ms = int(time.time() * 1000)
     known: dict[str, Any] = {
         "phase": PartitionPhase.COPYING,
         "source_end": 10,
         "mirror_end": 10,
         "topic_ids": TOPIC_IDS,
-        **told,
+        **values,
     }
     progress = PartitionProgress(
         key=f"{plans.mirror_key(mirror)}/0", hold_id="h", observed_at_ms=now_ms, source_seen_at_ms=now_ms, **known
@@ -77,13 +77,13 @@ def report(sink: RedisProgress, mirror: MirrorTopic, **told: Any) -> None:
 
 
 def settle(link: ClusterLink) -> None:
-    """Have rounds until one changes nothing any more."""
+    """Reconcile until a pass changes nothing."""
     for _ in range(3):
         reconcile.reconcile_link(link_id=link.pk)
 
 
-def is_awake(sent: Sent) -> bool:
-    """Do what the beat does each second; return whether a round was sent."""
+def is_reconciled(sent: Sent) -> bool:
+    """Do what the beat does each second; return whether it sent a reconcile pass."""
     del sent[:]
     for link_id in ClusterLink.objects.values_list("pk", flat=True):
         locks.release_claim(f"reconcile:{link_id}")
@@ -91,27 +91,27 @@ def is_awake(sent: Sent) -> bool:
     return any(task == "reconcile_link" for task, _ in sent)
 
 
-def test_a_link_at_rest_has_no_round_until_something_is_reported(
+def test_a_link_at_rest_is_not_reconciled_until_news_is_reported(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent
 ) -> None:
     report(sink, mirror)
     settle(link)
-    assert not is_awake(sent)
+    assert not is_reconciled(sent)
 
-    report(sink, mirror, source_end=11, mirror_end=11, bytes_copied=5)  # offsets that move are samples
-    assert not is_awake(sent)
+    report(sink, mirror, source_end=11, mirror_end=11, bytes_copied=5)  # changed offsets are samples
+    assert not is_reconciled(sent)
 
     report(sink, mirror, phase=PartitionPhase.SOURCE_UNREACHABLE, error_code="TIMEOUT_ERROR", error_message="Silent.")
-    assert is_awake(sent)
+    assert is_reconciled(sent)
 
 
 @pytest.mark.parametrize("what", ["loss", "page", "settings", "worker", "redis"])
-def test_what_has_to_be_acted_on_wakes_a_link(
+def test_a_change_that_needs_a_pass_ends_the_rest(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent, what: str
 ) -> None:
     report(sink, mirror)
     settle(link)
-    assert not is_awake(sent)
+    assert not is_reconciled(sent)
 
     match what:
         case "loss":
@@ -125,27 +125,27 @@ def test_what_has_to_be_acted_on_wakes_a_link(
         case _:
             redis_client().flushdb()
 
-    assert is_awake(sent)
+    assert is_reconciled(sent)
 
 
 @pytest.mark.parametrize("state", [MirrorState.PENDING_SETUP, MirrorState.PENDING_STOPPED, MirrorState.SOURCE_UNAVAILABLE])
-def test_a_link_with_something_under_way_never_rests(
+def test_a_link_with_a_mirror_in_transition_does_not_rest(
     mirror: MirrorTopic, link: ClusterLink, make_mirror: MakeMirror, sink: RedisProgress, sent: Sent, state: MirrorState
 ) -> None:
     report(sink, mirror)
     make_mirror("payments", state=state, stop_reason="PROMOTE" if state is MirrorState.PENDING_STOPPED else "")
     settle(link)
 
-    assert is_awake(sent)
+    assert is_reconciled(sent)
 
 
-def test_a_link_whose_copy_is_not_heard_never_rests(mirror: MirrorTopic, link: ClusterLink, sent: Sent) -> None:
+def test_a_link_without_reports_does_not_rest(mirror: MirrorTopic, link: ClusterLink, sent: Sent) -> None:
     settle(link)
 
-    assert is_awake(sent)
+    assert is_reconciled(sent)
 
 
-def test_a_recurring_task_is_not_late_because_its_link_rests(
+def test_the_rest_of_a_link_ends_before_its_next_recurring_task(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent
 ) -> None:
     report(sink, mirror)
@@ -159,29 +159,29 @@ def test_a_recurring_task_is_not_late_because_its_link_rests(
     assert 0 < redis_client().pttl(f"console:rest:{link.pk}") <= 1_500
 
 
-def test_a_cheap_round_comes_each_second(
+def test_a_link_with_cheap_passes_does_not_rest(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resting, "BUSY", 1e6)
     report(sink, mirror)
     settle(link)
 
-    assert is_awake(sent)
+    assert is_reconciled(sent)
 
 
 def stored_since(second: float) -> None:
-    """Let the row have been stored so many seconds ago, and the last batch of samples."""
+    """Set the time of the stored row, and of the last samples, to so many seconds ago."""
     for link_id in ClusterLink.objects.values_list("pk", flat=True):
         locks.release_claim(f"samples:{link_id}")
     MirrorPartition.objects.update(observed_at=timezone.now() - timedelta(seconds=second))
 
 
-def level_report(sink: RedisProgress, mirror: MirrorTopic, **told: Any) -> None:
+def level_report(sink: RedisProgress, mirror: MirrorTopic, **values: Any) -> None:
     now_ms = int(time.time() * 1000)
-    report(sink, mirror, source_high_watermark=told.get("mirror_end", 10), caught_up_at_ms=now_ms, **told)
+    report(sink, mirror, source_high_watermark=values.get("mirror_end", 10), caught_up_at_ms=now_ms, **values)
 
 
-def test_between_rounds_a_link_at_rest_stores_what_moved_and_when_it_was_level(
+def test_a_link_at_rest_stores_samples_and_the_time_of_being_in_sync(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent
 ) -> None:
     level_report(sink, mirror)
@@ -195,12 +195,12 @@ def test_between_rounds_a_link_at_rest_stores_what_moved_and_when_it_was_level(
     link.refresh_from_db()
     assert MirrorPartition.objects.get().mirror_end == 12
     assert link.level_at is not None
-    assert not is_awake(sent)  # it rests on, though a page shows something new
+    assert not is_reconciled(sent)  # the rest continues, although pages show a change
     reconcile.sample_link(link_id=link.pk)
     assert MirrorPartition.objects.get().observed_at >= before - timedelta(seconds=1)
 
 
-def test_between_rounds_an_idle_link_stores_no_partition(
+def test_an_idle_link_at_rest_stores_no_partition(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent
 ) -> None:
     level_report(sink, mirror)
@@ -212,11 +212,11 @@ def test_between_rounds_an_idle_link_stores_no_partition(
     reconcile.sample_link(link_id=link.pk)
 
     assert MirrorPartition.objects.get().observed_at == before
-    assert not is_awake(sent)
+    assert not is_reconciled(sent)
 
 
 @pytest.mark.parametrize("what", ["behind", "silent", "another owner", "kept"])
-def test_a_link_at_rest_where_more_is_to_be_done_has_a_round(
+def test_sampling_a_link_that_needs_a_pass_reconciles_it(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     level_report(sink, mirror)
@@ -239,16 +239,16 @@ def test_a_link_at_rest_where_more_is_to_be_done_has_a_round(
             topic_ids=TOPIC_IDS,
         )
         sink.keep(plans.link_key(link), kept)
-    rounds: list[int] = []
-    monkeypatch.setattr(reconcile, "reconcile_link", lambda *, link_id: rounds.append(link_id))
+    reconciled: list[int] = []
+    monkeypatch.setattr(reconcile, "reconcile_link", lambda *, link_id: reconciled.append(link_id))
 
     reconcile.sample_link(link_id=link.pk)
 
-    assert rounds == [link.pk]
-    assert is_awake(sent)
+    assert reconciled == [link.pk]
+    assert is_reconciled(sent)
 
 
-def test_samples_are_left_to_a_round_while_a_partition_of_a_paused_mirror_is_not_behind(
+def test_a_partition_of_a_paused_mirror_that_is_not_behind_needs_a_pass(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent, make_mirror: MakeMirror
 ) -> None:
     level_report(sink, mirror)
@@ -262,9 +262,7 @@ def test_samples_are_left_to_a_round_while_a_partition_of_a_paused_mirror_is_not
     assert ClusterLink.objects.get(pk=link.pk).level_at == before
 
 
-def test_what_is_copied_late_is_left_to_a_round(
-    mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent
-) -> None:
+def test_late_records_need_a_pass(mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent) -> None:
     level_report(sink, mirror)
     settle(link)
     stored_since(60)
@@ -276,7 +274,7 @@ def test_what_is_copied_late_is_left_to_a_round(
     assert MirrorPartition.objects.get().mirror_end == 10
 
 
-def test_a_task_that_is_due_now_limits_the_rest_by_its_interval(
+def test_a_task_that_is_due_limits_the_rest_to_its_interval(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent
 ) -> None:
     report(sink, mirror)

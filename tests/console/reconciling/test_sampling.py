@@ -32,7 +32,7 @@ def row(mirror: MirrorTopic) -> MirrorPartition:
 
 
 def store(row: MirrorPartition, *reports: PartitionProgress, after_s: float = 0) -> bool:
-    """Take reports into the row that the round has in its hands; what it stored of it is another question."""
+    """Apply reports to the row in memory, as a reconcile pass does, whether or not they are stored."""
     return store_progress(rows={"k": row}, reports=reports, now=NOW + timedelta(seconds=after_s))
 
 
@@ -186,7 +186,7 @@ def test_an_ending_adds_what_was_not_reported(row: MirrorPartition, hold_id: str
         ending = report(400, bytes_copied=130, hold_id=hold_id)
         store_progress(rows={"k": row}, reports=[], endings=[ending], now=NOW)
 
-    row.refresh_from_db()  # what was kept is forgotten now, so it is stored at once
+    row.refresh_from_db()  # the persistent report is deleted now, so the row is stored immediately
     assert (row.bytes_copied, row.hold_id) == (total, "two")
 
 
@@ -237,7 +237,7 @@ def test_the_high_watermark_is_kept_with_the_end_it_was_seen_with(row: MirrorPar
 
 
 def written(row: MirrorPartition, *reports: PartitionProgress, after_s: float) -> bool:
-    """Do what a round does: read the row, take reports in; return whether the row was stored."""
+    """Do what a reconcile pass does: read the row and apply reports; return whether the row was stored."""
     fresh = MirrorPartition.objects.get(pk=row.pk)
     with CaptureQueriesContext(connection) as queries:
         store_progress(rows={"k": fresh}, reports=reports, now=NOW + timedelta(seconds=after_s))
@@ -246,15 +246,15 @@ def written(row: MirrorPartition, *reports: PartitionProgress, after_s: float) -
 
 def level(after_s: int, **values: Any) -> PartitionProgress:
     at_ms = MS + after_s * 1000
-    told = {"source_end": 40, "mirror_end": 40, "source_high_watermark": 40, "caught_up_at_ms": at_ms, **values}
-    return report(after_s * 1000, **told)
+    known = {"source_end": 40, "mirror_end": 40, "source_high_watermark": 40, "caught_up_at_ms": at_ms, **values}
+    return report(after_s * 1000, **known)
 
 
 def test_an_idle_partition_is_stored_once(row: MirrorPartition) -> None:
     assert [written(row, level(second), after_s=second) for second in range(30)] == [True] + 29 * [False]
 
 
-def test_a_partition_that_moves_is_sampled_every_ten_seconds(row: MirrorPartition) -> None:
+def test_a_partition_that_copies_records_is_sampled_every_ten_seconds(row: MirrorPartition) -> None:
     moving = [written(row, level(second, mirror_end=40 + second, bytes_copied=second), after_s=second) for second in range(35)]
 
     assert [second for second, stored in enumerate(moving) if stored] == [0, 10, 20, 30]
@@ -285,18 +285,18 @@ def test_partitions_stored_longest_ago_are_sampled_first(mirror: MirrorTopic) ->
     ],
     ids=["phase", "error", "owner", "leader epoch", "set-back", "another failure"],
 )
-def test_what_is_acted_on_or_must_survive_is_stored_at_once(row: MirrorPartition, news: dict[str, Any]) -> None:
+def test_a_report_to_act_on_or_to_keep_is_stored_immediately(row: MirrorPartition, news: dict[str, Any]) -> None:
     store(row, level(0))
 
     assert written(row, level(1, **news), after_s=1)
 
 
-def test_a_partition_that_falls_silent_is_stored_as_it_was_last(row: MirrorPartition) -> None:
+def test_the_last_report_of_a_silent_partition_is_stored(row: MirrorPartition) -> None:
     store(row, level(0))
     last = level(8, mirror_end=47, bytes_copied=9)
     assert not written(row, last, after_s=8)
 
-    assert written(row, last, after_s=20)  # it has not had everything for ten seconds, as far as anybody knows
+    assert written(row, last, after_s=20)  # for ten seconds no report says that it was in sync
     row.refresh_from_db()
     assert (row.mirror_end, row.bytes_copied, row.behind) == (47, 9, True)
 
@@ -309,7 +309,7 @@ def test_all_partitions_of_a_stopping_mirror_are_stored(row: MirrorPartition) ->
     assert MirrorPartition.objects.get(pk=row.pk).mirror_end == 41
 
 
-def test_idle_partitions_share_the_time_at_which_they_had_everything(row: MirrorPartition, link: ClusterLink) -> None:
+def test_the_time_of_being_in_sync_is_stored_once_for_idle_partitions(row: MirrorPartition, link: ClusterLink) -> None:
     for second in (0, 5, 3600):
         fresh = MirrorPartition.objects.get(pk=row.pk)
         lift_level(link, [fresh])
@@ -321,7 +321,7 @@ def test_idle_partitions_share_the_time_at_which_they_had_everything(row: Mirror
     assert MirrorPartition.objects.get(pk=row.pk).whole_at == NOW
 
 
-def test_a_partition_that_falls_behind_keeps_the_time_that_all_shared(row: MirrorPartition, link: ClusterLink) -> None:
+def test_a_partition_that_falls_behind_is_stored_with_the_time_of_its_link(row: MirrorPartition, link: ClusterLink) -> None:
     store(row, level(0))
     link.level_at = NOW + timedelta(seconds=100)
     fresh = MirrorPartition.objects.get(pk=row.pk)
@@ -335,8 +335,8 @@ def test_a_partition_that_falls_behind_keeps_the_time_that_all_shared(row: Mirro
 
 
 @pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.SOURCE_UNREACHABLE])
-def test_a_partition_that_is_not_copied_shares_no_time_with_idle_ones(row: MirrorPartition, phase: PartitionPhase) -> None:
-    """Else a paused mirror would count as complete for as long as other mirrors of its link are."""
+def test_a_partition_that_is_not_copied_counts_as_behind(row: MirrorPartition, phase: PartitionPhase) -> None:
+    """Otherwise a paused mirror would count as in sync as long as other mirrors of its link are."""
     store(row, level(0))
 
     assert written(row, level(1, phase=phase), after_s=1)

@@ -276,7 +276,7 @@ def test_a_topic_that_goes_on_as_a_mirror_may_lack_what_its_source_cleaned_while
     assert bool(alarms(mirror)) is (topic_id == "mirror-id")
 
 
-def test_records_copied_after_an_hour_without_any_are_not_late(mirror: MirrorTopic) -> None:
+def test_records_copied_after_an_idle_hour_are_not_late(mirror: MirrorTopic) -> None:
     """Rows of idle partitions are not stored again, so their own times are an hour old."""
     briefly = {**COMPACTED, "delete.retention.ms": "60000"}
     MirrorTopic.objects.update(source_configs=briefly)

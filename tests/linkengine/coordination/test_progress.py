@@ -358,27 +358,27 @@ def test_a_report_that_is_put_back_stays_as_old_as_it_is(redis_url: str, link_id
     assert read.observed_at_ms < time.time_ns() // 1_000_000 - HOUR_MS + 60_000
 
 
-def test_the_last_report_of_a_hold_stays_when_another_one_reports(redis_url: str, link_id: str) -> None:
+def test_the_last_report_of_a_hold_stays_when_another_hold_reports(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
     for end, hold_id, generation in [(10, "s1", 1), (20, "s1", 1), (21, "s2", 2), (22, "s2", 2)]:
         progress.report(link_id, [replace(seen(hold_id=hold_id, generation=generation), mirror_end=end)])
 
     readings = read_readings(redis_url, link_id, SIGNER)
 
-    assert [(one.hold_id, one.mirror_end) for one in readings.latest.values()] == [("s2", 22)]
-    assert [(one.hold_id, one.mirror_end) for one in readings.former.values()] == [("s1", 20)]
+    assert [(progress.hold_id, progress.mirror_end) for progress in readings.latest.values()] == [("s2", 22)]
+    assert [(progress.hold_id, progress.mirror_end) for progress in readings.former.values()] == [("s1", 20)]
     some = read_readings(redis_url, link_id, SIGNER, keys=["mirror/0", "mirror/7"])
     assert (some.latest.keys(), some.former.keys()) == ({"mirror/0"}, {"mirror/0"})
     clear_mirror(redis_url, link_id, mirror_id="mirror")
     assert read_readings(redis_url, link_id, SIGNER).former == {}
 
 
-def test_news_are_what_has_to_be_acted_on(redis_url: str, link_id: str) -> None:
+def test_reports_to_act_on_change_the_news_mark(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, signer_of)
 
-    def news(**told: object) -> bool:
+    def news(**values: object) -> bool:
         before = read_news(redis_url, [link_id])
-        progress.report(link_id, [replace(seen(), source_end=5, mirror_end=5, **told)])  # type: ignore[arg-type]
+        progress.report(link_id, [replace(seen(), source_end=5, mirror_end=5, **values)])  # type: ignore[arg-type]
         return read_news(redis_url, [link_id]) != before
 
     assert news()
@@ -390,7 +390,7 @@ def test_news_are_what_has_to_be_acted_on(redis_url: str, link_id: str) -> None:
     assert news(hold_id="s2")
 
 
-def test_a_report_that_was_altered_is_refused_though_it_was_read_before(redis_url: str, link_id: str) -> None:
+def test_an_altered_report_is_refused_although_the_original_was_read_before(redis_url: str, link_id: str) -> None:
     RedisProgress(redis_url, signer_of).report(link_id, [seen()])
     assert len(read_progress(redis_url, link_id, SIGNER)) == 1
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
@@ -400,7 +400,7 @@ def test_a_report_that_was_altered_is_refused_though_it_was_read_before(redis_ur
     assert read_progress(redis_url, link_id, SIGNER) == []
 
 
-def test_what_could_not_be_reported_in_an_outage_is_news_afterwards(own_redis: RedisServer, link_id: str) -> None:
+def test_a_report_that_failed_in_an_outage_is_news_afterwards(own_redis: RedisServer, link_id: str) -> None:
     progress = RedisProgress(own_redis.url, signer_of)
     own_redis.kill()
     with pytest.raises(CoordinationUnavailableError):

@@ -312,7 +312,7 @@ def test_partitions_with_irrelevant_changes_are_not_released(clusters: Pair, top
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("frozen", [0, 1], ids=["all sources answer", "one source is frozen"])
+@pytest.mark.parametrize("frozen", [0, 1], ids=["all sources respond", "one source is frozen"])
 def test_fifty_links_are_copied_all_the_time_by_one_worker(
     clusters: Pair, topic_name: str, mute: ClusterAddress, frozen: int, record_property: Callable[[str, object], None]
 ) -> None:
