@@ -156,7 +156,6 @@ def fresh_life() -> dict[str, Any]:
         "error_since": None,
         "retry_count": 0,
         "retry_at": None,
-        "synced_at": None,
     }
 
 

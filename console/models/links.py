@@ -62,6 +62,8 @@ class ClusterLink(models.Model):
     topics_at = models.DateTimeField(null=True)  # last list of the source's topics; null: they cannot be listed
     # When all partitions that are not ``behind`` were in sync; stored once here, because rows of idle partitions are not stored
     level_at = models.DateTimeField(null=True)
+    # Primary key of the last mirror of the last batch that TopicConfigsSync began; the next run starts after it.
+    config_sync_position = models.BigIntegerField(null=True)
     error_since = models.DateTimeField(null=True)  # first of an unbroken row of failed looks
     engine_error = models.TextField(blank=True, default="")  # why nothing copies although the source is fine: Spark, Redis
     deletion_requested_at = models.DateTimeField(null=True)  # goes when its last mirror is stopped

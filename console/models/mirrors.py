@@ -72,7 +72,6 @@ class MirrorTopic(models.Model):
     drained_at = models.DateTimeField(null=True)  # a promotion saw both sides equal and has ordered the copier to let go
     fencing_at = models.DateTimeField(null=True)  # from here on the copier must never touch the topic again
     giving_back = models.BooleanField(default=False)  # a stop gives the source's configs back; a later attempt continues
-    synced_at = models.DateTimeField(null=True)  # last round of configs and partitions that was begun
     doubted_at = models.DateTimeField(
         null=True
     )  # what was compared before counts no more: tombstones were missed, or offsets lost
