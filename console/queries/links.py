@@ -16,9 +16,10 @@ from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, Environment, LinkTask, MirrorPartition, MirrorTopic
 from console.models.mirrors import incomplete, measured_rates, unknown_ages, unknown_lags
+from console.queries.health import NOT_JUDGED, LinkHealth, links_health
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
-from console.queries.linktasks import failing_by_link
-from console.queries.unseen import UNSEEN, with_unseen
+from console.queries.linktasks import failing_rows
+from console.queries.unseen import with_unseen
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkconfigspec import LinkConfigSpec
 from linkengine.domain.states import MirrorState
@@ -43,7 +44,8 @@ class LinkSummary:
     records_per_s: float | None = None
     errors: int = 0  # mirrors with an error
     errors_by_state: Mapping[MirrorState, int] = field(default_factory=dict)
-    failing_tasks: int = 0  # recurring ones whose last run left something undone; told to who may see the whole link
+    failing_tasks: int = 0  # recurring tasks whose last run had errors; 0 if the actor may not see the whole link
+    health: LinkHealth = NOT_JUDGED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ def list_links(
     search: str = "",
     state: str = "",
 ) -> list[LinkSummary]:
-    """List links, those in trouble first, then by name; three queries, five where a task fails."""
+    """List links, those in trouble first, then by name; four queries, six if a task fails."""
     undone = Exists(LinkTask.objects.filter(link=OuterRef("pk"), error_count__gt=0))
     links = visible_links(by).select_related(*_RELATED).annotate(undone=undone)
     if cluster_id:
@@ -103,12 +105,14 @@ def list_links(
 
 
 def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
-    """Add the totals of the mirrors that the actor may see to links that were read already; four queries."""
+    """Add totals and health of the mirrors that the actor may see to links that were read; three to five queries."""
     chosen = list(links)
     doubtful = [one for one in chosen if getattr(one, "undone", True)]  # who read them may know that no task fails
-    failing = failing_by_link(links=[one for one in doubtful if can(by, Permission.VIEW, link=one)])
+    shown = {link.pk for link in chosen if can(by, Permission.VIEW, link=link)}
+    failing = failing_rows(links=doubtful)
     mirrors, now = visible_mirrors(by).filter(link__in=chosen), timezone.now()
-    states, errors, unseen = _mirror_counts(mirrors)
+    health = links_health(chosen, mirrors, now=now, failing=failing, shown=shown)
+    states, errors, unseen = _mirror_counts(health)
     totals = _partition_totals(mirrors, now)
     return [
         LinkSummary(
@@ -117,7 +121,8 @@ def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
             mirrors=sum(states[link.pk].values()),
             errors=sum(errors[link.pk].values()),
             errors_by_state=errors[link.pk],
-            failing_tasks=len(failing.get(link.pk, ())),
+            failing_tasks=len(failing.get(link.pk, ())) if link.pk in shown else 0,
+            health=health[link.pk],
             **_figures(with_unseen(totals.get(link.pk, {}), unseen[link.pk]), now),
         )
         for link in chosen
@@ -147,21 +152,16 @@ def _effective(spec: LinkConfigSpec, stored: Mapping[str, str], link: ClusterLin
     )
 
 
-def _mirror_counts(mirrors: QuerySet[MirrorTopic]) -> tuple[_Counts, _Counts, Counter[int]]:
-    """Answer, by link: its mirrors by state, those with an error by state, and how many have no partitions yet."""
+def _mirror_counts(health: Mapping[int, LinkHealth]) -> tuple[_Counts, _Counts, Counter[int]]:
+    """Return by link: its mirrors by state, those with an error by state, and how many have no partitions yet."""
     states: _Counts = defaultdict(Counter)
     errors: _Counts = defaultdict(Counter)
     unseen: Counter[int] = Counter()
-    troubled = ~Q(error_code="") | Q(transition_errors__isnull=False)
-    counted = mirrors.order_by().values("link_id", "state").annotate(
-        n=Count("pk", distinct=True),
-        bad=Count("pk", distinct=True, filter=troubled),
-        new=Count("pk", distinct=True, filter=UNSEEN),
-    )  # fmt: skip
-    for row in counted:
-        states[row["link_id"]][MirrorState(row["state"])] += row["n"]
-        errors[row["link_id"]][MirrorState(row["state"])] += row["bad"]
-        unseen[row["link_id"]] += row["new"]
+    for link_id, link in health.items():
+        for mirror in link.mirrors.values():
+            states[link_id][mirror.state] += 1
+            errors[link_id][mirror.state] += mirror.has_error
+            unseen[link_id] += mirror.is_unseen
     return states, errors, unseen
 
 

@@ -5,9 +5,11 @@ Filtering, sorting and cutting happen in the database; partitions are read for t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from django.db.models import (
@@ -90,13 +92,15 @@ def mirror_page(
     order: str = "",
     start: int = 0,
     size: int = 50,
+    severities: Mapping[int, int] = MappingProxyType({}),
 ) -> MirrorPage:
-    """Answer some mirrors; ``order`` is one of name, state, lag, age, rate, since, with "-" for the reverse. Four queries.
+    """Return some mirrors; ``order`` is one of name, state, health, lag, age, rate, since, with "-" for the reverse. Four queries.
 
-    Beyond the end it answers the last page. Without an order those that need a person come first.
+    ``severities`` by primary key are needed for the order by health, 0 being the worst. Beyond the end the last page is
+    returned. Without an order, mirrors that need attention come first.
     """
     found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
-    ordered = _ordered(found, order).annotate(total=Window(Count("pk")), error_rows=_error_rows())
+    ordered = _ordered(found, order, severities).annotate(total=Window(Count("pk")), error_rows=_error_rows())
     chosen = with_links(ordered, by=by).prefetch_related("partitions")
     rows = list(chosen[start : start + size])
     if not rows and start:
@@ -180,8 +184,10 @@ def _filtered(
     return mirrors if names is None else mirrors.filter(name__in=names)
 
 
-def _ordered(mirrors: QuerySet[MirrorTopic], order: str) -> QuerySet[MirrorTopic]:
+def _ordered(mirrors: QuerySet[MirrorTopic], order: str, severities: Mapping[int, int]) -> QuerySet[MirrorTopic]:
     name, reverse = order.removeprefix("-"), order.startswith("-")
+    if name == "health":
+        return _worst_first(mirrors, severities, reverse=reverse)
     if name in {"name", "state", "since"}:
         column = {"name": "name", "state": "state", "since": "state_since"}[name]
         return mirrors.order_by(OrderBy(F(column), descending=reverse), "name")
@@ -198,6 +204,17 @@ def _ordered(mirrors: QuerySet[MirrorTopic], order: str) -> QuerySet[MirrorTopic
     states = (When(state=one, then=Value(rank)) for rank, one in enumerate(_FIRST))
     erring = When(_is_troubled(), then=Value(len(_FIRST)))
     return mirrors.order_by(Case(*states, erring, default=Value(len(_FIRST) + 1)), "name")
+
+
+def _worst_first(mirrors: QuerySet[MirrorTopic], severities: Mapping[int, int], *, reverse: bool) -> QuerySet[MirrorTopic]:
+    """Sort by severity and name. The most frequent severity is the default, which keeps the SQL short."""
+    by_severity: dict[int, list[int]] = defaultdict(list)
+    for pk, severity in severities.items():
+        by_severity[severity].append(pk)
+    usual = max(by_severity, key=lambda severity: len(by_severity[severity]), default=0)
+    ranks = [When(pk__in=pks, then=Value(severity)) for severity, pks in by_severity.items() if severity != usual]
+    rank = Case(*ranks, default=Value(usual), output_field=IntegerField())
+    return mirrors.annotate(severity=rank).order_by(OrderBy(F("severity"), descending=reverse), "name")
 
 
 def _figure(aggregate: Any) -> Subquery:

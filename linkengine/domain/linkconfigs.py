@@ -16,6 +16,7 @@ from linkengine.domain.linksecurity import security_rows
 
 _N, _F, _J = ConfigKind.NUMBER, ConfigKind.FLAG, ConfigKind.FILTERS
 _DAY_MS = 86_400_000
+RPO_OBJECTIVE = "link.rpo.objective.ms"
 
 
 def _fixed(name: str, default: int, description: str) -> LinkConfigSpec:
@@ -116,6 +117,16 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         immutable=True,
         choices=("DESTINATION", "SOURCE", "BIDIRECTIONAL"),
         description="Role of this side of the link.",
+    ),
+    LinkConfigSpec(
+        name=RPO_OBJECTIVE,
+        kind=_N,
+        default="-1",
+        lowest=-1,
+        highest=7 * _DAY_MS,
+        zero=False,
+        description="Time lag in milliseconds beyond which the health of a mirror is Degraded; -1: no objective. Has no effect "
+        "on copying. Not a Confluent config.",
     ),
     LinkConfigSpec(
         name="link.throughput.limit.bytes.per.second",
