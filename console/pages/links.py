@@ -102,12 +102,12 @@ def _figures(
     """Return the figures of a link. If the mirrors belong to a paired link that the user may not see, only the two clusters."""
     holder = other if other is not None and link.mode == LinkMode.SOURCE else link
     if holder is other and not _may_see(holder, by=by):
-        view = link_health_view(health)
+        view = link_health_view(health, link)
         return {"flow": flow(link, None, view), "health": view}
     if holder is other:
         health, _ = _health(holder, by=by, now=now)
     figures = mirrorpages.link_figures(link=holder, by=by)
-    view = link_health_view(health, engine_error=holder.engine_error, link_error=holder.error_message)
+    view = link_health_view(health, holder)
     return {"flow": flow(link, figures, view), "tiles": tiles(figures, health), "health": view}
 
 

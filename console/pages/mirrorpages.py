@@ -17,7 +17,7 @@ from console.pages.linkpages import link_head
 from console.presenters import numbers
 from console.presenters.gates import gate_view
 from console.presenters.groups import clamped_row
-from console.presenters.health import health_view
+from console.presenters.health import mirror_health_view
 from console.presenters.heldback import held_back
 from console.presenters.lineage import origin_rows
 from console.presenters.links import Tile, link_url, source_name
@@ -43,7 +43,6 @@ from console.queries import verification
 from console.queries.health import health_of_mirror
 from console.queries.lineage import lineage_of
 from console.queries.mirrorconfigs import followed_configs, list_reverts
-from linkengine.domain.health import Reason
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, GapReason, MirrorEvent, MirrorState
 
 if TYPE_CHECKING:
@@ -163,15 +162,9 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
 def _health(mirror: MirrorTopic, *, now: datetime) -> dict[str, object]:
     """Return the health of a mirror with its known cause, and the notes on errors of recurring tasks that name it."""
     verdict, errors = health_of_mirror(mirror, now=now)
-    link, detail = mirror.link, ""
-    if verdict.reason is Reason.NO_COPY_WORKER:
-        detail = link.engine_error
-    elif verdict.reason in {Reason.LINK_FAILED, Reason.SOURCE_UNAVAILABLE}:
-        detail = link.error_message
-    elif verdict.reason is Reason.TASK_ERROR:
-        detail = errors[0][1]
+    link = mirror.link
     return {
-        "health": health_view(verdict, detail=detail),
+        "health": mirror_health_view(verdict, link, task_error=errors[0][1] if errors else ""),
         "tasks_url": f"{link_url(link)}tasks/" if errors else "",
         "task_notes": [error_note(code, message, now=now) for code, message in errors],
     }

@@ -13,6 +13,7 @@ from console.presenters.looks import Family, Look
 from linkengine.domain.health import Health, Reason, Verdict, cluster_health
 
 if TYPE_CHECKING:
+    from console.models import ClusterLink
     from console.queries.health import LinkHealth
 
 
@@ -40,7 +41,7 @@ _LOOKS = (
         "Degraded",
         "exclamation-triangle-fill",
         Family.WARN,
-        meaning="Records are copied, but something needs your action: an alarm, an error, a failing task, or lag beyond the objective.",
+        meaning="Records are copied, but there is an alarm, an error, a failing task, or lag beyond the objective.",
     ),
     _look(Health.CHANGING, "Changing", "arrow-repeat", Family.BUSY, meaning="A transition that was requested is under way."),
     _look(Health.PAUSED, "Paused", "pause-circle-fill", Family.IDLE, meaning="A user paused copying."),
@@ -183,11 +184,22 @@ def health_view(verdict: Verdict, *, detail: str = "", share: str = "") -> Healt
     )
 
 
-def link_health_view(health: LinkHealth, *, engine_error: str = "", link_error: str = "") -> HealthView:
+def link_health_view(health: LinkHealth, link: ClusterLink) -> HealthView:
     """Return the display of a link's health, with the number of mirror topics that share it."""
-    verdict = health.verdict
-    detail = {Reason.NO_COPY_WORKER: engine_error, Reason.LINK_FAILED: link_error, Reason.SOURCE_UNAVAILABLE: link_error}
-    return health_view(verdict, detail=detail.get(verdict.reason, ""), share=_share(health))
+    return health_view(health.verdict, detail=_cause(health.verdict, link), share=_share(health))
+
+
+def mirror_health_view(verdict: Verdict, link: ClusterLink, *, task_error: str = "") -> HealthView:
+    """Return the display of a mirror's health; ``task_error`` is the message of a recurring task that names it."""
+    detail = task_error if verdict.reason is Reason.TASK_ERROR else _cause(verdict, link)
+    return health_view(verdict, detail=detail)
+
+
+def _cause(verdict: Verdict, link: ClusterLink) -> str:
+    """Return the cause that the link knows; "" if it knows none."""
+    if verdict.reason is Reason.NO_COPY_WORKER:
+        return link.engine_error
+    return link.error_message if verdict.reason in {Reason.LINK_FAILED, Reason.SOURCE_UNAVAILABLE} else ""
 
 
 def cluster_health_view(links: Sequence[tuple[str, LinkHealth]], *, reachable: bool | None) -> HealthView:

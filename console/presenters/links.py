@@ -131,7 +131,7 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
         mode=mode_label(link),
         look=link_look(link.state),
         mirrors=summary.mirrors,
-        health=link_health_view(summary.health, engine_error=link.engine_error, link_error=link.error_message),
+        health=link_health_view(summary.health, link),
         notable=health_counts(summary.health),
         attention=summary.health.attention,
         deleting=link.deletion_requested_at is not None,

@@ -14,6 +14,7 @@ from typing import Any
 
 from django.db.models import Case, Count, F, FilteredRelation, Min, Q, QuerySet, Sum, When
 from django.db.models.functions import Coalesce, Greatest
+from django.utils import timezone
 
 from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic
 from console.models.links import LinkMode
@@ -38,6 +39,8 @@ from linkengine.domain.linktasks import TaskName
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import LinkState, MirrorState
 
+Sample = tuple[dict[str, str], float]
+_Metric = tuple[str, str, str, list[Sample]]
 _BLOCKED = (
     PartitionPhase.SOURCE_UNREACHABLE,
     PartitionPhase.DESTINATION_UNREACHABLE,
@@ -176,6 +179,24 @@ def all_links_health(*, now: datetime) -> list[tuple[ClusterLink, LinkHealth]]:
     mirrors = MirrorTopic.objects.filter(drill=None)
     found = links_health(links, mirrors, now=now, failing=failing, shown=[link.pk for link in links])
     return [(link, found[link.pk]) for link in links]
+
+
+def health_samples() -> list[_Metric]:
+    """Return (name, type, help, samples) of the metrics of health. Four queries, five if a task fails."""
+    found = [
+        ({"cluster": link.destination.cluster_id, "link": link.name}, health)
+        for link, health in all_links_health(now=timezone.now())
+    ]
+    state: list[Sample] = []
+    mirrors: list[Sample] = []
+    for labels, health in found:
+        state += [({**labels, "health": value.lower()}, float(value is health.verdict.health)) for value in Health]
+        mirrors += [({**labels, "health": value.lower()}, float(health.counts.get(value, 0))) for value in Health]
+    text = "1 for the health of the link, 0 for the other values."
+    return [
+        ("clusterlink_link_health", "gauge", text, state),
+        ("clusterlink_mirror_topics_by_health", "gauge", "Mirror topics of a link by health.", mirrors),
+    ]
 
 
 def reports_by_mirror(mirrors: QuerySet[MirrorTopic], *, now: datetime) -> dict[int, Reports]:

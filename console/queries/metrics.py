@@ -19,6 +19,7 @@ from console.models.mirrors import incomplete, measured_rates, unknown_ages, unk
 from console.queries.acls import acl_samples
 from console.queries.alarms import alarm_samples, silence_samples
 from console.queries.groups import group_samples
+from console.queries.health import health_samples
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
 from console.queries.rounds import round_samples
 from console.queries.scheduled import schedule_samples
@@ -39,6 +40,7 @@ _OTHERS = (
     schedule_samples,
     alarm_samples,
     silence_samples,
+    health_samples,
     worker_samples,
 )
 # A sum of a link would fall when one of its mirrors is deleted, and what is left would be taken for a new start and new loss.

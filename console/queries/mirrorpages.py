@@ -82,7 +82,7 @@ class LinkFigures:
     expected_since: datetime | None  # since when reports are to be expected; None: nothing is copied
 
 
-def mirror_page(
+def mirror_page(  # noqa: PLR0913 - by name, with defaults
     *,
     by: Actor,
     link: ClusterLink | None = None,
@@ -94,9 +94,9 @@ def mirror_page(
     size: int = 50,
     severities: Mapping[int, int] = MappingProxyType({}),
 ) -> MirrorPage:
-    """Return some mirrors; ``order`` is one of name, state, health, lag, age, rate, since, with "-" for the reverse. Four queries.
+    """Return some mirrors; ``order`` is one of name, state, health, lag, age, rate, since, with "-" for the reverse.
 
-    ``severities`` by primary key are needed for the order by health, 0 being the worst. Beyond the end the last page is
+    Four queries. ``severities`` by primary key are needed for the order by health, 0 being the worst. Beyond the end the last page is
     returned. Without an order, mirrors that need attention come first.
     """
     found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
