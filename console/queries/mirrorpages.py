@@ -96,8 +96,8 @@ def mirror_page(  # noqa: PLR0913 - by name, with defaults
 ) -> MirrorPage:
     """Return some mirrors; ``order`` is one of name, state, health, lag, age, rate, since, with "-" for the reverse.
 
-    Four queries. ``severities`` by primary key are needed for the order by health, 0 being the worst. Beyond the end the last page is
-    returned. Without an order, mirrors that need attention come first.
+    Four queries. ``severities`` by primary key are needed for the order by health, 0 being the worst. Beyond the end the last
+    page is returned. Without an order, mirrors that need attention come first.
     """
     found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
     ordered = _ordered(found, order, severities).annotate(total=Window(Count("pk")), error_rows=_error_rows())
