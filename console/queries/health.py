@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic
 from console.models.links import LinkMode
-from console.models.mirrors import AHEAD, KEPT, incomplete, unknown_ages, unknown_lags
+from console.models.mirrors import AHEAD, KEPT, UNSEEN, incomplete, is_fresh, unknown_ages, unknown_lags
 from console.queries.linktasks import EXPECTED, failing_rows
 from linkengine.domain.errors import WAITING, ErrorCode
 from linkengine.domain.health import (
@@ -233,7 +233,8 @@ def reports_of(rows: Iterable[MirrorPartition], *, began: datetime, now: datetim
         reported_at = began if row.observed_at is None or row.observed_at > now + AHEAD else max(began, row.observed_at)
         oldest = reported_at if oldest is None else min(oldest, reported_at)
         rate = row.bytes_per_s if rate is None else rate + (row.bytes_per_s or 0.0)
-        lacks = row.missing != 0
+        lag = _lag(row, now)
+        lacks = lag is None or row.last_high_watermark is None or row.last_high_watermark > (row.mirror_end or 0)
         caught_up_at = None if row.behind_ms(now) is None else row.caught_up_at
         if lacks and caught_up_at is not None:
             since = caught_up_at if since is None else min(since, caught_up_at)
@@ -242,12 +243,22 @@ def reports_of(rows: Iterable[MirrorPartition], *, began: datetime, now: datetim
             silent=reported_at <= now - _SILENT,
             blocked=row.phase in _BLOCKED,
             waiting=row.phase in _WAITING,
-            late=bool(row.lag) and caught_up_at is not None and caught_up_at <= now - _STALLED,
-            unknown_lags=row.lag is None,
+            late=bool(lag) and caught_up_at is not None and caught_up_at <= now - _STALLED,
+            unknown_lags=lag is None,
             lacking=lacks,
             never=lacks and caught_up_at is None,
         )
     return _reports({**found, "oldest": oldest, "since": since, "rate": rate}, now=now)
+
+
+def _lag(row: MirrorPartition, now: datetime) -> int | None:
+    """Return ``MirrorPartition.lag`` at a moment."""
+    seen_at = row.last_source_seen_at
+    if row.source_end is None or row.mirror_end is None:
+        return None
+    if seen_at is not None and not is_fresh(seen_at, now=now, within=UNSEEN):
+        return None
+    return max(0, row.source_end - row.mirror_end)
 
 
 def _reports(sums: Mapping[str, Any], *, now: datetime) -> Reports:
