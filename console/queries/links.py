@@ -43,7 +43,6 @@ class LinkSummary:
     bytes_per_s: float | None = None
     records_per_s: float | None = None
     errors: int = 0  # mirrors with an error
-    errors_by_state: Mapping[MirrorState, int] = field(default_factory=dict)
     failing_tasks: int = 0  # recurring tasks whose last run had errors; 0 if the actor may not see the whole link
     health: LinkHealth = NOT_JUDGED
 
@@ -112,15 +111,14 @@ def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
     failing = failing_rows(links=doubtful)
     mirrors, now = visible_mirrors(by).filter(link__in=chosen), timezone.now()
     health = links_health(chosen, mirrors, now=now, failing=failing, shown=shown)
-    states, errors, unseen = _mirror_counts(health)
+    states, unseen = _mirror_counts(health)
     totals = _partition_totals(mirrors, now)
     return [
         LinkSummary(
             link=link,
             mirrors_by_state=states[link.pk],
             mirrors=sum(states[link.pk].values()),
-            errors=sum(errors[link.pk].values()),
-            errors_by_state=errors[link.pk],
+            errors=sum(mirror.has_error for mirror in health[link.pk].mirrors.values()),
             failing_tasks=len(failing.get(link.pk, ())) if link.pk in shown else 0,
             health=health[link.pk],
             **_figures(with_unseen(totals.get(link.pk, {}), unseen[link.pk]), now),
@@ -152,17 +150,15 @@ def _effective(spec: LinkConfigSpec, stored: Mapping[str, str], link: ClusterLin
     )
 
 
-def _mirror_counts(health: Mapping[int, LinkHealth]) -> tuple[_Counts, _Counts, Counter[int]]:
-    """Return by link: its mirrors by state, those with an error by state, and how many have no partitions yet."""
+def _mirror_counts(health: Mapping[int, LinkHealth]) -> tuple[_Counts, Counter[int]]:
+    """Return by link: its mirrors by state, and how many have no partitions yet."""
     states: _Counts = defaultdict(Counter)
-    errors: _Counts = defaultdict(Counter)
     unseen: Counter[int] = Counter()
     for link_id, link in health.items():
         for mirror in link.mirrors.values():
             states[link_id][mirror.state] += 1
-            errors[link_id][mirror.state] += mirror.has_error
             unseen[link_id] += mirror.is_unseen
-    return states, errors, unseen
+    return states, unseen
 
 
 def _partition_totals(mirrors: QuerySet[MirrorTopic], now: datetime) -> dict[int, dict[str, Any]]:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.test import Client
 
 from console.actors import ENGINE
 from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic
@@ -193,3 +194,15 @@ def test_health_is_of_the_mirrors_that_the_actor_may_see(link: ClusterLink, make
 
     assert summary.health.verdict.health is Health.NOT_COPYING  # the reports are of another day
     assert summary.mirrors_by_state == {MirrorState.ACTIVE: 1}
+
+
+def test_metrics_have_one_sample_per_link_and_health(link: ClusterLink, make_mirror: MakeMirror, client: Client) -> None:
+    make_mirror()
+    place = 'cluster="destination-id"'
+
+    text = client.get("/metrics").content.decode()
+
+    for health in Health:
+        value = float(health is Health.NOT_COPYING)  # the mirror was never reported
+        assert f'clusterlink_link_health{{{place},health="{health.lower()}",link="west-to-east"}} {value}' in text
+        assert f'clusterlink_mirror_topics_by_health{{{place},health="{health.lower()}",link="west-to-east"}} {value}' in text
