@@ -105,7 +105,9 @@ def _figures(
         view = link_health_view(health, link)
         return {"flow": flow(link, None, view), "health": view}
     if holder is other:
-        health, _ = _health(holder, by=by, now=now)
+        theirs, _ = _health(holder, by=by, now=now)
+        verdict = min(theirs.verdict, health.verdict, key=lambda verdict: verdict.severity)
+        health = LinkHealth(verdict=verdict, mirrors=theirs.mirrors)
     figures = mirrorpages.link_figures(link=holder, by=by)
     view = link_health_view(health, holder)
     return {"flow": flow(link, figures, view), "tiles": tiles(figures, health), "health": view}
