@@ -216,7 +216,9 @@ def severity(view: HealthView) -> int:
 
 
 def _share(health: LinkHealth) -> str:
-    number, total = health.counts.get(health.verdict.health, 0), len(health.mirrors)
-    if not number or health.verdict.health is Health.HEALTHY:
+    worst, total = health.verdict, len(health.mirrors)
+    verdicts = [mirror.verdict for mirror in health.mirrors.values()]
+    number = sum((verdict.health, verdict.reason) == (worst.health, worst.reason) for verdict in verdicts)
+    if not number or worst.health is Health.HEALTHY:
         return ""
     return f"{numbers.count(number)} of {numbers.plural(total, 'mirror topic')}:"
