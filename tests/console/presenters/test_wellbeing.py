@@ -43,7 +43,7 @@ def test_every_health_and_every_reason_has_a_text() -> None:
             )
             view = health_view(verdict)
             assert view.sentence.endswith("."), view.sentence
-            assert view.sentence[0].isupper()
+            assert not view.sentence[0].islower()
 
 
 def test_what_needs_attention_says_what_to_do() -> None:
