@@ -10,25 +10,20 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from console.models import Cluster, ClusterLink, LinkTask, MirrorTopic
+from console.models import Cluster, ClusterLink, LinkTask, MirrorTopic, StateTransitionError
 from linkengine.domain.states import MirrorState
 from tests.browser.scene import EAST, WEST, Scene
-
-# Everything that is not ACTIVE is left out, so that the link is healthy unless a test changes something.
 
 
 @pytest.fixture
 def calm(scene: Scene) -> Scene:
     """The scene with two mirrors that are copied, one link and reachable clusters."""
-    MirrorTopic.objects.exclude(state=MirrorState.ACTIVE).update(
-        link=ClusterLink.objects.get(name="east-to-west"), state="STOPPED"
-    )
+    MirrorTopic.objects.exclude(state=MirrorState.ACTIVE).delete()
+    ClusterLink.objects.exclude(pk=scene.link.pk).delete()
+    StateTransitionError.objects.all().delete()
     scene.link.tasks.all().delete()
-    for mirror in scene.link.mirrors.all():
-        mirror.transition_errors.all().delete()
-        mirror.partitions.update(error_code="", phase="COPYING")
-    report(scene)
-    ClusterLink.objects.filter(name="south-archive").delete()
+    scene.link.mirrors.update(error_code="", error_message="")
+    report(scene, error_code="", phase="COPYING")
     Cluster.objects.update(error_code="", error_message="", probed_at=timezone.now())
     return scene
 
