@@ -47,13 +47,15 @@ class LinkHealthData(HealthData):
 class LinkHealthDetailData(LinkHealthData):
     """The same with the mirror topics that need attention."""
 
-    mirrors = MirrorHealthData(many=True, help_text=f"Mirror topics that need attention, worst first; at most {MAX_MIRRORS}.")
+    mirrors: Any = MirrorHealthData(
+        many=True, help_text=f"Mirror topics that need attention, worst first; at most {MAX_MIRRORS}."
+    )
 
 
 class LinkHealthDataList(serializers.Serializer[Any]):
     """Health of links."""
 
-    data = LinkHealthData(many=True)
+    data: Any = LinkHealthData(many=True)
 
 
 def health_data(view: HealthView) -> dict[str, str]:
