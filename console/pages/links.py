@@ -81,7 +81,7 @@ def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
 
 def _health(link: ClusterLink, *, by: Actor, now: datetime) -> tuple[LinkHealth, list[LinkTask]]:
     """Return the health of a link, and its failing tasks if the user may see the whole link."""
-    failing = failing_rows(links=[link]).get(link.pk, [])
+    failing = failing_rows(links=[link]).get(link.pk, []) if getattr(link, "undone", True) else []
     shows_tasks = can(by, Permission.VIEW, link=link)
     health = health_of_link(link, visible_mirrors(by), now=now, failing=failing, shows_tasks=shows_tasks)
     return health, failing if shows_tasks else []

@@ -25,6 +25,7 @@ from linkengine.domain.linkconfigspec import LinkConfigSpec
 from linkengine.domain.states import MirrorState
 
 _RELATED = ("destination__environment__organization", "source__environment")
+_UNDONE = Exists(LinkTask.objects.filter(link=OuterRef("pk"), error_count__gt=0))  # the last run of a task had errors
 _Counts = dict[int, Counter[MirrorState]]
 _HEALTH = {"FAILED": 0, "UNAVAILABLE": 1, "PAUSED": 2}
 
@@ -62,7 +63,7 @@ class EffectiveConfig:
 
 def get_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
     """Answer a link of a destination cluster; both clusters come with it."""
-    links = visible_links(by).select_related(*_RELATED)
+    links = visible_links(by).select_related(*_RELATED).annotate(undone=_UNDONE)
     link = links.filter(destination__cluster_id=cluster_id, name=name).first()
     if link is None:
         raise NotFoundError(f"Cluster link '{name}' does not exist on cluster {cluster_id}.", code="UNKNOWN_LINK")
@@ -85,8 +86,7 @@ def list_links(
     state: str = "",
 ) -> list[LinkSummary]:
     """List links, those in trouble first, then by name; four queries, six if a task fails."""
-    undone = Exists(LinkTask.objects.filter(link=OuterRef("pk"), error_count__gt=0))
-    links = visible_links(by).select_related(*_RELATED).annotate(undone=undone)
+    links = visible_links(by).select_related(*_RELATED).annotate(undone=_UNDONE)
     if cluster_id:
         links = links.filter(destination__cluster_id=cluster_id)
     if environment is not None:
