@@ -248,7 +248,10 @@ def reports_of(rows: Iterable[MirrorPartition], *, began: datetime, now: datetim
             lacking=lacks,
             never=lacks and caught_up_at is None,
         )
-    return _reports({**found, "oldest": oldest, "since": since, "rate": rate}, now=now)
+    if oldest is None:
+        return NO_REPORTS
+    counts = {name: int(number) for name, number in found.items()}
+    return _reports({**counts, "oldest": oldest, "since": since, "rate": rate}, now=now)
 
 
 def _lag(row: MirrorPartition, now: datetime) -> int | None:
@@ -262,12 +265,16 @@ def _lag(row: MirrorPartition, now: datetime) -> int | None:
 
 
 def _reports(sums: Mapping[str, Any], *, now: datetime) -> Reports:
-    count = {name: int(sums.get(name) or 0) for name in ("partitions", "silent", "blocked", "waiting", "late", "unknown_lags")}
-    if not count["partitions"]:
-        return NO_REPORTS
-    lag_ms = 0 if not sums["lacking"] else None if sums["never"] else _age_ms(sums["since"], now)
-    late = count.pop("late")
-    return Reports(silence_ms=_age_ms(sums["oldest"], now), lag_ms=lag_ms, stalled=late if sums["rate"] == 0 else 0, **count)
+    return Reports(
+        partitions=sums["partitions"],
+        silence_ms=_age_ms(sums["oldest"], now),
+        silent=sums["silent"],
+        blocked=sums["blocked"],
+        waiting=sums["waiting"],
+        stalled=sums["late"] if sums["rate"] == 0 else 0,
+        unknown_lags=sums["unknown_lags"],
+        lag_ms=0 if not sums["lacking"] else None if sums["never"] else _age_ms(sums["since"], now),
+    )
 
 
 def _rows(mirrors: QuerySet[MirrorTopic]) -> Iterable[tuple[int, int, str, _Mirror]]:
@@ -292,10 +299,10 @@ def _inputs(mirror: _Mirror, link: ClusterLink, reports: Reports, *, task_errors
         link_state = LinkState.FAILED  # the engine orders no copy worker to copy its mirrors
     expected = mirror.expected and link_state is LinkState.ACTIVE
     since = max(mirror.state_since, link.state_since, mirror.deletion_requested_at or mirror.state_since)
-    if not reports.partitions:
-        reports = replace(reports, silence_ms=_age_ms(since, now))
-    unreported = max(0, mirror.num_partitions - reports.partitions)  # partitions that have no row yet
-    reports = replace(reports, unknown_lags=reports.unknown_lags + unreported)
+    unreported = mirror.num_partitions - reports.partitions  # partitions that have no row yet
+    if unreported > 0:
+        silence_ms = reports.silence_ms if reports.partitions else _age_ms(since, now)
+        reports = replace(reports, silence_ms=silence_ms, unknown_lags=reports.unknown_lags + unreported)
     return MirrorInputs(
         state=MirrorState(mirror.state),
         state_age_ms=_age_ms(since, now),
