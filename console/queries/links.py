@@ -7,21 +7,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from console.access import Permission, can, check_permission, visible_links, visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.mirrors import progress
-from console.models import ClusterLink, Environment, LinkTask, MirrorTopic
+from console.mirrors.progress import CurrentMirror
+from console.models import ClusterLink, Environment, LinkTask
 from console.queries.figures import Figures, figures_of
-from console.queries.linktasks import failing_by_link
-from console.queries.unseen import UNSEEN
+from console.queries.health import NOT_JUDGED, LinkHealth, links_health
+from console.queries.linktasks import failing_rows
 from linkengine.domain.linkconfigs import LINK_CONFIGS, LinkConfigSpec, is_connection
 from linkengine.domain.states import MirrorState
 
 _RELATED = ("destination__environment__organization", "source__environment")
+_UNDONE = Exists(LinkTask.objects.filter(link=OuterRef("pk"), error_count__gt=0))  # the last run of a task had errors
 _Counts = dict[int, Counter[MirrorState]]
 _HEALTH = {"FAILED": 0, "UNAVAILABLE": 1, "PAUSED": 2}
 
@@ -40,8 +42,8 @@ class LinkSummary:
     bytes_per_s: float | None = None
     records_per_s: float | None = None
     errors: int = 0  # mirrors with an error
-    errors_by_state: Mapping[MirrorState, int] = field(default_factory=dict)
-    failing_tasks: int = 0  # recurring ones whose last run left something undone; told to who may see the whole link
+    failing_tasks: int = 0  # recurring tasks whose last run had errors; 0 if the actor may not see the whole link
+    health: LinkHealth = NOT_JUDGED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ class EffectiveConfig:
 
 def get_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
     """Answer a link of a destination cluster; both clusters come with it."""
-    links = visible_links(by).select_related(*_RELATED)
+    links = visible_links(by).select_related(*_RELATED).annotate(undone=_UNDONE)
     link = links.filter(destination__cluster_id=cluster_id, name=name).first()
     if link is None:
         raise NotFoundError(f"Cluster link '{name}' does not exist on cluster {cluster_id}.", code="UNKNOWN_LINK")
@@ -81,9 +83,8 @@ def list_links(
     search: str = "",
     state: str = "",
 ) -> list[LinkSummary]:
-    """List links, those in trouble first, then by name; three queries, five where a task fails."""
-    undone = Exists(LinkTask.objects.filter(link=OuterRef("pk"), error_count__gt=0))
-    links = visible_links(by).select_related(*_RELATED).annotate(undone=undone)
+    """List links, those in trouble first, then by name; four queries, six if a task fails."""
+    links = visible_links(by).select_related(*_RELATED).annotate(undone=_UNDONE)
     if cluster_id:
         links = links.filter(destination__cluster_id=cluster_id)
     if environment is not None:
@@ -101,21 +102,24 @@ def list_links(
 
 
 def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
-    """Add the totals of the mirrors that the actor may see to links that were read already; four queries."""
+    """Add totals and health of the mirrors that the actor may see to links that were read; three to five queries."""
     chosen = list(links)
     doubtful = [one for one in chosen if getattr(one, "undone", True)]  # who read them may know that no task fails
-    failing = failing_by_link(links=[one for one in doubtful if can(by, Permission.VIEW, link=one)])
+    shown = {link.pk for link in chosen if can(by, Permission.VIEW, link=link)}
+    failing = failing_rows(links=doubtful)
     mirrors, now = visible_mirrors(by).filter(link__in=chosen), timezone.now()
-    states, errors, unseen = _mirror_counts(mirrors)
-    totals = _partition_totals(mirrors, unseen, now=now)
+    current = progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now)
+    health = links_health(chosen, mirrors, now=now, failing=failing, shown=shown, current=current)
+    states, unseen = _mirror_counts(health)
+    totals = _partition_totals(current, unseen, now=now)
     return [
         LinkSummary(
             link=link,
             mirrors_by_state=states[link.pk],
             mirrors=sum(states[link.pk].values()),
-            errors=sum(errors[link.pk].values()),
-            errors_by_state=errors[link.pk],
-            failing_tasks=len(failing.get(link.pk, ())),
+            errors=sum(mirror.has_error for mirror in health[link.pk].mirrors.values()),
+            failing_tasks=len(failing.get(link.pk, ())) if link.pk in shown else 0,
+            health=health[link.pk],
             max_lag=totals[link.pk].max_lag,
             unknown_lags=totals[link.pk].hidden,
             oldest_lag_ms=totals[link.pk].oldest_ms(now),
@@ -150,27 +154,20 @@ def _effective(spec: LinkConfigSpec, stored: Mapping[str, str], link: ClusterLin
     )
 
 
-def _mirror_counts(mirrors: QuerySet[MirrorTopic]) -> tuple[_Counts, _Counts, Counter[int]]:
-    """Answer, by link: its mirrors by state, those with an error by state, and how many have no partitions yet."""
+def _mirror_counts(health: Mapping[int, LinkHealth]) -> tuple[_Counts, Counter[int]]:
+    """Return by link: its mirrors by state, and how many have no partitions yet."""
     states: _Counts = defaultdict(Counter)
-    errors: _Counts = defaultdict(Counter)
     unseen: Counter[int] = Counter()
-    troubled = ~Q(error_code="") | Q(transition_errors__isnull=False)
-    counted = mirrors.order_by().values("link_id", "state").annotate(
-        n=Count("pk", distinct=True),
-        bad=Count("pk", distinct=True, filter=troubled),
-        new=Count("pk", distinct=True, filter=UNSEEN),
-    )  # fmt: skip
-    for row in counted:
-        states[row["link_id"]][MirrorState(row["state"])] += row["n"]
-        errors[row["link_id"]][MirrorState(row["state"])] += row["bad"]
-        unseen[row["link_id"]] += row["new"]
-    return states, errors, unseen
+    for link_id, link in health.items():
+        for mirror in link.mirrors.values():
+            states[link_id][mirror.state] += 1
+            unseen[link_id] += mirror.is_unseen
+    return states, unseen
 
 
-def _partition_totals(mirrors: QuerySet[MirrorTopic], unseen: Counter[int], *, now: datetime) -> dict[int, Figures]:
+def _partition_totals(current: Iterable[CurrentMirror], unseen: Counter[int], *, now: datetime) -> dict[int, Figures]:
     totals: dict[int, Figures] = defaultdict(Figures)
-    for mirror in progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now):
+    for mirror in current:
         figures_of(mirror.partitions, now=now, into=totals[mirror.link_id])
     for link_id, count in unseen.items():
         totals[link_id].add_unseen(count)

@@ -74,20 +74,15 @@ def list_tasks(*, link: ClusterLink) -> list[TaskView]:
     return [_copy(link, facts), _verify(link, facts), *recurring]
 
 
-def failing_tasks(*, link: ClusterLink) -> list[tuple[str, int]]:
-    """List (name, errors) of the recurring tasks whose last run left something undone; one query, two if there are some."""
-    return failing_by_link(links=[link]).get(link.pk, [])
-
-
-def failing_by_link(*, links: Sequence[ClusterLink]) -> dict[int, list[tuple[str, int]]]:
-    """Answer the same of many links, by primary key; no query more."""
-    by_key = {one.pk: one for one in links}
+def failing_rows(*, links: Sequence[ClusterLink]) -> dict[int, list[LinkTask]]:
+    """Return the recurring tasks of links whose last run had errors, by primary key of the link; as many queries."""
+    by_key = {link.pk: link for link in links}
     rows = list(LinkTask.objects.filter(link__in=by_key, error_count__gt=0))
     prefetch_related_objects([by_key[key] for key in {row.link_id for row in rows}], "configs")
-    found: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    found: dict[int, list[LinkTask]] = defaultdict(list)
     for row in rows:
         if is_configured(TASKS[TaskName(row.name)], value_of=by_key[row.link_id].config, mirrors=True):
-            found[row.link_id].append((row.name, row.error_count))
+            found[row.link_id].append(row)
     return found
 
 

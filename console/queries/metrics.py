@@ -22,6 +22,7 @@ from console.queries.acls import acl_samples
 from console.queries.alarms import alarm_samples, silence_samples
 from console.queries.figures import Figures, figures_of
 from console.queries.groups import group_samples
+from console.queries.health import health_samples
 from console.queries.reconciler_health import round_samples
 from console.queries.schedule_health import schedule_samples
 from console.queries.taskmetrics import task_samples
@@ -109,6 +110,7 @@ def _stored() -> list[Metric]:
             _refused(),
         ),
         *(family for described in silence_samples(mirrors, now=now) for family in _metric(*described)),
+        *(family for described in health_samples(mirrors, now=now) for family in _metric(*described)),
         *(family for samples in _OTHERS for described in samples() for family in _metric(*described)),
     ]
 

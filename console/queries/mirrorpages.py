@@ -6,10 +6,12 @@ Redis: a list in their order and the figures of a link read all partitions.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
+from types import MappingProxyType
 
 from django.db.models import (
     Case,
@@ -81,7 +83,7 @@ class LinkFigures:
     expected_since: datetime | None  # since when reports are to be expected; None: nothing is copied
 
 
-def mirror_page(
+def mirror_page(  # noqa: PLR0913 - by name, with defaults
     *,
     by: Actor,
     link: ClusterLink | None = None,
@@ -91,16 +93,18 @@ def mirror_page(
     order: str = "",
     start: int = 0,
     size: int = 50,
+    severities: Mapping[int, int] = MappingProxyType({}),
 ) -> MirrorPage:
-    """Return some mirrors; ``order`` is one of name, state, lag, age, rate, since, with "-" for the reverse. Two queries.
+    """Return some mirrors; ``order`` is one of name, state, health, lag, age, rate, since, with "-" for the reverse.
 
-    Beyond the end it returns the last page. Without an order those that need a person come first.
+    Two queries. ``severities`` by primary key are needed for the order by health, 0 being the worst. Beyond the end the last
+    page is returned. Without an order, mirrors that need attention come first.
     """
     now = timezone.now()
     found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
     if order.removeprefix("-") in _FIGURES:
         return _page_by_figure(found, order, by=by, start=start, size=size, now=now)
-    ordered = _ordered(found, order).annotate(total=Window(Count("pk")), error_rows=_error_rows())
+    ordered = _ordered(found, order, severities).annotate(total=Window(Count("pk")), error_rows=_error_rows())
     chosen = with_links(ordered, by=by).prefetch_related("partitions")
     rows = list(chosen[start : start + size])
     if not rows and start:
@@ -171,14 +175,27 @@ def _filtered(
     return mirrors if names is None else mirrors.filter(name__in=names)
 
 
-def _ordered(mirrors: QuerySet[MirrorTopic], order: str) -> QuerySet[MirrorTopic]:
+def _ordered(mirrors: QuerySet[MirrorTopic], order: str, severities: Mapping[int, int]) -> QuerySet[MirrorTopic]:
     name, reverse = order.removeprefix("-"), order.startswith("-")
+    if name == "health":
+        return _worst_first(mirrors, severities, reverse=reverse)
     if name in {"name", "state", "since"}:
         column = {"name": "name", "state": "state", "since": "state_since"}[name]
         return mirrors.order_by(OrderBy(F(column), descending=reverse), "name")
     states = (When(state=one, then=Value(rank)) for rank, one in enumerate(_FIRST))
     erring = When(_is_troubled(), then=Value(len(_FIRST)))
     return mirrors.order_by(Case(*states, erring, default=Value(len(_FIRST) + 1)), "name")
+
+
+def _worst_first(mirrors: QuerySet[MirrorTopic], severities: Mapping[int, int], *, reverse: bool) -> QuerySet[MirrorTopic]:
+    """Sort by severity and name. The most frequent severity is the default, which keeps the SQL short."""
+    by_severity: dict[int, list[int]] = defaultdict(list)
+    for pk, severity in severities.items():
+        by_severity[severity].append(pk)
+    usual = max(by_severity, key=lambda severity: len(by_severity[severity]), default=0)
+    ranks = [When(pk__in=pks, then=Value(severity)) for severity, pks in by_severity.items() if severity != usual]
+    rank = Case(*ranks, default=Value(usual), output_field=IntegerField())
+    return mirrors.annotate(severity=rank).order_by(OrderBy(F("severity"), descending=reverse), "name")
 
 
 def _last_start(total: int, size: int) -> int:
