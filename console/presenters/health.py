@@ -109,6 +109,7 @@ _TEXTS: Mapping[Reason, tuple[str | Callable[[Verdict], str], str]] = MappingPro
             "Check the source cluster and the network. In a disaster, fail over.",
         ),
         Reason.NO_COPY_WORKER: ("No copy worker can run.", _CHECK_ENGINE),
+        Reason.ENGINE_ERROR: ("The copy engine reports an error, although all partitions are reported.", _CHECK_ENGINE),
         Reason.SILENT: (_silence, _CHECK_ENGINE),
         Reason.BLOCKED: (
             lambda v: f"Copying of {_partitions(v)} fails: a cluster is unreachable or rejects the link.",
@@ -197,7 +198,7 @@ def mirror_health_view(verdict: Verdict, link: ClusterLink, *, task_error: str =
 
 def _cause(verdict: Verdict, link: ClusterLink) -> str:
     """Return the cause that the link knows; "" if it knows none."""
-    if verdict.reason is Reason.NO_COPY_WORKER:
+    if verdict.reason in {Reason.NO_COPY_WORKER, Reason.ENGINE_ERROR}:
         return link.engine_error
     return link.error_message if verdict.reason in {Reason.LINK_FAILED, Reason.SOURCE_UNAVAILABLE} else ""
 

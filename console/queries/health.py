@@ -136,6 +136,7 @@ def links_health(
     for link in links:
         own = LinkInputs(
             state=LinkState(link.state),
+            engine_error=bool(link.engine_error),
             failing_tasks=len(failing.get(link.pk, ())) if link.pk in with_tasks else 0,
             deleting=link.deletion_requested_at is not None,
             holds_mirrors=link.mode != LinkMode.SOURCE,

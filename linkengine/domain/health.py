@@ -19,6 +19,7 @@ from linkengine.domain.states import BECOMING, LinkState, MirrorState
 
 UNKNOWN_AFTER_MS = 15_000  # copy workers report twice a second; a rebalance takes a few seconds at worst
 NOT_COPYING_AFTER_MS = 60_000
+ENGINE_SILENT_MS = 5_000  # of a link with an engine error: a partition without a report for so long is not copied
 TRANSITION_LATE_MS = 300_000  # a transition that no copy worker reports on
 
 
@@ -46,6 +47,7 @@ class Reason(StrEnum):
     LINK_FAILED = "LINK_FAILED"
     SOURCE_UNAVAILABLE = "SOURCE_UNAVAILABLE"
     NO_COPY_WORKER = "NO_COPY_WORKER"
+    ENGINE_ERROR = "ENGINE_ERROR"
     SILENT = "SILENT"
     BLOCKED = "BLOCKED"
     STALLED = "STALLED"
@@ -101,7 +103,7 @@ class MirrorInputs:
     state_age_ms: int  # since the mirror and its link are in their states
     link_state: LinkState
     expected: bool  # the engine orders copy workers to copy it
-    engine_error: bool = False  # no copy worker can run
+    engine_error: bool = False  # the link reports that some of its partitions, or all, cannot be copied
     reports: Reports = NO_REPORTS
     objective_ms: int | None = None  # link config link.rpo.objective.ms
     alarms: Sequence[str] = ()  # codes of transition errors that stay until a user ends them
@@ -115,6 +117,7 @@ class LinkInputs:
     """What is known of a link, its mirrors apart."""
 
     state: LinkState
+    engine_error: bool = False  # some of its partitions, or all, cannot be copied
     failing_tasks: int = 0
     deleting: bool = False
     holds_mirrors: bool = True  # False: link of mode SOURCE, whose mirrors belong to the link on the other side
@@ -150,6 +153,13 @@ def _is_wanted(mirror: MirrorInputs) -> bool:
     return copied and mirror.link_state is not LinkState.PAUSED and not mirror.deleting
 
 
+def _has_no_worker(mirror: MirrorInputs) -> bool:
+    """Return whether an engine error of the link concerns the mirror: not if all its partitions are reported as copied."""
+    reports = mirror.reports
+    copied = reports.partitions > 0 and not (reports.waiting or reports.unknown_lags) and reports.silence_ms < ENGINE_SILENT_MS
+    return _is_wanted(mirror) and mirror.engine_error and not (mirror.expected and copied)
+
+
 def _is_starting(mirror: MirrorInputs) -> bool:
     return mirror.state_age_ms < UNKNOWN_AFTER_MS
 
@@ -181,7 +191,7 @@ MIRROR_RULES: tuple[MirrorRule, ...] = (
         Reason.SOURCE_UNAVAILABLE,
         lambda m: m.state is _S.SOURCE_UNAVAILABLE or (_is_wanted(m) and m.link_state is LinkState.UNAVAILABLE),
     ),
-    (_N, Reason.NO_COPY_WORKER, lambda m: _is_wanted(m) and m.engine_error),
+    (_N, Reason.NO_COPY_WORKER, _has_no_worker),
     (_N, Reason.SILENT, lambda m: m.expected and m.reports.silence_ms >= NOT_COPYING_AFTER_MS),
     (_N, Reason.BLOCKED, lambda m: m.expected and m.reports.blocked > 0),
     (_N, Reason.STALLED, lambda m: m.expected and m.reports.stalled > 0),
@@ -215,6 +225,7 @@ MIRROR_RULES: tuple[MirrorRule, ...] = (
 LINK_RULES: tuple[tuple[Health, Reason, Callable[[LinkInputs], bool]], ...] = (
     (_N, Reason.LINK_FAILED, lambda link: link.state is LinkState.FAILED),
     (_N, Reason.SOURCE_UNAVAILABLE, lambda link: link.state is LinkState.UNAVAILABLE),
+    (_D, Reason.ENGINE_ERROR, lambda link: link.state is LinkState.ACTIVE and link.engine_error),
     (_D, Reason.TASKS_FAILING, lambda link: link.failing_tasks > 0),
     (_C, Reason.DELETING, lambda link: link.deleting),
     (Health.PAUSED, Reason.PAUSED, lambda link: link.state is LinkState.PAUSED),

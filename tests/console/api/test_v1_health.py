@@ -1,5 +1,6 @@
 """REST API of health."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -41,6 +42,7 @@ def test_state_of_a_mirror_has_its_health(owner: Rest, make_mirror: Any) -> None
     assert owner.get(f"{LINK}/mirrors/orders/state").json()["health"]["health"] == "HEALTHY"
 
     ClusterLink.objects.update(engine_error="No Spark.")
+    mirror.partitions.update(observed_at=timezone.now() - timedelta(seconds=6))
 
     found = owner.get(f"{LINK}/mirrors/orders/state").json()
     assert (found["state"], found["health"]["health"]) == ("ACTIVE", "NOT_COPYING")

@@ -143,6 +143,7 @@ def test_unavailable_source_is_not_copied_and_shows_the_cause(calm: Scene, admin
 
 def test_engine_error_is_shown_with_its_cause(calm: Scene, admin: Client) -> None:
     ClusterLink.objects.filter(pk=calm.link.pk).update(engine_error="Copy engine unavailable: No Spark.")
+    report(calm, seconds=6)
 
     for name in ("link", "links", "mirror", "environments"):
         assert "No copy worker can run. Copy engine unavailable: No Spark." in text_of(admin, pages(calm)[name]), name

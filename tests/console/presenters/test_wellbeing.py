@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -27,9 +28,9 @@ def health_of(by: Actor) -> Health:
     return summary.health.verdict.health
 
 
-def report(mirror: MirrorTopic) -> None:
-    """Store reports of a copy worker that has just seen both ends."""
-    now = timezone.now()
+def report(mirror: MirrorTopic, *, seconds: float = 0) -> None:
+    """Store reports of a copy worker that has seen both ends so many seconds ago."""
+    now = timezone.now() - timedelta(seconds=seconds)
     mirror.partitions.update(observed_at=now, last_source_seen_at=now, caught_up_at=now, phase="COPYING")
 
 
@@ -56,7 +57,7 @@ def test_what_needs_attention_says_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("trouble", "health"),
     [
-        ({"engine_error": "Spark is away."}, Health.NOT_COPYING),
+        ({"engine_error": "Spark is away."}, Health.DEGRADED),
         ({"state": "FAILED"}, Health.NOT_COPYING),
         ({"state": "UNAVAILABLE"}, Health.NOT_COPYING),
         ({"state": "PAUSED"}, Health.PAUSED),
@@ -75,7 +76,7 @@ def test_link_row_shows_the_health_that_its_state_does_not_show(
 
 
 def test_link_row_has_the_cause_and_the_number_of_mirrors(link: ClusterLink, mirror: MirrorTopic, owner: Actor) -> None:
-    report(mirror)
+    report(mirror, seconds=6)
     ClusterLink.objects.filter(pk=link.pk).update(engine_error="Copy engine unavailable: No Spark.")
 
     row = row_of(owner)

@@ -130,6 +130,21 @@ def test_task_error_degrades_the_mirror_that_it_names_only(link: ClusterLink, ma
     assert found.mirrors[payments.pk].verdict.health is Health.HEALTHY
 
 
+def test_engine_error_concerns_mirrors_with_unreported_partitions(
+    link: ClusterLink, make_mirror: MakeMirror
+) -> None:
+    copied, silent = report(make_mirror("copied")), report(make_mirror("silent"))
+    one_partition(silent, observed_at=ago(6))
+    ClusterLink.objects.update(engine_error="Copy engine unavailable: No Spark.")
+
+    found = health_of(link)
+
+    assert found.mirrors[copied.pk].verdict.health is Health.HEALTHY
+    assert found.mirrors[silent.pk].verdict.reason is Reason.NO_COPY_WORKER
+    report(silent)
+    assert (health_of(link).verdict.health, health_of(link).verdict.reason) == (Health.DEGRADED, Reason.ENGINE_ERROR)
+
+
 def test_link_has_the_health_of_its_worst_mirror(link: ClusterLink, make_mirror: MakeMirror) -> None:
     report(make_mirror("orders"))
     report(make_mirror("paused", MirrorState.PAUSED))

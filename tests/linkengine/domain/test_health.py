@@ -44,7 +44,12 @@ MIRRORS: tuple[tuple[MirrorInputs, dict[str, Any], Health, Reason], ...] = (
     (COPIED, reports(silence_ms=15_000, silent=1), H.UNKNOWN, R.REPORT_OVERDUE),
     (COPIED, reports(silence_ms=59_999, silent=1), H.UNKNOWN, R.REPORT_OVERDUE),
     (COPIED, reports(silence_ms=60_000, silent=1), H.NOT_COPYING, R.SILENT),
-    (COPIED, {"engine_error": True}, H.NOT_COPYING, R.NO_COPY_WORKER),
+    (COPIED, {"engine_error": True, **reports(silence_ms=5_000)}, H.NOT_COPYING, R.NO_COPY_WORKER),
+    (COPIED, {"engine_error": True, **reports(waiting=1)}, H.NOT_COPYING, R.NO_COPY_WORKER),
+    (COPIED, {"engine_error": True, **reports(unknown_lags=1)}, H.NOT_COPYING, R.NO_COPY_WORKER),
+    (COPIED, {"engine_error": True, "reports": Reports()}, H.NOT_COPYING, R.NO_COPY_WORKER),
+    (COPIED, {"engine_error": True, **reports(silence_ms=4_999)}, H.HEALTHY, R.COPYING),  # the error concerns other mirrors
+    (IDLE, {"state": S.PENDING_SETUP, "engine_error": True}, H.NOT_COPYING, R.NO_COPY_WORKER),
     (COPIED, {"link_state": L.FAILED, "expected": False}, H.NOT_COPYING, R.LINK_FAILED),
     (COPIED, {"link_state": L.UNAVAILABLE, "expected": False}, H.NOT_COPYING, R.SOURCE_UNAVAILABLE),
     (COPIED, {"link_state": L.PAUSED, "expected": False}, H.PAUSED, R.PAUSED),
@@ -111,6 +116,8 @@ def test_every_rule_and_every_input_is_in_the_table_of_examples() -> None:
         (LinkInputs(state=L.FAILED), H.NOT_COPYING, R.LINK_FAILED),
         (LinkInputs(state=L.UNAVAILABLE), H.NOT_COPYING, R.SOURCE_UNAVAILABLE),
         (LinkInputs(state=L.PAUSED), H.PAUSED, R.PAUSED),
+        (LinkInputs(state=L.ACTIVE, engine_error=True), H.DEGRADED, R.ENGINE_ERROR),
+        (LinkInputs(state=L.PAUSED, engine_error=True), H.PAUSED, R.PAUSED),
         (LinkInputs(state=L.ACTIVE, failing_tasks=1), H.DEGRADED, R.TASKS_FAILING),
         (LinkInputs(state=L.ACTIVE, deleting=True), H.CHANGING, R.DELETING),
     ],
@@ -165,15 +172,17 @@ some_mirrors = st.builds(
     task_errors=codes,
     deleting=st.booleans(),
 )
-some_links = st.builds(LinkInputs, state=st.sampled_from(LinkState), failing_tasks=counts, deleting=st.booleans())
+some_links = st.builds(
+    LinkInputs, state=st.sampled_from(LinkState), engine_error=st.booleans(), failing_tasks=counts, deleting=st.booleans()
+)
 
 
 def is_copied_and_known(mirror: MirrorInputs) -> bool:
     """Return whether everything is known and all is well, written without the rule."""
     seen = mirror.reports
     problems = (seen.silent, seen.blocked, seen.waiting, seen.stalled, seen.unknown_lags)
-    problems = (*problems[1:], mirror.engine_error, mirror.alarms, mirror.errors, mirror.task_errors, mirror.deleting)
-    known = seen.partitions > 0 and seen.silence_ms < 15_000 and seen.lag_ms is not None
+    problems = (*problems[1:], mirror.alarms, mirror.errors, mirror.task_errors, mirror.deleting)
+    known = seen.partitions > 0 and seen.silence_ms < (5_000 if mirror.engine_error else 15_000) and seen.lag_ms is not None
     states = (mirror.state, mirror.link_state) == (MirrorState.ACTIVE, LinkState.ACTIVE) and mirror.expected
     return known and states and not any(problems)
 
@@ -202,6 +211,7 @@ def test_link_is_never_better_than_its_worst_mirror(link: LinkInputs, mirrors: l
     if found.health is H.HEALTHY:
         assert any(map(is_copied_and_known, mirrors))
         assert link.state is LinkState.ACTIVE
+        assert not link.engine_error
 
 
 def test_worst_of_two_does_not_depend_on_their_order() -> None:
