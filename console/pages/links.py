@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.http import HttpRequest, HttpResponse
@@ -12,6 +14,8 @@ from console.access import Permission, can, visible_clusters, visible_links, vis
 from console.actors import Actor
 from console.audit import path_of
 from console.links import pairs
+from console.mirrors import progress
+from console.mirrors.progress import CurrentMirror
 from console.models import ClusterLink, LinkTask
 from console.models.links import LinkMode
 from console.pages.columns import mirror_columns
@@ -32,6 +36,7 @@ from console.queries import mirrorpages
 from console.queries.health import LinkHealth, health_of_link
 from console.queries.linktasks import failing_rows
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
+from linkengine.domain.states import MirrorState
 
 _EDITABLE = {name for name, spec in LINK_CONFIGS.items() if not (spec.read_only or spec.immutable or is_connection(name))}
 REFRESH = timedelta(seconds=5)  # relative times of an unchanged page are updated at this interval
@@ -69,22 +74,31 @@ def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     if is_unchanged(request, link.sequence, now=now):
         return HttpResponse(status=204)
     other = pairs.other_side(link)
-    health, failing = _health(link, by=by, now=now)
-    context = link_context(link, by=by, now=now, tab="overview") | _figures(link, other, health, by=by, now=now)
-    context |= _mirror_list(request, link, health, now=now) | {
+    seen = _observe(link, by=by, now=now)
+    context = link_context(link, by=by, now=now, tab="overview") | _figures(link, other, seen, by=by, now=now)
+    context |= _mirror_list(request, link, seen, now=now) | {
         "pair": _pair(link, other, by=by),
         "holds_mirrors": link.mode != LinkMode.SOURCE,
-        "failing_tasks": [(row.name, task_label(row.name), row.error_count) for row in failing],
+        "failing_tasks": [(row.name, task_label(row.name), row.error_count) for row in seen.failing],
     }
     return reply(request, "links/overview.html", context | {"seen": seen_token(link.sequence, now=now)})
 
 
-def _health(link: ClusterLink, *, by: Actor, now: datetime) -> tuple[LinkHealth, list[LinkTask]]:
-    """Return the health of a link, and its failing tasks if the user may see the whole link."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Observed:
+    """What is observed of a link, read once for figures, health and the list of mirrors."""
+
+    health: LinkHealth
+    failing: Sequence[LinkTask]  # tasks whose last run had errors; none if the user may not see the whole link
+    current: Sequence[CurrentMirror]  # visible mirrors that are not stopped
+
+
+def _observe(link: ClusterLink, *, by: Actor, now: datetime) -> _Observed:
     failing = failing_rows(links=[link]).get(link.pk, []) if getattr(link, "undone", True) else []
-    shows_tasks = can(by, Permission.VIEW, link=link)
-    health = health_of_link(link, visible_mirrors(by), now=now, failing=failing, shows_tasks=shows_tasks)
-    return health, failing if shows_tasks else []
+    mirrors, shows_tasks = visible_mirrors(by).filter(link=link), can(by, Permission.VIEW, link=link)
+    current = progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now)
+    health = health_of_link(link, mirrors, now=now, failing=failing, shows_tasks=shows_tasks, current=current)
+    return _Observed(health=health, failing=failing if shows_tasks else (), current=current)
 
 
 def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSide | None:
@@ -96,19 +110,17 @@ def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSi
     return other_side(link, other, may_see=may_see, may_create=may_create)
 
 
-def _figures(
-    link: ClusterLink, other: ClusterLink | None, health: LinkHealth, *, by: Actor, now: datetime
-) -> dict[str, object]:
+def _figures(link: ClusterLink, other: ClusterLink | None, seen: _Observed, *, by: Actor, now: datetime) -> dict[str, object]:
     """Return the figures of a link. If the mirrors belong to a paired link that the user may not see, only the two clusters."""
-    holder = other if other is not None and link.mode == LinkMode.SOURCE else link
+    holder, health = (other if other is not None and link.mode == LinkMode.SOURCE else link), seen.health
     if holder is other and not _may_see(holder, by=by):
         view = link_health_view(health, link)
         return {"flow": flow(link, None, view), "health": view}
     if holder is other:
-        theirs, _ = _health(holder, by=by, now=now)
-        verdict = min(theirs.verdict, health.verdict, key=lambda verdict: verdict.severity)
-        health = LinkHealth(verdict=verdict, mirrors=theirs.mirrors)
-    figures = mirrorpages.link_figures(link=holder, by=by)
+        seen = _observe(holder, by=by, now=now)
+        verdict = min(seen.health.verdict, health.verdict, key=lambda verdict: verdict.severity)
+        health = LinkHealth(verdict=verdict, mirrors=seen.health.mirrors)
+    figures = mirrorpages.link_figures(link=holder, by=by, health=health, current=seen.current)
     view = link_health_view(health, holder)
     return {"flow": flow(link, figures, view), "tiles": tiles(figures, health), "health": view}
 
@@ -117,12 +129,12 @@ def _may_see(link: ClusterLink, *, by: Actor) -> bool:
     return visible_links(by).filter(pk=link.pk).exists()
 
 
-def _mirror_list(request: HttpRequest, link: ClusterLink, health: LinkHealth, *, now: datetime) -> dict[str, object]:
+def _mirror_list(request: HttpRequest, link: ClusterLink, seen: _Observed, *, now: datetime) -> dict[str, object]:
     """Return the mirrors of the link that match the filter."""
     query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
     sort, start = request.GET.get("sort", ""), start_of(request)
     order = sort or "name"  # by name, rows keep their places while the page is polled
-    severities = {pk: mirror.verdict.severity for pk, mirror in health.mirrors.items()}
+    verdicts = {pk: mirror.verdict for pk, mirror in seen.health.mirrors.items()}
     found = mirrorpages.mirror_page(
         by=actor_of(request),
         link=link,
@@ -131,9 +143,9 @@ def _mirror_list(request: HttpRequest, link: ClusterLink, health: LinkHealth, *,
         order=order,
         start=start,
         size=PAGE_SIZE,
-        severities=severities,
+        severities={pk: verdict.severity for pk, verdict in verdicts.items()},
+        current=seen.current,
     )
-    verdicts = {pk: mirror.verdict for pk, mirror in health.mirrors.items()}
     return {
         "rows": [mirror_row(summary, now=now, health=verdicts.get(summary.mirror.pk)) for summary in found.rows],
         "pager": pager(request, start=found.start, shown=len(found.rows), total=found.total),

@@ -150,11 +150,10 @@ def worst_first(rows: Sequence[LinkRow]) -> list[LinkRow]:
 
 def tiles(figures: LinkFigures, health: LinkHealth) -> list[Tile]:
     """Return the five tiles of a link's overview. An unknown figure is a dash."""
-    attention, mirrors = health.attention, _mirrors(figures)
-    partitions = sum(count.partitions for count in figures.states.values())
+    attention, mirrors = health.attention, figures.mirrors
     measured = figures.records_per_s is not None
     return [
-        Tile(label="Mirror topics", value=numbers.count(mirrors), hint=numbers.plural(partitions, "partition")),
+        Tile(label="Mirror topics", value=numbers.count(mirrors), hint=numbers.plural(figures.partitions, "partition")),
         Tile(
             label="Max lag",
             value=numbers.worst_lag(figures.max_lag, unknown=figures.unknown_lags),
@@ -181,14 +180,10 @@ def tiles(figures: LinkFigures, health: LinkHealth) -> list[Tile]:
     ]
 
 
-def _mirrors(figures: LinkFigures) -> int:
-    return sum(count.mirrors for count in figures.states.values())
-
-
 def flow(link: ClusterLink, figures: LinkFigures | None, health: HealthView) -> Flow:
     """Create the flow picture with the current rates; without figures, of the two clusters only. It is green if healthy."""
     rate, records = (figures.bytes_per_s, figures.records_per_s) if figures else (None, None)
-    topics = numbers.plural(_mirrors(figures), "mirror topic") if figures else "Mirror topics"
+    topics = numbers.plural(figures.mirrors, "mirror topic") if figures else "Mirror topics"
     (source, source_detail), (destination, destination_detail) = endpoints_of(link)
     rate_text = f"{numbers.byte_rate(rate)}" if rate is not None else "an unknown rate"
     return Flow(

@@ -59,6 +59,7 @@ class MirrorHealth:
     name: str
     state: MirrorState
     verdict: Verdict
+    partitions: int  # 0: not set up yet
     has_error: bool
     is_unseen: bool  # not stopped, and without partitions: its lag is unknown
 
@@ -128,6 +129,7 @@ def links_health(
             name=name,
             state=state,
             verdict=mirror_health(inputs),
+            partitions=row.num_partitions,
             has_error=bool(row.codes),
             is_unseen=state is not MirrorState.STOPPED and pk not in reports,
         )
@@ -148,11 +150,17 @@ def links_health(
 
 
 def health_of_link(
-    link: ClusterLink, mirrors: QuerySet[MirrorTopic], *, now: datetime, failing: Sequence[LinkTask], shows_tasks: bool
+    link: ClusterLink,
+    mirrors: QuerySet[MirrorTopic],
+    *,
+    now: datetime,
+    failing: Sequence[LinkTask],
+    shows_tasks: bool,
+    current: Iterable[CurrentMirror] | None = None,
 ) -> LinkHealth:
-    """Return the health of one link whose failing tasks were read; two queries."""
+    """Return the health of a link whose failing tasks were read; two queries, one if ``current`` was read."""
     shown = [link.pk] if shows_tasks else []
-    return links_health([link], mirrors, now=now, failing={link.pk: failing}, shown=shown)[link.pk]
+    return links_health([link], mirrors, now=now, failing={link.pk: failing}, shown=shown, current=current)[link.pk]
 
 
 def health_of_mirror(mirror: MirrorTopic, *, now: datetime) -> tuple[Verdict, list[tuple[str, str]]]:

@@ -7,7 +7,7 @@ Redis: a list in their order and the figures of a link read all partitions.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -19,16 +19,15 @@ from django.db.models import (
     Exists,
     F,
     IntegerField,
-    Max,
     OrderBy,
     OuterRef,
     Q,
     QuerySet,
     Subquery,
-    Sum,
     Value,
     When,
     Window,
+    prefetch_related_objects,
 )
 from django.db.models.functions import Coalesce
 from django.utils import timezone
@@ -39,9 +38,9 @@ from console.mirrors import progress
 from console.mirrors.progress import CurrentMirror
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
 from console.queries.figures import Figures, figures_of, lag_of
+from console.queries.health import LinkHealth, health_of_link
 from console.queries.mirrors import MirrorSummary, summarize
-from console.queries.unseen import UNSEEN
-from linkengine.domain.states import COPYING, MirrorState
+from linkengine.domain.states import MirrorState
 
 _FIRST = (
     MirrorState.FAILED,
@@ -61,26 +60,16 @@ class MirrorPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateFigures:
-    """The mirrors of a link in one state; ``troubled`` of them have an error."""
-
-    mirrors: int
-    troubled: int
-    partitions: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkFigures:
     """Totals over the visible mirrors of a link; lag and rates of those that are not stopped. Unknown is None, never 0."""
 
-    states: Mapping[MirrorState, StateFigures]
+    mirrors: int
+    partitions: int
     max_lag: int | None  # of the partitions whose lag is known
     unknown_lags: int  # partitions whose lag is not, and mirrors without partitions yet
     oldest_lag_ms: int | None
     bytes_per_s: float | None
     records_per_s: float | None
-    heard_at: datetime | None  # newest report of a copy task
-    expected_since: datetime | None  # since when reports are to be expected; None: nothing is copied
 
 
 def mirror_page(  # noqa: PLR0913 - by name, with defaults
@@ -94,73 +83,72 @@ def mirror_page(  # noqa: PLR0913 - by name, with defaults
     start: int = 0,
     size: int = 50,
     severities: Mapping[int, int] = MappingProxyType({}),
+    current: Iterable[CurrentMirror] = (),
 ) -> MirrorPage:
     """Return some mirrors; ``order`` is one of name, state, health, lag, age, rate, since, with "-" for the reverse.
 
-    Two queries. ``severities`` by primary key are needed for the order by health, 0 being the worst. Beyond the end the last
-    page is returned. Without an order, mirrors that need attention come first.
+    Two queries, and two more for links and configs. ``severities`` by primary key are needed for the order by health, 0 being
+    the worst. Beyond the end the last page is returned. Without an order, mirrors that need attention come first. Partitions
+    of mirrors that are not in ``current`` are read.
     """
     now = timezone.now()
     found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
     if order.removeprefix("-") in _FIGURES:
-        return _page_by_figure(found, order, by=by, start=start, size=size, now=now)
+        return _page_by_figure(found, order, link=link, by=by, start=start, size=size, now=now)
     ordered = _ordered(found, order, severities).annotate(total=Window(Count("pk")), error_rows=_error_rows())
-    chosen = with_links(ordered, by=by).prefetch_related("partitions")
-    rows = list(chosen[start : start + size])
+    rows = _read(ordered, start, size, link=link, by=by)
     if not rows and start:
         start = _last_start(found.count(), size)
-        rows = list(chosen[start : start + size])
-    progress.refresh(rows, now=now)
+        rows = _read(ordered, start, size, link=link, by=by)
+    known = {mirror.pk: mirror.partitions for mirror in current}
+    unread = [mirror for mirror in rows if mirror.pk not in known]
+    prefetch_related_objects(unread, "partitions")
+    progress.refresh(unread, now=now)
     return MirrorPage(
-        rows=[summarize(one, now=now, errors=_errors_of(one)) for one in rows],
-        total=rows[0].total if rows else 0,
+        rows=[summarize(row, now=now, errors=_errors_of(row), partitions=known.get(row.pk)) for row in rows],
+        total=rows[0].total if rows else 0,  # type: ignore[attr-defined]
         start=start,
     )
 
 
-def link_figures(*, link: ClusterLink, by: Actor) -> LinkFigures:
-    """Add up the mirrors of a link that the actor may see; two queries and one request to Redis."""
-    mirrors, now = visible_mirrors(by).filter(link=link), timezone.now()
-    states, since, unseen = _state_figures(mirrors)
-    total, copying = Figures(), Figures()
-    for mirror in progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now):
+def link_figures(
+    *, link: ClusterLink, by: Actor, health: LinkHealth | None = None, current: Sequence[CurrentMirror] | None = None
+) -> LinkFigures:
+    """Return totals of the mirrors of a link that the actor may see. No query if ``health`` and ``current`` were read."""
+    now, mirrors = timezone.now(), visible_mirrors(by).filter(link=link)
+    if current is None:
+        current = progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now)
+    if health is None:
+        health = health_of_link(link, mirrors, now=now, failing=(), shows_tasks=False, current=current)
+    total = Figures()
+    for mirror in current:
         figures_of(mirror.partitions, now=now, into=total)
-        if mirror.state in COPYING:
-            figures_of(mirror.partitions, now=now, into=copying)
-    total.add_unseen(unseen)
+    total.add_unseen(sum(mirror.is_unseen for mirror in health.mirrors.values()))
     return LinkFigures(
-        states=states,
+        mirrors=len(health.mirrors),
+        partitions=sum(mirror.partitions for mirror in health.mirrors.values()),
         max_lag=total.max_lag,
         unknown_lags=total.hidden,
         oldest_lag_ms=total.oldest_ms(now),
         bytes_per_s=total.bytes_per_s,
         records_per_s=total.records_per_s,
-        heard_at=copying.heard_at,
-        expected_since=since,
     )
+
+
+def _read(mirrors: QuerySet[MirrorTopic], start: int, size: int, *, link: ClusterLink | None, by: Actor) -> list[MirrorTopic]:
+    """Return mirrors with their links; ``link`` is that of all of them, if it was read."""
+    if link is None:
+        return list(with_links(mirrors, by=by)[start : start + size])
+    found = list(mirrors[start : start + size])
+    prefetch_related_objects([link] if found else [], "configs")
+    for mirror in found:
+        mirror.link = link
+    return found
 
 
 def _is_troubled() -> Q:
     """Choose the mirrors with an error, also where their state sounds well."""
     return Q(Exists(StateTransitionError.objects.filter(mirror=OuterRef("pk")))) | ~Q(error_code="")
-
-
-def _state_figures(mirrors: QuerySet[MirrorTopic]) -> tuple[dict[MirrorState, StateFigures], datetime | None, int]:
-    troubled = Case(When(_is_troubled(), then=1), default=0)
-    rows = mirrors.annotate(troubled=troubled).order_by().values("state")
-    counted = rows.annotate(
-        n=Count("pk"),
-        bad=Sum("troubled"),
-        unseen=Count("pk", filter=UNSEEN),
-        parts=Sum("num_partitions"),
-        since=Max("state_since", filter=Q(num_partitions__gt=0)),
-    )
-    found = {MirrorState(row["state"]): row for row in counted}
-    since = [row["since"] for state, row in found.items() if state in COPYING and row["since"]]
-    figures = {
-        state: StateFigures(mirrors=row["n"], troubled=row["bad"], partitions=row["parts"]) for state, row in found.items()
-    }
-    return figures, max(since, default=None), sum(row["unseen"] for row in found.values())
 
 
 def _filtered(
@@ -203,13 +191,21 @@ def _last_start(total: int, size: int) -> int:
 
 
 def _page_by_figure(
-    mirrors: QuerySet[MirrorTopic], order: str, *, by: Actor, start: int, size: int, now: datetime
+    mirrors: QuerySet[MirrorTopic],
+    order: str,
+    *,
+    link: ClusterLink | None,
+    by: Actor,
+    start: int,
+    size: int,
+    now: datetime,
 ) -> MirrorPage:
     """Return a page sorted by a value that only Redis has: those of all mirrors are read."""
     ranked = _ranked(progress.current(mirrors, now=now), order, now=now)
     start = start if start < len(ranked) else _last_start(len(ranked), size)
     chosen = {mirror.pk: mirror.partitions for mirror in ranked[start : start + size]}
-    read = {mirror.pk: mirror for mirror in with_links(mirrors.filter(pk__in=chosen).annotate(error_rows=_error_rows()), by=by)}
+    with_errors = mirrors.filter(pk__in=chosen).annotate(error_rows=_error_rows())
+    read = {mirror.pk: mirror for mirror in _read(with_errors, 0, size, link=link, by=by)}
     rows = [
         summarize(read[pk], now=now, errors=_errors_of(read[pk]), partitions=partitions)
         for pk, partitions in chosen.items()

@@ -130,9 +130,7 @@ def test_task_error_degrades_the_mirror_that_it_names_only(link: ClusterLink, ma
     assert found.mirrors[payments.pk].verdict.health is Health.HEALTHY
 
 
-def test_engine_error_concerns_mirrors_with_unreported_partitions(
-    link: ClusterLink, make_mirror: MakeMirror
-) -> None:
+def test_engine_error_concerns_mirrors_with_unreported_partitions(link: ClusterLink, make_mirror: MakeMirror) -> None:
     copied, silent = report(make_mirror("copied")), report(make_mirror("silent"))
     one_partition(silent, observed_at=ago(6))
     ClusterLink.objects.update(engine_error="Copy engine unavailable: No Spark.")
