@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
@@ -47,7 +48,7 @@ class _Arrival:
 def measure_many_links(
     source: KafkaCluster, destination: KafkaCluster, *, redis: RedisServer, submitters: Submitters, links: int = LINKS
 ) -> list[Figure]:
-    """Write to all links at once and read all mirrors; then the same while the source of one more link is frozen."""
+    """Write to all links concurrently and read all mirrors; then the same while the source of another link is frozen."""
     clusters = (source, destination)
     found = _measure(clusters, redis=redis, submitters=submitters, links=links)
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:  # accepts connections and never responds
@@ -90,11 +91,11 @@ def _measure(
         delete_topic(destination, topic)
     what = f"{links} links on one copy worker, {RATE} records/s each in batches of {BATCH}"
     what += ", and one with a frozen source" if frozen else ""
-    return _figures([one for one in found if began_ms <= one.sent_ms < ended_ms], what, cores=cores, stolen=taken)
+    return _figures([arrival for arrival in found if began_ms <= arrival.sent_ms < ended_ms], what, cores=cores, stolen=taken)
 
 
 def _figures(found: Sequence[_Arrival], what: str, *, cores: float, stolen: float) -> list[Figure]:
-    delays = sorted(one.came_ms - one.sent_ms for one in found)
+    delays = sorted(arrival.came_ms - arrival.sent_ms for arrival in found)
     if not delays:
         raise RuntimeError(f"{what}: no record of the counted time came through")
     return [
@@ -113,9 +114,9 @@ def _figures(found: Sequence[_Arrival], what: str, *, cores: float, stolen: floa
 def _longest_gap_s(found: Sequence[_Arrival]) -> float:
     last: dict[str, float] = {}
     longest = 0.0
-    for one in sorted(found, key=lambda arrival: arrival.came_ms):
-        longest = max(longest, one.came_ms - last.get(one.topic, one.came_ms))
-        last[one.topic] = one.came_ms
+    for arrival in sorted(found, key=attrgetter("came_ms")):
+        longest = max(longest, arrival.came_ms - last.get(arrival.topic, arrival.came_ms))
+        last[arrival.topic] = arrival.came_ms
     return longest / 1000
 
 
@@ -156,7 +157,7 @@ def _copying(
         )  # fmt: skip
         jobs.write_assignments(redis.url, link, {worker: plan}, secrets=SECRETS)
     if frozen is not None:
-        others = tuple(replace(one, mirror_id=f"frozen-{one.mirror_id}") for one in plan.assignments)
+        others = tuple(replace(assignment, mirror_id=f"frozen-{assignment.mirror_id}") for assignment in plan.assignments)
         stuck = replace(plan, link_id="bench-link-frozen", source=frozen, assignments=others)
         jobs.write_assignments(redis.url, stuck.link_id, {worker: stuck}, secrets=SECRETS)
     job = submitters.run_worker(

@@ -36,7 +36,7 @@ from devcluster.spark import SparkConnectServer
 NAME = "ten thousand partitions"
 MIRRORS, PARTITIONS = 1_000, 10
 RATE, RECORD_BYTES = 10_000, 1_000  # records/s over all partitions: 10 MB/s
-READ_EVERY = 20  # of so many topics one is read: a consumer of all is a load of its own
+READ_EVERY = 20  # every n-th topic is read: a consumer of all topics would be a load of its own
 IDLE_S, LOAD_S, SETTLE_S = 30.0, 30.0, 15.0
 PREFIX, LINK = "bench-wide-", "bench-wide"
 MOST_CREATED_S, MOST_P99_MS, MOST_COPY_CORES = 600.0, 100.0, 1.0
@@ -100,8 +100,8 @@ def measure_many_mirrors(
         loaded, delays, metrics_s = _under_load(source, destination, product, size)
         _say(f"10 MB/s: {loaded}, p99 {_share(delays, 0.99):.0f} ms, /metrics {metrics_s:.2f} s")
         began = time.monotonic()
-        answer = product.rest.post(f"{path}/{LINK}/mirrors:failover", {"mirror_topic_name_pattern": f"{PREFIX}.*"})
-        accepted = sum(one.get("error_code") is None for one in answer["data"])
+        response = product.rest.post(f"{path}/{LINK}/mirrors:failover", {"mirror_topic_name_pattern": f"{PREFIX}.*"})
+        accepted = sum(row.get("error_code") is None for row in response["data"])
         _wait(lambda: _stopped(product, path) >= size.mirrors, "failed over")
         failover_s = time.monotonic() - began
         _say(f"{accepted} failed over after {failover_s:.1f} s")
@@ -150,8 +150,8 @@ def _running(clusters: Mapping[str, KafkaCluster], *, redis: RedisServer, spark:
                 spark=spark.pid,
             )
         finally:
-            for one in started:
-                one.stop()
+            for process in started:
+                process.stop()
 
 
 def _pids() -> dict[str, int]:
@@ -184,7 +184,7 @@ def _mirror_all(product: _Product, path: str, source: KafkaCluster, size: Size) 
 
 
 def _copied(product: _Product) -> int:
-    """Count the partitions in phase COPYING: the database gets each change of a phase at once."""
+    """Count the partitions in phase COPYING: the database gets each change of a phase immediately."""
     with psycopg.connect(product.database_url) as connection:
         row = connection.execute("SELECT count(*) FROM console_mirrorpartition WHERE phase = 'COPYING'").fetchone()
     return 0 if row is None else int(row[0])
@@ -192,7 +192,7 @@ def _copied(product: _Product) -> int:
 
 def _stopped(product: _Product, path: str) -> int:
     counts = product.rest.get(f"{path}/{LINK}")["category_counts"]
-    return sum(one["count"] for one in counts if one["state_category"] == "NOT_APPLICABLE")
+    return sum(row["count"] for row in counts if row["state_category"] == "NOT_APPLICABLE")
 
 
 def _cost(product: _Product, seconds: float) -> _Cost:
@@ -231,8 +231,8 @@ def _under_load(
         delays = sorted(reader.read(until_s=time.monotonic() + LOAD_S))
         watch.join()
         began = time.monotonic()
-        with urlopen(f"{product.base_url}/metrics", timeout=60) as answer:
-            answer.read()
+        with urlopen(f"{product.base_url}/metrics", timeout=60) as response:
+            response.read()
         return costs[0], delays, time.monotonic() - began
     finally:
         stop.set()

@@ -43,7 +43,7 @@ _LOOKS = (
         Family.WARN,
         meaning="Records are copied, but there is an alarm, an error, a failing task, or lag beyond the objective.",
     ),
-    _look(Health.CHANGING, "Changing", "arrow-repeat", Family.BUSY, meaning="A transition that was requested is under way."),
+    _look(Health.CHANGING, "Changing", "arrow-repeat", Family.BUSY, meaning="A requested transition is in progress."),
     _look(Health.PAUSED, "Paused", "pause-circle-fill", Family.IDLE, meaning="A user paused copying."),
     _look(
         Health.HEALTHY,

@@ -116,7 +116,7 @@ class _Known:
         return max(row.end, self._ends.get((row.mirror_id, row.partition), 0))
 
     def _read_ends(self, mirrors: set[int | None]) -> None:
-        known = MirrorTopic.objects.filter(pk__in=[one for one in mirrors if one is not None])
+        known = MirrorTopic.objects.filter(pk__in=[key for key in mirrors if key is not None])
         for mirror in progress.current(known, now=timezone.now()):
             for row in mirror.partitions:
                 end = row.mirror_end if row.stopped_end is None else row.stopped_end

@@ -83,7 +83,7 @@ def list_links(
     search: str = "",
     state: str = "",
 ) -> list[LinkSummary]:
-    """List links, those in trouble first, then by name; four queries, six if a task fails."""
+    """List links, those in trouble first, then by name; three queries, five if a task fails."""
     links = visible_links(by).select_related(*_RELATED).annotate(undone=_UNDONE)
     if cluster_id:
         links = links.filter(destination__cluster_id=cluster_id)
@@ -102,7 +102,7 @@ def list_links(
 
 
 def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
-    """Add totals and health of the mirrors that the actor may see to links that were read; three to five queries."""
+    """Add totals and health of the mirrors that the actor may see to links that were read; two to four queries."""
     chosen = list(links)
     doubtful = [one for one in chosen if getattr(one, "undone", True)]  # who read them may know that no task fails
     shown = {link.pk for link in chosen if can(by, Permission.VIEW, link=link)}

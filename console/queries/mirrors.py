@@ -103,7 +103,7 @@ def list_mirrors(
         mirrors = mirrors.filter(name__icontains=search)
     now, found = timezone.now(), list(mirrors)
     progress.refresh(found, now=now)
-    rows = [summarize(one, now=now) for one in found if not status or rest_status(one) == status]
+    rows = [summarize(mirror, now=now) for mirror in found if not status or rest_status(mirror) == status]
     return _ordered(rows, order)
 
 

@@ -223,19 +223,19 @@ def _write(rows: Sequence[MirrorPartition], *, fields: Sequence[str]) -> None:
 
 
 def _failed_since(observed_at: datetime | None, report: PartitionProgress) -> bool:
-    """Tell whether another try has failed since the last report that was taken over."""
+    """Return whether another attempt has failed since the report that the row has."""
     return report.failed_at_ms is not None and (observed_at is None or time_of(report.failed_at_ms) > observed_at)
 
 
 def _by_key(endings: Iterable[PartitionProgress]) -> dict[str, list[PartitionProgress]]:
     found: dict[str, list[PartitionProgress]] = defaultdict(list)
-    for one in endings:
-        found[one.key].append(one)
+    for ending in endings:
+        found[ending.key].append(ending)
     return found
 
 
 def _count_ending(row: MirrorPartition, ending: PartitionProgress) -> bool:
-    """Add what a hold copied since its last report; of one from before the last two nobody knows what was counted."""
+    """Add what a hold copied after its last report that was read. Holds before the last two are ignored."""
     current = row.hold_id
     if ending.hold_id not in {current, row.former_hold_id}:
         return False

@@ -79,8 +79,8 @@ def sample_link(*, link_id: int, **_: Any) -> None:
     link = ClusterLink.objects.filter(pk=link_id).first()
     if link is None:
         return
-    with locks.lock(f"link:{link_id}") as ours:
-        if not ours:  # a reconcile pass is running
+    with locks.lock(f"link:{link_id}") as acquired:
+        if not acquired:  # a reconcile pass is running
             return
         try:
             rests = resting.sample(link, now=timezone.now())
@@ -189,7 +189,7 @@ def _reconcile(link_id: int) -> bool:
 
 
 def _look_after(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> bool:
-    """Take the steps of a round; what fails for a mirror, or as a step, keeps the others from nothing that does not need it.
+    """Take the steps of a reconcile pass. A failure for one mirror, or of one step, does not affect what does not depend on it.
 
     Returns whether nothing is left to do.
     """

@@ -42,7 +42,7 @@ KEPT_MS = 24 * 3_600_000  # of a link that nobody looks after
 OWNER_SILENT_MS = 5_000  # an owner reports twice a second; after ten missed reports anybody may speak
 
 CLOCK_S = 1.0  # so long a worker derives Redis' time from its own clock, after each reading of Redis' clock
-_FIELDS = {one.name: one.default for one in fields(PartitionProgress)}
+_FIELDS = {field.name: field.default for field in fields(PartitionProgress)}
 _TIMES = ("observed_at_ms", "source_seen_at_ms", "caught_up_at_ms", "failed_at_ms")  # by the clock of who reports
 _GAP_WORDS = 6  # start, end, reason, filled, before and after
 _PURPOSE, _KEPT_PURPOSE = "progress", "kept progress"
@@ -197,7 +197,7 @@ def read_news(url: str, link_ids: Sequence[str]) -> list[str]:
 
 
 def read_progress(url: str, link_id: str, signer: Signer) -> list[PartitionProgress]:
-    """Answer the newest observation of every partition of the link, by key; empty when nothing was reported lately."""
+    """Return the newest observation of every partition of the link, by key; empty without reports in the last ten minutes."""
     latest = read_readings(url, link_id, signer).latest
     return [latest[key] for key in sorted(latest)]
 
@@ -276,10 +276,10 @@ def _read(
     now_ms = time.time_ns() // 1_000_000  # before asking: an answer that took long must not make a report look younger
     with redis_answers("answer progress"):
         if keys is None:
-            answer: Any = client_for(url).eval(_READ, 1, name)
+            response: Any = client_for(url).eval(_READ, 1, name)
         else:
-            answer = client_for(url).eval(_READ_SOME, 1, name, *keys, *(f"{_FORMER}{key}" for key in keys))
-    (seconds, micros), words = answer
+            response = client_for(url).eval(_READ_SOME, 1, name, *keys, *(f"{_FORMER}{key}" for key in keys))
+    (seconds, micros), words = response
     ahead_ms = now_ms - (int(seconds) * 1000 + int(micros) // 1000)
     known = _decoded.get((url, name), {})
     found: dict[str, _Decoded] = {}

@@ -1,6 +1,6 @@
 """Health of mirror topics, links, clusters and environments: one rule over values that were observed.
 
-The API state describes what a mirror or a link *shall* do. It stays ACTIVE while no copy worker runs, one partition is silent
+The API state describes what a mirror or a link *should* do. It stays ACTIVE while no copy worker runs, one partition is silent
 or records differ. Health describes what *is* copied. ``MIRROR_RULES`` and ``LINK_RULES`` are the rule: the first row that
 applies determines the result, and the rows are in order of severity.
 
@@ -29,7 +29,7 @@ class Health(StrEnum):
     NOT_COPYING = "NOT_COPYING"
     UNKNOWN = "UNKNOWN"
     DEGRADED = "DEGRADED"
-    CHANGING = "CHANGING"  # a transition that was requested is under way
+    CHANGING = "CHANGING"  # a requested transition is in progress
     PAUSED = "PAUSED"  # by a user
     HEALTHY = "HEALTHY"
     STOPPED = "STOPPED"  # by a user; does not count in the health of a link whose other mirrors are copied

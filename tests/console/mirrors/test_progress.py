@@ -186,7 +186,7 @@ def test_a_mirror_that_became_shorter_in_a_crash_is_detected_without_a_stored_en
 
     reconcile.reconcile_link(link_id=link.pk)
 
-    assert [(one.start, one.end) for one in mirror.verified_ranges.all()] == [(0, 60)]
+    assert [(verified.start, verified.end) for verified in mirror.verified_ranges.all()] == [(0, 60)]
 
 
 def test_a_failover_report_uses_the_newest_report_instead_of_the_stored_row(mirror: MirrorTopic) -> None:

@@ -163,7 +163,7 @@ def test_several_errors_of_a_mirror_count_once(link: ClusterLink, make_mirror: M
 
     found = health_of(link)
 
-    assert [one.verdict.codes for one in found.mirrors.values()] == [("RECORDS_LOST",)]
+    assert [health.verdict.codes for health in found.mirrors.values()] == [("RECORDS_LOST",)]
 
 
 def test_a_thousand_mirrors_need_two_queries(link: ClusterLink, django_assert_num_queries: Any) -> None:

@@ -109,12 +109,12 @@ def test_a_hundred_links_cost_as_much_as_one(
 ) -> None:
     make_mirror()
     assert owner.bindings
-    with django_assert_num_queries(4):
+    with django_assert_num_queries(3):
         list_links(by=owner)
     for number in range(100):
         make_mirror(f"m{number}", link=copy_of(link, name=f"l{number}"))
 
-    with django_assert_num_queries(4):
+    with django_assert_num_queries(3):
         assert len(list_links(by=owner)) == 101
 
 
