@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from bench import figures, giants, holes, load, product, report
+from bench import figures, giants, holes, load, manylinks, manymirrors, product, report
 from bench.calm import Stolen, calm_takes, unstalled
 from bench.figures import Figure
 from bench.latency import Latency, NothingCameError, measure_latency
@@ -69,20 +69,24 @@ def _beside(stage: Stage, *, only: str) -> tuple[list[Figure], list[str]]:
     if only in VERIFYING:
         lines, cost = _verifying(stage)
         found += cost
+    if only in manylinks.NAME:
+        found += manylinks.measure_many_links(stage.source, stage.destination, redis=stage.redis, submitters=stage.submitters)
     if only in product.NAME:
-        found += _of_product(stage, lines)
+        found += _of_product(stage, lines, product.NAME, product.measure_product)
+    if only in manymirrors.NAME:
+        found += _of_product(stage, lines, manymirrors.NAME, manymirrors.measure_many_mirrors)
     for item in found:
         print(f"  {item.what}: {item.found:,.{item.digits}f} {item.unit}", flush=True)
     return found, lines
 
 
-def _of_product(stage: Stage, lines: list[str]) -> list[Figure]:
+def _of_product(stage: Stage, lines: list[str], name: str, measure: Callable[..., list[Figure]]) -> list[Figure]:
     """Measure the whole product; a failure is noted beside the other figures, which stay."""
     try:
-        return product.measure_product(stage.source, stage.destination, redis=stage.redis, spark=stage.spark)
+        return measure(stage.source, stage.destination, redis=stage.redis, spark=stage.spark)
     except (RuntimeError, OSError) as error:
-        print(f"  {product.NAME}: {error}", file=sys.stderr, flush=True)
-        lines += ["", f"**Not measured:** {product.NAME}: {str(error).splitlines()[0]}"]
+        print(f"  {name}: {error}", file=sys.stderr, flush=True)
+        lines += ["", f"**Not measured:** {name}: {str(error).splitlines()[0]}"]
         return []
 
 

@@ -75,12 +75,40 @@ def _distance(broker: dict[str, Any]) -> tuple[object, ...]:
 @click.pass_context
 def show_all(context: click.Context, *, as_json: bool) -> None:
     """List cluster links."""
-    found = client_of(context).get("links")
+    client = client_of(context)
+    found = client.get("links")
+    health = {link["link_name"]: link for link in client.get_own("link-health")["data"]}
     if as_json:
         output.write_json(found)
         return
-    columns = ("NAME", "STATE", "SOURCE CLUSTER", "MIRROR TOPICS", "ERROR")
-    output.write_table(columns, (_row(link) for link in found["data"]))
+    columns = ("NAME", "HEALTH", "STATE", "SOURCE CLUSTER", "MIRROR TOPICS", "REASON")
+    output.write_table(columns, (_row(link, health.get(link["link_name"])) for link in found["data"]))
+
+
+@group.command("health")
+@_NAME
+@as_json
+@click.pass_context
+def health(context: click.Context, name: str, *, as_json: bool) -> None:
+    """Show the health of the cluster link NAME and the mirror topics that need attention."""
+    found = client_of(context).get_own("links", name, "health")
+    if as_json:
+        output.write_json(found)
+        return
+    counts = [f"{number} {value.lower()}" for value, number in found["mirror_topics"].items() if number]
+    output.write_pairs(
+        [
+            ("Health", found["health"]),
+            ("Reason", found["message"]),
+            ("Next step", found["next_step"] or None),
+            ("State", found["link_state"]),
+            ("Mirror topics", ", ".join(counts)),
+        ]
+    )
+    if found["mirrors"]:
+        output.write_line("")
+        rows = ((mirror["mirror_topic_name"], mirror["health"], mirror["message"]) for mirror in found["mirrors"])
+        output.write_table(("MIRROR TOPIC", "HEALTH", "REASON"), rows)
 
 
 @group.command("describe")
@@ -91,10 +119,11 @@ def describe(context: click.Context, name: str, *, as_json: bool) -> None:
     """Show the cluster link NAME with the configs that are not default."""
     client = client_of(context)
     link, listed = client.get("links", name), client.get("links", name, "configs")
+    health = client.get_own("links", name, "health")
     if as_json:
-        output.write_json({**link, "configs": listed["data"]})
+        output.write_json({**link, "configs": listed["data"], "health": health})
         return
-    output.write_pairs(_facts(link))
+    output.write_pairs(_facts(link, health))
     output.write_line("")
     rows = ((config["name"], _value(config)) for config in listed["data"] if not config["is_default"])
     output.write_table(("CONFIG", "VALUE"), rows)
@@ -173,17 +202,20 @@ def configuration_list(context: click.Context, name: str, *, as_json: bool) -> N
 configuration.add_command(update)  # also here, as in Confluent's CLI
 
 
-def _row(link: dict[str, Any]) -> tuple[object, ...]:
-    error = None if link["link_error"] == "NO_ERROR" else link["link_error"]
-    return link["link_name"], link["link_state"], _other(link), len(link["topic_names"]), error
+def _row(link: dict[str, Any], health: dict[str, Any] | None) -> tuple[object, ...]:
+    reason = health["message"] if health and health["health"] != "HEALTHY" else None
+    value = health["health"] if health else None
+    return link["link_name"], value, link["link_state"], _other(link), len(link["topic_names"]), reason
 
 
-def _facts(link: dict[str, Any]) -> list[tuple[str, object]]:
+def _facts(link: dict[str, Any], health: dict[str, Any]) -> list[tuple[str, object]]:
     categories = [category for category in link["category_counts"] or [] if category["count"]]
     counts = [f"{category['count']} {category['state_category'].lower()}" for category in categories]
     return [
         ("Name", link["link_name"]),
         ("Id", link["cluster_link_id"]),
+        ("Health", f"{health['health']}: {health['message']}"),
+        ("Next step", health["next_step"] or None),
         ("State", link["link_state"]),
         ("Other cluster", _other(link)),
         ("Mirror topics", ", ".join(counts)),

@@ -230,6 +230,8 @@ def _facts(mirror: Json, state: Json) -> list[tuple[str, object]]:
         ("Mirror topic", mirror["mirror_topic_name"]),
         ("Source topic", mirror["source_topic_name"]),
         ("Link", mirror["link_name"]),
+        ("Health", f"{state['health']['health']}: {state['health']['message']}"),
+        ("Next step", state["health"]["next_step"] or None),
         ("Status", f"{mirror['mirror_status']} since {since}"),
         ("Prior state", state["prior_state"]),
         ("Retries", state["retry_count"]),

@@ -50,6 +50,7 @@ _UNKNOWN_YET = (
     | {
         "bytes_per_s": None,
         "records_per_s": None,
+        "behind": True,
         "phase": "",
         "error_code": "",
         "error_message": "",

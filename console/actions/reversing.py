@@ -156,7 +156,6 @@ def fresh_life() -> dict[str, Any]:
         "error_since": None,
         "retry_count": 0,
         "retry_at": None,
-        "synced_at": None,
     }
 
 
@@ -172,7 +171,7 @@ def forget_ends(mirror: MirrorTopic, *, whole_at: datetime | None) -> None:
     )
     if whole_at is None:  # a topic created anew has no records that a deletion at the source could have missed
         ends |= dict.fromkeys(("late_since", "late_until"))
-    MirrorPartition.objects.filter(mirror=mirror).update(**ends, **no_source_seen(), whole_at=whole_at, phase="")
+    MirrorPartition.objects.filter(mirror=mirror).update(**ends, **no_source_seen(), whole_at=whole_at, behind=True, phase="")
 
 
 def no_source_seen() -> dict[str, None]:

@@ -1,13 +1,15 @@
-"""Writes failover reports (stop reports): the cost of a stop, from the rows at the time of the stop."""
+"""Writes failover reports (stop reports): the cost of a stop, from the progress of its partitions at the time of the stop."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
+from django.utils import timezone
+
+from console.mirrors import progress
 from console.models import MirrorPartition, MirrorTopic, SourceTopic, StateTransition, StopReport
 from console.models.mirrors import AHEAD, UNSEEN
 from linkengine.domain.mirrorjobs import RefusedStep
@@ -67,9 +69,8 @@ def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
     """Return what reports are computed from. The last request counts, so a failover that overrules a waiting promotion does."""
     steps = StateTransition.objects.filter(mirror__in=mirrors, to_state=MirrorState.PENDING_STOPPED)
     requests = {step.mirror_id: step for step in steps.exclude(event=MirrorEvent.FATAL).order_by("at", "id")}
-    rows: dict[int, list[MirrorPartition]] = defaultdict(list)
-    for row in MirrorPartition.objects.filter(mirror__in=mirrors):
-        rows[row.mirror_id].append(row)
+    chosen = MirrorTopic.objects.filter(pk__in=[mirror.pk for mirror in mirrors])
+    rows = {mirror.pk: mirror.partitions for mirror in progress.current(chosen, now=timezone.now(), insist=True)}
     listed = SourceTopic.objects.filter(
         link__in={mirror.link_id for mirror in mirrors}, name__in={mirror.source_topic for mirror in mirrors}
     )
@@ -78,7 +79,7 @@ def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
         _Known(
             mirror=mirror,
             request=requests.get(mirror.pk),
-            rows=rows[mirror.pk],
+            rows=rows.get(mirror.pk, ()),
             source_partitions=counts.get((mirror.link_id, mirror.source_topic), 0),
         )
         for mirror in mirrors

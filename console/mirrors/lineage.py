@@ -9,6 +9,7 @@ from django.db import transaction
 from django.db.models import F, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce, Greatest
 
+from console.mirrors import progress
 from console.models import LineageRange, MirrorPartition, MirrorTopic
 
 
@@ -41,11 +42,24 @@ def close_lineage(*, mirror: MirrorTopic, ends: Mapping[int, int] | None = None,
 def close_many(mirrors: Sequence[MirrorTopic], *, now: datetime) -> None:
     """Close the ranges of mirrors at the fence, else at the last reported end, else at the last stored end."""
     rows = MirrorPartition.objects.filter(mirror=OuterRef("mirror"), partition=OuterRef("partition"))
-    reported = Subquery(rows.values_list(Coalesce("stopped_end", "mirror_end"))[:1])
+    recorded = Subquery(rows.values_list("stopped_end")[:1])
     with transaction.atomic():
         ranges = LineageRange.objects.filter(mirror__in=mirrors, closed_at=None)
-        ranges.update(end=Greatest(F("start"), Coalesce(reported, F("end"))))
+        ranges.update(end=Greatest(F("start"), Coalesce(recorded, F("end"))))
+        for (mirror, partition), end in _reported(mirrors, now=now).items():
+            ranges.filter(mirror=mirror, partition=partition).update(end=Greatest(F("start"), Value(end)))
         _close(ranges, now=now)
+
+
+def _reported(mirrors: Sequence[MirrorTopic], *, now: datetime) -> dict[tuple[int, int], int]:
+    """Return the ends of partitions that have no fence, as last reported; after an ordinary stop there are none."""
+    unfenced = MirrorPartition.objects.filter(mirror__in=mirrors, stopped_end=None).values("mirror")
+    return {
+        (mirror.pk, row.partition): row.mirror_end
+        for mirror in progress.current(MirrorTopic.objects.filter(pk__in=unfenced), now=now, insist=True)
+        for row in mirror.partitions
+        if row.stopped_end is None and row.mirror_end is not None
+    }
 
 
 def _close(ranges: QuerySet[LineageRange], *, now: datetime) -> None:

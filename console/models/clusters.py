@@ -85,7 +85,7 @@ class SourceTopic(models.Model):
     internal = models.BooleanField(default=False)
     is_mirror = models.BooleanField(default=False)  # has the configs of a mirror topic
     retention_ms = models.BigIntegerField(null=True)  # null: the broker's default
-    seen_at = models.DateTimeField()
+    seen_at = models.DateTimeField()  # the listing that added or last changed the row; unchanged rows are not written
 
     class Meta:
         ordering = ["name"]

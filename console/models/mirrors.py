@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.db import models
 from django.db.models import F, Q
@@ -71,7 +72,6 @@ class MirrorTopic(models.Model):
     drained_at = models.DateTimeField(null=True)  # a promotion saw zero lag and ordered the copy worker to release its leases
     fencing_at = models.DateTimeField(null=True)  # from then on no copy worker may write to the topic
     giving_back = models.BooleanField(default=False)  # a stop is to apply the source's configs; a later attempt continues it
-    synced_at = models.DateTimeField(null=True)  # begin of the last sync of configs and partitions
     doubted_at = models.DateTimeField(
         null=True
     )  # earlier verified ranges do not count: tombstones were missed, or offsets lost
@@ -102,11 +102,16 @@ class MirrorTopic(models.Model):
     @property
     def engine_name(self) -> str:
         """The name in assignments, leases and progress reports; it stays when the mirror moves to another link."""
-        return f"{(self.first_link_uuid or self.link.link_uuid).hex[:16]}-{self.pk}"
+        return engine_name_of(self.pk, first=self.first_link_uuid, link=self.link.link_uuid)
+
+
+def engine_name_of(pk: int, *, first: UUID | None, link: UUID) -> str:
+    """Return ``MirrorTopic.engine_name`` from its parts, without a model instance."""
+    return f"{(first or link).hex[:16]}-{pk}"
 
 
 class MirrorPartition(models.Model):
-    """Progress of a partition of a mirror, as last reported. Unknown is null, never 0."""
+    """Progress of a partition as last stored; ``console.mirrors.progress`` has the current values. Unknown is null, never 0."""
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="partitions")
     partition = models.PositiveIntegerField()
@@ -125,6 +130,8 @@ class MirrorPartition(models.Model):
     # When it last had everything that its source, or an earlier source, may clean; at first, when the copy began. Tombstones
     # that were written later were read, or will be read in time (``reconciling.tombstones``).
     whole_at = models.DateTimeField(null=True)
+    # False: at ``ClusterLink.level_at`` or later it was in sync; that time is stored once for all such partitions of a link
+    behind = models.BooleanField(default=True)
     # Span in which records were copied more than ten seconds after the mirror had everything. Whether that was too late is
     # unknown until the source's configs of that time are read.
     late_since = models.DateTimeField(null=True)
@@ -148,6 +155,7 @@ class MirrorPartition(models.Model):
     fenced_end = models.BigIntegerField(null=True)  # offset of the fence; from stopped_end to it are foreign writes
     fence_epoch = models.IntegerField(null=True)  # leader epoch of the mirror under which the fence was at that offset
     since_ms = 0  # not stored: ``PartitionProgress.since_ms`` of the newest report
+    lifted = False  # not stored: ``whole_at`` was taken from ``ClusterLink.level_at``
     failed_again = False  # not stored: a further read of the source failed since the previous report
 
     class Meta:
@@ -201,27 +209,6 @@ class MirrorPartition(models.Model):
 def is_fresh(at: datetime | None, *, now: datetime, within: timedelta) -> bool:
     """Return whether ``at`` is at most ``within`` before now; False for a time more than AHEAD after now."""
     return at is not None and -AHEAD <= now - at <= within
-
-
-def unknown_lags(now: datetime) -> Q:
-    """Return the condition for partitions whose ``lag`` is None."""
-    seen = Q(last_source_seen_at=None) | Q(last_source_seen_at__gte=now - UNSEEN, last_source_seen_at__lte=now + AHEAD)
-    return Q(source_end=None) | Q(mirror_end=None) | ~seen
-
-
-def incomplete(now: datetime) -> Q:
-    """Return the condition for partitions that lack, or may lack, offsets that their source has: ``missing`` is not 0."""
-    return Q(last_high_watermark=None) | Q(last_high_watermark__gt=F("mirror_end")) | unknown_lags(now)
-
-
-def measured_rates(now: datetime) -> Q:
-    """Return the condition for partitions with current rates: those of a report older than UNSEEN are outdated."""
-    return ~Q(observed_at__lt=now - UNSEEN)
-
-
-def unknown_ages(now: datetime) -> Q:
-    """Return the condition for partitions whose ``behind_ms`` is None."""
-    return Q(caught_up_at=None) | Q(caught_up_at__gt=now + AHEAD)
 
 
 class StateTransition(models.Model):

@@ -20,7 +20,7 @@ class Column:
 _COLUMNS = (
     ("Mirror topic", "name", ""),
     ("Source topic", "", "only-wide"),
-    ("State", "state", ""),
+    ("Health", "health", ""),
     ("Max lag", "lag", "number"),
     ("Time lag", "age", "number"),
     ("Throughput", "rate", "number only-wide"),

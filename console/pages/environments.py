@@ -19,9 +19,11 @@ from console.pages.request_handling import actor_of, done, page, problem_of, rep
 from console.pages.shell import Crumb, Tab
 from console.presenters import numbers
 from console.presenters.clusters import cluster_row, probe_view
+from console.presenters.health import HealthView, cluster_health_view, severity
 from console.presenters.links import LinkRow, link_row, worst_first
 from console.queries import clusters as cluster_queries
 from console.queries import links as link_queries
+from console.queries.links import LinkSummary
 
 TOPICS_SHOWN = 200
 
@@ -60,7 +62,9 @@ def detail(request: HttpRequest, slug: str) -> HttpResponse:
     context = {
         "environment": {"name": environment.name, "slug": environment.slug},
         "environment_name": environment.name,
-        "clusters": [cluster_row(cluster, now=now) for cluster in clusters],
+        "clusters": [
+            {"row": cluster_row(cluster, now=now), "health": _cluster_health(cluster, summaries)} for cluster in clusters
+        ],
         "rows": worst_first([link_row(summary, now=now) for summary in summaries]),
         "may_register": can(by, Permission.MANAGE_CLUSTER, environment=environment),
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
@@ -114,10 +118,12 @@ def cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
     environment, may_see_all = found.environment, can(by, Permission.VIEW, cluster=found)
+    summaries = link_queries.list_links(by=by, cluster_id=cluster_id)
     context = {
         "cluster": cluster_row(found, now=now),
         "environment_name": environment.name,
-        "rows": worst_first([link_row(summary, now=now) for summary in link_queries.list_links(by=by, cluster_id=cluster_id)]),
+        "health": _cluster_health(found, summaries),
+        "rows": worst_first([link_row(summary, now=now) for summary in summaries]),
         "may_see_all": may_see_all,
         **(_topics(found) if may_see_all else {}),
         "clusters_known": True,
@@ -162,8 +168,22 @@ def _card(environment: Environment, clusters: Sequence[Cluster], links: Sequence
         "links": len(own_links),
         "mirrors": sum(row.mirrors for row in own_links),
         "attention": sum(row.attention for row in own_links),
-        "unhealthy": sum(row.unhealthy for row in own_links),
+        "worst": _worst_of(own_clusters, own_links),
     }
+
+
+def _cluster_health(cluster: Cluster, summaries: Sequence[LinkSummary]) -> HealthView:
+    """Return the health of a cluster: that of its last check, or of the worst link to it."""
+    return cluster_health_view(
+        [(summary.link.name, summary.health) for summary in summaries if summary.link.destination_id == cluster.pk],
+        reachable=None if cluster.probed_at is None and not cluster.error_code else not cluster.error_code,
+    )
+
+
+def _worst_of(clusters: Sequence[Cluster], links: Sequence[LinkRow]) -> tuple[str, HealthView] | None:
+    """Return the name and the health of the worst link or cluster of an environment; None if it has neither."""
+    named = [(row.name, row.health) for row in links] + [(cluster.name, _cluster_health(cluster, ())) for cluster in clusters]
+    return min(named, key=lambda pair: severity(pair[1]), default=None)
 
 
 def _register_form(

@@ -7,6 +7,7 @@ from django.views.decorators.http import require_GET
 
 from console.pages.request_handling import page, reply
 from console.presenters.errors import ERROR_HELP
+from console.presenters.health import HEALTH_LOOKS
 from console.presenters.reasons import GAP_LOOKS
 from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS
 from console.presenters.verbs import VERBS
@@ -16,12 +17,13 @@ from linkengine.domain.states import BIDIRECTIONAL_ONLY, allowed_operations
 @page("")
 @require_GET
 def states(request: HttpRequest) -> HttpResponse:
-    """List the states, the reasons of filled offsets and the error codes."""
+    """List the values of health, the states, the reasons of filled offsets and the error codes."""
     mirrors = [
         {"look": look, "verbs": [VERBS[event].label for event in allowed_operations(state) if event not in BIDIRECTIONAL_ONLY]}
         for state, look in MIRROR_LOOKS.items()
     ]
     context = {
+        "health": list(HEALTH_LOOKS.values()),
         "mirrors": mirrors,
         "links": list(LINK_LOOKS.values()),
         "gaps": list(GAP_LOOKS.values()),

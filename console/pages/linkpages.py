@@ -52,7 +52,7 @@ class LinkHead:
     edit_url: str
     fix_url: str  # page that fixes the link's error, "" if an edit does not help
     add_url: str
-    look: Badge
+    look: Badge  # of the API state
     mode: str
     prefix: str
     gap_filler: str

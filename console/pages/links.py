@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console.access import Permission, can, visible_clusters, visible_links
+from console.access import Permission, can, visible_clusters, visible_links, visible_mirrors
 from console.actors import Actor
 from console.audit import path_of
 from console.links import pairs
-from console.models import ClusterLink
+from console.mirrors import progress
+from console.mirrors.progress import CurrentMirror
+from console.models import ClusterLink, LinkTask
 from console.models.links import LinkMode
 from console.pages.columns import mirror_columns
 from console.pages.linkpages import link_context
 from console.pages.lists import MOST_DIGITS, PAGE_SIZE, page_from, page_of, pager, start_of
 from console.pages.request_handling import actor_of, page, reply
 from console.presenters.audit import event_row
-from console.presenters.links import flow, link_row, overdue_report, tiles, worst_first
+from console.presenters.health import link_health_view
+from console.presenters.links import flow, link_row, tiles, worst_first
 from console.presenters.linktasks import task_label
 from console.presenters.mirrors import mirror_row
 from console.presenters.otherside import OtherSide, other_side
-from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS, link_look
+from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS
 from console.presenters.verbs import BULK_VERBS
 from console.queries import audit as audit_queries
 from console.queries import links as link_queries
 from console.queries import mirrorpages
-from console.queries.linktasks import failing_tasks
+from console.queries.health import LinkHealth, health_of_link
+from console.queries.linktasks import failing_rows
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
+from linkengine.domain.states import MirrorState
 
 _EDITABLE = {name for name, spec in LINK_CONFIGS.items() if not (spec.read_only or spec.immutable or is_connection(name))}
 REFRESH = timedelta(seconds=5)  # relative times of an unchanged page are updated at this interval
@@ -67,20 +74,31 @@ def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     if is_unchanged(request, link.sequence, now=now):
         return HttpResponse(status=204)
     other = pairs.other_side(link)
-    failing = _failing(link, by=by)
-    context = link_context(link, by=by, now=now, tab="overview") | _figures(link, other, failing=bool(failing), by=by, now=now)
-    context |= _mirror_list(request, link, now=now) | {
+    seen = _observe(link, by=by, now=now)
+    context = link_context(link, by=by, now=now, tab="overview") | _figures(link, other, seen, by=by, now=now)
+    context |= _mirror_list(request, link, seen, now=now) | {
         "pair": _pair(link, other, by=by),
         "holds_mirrors": link.mode != LinkMode.SOURCE,
-        "failing_tasks": failing,
+        "failing_tasks": [(row.name, task_label(row.name), row.error_count) for row in seen.failing],
     }
     return reply(request, "links/overview.html", context | {"seen": seen_token(link.sequence, now=now)})
 
 
-def _failing(link: ClusterLink, *, by: Actor) -> list[tuple[str, str, int]]:
-    """Return (name, label, errors) of the tasks whose last run had errors."""
-    failing = failing_tasks(link=link) if can(by, Permission.VIEW, link=link) else []
-    return [(name, task_label(name), errors) for name, errors in failing]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Observed:
+    """What is observed of a link, read once for figures, health and the list of mirrors."""
+
+    health: LinkHealth
+    failing: Sequence[LinkTask]  # tasks whose last run had errors; none if the user may not see the whole link
+    current: Sequence[CurrentMirror]  # visible mirrors that are not stopped
+
+
+def _observe(link: ClusterLink, *, by: Actor, now: datetime) -> _Observed:
+    failing = failing_rows(links=[link]).get(link.pk, []) if getattr(link, "undone", True) else []
+    mirrors, shows_tasks = visible_mirrors(by).filter(link=link), can(by, Permission.VIEW, link=link)
+    current = progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now)
+    health = health_of_link(link, mirrors, now=now, failing=failing, shows_tasks=shows_tasks, current=current)
+    return _Observed(health=health, failing=failing if shows_tasks else (), current=current)
 
 
 def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSide | None:
@@ -92,34 +110,44 @@ def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSi
     return other_side(link, other, may_see=may_see, may_create=may_create)
 
 
-def _figures(link: ClusterLink, other: ClusterLink | None, *, failing: bool, by: Actor, now: datetime) -> dict[str, object]:
+def _figures(link: ClusterLink, other: ClusterLink | None, seen: _Observed, *, by: Actor, now: datetime) -> dict[str, object]:
     """Return the figures of a link. If the mirrors belong to a paired link that the user may not see, only the two clusters."""
-    holder = other if other is not None and link.mode == LinkMode.SOURCE else link
+    holder, health = (other if other is not None and link.mode == LinkMode.SOURCE else link), seen.health
     if holder is other and not _may_see(holder, by=by):
-        return {"flow": flow(link, None)}
-    figures = mirrorpages.link_figures(link=holder, by=by)
-    troubled = bool(holder.engine_error) or failing or (holder is other and bool(_failing(holder, by=by)))
-    return {
-        "flow": flow(link, figures),
-        "tiles": tiles(figures, look=link_look(link.state), troubled=troubled),
-        "overdue_report": overdue_report(figures, now=now),
-    }
+        view = link_health_view(health, link)
+        return {"flow": flow(link, None, view), "health": view}
+    if holder is other:
+        seen = _observe(holder, by=by, now=now)
+        verdict = min(seen.health.verdict, health.verdict, key=lambda verdict: verdict.severity)
+        health = LinkHealth(verdict=verdict, mirrors=seen.health.mirrors)
+    figures = mirrorpages.link_figures(link=holder, by=by, health=health, current=seen.current)
+    view = link_health_view(health, holder)
+    return {"flow": flow(link, figures, view), "tiles": tiles(figures, health), "health": view}
 
 
 def _may_see(link: ClusterLink, *, by: Actor) -> bool:
     return visible_links(by).filter(pk=link.pk).exists()
 
 
-def _mirror_list(request: HttpRequest, link: ClusterLink, *, now: datetime) -> dict[str, object]:
+def _mirror_list(request: HttpRequest, link: ClusterLink, seen: _Observed, *, now: datetime) -> dict[str, object]:
     """Return the mirrors of the link that match the filter."""
     query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
     sort, start = request.GET.get("sort", ""), start_of(request)
     order = sort or "name"  # by name, rows keep their places while the page is polled
+    verdicts = {pk: mirror.verdict for pk, mirror in seen.health.mirrors.items()}
     found = mirrorpages.mirror_page(
-        by=actor_of(request), link=link, search=query, state=state, order=order, start=start, size=PAGE_SIZE
+        by=actor_of(request),
+        link=link,
+        search=query,
+        state=state,
+        order=order,
+        start=start,
+        size=PAGE_SIZE,
+        severities={pk: verdict.severity for pk, verdict in verdicts.items()},
+        current=seen.current,
     )
     return {
-        "rows": [mirror_row(summary, now=now) for summary in found.rows],
+        "rows": [mirror_row(summary, now=now, health=verdicts.get(summary.mirror.pk)) for summary in found.rows],
         "pager": pager(request, start=found.start, shown=len(found.rows), total=found.total),
         "query": query,
         "state": state,

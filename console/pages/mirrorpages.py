@@ -18,13 +18,12 @@ from console.presenters import numbers
 from console.presenters.badges import Badge
 from console.presenters.gates import gate_view
 from console.presenters.groups import clamped_row
+from console.presenters.health import mirror_health_view
 from console.presenters.lineage import origin_rows
 from console.presenters.links import Tile, link_url, source_name
 from console.presenters.mirrors import (
     gap_groups,
-    is_copying,
     mirror_path,
-    newest_observation,
     partition_row,
     start_label,
     steps,
@@ -41,6 +40,7 @@ from console.queries import mirrors as mirror_queries
 from console.queries import operations as operation_queries
 from console.queries import stopreports as report_queries
 from console.queries import verification
+from console.queries.health import health_of_mirror
 from console.queries.lineage import lineage_of
 from console.queries.mirrorconfigs import followed_configs, list_reverts
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, GapReason, MirrorEvent, MirrorState
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 STEPS_SHOWN = 30
 REPORTS_SHOWN = 5
 CLAMPED_SHOWN = 100
-_REPORT_OVERDUE_S = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +127,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "unavailable": [choice for choice in choices if not choice.allowed],
         "note": error_note(mirror.error_code, mirror.error_message, now=now, since=mirror.error_since),
         "transition_notes": transition_notes(mirror.transition_errors.all(), now=now),
-        "overdue_report": _overdue_report(summary, now=now),
+        **_health(mirror, now=now),
         "held_back": held_back(mirror, summary.partitions, now=now),
         "tiles": mirror_tiles(summary),
         "partitions": [partition_row(row, now=now) for row in summary.partitions],
@@ -157,6 +156,17 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "may_operate": can(by, Permission.OPERATE_MIRROR, mirror=mirror),
         "may_edit": can(by, Permission.MANAGE_LINK, link=mirror.link),
         "edit_url": f"{link_url(mirror.link)}configuration/edit/",
+    }
+
+
+def _health(mirror: MirrorTopic, *, now: datetime) -> dict[str, object]:
+    """Return the health of a mirror with its known cause, and the notes on errors of recurring tasks that name it."""
+    verdict, errors = health_of_mirror(mirror, now=now)
+    link = mirror.link
+    return {
+        "health": mirror_health_view(verdict, link, task_error=errors[0][1] if errors else ""),
+        "tasks_url": f"{link_url(link)}tasks/" if errors else "",
+        "task_notes": [error_note(code, message, now=now) for code, message in errors],
     }
 
 
@@ -265,10 +275,3 @@ def _copied(summary: MirrorSummary) -> str:
     total = sum(row.bytes_copied for row in summary.partitions)
     records = sum(row.records_copied for row in summary.partitions)
     return f"{numbers.count(records)} records, {numbers.size(total)}"
-
-
-def _overdue_report(summary: MirrorSummary, *, now: datetime) -> Moment | None:
-    if not is_copying(summary.mirror):
-        return None
-    last = newest_observation(summary.partitions) or summary.mirror.state_since
-    return moment(last, now=now) if (now - last).total_seconds() > _REPORT_OVERDUE_S else None

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 from console.models.mirrors import UNSEEN, is_fresh
 from console.presenters import numbers
 from console.presenters.badges import Badge
+from console.presenters.health import HealthView, health_view
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.numbers import Moment, moment
 from console.presenters.reasons import GAP_LOOKS, PHASE_LABELS
 from console.presenters.states import mirror_look
+from linkengine.domain.health import Verdict
 from linkengine.domain.moments import utc_words
 from linkengine.domain.startspec import EARLIEST, LATEST, start_time_ms
-from linkengine.domain.states import COPYING, GapReason, MirrorState
+from linkengine.domain.states import GapReason, MirrorState
 
 if TYPE_CHECKING:
     from console.models import GapRange, MirrorPartition, MirrorTopic, StateTransition
@@ -34,7 +36,8 @@ class MirrorRow:
     name: str
     path: str  # below the link's page
     source_topic: str
-    look: Badge
+    look: Badge  # of the state
+    health: HealthView | None  # None: not derived for this list
     lag: str
     lag_time: str
     partitions: str
@@ -51,7 +54,7 @@ def mirror_path(name: str) -> str:
     return f"mirrors/{name}/-/" if name == "new" else f"mirrors/{name}/"
 
 
-def mirror_row(summary: MirrorSummary, *, now: datetime) -> MirrorRow:
+def mirror_row(summary: MirrorSummary, *, now: datetime, health: Verdict | None = None) -> MirrorRow:
     """Create the row of a mirror."""
     mirror = summary.mirror
     return MirrorRow(
@@ -60,6 +63,7 @@ def mirror_row(summary: MirrorSummary, *, now: datetime) -> MirrorRow:
         path=mirror_path(mirror.name),
         source_topic=mirror.source_topic,
         look=mirror_look(mirror.state, mirror.stop_reason),
+        health=health_view(health) if health else None,
         lag=numbers.count(summary.max_lag),
         lag_time=numbers.lag_time(summary.lag_ms),
         partitions=numbers.count(mirror.num_partitions or None),
@@ -205,13 +209,3 @@ def steps(transitions: Iterable[StateTransition], *, now: datetime) -> list[Step
         )
         for transition in transitions
     ]
-
-
-def newest_observation(partitions: Iterable[MirrorPartition]) -> datetime | None:
-    """Return the time of the newest report on these partitions; None if there is none."""
-    return max((row.observed_at for row in partitions if row.observed_at), default=None)
-
-
-def is_copying(mirror: MirrorTopic) -> bool:
-    """Return True if reports are expected: the mirror is set up and in a state in which it is copied."""
-    return MirrorState(mirror.state) in COPYING and mirror.num_partitions > 0

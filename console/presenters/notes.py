@@ -10,23 +10,10 @@ from typing import TYPE_CHECKING
 from console.presenters.badges import Family
 from console.presenters.errors import help_for
 from console.presenters.numbers import Moment, moment
-from linkengine.domain.errors import ErrorCode
+from linkengine.domain.errors import WAITING, ErrorCode
 
 if TYPE_CHECKING:
     from console.models import StateTransitionError
-
-# Codes that say what a promotion, reversal or restore waits for; these are not errors.
-_WAITING = frozenset(
-    {
-        ErrorCode.WAITING_FOR_LAG,
-        ErrorCode.WAITING_FOR_CONFIGS,
-        ErrorCode.WAITING_FOR_PARTITIONS,
-        ErrorCode.WAITING_FOR_GROUPS,
-        ErrorCode.WAITING_FOR_TRANSACTIONS,
-        ErrorCode.WAITING_FOR_OTHER_SIDE,
-    }
-)
-
 
 # Connection errors, which an edit of the link may fix.
 _CONNECTION_ERRORS = frozenset(
@@ -71,7 +58,7 @@ def error_note(code: str, message: str, *, now: datetime, since: datetime | None
         message=message,
         meaning=known.meaning,
         fix=known.fix,
-        family=Family.BUSY if code in _WAITING else Family.BAD,
+        family=Family.BUSY if code in WAITING else Family.BAD,
         since=moment(since, now=now),
     )
 
@@ -84,7 +71,7 @@ def transition_notes(errors: Iterable[StateTransitionError], *, now: datetime) -
             message=error.message,
             meaning=help_for(error.code).meaning,
             fix=help_for(error.code).fix,
-            family=Family.BUSY if error.code in _WAITING else Family.BAD,
+            family=Family.BUSY if error.code in WAITING else Family.BAD,
             since=moment(error.since, now=now),
             last_seen=moment(error.last_seen_at, now=now),
             count=error.count,

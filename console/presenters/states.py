@@ -201,16 +201,3 @@ def cluster_look(*, probed: bool, error_code: str) -> Badge:
     if error_code:
         return CLUSTER_LOOKS["UNREACHABLE"]
     return CLUSTER_LOOKS["REACHABLE" if probed else "UNKNOWN"]
-
-
-def needs_attention(look: Badge) -> bool:
-    return look.family in {Family.WARN, Family.BAD}
-
-
-# Worst first. Lists of links and mirrors start with the rows that need attention.
-_RANK = (Family.BAD, Family.WARN, Family.BUSY, Family.IDLE, Family.OK, Family.DONE)
-
-
-def severity(look: Badge) -> int:
-    """Return a sort key: 0 is the worst family."""
-    return _RANK.index(look.family)

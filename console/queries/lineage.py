@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.utils import timezone
+
 from console.access import Permission, can, visible_clusters
 from console.actors import Actor
-from console.models import Cluster, ClusterLink, LineageRange, MirrorPartition, MirrorTopic, RoleBinding
+from console.mirrors import progress
+from console.models import Cluster, ClusterLink, LineageRange, MirrorTopic, RoleBinding
 
 DEEPEST = 8  # links in a chain; a ring of reversed links would never end
 _FAR = 1 << 63
@@ -114,6 +117,8 @@ class _Known:
         return max(row.end, self._ends.get((row.mirror_id, row.partition), 0))
 
     def _read_ends(self, mirrors: set[int | None]) -> None:
-        rows = MirrorPartition.objects.filter(mirror__in=[mirror for mirror in mirrors if mirror is not None])
-        for mirror_id, partition, fenced, reported in rows.values_list("mirror", "partition", "stopped_end", "mirror_end"):
-            self._ends[mirror_id, partition] = (reported if fenced is None else fenced) or 0
+        known = MirrorTopic.objects.filter(pk__in=[pk for pk in mirrors if pk is not None])
+        for mirror in progress.current(known, now=timezone.now()):
+            for row in mirror.partitions:
+                end = row.mirror_end if row.stopped_end is None else row.stopped_end
+                self._ends[mirror.pk, row.partition] = end or 0

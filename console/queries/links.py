@@ -6,23 +6,24 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
-from django.db.models import Case, Count, Exists, F, Max, Min, OuterRef, Q, QuerySet, Sum, Value, When
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from console.access import Permission, can, check_permission, visible_links, visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
-from console.models import ClusterLink, Environment, LinkTask, MirrorPartition, MirrorTopic
-from console.models.mirrors import incomplete, measured_rates, unknown_ages, unknown_lags
-from console.queries.lagbytes import lag_bytes, lag_bytes_columns
-from console.queries.linktasks import failing_by_link
-from console.queries.unseen import UNSEEN, with_unseen
+from console.mirrors import progress
+from console.mirrors.progress import CurrentMirror
+from console.models import ClusterLink, Environment, LinkTask
+from console.queries.figures import Figures, figures_of
+from console.queries.health import NOT_JUDGED, LinkHealth, links_health
+from console.queries.linktasks import failing_rows
 from linkengine.domain.linkconfigs import LINK_CONFIGS, LinkConfigSpec, is_connection
 from linkengine.domain.states import MirrorState
 
 _RELATED = ("destination__environment__organization", "source__environment")
+_UNDONE = Exists(LinkTask.objects.filter(link=OuterRef("pk"), error_count__gt=0))  # the last run of a task had errors
 _Counts = dict[int, Counter[MirrorState]]
 _HEALTH = {"FAILED": 0, "UNAVAILABLE": 1, "PAUSED": 2}
 
@@ -41,8 +42,8 @@ class LinkSummary:
     bytes_per_s: float | None = None
     records_per_s: float | None = None
     errors: int = 0  # mirrors with an error
-    errors_by_state: Mapping[MirrorState, int] = field(default_factory=dict)
     failing_tasks: int = 0  # recurring tasks whose last run had errors; 0 if the actor may not see the whole link
+    health: LinkHealth = NOT_JUDGED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ class EffectiveConfig:
 
 def get_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
     """Return a link of a destination cluster together with both clusters; raise NotFoundError if it is not visible."""
-    links = visible_links(by).select_related(*_RELATED)
+    links = visible_links(by).select_related(*_RELATED).annotate(undone=_UNDONE)
     link = links.filter(destination__cluster_id=cluster_id, name=name).first()
     if link is None:
         raise NotFoundError(f"Cluster link '{name}' does not exist on cluster {cluster_id}.", code="UNKNOWN_LINK")
@@ -83,8 +84,7 @@ def list_links(
     state: str = "",
 ) -> list[LinkSummary]:
     """Return links, first those that are not healthy, then by name; three queries, five if a task fails."""
-    undone = Exists(LinkTask.objects.filter(link=OuterRef("pk"), error_count__gt=0))
-    links = visible_links(by).select_related(*_RELATED).annotate(undone=undone)
+    links = visible_links(by).select_related(*_RELATED).annotate(undone=_UNDONE)
     if cluster_id:
         links = links.filter(destination__cluster_id=cluster_id)
     if environment is not None:
@@ -102,22 +102,31 @@ def list_links(
 
 
 def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
-    """Return loaded links with the totals of the mirrors that the actor may see; four queries."""
+    """Return loaded links with totals and health of the mirrors that the actor may see; two to four queries."""
     chosen = list(links)
-    unchecked = [link for link in chosen if getattr(link, "undone", True)]  # ``list_links`` annotates whether a task fails
-    failing = failing_by_link(links=[link for link in unchecked if can(by, Permission.VIEW, link=link)])
+    # ``get_link`` and ``list_links`` annotate whether a task fails.
+    unchecked = [link for link in chosen if getattr(link, "undone", True)]
+    shown = {link.pk for link in chosen if can(by, Permission.VIEW, link=link)}
+    failing = failing_rows(links=unchecked)
     mirrors, now = visible_mirrors(by).filter(link__in=chosen), timezone.now()
-    states, errors, unseen = _mirror_counts(mirrors)
-    totals = _partition_totals(mirrors, now)
+    current = progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now)
+    health = links_health(chosen, mirrors, now=now, failing=failing, shown=shown, current=current)
+    states, unseen = _mirror_counts(health)
+    totals = _partition_totals(current, unseen, now=now)
     return [
         LinkSummary(
             link=link,
             mirrors_by_state=states[link.pk],
             mirrors=sum(states[link.pk].values()),
-            errors=sum(errors[link.pk].values()),
-            errors_by_state=errors[link.pk],
-            failing_tasks=len(failing.get(link.pk, ())),
-            **_figures(with_unseen(totals.get(link.pk, {}), unseen[link.pk]), now),
+            errors=sum(mirror.has_error for mirror in health[link.pk].mirrors.values()),
+            failing_tasks=len(failing.get(link.pk, ())) if link.pk in shown else 0,
+            health=health[link.pk],
+            max_lag=totals[link.pk].max_lag,
+            unknown_lags=totals[link.pk].hidden,
+            oldest_lag_ms=totals[link.pk].oldest_ms(now),
+            lag_bytes=totals[link.pk].lag_bytes,
+            bytes_per_s=totals[link.pk].bytes_per_s,
+            records_per_s=totals[link.pk].records_per_s,
         )
         for link in chosen
     ]
@@ -146,52 +155,21 @@ def _effective(spec: LinkConfigSpec, stored: Mapping[str, str], link: ClusterLin
     )
 
 
-def _mirror_counts(mirrors: QuerySet[MirrorTopic]) -> tuple[_Counts, _Counts, Counter[int]]:
-    """Return, by link: its mirrors by state, its mirrors with an error by state, and the number without partitions yet."""
+def _mirror_counts(health: Mapping[int, LinkHealth]) -> tuple[_Counts, Counter[int]]:
+    """Return, by link: its mirrors by state, and the number without partitions yet."""
     states: _Counts = defaultdict(Counter)
-    errors: _Counts = defaultdict(Counter)
     unseen: Counter[int] = Counter()
-    troubled = ~Q(error_code="") | Q(transition_errors__isnull=False)
-    counted = mirrors.order_by().values("link_id", "state").annotate(
-        n=Count("pk", distinct=True),
-        bad=Count("pk", distinct=True, filter=troubled),
-        new=Count("pk", distinct=True, filter=UNSEEN),
-    )  # fmt: skip
-    for row in counted:
-        states[row["link_id"]][MirrorState(row["state"])] += row["n"]
-        errors[row["link_id"]][MirrorState(row["state"])] += row["bad"]
-        unseen[row["link_id"]] += row["new"]
-    return states, errors, unseen
+    for link_id, link in health.items():
+        for mirror in link.mirrors.values():
+            states[link_id][mirror.state] += 1
+            unseen[link_id] += mirror.is_unseen
+    return states, unseen
 
 
-def _partition_totals(mirrors: QuerySet[MirrorTopic], now: datetime) -> dict[int, dict[str, Any]]:
-    hidden = unknown_lags(now)
-    behind, lacking = Q(source_end__gt=F("mirror_end")), incomplete(now)
-    lag = Case(When(behind, then=F("source_end") - F("mirror_end")), default=Value(0))
-    rows = MirrorPartition.objects.filter(mirror__in=mirrors).exclude(mirror__state=MirrorState.STOPPED)
-    totals = rows.order_by().values("mirror__link_id").annotate(
-        max_lag=Max(lag, filter=~hidden),
-        behind_since=Min("caught_up_at", filter=lacking),
-        hidden=Count("pk", filter=hidden),
-        lacking=Count("pk", filter=lacking),
-        never=Count("pk", filter=lacking & unknown_ages(now)),
-        total_bytes=Sum("bytes_per_s", filter=measured_rates(now)),
-        total_records=Sum("records_per_s", filter=measured_rates(now)),
-        **lag_bytes_columns(now),
-    )  # fmt: skip
-    return {row["mirror__link_id"]: dict(row) for row in totals}
-
-
-def _figures(total: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    max_lag, since = total.get("max_lag"), total.get("behind_since")
-    oldest = 0 if max_lag == 0 and not total["lacking"] else None
-    if since is not None and not total["never"]:
-        oldest = max(0, int((now - since).total_seconds() * 1000))
-    return {
-        "max_lag": max_lag,
-        "unknown_lags": total.get("hidden", 0),
-        "oldest_lag_ms": oldest,
-        "lag_bytes": lag_bytes(total),
-        "bytes_per_s": total.get("total_bytes"),
-        "records_per_s": total.get("total_records"),
-    }
+def _partition_totals(current: Iterable[CurrentMirror], unseen: Counter[int], *, now: datetime) -> dict[int, Figures]:
+    totals: dict[int, Figures] = defaultdict(Figures)
+    for mirror in current:
+        figures_of(mirror.partitions, now=now, into=totals[mirror.link_id])
+    for link_id, count in unseen.items():
+        totals[link_id].add_unseen(count)
+    return totals

@@ -11,26 +11,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count, Max, Q, prefetch_related_objects
+from django.db.models import Q, prefetch_related_objects
 from django.utils import timezone
 
+from console.mirrors import progress
 from console.mirrors.rules import state_of_task, why_not_run
 from console.models import ClusterLink, LinkTask, MirrorTopic, StateTransitionError, VerifyRun
-from console.models.mirrors import AHEAD, RECORDS_DIFFER, UNSEEN, is_fresh
+from console.models.mirrors import RECORDS_DIFFER, UNSEEN, is_fresh
+from console.queries.figures import figures_of
 from console.queries.verification import is_continuous, newest_runs, watches_of
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskError, TaskName, TaskState, is_configured, task_state
-from linkengine.domain.states import BECOMING, COPYING, WRITABLE, LinkState, MirrorState, StopReason
+from linkengine.domain.states import BECOMING, COPYING, WRITABLE, LinkState, MirrorState
 
 COPY, VERIFY = "MirrorTopicCopy", "MirrorTopicVerify"
 _BAD = (VerifyRun.Status.DIFFERENT, VerifyRun.Status.ERROR)
 # A failed mirror was to be copied, too: its link is not idle, copying cannot continue.
-_TO_BE_COPIED = Q(state__in=COPYING | BECOMING | {MirrorState.FAILED}, drill=None)
-_DRAINING = Q(stop_reason=StopReason.PROMOTE, drained_at=None, fencing_at=None)
-# Mirrors whose copy worker should report. A stopping mirror is copied only until its promotion is drained.
-EXPECTED = Q(state__in=COPYING, num_partitions__gt=0, deletion_requested_at=None, drill=None) & (
-    ~Q(state=MirrorState.PENDING_STOPPED) | _DRAINING
-)
+_TO_BE_COPIED = COPYING | BECOMING | {MirrorState.FAILED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +61,7 @@ class _Facts:
     now: datetime
     unstopped: bool  # some mirrors are not stopped
     to_be_copied: bool  # some are to be copied
-    begun: datetime | None  # when the newest EXPECTED mirror entered its state
+    begun: datetime | None  # when the newest ``progress.EXPECTED`` mirror entered its state
     reported: datetime | None  # newest report on these
     troubles: Sequence[StateTransitionError]
 
@@ -78,20 +75,15 @@ def list_tasks(*, link: ClusterLink) -> list[TaskView]:
     return [_copy(link, facts), _verify(link, facts), *recurring]
 
 
-def failing_tasks(*, link: ClusterLink) -> list[tuple[str, int]]:
-    """Return (name, errors) of the recurring tasks whose last run had errors; one query, two if there are any."""
-    return failing_by_link(links=[link]).get(link.pk, [])
-
-
-def failing_by_link(*, links: Sequence[ClusterLink]) -> dict[int, list[tuple[str, int]]]:
-    """Return ``failing_tasks`` of many links, by primary key; the same number of queries."""
+def failing_rows(*, links: Sequence[ClusterLink]) -> dict[int, list[LinkTask]]:
+    """Return the recurring tasks whose last run had errors, by primary key of the link; one query, two if there are any."""
     by_key = {link.pk: link for link in links}
     rows = list(LinkTask.objects.filter(link__in=by_key, error_count__gt=0))
     prefetch_related_objects([by_key[key] for key in {row.link_id for row in rows}], "configs")
-    found: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    found: dict[int, list[LinkTask]] = defaultdict(list)
     for row in rows:
         if is_configured(TASKS[TaskName(row.name)], value_of=by_key[row.link_id].config, mirrors=True):
-            found[row.link_id].append((row.name, row.error_count))
+            found[row.link_id].append(row)
     return found
 
 
@@ -130,20 +122,15 @@ def _recurring(link: ClusterLink, name: TaskName, row: LinkTask | None, *, mirro
 
 
 def _facts(link: ClusterLink, *, now: datetime) -> _Facts:
-    has_reported = EXPECTED & Q(partitions__observed_at__lte=now + AHEAD)
-    mirrors = MirrorTopic.objects.filter(link=link).aggregate(
-        unstopped=Count("pk", filter=~Q(state__in=WRITABLE)),
-        to_be_copied=Count("pk", filter=_TO_BE_COPIED),
-        begun=Max("state_since", filter=EXPECTED),
-        reported=Max("partitions__observed_at", filter=has_reported),
-    )
+    mirrors = progress.current(MirrorTopic.objects.filter(link=link), now=now)
+    copied = [mirror for mirror in mirrors if mirror.expected]
     counted = Q(code=RECORDS_DIFFER) | Q(mirror__drill=None)
     return _Facts(
         now=now,
-        unstopped=mirrors["unstopped"] > 0,
-        to_be_copied=mirrors["to_be_copied"] > 0,
-        begun=mirrors["begun"],
-        reported=mirrors["reported"],
+        unstopped=any(mirror.state not in WRITABLE for mirror in mirrors),
+        to_be_copied=any(mirror.state in _TO_BE_COPIED and mirror.drill_id is None for mirror in mirrors),
+        begun=max((mirror.state_since for mirror in copied), default=None),
+        reported=figures_of((row for mirror in copied for row in mirror.partitions), now=now).reported_at,
         troubles=list(StateTransitionError.objects.filter(counted, mirror__link=link)),
     )
 

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import redis
 from django.db import DatabaseError
-from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
+from django.db.models import Count, F, Q, QuerySet, Sum
 from django.utils import timezone
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 
 from console.http import request_metrics
-from console.models import ClusterLink, MirrorPartition, MirrorTopic, StopReport
-from console.models.mirrors import incomplete, measured_rates, unknown_ages, unknown_lags
+from console.mirrors import progress
+from console.mirrors.progress import CurrentMirror
+from console.models import ClusterLink, MirrorTopic, StopReport
 from console.queries.acls import acl_samples
 from console.queries.alarms import alarm_samples, silence_samples
+from console.queries.figures import Figures, figures_of
 from console.queries.groups import group_samples
-from console.queries.lagbytes import lag_bytes, lag_bytes_columns
+from console.queries.health import health_samples
 from console.queries.reconciler_health import round_samples
 from console.queries.schedule_health import schedule_samples
 from console.queries.taskmetrics import task_samples
-from console.queries.unseen import UNSEEN, with_unseen
 from console.queries.verifymetrics import verify_samples
 from console.queries.workers import worker_samples
 from console.redis import replies
@@ -40,7 +42,6 @@ _OTHERS = (
     round_samples,
     schedule_samples,
     alarm_samples,
-    silence_samples,
     worker_samples,
 )
 # Per mirror topic, not per link: a sum of a link would fall when a mirror is deleted. Prometheus takes a fall for a counter
@@ -90,6 +91,8 @@ def _queue_depths() -> list[Metric]:
 
 def _stored() -> list[Metric]:
     """Return the metrics that need the database."""
+    now = timezone.now()
+    mirrors = progress.current(MirrorTopic.objects.filter(drill=None), now=now)
     return [
         *_metric("clusterlink_links", "gauge", "Cluster links by state.", _by_state(ClusterLink.objects.all(), LinkState)),
         *_metric(
@@ -98,7 +101,7 @@ def _stored() -> list[Metric]:
             "Mirror topics by state.",
             _by_state(MirrorTopic.objects.filter(drill=None), MirrorState),
         ),
-        *_partition_metrics(),
+        *_partition_metrics(mirrors, now),
         *_metric("clusterlink_last_failover_seconds", "gauge", "RTO of the last failover, as measured.", _recovery_times()),
         *_metric("clusterlink_lost_records", "counter", f"Offsets lost to retention on the source; {_PER_TOPIC}", _lost()),
         *_metric(
@@ -107,7 +110,8 @@ def _stored() -> list[Metric]:
             "Messages in Redis that were refused: not signed by this installation, altered, or sent to another place.",
             _refused(),
         ),
-        *_topic_lags(),
+        *(family for described in silence_samples(mirrors, now=now) for family in _metric(*described)),
+        *(family for described in health_samples(mirrors, now=now) for family in _metric(*described)),
         *(family for samples in _OTHERS for described in samples() for family in _metric(*described)),
     ]
 
@@ -117,14 +121,19 @@ def _by_state(rows: QuerySet[ClusterLink] | QuerySet[MirrorTopic], states: Itera
     return [({"state": str(state)}, counts.get(str(state), 0)) for state in states]
 
 
-def _partition_metrics() -> list[Metric]:
-    rows, totals = _lags(), _copied()
+def _partition_metrics(mirrors: Sequence[CurrentMirror], now: datetime) -> list[Metric]:
+    measured = [mirror for mirror in mirrors if mirror.state != MirrorState.STOPPED]
+    links = _by_link(measured, now)
     # A known lag above 0 is exported also while others are unknown, so that it can alert; 0 only if all lags are known.
-    lags = [(_of(row), row["largest"] or 0) for row in rows if row.get("known") and (row["largest"] or not row["hidden"])]
-    ages = [(_of(row), age) for row in rows if (age := _age_s(row)) is not None]
-    held = [(_of(row), row["held"] or 0) for row in rows if not row["held_unknown"]]
-    sizes = [(_of(row), size) for row in rows if (size := lag_bytes(row)) is not None]
-    rates = [(_of(row), row["rate"]) for row in rows if row.get("rate") is not None]
+    lags = [
+        (place, total.max_lag or 0)
+        for place, total in links
+        if total.partitions > total.hidden and (total.max_lag or not total.hidden)
+    ]
+    ages = [(place, age) for place, total in links if (age := _age_s(total, now)) is not None]
+    held = [(place, total.held) for place, total in links if not total.held_unknown]
+    sizes = [(place, size) for place, total in links if (size := total.lag_bytes) is not None]
+    rates = [(place, total.bytes_per_s) for place, total in links if total.bytes_per_s is not None]
     return [
         *_metric(
             "clusterlink_max_lag_messages",
@@ -149,87 +158,59 @@ def _partition_metrics() -> list[Metric]:
             "clusterlink_unknown_age_partitions",
             "gauge",
             "Partitions that lack records of unknown age, as during a first copy.",
-            [(_of(row), row["never"]) for row in rows],
+            [(place, total.never) for place, total in links],
         ),
         *_metric(
             "clusterlink_unknown_lag_partitions",
             "gauge",
             "Partitions whose lag is unknown, for example while the source is unavailable.",
-            [(_of(row), row["hidden"]) for row in rows],
+            [(place, total.hidden) for place, total in links],
         ),
         *_metric("clusterlink_bytes_per_second", "gauge", "Copied at present; no sample while unknown.", rates),
-        *_metric("clusterlink_copied_bytes", "counter", f"Copied so far; {_PER_TOPIC}", _each(totals, "copied")),
-        *_metric("clusterlink_copied_records", "counter", f"Copied so far; {_PER_TOPIC}", _each(totals, "records")),
+        *_topic_metrics(mirrors, now),
     ]
 
 
-def _lags() -> list[dict[str, Any]]:
-    now = timezone.now()
-    hidden = unknown_lags(now)
-    behind = Q(source_end__gt=F("mirror_end")) & ~hidden
-    measured = MirrorPartition.objects.filter(mirror__drill=None).exclude(mirror__state=MirrorState.STOPPED).order_by()
-    found = measured.values(**_LABELS).annotate(
-        largest=Max(F("source_end") - F("mirror_end"), filter=behind),
-        since=Min("caught_up_at", filter=incomplete(now) & ~unknown_ages(now)),
-        hidden=Count("pk", filter=hidden),
-        known=Count("pk", filter=~hidden),
-        lacking=Count("pk", filter=incomplete(now)),
-        held=Sum(F("last_high_watermark") - F("source_end"), filter=Q(last_high_watermark__gt=F("source_end")) & ~hidden),
-        held_unknown=Count("pk", filter=hidden | Q(last_high_watermark=None)),
-        never=Count("pk", filter=incomplete(now) & unknown_ages(now)),
-        rate=Sum("bytes_per_s", filter=measured_rates(now)),
-        **lag_bytes_columns(now),
-    )
-    rows = {(row["cluster"], row["link"]): row for row in map(dict[str, Any], found)}
-    places = MirrorTopic.objects.filter(UNSEEN, drill=None).order_by()
-    unseen = Counter(places.values_list("link__destination__cluster_id", "link__name"))
-    return [
-        with_unseen(rows.get(place, {"cluster": place[0], "link": place[1]}), unseen[place]) for place in {**rows, **unseen}
-    ]
+def _by_link(mirrors: Iterable[CurrentMirror], now: datetime) -> list[tuple[dict[str, str], Figures]]:
+    found: dict[tuple[str, str], Figures] = defaultdict(Figures)
+    for mirror in mirrors:
+        if mirror.partitions:
+            figures_of(mirror.partitions, now=now, into=found[mirror.cluster_id, mirror.link])
+        else:
+            found[mirror.cluster_id, mirror.link].add_unseen(1)
+    return [({"cluster": cluster, "link": link}, total) for (cluster, link), total in found.items()]
 
 
-def _topic_lags() -> list[Metric]:
+def _topic_metrics(mirrors: Sequence[CurrentMirror], now: datetime) -> list[Metric]:
     """Return the lag of each mirror topic. A topic of which any partition's value is unknown has no sample of that value."""
-    now = timezone.now()
-    hidden = unknown_lags(now)
-    measured = MirrorPartition.objects.filter(mirror__drill=None).exclude(mirror__state=MirrorState.STOPPED).order_by()
-    rows = measured.values(topic=F("mirror__name"), **_LABELS).annotate(
-        behind=Sum(F("source_end") - F("mirror_end"), filter=Q(source_end__gt=F("mirror_end"))),
-        hidden=Count("pk", filter=hidden),
-        since=Min("caught_up_at", filter=incomplete(now)),
-        lacking=Count("pk", filter=incomplete(now)),
-        never=Count("pk", filter=incomplete(now) & unknown_ages(now)),
-    )
-    found: list[Any] = list(rows)
-    messages = [(_of_topic(row), row["behind"] or 0) for row in found if not row["hidden"]]
-    ages = [(_of_topic(row), age) for row in found if not row["never"] and (age := _age_s(row)) is not None]
+    topics = [(mirror, figures_of(mirror.partitions, now=now)) for mirror in mirrors if mirror.partitions]
+    measured = [(mirror, total) for mirror, total in topics if mirror.state != MirrorState.STOPPED]
+    messages = [(_of_topic(mirror), total.total_lag) for mirror, total in measured if not total.hidden]
+    ages = [
+        (_of_topic(mirror), age) for mirror, total in measured if not total.never and (age := _age_s(total, now)) is not None
+    ]
     text = "Messages that a mirror topic lags behind its source; no sample while the lag of one of its partitions is unknown."
     age_text = "Age of the oldest record that a mirror topic lacks; no sample while that of one of its partitions is unknown."
+    copied_bytes = [(_of_topic(mirror), total.bytes_copied) for mirror, total in topics]
+    records = [(_of_topic(mirror), total.records_copied) for mirror, total in topics]
     return [
+        *_metric("clusterlink_copied_bytes", "counter", f"Copied so far; {_PER_TOPIC}", copied_bytes),
+        *_metric("clusterlink_copied_records", "counter", f"Copied so far; {_PER_TOPIC}", records),
         *_metric("clusterlink_mirror_lag_messages", "gauge", text, messages),
         *_metric("clusterlink_mirror_lag_seconds", "gauge", age_text, ages),
     ]
 
 
-def _of_topic(row: Mapping[str, object]) -> dict[str, str]:
-    return {**_of(row), "topic": str(row["topic"])}
+def _of_topic(mirror: CurrentMirror) -> dict[str, str]:
+    return {"cluster": mirror.cluster_id, "link": mirror.link, "topic": mirror.name}
 
 
-def _age_s(row: Mapping[str, Any]) -> float | None:
+def _age_s(figures: Figures, now: datetime) -> float | None:
     """Return the largest known age of missing records in seconds, 0 if none are missing; None if no age is known."""
-    if not row["lacking"]:
+    if not figures.lacking:
         return 0.0
-    since = row.get("since")
-    return None if since is None else max(0.0, (timezone.now() - since).total_seconds())
-
-
-def _copied() -> list[dict[str, Any]]:
-    rows = MirrorPartition.objects.filter(mirror__drill=None).order_by().values(topic=F("mirror__name"), **_LABELS)
-    return [dict(row) for row in rows.annotate(copied=Sum("bytes_copied"), records=Sum("records_copied"))]
-
-
-def _each(rows: Iterable[Mapping[str, Any]], column: str) -> list[Sample]:
-    return [(_of_topic(row), row[column] or 0) for row in rows]
+    since = figures.behind_since
+    return None if since is None else max(0.0, (now - since).total_seconds())
 
 
 def _recovery_times() -> list[Sample]:

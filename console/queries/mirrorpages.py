@@ -1,14 +1,17 @@
-"""A page of a long list of mirrors, and the figures of a whole link. The cost depends only on the rows that are shown.
+"""A page of a long list of mirrors, and the figures of a whole link.
 
-Filtering, sorting and cutting happen in the database; partitions are read for the rows of the page only.
+The database filters, sorts and cuts, and partitions are read for the rows of the page only. The newest lag, age and rate are in
+Redis: a list in their order and the figures of a link read all partitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from operator import attrgetter
+from types import MappingProxyType
 
 from django.db.models import (
     Case,
@@ -16,28 +19,28 @@ from django.db.models import (
     Exists,
     F,
     IntegerField,
-    Max,
-    Min,
     OrderBy,
     OuterRef,
     Q,
     QuerySet,
     Subquery,
-    Sum,
     Value,
     When,
     Window,
+    prefetch_related_objects,
 )
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from console.access import visible_mirrors, with_links
 from console.actors import Actor
+from console.mirrors import progress
+from console.mirrors.progress import CurrentMirror
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
-from console.models.mirrors import AHEAD, incomplete, measured_rates, unknown_ages, unknown_lags
+from console.queries.figures import Figures, figures_of, lag_of
+from console.queries.health import LinkHealth, health_of_link
 from console.queries.mirrors import MirrorSummary, summarize
-from console.queries.unseen import UNSEEN, with_unseen
-from linkengine.domain.states import COPYING, MirrorState
+from linkengine.domain.states import MirrorState
 
 _FIRST = (
     MirrorState.FAILED,
@@ -57,29 +60,19 @@ class MirrorPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateFigures:
-    """The mirrors of a link in one state; ``troubled`` of them have an error."""
-
-    mirrors: int
-    troubled: int
-    partitions: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkFigures:
     """Totals over the visible mirrors of a link; lag and rates of those that are not stopped. Unknown is None, never 0."""
 
-    states: Mapping[MirrorState, StateFigures]
+    mirrors: int
+    partitions: int
     max_lag: int | None  # of the partitions whose lag is known
     unknown_lags: int  # partitions whose lag is unknown, and mirrors without partitions yet
     oldest_lag_ms: int | None
     bytes_per_s: float | None
     records_per_s: float | None
-    heard_at: datetime | None  # newest report of a copy task
-    expected_since: datetime | None  # since when reports are expected; None: nothing is copied
 
 
-def mirror_page(
+def mirror_page(  # noqa: PLR0913 - by name, with defaults
     *,
     by: Actor,
     link: ClusterLink | None = None,
@@ -89,82 +82,73 @@ def mirror_page(
     order: str = "",
     start: int = 0,
     size: int = 50,
+    severities: Mapping[int, int] = MappingProxyType({}),
+    current: Iterable[CurrentMirror] = (),
 ) -> MirrorPage:
-    """Return a page of mirrors; ``order`` is name, state, lag, age, rate or since, with "-" for the reverse. Four queries.
+    """Return a page of mirrors; ``order`` is name, state, health, lag, age, rate or since, with "-" for the reverse.
 
-    A start beyond the end returns the last page. Without an order, mirrors that need a person come first.
+    Two queries, and two more for links and configs. The order by health needs ``severities``, by primary key; 0 is the worst. A
+    start beyond the end returns the last page. Without an order, mirrors that need attention come first. ``current`` are
+    mirrors whose progress was read; partitions of the others are read here.
     """
-    found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
-    ordered = _ordered(found, order).annotate(total=Window(Count("pk")), error_rows=_error_rows())
-    chosen = with_links(ordered, by=by).prefetch_related("partitions")
-    rows = list(chosen[start : start + size])
-    if not rows and start:
-        total = found.count()
-        start = max(0, (total - 1) // size * size)
-        rows = list(chosen[start : start + size])
     now = timezone.now()
+    found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
+    if order.removeprefix("-") in _FIGURES:
+        return _page_by_figure(found, order, link=link, by=by, start=start, size=size, now=now, current=current)
+    ordered = _ordered(found, order, severities).annotate(total=Window(Count("pk")), error_rows=_error_rows())
+    rows = _read(ordered, start, size, link=link, by=by)
+    if not rows and start:
+        start = _last_start(found.count(), size)
+        rows = _read(ordered, start, size, link=link, by=by)
+    known = {mirror.pk: mirror.partitions for mirror in current}
+    unread = [mirror for mirror in rows if mirror.pk not in known]
+    prefetch_related_objects(unread, "partitions")
+    progress.refresh(unread, now=now)
     return MirrorPage(
-        rows=[summarize(mirror, now=now, errors=_errors_of(mirror)) for mirror in rows],
-        total=rows[0].total if rows else 0,
+        rows=[summarize(mirror, now=now, errors=_errors_of(mirror), partitions=known.get(mirror.pk)) for mirror in rows],
+        total=rows[0].total if rows else 0,  # type: ignore[attr-defined]
         start=start,
     )
 
 
-def link_figures(*, link: ClusterLink, by: Actor) -> LinkFigures:
-    """Return the totals of the mirrors of a link that the actor may see; two queries, whatever their number."""
-    mirrors = visible_mirrors(by).filter(link=link)
-    states, since, unseen = _state_figures(mirrors)
-    now = timezone.now()
-    hidden, lacking = unknown_lags(now), incomplete(now)
-    total = (
-        MirrorPartition.objects.filter(mirror__in=mirrors)
-        .exclude(mirror__state=MirrorState.STOPPED)
-        .aggregate(
-            max_lag=Max(F("source_end") - F("mirror_end"), filter=~hidden),
-            hidden=Count("pk", filter=hidden),
-            lacking=Count("pk", filter=lacking),
-            never=Count("pk", filter=lacking & unknown_ages(now)),
-            behind_since=Min("caught_up_at", filter=lacking),
-            bytes=Sum("bytes_per_s", filter=measured_rates(now)),
-            records=Sum("records_per_s", filter=measured_rates(now)),
-            heard_at=Max("observed_at", filter=Q(mirror__state__in=COPYING, observed_at__lte=now + AHEAD)),
-        )
-    )
-    total = with_unseen(total, unseen)
-    max_lag = None if total["max_lag"] is None else max(0, total["max_lag"])
+def link_figures(
+    *, link: ClusterLink, by: Actor, health: LinkHealth | None = None, current: Sequence[CurrentMirror] | None = None
+) -> LinkFigures:
+    """Return the totals of the mirrors of a link that the actor may see. No query if ``health`` and ``current`` were read."""
+    now, mirrors = timezone.now(), visible_mirrors(by).filter(link=link)
+    if current is None:
+        current = progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now)
+    if health is None:
+        health = health_of_link(link, mirrors, now=now, failing=(), shows_tasks=False, current=current)
+    total = Figures()
+    for mirror in current:
+        figures_of(mirror.partitions, now=now, into=total)
+    total.add_unseen(sum(mirror.is_unseen for mirror in health.mirrors.values()))
     return LinkFigures(
-        states=states,
-        max_lag=max_lag,
-        unknown_lags=total["hidden"],
-        oldest_lag_ms=_oldest_ms(total, max_lag=max_lag, now=now),
-        bytes_per_s=total["bytes"],
-        records_per_s=total["records"],
-        heard_at=total["heard_at"],
-        expected_since=since,
+        mirrors=len(health.mirrors),
+        partitions=sum(mirror.partitions for mirror in health.mirrors.values()),
+        max_lag=total.max_lag,
+        unknown_lags=total.hidden,
+        oldest_lag_ms=total.oldest_ms(now),
+        bytes_per_s=total.bytes_per_s,
+        records_per_s=total.records_per_s,
     )
+
+
+def _read(mirrors: QuerySet[MirrorTopic], start: int, size: int, *, link: ClusterLink | None, by: Actor) -> list[MirrorTopic]:
+    """Return mirrors with their links; ``link`` is that of all of them, if it was read."""
+    if link is None:
+        return list(with_links(mirrors, by=by)[start : start + size])
+    found = list(mirrors[start : start + size])
+    prefetch_related_objects([link] if found else [], "configs")
+    for mirror in found:
+        mirror.link = link
+    return found
 
 
 def _is_troubled() -> Q:
     """Return the condition for mirrors with an error, whatever their state."""
     return Q(Exists(StateTransitionError.objects.filter(mirror=OuterRef("pk")))) | ~Q(error_code="")
-
-
-def _state_figures(mirrors: QuerySet[MirrorTopic]) -> tuple[dict[MirrorState, StateFigures], datetime | None, int]:
-    troubled = Case(When(_is_troubled(), then=1), default=0)
-    rows = mirrors.annotate(troubled=troubled).order_by().values("state")
-    counted = rows.annotate(
-        n=Count("pk"),
-        bad=Sum("troubled"),
-        unseen=Count("pk", filter=UNSEEN),
-        parts=Sum("num_partitions"),
-        since=Max("state_since", filter=Q(num_partitions__gt=0)),
-    )
-    found = {MirrorState(row["state"]): row for row in counted}
-    since = [row["since"] for state, row in found.items() if state in COPYING and row["since"]]
-    figures = {
-        state: StateFigures(mirrors=row["n"], troubled=row["bad"], partitions=row["parts"]) for state, row in found.items()
-    }
-    return figures, max(since, default=None), sum(row["unseen"] for row in found.values())
 
 
 def _filtered(
@@ -179,29 +163,89 @@ def _filtered(
     return mirrors if names is None else mirrors.filter(name__in=names)
 
 
-def _ordered(mirrors: QuerySet[MirrorTopic], order: str) -> QuerySet[MirrorTopic]:
+def _ordered(mirrors: QuerySet[MirrorTopic], order: str, severities: Mapping[int, int]) -> QuerySet[MirrorTopic]:
     name, reverse = order.removeprefix("-"), order.startswith("-")
+    if name == "health":
+        return _worst_first(mirrors, severities, reverse=reverse)
     if name in {"name", "state", "since"}:
         column = {"name": "name", "state": "state", "since": "state_since"}[name]
         return mirrors.order_by(OrderBy(F(column), descending=reverse), "name")
-    figures = {
-        "lag": Max(F("source_end") - F("mirror_end"), filter=~unknown_lags(timezone.now())),
-        "age": Min("caught_up_at"),  # the earlier, the older the lag
-        "rate": Sum("bytes_per_s"),
-    }
-    if name in figures:
-        reverse = reverse != (name == "age")
-        last = {"nulls_last": True} if order.startswith("-") else {"nulls_first": True}
-        figure = F("figure").desc(**last) if reverse else F("figure").asc(**last)
-        return mirrors.annotate(figure=_figure(figures[name])).order_by(figure, "name")
     states = (When(state=state, then=Value(rank)) for rank, state in enumerate(_FIRST))
     erring = When(_is_troubled(), then=Value(len(_FIRST)))
     return mirrors.order_by(Case(*states, erring, default=Value(len(_FIRST) + 1)), "name")
 
 
-def _figure(aggregate: Any) -> Subquery:
-    rows = MirrorPartition.objects.filter(mirror=OuterRef("pk")).order_by().values("mirror")
-    return Subquery(rows.annotate(figure=aggregate).values("figure"))
+def _worst_first(mirrors: QuerySet[MirrorTopic], severities: Mapping[int, int], *, reverse: bool) -> QuerySet[MirrorTopic]:
+    """Sort by severity and name. The most frequent severity is the default, which keeps the SQL short."""
+    by_severity: dict[int, list[int]] = defaultdict(list)
+    for pk, severity in severities.items():
+        by_severity[severity].append(pk)
+    usual = max(by_severity, key=lambda severity: len(by_severity[severity]), default=0)
+    ranks = [When(pk__in=pks, then=Value(severity)) for severity, pks in by_severity.items() if severity != usual]
+    rank = Case(*ranks, default=Value(usual), output_field=IntegerField())
+    return mirrors.annotate(severity=rank).order_by(OrderBy(F("severity"), descending=reverse), "name")
+
+
+def _last_start(total: int, size: int) -> int:
+    return max(0, (total - 1) // size * size)
+
+
+def _page_by_figure(
+    mirrors: QuerySet[MirrorTopic],
+    order: str,
+    *,
+    link: ClusterLink | None,
+    by: Actor,
+    start: int,
+    size: int,
+    now: datetime,
+    current: Iterable[CurrentMirror],
+) -> MirrorPage:
+    """Return a page sorted by a value that only Redis has. It is read of all mirrors that are not in ``current``."""
+    keys = set(mirrors.order_by().values_list("pk", flat=True))
+    known = [mirror for mirror in current if mirror.pk in keys]
+    unread = keys.difference(mirror.pk for mirror in known)
+    if unread:
+        known += progress.current(mirrors.filter(pk__in=unread), now=now)
+    ranked = _ranked(known, order, now=now)
+    start = start if start < len(ranked) else _last_start(len(ranked), size)
+    chosen = {mirror.pk: mirror.partitions for mirror in ranked[start : start + size]}
+    with_errors = mirrors.filter(pk__in=list(chosen)).annotate(error_rows=_error_rows())
+    read = {mirror.pk: mirror for mirror in _read(with_errors, 0, size, link=link, by=by)}
+    rows = [
+        summarize(read[pk], now=now, errors=_errors_of(read[pk]), partitions=partitions)
+        for pk, partitions in chosen.items()
+        if pk in read
+    ]
+    return MirrorPage(rows=rows, total=len(ranked), start=start)
+
+
+def _ranked(mirrors: Sequence[CurrentMirror], order: str, *, now: datetime) -> list[CurrentMirror]:
+    """Return mirrors sorted by a value; unknown sorts as the smallest."""
+    figure, reverse = _FIGURES[order.removeprefix("-")], order.startswith("-")
+    values = {mirror.pk: figure(mirror.partitions, now) for mirror in mirrors}
+    named = sorted(mirrors, key=attrgetter("name"))
+    known = [mirror for mirror in named if values[mirror.pk] is not None]
+    known.sort(key=lambda mirror: values[mirror.pk] or 0.0, reverse=reverse)
+    unknown = [mirror for mirror in named if values[mirror.pk] is None]
+    return known + unknown if reverse else unknown + known
+
+
+def _largest_lag(rows: Sequence[MirrorPartition], now: datetime) -> float | None:
+    return max((lag for row in rows if (lag := lag_of(row, now=now)) is not None), default=None)
+
+
+def _oldest_age(rows: Sequence[MirrorPartition], now: datetime) -> float | None:
+    since = min((row.caught_up_at for row in rows if row.caught_up_at is not None), default=None)
+    return None if since is None else (now - since).total_seconds()
+
+
+def _total_rate(rows: Sequence[MirrorPartition], _now: datetime) -> float | None:
+    rates = [row.bytes_per_s for row in rows if row.bytes_per_s is not None]
+    return sum(rates) if rates else None
+
+
+_FIGURES = {"lag": _largest_lag, "age": _oldest_age, "rate": _total_rate}
 
 
 def _error_rows() -> Coalesce:
@@ -211,13 +255,3 @@ def _error_rows() -> Coalesce:
 
 def _errors_of(mirror: MirrorTopic) -> int:
     return int(mirror.error_rows) + bool(mirror.error_code)  # type: ignore[attr-defined]
-
-
-def _oldest_ms(total: Mapping[str, Any], *, max_lag: int | None, now: datetime) -> int | None:
-    if not total["lacking"]:
-        return max_lag
-    return None if total["never"] else _age_ms(total["behind_since"], now)
-
-
-def _age_ms(since: datetime | None, now: datetime) -> int | None:
-    return None if since is None else max(0, int((now - since).total_seconds() * 1000))

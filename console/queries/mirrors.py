@@ -12,6 +12,7 @@ from django.utils import timezone
 from console.access import visible_mirrors, with_links
 from console.actors import Actor
 from console.errors import NotFoundError
+from console.mirrors import progress
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.models.mirrors import UNSEEN, is_fresh
 from linkengine.domain.states import MirrorState
@@ -70,7 +71,7 @@ def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) 
     found = _complete(visible_mirrors(by), by=by).filter(
         link__destination__cluster_id=cluster_id, link__name=link_name, name=mirror_name
     )
-    mirror = found.first()
+    mirror = _refreshed(found.first())
     if mirror is None:
         message = f"Topic '{mirror_name}' is not a mirror topic of cluster link '{link_name}'."
         raise NotFoundError(message, code="UNKNOWN_MIRROR")
@@ -80,7 +81,7 @@ def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) 
 def find_by_topic(*, cluster_id: str, topic: str, by: Actor) -> MirrorTopic | None:
     """Return the mirror of a topic of a cluster, the newest if there are several; None if the topic is not a mirror topic."""
     found = _complete(visible_mirrors(by), by=by).filter(link__destination__cluster_id=cluster_id, name=topic)
-    return found.order_by("-created_at").first()
+    return _refreshed(found.order_by("-created_at").first())
 
 
 def list_mirrors(
@@ -100,8 +101,9 @@ def list_mirrors(
         mirrors = mirrors.filter(link__destination__cluster_id=cluster_id)
     if search:
         mirrors = mirrors.filter(name__icontains=search)
-    now = timezone.now()
-    rows = [summarize(mirror, now=now) for mirror in mirrors if not status or rest_status(mirror) == status]
+    now, found = timezone.now(), list(mirrors)
+    progress.refresh(found, now=now)
+    rows = [summarize(mirror, now=now) for mirror in found if not status or rest_status(mirror) == status]
     return _ordered(rows, order)
 
 
@@ -117,9 +119,11 @@ def rest_status(mirror: MirrorTopic) -> str:
     return "PENDING_RESTORE" if state is MirrorState.PENDING_RESTORE_MIRROR else state.value
 
 
-def summarize(mirror: MirrorTopic, *, now: datetime, errors: int | None = None) -> MirrorSummary:
-    """Return the figures of a mirror with prefetched partitions, and prefetched errors unless ``errors`` is their number."""
-    partitions = list(mirror.partitions.all())
+def summarize(
+    mirror: MirrorTopic, *, now: datetime, errors: int | None = None, partitions: Sequence[MirrorPartition] | None = None
+) -> MirrorSummary:
+    """Return the figures of a mirror. Prefetched partitions and errors are used unless ``partitions`` or ``errors`` is set."""
+    partitions = list(mirror.partitions.all()) if partitions is None else partitions
     lags = [partition.lag for partition in partitions if partition.lag is not None]
     max_lag = max(lags) if lags and len(lags) == len(partitions) else None
     measured = [row for row in partitions if row.observed_at is None or row.observed_at >= now - UNSEEN]
@@ -139,18 +143,21 @@ def list_gaps(*, mirror: MirrorTopic, limit: int = 1000) -> list[GapRange]:
     return list(mirror.gaps.all()[:limit])
 
 
-def lags_of(mirrors: Iterable[MirrorTopic]) -> dict[int, list[MirrorPartition]]:
-    """Return partitions by primary key of their mirror, with only the fields that the lag is computed from; one query."""
-    needed = ("mirror_id", "partition", "source_end", "mirror_end", "last_source_seen_at", "last_source_fetch_offset")
-    found: dict[int, list[MirrorPartition]] = {mirror.pk: [] for mirror in mirrors}
-    for row in MirrorPartition.objects.filter(mirror__in=found).only(*needed):
-        found[row.mirror_id].append(row)
-    return found
+def lags_of(mirrors: Iterable[MirrorTopic]) -> dict[int, Sequence[MirrorPartition]]:
+    """Return the partitions of mirrors with their current progress, by primary key of the mirror; one query."""
+    chosen = MirrorTopic.objects.filter(pk__in=[mirror.pk for mirror in mirrors])
+    return {mirror.pk: mirror.partitions for mirror in progress.current(chosen, now=timezone.now())}
 
 
 def list_transitions(*, mirror: MirrorTopic, limit: int = 100) -> list[StateTransition]:
     """Return the state transitions of a mirror, newest first."""
     return list(mirror.transitions.all()[:limit])
+
+
+def _refreshed(mirror: MirrorTopic | None) -> MirrorTopic | None:
+    if mirror is not None:
+        progress.refresh([mirror], now=timezone.now())
+    return mirror
 
 
 def _complete(mirrors: QuerySet[MirrorTopic], *, by: Actor) -> QuerySet[MirrorTopic]:

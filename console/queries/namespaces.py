@@ -10,6 +10,7 @@ from datetime import timedelta
 from django.utils import timezone
 
 from console.errors import NotFoundError
+from console.mirrors import progress
 from console.models import Cluster, ClusterLink, MirrorTopic, Namespace, SourceTopic
 from console.queries.mirrors import summarize
 from linkengine.domain.namespaces import Follower, ReplicationState, contains, replication_state
@@ -54,7 +55,10 @@ def summary_of(namespace: Namespace) -> NamespaceSummary:
 def _mirrors_by_link(links: Iterable[int | None]) -> dict[int | None, list[tuple[MirrorTopic, Follower]]]:
     now = timezone.now()
     found: dict[int | None, list[tuple[MirrorTopic, Follower]]] = defaultdict(list)
-    for mirror in MirrorTopic.objects.filter(link__in=list(links), drill=None).prefetch_related("partitions"):
+    chosen = MirrorTopic.objects.filter(link__in=list(links), drill=None).select_related("link").defer("link__properties")
+    mirrors = list(chosen.prefetch_related("partitions"))
+    progress.refresh(mirrors, now=now)
+    for mirror in mirrors:
         summary = summarize(mirror, now=now, errors=0)
         follower = Follower(state=MirrorState(mirror.state), lag=summary.missing, lag_ms=summary.lag_ms)
         found[mirror.link_id].append((mirror, follower))

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from django.db.models.functions import Coalesce
+from django.utils import timezone
 
 from console.links import pairs
+from console.mirrors import progress
 from console.models import LineageRange, MirrorPartition, MirrorTopic
 from console.models.bulk_update import update_each
 from linkengine.domain.leases import Grant
@@ -35,7 +37,7 @@ def fenced_ends(mirror: MirrorTopic) -> Ends:
 
 
 def with_known_ends(stop: MirrorStop, mirror: MirrorTopic, *, grants: Iterable[Grant] = ()) -> MirrorStop:
-    """Return a stop with the mirror's ends as known from its rows and from the leases taken for the stop (``grants``)."""
+    """Return a stop with the mirror's ends as known from its progress and from the leases taken for the stop (``grants``)."""
     ((_, known),) = many_with_known_ends([(mirror, stop)], grants=grants)
     return known
 
@@ -43,7 +45,7 @@ def with_known_ends(stop: MirrorStop, mirror: MirrorTopic, *, grants: Iterable[G
 def many_with_known_ends(
     stops: Sequence[tuple[MirrorTopic, MirrorStop]], *, grants: Iterable[Grant]
 ) -> list[tuple[MirrorTopic, MirrorStop]]:
-    """Return the result of ``with_known_ends`` for each of many stops. Takes two queries."""
+    """Return the result of ``with_known_ends`` for each of many stops. Takes two queries, and one request to Redis per link."""
     left = {grant.key: grant.left[1] for grant in grants if grant.left is not None}
     copied = _copied([mirror for mirror, _ in stops])
     return [
@@ -65,11 +67,12 @@ def _copied(mirrors: Sequence[MirrorTopic]) -> dict[int, dict[int, int]]:
     begun = LineageRange.objects.filter(mirror__in=mirrors, closed_at=None)
     for key, partition, start in begun.values_list("mirror", "partition", "start"):
         found[key or 0][partition] = start
-    rows = MirrorPartition.objects.filter(mirror__in=mirrors)
-    for key, partition, stopped, reported in rows.values_list("mirror", "partition", "stopped_end", "mirror_end"):
-        known = reported if stopped is None else stopped
-        if known is not None:
-            found[key][partition] = known
+    chosen = MirrorTopic.objects.filter(pk__in=list(found))
+    for mirror in progress.current(chosen, now=timezone.now(), insist=True):
+        for row in mirror.partitions:
+            known = row.mirror_end if row.stopped_end is None else row.stopped_end
+            if known is not None:
+                found[mirror.pk][row.partition] = known
     return found
 
 

@@ -11,8 +11,14 @@ from console.queries.mirrors import MirrorSummary, summarize
 from linkengine.domain.states import MirrorState
 
 EVERY_MS = 30_000
+EACH_MS, LONGEST_MS = 60, 90_000  # the interval grows with the number of mirrors: up to 1,500 mirrors at most 17 rows/s
 KEEP_LINKS = timedelta(hours=24)  # at most 2,880 rows per link, and some more until the next cleanup
 KEEP_MIRRORS = timedelta(hours=2)  # at most 240 rows per mirror, likewise
+
+
+def every_ms(mirrors: int) -> int:
+    """Return the time between two samples of a link with so many mirrors."""
+    return min(LONGEST_MS, max(EVERY_MS, EACH_MS * mirrors))
 
 
 def keep_samples(*, link: ClusterLink, mirrors: Iterable[MirrorTopic], now: datetime, whole: bool = True) -> None:

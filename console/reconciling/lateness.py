@@ -8,8 +8,9 @@ decide whether the records came too late (``tombstones``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
+from console.mirrors.progress import time_of
 from console.models import MirrorPartition
 from linkengine.domain.plans import PartitionProgress
 
@@ -57,25 +58,22 @@ def keep(row: MirrorPartition, late: Lateness | None) -> None:
 
 
 def whole_at(row: MirrorPartition, report: PartitionProgress) -> datetime | None:
-    """Return when the mirror was last complete, or when the copy began if it never was.
+    """Return when the mirror was last complete, or when the copy began if it never was."""
+    begins = row.whole_at is None and report.mirror_end is not None
+    times = (time_of(report.observed_at_ms) if begins else None, completed_at(report), row.whole_at)
+    return max((at for at in times if at is not None), default=None)
 
-    The log cleaner cleans nothing after the last stable offset, so a mirror is complete if it has all offsets below that.
+
+def completed_at(report: PartitionProgress) -> datetime | None:
+    """Return when the mirror was last complete according to a report; None if it does not say.
+
+    The log cleaner cleans nothing after the last stable offset, so a mirror is complete if it has all offsets below that, also
+    while open transactions keep the high watermark ahead of it.
     """
     ends = report.mirror_end, report.source_end
     is_complete = ends[0] is not None and ends[1] is not None and ends[0] >= ends[1]
-    begins = row.whole_at is None and report.mirror_end is not None
-    times = (
-        report.source_seen_at_ms if is_complete else None,
-        report.observed_at_ms if begins else None,
-        report.caught_up_at_ms,
-    )
-    known = [time_of(unix_ms) for unix_ms in times if unix_ms is not None] + ([row.whole_at] if row.whole_at else [])
-    return max(known, default=None)
-
-
-def time_of(unix_ms: int) -> datetime:
-    """Return a time of a report as a datetime."""
-    return datetime.fromtimestamp(unix_ms / 1000, tz=UTC)
+    times = (report.source_seen_at_ms if is_complete else None, report.caught_up_at_ms)
+    return max((time_of(unix_ms) for unix_ms in times if unix_ms is not None), default=None)
 
 
 def _moved(row: MirrorPartition, report: PartitionProgress) -> bool:

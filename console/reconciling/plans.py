@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
+
+from django.utils import timezone
 
 from console.config import signing_keys
 from console.config.logging import current_request_id
 from console.links import pairs
+from console.mirrors import progress
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
 from console.reconciling import ends
 from console.reconciling.groups import known_offsets
@@ -34,9 +38,12 @@ _NO_ADDRESS = ClusterAddress(bootstrap_servers="")
 
 
 def load(mirror_id: int) -> MirrorTopic | None:
-    """Return a mirror with the related rows that plans need."""
+    """Return a mirror with the related rows that plans need, and its partitions with their current progress."""
     mirrors = MirrorTopic.objects.select_related("link__destination__environment", "link__source")
-    return mirrors.prefetch_related("link__configs", "partitions").filter(pk=mirror_id).first()
+    mirror = mirrors.prefetch_related("link__configs", "partitions").filter(pk=mirror_id).first()
+    if mirror is not None:
+        progress.refresh([mirror], now=timezone.now(), insist=True)
+    return mirror
 
 
 def load_link(link_id: int) -> ClusterLink | None:
@@ -76,33 +83,50 @@ def assignments_of(
 ) -> tuple[PartitionAssignment, ...]:
     """Return an assignment for each partition of the mirror."""
     count = mirror.num_partitions if partitions is None else partitions
+    return tuple(_assignments(mirror, range(count), source_topic_id=topic_id or mirror.source_topic_id))
+
+
+def _assignments(
+    mirror: MirrorTopic,
+    partitions: Iterable[int],
+    *,
+    source_topic_id: str,
+    mirror_topic_id: str = "",
+    since_ms: int = 0,
+    seen: Mapping[int, tuple[int, int] | None] = MappingProxyType({}),
+) -> Iterator[PartitionAssignment]:
+    """Yield assignments without intermediate copies: a link may have ten thousand in each reconcile pass."""
     follows = follows_start(mirror.link.sync_include)
     by_transactions = mirror.link.gap_filler == GapFiller.TRANSACTIONS
     link_number = mirror.link_id if mirror.first_link_number is None else mirror.first_link_number
-    return tuple(
-        PartitionAssignment(
-            mirror_id=mirror_key(mirror),
+    key = mirror_key(mirror)
+    for partition in partitions:
+        yield PartitionAssignment(
+            mirror_id=key,
             partition=partition,
             source_topic=mirror.source_topic,
             mirror_topic=mirror.name,
-            source_topic_id=topic_id or mirror.source_topic_id,
+            source_topic_id=source_topic_id,
+            mirror_topic_id=mirror_topic_id,
             producer_id=producer_id_for(link_number, mirror.pk, partition),
             follows_start=follows,
-            transactional_id=f"{TRANSACTIONAL_ID_PREFIX}{mirror_key(mirror)}-{partition}" if by_transactions else "",
+            transactional_id=f"{TRANSACTIONAL_ID_PREFIX}{key}-{partition}" if by_transactions else "",
+            since_ms=since_ms,
+            source_seen=seen.get(partition),
         )
-        for partition in range(count)
-    )
 
 
 def copy_plans(link: ClusterLink, mirrors: Iterable[MirrorTopic], rows: Mapping[str, MirrorPartition]) -> dict[str, CopyPlan]:
     """Return the plan of each copy worker of a link, by worker; ``rows`` are those of the partitions to copy, by key."""
     assigned: dict[str, list[PartitionAssignment]] = defaultdict(list)
     for mirror in mirrors:
-        since_ms = int(mirror.state_since.timestamp() * 1000)
-        for assignment in _of_this_topic(mirror):
-            row = rows.get(assignment.key)
-            if row is not None and row.worker_id:
-                assigned[row.worker_id].append(replace(assignment, source_seen=_seen(row), since_ms=since_ms))
+        key, since_ms = mirror_key(mirror), int(mirror.state_since.timestamp() * 1000)
+        known = ((number, rows.get(f"{key}/{number}")) for number in range(mirror.num_partitions))
+        placed = {number: row for number, row in known if row is not None and row.worker_id}
+        ids = {"source_topic_id": mirror.source_topic_id, "mirror_topic_id": mirror.mirror_topic_id}
+        seen = {number: _seen(row) for number, row in placed.items()}
+        for assignment in _assignments(mirror, placed, **ids, since_ms=since_ms, seen=seen):
+            assigned[placed[assignment.partition].worker_id].append(assignment)
     if not assigned:
         return {}
     common = CopyPlan(

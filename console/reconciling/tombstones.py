@@ -29,6 +29,7 @@ from datetime import datetime, timedelta
 
 import structlog
 from django.db import transaction
+from django.db.models import Q
 
 from console.models import MirrorPartition, MirrorTopic
 from console.models.mirrors import AHEAD, TOMBSTONES_MISSED
@@ -136,8 +137,10 @@ def _known(mirror: MirrorTopic) -> Cleaned | None:
 
 def _is_needed(mirror: MirrorTopic, known: Cleaned) -> bool:
     """Return whether any partition was last complete before that time, or has stored lateness."""
-    rows = MirrorPartition.objects.filter(mirror=mirror)
-    return rows.filter(whole_at__lte=known.until + AHEAD).exists() or rows.exclude(late_until=None).exists()
+    rows, long_ago = MirrorPartition.objects.filter(mirror=mirror), known.until + AHEAD
+    level_later = Q(behind=False, mirror__link__level_at__gt=long_ago)
+    lacking = rows.filter(whole_at__lte=long_ago).exclude(level_later)
+    return lacking.exists() or rows.exclude(late_until=None).exists()
 
 
 def _handle_late(mirror: MirrorTopic, late: Collection[_TooLate], *, now: datetime) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from django.conf import settings
-from django.db.models import F
+from django.db.models import F, prefetch_related_objects
+from django.utils import timezone
 
 from console.config import signing_keys
+from console.mirrors import progress
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import placing, plans
 from console.tasks import pool
@@ -71,6 +73,6 @@ def _note_trouble(link: ClusterLink, trouble: str) -> None:
 
 
 def _rows_of(mirrors: Sequence[MirrorTopic]) -> dict[str, MirrorPartition]:
-    names = {mirror.pk: plans.mirror_key(mirror) for mirror in mirrors}
-    rows = MirrorPartition.objects.filter(mirror__in=names)
-    return {f"{names[row.mirror_id]}/{row.partition}": row for row in rows}
+    prefetch_related_objects(list(mirrors), "partitions")
+    progress.refresh(mirrors, now=timezone.now(), insist=True)
+    return {f"{plans.mirror_key(mirror)}/{row.partition}": row for mirror in mirrors for row in mirror.partitions.all()}

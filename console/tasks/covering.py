@@ -11,6 +11,7 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
+from console.mirrors import progress
 from console.models import MirrorTopic
 from console.queries import verification
 from console.queue import dispatch
@@ -47,12 +48,14 @@ def look_after_coverage(*, now: datetime) -> None:
 
 
 def _load(mirror_id: int) -> MirrorTopic | None:
-    mirrors = MirrorTopic.objects.select_related("link__destination", "link__source").prefetch_related("link__configs")
+    mirrors = MirrorTopic.objects.select_related("link__destination", "link__source")
+    mirrors = mirrors.prefetch_related("link__configs", "partitions")
     return mirrors.filter(pk=mirror_id, state__in=verification.WATCHED, deletion_requested_at=None).first()
 
 
 def _is_covered(mirror: MirrorTopic) -> bool:
     """Return whether nothing is left to compare, according to the copy workers' reports: idle mirrors cost no request."""
+    progress.refresh([mirror], now=timezone.now())
     parts = verification.coverage(mirror=mirror)
     return bool(parts) and all(part.unverified == 0 for part in parts)
 

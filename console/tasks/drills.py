@@ -23,6 +23,7 @@ from console.actions import drills, mirrors, verification
 from console.actions.operations import fail_over
 from console.actors import ENGINE
 from console.errors import ConflictError
+from console.mirrors import progress
 from console.mirrors.rules import refused_steps
 from console.models import Drill, MirrorTopic, StopReport, VerifyRun
 from console.models.mirrors import DELETION_REFUSED, is_fresh
@@ -140,7 +141,9 @@ _STEPS = {
 
 
 def _copies(drill: Drill) -> list[MirrorTopic]:
-    return list(with_links(MirrorTopic.objects.filter(drill=drill)).prefetch_related("partitions"))
+    copies = list(with_links(MirrorTopic.objects.filter(drill=drill)).prefetch_related("partitions"))
+    progress.refresh(copies, now=timezone.now())
+    return copies
 
 
 def _sound(copies: Sequence[MirrorTopic]) -> list[MirrorTopic]:
@@ -174,6 +177,7 @@ def _groups(copy: MirrorTopic, drill: Drill) -> list[GroupRow]:
     stop = StopReport.objects.filter(mirror=copy).first()
     if mirror is None or stop is None:
         return []
+    progress.refresh([mirror], now=timezone.now())
     starts = {row.partition: row.mirror_start for row in mirror.partitions.all()}
     ends = {row["partition"]: row["mirrored_end"] for row in stop.partitions}
     return groups_after(mirror.name, known_offsets(mirror), starts=starts, ends=ends)

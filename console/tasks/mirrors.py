@@ -238,7 +238,6 @@ def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime)
         "error_since": None,
         "retry_count": 0,
         "retry_at": None,
-        "synced_at": now,
     }
     if not MirrorTopic.objects.filter(pk=mirror.pk).update(**facts):  # stored even if a failover came first
         raise PreemptedError

@@ -14,17 +14,19 @@ from dataclasses import dataclass, field
 from django.conf import settings
 from django.utils import timezone
 
+from console.mirrors.progress import is_former_news, time_of
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, gaps, placing, plans, sampling, tombstones
 from console.reconciling.isolation import Failures
-from console.reconciling.lateness import time_of
+from console.redis import locks
 from console.tasks import worker_results
 from console.tasks.worker_results import Kept
 from linkengine import jobs
 from linkengine.domain.plans import PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange
-from linkengine.domain.states import GapReason
+from linkengine.domain.states import GapReason, MirrorState
 
+SAMPLES_MS = 10_000  # between two batches of samples of one link
 Rows = dict[str, MirrorPartition]
 Loss = tuple[str, OffsetRange]
 
@@ -55,19 +57,51 @@ def observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, fa
     Raises CoordinationUnavailableError if Redis is unavailable.
     """
     key, signer = plans.link_key(link), plans.signer_of(link)
-    reports = placing.of_current_topics(mirrors, jobs.read_progress(settings.REDIS_URL, key, signer))
+    sampling.lift_level(link, rows.values())
+    readings = jobs.read_readings(settings.REDIS_URL, key, signer)
     kept = worker_results.read(link, mirrors)
     losses = jobs.read_losses(settings.REDIS_URL, key, signer)
-    by_mirror = _by_mirror(mirrors, reports=reports, kept=kept, losses=losses)
+    latest = placing.of_current_topics(mirrors, readings.latest.values())
+    former = _former_news(placing.of_current_topics(mirrors, readings.former.values()), latest, rows)
+    at_once = {mirror.pk for mirror in mirrors if mirror.state != MirrorState.ACTIVE}
+    changed = False
+    if former:  # last reports of holds that have ended unread: applied first, in the order in which they were sent
+        by_mirror = _by_mirror(mirrors, reports=former, kept=Kept({}, ()), losses=())
+        changed |= _process_all(mirrors, by_mirror, rows=rows, failures=failures)
+        ended = {report.key: rows[report.key] for report in former if not failures.has_failed(rows[report.key].mirror_id)}
+        mirror_ids = {row.mirror_id for row in ended.values()}
+        changed |= sampling.store_progress(
+            rows=ended, reports=former, now=timezone.now(), failures=failures, at_once=mirror_ids
+        )
+    by_mirror = _by_mirror(mirrors, reports=latest, kept=kept, losses=losses)
+    changed |= _process_all(mirrors, by_mirror, rows=rows, failures=failures)
+    sound = {key: row for key, row in rows.items() if not failures.has_failed(row.mirror_id)}
+    now, samples = timezone.now(), sampling.SAMPLES if locks.claim(f"samples:{link.pk}", ttl_ms=SAMPLES_MS) else 0
+    changed |= sampling.store_progress(
+        rows=sound, reports=latest, endings=kept.reports, now=now, failures=failures, at_once=at_once, samples=samples
+    )
+    if not failures.mirrors:
+        sampling.note_level(link, rows.values(), now=now)
+    _forget_processed(link, mirrors, by_mirror=by_mirror, kept=kept, failures=failures)
+    _note_observed(rows, latest, failures)
+    return changed
+
+
+def _former_news(
+    former: Iterable[PartitionProgress], latest: Iterable[PartitionProgress], rows: Rows
+) -> list[PartitionProgress]:
+    current = {report.key: report for report in latest}
+    return [
+        report for report in former if report.key in rows and is_former_news(report, current.get(report.key), rows[report.key])
+    ]
+
+
+def _process_all(mirrors: Sequence[MirrorTopic], by_mirror: Mapping[str, Told], *, rows: Rows, failures: Failures) -> bool:
     changed = False
     for mirror in mirrors:
         if (reported := by_mirror.get(plans.mirror_key(mirror))) is not None and not failures.has_failed(mirror.pk):
             with failures.of_mirror(mirror.pk):
                 changed |= _process(mirror, reported, rows=rows)
-    sound = {key: row for key, row in rows.items() if not failures.has_failed(row.mirror_id)}
-    changed |= sampling.store_progress(rows=sound, reports=reports, endings=kept.reports, now=timezone.now(), failures=failures)
-    _forget_processed(link, mirrors, by_mirror=by_mirror, kept=kept, failures=failures)
-    _note_observed(rows, reports, failures)
     return changed
 
 

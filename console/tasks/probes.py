@@ -35,6 +35,7 @@ from linkengine.sparkclient import SparkSilentError, SparkUnavailableError, coun
 
 _NO_LIST = {ErrorCode.AUTHORIZATION_ERROR, ErrorCode.AUTHENTICATION_ERROR, ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR}
 _LINKS = ("destination", "source")
+_TOPIC_FIELDS = ("topic_id", "partitions", "replication_factor", "internal", "is_mirror", "retention_ms")
 _log = structlog.get_logger(__name__)
 
 
@@ -180,22 +181,21 @@ def refresh_topics(*, cluster_pk: int | None = None, link_id: int | None = None,
 
 
 def store_topics(topics: Sequence[TopicDescription], *, now: datetime, **owner: Any) -> None:
-    """Replace the stored topics of an owner, in a few statements whatever their number."""
-    rows = [_topic_row(topic, now=now, **owner) for topic in topics if topic.partitions]
-    fields = [
-        "topic_id",
-        "partitions",
-        "replication_factor",
-        "internal",
-        "is_mirror",
-        "retention_ms",
-        "seen_at",
-    ]
+    """Make the stored topics of an owner those of a listing. Writes only rows that are new, changed or gone."""
+    rows = {topic.name: _topic_row(topic, now=now, **owner) for topic in topics if topic.partitions}
+    stored = {row[0]: row[1:] for row in SourceTopic.objects.filter(**owner).order_by().values_list("name", *_TOPIC_FIELDS)}
+    changed = [row for name, row in rows.items() if stored.get(name) != _values_of(row)]
+    gone = [name for name in stored if name not in rows]
     with transaction.atomic():
         SourceTopic.objects.bulk_create(
-            rows, update_conflicts=True, unique_fields=[*owner, "name"], update_fields=fields, batch_size=200
+            changed,
+            update_conflicts=True,
+            unique_fields=[*owner, "name"],
+            update_fields=[*_TOPIC_FIELDS, "seen_at"],
+            batch_size=200,
         )
-        SourceTopic.objects.filter(**owner, seen_at__lt=now).delete()
+        for start in range(0, len(gone), 1_000):
+            SourceTopic.objects.filter(**owner, name__in=gone[start : start + 1_000]).delete()
 
 
 def _check_side(link: ClusterLink) -> None:
@@ -251,6 +251,10 @@ def _refresh_link(link_id: int) -> None:
         return
     store_topics(topics, now=now, link=link)
     ClusterLink.objects.filter(pk=link_id).update(topics_at=now if topics else None)
+
+
+def _values_of(row: SourceTopic) -> tuple[object, ...]:
+    return tuple(getattr(row, name) for name in _TOPIC_FIELDS)
 
 
 def _topic_row(topic: TopicDescription, *, now: datetime, **owner: Any) -> SourceTopic:

@@ -1,10 +1,14 @@
-"""The reconciler: brings rows and the engine's state into agreement, link by link, every second and after each action."""
+"""The reconciler: brings rows and the engine's state into agreement, link by link, every second and after each action.
+
+A link at rest is reconciled less often (``console.tasks.resting``).
+"""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
@@ -22,8 +26,9 @@ from console.queue import dispatch
 from console.queue.schedule_health import records_health
 from console.reconciling import due_tasks, history, linkhealth, linktasks, phases, placing, plans, promote_backoff
 from console.reconciling.isolation import Failures
+from console.reconciling.phases import Verdict
 from console.redis import clock_skew, heartbeats, locks, reconciler_health
-from console.tasks import observing
+from console.tasks import observing, resting
 from console.tasks.assigning import assign_link
 from console.tasks.covering import look_after_coverage
 from console.tasks.drills import look_after_drills
@@ -71,6 +76,27 @@ def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
             return
 
 
+@shared_task(name="sample_link")
+def sample_link(*, link_id: int, **_: Any) -> None:
+    """Store samples of a link at rest; reconcile the link if that is not enough."""
+    link = ClusterLink.objects.filter(pk=link_id).first()
+    if link is None:
+        return
+    with locks.lock(f"link:{link_id}") as acquired:
+        if not acquired:  # a reconcile pass is running
+            return
+        try:
+            rests = resting.sample(link, now=timezone.now())
+        except CoordinationUnavailableError as error:
+            _log.warning("reconcile.no_redis", link=link.name, error=str(error))
+            return
+    if rests:
+        reconciler_health.note_success(reconciler_health.of_link(link_id))
+    else:
+        resting.wake(link_id)
+        reconcile_link(link_id=link_id)
+
+
 @shared_task(name="forget_link")
 def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_: Any) -> None:
     """Remove the engine's data of a deleted link and its mirrors; ``partitions``: the number of partitions of each, by key."""
@@ -93,9 +119,13 @@ def _waiting(link_id: int) -> str:
 
 
 def _send_links() -> None:
-    for link_id in ClusterLink.objects.values_list("pk", flat=True):
+    active, at_rest = resting.sorted_out(ClusterLink.objects.only("link_uuid", "sequence", "revision"))
+    for link_id in active:
         if locks.claim(_waiting(link_id), ttl_ms=WAITING_MS):  # if all threads are busy, messages would accumulate
             dispatch.send("reconcile_link", link_id=link_id)
+    for link_id in at_rest:
+        if locks.claim(f"sample-rest:{link_id}", ttl_ms=resting.SAMPLE_MS):
+            dispatch.send("sample_link", link_id=link_id)
 
 
 _STEPS: Mapping[str, Callable[[], None]] = {
@@ -135,7 +165,7 @@ def _reconcile_noted(link_id: int) -> None:
 
 def _reconcile(link_id: int) -> bool:
     """Run a pass of a link. Return whether all steps succeeded, apart from failures of single mirrors."""
-    link = plans.load_link(link_id)
+    link, began = plans.load_link(link_id), time.thread_time()
     if link is None:
         return False
     mirrors = list(link.mirrors.prefetch_related("partitions", "transition_errors"))
@@ -147,7 +177,13 @@ def _reconcile(link_id: int) -> bool:
         return True
     failures = Failures(link=link.name)
     try:
-        _run_steps(link, mirrors, failures)
+        (seen,) = resting.look([link])
+        settled = _run_steps(link, mirrors, failures) and not failures.steps and not failures.mirrors
+        now, took_s = timezone.now(), time.thread_time() - began
+        if settled:
+            resting.rest(link, seen, took_s=took_s, until=_next_task(link, mirrors, now=now), now=now)
+        else:
+            resting.pace(link, took_s=took_s)
     except CoordinationUnavailableError as error:
         _log.warning("reconcile.no_redis", link=link.name, error=str(error))
         return False
@@ -155,12 +191,16 @@ def _reconcile(link_id: int) -> bool:
     return not failures.steps
 
 
-def _run_steps(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
-    """Run the steps of a pass. The failure of a mirror or a step does not affect the others, unless they depend on it."""
+def _run_steps(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> bool:
+    """Run the steps of a pass. Return whether nothing is left to do.
+
+    The failure of a mirror or a step does not affect the others, unless they depend on it.
+    """
+    verdicts: list[Verdict | None] = []
     rows = observing.ensure_rows(mirrors, failures)
     with failures.of_step("reports"):
         changed = observing.observe(link, mirrors, rows=rows, failures=failures)
-        _judge(link, mirrors, rows=rows, failures=failures, changed=changed)
+        verdicts = _judge(link, mirrors, rows=rows, failures=failures, changed=changed)
     with failures.of_step("copy"):
         assign_link(link, mirrors, rows=rows)
     with failures.of_step("tasks"):
@@ -169,6 +209,7 @@ def _run_steps(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Fail
         _send_due_tasks(link, mirrors, rows=rows, failures=failures)
     with failures.of_step("samples"):
         _keep_samples(link, mirrors, failures)
+    return resting.is_at_rest(link, mirrors, verdicts)
 
 
 def _note_failures(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
@@ -181,7 +222,7 @@ def _note_failures(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: 
 
 def _keep_samples(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
     sound = failures.not_failed(mirrors)
-    if locks.claim(f"sample:{link.pk}", ttl_ms=history.EVERY_MS):
+    if locks.claim(f"sample:{link.pk}", ttl_ms=history.every_ms(len(mirrors))):
         history.keep_samples(link=link, mirrors=sound, now=timezone.now(), whole=len(sound) == len(mirrors))
 
 
@@ -209,26 +250,43 @@ def _has_computable_tasks(mirror: MirrorTopic, *, rows: Rows, failures: Failures
     return False
 
 
+def _next_task(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, now: datetime) -> datetime | None:
+    return linktasks.next_run(link=link, mirrors=_any_unstopped(mirrors), now=now)
+
+
+def _any_unstopped(mirrors: Sequence[MirrorTopic]) -> bool:
+    return any(mirror.state not in WRITABLE for mirror in mirrors)
+
+
 def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
-    unstopped = any(mirror.state not in WRITABLE for mirror in mirrors)
-    for name in linktasks.due_tasks(link=link, mirrors=unstopped, now=timezone.now()):
+    for name in linktasks.due_tasks(link=link, mirrors=_any_unstopped(mirrors), now=timezone.now()):
         if name in SYNCS and locks.claim(f"task:{link.pk}:{name}", ttl_ms=CLAIM_MS):
             dispatch.send("run_link_task", link_id=link.pk, task=name)
 
 
-def _judge(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures, changed: bool) -> None:
-    """Derive the events of mirrors and the state of the link from the rows of the partitions."""
+def _judge(
+    link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures, changed: bool
+) -> list[Verdict | None]:
+    """Derive the events of mirrors and the state of the link from the rows of the partitions.
+
+    Returns the verdicts on the mirrors that are to be copied.
+    """
     now, retry_timeout = timezone.now(), plans.retry_timeout(link)
-    verdicts = []
+    verdicts: list[Verdict | None] = []
+    copied: list[Verdict | None] = []
     for mirror in failures.not_failed(mirrors):
         key = plans.mirror_key(mirror)
         own = [rows[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in rows]
         with failures.of_mirror(mirror.pk):
             verdict = phases.verdict_on(own, now=now)
             changed |= phases.apply_verdict(mirror=mirror, verdict=verdict, now=now, retry_timeout=retry_timeout)
-            verdicts.append(verdict if placing.is_wanted(mirror, link) else None)
+            wanted = placing.is_wanted(mirror, link)
+            verdicts.append(verdict if wanted else None)
+            copied += [verdict] if wanted else []
     changed |= linkhealth.note_verdicts(link=link, verdicts=verdicts, now=now)
     if linkhealth.needs_probe(link=link, verdicts=verdicts, now=now) and locks.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("probe_link", link_id=link.pk)
     if changed:
         show_change(link.pk)
+        link.sequence += 1
+    return copied

@@ -173,7 +173,6 @@ def note_mirroring(
         **_cleaning(mirror, made, now=now),
         "holds_copy": True,
         "reversal": "",
-        "synced_at": now,
     }
     mirror.num_partitions = made.partitions
     sampling.ensure_rows(mirror)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from django.utils import timezone
+
+from console.mirrors import progress
 from console.models import MirrorTopic
 from console.reconciling import plans
 from linkengine import jobs
@@ -14,8 +17,9 @@ from linkengine.domain.plans import PartitionPhase
 
 def copy_failure(mirror: MirrorTopic) -> dict[ErrorCode, str]:
     """Return the error of a partition that has failed permanently, if any has. Equal log ends do not override it."""
-    row = mirror.partitions.filter(phase=PartitionPhase.FAILED).first()
-    return {} if row is None else {ErrorCode(row.error_code): row.error_message}
+    newest = progress.current(MirrorTopic.objects.filter(pk=mirror.pk), now=timezone.now(), insist=True)
+    failed = [row for entry in newest for row in entry.partitions if row.phase == PartitionPhase.FAILED]
+    return {ErrorCode(row.error_code): row.error_message for row in failed[:1]}
 
 
 def unconfirmed_end(mirror: MirrorTopic, grants: Iterable[Grant]) -> dict[ErrorCode, str]:

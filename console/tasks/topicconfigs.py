@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 import structlog
-from django.db.models import F, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from console.models import ClusterLink, MirrorTopic
@@ -33,15 +33,20 @@ _log = structlog.get_logger(__name__)
 
 
 def follow_topics(link: ClusterLink) -> TaskOutcome:
-    """Sync partitions and configs of all mirrors once, starting with those whose last sync is oldest.
+    """Sync partitions and configs of all mirrors once, starting after the last batch that the previous run began.
 
-    If the time is over before the end, the outcome says so and the next run follows at once.
+    If the time is over before the end, the outcome says so and the next run follows at once. The position is stored once per
+    batch, before it: a run that ends early, fails or crashes does not keep the mirrors behind it from being synced. A run that
+    finds no difference writes nothing else; what it did is in the row of the task (``LinkTask``).
     """
     waiting, deadline = _waiting(link), time.monotonic() + RUN_S
     batches = [waiting[start : start + MIRRORS_AT_ONCE] for start in range(0, len(waiting), MIRRORS_AT_ONCE)]
     parts: list[TaskOutcome] = []
     while len(parts) < len(batches) and not (parts and time.monotonic() > deadline):
-        parts.append(_follow(link, batches[len(parts)]))
+        batch = batches[len(parts)]
+        if len(batches) > 1:
+            ClusterLink.objects.filter(pk=link.pk).update(config_sync_position=batch[-1])
+        parts.append(_follow(link, batch))
     left = sum(len(batch) for batch in batches[len(parts) :])
     errors = [_unfinished(left)] if left else []
     changes = sum(part.changes for part in parts)
@@ -57,7 +62,6 @@ def _follow(link: ClusterLink, mirror_ids: Sequence[int]) -> TaskOutcome:
     chosen = list(_mirrors(link).filter(pk__in=mirror_ids))
     if not chosen:
         return TaskOutcome()
-    MirrorTopic.objects.filter(pk__in=mirror_ids).update(synced_at=timezone.now())
     keyless, late, asked_at = plans.keyless(chosen), tombstones.kept_late(chosen), timezone.now()
     wanted = [plans.sync_of(mirror, keyless=mirror.pk in keyless) for mirror in chosen]
     outcomes = jobs.sync_mirrors(wanted, still_mirrors=topic_configs.still_mirrors(link))
@@ -97,8 +101,9 @@ def _unfinished(left: int) -> TaskError:
 
 
 def _waiting(link: ClusterLink) -> list[int]:
-    oldest_first = F("synced_at").asc(nulls_first=True)
-    return list(_mirrors(link).order_by(oldest_first).values_list("pk", flat=True))
+    """Return the primary keys of the mirrors, beginning after the stored position."""
+    keys, position = list(_mirrors(link).order_by("pk").values_list("pk", flat=True)), link.config_sync_position or 0
+    return [key for key in keys if key > position] + [key for key in keys if key <= position]
 
 
 def _mirrors(link: ClusterLink) -> QuerySet[MirrorTopic]:

@@ -27,6 +27,8 @@ from linkengine.batches.view import first_timestamp
 from linkengine.domain.ranges import EXACT_REASONS, Gap, OffsetRange
 from linkengine.domain.states import GapReason
 
+HALF_LIFE_MS = 700  # of a measured rate: rates are smooth and follow a change within two seconds
+LEAST_MEASURED_MS = 100  # a shorter interval between reports measures noise
 RECENT_MS = 10_000  # reports are sent twice a second and may be lost, so each run of fills is in twenty of them
 MOST_SAMPLES = 256  # samples kept; beyond that the newest is replaced, which only makes the measured time older
 EXACT_RUNS = 16
@@ -39,12 +41,15 @@ class PartitionCounters:
     __slots__ = (
         "_catch_up",
         "_fills",
+        "_measured",
         "_stood_at_end",
         "bytes_copied",
+        "bytes_per_s",
         "last_timestamp_ms",
         "mirror_end",
         "mirror_start",
         "records_copied",
+        "records_per_s",
         "set_back_to",
         "set_backs",
         "source_end",
@@ -66,6 +71,9 @@ class PartitionCounters:
         self._catch_up, self._stood_at_end = CatchUp(), False
         self.bytes_copied = 0
         self.records_copied = 0
+        self.bytes_per_s: float | None = None
+        self.records_per_s: float | None = None
+        self._measured: tuple[int, int, int] | None = None  # time, bytes and records of the last measurement
         self._fills = FillRuns()
 
     def observed_source(self, *, start: int, end: int, high_watermark: int, now_ms: int) -> None:
@@ -130,6 +138,21 @@ class PartitionCounters:
         self._fills.add(start, end, reason, now_ms=now_ms, before_ms=self.last_timestamp_ms)
         self._reach()
 
+    def measure(self, now_ms: int) -> None:
+        """Update the rates from what was copied since the last call; the rate of an idle partition becomes exactly 0."""
+        current = (now_ms, self.bytes_copied, self.records_copied)
+        last = self._measured
+        if last is None or now_ms < last[0]:
+            self._measured = current
+            return
+        elapsed_ms = now_ms - last[0]
+        if elapsed_ms < LEAST_MEASURED_MS:
+            return
+        self._measured = current
+        weight = 1 - 0.5 ** (elapsed_ms / HALF_LIFE_MS)
+        self.bytes_per_s = _smooth(self.bytes_per_s, (current[1] - last[1]) * 1000 / elapsed_ms, weight)
+        self.records_per_s = _smooth(self.records_per_s, (current[2] - last[2]) * 1000 / elapsed_ms, weight)
+
     def gaps(self, *, since_ms: int = 0) -> tuple[Gap, ...]:
         """Return the runs of fills that have grown since ``since_ms``, and all losses."""
         return self._fills.since(since_ms)
@@ -142,6 +165,11 @@ class PartitionCounters:
         if self.mirror_end is not None:
             self._catch_up.mirror_at(self.mirror_end)
             self._stood_at_end = self._stood_at_end or (self.source_end is not None and self.mirror_end >= self.source_end)
+
+
+def _smooth(old: float | None, new: float, weight: float) -> float:
+    value = new if old is None else old + weight * (new - old)
+    return value if value >= 1 else 0.0
 
 
 class CatchUp:

@@ -36,6 +36,7 @@ def phase_of(partition: MirrorPartition) -> PartitionPhase:
 def progress_of(partition: MirrorPartition, *, now_ms: int, gaps_of_ms: int | None = RECENT_MS) -> PartitionProgress:
     """Return the observation of this moment, with gaps filled in the last ``gaps_of_ms`` (None: all that are remembered)."""
     counters, trouble, checked = partition.counters, _trouble(partition), partition.unchecked_tail is None
+    counters.measure(now_ms)
     source_known = partition.source_trouble is None and checked  # else its end may have moved since: the lag is unknown
     return PartitionProgress(
         key=partition.key,
@@ -58,6 +59,8 @@ def progress_of(partition: MirrorPartition, *, now_ms: int, gaps_of_ms: int | No
         caught_up_at_ms=counters.caught_up_at_ms,
         bytes_copied=counters.bytes_copied,
         records_copied=counters.records_copied,
+        bytes_per_s=counters.bytes_per_s,
+        records_per_s=counters.records_per_s,
         error_code=trouble.code if trouble else "",
         error_message=trouble.message if trouble else "",
         source_kept=trouble.source_kept if trouble else None,

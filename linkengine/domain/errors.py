@@ -75,6 +75,9 @@ NEEDS_OPERATOR = frozenset(
     }
 )
 
+# Conditions that a promotion, reversal or restore waits for; these are not errors.
+WAITING = frozenset(code for code in ErrorCode if code.startswith("WAITING_FOR_"))
+
 
 class LinkEngineError(Exception):
     """An anticipated failure: ``code`` for programs, ``message`` (what, why, what to do) for users."""

@@ -16,6 +16,7 @@ from linkengine.domain.addresses import DEFAULTS_TAKEN, MECHANISMS, PROTOCOLS
 
 _NO_CIPHERS = "OpenSSL's default suites are used. Restrict them at the brokers."
 _DAY_MS = 86_400_000
+RPO_OBJECTIVE = "link.rpo.objective.ms"
 
 
 class ConfigKind(StrEnum):
@@ -209,6 +210,16 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         immutable=True,
         choices=("DESTINATION", "SOURCE", "BIDIRECTIONAL"),
         description="Role of this side of the link.",
+    ),
+    LinkConfigSpec(
+        name=RPO_OBJECTIVE,
+        kind=_N,
+        default="-1",
+        lowest=-1,
+        highest=7 * _DAY_MS,
+        zero=False,
+        description="Time lag in milliseconds beyond which the health of a mirror is Degraded; -1: no objective. Has no effect "
+        "on copying. Not a Confluent config.",
     ),
     LinkConfigSpec(
         name="link.throughput.limit.bytes.per.second",

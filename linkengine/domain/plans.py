@@ -130,6 +130,8 @@ class PartitionProgress:
     caught_up_at_ms: int | None = None  # the mirror has all that was below the high watermark at this time: time lag
     bytes_copied: int = 0  # in this hold, as stored
     records_copied: int = 0  # in this hold: offsets with a record, without fillers
+    bytes_per_s: float | None = None  # smoothed over about a second; None before the second report
+    records_per_s: float | None = None
     error_code: str = ""
     error_message: str = ""
     failed_at_ms: int | None = None  # last failed attempt to read the source, until an attempt succeeds

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from linkengine.coordination import lease, losses, pool, progress
 from linkengine.coordination.losses import Loss
+from linkengine.coordination.progress import Readings
 from linkengine.copyjob import spark_job
 from linkengine.domain.plans import CopyPlan, PartitionProgress
 from linkengine.domain.signatures import Signer
@@ -58,9 +59,24 @@ def end_workers(redis_url: str, workers: Iterable[str], *, secrets: tuple[str, .
     pool.end_workers(redis_url, workers, secrets=secrets)
 
 
+def read_readings(redis_url: str, link_id: str, signer: Signer) -> Readings:
+    """Return the latest report of each partition of a link and, after a change of owner, the previous owner's last report."""
+    return progress.read_readings(redis_url, link_id, signer)
+
+
+def read_news(redis_url: str, link_ids: Sequence[str]) -> list[str]:
+    """Return a mark per link, which changes when a copy worker has reported something to act on immediately."""
+    return progress.read_news(redis_url, link_ids)
+
+
 def read_progress(redis_url: str, link_id: str, signer: Signer) -> list[PartitionProgress]:
     """Return the latest report of every partition of a link, in any order, with a single Redis request."""
     return progress.read_progress(redis_url, link_id, signer)
+
+
+def has_kept(redis_url: str, link_id: str) -> bool:
+    """Return whether kept reports of a link wait to be processed."""
+    return progress.has_kept(redis_url, link_id)
 
 
 def read_kept(redis_url: str, link_id: str, signer: Signer) -> dict[str, PartitionProgress | None]:

@@ -77,11 +77,11 @@ def test_user_signs_in_creates_a_link_and_promotes_a_topic(scene: Scene, visits:
     expect(page.get_by_role("option", name="flights (", exact=False)).to_have_attribute("aria-disabled", "true")
     page.get_by_role("option", name="fares (").click()
     page.get_by_role("button", name="Add", exact=True).click()
-    badge = page.locator(".page-head .badge-state")
-    expect(badge).to_have_text("Active · setting up")
+    badge = page.locator(".page-head .api-state")
+    expect(badge).to_have_text("State Active · setting up")
 
     engine.did("fares", MirrorEvent.SETUP_DONE, num_partitions=1)
-    expect(badge).to_have_text("Active", timeout=3_000)  # without a reload
+    expect(badge).to_have_text("State Active", timeout=3_000)  # without a reload
 
     _raise_error("fares")
     expect(page.get_by_text("AUTHENTICATION_ERROR")).to_be_visible(timeout=3_000)
@@ -90,9 +90,9 @@ def test_user_signs_in_creates_a_link_and_promotes_a_topic(scene: Scene, visits:
     page.get_by_role("link", name="Promote").click()
     page.get_by_label("Type fares to confirm").fill("fares")
     page.get_by_role("dialog").get_by_role("button", name="Promote").click()
-    expect(badge).to_have_text("Promoting")
+    expect(badge).to_have_text("State Promoting")
     engine.did("fares", MirrorEvent.FENCED)
-    expect(badge).to_have_text("Stopped · writable", timeout=3_000)
+    expect(badge).to_have_text("State Stopped · writable", timeout=3_000)
     assert visitor.errors == []
 
 
@@ -184,7 +184,7 @@ def test_all_operations_work_without_javascript(scene: Scene, visits: Visits, en
     sign_in(page)
     page.select_option("#source_topic", "fares")
     page.get_by_role("button", name="Add", exact=True).click()
-    expect(page.locator(".page-head .badge-state")).to_have_text("Active · setting up")
+    expect(page.locator(".page-head .api-state")).to_have_text("State Active · setting up")
     engine.did("fares", MirrorEvent.SETUP_DONE, num_partitions=1)
 
     for verb, typed, state in (("Pause", "", "Paused"), ("Resume", "", "Active"), ("Fail over", "fares", "Failing over")):
@@ -192,7 +192,7 @@ def test_all_operations_work_without_javascript(scene: Scene, visits: Visits, en
         if typed:
             page.get_by_label("Type fares to confirm").fill(typed)
         page.get_by_role("button", name=verb).click()
-        expect(page.locator(".page-head .badge-state")).to_have_text(state)
+        expect(page.locator(".page-head .api-state")).to_have_text(f"State {state}")
     engine.did("fares", MirrorEvent.FENCED)
     visitor.open(scene.mirror_url("fares")).get_by_role("link", name="Delete").click()
     page.get_by_label("Type fares to confirm").fill("fares")

@@ -54,8 +54,8 @@ def test_user_creates_verifies_and_promotes_a_mirror_end_to_end(
     _try_a_wrong_password(page, stack, source_cluster, destination_cluster)
     _create_link(page, stack, source_cluster, destination_cluster)
     _add_mirror(page, topic)
-    badge = page.locator(".page-head .badge-state")
-    expect(badge).to_have_text("Active")
+    badge = page.locator(".page-head .api-state")
+    expect(badge).to_have_text("State Active")
     total = page.locator(".tile", has_text="Total lag").locator("dd")
     expect(total).to_contain_text("0messages")
 
@@ -66,7 +66,7 @@ def test_user_creates_verifies_and_promotes_a_mirror_end_to_end(
     page.get_by_role("link", name="Promote").click()
     page.get_by_label(f"Type {topic} to confirm").fill(topic)
     page.get_by_role("dialog").get_by_role("button", name="Promote").click()
-    expect(badge).to_have_text("Stopped · writable")
+    expect(badge).to_have_text("State Stopped · writable")
     _produce(destination_cluster, topic)
     page.close()
 

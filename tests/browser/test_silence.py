@@ -113,7 +113,7 @@ def test_page_shows_the_age_of_its_data_until_the_server_responds(scene: Scene, 
     scene.link.save()
     server.resume()
     expect(page.locator("#old-page")).to_be_hidden(timeout=LATER_MS)
-    expect(page.locator(".page-head .badge-state")).to_have_text("Paused")
+    expect(page.locator(".page-head .api-state")).to_have_text("State Paused")
 
 
 def test_page_shows_the_age_of_its_data_when_the_server_has_exited(scene: Scene, visits: Visits, server: Server) -> None:

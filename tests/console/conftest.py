@@ -17,6 +17,7 @@ from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, transaction
 
 from console.actors import Actor
+from console.mirrors import progress
 from console.models import (
     Cluster,
     ClusterLink,
@@ -50,6 +51,7 @@ MakeMirror = Callable[..., MirrorTopic]
 def no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget that Redis was not available in another test."""
     monkeypatch.setattr(rate_limit.Outage, "until_s", 0.0)
+    monkeypatch.setattr(progress.Outage, "until_s", 0.0)
 
 
 @dataclass

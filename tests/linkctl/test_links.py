@@ -17,8 +17,21 @@ CREATE = ("link", "create", "new", "--source-cluster", SOURCE, "--bootstrap-serv
 def test_links_are_listed_in_a_table(run: Run, link: ClusterLink) -> None:
     lines = run("link", "list").stdout.splitlines()
 
-    assert lines[0].split() == ["NAME", "STATE", "SOURCE", "CLUSTER", "MIRROR", "TOPICS", "ERROR"]
-    assert lines[1].split() == ["from-source", "ACTIVE", SOURCE, "0", "-"]
+    assert lines[0].split() == ["NAME", "HEALTH", "STATE", "SOURCE", "CLUSTER", "MIRROR", "TOPICS", "REASON"]
+    assert lines[1].split()[:5] == ["from-source", "EMPTY", "ACTIVE", SOURCE, "0"]
+
+
+def test_health_of_a_link_names_the_mirrors_that_need_attention(run: Run, link: ClusterLink, make_mirror: Any) -> None:
+    make_mirror("orders").partitions.update(observed_at=None)
+
+    shown = run("link", "health", "from-source").stdout
+
+    assert "Health         NOT_COPYING" in shown
+    assert "Mirror topics  1 not_copying" in shown
+    assert shown.splitlines()[-1].startswith("orders        NOT_COPYING  No copy worker has reported on 1 partition for ")
+    assert read_json(run("link", "health", "from-source", "--json"))["reason"] == "SILENT"
+    assert "NOT_COPYING: 1 of 1 mirror topic: No copy worker" in run("link", "describe", "from-source").stdout
+    assert "NOT_COPYING: No copy worker has reported" in run("mirror", "describe", "orders", "--link", "from-source").stdout
 
 
 def test_links_are_listed_as_json(run: Run, link: ClusterLink) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db.models import prefetch_related_objects
+from django.utils import timezone
 from drf_spectacular.utils import OpenApiExample
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,6 +16,7 @@ from console.api.kafka import answers, bodies, render
 from console.api.schema import operation, query_flag
 from console.api.views import RestView, actor_of, body, flag, moment
 from console.errors import BadRequestError
+from console.mirrors import progress
 from console.models import ClusterLink, MirrorPartition
 from console.queries import links
 from console.queries.mirrors import lags_of
@@ -134,6 +136,7 @@ def _results(
     stored = [result.mirror for result in results if result.mirror and result.mirror.pk]
     if validated is not None:
         prefetch_related_objects(stored, "partitions")  # previews need more fields than lags
+        progress.refresh(stored, now=timezone.now())
     lags = lags_of(stored)
     data = [_row(request, row, result, lags=lags, by_partition=by_partition) | _effect(result, validated) for result in results]
     return render.collection(request, "KafkaPromoteMirror", data)  # Confluent documents this kind for every verb
@@ -144,7 +147,7 @@ def _row(
     row: ClusterLink,
     result: OperationResult,
     *,
-    lags: Mapping[int, list[MirrorPartition]],
+    lags: Mapping[int, Sequence[MirrorPartition]],
     by_partition: bool,
 ) -> render.Json:
     known = render.mirror_lags(result.mirror, lags[result.mirror.pk]) if result.mirror and result.mirror.pk else []

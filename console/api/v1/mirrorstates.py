@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.schema import ADDITIONS, operation
+from console.api.v1.health import HealthData, health_data
 from console.api.v1.views import MirrorPartView
+from console.api.views import moment
 from console.models import MirrorTopic, StateTransitionError
+from console.presenters.health import mirror_health_view
+from console.queries.health import health_of_mirror
 from linkengine.domain.states import MirrorState
 
 
@@ -41,6 +46,7 @@ class MirrorStateData(serializers.ModelSerializer[MirrorTopic]):
         allow_null=True, help_text="Since when there have been errors without interruption."
     )
     transition_errors = TransitionErrorData(many=True)
+    health = serializers.SerializerMethodField()
 
     class Meta:
         model = MirrorTopic
@@ -55,7 +61,14 @@ class MirrorStateData(serializers.ModelSerializer[MirrorTopic]):
             "error_message",
             "error_since",
             "transition_errors",
+            "health",
         )
+
+    @extend_schema_field(HealthData)
+    def get_health(self, instance: MirrorTopic) -> dict[str, str]:
+        """Return what is copied, whatever the state is."""
+        verdict, errors = health_of_mirror(instance, now=moment())
+        return health_data(mirror_health_view(verdict, instance.link, task_error=errors[0][1] if errors else ""))
 
     def to_representation(self, instance: MirrorTopic) -> dict[str, Any]:
         """Return the fields with an empty prior state as null."""

@@ -57,6 +57,7 @@ def test_overview_shows_errors_of_configured_tasks_only(scene: Scene, admin: Cli
 @pytest.mark.parametrize("trouble", ["task", "engine", ""])
 def test_link_is_shown_healthy_only_without_task_and_engine_errors(scene: Scene, admin: Client, trouble: str) -> None:
     level = {"last_source_seen_at": timezone.now(), "source_end": F("mirror_end"), "last_high_watermark": F("mirror_end")}
+    level |= {"observed_at": timezone.now(), "caught_up_at": timezone.now(), "phase": "COPYING", "error_code": ""}
     MirrorTopic.objects.exclude(state=MirrorState.ACTIVE).delete()
     MirrorTopic.objects.filter(transition_errors__isnull=False).delete()
     MirrorPartition.objects.update(**level)

@@ -91,18 +91,6 @@ def test_reload_returns_the_page_even_if_unchanged(scene: Scene, admin: Client) 
     assert admin.get(scene.link_url, {"seen": seen}).status_code == 200
 
 
-@pytest.mark.parametrize("page", ["link", "mirror"])
-def test_missing_reports_of_copy_workers_are_shown(scene: Scene, admin: Client, page: str) -> None:
-    address = scene.link_url if page == "link" else scene.mirror_url("flights")
-    assert 'id="silence"' not in admin.get(address).content.decode()
-
-    MirrorPartition.objects.update(observed_at=scene.now - timedelta(minutes=3))
-
-    text = admin.get(address).content.decode()
-    assert "No recent data from the copy workers." in text
-    assert "3 min ago" in text
-
-
 def test_unknown_lag_is_a_dash(scene: Scene, admin: Client) -> None:
     MirrorPartition.objects.update(source_end=None)
 

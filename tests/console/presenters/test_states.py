@@ -10,7 +10,7 @@ from console.presenters.access import PERMISSION_WORDS, role_cards
 from console.presenters.badges import Badge, Family
 from console.presenters.errors import ERROR_HELP
 from console.presenters.reasons import AUDIT_LOOKS, GAP_LOOKS, PHASE_LABELS, VERIFY_LOOKS
-from console.presenters.states import CLUSTER_LOOKS, LINK_LOOKS, MIRROR_LOOKS, mirror_look, needs_attention, severity
+from console.presenters.states import CLUSTER_LOOKS, LINK_LOOKS, MIRROR_LOOKS, mirror_look
 from console.presenters.verbs import VERBS, needs_typed_name, reversibility
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
@@ -83,19 +83,6 @@ def test_every_family_has_colours_in_both_themes(family: Family) -> None:
 def test_failover_and_promotion_have_different_labels() -> None:
     assert mirror_look("PENDING_STOPPED", "promote").label == "Promoting"
     assert mirror_look("PENDING_STOPPED", "failover").label == "Failing over"
-
-
-def test_failed_states_sort_first() -> None:
-    order = sorted(MIRROR_LOOKS.values(), key=severity)
-
-    assert {order[0].code, order[1].code} == {"LINK_FAILED", "FAILED"}
-    assert order[-1].code == "STOPPED"
-
-
-def test_unavailable_and_failed_states_need_attention() -> None:
-    troubled = {state for state, look in MIRROR_LOOKS.items() if needs_attention(look)}
-
-    assert troubled == {MirrorState.SOURCE_UNAVAILABLE, MirrorState.LINK_FAILED, MirrorState.FAILED}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""When lists and tiles show a link as healthy."""
+"""Texts of health, and what lists and tiles show of it."""
 
 from __future__ import annotations
 
@@ -9,62 +9,122 @@ import pytest
 from django.utils import timezone
 
 from console.actors import ENGINE, Actor
-from console.models import Cluster, ClusterLink, LinkTask
-from console.presenters.links import link_row, tiles
-from console.presenters.states import link_look
+from console.models import Cluster, ClusterLink, LinkTask, MirrorTopic
+from console.presenters.health import HEALTH_LOOKS, REASONS, health_view
+from console.presenters.links import LinkRow, link_row, tiles, worst_first
 from console.queries.links import list_links
 from console.queries.mirrorpages import link_figures
+from linkengine.domain.health import Health, Reason, Verdict
 from tests.console.conftest import NOW, MakeActor, MakeMirror, Role
 
 
-def is_unhealthy(owner: Actor) -> bool:
-    (summary,) = list_links(by=owner)
-    return link_row(summary, now=NOW).unhealthy
+def row_of(by: Actor) -> LinkRow:
+    (summary,) = list_links(by=by)
+    return link_row(summary, now=NOW)
 
 
-def hint(link: ClusterLink, *, troubled: bool = False) -> str:
-    return tiles(link_figures(link=link, by=ENGINE), look=link_look(link.state), troubled=troubled)[-1].hint
+def health_of(by: Actor) -> Health:
+    (summary,) = list_links(by=by)
+    return summary.health.verdict.health
 
 
-@pytest.mark.parametrize("trouble", [{"engine_error": "Spark is away."}, {"state": "FAILED"}, {"state": "UNAVAILABLE"}])
-def test_link_with_engine_error_or_failed_state_is_unhealthy(link: ClusterLink, owner: Actor, trouble: dict[str, Any]) -> None:
-    assert not is_unhealthy(owner)
+def report(mirror: MirrorTopic, *, seconds: float = 0) -> None:
+    """Store reports of a copy worker that has seen both ends so many seconds ago."""
+    now = timezone.now() - timedelta(seconds=seconds)
+    mirror.partitions.update(observed_at=now, last_source_seen_at=now, caught_up_at=now, phase="COPYING")
+
+
+def test_every_health_and_every_reason_has_a_text() -> None:
+    assert set(HEALTH_LOOKS) == set(Health)
+    assert set(REASONS) == set(Reason)
+    for reason in Reason:
+        for partitions, age_ms in ((0, None), (1, 61_000), (7, 61_000)):
+            verdict = Verdict(
+                health=Health.DEGRADED, reason=reason, codes=("TIMEOUT_ERROR",), partitions=partitions, age_ms=age_ms
+            )
+            view = health_view(verdict)
+            assert view.sentence.endswith("."), view.sentence
+            assert not view.sentence[0].islower()
+
+
+def test_what_needs_attention_says_what_to_do() -> None:
+    quiet = {Reason.DELETING, Reason.SETTING_UP, Reason.STOPPING, Reason.REVERSING, Reason.STARTING, Reason.FIRST_COPY}
+    quiet |= {Reason.STOPPED, Reason.COPYING, Reason.NO_LINKS, Reason.SOURCE_SIDE}
+    for reason in set(Reason) - quiet:
+        assert health_view(Verdict(health=Health.DEGRADED, reason=reason)).next_step, reason
+
+
+@pytest.mark.parametrize(
+    ("trouble", "health"),
+    [
+        ({"engine_error": "Spark is away."}, Health.DEGRADED),
+        ({"state": "FAILED"}, Health.NOT_COPYING),
+        ({"state": "UNAVAILABLE"}, Health.NOT_COPYING),
+        ({"state": "PAUSED"}, Health.PAUSED),
+        ({"deletion_requested_at": NOW}, Health.CHANGING),
+    ],
+)
+def test_link_row_shows_the_health_that_its_state_does_not_show(
+    link: ClusterLink, mirror: MirrorTopic, owner: Actor, trouble: dict[str, Any], health: Health
+) -> None:
+    report(mirror)
+    assert health_of(owner) is Health.HEALTHY
 
     ClusterLink.objects.filter(pk=link.pk).update(**trouble)
 
-    assert is_unhealthy(owner)
+    assert row_of(owner).health.look.code == health
 
 
-def test_link_with_unknown_lag_is_unhealthy(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
-    mirror = make_mirror()
-    mirror.partitions.update(last_source_seen_at=timezone.now(), source_end=10, mirror_end=10)
-    assert (is_unhealthy(owner), hint(link)) == (False, "all healthy")
+def test_link_row_has_the_cause_and_the_number_of_mirrors(link: ClusterLink, mirror: MirrorTopic, owner: Actor) -> None:
+    report(mirror, seconds=6)
+    ClusterLink.objects.filter(pk=link.pk).update(engine_error="Copy engine unavailable: No Spark.")
 
-    mirror.partitions.update(last_source_seen_at=timezone.now() - timedelta(hours=8))
+    row = row_of(owner)
 
-    assert (is_unhealthy(owner), hint(link)) == (True, "mirror topics")
+    assert row.health.sentence == "1 of 1 mirror topic: No copy worker can run. Copy engine unavailable: No Spark."
+    assert (row.attention, [(look.label, number) for look, number in row.notable]) == (1, [("Not copying", 1)])
 
 
-def test_link_with_failing_tasks_is_unhealthy(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
-    make_mirror().partitions.update(last_source_seen_at=timezone.now(), source_end=10, mirror_end=10)
+def test_tile_counts_mirrors_by_health(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+    for name in ("orders", "payments"):
+        report(make_mirror(name))
+    tile = tiles(link_figures(link=link, by=ENGINE), list_links(by=owner)[0].health)[-1]
+    assert (tile.value, tile.hint, tile.alarm) == ("0", "all healthy", False)
+
+    link.mirrors.get(name="orders").transition_errors.create(code="RECORDS_DIFFER", message="x", since=NOW, last_seen_at=NOW)
+    tile = tiles(link_figures(link=link, by=ENGINE), list_links(by=owner)[0].health)[-1]
+    assert (tile.value, tile.hint, tile.alarm) == ("1", "of 2 mirror topics", True)
+
+
+def test_failing_tasks_degrade_a_link_while_they_are_enabled(link: ClusterLink, mirror: MirrorTopic, owner: Actor) -> None:
+    report(mirror)
     switch = link.configs.create(name="acl.sync.enable", value="true")
     LinkTask.objects.create(link=link, name="AclSync", error_count=9)
+    assert health_of(owner) is Health.DEGRADED
 
-    assert (is_unhealthy(owner), hint(link, troubled=True)) == (True, "mirror topics")
+    switch.delete()
 
-    switch.delete()  # errors of a task that is turned off are not shown
-    assert (is_unhealthy(owner), hint(link)) == (False, "all healthy")
+    assert health_of(owner) is Health.HEALTHY
 
 
-def test_failing_tasks_are_hidden_from_topic_roles(
-    link: ClusterLink, make_mirror: MakeMirror, destination: Cluster, make_actor: MakeActor
-) -> None:
-    make_mirror().partitions.update(last_source_seen_at=timezone.now(), source_end=10, mirror_end=10)
-    LinkTask.objects.create(link=link, name="TopicConfigsSync", error_count=1)
+def test_failing_tasks_are_hidden_from_topic_roles(mirror: MirrorTopic, destination: Cluster, make_actor: MakeActor) -> None:
+    report(mirror)
+    LinkTask.objects.create(link=mirror.link, name="TopicConfigsSync", error_count=1)
 
     narrow = make_actor("narrow", Role.DEVELOPER_READ, cluster=destination, resource_type="Topic", resource_name="orders")
 
-    assert not is_unhealthy(narrow)
+    assert health_of(narrow) is Health.HEALTHY
+
+
+def test_worst_health_comes_first(link: ClusterLink, owner: Actor) -> None:
+    for number, state in enumerate(("ACTIVE", "PAUSED", "FAILED")):
+        link.pk, link.link_uuid, link.name = None, f"00000000-0000-0000-0000-{number:012}", f"{number}-{state}"
+        link.state = state
+        link.save(force_insert=True)
+
+    names = [row.name for row in worst_first([link_row(summary, now=NOW) for summary in list_links(by=owner)])]
+
+    assert names == ["2-FAILED", "1-PAUSED", "0-ACTIVE", "west-to-east"]
 
 
 def test_number_of_links_does_not_change_the_number_of_queries(
@@ -76,20 +136,5 @@ def test_number_of_links_does_not_change_the_number_of_queries(
         LinkTask.objects.create(link=link, name="TopicConfigsSync", error_count=1)
     list_links(by=owner)
 
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(6):
         assert sum(summary.failing_tasks for summary in list_links(by=owner)) == 5
-
-
-def test_link_row_shows_problems_that_the_state_does_not_show(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
-    """The state describes the connection only: it is ACTIVE even if nothing is copied or records differ."""
-    mirror = make_mirror()
-    mirror.transition_errors.create(code="RECORDS_DIFFER", message="x", since=NOW, last_seen_at=NOW)
-    ClusterLink.objects.filter(pk=link.pk).update(engine_error="Spark is away.", deletion_requested_at=NOW)
-    link.configs.create(name="acl.sync.enable", value="true")
-    LinkTask.objects.create(link=link, name="AclSync", error_count=9)
-
-    (summary,) = list_links(by=owner)
-    row = link_row(summary, now=NOW)
-
-    assert row.problems == ["being deleted", "not copying: no copy job can run", "1 task failing"]
-    assert (row.look.label, row.troubled, row.attention) == ("Active", 1, 1)

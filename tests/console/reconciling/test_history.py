@@ -9,7 +9,7 @@ import pytest
 
 from console.models import ClusterLink, LinkSample, MirrorSample
 from console.queries.history import POINTS, link_history, mirror_history
-from console.reconciling.history import KEEP_LINKS, KEEP_MIRRORS, forget_old, keep_samples
+from console.reconciling.history import KEEP_LINKS, KEEP_MIRRORS, every_ms, forget_old, keep_samples
 from linkengine.domain.states import MirrorState
 from tests.console.api.actors import NOW
 from tests.console.api.conftest import cluster, destination, environment, link, make_mirror, source
@@ -77,3 +77,7 @@ def test_an_unknown_sample_makes_its_point_unknown(link: ClusterLink) -> None:
     (point,) = link_history(link=link, span=timedelta(hours=24), now=NOW)
 
     assert (point.lag, point.bytes_per_s) == (None, None)
+
+
+def test_links_of_many_mirrors_are_sampled_less_often() -> None:
+    assert [every_ms(count) for count in (1, 500, 1_000, 10_000)] == [30_000, 30_000, 60_000, 90_000]

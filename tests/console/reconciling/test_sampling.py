@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
-from console.models import MirrorPartition, MirrorTopic
-from console.reconciling.sampling import ensure_rows, store_progress
+from console.models import ClusterLink, MirrorPartition, MirrorTopic
+from console.reconciling.sampling import ensure_rows, lift_level, note_level, store_progress
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from tests.console.conftest import NOW
 
@@ -29,9 +32,8 @@ def row(mirror: MirrorTopic) -> MirrorPartition:
 
 
 def store(row: MirrorPartition, *reports: PartitionProgress, after_s: float = 0) -> bool:
-    changed = store_progress(rows={"k": row}, reports=reports, now=NOW + timedelta(seconds=after_s))
-    row.refresh_from_db()
-    return changed
+    """Apply reports to the row in memory, as a reconcile pass does, whether or not they are stored."""
+    return store_progress(rows={"k": row}, reports=reports, now=NOW + timedelta(seconds=after_s))
 
 
 def test_a_failed_attempt_is_counted_once(row: MirrorPartition) -> None:
@@ -113,12 +115,11 @@ def test_a_time_in_the_future_is_ignored_and_does_not_block_later_reports(row: M
 
 
 def test_a_report_read_again_with_another_clock_is_not_new(row: MirrorPartition) -> None:
-    store(row, report(bytes_copied=0))
-    store(row, report(500, bytes_copied=500))
-    store(row, report(530, bytes_copied=500))
-    assert row.bytes_per_s == 1000
+    store(row, report(500, mirror_end=500))
+    store(row, report(530, mirror_end=530))
+    assert row.mirror_end == 500
 
-    store(row, report(560, phase=PartitionPhase.RELEASED, bytes_copied=500))
+    store(row, report(560, phase=PartitionPhase.RELEASED, mirror_end=530))
     assert row.phase == "RELEASED"
 
 
@@ -187,22 +188,13 @@ def test_an_ending_adds_the_records_that_were_not_reported_before(row: MirrorPar
         ending = report(400, bytes_copied=130, hold_id=hold_id)
         store_progress(rows={"k": row}, reports=[], endings=[ending], now=NOW)
 
-    row.refresh_from_db()
+    row.refresh_from_db()  # the kept report is deleted now, so the row is stored immediately
     assert (row.bytes_copied, row.hold_id) == (total, "second")
 
 
-def test_rates_are_measured_between_reports_and_smoothed(row: MirrorPartition) -> None:
-    store(row, report(bytes_copied=0))
-    assert row.bytes_per_s is None
-    store(row, report(500, bytes_copied=500))
-    assert row.bytes_per_s == 1000
-    store(row, report(1000, bytes_copied=500))
-    assert row.bytes_per_s == 500
-
-
 def test_a_silent_partition_has_no_rate(row: MirrorPartition) -> None:
-    store(row, report(bytes_copied=0))
-    store(row, report(500, bytes_copied=500))
+    store(row, report())
+    store(row, report(500, bytes_per_s=1000.0))
 
     assert not store(row, after_s=3)
     assert row.bytes_per_s == 1000
@@ -244,3 +236,112 @@ def test_the_high_watermark_is_stored_with_the_end_it_was_read_with(row: MirrorP
 
     store(row, report(1_000, source_end=40, mirror_end=40), after_s=2)  # from a copy worker that does not report it
     assert (row.last_source_end, row.last_high_watermark) == (40, None)
+
+
+def written(row: MirrorPartition, *reports: PartitionProgress, after_s: float) -> bool:
+    """Do what a reconcile pass does: read the row and apply reports; return whether the row was stored."""
+    fresh = MirrorPartition.objects.get(pk=row.pk)
+    with CaptureQueriesContext(connection) as queries:
+        store_progress(rows={"k": fresh}, reports=reports, now=NOW + timedelta(seconds=after_s))
+    return any("UPDATE" in query["sql"] for query in queries)
+
+
+def level(after_s: int, **values: Any) -> PartitionProgress:
+    at_ms = MS + after_s * 1000
+    known = {"source_end": 40, "mirror_end": 40, "source_high_watermark": 40, "caught_up_at_ms": at_ms, **values}
+    return report(after_s * 1000, **known)
+
+
+def test_an_idle_partition_is_stored_once(row: MirrorPartition) -> None:
+    assert [written(row, level(second), after_s=second) for second in range(30)] == [True] + 29 * [False]
+
+
+def test_a_partition_that_copies_records_is_sampled_every_ten_seconds(row: MirrorPartition) -> None:
+    moving = [written(row, level(second, mirror_end=40 + second, bytes_copied=second), after_s=second) for second in range(35)]
+
+    assert [second for second, stored in enumerate(moving) if stored] == [0, 10, 20, 30]
+
+
+def test_partitions_stored_longest_ago_are_sampled_first(mirror: MirrorTopic) -> None:
+    mirror.num_partitions = 4
+    rows = {f"k{row.partition}": row for row in ensure_rows(mirror)}
+    for number, (key, row) in enumerate(rows.items()):
+        store_progress(rows={key: row}, reports=[replace(level(number), key=key)], now=NOW + timedelta(seconds=number))
+
+    moved = [replace(level(20, bytes_copied=1), key=key) for key in rows]
+    store_progress(rows=rows, reports=moved, now=NOW + timedelta(seconds=20), samples=2)
+
+    stored = MirrorPartition.objects.filter(mirror=mirror, bytes_copied=1).order_by("partition")
+    assert [row.partition for row in stored] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        {"phase": PartitionPhase.SOURCE_UNREACHABLE},
+        {"error_code": "CORRUPT_RECORDS", "error_message": "Corrupt."},
+        {"hold_id": "next"},
+        {"source_epoch": 5},
+        {"mirror_end": 30},
+        {"failed_at_ms": MS + 900},
+    ],
+    ids=["phase", "error", "owner", "leader epoch", "set-back", "another failure"],
+)
+def test_a_report_to_act_on_or_to_keep_is_stored_immediately(row: MirrorPartition, news: dict[str, Any]) -> None:
+    store(row, level(0))
+
+    assert written(row, level(1, **news), after_s=1)
+
+
+def test_the_last_report_of_a_silent_partition_is_stored(row: MirrorPartition) -> None:
+    store(row, level(0))
+    last = level(8, mirror_end=47, bytes_copied=9)
+    assert not written(row, last, after_s=8)
+
+    assert written(row, last, after_s=20)  # no report of the last ten seconds shows that it was in sync
+    row.refresh_from_db()
+    assert (row.mirror_end, row.bytes_copied, row.behind) == (47, 9, True)
+
+
+def test_all_partitions_of_a_stopping_mirror_are_stored(row: MirrorPartition) -> None:
+    store(row, level(0))
+
+    store_progress(rows={"k": row}, reports=[level(1, mirror_end=41)], now=NOW + timedelta(seconds=1), at_once={row.mirror_id})
+
+    assert MirrorPartition.objects.get(pk=row.pk).mirror_end == 41
+
+
+def test_the_time_of_being_in_sync_is_stored_once_for_idle_partitions(row: MirrorPartition, link: ClusterLink) -> None:
+    for second in (0, 5, 3600):
+        fresh = MirrorPartition.objects.get(pk=row.pk)
+        lift_level(link, [fresh])
+        store_progress(rows={"k": fresh}, reports=[level(second)], now=NOW + timedelta(seconds=second))
+        note_level(link, [fresh], now=NOW + timedelta(seconds=second))
+    link.refresh_from_db()
+
+    assert link.level_at == NOW + timedelta(seconds=3600)
+    assert MirrorPartition.objects.get(pk=row.pk).whole_at == NOW
+
+
+def test_a_partition_that_falls_behind_is_stored_with_the_time_of_its_link(row: MirrorPartition, link: ClusterLink) -> None:
+    store(row, level(0))
+    link.level_at = NOW + timedelta(seconds=100)
+    fresh = MirrorPartition.objects.get(pk=row.pk)
+    lift_level(link, [fresh])
+
+    behind = report(120_000, source_end=90, mirror_end=40, source_high_watermark=90)
+    store_progress(rows={"k": fresh}, reports=[behind], now=NOW + timedelta(seconds=120))
+
+    row.refresh_from_db()
+    assert (row.behind, row.whole_at) == (True, link.level_at)
+
+
+@pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.SOURCE_UNREACHABLE])
+def test_a_partition_that_is_not_copied_counts_as_behind(row: MirrorPartition, phase: PartitionPhase) -> None:
+    """Otherwise a paused mirror would count as in sync as long as other mirrors of its link are."""
+    store(row, level(0))
+
+    assert written(row, level(1, phase=phase), after_s=1)
+
+    row.refresh_from_db()
+    assert (row.phase, row.behind) == (phase, True)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from console.models import AuditEvent, MirrorPartition, MirrorTopic, RestoreRun, VerifyRun
+from console.models import AuditEvent, ClusterLink, MirrorPartition, MirrorTopic, RestoreRun, VerifyRun
 from console.models.mirrors import TOMBSTONES_MISSED
 from console.reconciling import coverage, tombstones, transition_errors
 from console.reconciling.plans import mirror_key
-from console.reconciling.sampling import store_progress
+from console.reconciling.sampling import lift_level, note_level, store_progress
 from console.tasks import restoring, reversing
 from console.tasks.gates import _comparison
 from console.tasks.mirrors import note_synced
@@ -44,8 +44,11 @@ def see(mirror: MirrorTopic, at: datetime, **values: Any) -> None:
     fixed = {"key": key, "hold_id": "s", "phase": PartitionPhase.COPYING, "observed_at_ms": at_ms, "source_seen_at_ms": at_ms}
     reports, rows = [PartitionProgress(**{**fixed, **values})], {key: MirrorPartition.objects.get(mirror=mirror, partition=0)}
     mirrors = MirrorTopic.objects.filter(pk=mirror.pk).prefetch_related("transition_errors")
+    link = ClusterLink.objects.get(pk=mirror.link_id)
+    lift_level(link, rows.values())
     tombstones.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=at)
     store_progress(rows=rows, reports=reports, now=at)
+    note_level(link, rows.values(), now=at)
 
 
 def read_configs(mirror: MirrorTopic, at: datetime, configs: dict[str, str], *, late: bool = True) -> None:
@@ -205,7 +208,8 @@ def test_a_mirror_paused_while_the_source_was_compacted_raises_the_alarm_after_c
 
 def test_a_mirror_that_was_complete_after_compaction_ended_may_be_behind_for_days(mirror: MirrorTopic) -> None:
     read_configs(mirror, NOW + timedelta(seconds=5), DELETED)
-    see(mirror, NOW + timedelta(seconds=9), mirror_end=10, source_end=10)
+    at = NOW + timedelta(seconds=9)
+    see(mirror, at, mirror_end=10, source_end=10, caught_up_at_ms=int(at.timestamp() * 1000))
 
     see(mirror, NOW + DAYS, mirror_end=300, source_end=300)
     read_configs(mirror, NOW + DAYS + timedelta(minutes=1), DELETED)
@@ -275,3 +279,17 @@ def test_a_topic_that_becomes_a_mirror_again_may_lack_tombstones_removed_in_betw
     see(mirror, NOW + DAYS, mirror_end=300, source_end=300)
 
     assert bool(alarms(mirror)) is (topic_id == "mirror-id")
+
+
+def test_records_copied_after_an_idle_hour_are_not_late(mirror: MirrorTopic) -> None:
+    """Rows of idle partitions are not stored again, so their own times are an hour old."""
+    briefly = {**COMPACTED, "delete.retention.ms": "60000"}
+    MirrorTopic.objects.update(source_configs=briefly)
+    for second in range(0, 3600, 5):
+        at = NOW + timedelta(seconds=second)
+        see(mirror, at, mirror_end=10, source_end=10, caught_up_at_ms=int(at.timestamp() * 1000), source_high_watermark=10)
+    at = NOW + HOUR
+    see(mirror, at, mirror_end=11, source_end=11, caught_up_at_ms=int(at.timestamp() * 1000), source_high_watermark=11)
+
+    assert not mirror.transition_errors.exists()
+    assert MirrorPartition.objects.get(mirror=mirror).late_since is None

@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from console.config import signing_keys
+from console.mirrors import progress
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, plans
 from console.tasks import reconcile
@@ -59,7 +60,8 @@ def reported(mirror: MirrorTopic, hold_id: str, **changes: Any) -> None:
 
 
 def totals() -> tuple[int, int]:
-    row = MirrorPartition.objects.get()
+    (mirror,) = progress.current(MirrorTopic.objects.all(), now=timezone.now())
+    (row,) = mirror.partitions
     return row.bytes_copied, row.records_copied
 
 

@@ -168,7 +168,6 @@ def test_changing_configs_are_no_local_edits_and_new_partitions_are_copied(
             until(lambda: write(source_cluster, topic, "before the mirror has it", partition=1 + number // 2) == [None])
 
     def follow() -> None:
-        MirrorTopic.objects.update(synced_at=None)
         assert topicconfigs.follow_topics(fresh(link)).errors == ()
 
     with changing(alter) as changes:

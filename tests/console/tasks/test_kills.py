@@ -41,7 +41,7 @@ REVERSAL = (
     | after("promotion_blockers", task="advance_reversal")
     | around("take_over_mirror", "move", task="turn_into_mirror")
 )
-ROUND = around("write_assignments", task="reconcile_link") | after("read_progress", task="reconcile_link")
+ROUND = around("write_assignments", task="reconcile_link") | after("read_news", "read_readings", task="reconcile_link")
 RESTORE = around("close_topic", "export_records", "delete_diverged", "setup_mirror", "move", task="advance_restore") | after(
     "log_ranges", "find_topic", task="advance_restore"
 )

@@ -21,7 +21,9 @@ from linkengine.coordination.progress import (
     forget_kept,
     from_json,
     read_kept,
+    read_news,
     read_progress,
+    read_readings,
     signed_report,
     to_json,
 )
@@ -51,10 +53,20 @@ observations = st.builds(
     last_fetch_offset=st.none() | offsets,
     last_timestamp_ms=st.none() | st.integers(-1, 2**63 - 1),
     caught_up_at_ms=st.none() | offsets,
+    source_high_watermark=st.none() | offsets,
+    unproven_end=st.none() | offsets,
+    set_back_to=st.none() | offsets,
+    set_backs=st.integers(0, 5),
+    source_kept=st.none() | offsets,
+    source_epoch=st.none() | st.integers(0, 2**31),
     bytes_copied=offsets,
     records_copied=offsets,
+    bytes_per_s=st.none() | st.floats(0, 1e12),
+    records_per_s=st.none() | st.floats(0, 1e12),
     error_code=st.text(),
     error_message=st.text(),
+    failed_at_ms=st.none() | offsets,
+    since_ms=offsets,
     gaps=st.lists(st.builds(Gap, ranges, st.sampled_from(GapReason)), max_size=5).map(tuple),
     topic_ids=st.text(),
 )
@@ -97,6 +109,8 @@ def age(redis_url: str, link_id: str, *, ms: int) -> None:
     """Make the reports older, by Redis' clock; a negative age is that of a clock that was set back."""
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         for key, value in client.hgetall(f"progress:{link_id}").items():  # type: ignore[union-attr]
+            if key == "news":
+                continue
             got_at_ms, signed_at_ms, _, text = value.split(" ", maxsplit=3)
             signed = signed_report(SIGNER, link_id, from_json(text), at_ms=int(signed_at_ms) - ms)
             client.hset(f"progress:{link_id}", key, f"{int(got_at_ms) - ms} {signed}")
@@ -297,7 +311,7 @@ def test_a_forged_kept_report_is_ignored_and_stays(redis_url: str, link_id: str)
         "of another link": f"1 {signed_report(SIGNER, 'another', progress, at_ms=1, kept_as='of another link')}",
         "under another name": true,
         "a report": client.hget(f"progress:{link_id}", "a/0"),
-        "altered": true.replace('"bytes_copied": 0', '"bytes_copied": 9'),
+        "altered": true.replace('"mirror_end": 0', '"mirror_end": 9'),
     }
     client.hset(f"kept:{link_id}", mapping=forged)
     before = int(client.hget("refused", "report") or 0)  # type: ignore[arg-type]
@@ -354,3 +368,74 @@ def test_a_report_that_is_written_to_redis_again_keeps_its_age(redis_url: str, l
 
     (read,) = read_progress(redis_url, link_id, SIGNER)
     assert read.observed_at_ms < time.time_ns() // 1_000_000 - HOUR_MS + 60_000
+
+
+def test_the_last_report_of_a_hold_stays_when_another_hold_reports(redis_url: str, link_id: str) -> None:
+    progress = RedisProgress(redis_url, signer_of)
+    for end, hold_id, generation in [(10, "s1", 1), (20, "s1", 1), (21, "s2", 2), (22, "s2", 2)]:
+        progress.report(link_id, [replace(seen(hold_id=hold_id, generation=generation), mirror_end=end)])
+
+    readings = read_readings(redis_url, link_id, SIGNER)
+
+    assert [(progress.hold_id, progress.mirror_end) for progress in readings.latest.values()] == [("s2", 22)]
+    assert [(progress.hold_id, progress.mirror_end) for progress in readings.former.values()] == [("s1", 20)]
+    some = read_readings(redis_url, link_id, SIGNER, keys=["mirror/0", "mirror/7"])
+    assert (some.latest.keys(), some.former.keys()) == ({"mirror/0"}, {"mirror/0"})
+    clear_mirror(redis_url, link_id, mirror_id="mirror")
+    assert read_readings(redis_url, link_id, SIGNER).former == {}
+
+
+def test_an_old_report_of_a_former_hold_is_skipped_without_an_alert(redis_url: str, link_id: str) -> None:
+    """Its field stays while the link reports, perhaps longer than the key that signed it."""
+    progress, client = RedisProgress(redis_url, signer_of), client_for(redis_url)
+    for hold_id, generation in [("s1", 1), ("s2", 2)]:
+        progress.report(link_id, [seen(hold_id=hold_id, generation=generation)])
+    former = str(client.hget(f"progress:{link_id}", "former mirror/0"))
+    received_ms, rest = former.split(" ", maxsplit=1)
+    refused = client.hget("refused", "report")
+    client.hset(f"progress:{link_id}", "former mirror/0", f"{int(received_ms) - HOUR_MS} {rest}")
+
+    assert read_readings(redis_url, link_id, SIGNER).former == {}
+    assert client.hget("refused", "report") == refused
+    client.hset(f"progress:{link_id}", "former mirror/0", former.replace('"mirror_end": 0', '"mirror_end": 9'))
+    assert read_readings(redis_url, link_id, SIGNER).former == {}
+    assert client.hget("refused", "report") != refused
+
+
+def test_reports_to_act_on_change_the_news_mark(redis_url: str, link_id: str) -> None:
+    progress = RedisProgress(redis_url, signer_of)
+
+    def news(**values: object) -> bool:
+        before = read_news(redis_url, [link_id])
+        progress.report(link_id, [replace(seen(), source_end=5, mirror_end=5, **values)])  # type: ignore[arg-type]
+        return read_news(redis_url, [link_id]) != before
+
+    assert news()
+    assert not news(bytes_copied=7, bytes_per_s=3.0, observed_at_ms=NOW_MS + 500, caught_up_at_ms=NOW_MS)
+    assert news(phase=PartitionPhase.SOURCE_UNREACHABLE, error_code="TIMEOUT_ERROR")
+    assert news(phase=PartitionPhase.SOURCE_UNREACHABLE, error_code="TIMEOUT_ERROR", failed_at_ms=NOW_MS)
+    assert news()
+    assert news(set_backs=1, set_back_to=3)
+    assert news(hold_id="s2")
+
+
+def test_an_altered_report_is_refused_although_the_original_was_read_before(redis_url: str, link_id: str) -> None:
+    RedisProgress(redis_url, signer_of).report(link_id, [seen()])
+    assert len(read_progress(redis_url, link_id, SIGNER)) == 1
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        value = str(client.hget(f"progress:{link_id}", "mirror/0"))
+        client.hset(f"progress:{link_id}", "mirror/0", value.replace("COPYING", "FAILED"))
+
+    assert read_progress(redis_url, link_id, SIGNER) == []
+
+
+def test_a_report_that_failed_in_an_outage_is_news_afterwards(own_redis: RedisServer, link_id: str) -> None:
+    progress = RedisProgress(own_redis.url, signer_of)
+    own_redis.kill()
+    with pytest.raises(CoordinationUnavailableError):
+        progress.report(link_id, [seen()])
+    own_redis.start()
+
+    progress.report(link_id, [seen()])
+
+    assert read_news(own_redis.url, [link_id]) == ["1"]

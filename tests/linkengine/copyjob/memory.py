@@ -139,6 +139,7 @@ class MemoryProgress:
         self.kept: list[PartitionProgress] = []
         self.lost: list[tuple[str, OffsetRange]] = []
         self.history: list[tuple[str, PartitionPhase, str]] = []
+        self.times_ms: list[tuple[str, int]] = []  # key and time of each report
 
     def lose(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
         self.lost.append(loss)
@@ -152,6 +153,7 @@ class MemoryProgress:
             if entry not in self.history[-8:]:
                 self.history.append(entry)
             self.latest[observation.key] = observation
+            self.times_ms.append((observation.key, observation.observed_at_ms))
 
     def last_of(self, key: str) -> PartitionProgress:
         """Return the last observation of a partition, with all gaps filled since its lease was granted."""

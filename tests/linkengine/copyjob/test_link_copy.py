@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from linkengine.copyjob import link_copy
 from linkengine.domain.plans import CopyPlan, PartitionPhase
 from tests.linkengine.copyjob.copying import (
     Copier,
@@ -106,6 +107,27 @@ def test_new_records_are_copied_while_the_loop_waits(clusters: Pair, topic_name:
             copier.wait_for_ends({0: number + 1}, deadline_s=10)
 
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 20
+
+
+def test_unchanged_partitions_of_a_large_link_are_reported_less_often(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_copy, "MANY", 0)
+    monkeypatch.setattr(link_copy, "IDLE_MS", 600)
+    create_pair(clusters, topic_name)
+    producer = producer_for(clusters[0], linger_ms=0)
+    with Copier(plan_of(clusters, topic_name, progress_ms=20)) as copier:
+        producer.produce(topic_name, value="first")
+        producer.flush()
+        copier.wait_until(lambda progress: progress.mirror_end == 1 and progress.bytes_per_s == 0, deadline_s=30)
+        reported = len(copier.progress.times_ms)
+        time.sleep(2)
+        idle = len(copier.progress.times_ms) - reported
+        producer.produce(topic_name, value="second")
+        producer.flush()
+        copier.wait_for_ends({0: 2}, deadline_s=10)
+
+    assert 1 <= idle <= 5  # about a hundred without the reduction
 
 
 def _without_partitions(plan: CopyPlan) -> CopyPlan:

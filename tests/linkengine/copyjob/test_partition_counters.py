@@ -37,3 +37,18 @@ def test_response_with_an_older_high_watermark_does_not_count_as_observation_of_
 
     assert (counters.source_start, counters.source_end, counters.source_high_watermark) == (5, 1_200, 1_200)
     assert (counters.source_seen_ms, counters.caught_up_at_ms) == (1_000, None)
+
+
+def test_rates_are_measured_between_reports_and_smoothed() -> None:
+    measured = partition()
+    assert progress_of(measured, now_ms=0).bytes_per_s is None
+
+    measured.counters.bytes_copied, measured.counters.records_copied = 700, 70
+    first = progress_of(measured, now_ms=700)
+    again = progress_of(measured, now_ms=750)  # less than LEAST_MEASURED_MS later
+    idle = [progress_of(measured, now_ms=700 + 700 * number) for number in range(1, 12)]
+
+    assert (first.bytes_per_s, first.records_per_s) == (1_000, 100)
+    assert again.bytes_per_s == 1_000
+    assert [progress.bytes_per_s for progress in idle[:2]] == [500, 250]
+    assert (idle[-1].bytes_per_s, idle[-1].records_per_s) == (0, 0)

@@ -67,6 +67,7 @@ LISTED = {
 # Configs that its list leaves out: documented for links elsewhere, or specific to this product.
 BESIDE = {
     "cluster.link.paused": ("false", "", FLAG),
+    "link.rpo.objective.ms": ("-1", "", "-1..604800000 without 0"),
     "link.throughput.limit.bytes.per.second": ("-1", "", "-1.. without 0"),
     "migration.gate.enable": ("false", "", FLAG),
     "migration.gate.max.age.ms": ("900000", "", EVERY),

@@ -1,0 +1,123 @@
+"""Sums over the current progress of many partitions. Unknown values are counted separately, never as 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from console.models import MirrorPartition
+from console.models.mirrors import AHEAD, UNSEEN, is_fresh
+from linkengine.domain.stopreports import estimated_bytes
+
+
+@dataclass(slots=True)
+class Figures:
+    """The figures of a set of partitions."""
+
+    partitions: int = 0
+    hidden: int = 0  # partitions whose lag is unknown
+    lacking: int = 0  # partitions that lack records, or may
+    never: int = 0  # of these, the ones without a known time lag
+    held_unknown: int = 0  # partitions whose records behind open transactions are unknown
+    unsized: int = 0  # partitions whose lag in bytes is unknown
+    max_lag: int | None = None  # of partitions whose lag is known
+    total_lag: int = 0  # of partitions whose lag is known
+    held: int = 0  # offsets behind open transactions
+    lag_size: int = 0  # estimated bytes of the lag
+    behind_since: datetime | None = None  # the earliest known time since which a partition lacks records
+    bytes_per_s: float | None = None
+    records_per_s: float | None = None
+    bytes_copied: int = 0
+    records_copied: int = 0
+    reported_at: datetime | None = None  # time of the newest report
+
+    @property
+    def lag_bytes(self) -> int | None:
+        """The estimated bytes of the lag; None without partitions, or if the estimate of any partition is unknown."""
+        return None if self.unsized or not self.partitions else self.lag_size
+
+    def add_unseen(self, count: int) -> None:
+        """Count mirrors that have no partitions yet; their figures are unknown."""
+        self.partitions += count
+        self.hidden += count
+        self.lacking += count
+        self.never += count
+        self.held_unknown += count
+        self.unsized += count
+
+    def oldest_ms(self, now: datetime) -> int | None:
+        """Return the age of the oldest lacking record, 0 if none is lacking; None while unknown, or without partitions."""
+        if not self.partitions:
+            return None
+        if not self.lacking:
+            return 0
+        return None if self.never else self.known_age_ms(now)
+
+    def known_age_ms(self, now: datetime) -> int | None:
+        """Return the largest known age; None if no age is known."""
+        since = self.behind_since
+        return None if since is None else max(0, int((now - since).total_seconds() * 1000))
+
+
+def figures_of(rows: Iterable[MirrorPartition], *, now: datetime, into: Figures | None = None) -> Figures:
+    """Add up partitions that were updated by ``console.mirrors.progress``."""
+    found = Figures() if into is None else into
+    for row in rows:
+        found.partitions += 1
+        lag = lag_of(row, now=now)
+        _add_lag(found, row, lag)
+        _add_age(found, row, lag, now=now)
+        found.bytes_copied += row.bytes_copied
+        found.records_copied += row.records_copied
+        if row.observed_at is None or row.observed_at >= now - UNSEEN:  # an older rate is not the current one
+            found.bytes_per_s = _sum(found.bytes_per_s, row.bytes_per_s)
+            found.records_per_s = _sum(found.records_per_s, row.records_per_s)
+        if row.observed_at is not None and row.observed_at <= now + AHEAD:
+            found.reported_at = row.observed_at if found.reported_at is None else max(found.reported_at, row.observed_at)
+    return found
+
+
+def lag_of(row: MirrorPartition, *, now: datetime) -> int | None:
+    """Return ``MirrorPartition.lag`` at the time ``now``."""
+    seen_at = row.last_source_seen_at
+    if row.source_end is None or row.mirror_end is None:
+        return None
+    if seen_at is not None and not is_fresh(seen_at, now=now, within=UNSEEN):
+        return None
+    return max(0, row.source_end - row.mirror_end)
+
+
+def _add_lag(found: Figures, row: MirrorPartition, lag: int | None) -> None:
+    watermark, end = row.last_high_watermark, row.source_end
+    if lag is None or watermark is None:
+        found.held_unknown += 1
+    elif end is not None:
+        found.held += max(0, watermark - end)
+    if lag is None:
+        found.hidden += 1
+        found.unsized += 1
+        return
+    found.max_lag = lag if found.max_lag is None else max(found.max_lag, lag)
+    found.total_lag += lag
+    size = estimated_bytes(lag=lag, bytes_copied=row.bytes_copied, records_copied=row.records_copied) if lag else 0
+    found.unsized += size is None
+    found.lag_size += size or 0
+
+
+def _add_age(found: Figures, row: MirrorPartition, lag: int | None, *, now: datetime) -> None:
+    watermark, end = row.last_high_watermark, row.mirror_end
+    if lag is not None and watermark is not None and end is not None and watermark <= end:
+        return
+    found.lacking += 1
+    at = row.caught_up_at
+    if at is None or at > now + AHEAD:
+        found.never += 1
+    else:
+        found.behind_since = at if found.behind_since is None else min(found.behind_since, at)
+
+
+def _sum(total: float | None, rate: float | None) -> float | None:
+    if rate is None:
+        return total
+    return rate if total is None else total + rate

@@ -1,0 +1,321 @@
+"""The observed values that health is derived from; ``linkengine.domain.health`` has the rule.
+
+Two queries for any number of links and mirrors: the mirrors with the codes of their errors, and the current progress of their
+partitions (``console.mirrors.progress``, with a request to Redis per link). A third one reads tasks whose last run had errors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from django.db.models import Case, FilteredRelation, Q, QuerySet, When
+
+from console.mirrors import progress
+from console.mirrors.progress import EXPECTED, CurrentMirror
+from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic
+from console.models.links import LinkMode
+from console.models.mirrors import AHEAD, KEPT
+from console.queries.figures import lag_of
+from console.queries.linktasks import failing_rows
+from linkengine.domain.errors import WAITING, ErrorCode
+from linkengine.domain.health import (
+    NO_REPORTS,
+    NOT_COPYING_AFTER_MS,
+    UNKNOWN_AFTER_MS,
+    Health,
+    LinkInputs,
+    MirrorInputs,
+    Reason,
+    Reports,
+    Verdict,
+    link_health,
+    mirror_health,
+)
+from linkengine.domain.linkconfigs import RPO_OBJECTIVE
+from linkengine.domain.linktasks import TaskName
+from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.states import LinkState, MirrorState
+
+Sample = tuple[dict[str, str], float]
+_Metric = tuple[str, str, str, list[Sample]]
+_BLOCKED = (
+    PartitionPhase.SOURCE_UNREACHABLE,
+    PartitionPhase.DESTINATION_UNREACHABLE,
+    PartitionPhase.LINK_BROKEN,
+    PartitionPhase.FAILED,
+)
+_WAITING = (PartitionPhase.WAITING, PartitionPhase.RELEASED)
+_SILENT, _STALLED = timedelta(milliseconds=UNKNOWN_AFTER_MS), timedelta(milliseconds=NOT_COPYING_AFTER_MS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorHealth:
+    """The health of a mirror topic."""
+
+    pk: int
+    name: str
+    state: MirrorState
+    verdict: Verdict
+    partitions: int  # 0: not set up yet
+    has_error: bool
+    is_unseen: bool  # not stopped, and without partitions: its lag is unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkHealth:
+    """The health of a link and of those of its mirrors that were read."""
+
+    verdict: Verdict
+    mirrors: Mapping[int, MirrorHealth] = field(default_factory=dict)  # by primary key
+
+    @property
+    def counts(self) -> Mapping[Health, int]:
+        """Numbers of mirrors by health; only values that occur."""
+        return Counter(mirror.verdict.health for mirror in self.mirrors.values())
+
+    @property
+    def attention(self) -> int:
+        """Number of mirrors that need attention."""
+        return sum(mirror.verdict.needs_attention for mirror in self.mirrors.values())
+
+
+@dataclass(slots=True)
+class _Mirror:
+    """A row of a mirror topic with the codes of its errors."""
+
+    state: str
+    state_since: datetime
+    deletion_requested_at: datetime | None
+    num_partitions: int
+    expected: bool  # by ``EXPECTED``
+    objective: str | None  # link config link.rpo.objective.ms; None: not set
+    codes: list[str]
+
+
+NOT_JUDGED = LinkHealth(verdict=Verdict(health=Health.UNKNOWN, reason=Reason.NOT_OBSERVED))
+
+
+def links_health(
+    links: Sequence[ClusterLink],
+    mirrors: QuerySet[MirrorTopic],
+    *,
+    now: datetime,
+    failing: Mapping[int, Sequence[LinkTask]],
+    shown: Iterable[int],
+    current: Iterable[CurrentMirror] | None = None,
+) -> dict[int, LinkHealth]:
+    """Return the health of links by primary key; two queries, one if ``current`` was read.
+
+    ``mirrors`` are those that count, ``failing`` the tasks whose last run had errors. Only the links ``shown`` are degraded by
+    them: a user who may see some mirrors of a link does not see its tasks. A mirror that an error names is degraded anyway.
+    ``current``: the current progress of ``mirrors``, of which that of stopped ones is not needed.
+    """
+    by_link: dict[int, dict[int, MirrorHealth]] = defaultdict(dict)
+    named = {link.pk: _named_by(failing.get(link.pk, ())) for link in links}
+    known = {link.pk: link for link in links}
+    mirrors = mirrors.filter(link__in=known)
+    if current is None:
+        current = progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now)
+    reports = reports_by_mirror(current, now=now)
+    for pk, link_id, name, row in _rows(mirrors):
+        errors = [code for code, _ in named[link_id].get(name, ())]
+        inputs = _inputs(row, known[link_id], reports.get(pk, NO_REPORTS), task_errors=errors, now=now)
+        state = MirrorState(row.state)
+        by_link[link_id][pk] = MirrorHealth(
+            pk=pk,
+            name=name,
+            state=state,
+            verdict=mirror_health(inputs),
+            partitions=row.num_partitions,
+            has_error=bool(row.codes),
+            is_unseen=state is not MirrorState.STOPPED and pk not in reports,
+        )
+    with_tasks = set(shown)
+    found = {}
+    for link in links:
+        own = LinkInputs(
+            state=LinkState(link.state),
+            engine_error=bool(link.engine_error),
+            failing_tasks=len(failing.get(link.pk, ())) if link.pk in with_tasks else 0,
+            deleting=link.deletion_requested_at is not None,
+            holds_mirrors=link.mode != LinkMode.SOURCE,
+        )
+        of_link = by_link[link.pk]
+        verdict = link_health(own, [mirror.verdict for mirror in of_link.values()])
+        found[link.pk] = LinkHealth(verdict=verdict, mirrors=of_link)
+    return found
+
+
+def health_of_link(
+    link: ClusterLink,
+    mirrors: QuerySet[MirrorTopic],
+    *,
+    now: datetime,
+    failing: Sequence[LinkTask],
+    shows_tasks: bool,
+    current: Iterable[CurrentMirror] | None = None,
+) -> LinkHealth:
+    """Return the health of a link whose failing tasks were read; two queries, one if ``current`` was read."""
+    shown = [link.pk] if shows_tasks else []
+    return links_health([link], mirrors, now=now, failing={link.pk: failing}, shown=shown, current=current)[link.pk]
+
+
+def health_of_mirror(mirror: MirrorTopic, *, now: datetime) -> tuple[Verdict, list[tuple[str, str]]]:
+    """Return the health of a mirror, and (code, message) of task errors that name it.
+
+    Its partitions, transition errors and link have to be read. One query, two if a task fails.
+    """
+    link = mirror.link
+    errors = _named_by(failing_rows(links=[link]).get(link.pk, ())).get(mirror.name, [])
+    expected = MirrorTopic.objects.filter(EXPECTED, pk=mirror.pk).exists()
+    codes = [mirror.error_code, *(error.code for error in mirror.transition_errors.all())]
+    found = _Mirror(
+        state=mirror.state,
+        state_since=mirror.state_since,
+        deletion_requested_at=mirror.deletion_requested_at,
+        num_partitions=mirror.num_partitions,
+        expected=expected,
+        objective=link.config(RPO_OBJECTIVE),
+        codes=[code for code in codes if code],
+    )
+    began = max(mirror.state_since, link.state_since)
+    reports = reports_of(mirror.partitions.all(), began=began, now=now)
+    return mirror_health(_inputs(found, link, reports, task_errors=[code for code, _ in errors], now=now)), errors
+
+
+def health_samples(current: Iterable[CurrentMirror], *, now: datetime) -> list[_Metric]:
+    """Return (name, type, help, samples) of the metrics of health. Three queries, four if a task fails.
+
+    ``current``: all mirrors with their current progress.
+    """
+    links = list(ClusterLink.objects.select_related("destination").order_by("pk"))
+    failing, shown = failing_rows(links=links), [link.pk for link in links]
+    found = links_health(links, MirrorTopic.objects.filter(drill=None), now=now, failing=failing, shown=shown, current=current)
+    state: list[Sample] = []
+    mirrors: list[Sample] = []
+    for link in links:
+        labels, health = {"cluster": link.destination.cluster_id, "link": link.name}, found[link.pk]
+        state += [({**labels, "health": value.lower()}, float(value is health.verdict.health)) for value in Health]
+        mirrors += [({**labels, "health": value.lower()}, float(health.counts.get(value, 0))) for value in Health]
+    text = "1 for the health of the link, 0 for the other values."
+    return [
+        ("clusterlink_link_health", "gauge", text, state),
+        ("clusterlink_mirror_topics_by_health", "gauge", "Mirror topics of a link by health.", mirrors),
+    ]
+
+
+def reports_by_mirror(current: Iterable[CurrentMirror], *, now: datetime) -> dict[int, Reports]:
+    """Return what was reported on the partitions of mirrors, by primary key. Mirrors without partitions are left out."""
+    return {
+        mirror.pk: reports_of(mirror.partitions, began=max(mirror.state_since, mirror.link_since), now=now)
+        for mirror in current
+        if mirror.partitions
+    }
+
+
+def reports_of(rows: Iterable[MirrorPartition], *, began: datetime, now: datetime) -> Reports:
+    """Return what was reported on partitions that are to be copied since ``began``; the rows have their current progress."""
+    counts: Counter[str] = Counter()
+    oldest, since, rate = None, None, None
+    for row in rows:
+        reported_at = began if row.observed_at is None or row.observed_at > now + AHEAD else max(began, row.observed_at)
+        oldest = reported_at if oldest is None else min(oldest, reported_at)
+        rate = row.bytes_per_s if rate is None else rate + (row.bytes_per_s or 0.0)
+        lag = lag_of(row, now=now)
+        lacks = lag is None or row.last_high_watermark is None or row.last_high_watermark > (row.mirror_end or 0)
+        caught_up_at = None if row.behind_ms(now) is None else row.caught_up_at
+        if lacks and caught_up_at is not None:
+            since = caught_up_at if since is None else min(since, caught_up_at)
+        counts.update(
+            partitions=1,
+            silent=reported_at <= now - _SILENT,
+            blocked=row.phase in _BLOCKED,
+            waiting=row.phase in _WAITING,
+            stalled=bool(lag) and caught_up_at is not None and caught_up_at <= now - _STALLED,
+            unknown_lags=lag is None,
+            lacking=lacks,
+            never=lacks and caught_up_at is None,
+        )
+    if oldest is None:
+        return NO_REPORTS
+    return Reports(
+        partitions=counts["partitions"],
+        silence_ms=_age_ms(oldest, now),
+        silent=counts["silent"],
+        blocked=counts["blocked"],
+        waiting=counts["waiting"],
+        stalled=counts["stalled"] if rate == 0 else 0,
+        unknown_lags=counts["unknown_lags"],
+        lag_ms=_lag_ms(counts, since, now),
+    )
+
+
+def _lag_ms(counts: Mapping[str, int], since: datetime | None, now: datetime) -> int | None:
+    """Return the age of the oldest lacking record; None if that of any partition is unknown."""
+    if not counts["lacking"]:
+        return 0
+    return None if counts["never"] or since is None else _age_ms(since, now)
+
+
+def _rows(mirrors: QuerySet[MirrorTopic]) -> Iterable[tuple[int, int, str, _Mirror]]:
+    """Yield (primary key, link, name, row) of mirrors. One query."""
+    objective = FilteredRelation("link__configs", condition=Q(link__configs__name=RPO_OBJECTIVE))
+    chosen = mirrors.annotate(objective=objective, expected=Case(When(EXPECTED, then=True), default=False)).order_by()
+    columns = ("state", "state_since", "deletion_requested_at", "num_partitions", "expected", "objective__value")
+    found: dict[int, tuple[int, int, str, _Mirror]] = {}
+    for pk, link_id, name, error, code, *values in chosen.values_list(
+        "pk", "link_id", "name", "error_code", "transition_errors__code", *columns
+    ):
+        if pk not in found:  # a mirror with several transition errors has several rows
+            found[pk] = (pk, link_id, name, _Mirror(*values, codes=[error] if error else []))
+        if code:
+            found[pk][3].codes.append(code)
+    return found.values()
+
+
+def _inputs(mirror: _Mirror, link: ClusterLink, reports: Reports, *, task_errors: Sequence[str], now: datetime) -> MirrorInputs:
+    link_state = LinkState(link.state)
+    if link_state is LinkState.ACTIVE and link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR:
+        link_state = LinkState.FAILED  # the engine orders no copy worker to copy its mirrors
+    expected = mirror.expected and link_state is LinkState.ACTIVE
+    since = max(mirror.state_since, link.state_since, mirror.deletion_requested_at or mirror.state_since)
+    unreported = mirror.num_partitions - reports.partitions  # partitions that have no row yet
+    if unreported > 0:
+        silence_ms = reports.silence_ms if reports.partitions else _age_ms(since, now)
+        reports = replace(reports, silence_ms=silence_ms, unknown_lags=reports.unknown_lags + unreported)
+    return MirrorInputs(
+        state=MirrorState(mirror.state),
+        state_age_ms=_age_ms(since, now),
+        link_state=link_state,
+        expected=expected,
+        engine_error=bool(link.engine_error),
+        reports=reports,
+        objective_ms=_objective_ms(mirror.objective),
+        alarms=[code for code in mirror.codes if code in KEPT],
+        errors=[code for code in mirror.codes if code not in KEPT and code not in WAITING],
+        task_errors=task_errors,
+        deleting=mirror.deletion_requested_at is not None,
+    )
+
+
+def _named_by(failing: Iterable[LinkTask]) -> dict[str, list[tuple[str, str]]]:
+    """Return (code, message) of the errors of the config sync by mirror topic. Its messages begin with the topic's name."""
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for task in failing:
+        for error in task.errors if task.name == TaskName.TOPIC_CONFIGS else ():
+            topic, colon, _ = error["message"].partition(": ")
+            if colon:
+                found[topic].append((error["code"], error["message"]))
+    return found
+
+
+def _objective_ms(value: str | None) -> int | None:
+    objective_ms = int(value or -1)
+    return objective_ms if objective_ms > 0 else None
+
+
+def _age_ms(since: datetime, now: datetime) -> int:
+    return max(0, int((now - since).total_seconds() * 1000))

@@ -1,0 +1,171 @@
+"""Health is the headline of the pages: badge, reason and next step; the API state stands beside it."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from console.models import Cluster, ClusterLink, LinkTask, MirrorTopic, StateTransitionError
+from linkengine.domain.states import MirrorState
+from tests.browser.page_data import EAST, WEST, Scene
+
+
+@pytest.fixture
+def calm(scene: Scene) -> Scene:
+    """Return the scene with two mirrors that are copied, one link and reachable clusters."""
+    MirrorTopic.objects.exclude(state=MirrorState.ACTIVE).delete()
+    ClusterLink.objects.exclude(pk=scene.link.pk).delete()
+    StateTransitionError.objects.all().delete()
+    scene.link.tasks.all().delete()
+    scene.link.mirrors.update(error_code="", error_message="")
+    report(scene, error_code="", phase="COPYING")
+    Cluster.objects.update(error_code="", error_message="", probed_at=timezone.now())
+    return scene
+
+
+def report(scene: Scene, *, seconds: float = 0, **fields: object) -> None:
+    at = timezone.now() - timedelta(seconds=seconds)
+    values = {"observed_at": at, "last_source_seen_at": at, "caught_up_at": at} | fields
+    for mirror in scene.link.mirrors.all():
+        mirror.partitions.update(**values)
+
+
+def text_of(client: Client, url: str) -> str:
+    response = client.get(url)
+    assert response.status_code == 200
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", response.content.decode())).split())
+
+
+def pages(scene: Scene) -> dict[str, str]:
+    return {
+        "links": "/links/",
+        "link": scene.link_url,
+        "environments": "/environments/",
+        "environment": f"/environments/{scene.environment.slug}/",
+        "cluster": f"/clusters/{EAST}/",
+        "mirror": scene.mirror_url("flights"),
+    }
+
+
+def badges(client: Client, url: str) -> list[str]:
+    """Return the codes of the badges of a page, in order."""
+    return re.findall(r'class="badge-state \w+" title="(\w+)"', client.get(url).content.decode())
+
+
+def test_everything_healthy_is_shown_as_healthy(calm: Scene, admin: Client) -> None:
+    for name in ("link", "mirror", "environments", "cluster"):
+        report(calm)  # reports are fresh for 15 s only
+        assert badges(admin, pages(calm)[name])[0] == "HEALTHY", name
+    report(calm)
+    body = admin.get(calm.link_url).content.decode()
+    assert 'class="flow-mid ok"' in body
+    assert "all healthy" in body
+
+
+@pytest.mark.parametrize(("seconds", "code", "family"), [(20, "UNKNOWN", "warn"), (900, "NOT_COPYING", "bad")])
+def test_stopped_engine_is_the_headline_of_every_page(calm: Scene, admin: Client, seconds: int, code: str, family: str) -> None:
+    report(calm, seconds=seconds)
+
+    for name, url in pages(calm).items():
+        assert code in badges(admin, url), name
+        shown = text_of(admin, url)
+        assert "No copy worker has reported" in shown, name
+        assert "Check that the Celery worker" in shown or "another copy worker takes over" in shown, name
+    body = admin.get(calm.link_url).content.decode()
+    assert f'class="flow-mid {family}"' in body
+    assert 'title="ACTIVE"' in body  # the API state stands beside the health
+    assert re.search(r"Needs attention\s+2\s+of 2 mirror topics", text_of(admin, calm.link_url))
+    assert "2 mirror topics need attention" in text_of(admin, "/environments/")
+
+
+def test_one_silent_partition_is_shown_on_its_mirror_and_link(calm: Scene, admin: Client) -> None:
+    late = timezone.now() - timedelta(seconds=90)
+    calm.mirrors["flights"].partitions.filter(partition=2).update(observed_at=late)
+
+    assert badges(admin, calm.mirror_url("flights"))[0] == "NOT_COPYING"
+    assert badges(admin, calm.mirror_url("planes"))[0] == "HEALTHY"
+    assert "1 of 2 mirror topics: No copy worker has reported on 1 partition for 1 min" in text_of(admin, calm.link_url)
+
+
+def test_lag_beyond_the_objective_degrades(calm: Scene, admin: Client) -> None:
+    calm.link.configs.create(name="link.rpo.objective.ms", value="5000")
+    late = timezone.now() - timedelta(seconds=50)
+    calm.mirrors["planes"].partitions.filter(partition=0).update(caught_up_at=late, bytes_per_s=9.0)
+
+    assert badges(admin, calm.mirror_url("planes"))[0] == "DEGRADED"
+    assert "exceeds the link's RPO objective" in text_of(admin, calm.link_url)
+
+
+def test_alarm_degrades_and_names_its_code(calm: Scene, admin: Client) -> None:
+    now = timezone.now()
+    calm.mirrors["flights"].transition_errors.create(code="RECORDS_LOST", message="x", since=now, last_seen_at=now)
+
+    assert badges(admin, calm.mirror_url("flights"))[0] == "DEGRADED"
+    assert "1 of 2 mirror topics: Alarm: RECORDS_LOST." in text_of(admin, "/links/")
+
+
+def test_task_error_is_shown_on_the_mirror_that_it_names(calm: Scene, admin: Client) -> None:
+    errors = [{"code": "AUTHORIZATION_ERROR", "message": "flights: The source refused DESCRIBE_CONFIGS."}]
+    LinkTask.objects.create(link=calm.link, name="TopicConfigsSync", error_count=1, errors=errors)
+
+    shown = text_of(admin, calm.mirror_url("flights"))
+    assert badges(admin, calm.mirror_url("flights"))[0] == "DEGRADED"
+    assert "A recurring task of the link fails for this topic: AUTHORIZATION_ERROR. flights: The source refused" in shown
+    assert f"{calm.link_url}tasks/" in admin.get(calm.mirror_url("flights")).content.decode()
+    assert badges(admin, calm.mirror_url("planes"))[0] == "HEALTHY"
+    assert badges(admin, calm.link_url)[0] == "DEGRADED"
+
+
+def test_paused_link_is_paused_and_needs_no_attention(calm: Scene, admin: Client) -> None:
+    ClusterLink.objects.filter(pk=calm.link.pk).update(state="PAUSED")
+    calm.link.mirrors.update(state=MirrorState.PAUSED)
+    report(calm, seconds=900)
+
+    assert badges(admin, calm.link_url)[0] == "PAUSED"
+    assert badges(admin, calm.mirror_url("flights"))[0] == "PAUSED"
+    assert re.search(r"Needs attention\s+0", text_of(admin, calm.link_url))
+    assert 'class="flow-mid idle"' in admin.get(calm.link_url).content.decode()
+
+
+def test_unavailable_source_is_not_copied_and_shows_the_cause(calm: Scene, admin: Client) -> None:
+    message = "west:9092 refuses connections."
+    ClusterLink.objects.filter(pk=calm.link.pk).update(state="UNAVAILABLE", error_code="TIMEOUT_ERROR", error_message=message)
+    calm.link.mirrors.update(state=MirrorState.SOURCE_UNAVAILABLE)
+
+    assert badges(admin, calm.link_url)[0] == badges(admin, calm.mirror_url("flights"))[0] == "NOT_COPYING"
+    assert f"No broker of the source cluster responds. {message}" in text_of(admin, calm.mirror_url("flights"))
+
+
+def test_engine_error_is_shown_with_its_cause(calm: Scene, admin: Client) -> None:
+    ClusterLink.objects.filter(pk=calm.link.pk).update(engine_error="Copy engine unavailable: No Spark.")
+    report(calm, seconds=6)
+
+    for name in ("link", "links", "mirror", "environments"):
+        assert "No copy worker can run. Copy engine unavailable: No Spark." in text_of(admin, pages(calm)[name]), name
+
+
+def test_mirrors_are_sorted_worst_first(calm: Scene, admin: Client) -> None:
+    calm.mirrors["planes"].partitions.update(observed_at=timezone.now() - timedelta(seconds=90))
+
+    for sort, names in (("health", ["planes", "flights"]), ("-health", ["flights", "planes"])):
+        body = admin.get(f"{calm.link_url}?sort={sort}").content.decode()
+        assert re.findall(r'id="open-\d+"[^>]*>(\w+)<', body) == names
+
+
+def test_unreachable_cluster_is_degraded(calm: Scene, admin: Client) -> None:
+    Cluster.objects.filter(cluster_id=WEST).update(error_code="TIMEOUT_ERROR", error_message="It does not respond.")
+
+    assert badges(admin, f"/clusters/{WEST}/")[0] == "DEGRADED"
+
+
+def test_pages_stay_within_ten_queries(calm: Scene, admin: Client, django_assert_max_num_queries: object) -> None:
+    calm.link.configs.create(name="acl.sync.enable", value="true")
+    for name in ("links", "link", "environments", "environment", "cluster"):
+        admin.get(pages(calm)[name])
+        with django_assert_max_num_queries(10 if name == "link" else 12):  # type: ignore[operator]  # two for session and user
+            admin.get(pages(calm)[name])
