@@ -317,6 +317,7 @@ def verify_of(mirror: MirrorTopic) -> VerifyPlan:
         mirror_topic=mirror.name,
         ends=ends.mirrored_ends(mirror),
         compacted=mirror.was_compacted,
+        request_id=current_request_id(),
     )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+import structlog
+
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, gap_reason
 from linkengine.batches.record_size import heaviest_record
 from linkengine.batches.view import iter_batches
@@ -29,29 +31,45 @@ if TYPE_CHECKING:
 
 SCHEMA = "partition int, offset bigint, bytes bigint"
 _Bounds = Mapping[int, tuple[int, int]]
+_log = structlog.get_logger(__name__)
 
 
 def weigh(spark: SparkSession, part: TopicPart) -> Heaviest | None:
     """Return a part's largest record, None if it has none. The address travels pickled: Spark does not print that."""
     bounds = {partition: (part.starts[partition], end) for partition, end in sorted(part.ends.items())}
     tasks = 1 if part.gentle else max(1, min(READERS, len(bounds)))
-    work = partial(_weigh_share, address=part.address, topic=part.topic, bounds=bounds, tasks=tasks)
+    work = partial(_weigh_share, address=part.address, topic=part.topic, bounds=bounds, tasks=tasks, request_id=part.request_id)
     rows = spark.range(0, tasks, 1, tasks).mapInArrow(work, SCHEMA).collect()
     found = max(rows, key=lambda row: row["bytes"], default=None)
     return None if found is None else Heaviest(partition=found["partition"], offset=found["offset"], bytes=found["bytes"])
 
 
 def _weigh_share(
-    batches: Iterable[pyarrow.RecordBatch], *, address: ClusterAddress, topic: str, bounds: _Bounds, tasks: int
+    batches: Iterable[pyarrow.RecordBatch],
+    *,
+    address: ClusterAddress,
+    topic: str,
+    bounds: _Bounds,
+    tasks: int,
+    request_id: str = "",
 ) -> Iterator[pyarrow.RecordBatch]:
     """Run in an executor: yield the largest record of each partition of this task."""
     import pyarrow  # noqa: PLC0415 - the driver's half does not need it
 
+    bind_request(topic, request_id)
     types = [("partition", pyarrow.int32()), ("offset", pyarrow.int64()), ("bytes", pyarrow.int64())]
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            rows = heaviest_of(address, topic, {partition: bounds[partition] for partition in sorted(bounds)[number::tasks]})
+            share = {partition: bounds[partition] for partition in sorted(bounds)[number::tasks]}
+            _log.info("verify.measuring_records", partitions=list(share))
+            rows = heaviest_of(address, topic, share)
             yield pyarrow.RecordBatch.from_pylist(rows, schema=pyarrow.schema(types))
+
+
+def bind_request(topic: str, request_id: str) -> None:
+    """Bind the topic and the id of the request that asked for the comparison to the log lines of this task in an executor."""
+    structlog.contextvars.clear_contextvars()  # Python workers are reused
+    structlog.contextvars.bind_contextvars(topic=topic, **({"request_id": request_id} if request_id else {}))
 
 
 def heaviest_of(address: ClusterAddress, topic: str, bounds: _Bounds) -> list[dict[str, int]]:

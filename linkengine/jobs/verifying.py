@@ -20,7 +20,7 @@ from linkengine.domain.coverage import next_pieces, not_reached
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.domain.ranges import OffsetRange
-from linkengine.jobs.record_sizes import weigh
+from linkengine.jobs.record_sizes import bind_request, weigh
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.committed import read_rows
 from linkengine.kafka.newest_offsets import newest_ends
@@ -140,17 +140,26 @@ def read_far(spark: SparkSession, part: TopicPart) -> DataFrame:
     """Return a lazy DataFrame like ``verifyjob.reading.read_topic``. The address travels pickled: Spark does not print that."""
     pieces = {partition: (part.starts[partition], end) for partition, end in sorted(part.ends.items())}
     tasks = 1 if part.gentle else max(1, min(READERS, len(pieces)))
-    work = partial(_read_share, address=part.address, topic=part.topic, pieces=pieces, tasks=tasks)
+    work = partial(_read_share, address=part.address, topic=part.topic, pieces=pieces, tasks=tasks, request_id=part.request_id)
     return spark.range(0, tasks, 1, tasks).mapInArrow(work, SCHEMA)
 
 
 def _read_share(
-    batches: Iterable[pyarrow.RecordBatch], *, address: ClusterAddress, topic: str, pieces: _Pieces, tasks: int
+    batches: Iterable[pyarrow.RecordBatch],
+    *,
+    address: ClusterAddress,
+    topic: str,
+    pieces: _Pieces,
+    tasks: int,
+    request_id: str = "",
 ) -> Iterator[pyarrow.RecordBatch]:
     """Run in an executor: read each partition of this task."""
+    bind_request(topic, request_id)
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            for partition in sorted(pieces)[number::tasks]:
+            share = sorted(pieces)[number::tasks]
+            _log.info("verify.reading_records", partitions=share)
+            for partition in share:
                 start, end = pieces[partition]
                 yield from _batches(address, topic, partition=partition, start=start, end=end)
 
