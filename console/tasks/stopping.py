@@ -277,15 +277,20 @@ def check_marks(mirror_ids: Sequence[int], *, marked_at: datetime) -> None:
 
 
 def write_assignments(link_id: int) -> None:
-    """Write the assignments of a link as its rows are now, without waiting for the reconciler."""
+    """Write the assignments of a link as its rows are now, without waiting for the reconciler.
+
+    A failure is logged and delays no stop: workers release partitions sooner with new assignments, but the fence works without.
+    """
     link = plans.load_link(link_id)
     if link is None:
         return
     mirrors = list(link.mirrors.all())
     try:
         assign_link(link, mirrors)
-    except CoordinationUnavailableError as error:  # the fence works without
+    except CoordinationUnavailableError as error:
         _log.warning("orders.not_written", link=link.name, error=str(error))
+    except Exception:  # noqa: BLE001 - logged with traceback; the reconciler reports it on the link
+        _log.exception("orders.not_written", link=link.name)
 
 
 def blockers_of(mirror: MirrorTopic) -> dict[ErrorCode, str]:
