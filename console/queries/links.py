@@ -15,6 +15,7 @@ from console.access import Permission, can, check_permission, visible_links, vis
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, Environment, LinkTask, MirrorPartition, MirrorTopic
+from console.models.fields import readable
 from console.models.mirrors import incomplete, measured_rates, unknown_ages, unknown_lags
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
 from console.queries.linktasks import failing_by_link
@@ -125,7 +126,7 @@ def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
 
 def effective_configs(*, link: ClusterLink) -> list[EffectiveConfig]:
     """Return every config of a link in the order of ``LINK_CONFIGS``; a config that was not set has its default. One query."""
-    stored: dict[str, str] = {**link.properties, **{config.name: config.value for config in link.configs.all()}}
+    stored: dict[str, str] = {**readable(link.properties), **{config.name: config.value for config in link.configs.all()}}
     return [_effective(spec, stored, link) for spec in LINK_CONFIGS.values()]
 
 
@@ -134,7 +135,7 @@ def _effective(spec: LinkConfigSpec, stored: Mapping[str, str], link: ClusterLin
     is_default = spec.name not in stored
     if is_default and is_connection(spec.name) and link.uses_cluster_credentials and not spec.sensitive:
         # The link connects with the registered cluster's properties, so the config's default would be wrong.
-        value = link.known_source.properties.get(spec.name, value) if link.known_source else None
+        value = readable(link.known_source.properties).get(spec.name, value) if link.known_source else None
     return EffectiveConfig(
         name=spec.name,
         value=value,
