@@ -62,7 +62,8 @@ def update_properties(*, cluster: Cluster, properties: Mapping[str, str], by: Ac
     with transaction.atomic():
         lock_clusters(cluster.cluster_id)  # as the creation of a link does
         links = ClusterLink.objects.filter(Q(source=cluster) | Q(destination=cluster))
-        list(links.select_for_update(of=("self",)).order_by("pk").values_list("pk"))
+        list(links.select_for_update().order_by("pk").values_list("pk"))
+        cluster.refresh_from_db(fields=["properties"])
         _check_links(cluster, properties)  # a link may have been created or changed since
         cluster.properties = dict(properties)
         cluster.bootstrap_servers = address_from_properties(properties).bootstrap_servers

@@ -122,8 +122,8 @@ def secrets_to_repeat(stored: Mapping[str, str], changes: Mapping[str, str | Non
 def redirected_by(given: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
     """Return the configs through which another registration of a link's own cluster would send its stored secrets elsewhere.
 
-    ``given`` are the properties of the link, ``before`` and ``after`` those of the registration. Configs that the link sets with
-    ``local.*`` do not change with the registration. Empty if the link stores no ``local.*`` secret.
+    ``given`` are the properties of the link, ``before`` and ``after`` those of the registration. What the link itself sets with
+    ``local.*`` does not change with the registration. Empty if the link stores no ``local.*`` secret.
     """
     if not any(given.get(LOCAL + name) for name in SECRETS):
         return ()
