@@ -74,7 +74,7 @@ def registered_properties(given: Mapping[str, str], registered: Mapping[str, str
             "link has no complete security settings. Registered credentials are sent to registered addresses only. Set "
             "security.protocol and sasl.jaas.config as well, or name only addresses with which the source is registered.",
         )
-    return {**registered, "bootstrap.servers": ",".join(named) or registered["bootstrap.servers"]}
+    return {**registered, "bootstrap.servers": ",".join(named) or registered.get("bootstrap.servers", "")}
 
 
 def inbound_properties(source_side: Mapping[str, str], registered: Mapping[str, str]) -> dict[str, str]:

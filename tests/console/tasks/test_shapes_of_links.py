@@ -141,9 +141,9 @@ def test_inbound_link_without_its_source_side_has_no_credentials_and_can_be_fail
     assert (row().state, row().error_code) == ((LinkState.PAUSED, "") if paused else (LinkState.FAILED, MISSING_SIDE))
 
     loaded = fresh(mirror)
-    for plan in (plans.setup_of, plans.sync_of, plans.verify_of):
+    for make in (lambda: plans.setup_of(loaded), lambda: plans.sync_of(loaded), lambda: plans.verify_of(loaded)):
         with pytest.raises(LinkEngineError, match="The source side is missing"):
-            plan(loaded)  # type: ignore[operator]
+            make()
     run = start_verify(mirror=loaded, by=SYSTEM, now=NOW)
     verifying.verify_mirror(run_id=run.pk)
     run.refresh_from_db()
