@@ -18,7 +18,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 from linkengine.batches.control import ControlType, control_type
-from linkengine.batches.decoding import decode_batch
+from linkengine.batches.large import read_any
 from linkengine.batches.view import BatchView, iter_batches
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import TimedOffset
@@ -126,7 +126,7 @@ def _read_on(connection: Connection, topic: str, view: TopicView, search: _Searc
 def _first_record(batch: BatchView, whole: memoryview, *, at: int, timestamp_ms: int) -> tuple[int, int] | None:
     if batch.max_timestamp < timestamp_ms:
         return None
-    for record in decode_batch(batch, whole):
+    for record in read_any(batch, whole):
         if record.offset >= at and record.timestamp >= timestamp_ms:
             return record.offset, record.timestamp
     return None
