@@ -164,18 +164,23 @@ def read_piece(part: TopicPart, partition: int, piece: tuple[int, int]) -> Itera
     schema = pyarrow.schema([*numbers, ("timestampType", pyarrow.int32()), *contents])
     place = {"partition": partition, "start": piece[0], "end": piece[1]}
     rows = read_rows(part.address, part.topic, **place, fetch_bytes=fetch_bytes(part.address, part.topic, **place))
+    for chunk in _chunks(rows, most=part.poll_records):
+        yield pyarrow.RecordBatch.from_pylist(chunk, schema=schema)
+
+
+def _chunks(rows: Iterable[Mapping[str, Any]], *, most: int) -> Iterator[list[Mapping[str, Any]]]:
+    """Yield at most ``most`` rows and POLL_BYTES bytes at a time, or a single larger row."""
     chunk: list[Mapping[str, Any]] = []
     size = 0
     for row in rows:
+        added = _bytes_of(row)
+        if chunk and (len(chunk) == most or size + added > POLL_BYTES):
+            yield chunk
+            chunk, size = [], 0
         chunk.append(row)
-        size += _bytes_of(row)
-        if size >= POLL_BYTES or len(chunk) >= part.poll_records:
-            arrow = pyarrow.RecordBatch.from_pylist(chunk, schema=schema)
-            chunk.clear()
-            size = 0
-            yield arrow
+        size += added
     if chunk:
-        yield pyarrow.RecordBatch.from_pylist(chunk, schema=schema)
+        yield chunk
 
 
 def _bytes_of(row: Mapping[str, Any]) -> int:
