@@ -6,8 +6,8 @@ Spark's type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from operator import methodcaller
 from typing import Any
 
@@ -63,7 +63,7 @@ class TopicConsumer:
             back *= 10
         return None
 
-    def read(self, partition: int, *, start: int, end: int) -> Iterator[Message]:
+    def read(self, partition: int, *, start: int, end: int) -> Generator[Message]:
         """Yield the records in ``[start, end)`` up to the last stable offset; raise TIMEOUT_ERROR if a record takes too long.
 
         Nothing is yielded from before the log start; -2 stands for the log start.
@@ -159,9 +159,10 @@ def read_rows(
     """
     ahead = {"queued_min_messages": AHEAD_MESSAGES, "queued_max_messages_kbytes": QUEUE_KB, "fetch_queue_backoff_ms": 1}
     with committed_consumer(address, fetch_message_max_bytes=fetch_bytes, **ahead) as consumer:
-        reader = TopicConsumer(consumer, topic)
-        for message in reader.read(partition, start=start, end=NO_END if end < 0 else end):
-            yield _row(message)
+        messages = TopicConsumer(consumer, topic).read(partition, start=start, end=NO_END if end < 0 else end)
+        with closing(messages):
+            for message in messages:
+                yield _row(message)
 
 
 def _row(message: Message) -> dict[str, Any]:
