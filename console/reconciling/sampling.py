@@ -18,7 +18,7 @@ from functools import partial
 
 from console.models import MirrorPartition, MirrorTopic
 from console.models.bulk_update import update_each
-from console.models.mirrors import AHEAD, UNSEEN, is_fresh
+from console.models.mirrors import AHEAD, is_fresh, shows_source_end
 from console.reconciling import lateness
 from console.reconciling.isolation import Failures
 from console.reconciling.lateness import time_of
@@ -248,7 +248,7 @@ def _forget_ahead(row: MirrorPartition, now: datetime) -> bool:
 
 def _forget_source(row: MirrorPartition, now: datetime) -> bool:
     """Make the lag unknown once it is no longer measured: the mirror is paused, failed or stopped, or its copy worker hangs."""
-    if row.source_end is None or is_fresh(row.last_source_seen_at, now=now, within=UNSEEN):
+    if row.source_end is None or shows_source_end(row.last_source_seen_at, now=now):
         return False
     row.source_end = None
     return True
