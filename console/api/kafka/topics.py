@@ -108,7 +108,8 @@ class TopicView(RestView):
         "deleteKafkaTopic",
         summary="Delete a topic",
         description="Deletes the topic with its records on its cluster. If it is a mirror topic, also a stopped one, the "
-        "mirror is deleted with it. If mirror topics copy from the topic, the response has a Warning header.",
+        "mirror is deleted with it. If mirror topics copy from the topic, the response has a Warning header; "
+        "/api/v1/clusters/{cluster_id}/topics/{topic_name}/deletion-preview returns the same text before the deletion.",
         responses={204: "The topic was deleted; a mirror topic is being deleted."},
         tag=TOPICS,
     )
@@ -122,7 +123,7 @@ class TopicView(RestView):
             actions.delete_topic(cluster=cluster, topic=topic_name, by=by, now=moment())
         else:
             delete_mirror(mirror=mirror, by=by, now=moment())
-        return Response(status=204, headers={"Warning": f'299 clusterlink "{warning}"'} if warning else None)
+        return Response(status=204, headers={"Warning": f'299 clusterlink "{_quoted(warning)}"'} if warning else None)
 
 
 class PartitionListView(RestView):
@@ -177,6 +178,11 @@ class ReplicaView(RestView):
             if row["broker"] == broker:
                 return Response(replica(Place(request, cluster_id), topic, number, row))
         raise NotFoundError(f"Partition {number} of topic '{topic}' has no replica on broker {broker}.")
+
+
+def _quoted(text: str) -> str:
+    """Return the text as the content of a quoted-string of an HTTP header (RFC 9110, section 5.6.4)."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _partitions(request: Request, cluster_id: str, topic: str) -> list[render.Json]:
