@@ -11,12 +11,12 @@ from console.access import visible_mirrors
 from console.actions import topics as actions
 from console.actions.mirrors import delete_mirror
 from console.actors import Actor
-from console.api.errors import PARTITION_NOT_FOUND
 from console.api.kafka import answers, browse_answers, browse_bodies, render
 from console.api.kafka.browse_render import Place, partition, replica
 from console.api.schema import TOPICS, operation, query_flag
 from console.api.views import RestView, actor_of, body, flag, moment
 from console.errors import NotFoundError
+from console.http.error_statuses import PARTITION_NOT_FOUND
 from console.models import Cluster
 from console.queries import brokers, clusters
 from console.queries.cautions import mirrored_elsewhere
