@@ -19,6 +19,8 @@ from console.actions.linkconfigs import ConfigChange
 from console.actors import Actor
 from console.errors import ConsoleError
 from console.links import pairs
+from console.mirrors import loss
+from console.mirrors.loss import sum_if_known
 from console.models import ClusterLink, MirrorTopic
 from console.models.fields import readable
 from console.pages.forms import ConnectionForm, address_of, fingerprint, stale_form_error
@@ -29,7 +31,7 @@ from console.presenters.links import source_servers
 from console.presenters.mirrors import mirror_row
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
-from console.queries.mirrors import MirrorSummary, sum_if_known
+from console.queries.mirrors import MirrorSummary
 from linkengine.domain.addresses import TOKEN_URL, address_from_properties, properties_of
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkaddresses import own_properties, registered_properties, secrets_to_repeat
@@ -171,7 +173,7 @@ def delete(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     blockers = _unstopped(link, by=by)
-    missing = sum_if_known([summary.missing for summary in blockers])
+    missing = sum_if_known(list(loss.records_at_risk_of([summary.mirror for summary in blockers]).values()))
     ending = _stopping_mirrors(link)
     visible = _unstopped(ending[0].link, by=by) if ending else []
     context = {
