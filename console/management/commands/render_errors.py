@@ -29,9 +29,8 @@ BEGIN = "<!-- from here to the end of the table: written by `make docs`, compare
 END = "<!-- the end of the table -->\n"
 PAGE_END = "<!-- written by `make docs` up to here; what follows is written by hand -->\n"
 CODES = tuple(str(code) for code in (*ErrorCode, *KEPT) if code != ErrorCode.NO_ERROR)
-
-
-ERRORS: Mapping[str, type[ConsoleError]] = {kind.__name__: kind for kind in (ConsoleError, *ConsoleError.__subclasses__())}
+_KINDS: list[type[ConsoleError]] = [ConsoleError, *ConsoleError.__subclasses__()]
+ERRORS: Mapping[str, type[ConsoleError]] = {kind.__name__: kind for kind in _KINDS}
 NOTE = "error_note"  # the function that shows a code on a page without an error
 
 
