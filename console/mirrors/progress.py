@@ -45,6 +45,15 @@ _DRAINING = Q(stop_reason=StopReason.PROMOTE, drained_at=None, fencing_at=None)
 EXPECTED = Q(state__in=COPYING, num_partitions__gt=0, deletion_requested_at=None, drill=None) & (
     ~Q(state=MirrorState.PENDING_STOPPED) | _DRAINING
 )
+
+
+def is_expected(mirror: MirrorTopic) -> bool:
+    """Return ``EXPECTED`` of a mirror that was read."""
+    draining = mirror.stop_reason == StopReason.PROMOTE and mirror.drained_at is None and mirror.fencing_at is None
+    copied = mirror.state in COPYING and (mirror.state != MirrorState.PENDING_STOPPED or draining)
+    return copied and mirror.num_partitions > 0 and mirror.deletion_requested_at is None and mirror.drill_id is None
+
+
 _ROW = tuple(column.attname for column in MirrorPartition._meta.concrete_fields)  # noqa: SLF001 - in the order of ``Model.from_db``
 _MIRROR = (  # in the order of CurrentMirror's fields
     "pk",

@@ -38,7 +38,9 @@ def page_of(request: HttpRequest, rows: Sequence[Row]) -> tuple[Sequence[Row], P
 def page_from(
     request: HttpRequest, found: QuerySet[Stored], *, size: int = PAGE_SIZE, name: str = "page"
 ) -> tuple[Sequence[Stored], Pager]:
-    """Return the requested page of a QuerySet in two queries. ``name`` is the query parameter of the page number."""
+    """Return the requested page of a QuerySet. ``name`` is the query parameter of the page number. One to three queries."""
+    if start_of(request, size=size, name=name) == 0 and len(rows := list(found[: size + 1])) <= size:
+        return rows, pager(request, start=0, shown=len(rows), total=len(rows), size=size, name=name)
     total = found.count()
     start = _start_within(request, total=total, size=size, name=name)
     shown = list(found[start : start + size])

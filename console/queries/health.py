@@ -15,7 +15,7 @@ from typing import Any
 from django.db.models import Case, FilteredRelation, Q, QuerySet, When
 
 from console.mirrors import progress
-from console.mirrors.progress import EXPECTED, CurrentMirror
+from console.mirrors.progress import EXPECTED, CurrentMirror, is_expected
 from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic
 from console.models.links import LinkMode
 from console.models.mirrors import AHEAD, KEPT
@@ -170,18 +170,17 @@ def health_of_link(
 def health_of_mirror(mirror: MirrorTopic, *, now: datetime) -> tuple[Verdict, list[tuple[str, str]]]:
     """Return the health of a mirror, and (code, message) of task errors that name it.
 
-    Its partitions, transition errors and link have to be read. One query, two if a task fails.
+    Its partitions, transition errors and link have to be read. One query.
     """
     link = mirror.link
     errors = _named_by(failing_rows(links=[link]).get(link.pk, ())).get(mirror.name, [])
-    expected = MirrorTopic.objects.filter(EXPECTED, pk=mirror.pk).exists()
     codes = [mirror.error_code, *(error.code for error in mirror.transition_errors.all())]
     found = _Mirror(
         state=mirror.state,
         state_since=mirror.state_since,
         deletion_requested_at=mirror.deletion_requested_at,
         num_partitions=mirror.num_partitions,
-        expected=expected,
+        expected=is_expected(mirror),
         objective=link.config(RPO_OBJECTIVE),
         codes=[code for code in codes if code],
     )

@@ -202,12 +202,11 @@ def _page_by_figure(
     current: Iterable[CurrentMirror],
 ) -> MirrorPage:
     """Return a page sorted by a value that only Redis has. It is read of all mirrors that are not in ``current``."""
-    keys = set(mirrors.order_by().values_list("pk", flat=True))
-    known = [mirror for mirror in current if mirror.pk in keys]
-    unread = keys.difference(mirror.pk for mirror in known)
-    if unread:
-        known += progress.current(mirrors.filter(pk__in=unread), now=now)
-    ranked = _ranked(known, order, now=now)
+    known = {mirror.pk: mirror for mirror in current}
+    keys = set(mirrors.order_by().values_list("pk", flat=True)) if known else set()
+    unread = mirrors.filter(pk__in=keys.difference(known)) if known else mirrors
+    read_before = [mirror for mirror in known.values() if mirror.pk in keys]
+    ranked = _ranked([*read_before, *progress.current(unread, now=now)], order, now=now)
     start = start if start < len(ranked) else _last_start(len(ranked), size)
     chosen = {mirror.pk: mirror.partitions for mirror in ranked[start : start + size]}
     with_errors = mirrors.filter(pk__in=list(chosen)).annotate(error_rows=_error_rows())

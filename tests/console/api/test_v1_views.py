@@ -34,6 +34,12 @@ def test_the_state_of_a_mirror_has_the_prior_state_retries_and_errors(
         "error_message": "",
         "error_since": "2026-05-04T10:00:00Z",
         "transition_errors": [{"code": "TIMEOUT_ERROR", "message": "No broker responds.", **times}],
+        "health": {
+            "health": "NOT_COPYING",
+            "reason": "SOURCE_UNAVAILABLE",
+            "message": "No broker of the source cluster responds.",
+            "next_step": "Check the source cluster and the network. In a disaster, fail over.",
+        },
     }
     MirrorTopic.objects.update(prior_state="")
     assert owner.get(f"{ORDERS}/state").json()["prior_state"] is None

@@ -25,7 +25,7 @@ from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.coverage import CheckedRange, hash_of
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, VerifyReport, topic_ids_of
-from linkengine.domain.states import StopReason
+from linkengine.domain.states import MirrorState, StopReason
 from tests.console.conftest import MakeMirror
 
 AGO = timedelta(minutes=10)
@@ -251,3 +251,17 @@ def test_a_report_is_applied_although_level_at_is_as_new(mirror: MirrorTopic) ->
     ClusterLink.objects.update(level_at=progress.time_of(values.observed_at_ms))
 
     assert row_of(mirror).lag == 0
+
+
+@pytest.mark.parametrize("state", MirrorState)
+@pytest.mark.parametrize("drained", [False, True])
+@pytest.mark.parametrize("reason", [StopReason.PROMOTE, StopReason.FAILOVER])
+@pytest.mark.parametrize("partitions", [0, 1])
+def test_a_mirror_that_was_read_is_expected_as_in_the_database(
+    mirror: MirrorTopic, state: MirrorState, drained: bool, reason: StopReason, partitions: int
+) -> None:
+    at = timezone.now() if drained else None
+    MirrorTopic.objects.update(state=state, drained_at=at, stop_reason=reason, num_partitions=partitions)
+    mirror.refresh_from_db()
+
+    assert progress.is_expected(mirror) is MirrorTopic.objects.filter(progress.EXPECTED, pk=mirror.pk).exists()

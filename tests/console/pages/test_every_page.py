@@ -90,7 +90,7 @@ def test_more_mirrors_need_no_more_queries(scene: Scene, path: str) -> None:
     with CaptureQueriesContext(connection) as many:
         response = client.get(address)
 
-    assert len(many) == len(few)
+    assert len(many) <= len(few)
     assert response.status_code == 200
 
 

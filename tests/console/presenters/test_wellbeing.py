@@ -136,5 +136,5 @@ def test_number_of_links_does_not_change_the_number_of_queries(
         LinkTask.objects.create(link=link, name="TopicConfigsSync", error_count=1)
     list_links(by=owner)
 
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(5):
         assert sum(summary.failing_tasks for summary in list_links(by=owner)) == 5

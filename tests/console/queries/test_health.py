@@ -175,7 +175,14 @@ def test_a_thousand_mirrors_need_two_queries(link: ClusterLink, django_assert_nu
     )
     MirrorPartition.objects.bulk_create(
         MirrorPartition(
-            mirror=mirror, partition=n, source_end=9, mirror_end=9, last_high_watermark=9, observed_at=ago(1), phase="COPYING"
+            mirror=mirror,
+            partition=n,
+            source_end=9,
+            mirror_end=9,
+            last_high_watermark=9,
+            last_source_seen_at=ago(1),
+            observed_at=ago(1),
+            phase="COPYING",
         )
         for mirror in mirrors
         for n in range(3)
