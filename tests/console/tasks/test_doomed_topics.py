@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db.models import F
+from django.utils import timezone
 
 from console.actions.operations import operate_many
 from console.actors import SYSTEM
@@ -190,7 +190,7 @@ def test_failover_keeps_a_doomed_topic_whose_records_cannot_be_exported(
 ) -> None:
     row, requests = doomed
     before = records(source_cluster, row.name)
-    RestoreRun.objects.update(doomed_at=F("doomed_at") - export_diverged.LATE)
+    RestoreRun.objects.update(doomed_at=timezone.now() - export_diverged.LATE)
 
     request_operation(row, MirrorEvent.FAILOVER)
     drive(lambda: states(row) == [S.STOPPED])

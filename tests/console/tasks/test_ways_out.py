@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from cryptography.fernet import Fernet
 
-from console.actions import transitions
+from console.actions import bulk, transitions
 from console.actions.operations import operate_many
 from console.actors import ENGINE, SYSTEM
 from console.models import Cluster, ClusterLink, MirrorTopic, StopReport
@@ -106,6 +106,7 @@ def test_mirrors_of_a_link_without_a_usable_address_are_failed_over_together(
     drive: Drive,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(bulk, "FEW", 3)
     for module in (due_tasks, batch_stop):
         monkeypatch.setattr(module, "MANY", 3)
     together: list[set[str]] = []
