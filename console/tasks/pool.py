@@ -49,6 +49,7 @@ _log = structlog.get_logger(__name__)
 HEARTBEAT_CACHE_S = 0.2  # how long this process reuses the heartbeats that it has read from Redis
 CLAIM_MS = 2_000  # how often a job is sent to the queue, at most
 BALANCE_MS = 2_000  # between two checks of the balance; each moves a tenth of the partitions at most
+FINE_BALANCE_MS = 30_000  # between two checks that correct a small imbalance, too: measured rates vary
 BEGIN = timedelta(seconds=30)  # a job that has not started by then lacks a task slot; a cold Spark server takes 20 s
 REPLACE = timedelta(seconds=60)  # a job without a waiting thread is replaced after this time; Spark keeps it for 5 minutes
 SILENT = timedelta(seconds=60)  # without a heartbeat, while Spark reports the job as running: the worker hangs
@@ -296,11 +297,11 @@ def maintain_workers() -> None:
         _end(pool, all_of_them=not links)
         _release_deleted_links(pool, links)
         if _has_stranded_partitions(pool) or locks.claim("copy-balance", ttl_ms=BALANCE_MS):
-            for link_id in place(pool):
+            for link_id in place(pool, fine=locks.claim("copy-fine-balance", ttl_ms=FINE_BALANCE_MS)):
                 dispatch.send("reconcile_link", link_id=link_id)
 
 
-def place(pool: Pool, newcomers: Collection[int] = ()) -> set[int]:
+def place(pool: Pool, newcomers: Collection[int] = (), *, fine: bool = False) -> set[int]:
     """Place partitions on live workers and return the ids of the links whose assignments changed.
 
     A lock lets a single process place at a time. The others wait up to 0.8 s, then return nothing; the next reconcile pass
@@ -309,7 +310,7 @@ def place(pool: Pool, newcomers: Collection[int] = ()) -> set[int]:
     for _try in range(_TRIES):
         with locks.lock("copy-placing") as acquired:
             if acquired:
-                return placing.place(pool.places, newcomers)
+                return placing.place(pool.places, newcomers, fine=fine)
         time.sleep(_TRY_S)
     return set()
 
