@@ -22,6 +22,7 @@ from random import random
 from threading import Event, Lock, Thread
 from typing import Any
 
+import redis
 import structlog
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
@@ -33,9 +34,10 @@ from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition
 from console.queue import dispatch
 from console.reconciling import placing, plans
-from console.redis import locks
+from console.redis import locks, spark_health
 from console.redis.client import redis_client
 from console.tasks import thread_limit
+from console.tasks.probes import probe_spark
 from linkengine import jobs
 from linkengine.domain.assignment import Place
 from linkengine.domain.errors import LinkEngineError
@@ -60,7 +62,7 @@ LONGEST_BACKOFF = timedelta(seconds=1.25 * LONGEST_BACKOFF_S)  # including the r
 SHORT = timedelta(seconds=10)  # a job that ends sooner did not copy; without a pause the next would be submitted at once
 WATCH_S = 1.0
 _TRIES, _TRY_S = 40, 0.02  # to get the lock for placing partitions
-_SLOTS, _SINCE = "console:spark-slots", "console:copy-workers-since"
+_SINCE = "console:copy-workers-since"
 _MEMORY_MS = DEAD_MS + 1_000  # after a loss of its data, Redis has the heartbeats of all live workers again
 _shutting_down = Event()
 
@@ -86,7 +88,7 @@ class Pool:
 
 @worker_ready.connect
 def _warm_up(**_: Any) -> None:
-    """Load PySpark and open the session at startup. It takes seconds, which would delay the first mirror otherwise."""
+    """Load PySpark, open the session and count the slots at startup. It takes seconds, which would delay the first mirror."""
     Thread(target=_open_session, name="warm-up", daemon=True).start()
 
 
@@ -162,7 +164,6 @@ class _Job:
 def _outcome(worker_id: str) -> str:
     """Run a worker until it ends. Return the error, or "" if it was ordered to end."""
     try:
-        _note_slots()
         setup = jobs.setup_worker(
             worker_id,
             redis_url=settings.REDIS_URL,
@@ -176,10 +177,6 @@ def _outcome(worker_id: str) -> str:
         _log.exception("copy_worker.failed", worker=worker_id)
         return f"The copy worker's Spark job failed ({type(error).__name__}); the Celery worker's log has the details."
     return ""
-
-
-def _note_slots() -> None:
-    redis_client().set(_SLOTS, jobs.count_slots(spark_url=settings.SPARK_URL))
 
 
 def _hangs(worker_id: str, *, since: datetime) -> bool:
@@ -210,6 +207,10 @@ def _open_session() -> None:
         session(settings.SPARK_URL)
     except SparkUnavailableError as error:  # the first job reports the error where people see it
         _log.warning("spark.not_there_yet", error=str(error))
+    try:
+        probe_spark()
+    except redis.RedisError as error:  # beat sends the probe every few seconds
+        _log.warning("spark.not_probed", error=str(error))
 
 
 # --- live workers -----------------------------------------------------------------------------------------------------
@@ -234,7 +235,7 @@ def current_pool() -> Pool:
     """Return the current pool. Raises CoordinationUnavailableError."""
     rows = {row.number: row for row in CopyWorker.objects.all()}
     beats = {beat.worker_id: beat for beat in recent_heartbeats() if beat.alive}
-    size = pool_size()
+    size = pool_size(len(rows))
     names = set(beats) | (set() if _heartbeats_complete() else {row.worker_id for row in rows.values() if row.ended_at is None})
     places = [
         Place(
@@ -247,12 +248,15 @@ def current_pool() -> Pool:
     return Pool(rows=rows, beats=beats, places=tuple(places), size=size)
 
 
-def pool_size() -> int:
-    """Return the target number of copy workers: CLUSTERLINK_COPY_WORKERS, else half of Spark's task slots."""
+def pool_size(current: int = 0) -> int:
+    """Return the target number of copy workers: CLUSTERLINK_COPY_WORKERS, else half of the slots that probes of Spark found.
+
+    While that is unknown, as during an outage of Spark, it is the ``current`` number. At least 1.
+    """
     if settings.COPY_WORKERS:
         return int(settings.COPY_WORKERS)
-    slots: Any = redis_client().get(_SLOTS)
-    return max(1, int(slots or 0) // 2)
+    slots = spark_health.read().pool_slots
+    return max(1, current if slots is None else slots // 2)
 
 
 def _drains(name: str, *, rows: dict[int, CopyWorker], living: Collection[str], size: int) -> bool:

@@ -15,11 +15,10 @@ The new process reads the same assignments, waits until the crashed process's le
 from __future__ import annotations
 
 import gc
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 OUTCOME_SCHEMA = "outcome string"
 COLLECT_AFTER = 50_000  # new objects until a garbage collection, instead of 700
-SLOTS_ASKED = 1_000_000  # rows of a range that Spark would split over all of its task slots
-_SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
 RunWorker = Callable[[WorkerSetup], None]
 
 
@@ -66,21 +63,6 @@ def interrupt_worker(worker_id: str, *, spark_url: str) -> bool:
     spark = session(spark_url)
     with spark_answers(f"interrupt copy worker {worker_id}"):
         return bool(spark.interruptTag(_tag(worker_id)))
-
-
-def count_slots(spark_url: str) -> int:
-    """Return how many tasks Spark can run at a time, from its plan of a range. Runs no job, so it needs no free slot."""
-    spark = session(spark_url)
-    with spark_answers("report its task slots"):
-        numbers: Any = spark.range(0, SLOTS_ASKED)
-        plan = str(numbers._explain_string())  # noqa: SLF001 - the public ``explain`` only prints it
-    return slots_in(plan)
-
-
-def slots_in(plan: str) -> int:
-    """Return the number of splits in Spark's plan of a range, 0 if the plan does not contain it."""
-    found = _SPLITS.search(plan)
-    return int(found[1]) if found else 0
 
 
 def run_in_executor(

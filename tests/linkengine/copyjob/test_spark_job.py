@@ -1,4 +1,4 @@
-"""Copy workers on a real Spark Connect server: start, end, interruption, restart after a kill; and Spark's task slots."""
+"""Copy workers on a real Spark Connect server: start, end, interruption, restart after a kill."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ from linkengine.coordination.pool import end_workers, read_workers, write_assign
 from linkengine.coordination.progress import read_progress
 from linkengine.copyjob.spark_job import (
     COLLECT_AFTER,
-    count_slots,
     interrupt_worker,
     run_in_executor,
-    slots_in,
     submit_worker,
 )
 from linkengine.domain.plans import CopyPlan, PartitionPhase
@@ -88,23 +86,6 @@ def test_worker_setup_shows_no_secret() -> None:
 
     assert setup.key not in repr(setup) + repr(write_setup(setup))
     assert "secret" not in repr(setup) + repr(write_setup(setup))
-
-
-@pytest.mark.parametrize(
-    ("plan", "slots"),
-    [
-        ("== Physical Plan ==\n*(1) Range (0, 1000000, step=1, splits=16)\n", 16),
-        ("Range (0, 9, step=1, splits=Some(4))", 4),
-        ("", 0),
-    ],
-)
-def test_slots_are_read_from_sparks_plan(plan: str, slots: int) -> None:
-    assert slots_in(plan) == slots
-
-
-@pytest.mark.spark
-def test_slots_are_counted_without_using_a_slot(spark_connect_url: str) -> None:
-    assert count_slots(spark_connect_url) == 16
 
 
 @pytest.mark.spark

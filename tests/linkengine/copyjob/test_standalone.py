@@ -18,10 +18,11 @@ from devcluster.spark import SparkConnectServer
 from devcluster.standalone import StandaloneCluster
 from linkengine.coordination.pool import end_workers, read_workers, write_assignments
 from linkengine.coordination.progress import read_progress
-from linkengine.copyjob.spark_job import count_slots, submit_worker
+from linkengine.copyjob.spark_job import submit_worker
 from linkengine.domain.assignment import Place, Wanted, assign
 from linkengine.domain.plans import CopyPlan
 from linkengine.domain.workers import Heartbeat, worker_id_for
+from linkengine.sparkclient import count_slots
 from tests.linkengine.copyjob.copying import (
     Pair,
     assert_equal_topics,
