@@ -8,6 +8,9 @@ depend on that thread:
     next Celery worker  ──► after ``REPLACE`` submits another copy worker with the same number
     old copy worker     ──► is drained: its partitions move to the others, then it is ordered to end
 
+A copy worker that shares its Spark executor with others while another executor has fewer is replaced in the same way, at once
+(``crowded_worker``). Spark chooses the executor of the replacement at random, so this is tried up to ``SPREAD_TRIES`` times.
+
 A copy worker counts as alive while its heartbeat is at most ``DEAD_MS`` old.
 """
 
@@ -43,7 +46,7 @@ from linkengine.domain.assignment import Place
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.moments import is_due
-from linkengine.domain.workers import DEAD_MS, Heartbeat, number_of, worker_id_for
+from linkengine.domain.workers import DEAD_MS, Heartbeat, crowded_worker, number_of, worker_id_for
 from linkengine.sparkclient import SparkUnavailableError, session
 
 _log = structlog.get_logger(__name__)
@@ -61,6 +64,7 @@ LONGEST_BACKOFF_S = 10.0
 LONGEST_BACKOFF = timedelta(seconds=1.25 * LONGEST_BACKOFF_S)  # including the random part
 SHORT = timedelta(seconds=10)  # a job that ends sooner did not copy; without a pause the next would be submitted at once
 WATCH_S = 1.0
+SPREAD_TRIES, SPREAD_S = 6, 3600  # replacements of a number by which workers are to be spread over executors; in this time
 _TRIES, _TRY_S = 40, 0.02  # to get the lock for placing partitions
 _SINCE = "console:copy-workers-since"
 _MEMORY_MS = DEAD_MS + 1_000  # after a loss of its data, Redis has the heartbeats of all live workers again
@@ -123,6 +127,9 @@ def _run(number: int) -> None:
         if _hangs(worker_id, since=now):
             job.abandon()
             break
+        if _is_crowded(number, worker_id):
+            _replace(number, worker_id)
+            return
     _note_ended(number, worker_id, error=job.error, submitted_at=now)
 
 
@@ -187,6 +194,36 @@ def _hangs(worker_id: str, *, since: datetime) -> bool:
         return False
     age = timezone.now() - since
     return age > NEVER_HEARD if beat is None else age > SILENT and beat.silent_ms > SILENT.total_seconds() * 1000
+
+
+def _is_crowded(number: int, worker_id: str) -> bool:
+    """Return whether to replace a worker so that the workers are spread over Spark's executors; counts as a try if so."""
+    try:
+        if not _names_crowded(worker_id):
+            return False
+        key, client = f"console:copy-spread:{spark_health.read().slots}:{number}", redis_client()
+        tries: Any = client.get(key)
+        if int(tries or 0) >= SPREAD_TRIES:
+            return False
+        probe_spark()  # an executor may have been lost since the last probe
+        if not _names_crowded(worker_id):
+            return False
+        client.set(key, 0, ex=SPREAD_S, nx=True)
+        client.incr(key)
+    except (CoordinationUnavailableError, redis.RedisError):
+        return False
+    return True
+
+
+def _names_crowded(worker_id: str) -> bool:
+    return crowded_worker(recent_heartbeats(), slots=spark_health.read().slots) == worker_id
+
+
+def _replace(number: int, worker_id: str) -> None:
+    """Have the next reconcile pass submit another worker with this number. This one is drained as soon as that one is alive."""
+    _log.info("copy_worker.crowded", worker=worker_id)
+    CopyWorker.objects.filter(number=number, worker_id=worker_id).update(left_at=timezone.now() - REPLACE)
+    connection.close()
 
 
 def _note_ended(number: int, worker_id: str, *, error: str, submitted_at: datetime) -> None:

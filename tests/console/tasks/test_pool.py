@@ -316,6 +316,67 @@ def test_job_that_does_not_start_is_reported(link: ClusterLink, mirror: MirrorTo
     assert "no free task slot" in CopyWorker.objects.get(number=0).trouble
 
 
+@pytest.fixture
+def crowded(db: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The executors of live copy workers, the newest last: two workers in one executor, while another has none."""
+    executors = ["a", "a"]
+
+    def heartbeats() -> list[Heartbeat]:
+        names = [*CopyWorker.objects.order_by("number").values_list("worker_id", flat=True)]
+        rows = enumerate(zip(names, executors, strict=False))
+        return [Heartbeat(worker_id=n, executor=e, executor_slots=2, started_at_ms=i) for i, (n, e) in rows]
+
+    monkeypatch.setattr(pool, "WATCH_S", 0.05)
+    monkeypatch.setattr(pool, "recent_heartbeats", heartbeats)
+    monkeypatch.setattr(pool, "probe_spark", lambda: None)
+    monkeypatch.setattr(pool, "_outcome", lambda _worker_id: time.sleep(1) or "")
+    spark_health.note(slots=4)
+    for number in range(2):
+        CopyWorker.objects.create(number=number, worker_id=worker_id_for(number, "old"))
+    return executors
+
+
+def test_worker_that_shares_its_executor_is_replaced_before_it_ends(link: ClusterLink, crowded: list[str], sent: Sent) -> None:
+    pool.run_copy_worker(number=1)
+    first = CopyWorker.objects.get(number=1)
+    assert first.ended_at is None
+    pool.maintain_workers()
+
+    assert submitted(sent) == [1]
+    assert not {place.worker_id: place for place in pool.current_pool().places}[first.worker_id].draining
+
+
+def test_worker_is_not_replaced_once_the_workers_are_spread(crowded: list[str]) -> None:
+    crowded[:] = ["a", "b"]
+
+    pool.run_copy_worker(number=1)
+
+    assert CopyWorker.objects.get(number=1).ended_at is not None
+
+
+def test_probe_before_a_replacement_shows_that_the_other_executor_is_lost(
+    crowded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "probe_spark", lambda: spark_health.note(slots=None))
+
+    pool.run_copy_worker(number=1)
+
+    assert CopyWorker.objects.get(number=1).ended_at is not None
+
+
+def test_replacements_stop_after_some_tries_until_the_slots_change(crowded: list[str]) -> None:
+    """The other executor may have no free slot for hours."""
+    tried = []
+    for _ in range(pool.SPREAD_TRIES + 1):
+        pool.run_copy_worker(number=1)
+        tried.append(CopyWorker.objects.get(number=1).ended_at is None)
+    assert tried == [True] * pool.SPREAD_TRIES + [False]
+
+    spark_health.note(slots=6)
+    pool.run_copy_worker(number=1)
+    assert CopyWorker.objects.get(number=1).ended_at is None
+
+
 @pytest.mark.parametrize(("slots", "size"), [(None, 1), (1, 1), (4, 2), (17, 8)])
 def test_half_of_the_task_slots_copy_by_default(settings: Any, slots: int | None, size: int) -> None:
     settings.COPY_WORKERS = 0

@@ -6,6 +6,9 @@ import gc
 import os
 import secrets
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,12 +27,13 @@ from linkengine.coordination.pool import end_workers, read_workers, write_assign
 from linkengine.coordination.progress import read_progress
 from linkengine.copyjob.spark_job import (
     COLLECT_AFTER,
+    executor_of,
     interrupt_worker,
     run_in_executor,
     submit_worker,
 )
 from linkengine.domain.plans import CopyPlan, PartitionPhase
-from linkengine.domain.workers import Heartbeat, WorkerSetup, worker_id_for, write_setup
+from linkengine.domain.workers import Executor, Heartbeat, WorkerSetup, worker_id_for, write_setup
 from linkengine.sparkclient import session
 from tests.linkengine.copyjob.copying import (
     Pair,
@@ -88,6 +92,18 @@ def test_worker_setup_shows_no_secret() -> None:
     assert "secret" not in repr(setup) + repr(write_setup(setup))
 
 
+def test_executor_is_found_in_the_command_line_of_an_ancestor() -> None:
+    inner = "import os; from linkengine.copyjob.spark_job import executor_of; print(executor_of(os.getpid()))"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}], check=True)"
+    arguments = ["--driver-url", "spark://x", "--executor-id", "7", "--hostname", "h", "--cores", "3"]
+
+    found = subprocess.run([sys.executable, "-c", outer, *arguments], check=True, capture_output=True, text=True, timeout=60)
+
+    assert found.stdout.strip() == str(Executor(name=f"7@{socket.gethostname()}", slots=3))
+    assert executor_of(os.getpid()) == Executor()
+    assert executor_of(1 << 30) == Executor()  # no such process
+
+
 @pytest.mark.spark
 def test_worker_sends_heartbeats_and_ends_on_request(spark_connect_url: str, redis_url: str) -> None:
     setup = setup_of_a_worker(redis_url)
@@ -95,6 +111,7 @@ def test_worker_sends_heartbeats_and_ends_on_request(spark_connect_url: str, red
     with submitted(setup, spark_url=spark_connect_url) as ended:
         beat = wait_for(lambda: beat_of(setup))
         assert beat.partitions == 0
+        assert (beat.executor, beat.executor_slots) == ("", 0)  # local mode
         assert not ended.done()
         end_workers(redis_url, [setup.worker_id], secrets=SECRETS)
 
