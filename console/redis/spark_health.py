@@ -64,7 +64,7 @@ def read() -> SparkState:
 
 def _record() -> dict[str, Any] | None:
     text = cast("str | None", redis_client().get(_KEY))
-    return None if text is None else json.loads(text)
+    return None if text is None else cast("dict[str, Any]", json.loads(text))
 
 
 def _recent(record: dict[str, Any], now_ms: int) -> list[tuple[int, int]]:

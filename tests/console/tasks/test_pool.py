@@ -326,10 +326,14 @@ def crowded(db: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         rows = enumerate(zip(names, executors, strict=False))
         return [Heartbeat(worker_id=n, executor=e, executor_slots=2, started_at_ms=i) for i, (n, e) in rows]
 
+    def ends_soon(_worker_id: str) -> str:
+        time.sleep(1)
+        return ""
+
     monkeypatch.setattr(pool, "WATCH_S", 0.05)
     monkeypatch.setattr(pool, "recent_heartbeats", heartbeats)
     monkeypatch.setattr(pool, "probe_spark", lambda: None)
-    monkeypatch.setattr(pool, "_outcome", lambda _worker_id: time.sleep(1) or "")
+    monkeypatch.setattr(pool, "_outcome", ends_soon)
     spark_health.note(slots=4)
     for number in range(2):
         CopyWorker.objects.create(number=number, worker_id=worker_id_for(number, "old"))

@@ -93,7 +93,7 @@ def test_leases_are_renewed_and_heartbeats_sent_in_time_while_reports_are_slow()
         coordination.want(KEY)
         wait_for(lambda: KEY in lease.generations)
         grant = Grant(key=KEY, generation=1, clean=True, valid_until=0.0)
-        left_s, late_s = [], []
+        left_s, late_s = list[float](), list[int]()
         for number in range(30):
             for link in range(LINKS):
                 coordination.report(f"link-{link}", [report_on(link, number)])
