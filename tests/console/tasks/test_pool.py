@@ -253,10 +253,10 @@ def test_concurrent_placements_leave_every_partition_with_one_worker(
     places = [Place(worker_id="0000-a"), Place(worker_id="0001-b")]
     real = placing.assign
 
-    def overtaken(wanted: Any, of: Any) -> dict[str, str]:
+    def overtaken(wanted: Any, of: Any, *, fine: bool) -> dict[str, str]:
         monkeypatch.setattr(placing, "assign", real)
         placing.place(places[1:], rows)
-        return real(wanted, of)
+        return real(wanted, of, fine=fine)
 
     monkeypatch.setattr(placing, "assign", overtaken)
     placing.place(places[:1], rows)
@@ -317,7 +317,7 @@ def test_job_that_does_not_start_is_reported(link: ClusterLink, mirror: MirrorTo
 
 
 @pytest.fixture
-def crowded(db: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def crowded(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The executors of live copy workers, the newest last: two workers in one executor, while another has none."""
     executors = ["a", "a"]
 

@@ -123,7 +123,7 @@ def test_settled_loads_of_any_two_workers_differ_by_at_most_a_fifth_if_no_partit
         for number, (rate, owner) in enumerate(zip(rates, owners, strict=False))
     ]
     while max(partition.load for partition in partitions) > largest:  # more of the same partitions, until none is large
-        partitions += [replace(partition, key=f"{partition.key}+") for partition in partitions]
+        partitions += [replace(each, key=f"{len(partitions)} {each.key}") for each in partitions]
         largest = 0.15 * sum(partition.load for partition in partitions) / workers
 
     assert _ratio(_settled(partitions, places), places) <= BALANCED + 1e-9
@@ -149,7 +149,7 @@ def test_settled_loads_of_few_partitions_are_as_near_as_any_placement_makes_them
             missed += [found] if found > BALANCED else []
 
     assert feasible > 40
-    assert len(missed) <= 0.03 * feasible
+    assert len(missed) <= 0.05 * feasible
 
 
 def test_small_imbalance_is_corrected_by_fine_calls_only() -> None:
