@@ -17,7 +17,7 @@ from console.redis import heartbeats, reconciler_health
 from console.redis.client import redis_client
 
 EVERY_S: Mapping[str, float] = MappingProxyType(
-    {"refresh_topics": 30.0, "probe_clusters": 60.0, "probe_spark": 30.0, "forget_old_rows": 3600.0}
+    {"refresh_topics": 30.0, "probe_clusters": 60.0, "probe_spark": 10.0, "forget_old_rows": 3600.0}
 )
 PERIODS = 4  # without a success
 _SINCE, _KEPT_S = "console:schedule:since:", 86_400  # renewed while beat is alive

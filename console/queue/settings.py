@@ -42,7 +42,7 @@ beat_schedule = {
     "reconcile": {"task": "reconcile", "schedule": 1.0, "options": {"expires": 2}},
     "refresh-topics": {"task": "refresh_topics", "schedule": EVERY_S["refresh_topics"], "options": {"expires": 25}},
     "probe-clusters": {"task": "probe_clusters", "schedule": EVERY_S["probe_clusters"], "options": {"expires": 50}},
-    "probe-spark": {"task": "probe_spark", "schedule": EVERY_S["probe_spark"], "options": {"expires": 25}},
+    "probe-spark": {"task": "probe_spark", "schedule": EVERY_S["probe_spark"], "options": {"expires": 8}},
     "forget-old-rows": {"task": "forget_old_rows", "schedule": EVERY_S["forget_old_rows"], "options": {"expires": 3000}},
 }
 beat_schedule_filename = str(settings.BASE_DIR / "var" / "beat-schedule")

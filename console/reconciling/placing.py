@@ -61,11 +61,11 @@ def take_from_workers(rows: Iterable[MirrorPartition]) -> None:
         row.worker_id = ""
 
 
-def place(places: Collection[Place], newcomers: Collection[int] = ()) -> set[int]:
+def place(places: Collection[Place], newcomers: Collection[int] = (), *, fine: bool = False) -> set[int]:
     """Assign a worker to each partition, move those that have to move, and return their links (primary keys).
 
-    ``newcomers``: partitions (primary keys) that are to be copied and have no worker. Takes a query, and another per pair of
-    old and new worker.
+    ``newcomers``: partitions (primary keys) that are to be copied and have no worker. ``fine``: as for ``assign``. Takes a
+    query, and another per pair of old and new worker.
     """
     rows = MirrorPartition.objects.filter(~Q(worker_id="") | Q(pk__in=newcomers))
     found: list[Any] = list(rows.order_by().values_list("pk", "mirror__link_id", "worker_id", "bytes_per_s"))
@@ -73,7 +73,7 @@ def place(places: Collection[Place], newcomers: Collection[int] = ()) -> set[int
     links = {str(pk): link for pk, link, _, _ in found}
     before = {wish.key: wish.worker_id for wish in wanted}
     moves: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for key, worker in assign(wanted, places).items():
+    for key, worker in assign(wanted, places, fine=fine).items():
         moves[before[key], worker].append(key)
     for (old, new), keys in moves.items():
         MirrorPartition.objects.filter(pk__in=[int(key) for key in keys], worker_id=old).update(worker_id=new)

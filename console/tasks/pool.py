@@ -8,6 +8,9 @@ depend on that thread:
     next Celery worker  ──► after ``REPLACE`` submits another copy worker with the same number
     old copy worker     ──► is drained: its partitions move to the others, then it is ordered to end
 
+A copy worker that shares its Spark executor with others while another executor has fewer is replaced in the same way, at once
+(``crowded_worker``). Spark chooses the executor of the replacement at random, so this is tried up to ``SPREAD_TRIES`` times.
+
 A copy worker counts as alive while its heartbeat is at most ``DEAD_MS`` old.
 """
 
@@ -22,6 +25,7 @@ from random import random
 from threading import Event, Lock, Thread
 from typing import Any
 
+import redis
 import structlog
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
@@ -33,15 +37,16 @@ from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition
 from console.queue import dispatch
 from console.reconciling import placing, plans
-from console.redis import locks
+from console.redis import locks, spark_health
 from console.redis.client import redis_client
 from console.tasks import thread_limit
+from console.tasks.probes import probe_spark
 from linkengine import jobs
 from linkengine.domain.assignment import Place
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.moments import is_due
-from linkengine.domain.workers import DEAD_MS, Heartbeat, number_of, worker_id_for
+from linkengine.domain.workers import DEAD_MS, Heartbeat, crowded_worker, number_of, worker_id_for
 from linkengine.sparkclient import SparkUnavailableError, session
 
 _log = structlog.get_logger(__name__)
@@ -49,6 +54,7 @@ _log = structlog.get_logger(__name__)
 HEARTBEAT_CACHE_S = 0.2  # how long this process reuses the heartbeats that it has read from Redis
 CLAIM_MS = 2_000  # how often a job is sent to the queue, at most
 BALANCE_MS = 2_000  # between two checks of the balance; each moves a tenth of the partitions at most
+FINE_BALANCE_MS = 30_000  # between two checks that correct a small imbalance, too: measured rates vary
 BEGIN = timedelta(seconds=30)  # a job that has not started by then lacks a task slot; a cold Spark server takes 20 s
 REPLACE = timedelta(seconds=60)  # a job without a waiting thread is replaced after this time; Spark keeps it for 5 minutes
 SILENT = timedelta(seconds=60)  # without a heartbeat, while Spark reports the job as running: the worker hangs
@@ -58,8 +64,9 @@ LONGEST_BACKOFF_S = 10.0
 LONGEST_BACKOFF = timedelta(seconds=1.25 * LONGEST_BACKOFF_S)  # including the random part
 SHORT = timedelta(seconds=10)  # a job that ends sooner did not copy; without a pause the next would be submitted at once
 WATCH_S = 1.0
+SPREAD_TRIES, SPREAD_S = 6, 3600  # replacements of a number by which workers are to be spread over executors; in this time
 _TRIES, _TRY_S = 40, 0.02  # to get the lock for placing partitions
-_SLOTS, _SINCE = "console:spark-slots", "console:copy-workers-since"
+_SINCE = "console:copy-workers-since"
 _MEMORY_MS = DEAD_MS + 1_000  # after a loss of its data, Redis has the heartbeats of all live workers again
 _shutting_down = Event()
 
@@ -85,7 +92,7 @@ class Pool:
 
 @worker_ready.connect
 def _warm_up(**_: Any) -> None:
-    """Load PySpark and open the session at startup. It takes seconds, which would delay the first mirror otherwise."""
+    """Load PySpark, open the session and count the slots at startup. It takes seconds, which would delay the first mirror."""
     Thread(target=_open_session, name="warm-up", daemon=True).start()
 
 
@@ -120,6 +127,9 @@ def _run(number: int) -> None:
         if _hangs(worker_id, since=now):
             job.abandon()
             break
+        if _is_crowded(number, worker_id):
+            _replace(number, worker_id)
+            return
     _note_ended(number, worker_id, error=job.error, submitted_at=now)
 
 
@@ -161,7 +171,6 @@ class _Job:
 def _outcome(worker_id: str) -> str:
     """Run a worker until it ends. Return the error, or "" if it was ordered to end."""
     try:
-        _note_slots()
         setup = jobs.setup_worker(
             worker_id,
             redis_url=settings.REDIS_URL,
@@ -177,10 +186,6 @@ def _outcome(worker_id: str) -> str:
     return ""
 
 
-def _note_slots() -> None:
-    redis_client().set(_SLOTS, jobs.count_slots(spark_url=settings.SPARK_URL))
-
-
 def _hangs(worker_id: str, *, since: datetime) -> bool:
     """Return whether a worker has stopped sending heartbeats, or has sent none although its job was submitted long ago."""
     try:
@@ -189,6 +194,36 @@ def _hangs(worker_id: str, *, since: datetime) -> bool:
         return False
     age = timezone.now() - since
     return age > NEVER_HEARD if beat is None else age > SILENT and beat.silent_ms > SILENT.total_seconds() * 1000
+
+
+def _is_crowded(number: int, worker_id: str) -> bool:
+    """Return whether to replace a worker so that the workers are spread over Spark's executors; counts as a try if so."""
+    try:
+        if not _names_crowded(worker_id):
+            return False
+        key, client = f"console:copy-spread:{spark_health.read().slots}:{number}", redis_client()
+        tries: Any = client.get(key)
+        if int(tries or 0) >= SPREAD_TRIES:
+            return False
+        probe_spark()  # an executor may have been lost since the last probe
+        if not _names_crowded(worker_id):
+            return False
+        client.set(key, 0, ex=SPREAD_S, nx=True)
+        client.incr(key)
+    except (CoordinationUnavailableError, redis.RedisError):
+        return False
+    return True
+
+
+def _names_crowded(worker_id: str) -> bool:
+    return crowded_worker(recent_heartbeats(), slots=spark_health.read().slots) == worker_id
+
+
+def _replace(number: int, worker_id: str) -> None:
+    """Have the next reconcile pass submit another worker with this number. This one is drained as soon as that one is alive."""
+    _log.info("copy_worker.crowded", worker=worker_id)
+    CopyWorker.objects.filter(number=number, worker_id=worker_id).update(left_at=timezone.now() - REPLACE)
+    connection.close()
 
 
 def _note_ended(number: int, worker_id: str, *, error: str, submitted_at: datetime) -> None:
@@ -209,6 +244,10 @@ def _open_session() -> None:
         session(settings.SPARK_URL)
     except SparkUnavailableError as error:  # the first job reports the error where people see it
         _log.warning("spark.not_there_yet", error=str(error))
+    try:
+        probe_spark()
+    except redis.RedisError as error:  # beat sends the probe every few seconds
+        _log.warning("spark.not_probed", error=str(error))
 
 
 # --- live workers -----------------------------------------------------------------------------------------------------
@@ -233,7 +272,7 @@ def current_pool() -> Pool:
     """Return the current pool. Raises CoordinationUnavailableError."""
     rows = {row.number: row for row in CopyWorker.objects.all()}
     beats = {beat.worker_id: beat for beat in recent_heartbeats() if beat.alive}
-    size = pool_size()
+    size = pool_size(len(rows))
     names = set(beats) | (set() if _heartbeats_complete() else {row.worker_id for row in rows.values() if row.ended_at is None})
     places = [
         Place(
@@ -246,12 +285,15 @@ def current_pool() -> Pool:
     return Pool(rows=rows, beats=beats, places=tuple(places), size=size)
 
 
-def pool_size() -> int:
-    """Return the target number of copy workers: CLUSTERLINK_COPY_WORKERS, else half of Spark's task slots."""
+def pool_size(current: int = 0) -> int:
+    """Return the target number of copy workers: CLUSTERLINK_COPY_WORKERS, else half of the slots that probes of Spark found.
+
+    While that is unknown, as during an outage of Spark, it is the ``current`` number. At least 1.
+    """
     if settings.COPY_WORKERS:
         return int(settings.COPY_WORKERS)
-    slots: Any = redis_client().get(_SLOTS)
-    return max(1, int(slots or 0) // 2)
+    slots = spark_health.read().pool_slots
+    return max(1, current if slots is None else slots // 2)
 
 
 def _drains(name: str, *, rows: dict[int, CopyWorker], living: Collection[str], size: int) -> bool:
@@ -296,11 +338,11 @@ def maintain_workers() -> None:
         _end(pool, all_of_them=not links)
         _release_deleted_links(pool, links)
         if _has_stranded_partitions(pool) or locks.claim("copy-balance", ttl_ms=BALANCE_MS):
-            for link_id in place(pool):
+            for link_id in place(pool, fine=locks.claim("copy-fine-balance", ttl_ms=FINE_BALANCE_MS)):
                 dispatch.send("reconcile_link", link_id=link_id)
 
 
-def place(pool: Pool, newcomers: Collection[int] = ()) -> set[int]:
+def place(pool: Pool, newcomers: Collection[int] = (), *, fine: bool = False) -> set[int]:
     """Place partitions on live workers and return the ids of the links whose assignments changed.
 
     A lock lets a single process place at a time. The others wait up to 0.8 s, then return nothing; the next reconcile pass
@@ -309,7 +351,7 @@ def place(pool: Pool, newcomers: Collection[int] = ()) -> set[int]:
     for _try in range(_TRIES):
         with locks.lock("copy-placing") as acquired:
             if acquired:
-                return placing.place(pool.places, newcomers)
+                return placing.place(pool.places, newcomers, fine=fine)
         time.sleep(_TRY_S)
     return set()
 

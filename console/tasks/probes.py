@@ -136,7 +136,7 @@ def _probe(address: ClusterAddress) -> dict[str, Any]:
 @shared_task(name="probe_spark")
 @records_health("probe_spark")
 def probe_spark(**_: Any) -> None:
-    """Store whether the Spark Connect server is available, for /readyz. A hanging server blocks at most a single thread."""
+    """Store whether the Spark Connect server is available, and its slots. A hanging server blocks at most a single thread."""
     with locks.lock("probe_spark") as acquired:
         if not acquired:
             return

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from zlib import crc32
 
 import structlog
 
@@ -29,6 +30,11 @@ from linkengine.kafka.connection import Connection
 _log = structlog.get_logger(__name__)
 
 
+def stagger_of(name: str) -> float:
+    """Return a number in [0, 1) that depends on ``name`` only, by which periodic work of many links is spread over time."""
+    return crc32(name.encode()) / (1 << 32)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """The services that every part of a link's copy uses."""
@@ -40,6 +46,11 @@ class Services:
     pool: BufferPool
     ahead: AheadMemory  # shared by the whole worker
     bandwidth: Bandwidth
+    stagger: float = 0.0  # share of an interval by which the first periodic checks of this link are earlier
+
+    def first_due(self, now: float, *, every_s: float) -> float:
+        """Return when to do periodic work for the first time: links that begin together do not check together."""
+        return now + every_s * (1.0 - self.stagger)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

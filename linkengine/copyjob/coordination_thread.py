@@ -9,15 +9,25 @@ releases those that are no longer needed, and posts the results to the loop as e
 
 Whether the loop may write is decided by the lease's local deadline, which needs no Redis (``ports.Lease.deadline``). If the
 loop has published no heartbeat for ``STUCK_S``, its leases are not renewed, so that another worker can take over.
+
+A slow Redis must not delay the renewals: all leases of the worker would expire together. So the order is:
+
+1. what is due periodically (renewals, assignments, leases to acquire), checked after each request;
+2. requests, in their order;
+3. progress, a request per link. A newer report of the same hold on a partition replaces one that was not sent yet, so unsent
+   reports take bounded memory and time, however slow Redis is. A heartbeat replaces an unsent one as well.
+
+A report may therefore be published after a later release of its lease. Redis refuses it then if the next owner has reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
+from itertools import islice
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 
 import structlog
 
@@ -31,6 +41,7 @@ _log = structlog.get_logger(__name__)
 
 RENEWALS_PER_TTL = 4  # three may fail before a lease is lost
 RENEWED_TOGETHER = 1_000  # partitions per request: Redis executes one script at a time
+REPORTED_TOGETHER = 256  # reports per request, for the same reason
 ACQUIRE_S = 0.05  # between attempts to acquire leases that other workers hold
 ACQUIRE_EACH_S = 0.0002  # added per partition, so that thousands of them do not overload Redis
 IDLE_S = 0.05  # the longest wait for requests of the loop
@@ -71,6 +82,7 @@ class CoordinationThread:
         self._ports, self._lease, self._progress = ports, ports.lease, ports.progress
         self._events = events
         self._requests: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._unsent = _Unsent()
         self._wanted: dict[str, None] = {}
         self._held: dict[str, Grant] = {}
         self._unannounced: dict[str, Grant] = {}  # to be armed
@@ -85,8 +97,12 @@ class CoordinationThread:
         self._thread.start()
 
     def beat(self, heartbeat: Heartbeat) -> None:
-        """Publish a heartbeat, which also shows that the loop runs."""
-        self._requests.put(lambda: self._beat(heartbeat))
+        """Publish a heartbeat, which also shows that the loop runs; an unsent earlier one is dropped."""
+        self._last_beat_at = self._clock.monotonic()
+        if heartbeat.ended:
+            self._requests.put(lambda: self._beat_last(heartbeat))
+        elif self._unsent.put_beat(heartbeat):
+            self._requests.put(self._beat)
 
     def want(self, key: str) -> None:
         """Acquire the lease of a partition as soon as it is free."""
@@ -117,8 +133,9 @@ class CoordinationThread:
         self._requests.put(lambda: self._spend(link_id, size, bytes_per_s, otherwise_s))
 
     def report(self, link_id: str, observations: Sequence[PartitionProgress]) -> None:
-        """Publish observations."""
-        self._requests.put(lambda: self._progress.report(link_id, observations))
+        """Publish observations; those that they replace are dropped if they were not published yet."""
+        if self._unsent.put_reports(link_id, observations):
+            self._requests.put(_wake)
 
     def keep(self, link_id: str, observation: PartitionProgress) -> None:
         """Publish an observation that is stored until the reconciler has processed it."""
@@ -140,17 +157,26 @@ class CoordinationThread:
             self._do_requests()
 
     def _do_requests(self) -> None:
-        """Wait for requests until the next periodic action is due, and process all of them."""
-        due = min(self._read_at, self._renew_at, self._acquire_at if self._wanted else float("inf"))
-        now = self._clock.monotonic()
-        wait_s = min(IDLE_S, max(0.0005, due - now, self._outage_until - now))
+        """Wait for requests until the next periodic action is due; process them, then reports, until it is."""
+        now, due = self._clock.monotonic(), min(self._read_at, self._renew_at)
+        if self._wanted:  # those that are requested below are acquired together
+            due = min(due, self._acquire_at)
+        if self._unannounced:
+            due = min(due, self._announce_at)
+        is_reporting = self._unsent.has_reports and now >= self._outage_until
+        request = self._next(0.0 if is_reporting else min(IDLE_S, max(0.0005, due - now, self._outage_until - now)))
+        while request is not None:
+            self._guarded(request)
+            if self._ending or self._clock.monotonic() >= due:
+                return  # the requests that are left wait for a renewal, not the other way round
+            request = self._next(0.0)
+
+    def _next(self, wait_s: float) -> Callable[[], None] | None:
+        """Return the next request, or else the unsent reports of a link; None if there are none for ``wait_s``."""
         try:
-            request = self._requests.get(timeout=wait_s)
-            while True:
-                self._guarded(request)
-                request = self._requests.get_nowait()
+            return self._requests.get(timeout=wait_s) if wait_s else self._requests.get_nowait()
         except Empty:
-            return
+            return self._report if self._unsent.has_reports and self._clock.monotonic() >= self._outage_until else None
 
     def _guarded(self, work: Callable[[], object], *, due: float = 0.0) -> None:
         if self._clock.monotonic() < max(due, self._outage_until if due else 0.0):
@@ -172,9 +198,15 @@ class CoordinationThread:
             self._assignments = assignments
             self._background.post(lambda: self._events.assigned(assignments))
 
-    def _beat(self, heartbeat: Heartbeat) -> None:
-        self._last_beat_at = self._clock.monotonic()
+    def _beat(self) -> None:
+        self._ports.assignments.beat(self._unsent.take_beat())
+
+    def _beat_last(self, heartbeat: Heartbeat) -> None:
+        self._report_all()
         self._ports.assignments.beat(heartbeat)
+
+    def _report(self) -> None:
+        self._progress.report(*self._unsent.take_reports())
 
     def _renew(self) -> None:
         self._renew_at = self._clock.monotonic() + self._setup.lease_ttl_ms / 1000 / RENEWALS_PER_TTL
@@ -248,8 +280,63 @@ class CoordinationThread:
     def _raise(self, key: str, at_least: int) -> None:
         self._lease.raise_generation(key, at_least)
 
+    def _report_all(self) -> None:
+        while self._unsent.has_reports and not self._ending:
+            self._guarded(self._report)
+
     def _end(self) -> None:
+        self._report_all()
         self._ending = True
+
+
+class _Unsent:
+    """The heartbeat and the reports that wait to be published. The loop puts them, the coordination thread takes them."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._heartbeat: Heartbeat | None = None
+        self._reports: dict[str, dict[tuple[str, str], PartitionProgress]] = {}  # by link, then by partition key and hold
+
+    @property
+    def has_reports(self) -> bool:
+        return bool(self._reports)
+
+    def put_beat(self, heartbeat: Heartbeat) -> bool:
+        """Replace the heartbeat; return whether there was none."""
+        with self._lock:
+            before, self._heartbeat = self._heartbeat, heartbeat
+            return before is None
+
+    def take_beat(self) -> Heartbeat:
+        with self._lock:
+            heartbeat, self._heartbeat = self._heartbeat, None
+        assert heartbeat is not None  # each request for a heartbeat was queued when there was none
+        return heartbeat
+
+    def put_reports(self, link_id: str, observations: Iterable[PartitionProgress]) -> bool:
+        """Add reports of a link, and drop those that they replace; return whether there were none of any link."""
+        with self._lock:
+            is_first = not self._reports
+            reports = self._reports.setdefault(link_id, {})
+            for progress in observations:
+                hold = (progress.key, progress.hold_id)
+                reports.pop(hold, None)  # the order of reports on a partition is kept
+                reports[hold] = progress
+            return is_first
+
+    def take_reports(self) -> tuple[str, list[PartitionProgress]]:
+        """Return the link that has waited longest, and its reports, ``REPORTED_TOGETHER`` at most."""
+        with self._lock:
+            link_id = next(iter(self._reports))
+            reports = self._reports.pop(link_id)
+            taken = [reports.pop(hold) for hold in list(islice(reports, REPORTED_TOGETHER))]
+            if reports:
+                self._reports[link_id] = reports
+            return link_id, taken
+
+
+def _wake() -> None:
+    """Do nothing: a request that makes the coordination thread look for reports."""
 
 
 def _raise(error: BaseException) -> None:

@@ -26,7 +26,7 @@ from typing import Protocol
 
 import structlog
 
-from linkengine.copyjob.broker_link import Services
+from linkengine.copyjob.broker_link import Services, stagger_of
 from linkengine.copyjob.buffers import AheadMemory, BufferPool
 from linkengine.copyjob.coordination_thread import CoordinationThread
 from linkengine.copyjob.destination.side import DestinationSide
@@ -96,7 +96,8 @@ class LinkCopy:
         self._assignments: dict[str, PartitionAssignment] = {}
         self._start_at: dict[str, float] = {}  # key -> when to start an assigned partition that does not run yet
         self.expiring_leases = dict(expiring_leases or {})  # key -> when a lease that was left to expire has expired
-        self._report_schedule = ReportSchedule(every_s=plan.tuning.progress_ms / 1000)
+        stagger = stagger_of(plan.link_id)
+        self._report_schedule = ReportSchedule(every_s=plan.tuning.progress_ms / 1000, stagger=stagger)
         self._persist_at: dict[str, float] = {}
         self._reported: dict[str, tuple[int, object]] = {}  # key -> time and content, without its times, of the last report
         self._scan_at = 0.0
@@ -114,6 +115,7 @@ class LinkCopy:
             pool=self.pool,
             ahead=shared.ahead,
             bandwidth=self._bandwidth,
+            stagger=stagger,
         )
         lose = partial(shared.progress.lose, plan.link_id)
         self._source = SourceSide(services, plan.source, planned=self._planned, failed=self._failed, lose=lose)
@@ -312,12 +314,12 @@ class LinkCopy:
         return 0 <= progress.observed_at_ms - reported_ms < IDLE_MS and _CONTENT(progress) == content
 
     def _persist_gaps(self, now: float) -> None:
-        """Persist the gaps of each partition every KEEP_S, then drop them from memory.
+        """Persist the gaps of each partition every KEEP_S, then drop them from memory; staggered, since each takes some time.
 
         A persistent report stays in Redis until it is in the gap ledger, even if no reconciler runs.
         """
         for partition in self._active.values():
-            if now < self._persist_at.setdefault(partition.key, now + KEEP_S):
+            if now < self._persist_at.setdefault(partition.key, now + KEEP_S * (1.0 - stagger_of(partition.key))):
                 continue
             self._persist_at[partition.key] = now + KEEP_S
             (observation,) = self._observations([partition], gaps_of_ms=int(KEEP_S * 1000) + RECENT_MS)

@@ -80,11 +80,14 @@ def _trouble(partition: MirrorPartition) -> Trouble | None:
 class ReportSchedule:
     """The round-robin order of partitions to report; times are monotonic seconds."""
 
-    def __init__(self, *, every_s: float) -> None:
-        """Start without partitions. ``every_s``: the interval of a partition's reports while there are few partitions."""
+    def __init__(self, *, every_s: float, stagger: float = 0.0) -> None:
+        """Start without partitions. ``every_s``: the interval of a partition's reports while there are few partitions.
+
+        ``stagger``: share of the first interval to leave out, so that links that begin together do not report together.
+        """
         self._queue: deque[MirrorPartition] = deque()
         self._phases: dict[MirrorPartition, PartitionPhase] = {}
-        self._every_s, self._due_at = every_s, 0.0
+        self._every_s, self._due_at, self._stagger = every_s, 0.0, stagger
 
     def add(self, partition: MirrorPartition) -> None:
         """Add a partition, to be reported first."""
@@ -110,7 +113,8 @@ class ReportSchedule:
         if now < self._due_at or not self._queue:
             return []
         runs = ceil(len(self._queue) / TOGETHER)
-        self._due_at = now + max(self._every_s, min(MOST_S, EACH_S * len(self._queue))) / runs
+        interval_s = max(self._every_s, min(MOST_S, EACH_S * len(self._queue))) / runs
+        self._due_at, self._stagger = now + interval_s * (1.0 - self._stagger), 0.0
         partitions = [self._queue.popleft() for _ in range(ceil(len(self._queue) / runs))]
         self._queue.extend(partitions)
         return partitions

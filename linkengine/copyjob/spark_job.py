@@ -15,11 +15,14 @@ The new process reads the same assignments, waits until the crashed process's le
 from __future__ import annotations
 
 import gc
-import re
+import os
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -28,7 +31,7 @@ from linkengine.coordination.lease import RedisLease
 from linkengine.coordination.pool import RedisAssignments
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.plantexts import other_version
-from linkengine.domain.workers import WorkerSetup, read_setup, write_setup
+from linkengine.domain.workers import Executor, WorkerSetup, read_setup, write_setup
 from linkengine.sparkclient import SparkUnavailableError, session, spark_answers, tagged
 
 if TYPE_CHECKING:
@@ -36,8 +39,6 @@ if TYPE_CHECKING:
 
 OUTCOME_SCHEMA = "outcome string"
 COLLECT_AFTER = 50_000  # new objects until a garbage collection, instead of 700
-SLOTS_ASKED = 1_000_000  # rows of a range that Spark would split over all of its task slots
-_SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
 RunWorker = Callable[[WorkerSetup], None]
 
 
@@ -68,21 +69,6 @@ def interrupt_worker(worker_id: str, *, spark_url: str) -> bool:
         return bool(spark.interruptTag(_tag(worker_id)))
 
 
-def count_slots(spark_url: str) -> int:
-    """Return how many tasks Spark can run at a time, from its plan of a range. Runs no job, so it needs no free slot."""
-    spark = session(spark_url)
-    with spark_answers("report its task slots"):
-        numbers: Any = spark.range(0, SLOTS_ASKED)
-        plan = str(numbers._explain_string())  # noqa: SLF001 - the public ``explain`` only prints it
-    return slots_in(plan)
-
-
-def slots_in(plan: str) -> int:
-    """Return the number of splits in Spark's plan of a range, 0 if the plan does not contain it."""
-    found = _SPLITS.search(plan)
-    return int(found[1]) if found else 0
-
-
 def run_in_executor(
     batches: Iterable[pyarrow.RecordBatch], *, text: str, run: RunWorker | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
@@ -111,7 +97,26 @@ def copy_until_the_end(setup: WorkerSetup) -> None:
         progress=RedisProgress(setup.redis_url, assignments.signer_of),
         allowances=RedisAllowances(setup.redis_url),
     )
-    run_worker(setup, ports=ports)
+    run_worker(setup, ports=ports, executor=executor_of(os.getpid()))
+
+
+def executor_of(pid: int) -> Executor:
+    """Return the executor that a process runs in, found in the command lines of the process and its ancestors.
+
+    A Python worker is a child of PySpark's daemon, which is a child of the executor. PySpark's TaskContext does not name the
+    executor, but the command line does: standalone, YARN and Kubernetes start a CoarseGrainedExecutorBackend, or a subclass,
+    with its id and its cores as arguments. Executor ids are unique within an application; the host makes log lines readable.
+    """
+    try:
+        while pid > 0:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            found = dict(pairwise(words))
+            if "--executor-id" in found and found.get("--cores", "").isdecimal():
+                return Executor(name=f"{found['--executor-id']}@{socket.gethostname()}", slots=int(found["--cores"]))
+            pid = int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    except OSError:  # an ancestor has ended, or belongs to another user
+        return Executor()
+    return Executor()
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from linkengine.copyjob.link_copy import LinkCopy, Shared
 from linkengine.copyjob.ports import Clock, SystemClock, WorkerAssignments
 from linkengine.domain.leases import Grant
 from linkengine.domain.plans import CopyPlan
-from linkengine.domain.workers import HEARTBEAT_MS, Heartbeat, LinkShare, WorkerSetup
+from linkengine.domain.workers import HEARTBEAT_MS, Executor, Heartbeat, LinkShare, WorkerSetup
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -41,9 +41,11 @@ BROKEN_RETRY_S = 6.0  # after an unexpected exception; leases that the link held
 LONGEST_RETRY_S = 60.0
 
 
-def run_worker(setup: WorkerSetup, *, ports: CoordinationPorts, clock: Clock | None = None) -> None:
+def run_worker(
+    setup: WorkerSetup, *, ports: CoordinationPorts, clock: Clock | None = None, executor: Executor | None = None
+) -> None:
     """Copy what the assignments list until they end. Raises only errors that concern all links."""
-    worker = CopyWorker(setup, ports=ports, clock=clock or SystemClock())
+    worker = CopyWorker(setup, ports=ports, clock=clock or SystemClock(), executor=executor or Executor())
     try:
         worker.run()
     finally:
@@ -53,8 +55,8 @@ def run_worker(setup: WorkerSetup, *, ports: CoordinationPorts, clock: Clock | N
 class CopyWorker:
     """The loop, its links, and what is known of each."""
 
-    def __init__(self, setup: WorkerSetup, *, ports: CoordinationPorts, clock: Clock) -> None:
-        self._setup, self._clock = setup, clock
+    def __init__(self, setup: WorkerSetup, *, ports: CoordinationPorts, clock: Clock, executor: Executor) -> None:
+        self._setup, self._clock, self._executor = setup, clock, executor
         self._background, self._poller = Background(), Poller()
         events = CoordinationEvents(
             assigned=self._assigned,
@@ -288,6 +290,8 @@ class CopyWorker:
                 worker_id=self._setup.worker_id,
                 host=socket.gethostname(),
                 pid=os.getpid(),
+                executor=self._executor.name,
+                executor_slots=self._executor.slots,
                 started_at_ms=self._started_at_ms,
                 partitions=sum(link.partitions for link in self._links.values()),
                 bytes_per_s=rate,

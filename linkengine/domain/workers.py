@@ -1,12 +1,17 @@
 """The setup that the console gives a copy worker, and the heartbeats that the worker returns.
 
 Both are JSON objects with named fields, as plans are (``plantexts``), because executors may run another version.
+
+Spark starts a copy worker in any executor with a free slot. Two of them in one executor while another has none would mean
+that one executor copies everything, and that its loss interrupts every partition. ``crowded_worker`` finds a worker to be
+replaced; Spark may start the replacement in the wrong executor as well, so a caller tries it a few times.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -36,6 +41,14 @@ class WorkerSetup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Executor:
+    """The Spark executor that a copy worker runs in; without a name it is unknown, as in local mode, which has only one."""
+
+    name: str = ""
+    slots: int = 0  # its cores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkShare:
     """A worker's state of a link that it has an assignment for."""
 
@@ -51,6 +64,8 @@ class Heartbeat:
     worker_id: str
     host: str = ""
     pid: int = 0
+    executor: str = ""  # as in ``Executor``
+    executor_slots: int = 0
     started_at_ms: int = 0  # by its own clock
     partitions: int = 0
     bytes_per_s: float = 0.0
@@ -72,6 +87,27 @@ def worker_id_for(number: int, unique: str) -> str:
 def number_of(worker_id: str) -> int:
     """Return a worker's number in the pool."""
     return int(worker_id.partition("-")[0])
+
+
+def crowded_worker(beats: Iterable[Heartbeat], *, slots: int | None) -> str:
+    """Return the id of the worker to be replaced so that the live workers are spread over Spark's executors, or "".
+
+    It is the newest worker of the executor with the most workers, if another executor with a free slot has at least two fewer.
+    ``slots``: of all executors. If those with workers have fewer, there are others without any. None: unknown.
+    """
+    executors: dict[str, list[Heartbeat]] = defaultdict(list)
+    for beat in beats:
+        if beat.alive:
+            executors[beat.executor].append(beat)
+    if not executors or "" in executors:
+        return ""
+    workers = [len(group) for group in executors.values() if len(group) < group[0].executor_slots]
+    if slots is not None and slots > sum(group[0].executor_slots for group in executors.values()):
+        workers.append(0)
+    most = max(executors.values(), key=lambda group: (len(group), group[0].executor))
+    if not workers or len(most) < min(workers) + 2:
+        return ""
+    return max(most, key=lambda beat: (beat.started_at_ms, beat.worker_id)).worker_id
 
 
 def write_setup(setup: WorkerSetup) -> SetupText:

@@ -10,7 +10,6 @@ from linkengine.jobs.canary import read_canary, try_writing
 from linkengine.jobs.copying import (
     clear_link,
     clear_mirror,
-    count_slots,
     end_workers,
     forget_kept,
     forget_losses,
@@ -67,7 +66,6 @@ __all__ = [
     "clear_link",
     "clear_mirror",
     "close_topic",
-    "count_slots",
     "delete_diverged",
     "delete_mirror",
     "deletes_topics",

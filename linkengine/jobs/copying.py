@@ -29,11 +29,6 @@ def interrupt_worker(worker_id: str, *, spark_url: str) -> bool:
     return spark_job.interrupt_worker(worker_id, spark_url=spark_url)
 
 
-def count_slots(*, spark_url: str) -> int:
-    """Return how many tasks Spark can run at a time, 0 if it does not report that."""
-    return spark_job.count_slots(spark_url)
-
-
 def read_workers(redis_url: str, *, secrets: tuple[str, ...]) -> list[Heartbeat]:
     """Return the workers with a heartbeat in the last ten minutes, by id."""
     return pool.read_workers(redis_url, secrets=secrets)

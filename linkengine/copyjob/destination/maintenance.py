@@ -39,7 +39,7 @@ class Maintenance:
     def tick(self, now: float, brokers: Mapping[int, Collection[MirrorPartition]]) -> None:
         """Start the requests that are due."""
         for broker, partitions in brokers.items():
-            if partitions and self._due.setdefault(broker, now + EVERY_S) <= now:
+            if partitions and self._due.setdefault(broker, self._services.first_due(now, every_s=EVERY_S)) <= now:
                 self._due[broker] = now + EVERY_S
                 self._follow_starts(broker, partitions)
                 self._check_ends(broker, partitions)

@@ -45,7 +45,7 @@ class SourceWatch:
         A group is (broker id, connection number); no source partition occurs twice in it.
         """
         for group, partitions in groups.items():
-            if self._due.setdefault(group, now + EVERY_S) <= now:
+            if self._due.setdefault(group, self._services.first_due(now, every_s=EVERY_S)) <= now:
                 self._due[group] = now + EVERY_S
                 held_up = {
                     _place(partition): (partition, partition.attempt)

@@ -109,10 +109,12 @@ class LeaderWatch:
 
     def __init__(self, services: Services, cluster: Cluster, *, succeeded: Callable[[MirrorPartition], None]) -> None:
         self._services, self._cluster, self._succeeded = services, cluster, succeeded
-        self._due_at = 0.0
+        self._due_at: float | None = None  # None: not begun, when the brokers were queried to locate the leaders
 
     def tick(self, now: float, groups: Mapping[tuple[int, int], Collection[MirrorPartition]]) -> None:
         """Start a check if it is time; a group is (broker, turn), as for ``SourceWatch``."""
+        if self._due_at is None:
+            self._due_at = self._services.first_due(now, every_s=EVERY_S)
         if now < self._due_at:
             return
         self._due_at = inf  # until this check has finished

@@ -189,7 +189,6 @@ def copier(monkeypatch: pytest.MonkeyPatch) -> None:
         copy_until_the_end(setup)
 
     monkeypatch.setattr(jobs, "run_copy_worker", copy)
-    monkeypatch.setattr(jobs, "count_slots", lambda **_: 2)
     _reply_in_process(monkeypatch)
 
 

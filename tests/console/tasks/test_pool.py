@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from django.utils import timezone
 from console.config import signing_keys
 from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
 from console.reconciling import placing, plans
-from console.redis import locks
+from console.redis import locks, spark_health
 from console.redis.client import redis_client
 from console.tasks import pool, reconcile
 from linkengine import jobs
@@ -252,10 +253,10 @@ def test_concurrent_placements_leave_every_partition_with_one_worker(
     places = [Place(worker_id="0000-a"), Place(worker_id="0001-b")]
     real = placing.assign
 
-    def overtaken(wanted: Any, of: Any) -> dict[str, str]:
+    def overtaken(wanted: Any, of: Any, *, fine: bool) -> dict[str, str]:
         monkeypatch.setattr(placing, "assign", real)
         placing.place(places[1:], rows)
-        return real(wanted, of)
+        return real(wanted, of, fine=fine)
 
     monkeypatch.setattr(placing, "assign", overtaken)
     placing.place(places[:1], rows)
@@ -315,13 +316,131 @@ def test_job_that_does_not_start_is_reported(link: ClusterLink, mirror: MirrorTo
     assert "no free task slot" in CopyWorker.objects.get(number=0).trouble
 
 
+@pytest.fixture
+def crowded(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The executors of live copy workers, the newest last: two workers in one executor, while another has none."""
+    executors = ["a", "a"]
+
+    def heartbeats() -> list[Heartbeat]:
+        names = [*CopyWorker.objects.order_by("number").values_list("worker_id", flat=True)]
+        rows = enumerate(zip(names, executors, strict=False))
+        return [Heartbeat(worker_id=n, executor=e, executor_slots=2, started_at_ms=i) for i, (n, e) in rows]
+
+    def ends_soon(_worker_id: str) -> str:
+        time.sleep(1)
+        return ""
+
+    monkeypatch.setattr(pool, "WATCH_S", 0.05)
+    monkeypatch.setattr(pool, "recent_heartbeats", heartbeats)
+    monkeypatch.setattr(pool, "probe_spark", lambda: None)
+    monkeypatch.setattr(pool, "_outcome", ends_soon)
+    spark_health.note(slots=4)
+    for number in range(2):
+        CopyWorker.objects.create(number=number, worker_id=worker_id_for(number, "old"))
+    return executors
+
+
+def test_worker_that_shares_its_executor_is_replaced_before_it_ends(link: ClusterLink, crowded: list[str], sent: Sent) -> None:
+    pool.run_copy_worker(number=1)
+    first = CopyWorker.objects.get(number=1)
+    assert first.ended_at is None
+    pool.maintain_workers()
+
+    assert submitted(sent) == [1]
+    assert not {place.worker_id: place for place in pool.current_pool().places}[first.worker_id].draining
+
+
+def test_worker_is_not_replaced_once_the_workers_are_spread(crowded: list[str]) -> None:
+    crowded[:] = ["a", "b"]
+
+    pool.run_copy_worker(number=1)
+
+    assert CopyWorker.objects.get(number=1).ended_at is not None
+
+
+def test_probe_before_a_replacement_shows_that_the_other_executor_is_lost(
+    crowded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "probe_spark", lambda: spark_health.note(slots=None))
+
+    pool.run_copy_worker(number=1)
+
+    assert CopyWorker.objects.get(number=1).ended_at is not None
+
+
+def test_replacements_stop_after_some_tries_until_the_slots_change(crowded: list[str]) -> None:
+    """The other executor may have no free slot for hours."""
+    tried = []
+    for _ in range(pool.SPREAD_TRIES + 1):
+        pool.run_copy_worker(number=1)
+        tried.append(CopyWorker.objects.get(number=1).ended_at is None)
+    assert tried == [True] * pool.SPREAD_TRIES + [False]
+
+    spark_health.note(slots=6)
+    pool.run_copy_worker(number=1)
+    assert CopyWorker.objects.get(number=1).ended_at is None
+
+
 @pytest.mark.parametrize(("slots", "size"), [(None, 1), (1, 1), (4, 2), (17, 8)])
 def test_half_of_the_task_slots_copy_by_default(settings: Any, slots: int | None, size: int) -> None:
     settings.COPY_WORKERS = 0
-    if slots is not None:
-        redis_client().set("console:spark-slots", slots)
+    spark_health.note(slots=slots)
 
-    assert pool.pool_size() == size
+    assert pool.pool_size(current=7) == size
+
+
+def test_pool_grows_and_shrinks_with_the_slots_that_probes_of_spark_find(
+    link: ClusterLink, make_mirror: MakeMirror, settings: Any, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A third Spark worker joins, and two leave. Fewer slots count only when they have been reported for a minute."""
+    settings.COPY_WORKERS = 0
+    now_s = time.time()
+    monkeypatch.setattr(spark_health, "time", SimpleNamespace(time=lambda: now_s))
+    make_mirror(partitions=2)
+    spark_health.note(slots=4)
+    workers = [Worker(0), Worker(1)]
+    reconcile.reconcile_link(link_id=link.pk)
+    pool.maintain_workers()
+    assert submitted(sent) == []
+
+    now_s += 10
+    spark_health.note(slots=6)
+    pool.maintain_workers()
+    assert submitted(sent) == [2]
+    workers.append(Worker(2))
+
+    now_s += 10
+    spark_health.note(slots=3)
+    assert pool.current_pool().size == 3
+    now_s += 55
+    spark_health.note(slots=3)
+    assert pool.current_pool().size == 1
+    for _ in range(3):
+        locks.release_claim("copy-balance")
+        pool.maintain_workers()
+
+    assert placed() == {workers[0].worker_id: 2}
+    assert [worker.ends for worker in workers] == [False, True, True]
+
+
+def test_pool_keeps_its_size_while_spark_does_not_respond(
+    mirror: MirrorTopic, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.COPY_WORKERS = 0
+    now_s = time.time()
+    monkeypatch.setattr(spark_health, "time", SimpleNamespace(time=lambda: now_s))
+    spark_health.note(slots=6)
+    for number in range(3):
+        Worker(number)
+    assert pool.current_pool().size == 3
+
+    for _ in range(12):
+        now_s += 10
+        spark_health.note(problem="does not answer")
+
+    assert pool.current_pool().size == 3
+    redis_client().delete("console:spark")  # as after a loss of Redis's data
+    assert pool.current_pool().size == 3
 
 
 def test_worker_without_heartbeats_is_abandoned_although_spark_reports_no_end(
@@ -330,7 +449,6 @@ def test_worker_without_heartbeats_is_abandoned_although_spark_reports_no_end(
     interrupted: list[str] = []
     monkeypatch.setattr(pool, "WATCH_S", 0.05)
     monkeypatch.setattr(pool, "SILENT", timedelta(seconds=0.2))
-    monkeypatch.setattr(jobs, "count_slots", lambda **_: 2)
     monkeypatch.setattr(jobs, "run_copy_worker", lambda *_, **__: time.sleep(20))
     monkeypatch.setattr(jobs, "interrupt_worker", lambda name, **_: interrupted.append(name))
     CopyWorker.objects.create(number=0)

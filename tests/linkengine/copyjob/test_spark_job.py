@@ -1,4 +1,4 @@
-"""Copy workers on a real Spark Connect server: start, end, interruption, restart after a kill; and Spark's task slots."""
+"""Copy workers on a real Spark Connect server: start, end, interruption, restart after a kill."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import gc
 import os
 import secrets
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,14 +27,13 @@ from linkengine.coordination.pool import end_workers, read_workers, write_assign
 from linkengine.coordination.progress import read_progress
 from linkengine.copyjob.spark_job import (
     COLLECT_AFTER,
-    count_slots,
+    executor_of,
     interrupt_worker,
     run_in_executor,
-    slots_in,
     submit_worker,
 )
 from linkengine.domain.plans import CopyPlan, PartitionPhase
-from linkengine.domain.workers import Heartbeat, WorkerSetup, worker_id_for, write_setup
+from linkengine.domain.workers import Executor, Heartbeat, WorkerSetup, worker_id_for, write_setup
 from linkengine.sparkclient import session
 from tests.linkengine.copyjob.copying import (
     Pair,
@@ -90,21 +92,16 @@ def test_worker_setup_shows_no_secret() -> None:
     assert "secret" not in repr(setup) + repr(write_setup(setup))
 
 
-@pytest.mark.parametrize(
-    ("plan", "slots"),
-    [
-        ("== Physical Plan ==\n*(1) Range (0, 1000000, step=1, splits=16)\n", 16),
-        ("Range (0, 9, step=1, splits=Some(4))", 4),
-        ("", 0),
-    ],
-)
-def test_slots_are_read_from_sparks_plan(plan: str, slots: int) -> None:
-    assert slots_in(plan) == slots
+def test_executor_is_found_in_the_command_line_of_an_ancestor() -> None:
+    inner = "import os; from linkengine.copyjob.spark_job import executor_of; print(executor_of(os.getpid()))"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}], check=True)"
+    arguments = ["--driver-url", "spark://x", "--executor-id", "7", "--hostname", "h", "--cores", "3"]
 
+    found = subprocess.run([sys.executable, "-c", outer, *arguments], check=True, capture_output=True, text=True, timeout=60)
 
-@pytest.mark.spark
-def test_slots_are_counted_without_using_a_slot(spark_connect_url: str) -> None:
-    assert count_slots(spark_connect_url) == 16
+    assert found.stdout.strip() == str(Executor(name=f"7@{socket.gethostname()}", slots=3))
+    assert executor_of(os.getpid()) == Executor()
+    assert executor_of(1 << 30) == Executor()  # no such process
 
 
 @pytest.mark.spark
@@ -114,6 +111,7 @@ def test_worker_sends_heartbeats_and_ends_on_request(spark_connect_url: str, red
     with submitted(setup, spark_url=spark_connect_url) as ended:
         beat = wait_for(lambda: beat_of(setup))
         assert beat.partitions == 0
+        assert (beat.executor, beat.executor_slots) == ("", 0)  # local mode
         assert not ended.done()
         end_workers(redis_url, [setup.worker_id], secrets=SECRETS)
 

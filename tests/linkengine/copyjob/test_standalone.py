@@ -1,10 +1,10 @@
-"""Copy workers on a Spark standalone cluster with two workers: executors, a Spark worker and the master are killed."""
+"""Copy workers on a Spark standalone cluster: spread over executors, which are killed, as are a Spark worker and the master."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,16 +15,17 @@ import pytest
 from confluent_kafka import Producer
 
 from devcluster.kafka import KafkaCluster
+from devcluster.processes import Process
 from devcluster.reaper import session_members
 from devcluster.spark import SparkConnectServer
 from devcluster.standalone import StandaloneCluster
 from linkengine.coordination.pool import end_workers, read_workers, write_assignments
 from linkengine.coordination.progress import read_progress
-from linkengine.copyjob.spark_job import count_slots, submit_worker
+from linkengine.copyjob.spark_job import submit_worker
 from linkengine.domain.assignment import Place, Wanted, assign
 from linkengine.domain.plans import CopyPlan
-from linkengine.domain.workers import Heartbeat, worker_id_for
-from linkengine.sparkclient import session
+from linkengine.domain.workers import Heartbeat, crowded_worker, number_of, worker_id_for
+from linkengine.sparkclient import count_slots, session
 from tests.linkengine.copyjob.copying import (
     Pair,
     assert_equal_topics,
@@ -40,6 +41,7 @@ from tests.sparksecrets import PASSED_ON, exposed
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
 PARTITIONS = 8
 LONG_S = 120.0
+MOST_S = 15.0  # until records are copied again after a kill; about 5 s on an idle machine, of which 4 s are the leases
 
 
 @pytest.fixture(scope="module")
@@ -61,30 +63,62 @@ class Workers:
     """A number of copy workers that are kept running and share a plan: what the reconciler does, in a few lines."""
 
     def __init__(self, redis_url: str, spark_url: str, plan: CopyPlan, *, size: int) -> None:
-        self._redis_url, self._spark_url, self._plan, self._size = redis_url, spark_url, plan, size
-        self._pool, self._jobs = ThreadPoolExecutor(16), dict[str, Future[None]]()
+        self._redis_url, self._spark_url, self._plan, self.size = redis_url, spark_url, plan, size
+        self._pool, self._jobs = ThreadPoolExecutor(32), dict[str, Future[None]]()
+        self._newest: dict[int, str] = {}  # by number
         self._placed: dict[str, str] = {}
+        self._counted_at = 0.0
+        self.replaced = 0
 
     def alive(self) -> dict[str, Heartbeat]:
         beats = read_workers(self._redis_url, secrets=SECRETS)
         return {beat.worker_id: beat for beat in beats if beat.alive and beat.worker_id in self._jobs}
 
     def reconcile(self) -> None:
-        running = [name for name, job in self._jobs.items() if not job.done()]
-        for number in range(len(running), self._size):
-            setup = setup_for(worker_id_for(number, uuid.uuid4().hex[:12]), redis_url=self._redis_url)
-            self._jobs[setup.worker_id] = self._pool.submit(submit_worker, setup, spark_url=self._spark_url)
+        for number in range(self.size):
+            if number not in self._newest or self._jobs[self._newest[number]].done():
+                self._submit(number)
         alive = self.alive()
+        self._spread(alive)
+        surplus = {name for name in alive if (newest := self._newest[number_of(name)]) != name and newest in alive}
         wanted = [
             Wanted(key=assignment.key, link_id="l", worker_id=self._placed.get(assignment.key, ""))
             for assignment in self._plan.assignments
         ]
-        moves = assign(wanted, [Place(worker_id=name) for name in alive])
+        moves = assign(wanted, [Place(worker_id=name, draining=name in surplus) for name in alive], fine=True)
         self._placed = {each.key: moves.get(each.key, each.worker_id) for each in wanted}
+        end_workers(self._redis_url, surplus - set(self._placed.values()), secrets=SECRETS)
         for name in alive:
             share = tuple(assignment for assignment in self._plan.assignments if self._placed[assignment.key] == name)
             plan = replace(self._plan, assignments=share)
             write_assignments(self._redis_url, plan.link_id, {name: plan}, secrets=SECRETS, applied={name: 1})
+
+    def _submit(self, number: int) -> None:
+        setup = setup_for(worker_id_for(number, uuid.uuid4().hex[:12]), redis_url=self._redis_url)
+        self._newest[number] = setup.worker_id
+        self._jobs[setup.worker_id] = self._pool.submit(submit_worker, setup, spark_url=self._spark_url)
+
+    def _spread(self, alive: Mapping[str, Heartbeat]) -> None:
+        """Replace a worker once a second at most, if another executor has fewer."""
+        if time.monotonic() < self._counted_at + 1.0:
+            return
+        self._counted_at = time.monotonic()
+        crowded = crowded_worker(alive.values(), slots=count_slots(self._spark_url))
+        if crowded in self._newest.values():
+            self._submit(number_of(crowded))
+            self.replaced += 1
+
+    def executors(self) -> dict[str, int]:
+        """Return the number of partitions that each executor copies."""
+        found: dict[str, int] = {}
+        for beat in self.alive().values():
+            found[beat.executor] = found.get(beat.executor, 0) + beat.partitions
+        return found
+
+    def is_spread(self, *, over: int) -> bool:
+        """Return whether so many executors have a worker each and about the same number of partitions."""
+        copied = sorted(self.executors().values())
+        return len(self.alive()) == len(copied) == over and sum(copied) == PARTITIONS and copied[-1] - copied[0] <= 1
 
     def ends(self) -> dict[int, int | None]:
         reports = read_progress(self._redis_url, self._plan.link_id, self._plan.signer)
@@ -97,9 +131,6 @@ class Workers:
             return condition()
 
         wait_for(reconciled, deadline_s=deadline_s)
-
-    def shares(self) -> dict[str, int]:
-        return {name: beat.partitions for name, beat in self.alive().items()}
 
     def close(self) -> None:
         end_workers(self._redis_url, list(self._jobs), secrets=SECRETS)
@@ -122,12 +153,12 @@ def produce(cluster: KafkaCluster, topic: str, *, count: int) -> None:
     assert producer.flush(30) == 0
 
 
-def executor_of(cluster: StandaloneCluster, pid: int) -> psutil.Process:
-    """Return the executor that a copy worker's process runs in."""
+def spark_worker_of(cluster: StandaloneCluster, pid: int) -> tuple[Process, psutil.Process]:
+    """Return the Spark worker, and its executor, that a copy worker's process runs in."""
     for worker in cluster.workers:
         for executor in cluster.executors(worker) if worker.running() else ():
             if any(child.pid == pid for child in executor.children(recursive=True)):
-                return executor
+                return worker, executor
     raise AssertionError(f"no executor of process {pid}")
 
 
@@ -157,7 +188,7 @@ def _below(processes: list[psutil.Process]) -> set[int]:
     return {each.pid for process in processes for each in (process, *process.children(recursive=True))}
 
 
-def test_two_spark_workers_share_the_copy_and_a_killed_worker_is_replaced(
+def test_copy_workers_spread_over_executors_and_continue_after_kills(
     cluster: StandaloneCluster,
     connect: SparkConnectServer,
     clusters: Pair,
@@ -172,25 +203,36 @@ def test_two_spark_workers_share_the_copy_and_a_killed_worker_is_replaced(
     def copied() -> bool:
         return pool.ends() == ends_of(clusters[0], topic_name, partitions=PARTITIONS)
 
+    def seconds_until_copied(name: str) -> float:
+        killed_at = time.monotonic()
+        produce(clusters[0], topic_name, count=800)
+        pool.until(copied)
+        took_s = time.monotonic() - killed_at
+        record_property(f"seconds_until_copied_after_kill_of_{name}", took_s)
+        return took_s
+
     with workers(redis_url, connect.url, plan, size=2) as pool:
         produce(clusters[0], topic_name, count=800)
-        pool.until(lambda: sorted(pool.shares().values()) == [PARTITIONS // 2] * 2 and copied())
-        pids = [beat.pid for beat in pool.alive().values()]
+        pool.until(lambda: pool.is_spread(over=2) and copied())
 
-        executor_of(cluster, pids[0]).kill()  # the process of the executor, with the copy worker in it
-        killed_at = time.monotonic()
-        produce(clusters[0], topic_name, count=800)
-        pool.until(copied)
-        executor_s = time.monotonic() - killed_at
-        pool.until(lambda: sorted(pool.shares().values()) == [PARTITIONS // 2] * 2)
+        (beat, *_) = pool.alive().values()
+        spark_worker_of(cluster, beat.pid)[1].kill()  # the process of the executor, with the copy worker in it
+        assert seconds_until_copied("executor") < MOST_S
+        pool.until(lambda: pool.is_spread(over=2))  # Spark has started another executor
 
-        cluster.workers[0].kill()  # the Spark worker with its executor
-        killed_at = time.monotonic()
-        produce(clusters[0], topic_name, count=800)
-        pool.until(copied)
-        worker_s = time.monotonic() - killed_at
+        (beat, *_) = pool.alive().values()
+        spark_worker_of(cluster, beat.pid)[0].kill()  # the Spark worker with its executor
+        assert seconds_until_copied("spark_worker") < MOST_S
         cluster.add_worker()
-        pool.until(lambda: sorted(pool.shares().values()) == [PARTITIONS // 2] * 2)
+        pool.until(lambda: pool.is_spread(over=2))
+
+        added_at = time.monotonic()
+        cluster.add_worker()
+        wait_for(lambda: count_slots(connect.url) == 6)
+        pool.size = 3  # as the console decides by the slots
+        pool.until(lambda: pool.is_spread(over=3))
+        record_property("seconds_until_a_third_spark_worker_copies_its_share", time.monotonic() - added_at)
+        record_property("replaced", pool.replaced)
 
         cluster.kill_master()
         produce(clusters[0], topic_name, count=800)
@@ -200,7 +242,3 @@ def test_two_spark_workers_share_the_copy_and_a_killed_worker_is_replaced(
         pool.until(copied)
 
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name, partitions=PARTITIONS) == 4_000
-    record_property("seconds_without_executor", executor_s)
-    record_property("seconds_without_spark_worker", worker_s)
-    assert executor_s < 15
-    assert worker_s < 60  # both copy workers may have run there, and the other executor has to start Python first

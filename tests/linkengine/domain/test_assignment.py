@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.domain.assignment import BALANCED, Place, Wanted, assign, tenth
+from linkengine.domain.assignment import BALANCED, COARSE, EACH_BYTES_PER_S, Place, Wanted, assign, tenth
 
 MOST_ROUNDS = 200
 _WORKERS = [f"w{number}" for number in range(5)]
@@ -39,6 +41,22 @@ def _loads(partitions: list[Wanted]) -> dict[str, float]:
     return {each.worker_id: sum(other.load for other in partitions if other.worker_id == each.worker_id) for each in partitions}
 
 
+def _settled(partitions: list[Wanted], places: list[Place], *, fine: bool = True) -> list[Wanted]:
+    """Return the partitions after all moves."""
+    for _ in range(MOST_ROUNDS):
+        moves = assign(partitions, places, fine=fine)
+        if not moves:
+            return partitions
+        partitions = _after(partitions, moves)
+    raise AssertionError("the assignment does not converge")
+
+
+def _ratio(partitions: list[Wanted], places: list[Place]) -> float:
+    """Return the highest load of a worker as a multiple of the lowest."""
+    loads = _loads(partitions)
+    return max(loads.values()) / max(1.0, min(loads.get(place.worker_id, 0.0) for place in places))
+
+
 def _alike(partitions: int, *, on: str = "", rate: float | None = None) -> list[Wanted]:
     return [Wanted(key=f"m/{number}", link_id="l", worker_id=on, bytes_per_s=rate) for number in range(partitions)]
 
@@ -60,15 +78,16 @@ def test_partitions_without_a_worker_are_assigned_at_once_to_a_worker_that_is_no
         assert moves == {}
 
 
-@given(_pools())
-def test_at_most_a_tenth_of_the_assigned_partitions_move_per_call(pool: tuple[list[Wanted], list[Place]]) -> None:
+@given(_pools(), st.booleans())
+def test_at_most_a_tenth_of_the_assigned_partitions_move_per_call(pool: tuple[list[Wanted], list[Place]], fine: bool) -> None:
+    """Or two, where an exchange is needed and a tenth is one partition."""
     partitions, places = pool
     known = {place.worker_id for place in places}
 
-    moves = assign(partitions, places)
+    moves = assign(partitions, places, fine=fine)
 
     moved = [partition for partition in partitions if partition.key in moves and partition.worker_id in known]
-    assert len(moved) <= tenth(len(partitions))
+    assert len(moved) <= max(2, tenth(len(partitions)))
     assert all(moves[partition.key] != partition.worker_id for partition in moved)
 
 
@@ -84,15 +103,84 @@ def test_assignment_converges_and_leaves_no_partition_on_a_draining_worker(pool:
     partitions, places = pool
     staying = {place.worker_id for place in places if not place.draining}
 
-    for _ in range(MOST_ROUNDS):
-        moves = assign(partitions, places)
-        if not moves:
-            break
-        partitions = _after(partitions, moves)
+    partitions = _settled(partitions, places)
 
-    assert not moves
     if staying:
         assert {partition.worker_id for partition in partitions} <= staying
+
+
+@given(
+    st.lists(st.floats(0, 1e7), min_size=1, max_size=120), st.lists(st.integers(0, 3), min_size=120, max_size=120), st.data()
+)
+def test_settled_loads_of_any_two_workers_differ_by_at_most_a_fifth_if_no_partition_is_large(
+    rates: list[float], owners: list[int], data: st.DataObject
+) -> None:
+    workers = data.draw(st.integers(2, 4))
+    places = [Place(worker_id=name) for name in _WORKERS[:workers]]
+    largest = 0.15 * sum(rate + EACH_BYTES_PER_S for rate in rates) / workers
+    partitions = [
+        Wanted(key=f"m/{number}", link_id="l", worker_id=_WORKERS[owner % workers], bytes_per_s=rate)
+        for number, (rate, owner) in enumerate(zip(rates, owners, strict=False))
+    ]
+    while max(partition.load for partition in partitions) > largest:  # more of the same partitions, until none is large
+        partitions += [replace(each, key=f"{len(partitions)} {each.key}") for each in partitions]
+        largest = 0.15 * sum(partition.load for partition in partitions) / workers
+
+    assert _ratio(_settled(partitions, places), places) <= BALANCED + 1e-9
+
+
+def test_settled_loads_of_few_partitions_are_as_near_as_any_placement_makes_them() -> None:
+    """Compared with all placements, for few partitions of which each is large. Exchanges of two are not always enough."""
+    random, feasible, missed = Random(5), 0, list[float]()
+    for _ in range(120):
+        workers = random.choice([2, 2, 3])
+        places = [Place(worker_id=name) for name in _WORKERS[:workers]]
+        partitions = [
+            Wanted(key=f"m/{n}", link_id="l", worker_id=random.choice(places).worker_id, bytes_per_s=random.uniform(1e5, 4e6))
+            for n in range(random.randint(workers, 6))
+        ]
+        best = min(
+            _ratio(_after(partitions, dict(zip((each.key for each in partitions), names, strict=True))), places)
+            for names in product([place.worker_id for place in places], repeat=len(partitions))
+        )
+        if best <= BALANCED:
+            feasible += 1
+            found = _ratio(_settled(partitions, places), places)
+            missed += [found] if found > BALANCED else []
+
+    assert feasible > 40
+    assert len(missed) <= 0.05 * feasible
+
+
+def test_small_imbalance_is_corrected_by_fine_calls_only() -> None:
+    """Measured rates vary: a call every two seconds would move partitions back and forth."""
+    places = [Place(worker_id="w0"), Place(worker_id="w1")]
+    partitions = [
+        *_alike(13, on="w0", rate=1e6),
+        *(replace(partition, key=f"n/{number}") for number, partition in enumerate(_alike(10, on="w1", rate=1e6))),
+    ]
+    assert BALANCED < _ratio(partitions, places) < COARSE
+
+    assert assign(partitions, places) == {}
+    assert len(assign(partitions, places, fine=True)) == 1
+
+
+@given(st.lists(st.floats(0.95, 1.05), min_size=40, max_size=40), st.randoms(use_true_random=False))
+def test_settled_partitions_stay_while_their_rates_vary_by_five_percent(factors: list[float], random: Random) -> None:
+    places = [Place(worker_id=name) for name in _WORKERS[:2]]
+    partitions = [
+        Wanted(key=f"m/{n}", link_id="l", worker_id=random.choice(places).worker_id, bytes_per_s=random.uniform(1e5, 4e6))
+        for n in range(40)
+    ]
+    settled = _settled(partitions, places)
+
+    varied = [
+        replace(each, bytes_per_s=(each.bytes_per_s or 0) * factor) for each, factor in zip(settled, factors, strict=True)
+    ]
+    moves = assign(varied, places, fine=True)
+
+    back = _after(settled, moves)
+    assert assign(back, places, fine=True) == {}  # it does not move back when the rates are as before
 
 
 @given(st.integers(1, 200), st.integers(1, 5))
@@ -112,8 +200,7 @@ def test_a_third_worker_gets_its_share_in_steps_of_a_tenth() -> None:
     for _round in range(5):
         partitions = _after(partitions, assign(partitions, places))
 
-    found = _loads(partitions)
-    assert max(found.values()) <= BALANCED * sum(found.values()) / 3
+    assert _ratio(partitions, places) <= COARSE
 
 
 def test_a_busy_partition_does_not_move_back_and_forth() -> None:

@@ -21,6 +21,9 @@ class AtOnce:
 
     background = property(lambda self: self)
 
+    def first_due(self, now: float, *, every_s: float) -> float:
+        return now + every_s
+
     def submit(self, work: Callable[[], Any], *, done: Callable[[Any], None], failed: object) -> None:
         done(work())
 
