@@ -20,11 +20,10 @@ from urllib.request import urlopen
 import psutil
 import psycopg
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import NewTopic
 
 from bench.figures import Figure
+from bench.load import create_topics
 from bench.measure import cpu_times
-from devcluster.access import admin_client
 from devcluster.demo import services
 from devcluster.demo.rest import Rest
 from devcluster.kafka import KafkaCluster
@@ -41,7 +40,7 @@ IDLE_S, LOAD_S, SETTLE_S = 30.0, 30.0, 15.0
 PREFIX, LINK = "bench-wide-", "bench-wide"
 MOST_CREATED_S, MOST_P99_MS, MOST_COPY_CORES = 600.0, 100.0, 1.0
 MOST_IDLE_CORES, MOST_ROWS_PER_S, MOST_METRICS_S, MOST_FAILOVER_S = 0.3, 50.0, 1.0, 30.0
-_TIMEOUT_S, _TOPICS_AT_ONCE = 900.0, 50
+_TIMEOUT_S = 900.0
 _ROWS = "SELECT sum(tup_inserted + tup_updated + tup_deleted) FROM pg_stat_database WHERE datname = current_database()"
 STAMP = 17
 
@@ -87,7 +86,7 @@ def measure_many_mirrors(
 ) -> list[Figure]:
     """Mirror all topics, measure idle and under load, fail all over with one request."""
     size = size or Size()
-    _create_topics(source, size)
+    create_topics(source, size.names, partitions=size.partitions)
     with _running({"source": source, "destination": destination}, redis=redis, spark=spark) as product:
         path = f"/kafka/v3/clusters/{destination.cluster_id}/links"
         began = time.monotonic()
@@ -275,14 +274,6 @@ class _Reader:
 
     def close(self) -> None:
         self._consumer.close()
-
-
-def _create_topics(cluster: KafkaCluster, size: Size) -> None:
-    admin = admin_client(cluster)
-    for first in range(0, size.mirrors, _TOPICS_AT_ONCE):
-        some = [NewTopic(name, size.partitions, 1) for name in size.names[first : first + _TOPICS_AT_ONCE]]
-        for future in admin.create_topics(some, operation_timeout=60, request_timeout=90).values():
-            future.result(timeout=120)
 
 
 def _share(values: Sequence[float], share: float) -> float:
