@@ -1,19 +1,19 @@
-"""Run all workloads, or those whose name contains the argument, through both engines in turn, and write the result."""
+"""Run all workloads, or those whose name contains the arguments, through both engines in turn, and write the result."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from functools import partial
 
-from bench import figures, giants, holes, load, manylinks, manymirrors, product, report
+from bench import giants, holes, load, manylinks, manymirrors, product
 from bench.calm import Stolen, calm_takes, unstalled
 from bench.figures import Figure
 from bench.latency import Latency, NothingCameError, measure_latency
 from bench.measure import Copy, count_records, end_offsets, watch_copy
 from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, PAIR, Row, Turn, medians
+from bench.results import Results
 from bench.stage import Stage, open_stage
 from bench.verifying import NAME as VERIFYING
 from bench.verifying import figure, measure_verifying, table
@@ -30,67 +30,59 @@ COPIED_BESIDE = "kb-4"  # the workload that is copied during verification
 def main() -> int:
     """Measure and write the result; return 0 if every workload was measured."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("only", nargs="?", default="", help="run workloads whose name contains this; writes nothing")
-    only = parser.parse_args().only
+    parser.add_argument("only", nargs="*", help="words of the names to be run; docs/benchmarks.md then stays as it is")
+    only = " ".join(parser.parse_args().only)
+    results = Results()
     try:
         with interruptible(), open_stage() as stage:
-            rows = list(_measure(stage, only=only))
-            found, appendix = _beside(stage, only=only)
+            _measure(stage, results, only=only)
+            _measure_beside(stage, results, only=only)
     except KeyboardInterrupt:
+        print(f"Interrupted. What was measured is in {results.file}.", flush=True)
         return INTERRUPTED
-    appendix = [*figures.table(found), "", *appendix]
     if not only:
-        report.write(rows, now=datetime.now(tz=UTC), appendix=appendix)
-    print(report.document(rows, now=datetime.now(tz=UTC), appendix=appendix))
-    return 0
+        results.write()
+    print(results.page())
+    return 1 if results.failures else 0
 
 
-def _measure(stage: Stage, *, only: str) -> Iterator[Row]:
+def _measure(stage: Stage, results: Results, *, only: str) -> None:
+    """Measure what both engines do."""
     if any(only in workload.name for workload in THROUGHPUT):
-        _warm_up(stage)
+        with results.attempt("the warm-up of the brokers"):
+            _warm_up(stage)
     for workload in THROUGHPUT:
         if only in workload.name:
-            with stage.seen_from(workload.in_flight) as seen:
-                yield from _throughput(seen, workload)
+            with results.attempt(workload.name), stage.seen_from(workload.in_flight) as seen:
+                for row in _throughput(seen, workload):
+                    results.add(row)
     for steady in LATENCY:
         if only in steady.name:
-            with stage.seen_from(steady.in_flight) as seen:
-                yield from _latency(seen, steady)
+            with results.attempt(steady.name), stage.seen_from(steady.in_flight) as seen:
+                for row in _latency(seen, steady):
+                    results.add(row)
 
 
-def _beside(stage: Stage, *, only: str) -> tuple[list[Figure], list[str]]:
-    """Return single figures, and the lines about verification."""
-    found: list[Figure] = []
-    lines: list[str] = []
-    if only in holes.NAME:
-        found += holes.measure_holes(stage.source, stage.destination, start=lambda topic: stage.engine(topic, partitions=1))
-    if only in giants.NAME:
-        found += giants.measure_giants(stage.source, stage.destination, start=lambda topic: stage.engine(topic, partitions=1))
-    if only in VERIFYING:
-        lines, cost = _verifying(stage)
-        found += cost
-    if only in manylinks.NAME:
-        found += manylinks.measure_many_links(stage.source, stage.destination, redis=stage.redis, submitters=stage.submitters)
-    if only in product.NAME:
-        found += _of_product(stage, lines, product.NAME, product.measure_product)
-    if only in manymirrors.NAME:
-        found += _of_product(stage, lines, manymirrors.NAME, manymirrors.measure_many_mirrors)
-    for item in found:
-        print(f"  {item.what}: {item.found:,.{item.digits}f} {item.unit}", flush=True)
-    return found, lines
+def _measure_beside(stage: Stage, results: Results, *, only: str) -> None:
+    """Measure single figures; a measurement may have several names, one per part."""
+    clusters = (stage.source, stage.destination)
+    engine = partial(stage.engine, partitions=1)
+    measured: dict[tuple[str, ...], Callable[[Collection[str]], Iterable[Figure | str]]] = {
+        (holes.NAME,): lambda _: holes.measure_holes(*clusters, start=engine),
+        (giants.NAME,): lambda _: giants.measure_giants(*clusters, start=engine),
+        (VERIFYING,): lambda _: _verifying(stage),
+        manylinks.NAMES: lambda names: manylinks.measure_many_links(stage, names=names),
+        (product.NAME,): lambda _: product.measure_product(*clusters, redis=stage.redis, spark=stage.spark),
+        (manymirrors.NAME,): lambda _: manymirrors.measure_many_mirrors(*clusters, redis=stage.redis, spark=stage.spark),
+    }
+    for names, measure in measured.items():
+        if wanted := [name for name in names if only in name]:
+            with results.attempt(names[0]):
+                for found in measure(wanted):
+                    results.add(found)
 
 
-def _of_product(stage: Stage, lines: list[str], name: str, measure: Callable[..., list[Figure]]) -> list[Figure]:
-    """Measure the whole product; a failure is noted beside the other figures, which stay."""
-    try:
-        return measure(stage.source, stage.destination, redis=stage.redis, spark=stage.spark)
-    except (RuntimeError, OSError) as error:
-        print(f"  {name}: {error}", file=sys.stderr, flush=True)
-        lines += ["", f"**Not measured:** {name}: {str(error).splitlines()[0]}"]
-        return []
-
-
-def _verifying(stage: Stage) -> tuple[list[str], list[Figure]]:
+def _verifying(stage: Stage) -> Iterator[Figure | str]:
     """Measure verification, and its cost for a concurrent copy."""
     workload = throughput_of(COPIED_BESIDE)
     topic = "bench-beside"
@@ -107,15 +99,11 @@ def _verifying(stage: Stage) -> tuple[list[str], list[Figure]]:
     compared = measure_verifying(stage.source, stage.destination, stage.spark, meanwhile=copy)
     load.delete_topic(stage.source, topic)
     alone, beside = rates
-    return table(compared), [
-        figure(compared),
-        Figure(what=f"copy of {workload.name}, nothing verified meanwhile", unit="MB/s", found=alone),
-        Figure(
-            what="the same while the witness compares without a pause (the product rests four times as long)",
-            unit="MB/s",
-            found=beside,
-        ),
-    ]
+    yield from table(compared)
+    yield figure(compared)
+    yield Figure(what=f"copy of {workload.name}, nothing verified meanwhile", unit="MB/s", found=alone)
+    what = "the same while the witness compares without a pause (the product rests four times as long)"
+    yield Figure(what=what, unit="MB/s", found=beside)
 
 
 def _warm_up(stage: Stage) -> None:
@@ -142,11 +130,13 @@ def _warm_up_by(stage: Stage, workload: Workload) -> None:
 def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
     topic = f"bench-{workload.slug}"
     print(f"{workload.name}: producing {workload.payload_bytes / 1e9:.2f} GB ...", flush=True)
-    end = load.fill(stage.source, topic, workload)
     takes = ROUNDS if workload.bare else COPIES
-    yield from medians(calm_takes(lambda: unstalled(lambda: Turn(list(_round(stage, topic, workload, end=end)))), takes))
-    yield from medians(calm_takes(lambda: Turn([unstalled(lambda: _mirrormaker_row(stage, topic, workload))]), COPIES))
-    load.delete_topic(stage.source, topic)
+    try:
+        end = load.fill(stage.source, topic, workload)
+        yield from medians(calm_takes(lambda: unstalled(lambda: Turn(list(_round(stage, topic, workload, end=end)))), takes))
+        yield from medians(calm_takes(lambda: Turn([unstalled(lambda: _mirrormaker_row(stage, topic, workload))]), COPIES))
+    finally:
+        load.discard_topics(stage.source, [topic])
 
 
 def _mirrormaker_row(stage: Stage, topic: str, workload: Workload) -> Row:
@@ -154,10 +144,11 @@ def _mirrormaker_row(stage: Stage, topic: str, workload: Workload) -> Row:
         with stage.mirrormaker(
             topic, partitions=workload.partitions, batch_bytes=workload.batch_bytes, codec=workload.codec
         ) as running:
-            copy = _watch(stage, topic, workload, end=workload.records, pid=running.pid)
+            part = replace(workload, records=int(workload.records * workload.mirrormaker_share))
+            copy = _watch(stage, topic, part, end=part.records, pid=running.pid)
     finally:
         load.delete_topic(stage.destination, topic)
-    return _row(workload, MIRRORMAKER, copy, cpu_s=copy.cpu.total_s)
+    return _row(part, MIRRORMAKER, copy, cpu_s=copy.cpu.total_s)
 
 
 def _round(stage: Stage, topic: str, workload: Workload, *, end: int) -> Iterator[Row]:
@@ -233,8 +224,9 @@ def _latency(stage: Stage, workload: LatencyWorkload) -> Iterator[Row]:
                 raise
             print(f"  {engine}: {error}", flush=True)
             yield Row(workload=workload.name, engine=f"{engine} (did not keep up)")
-        for cluster in (stage.source, stage.destination):
-            load.delete_topic(cluster, topic)
+        finally:
+            for cluster in (stage.source, stage.destination):
+                load.discard_topics(cluster, [topic])
 
 
 def _row(workload: Workload, engine: str, copy: Copy, *, cpu_s: float) -> Row:

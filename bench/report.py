@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -88,13 +88,6 @@ def _of_all(takes: Sequence[Row], name: str, choose: Callable[[list[float]], flo
     return choose(known) if known else None
 
 
-def write(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()) -> None:
-    """Write var/benchmarks.json and docs/benchmarks.md."""
-    JSON_FILE.parent.mkdir(exist_ok=True)
-    JSON_FILE.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
-    TABLE_FILE.write_text(document(rows, now=now, appendix=appendix))
-
-
 def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()) -> str:
     """Return the benchmark page; ``appendix``: lines about everything but copying."""
     return "\n".join([
@@ -121,7 +114,7 @@ def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()
         "JVMs spend thrice as much on their first gigabytes.",
         "A source *80 ms away* is reached through proxies (`devcluster/distance.py`) that hold back what they pass for 40 ms",
         "in each direction and keep a limited number of bytes in flight per connection: 131,072 stand for stock socket",
-        "buffers. The proxies share the machine.",
+        "buffers, with which MirrorMaker 2 copies a quarter of the records. The proxies share the machine.",
         "After each copy the ends of all partitions are compared, and of transactions the committed records are counted.", "",
         *_throughput_table(rows), "", *_latency_table(rows), "", *_goal_table(rows), "", *appendix, "",
     ])  # fmt: skip
@@ -233,6 +226,7 @@ def _percent(share: float | None) -> str:
     return _number(None if share is None else 100 * share, 1)
 
 
+@cache  # Java is started for it, which is not to be done during a measurement again and again
 def _machine() -> str:
     cores = os.cpu_count()
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
