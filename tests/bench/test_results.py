@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import report
 from bench.figures import Figure
 from bench.report import Row
 from bench.results import Results
@@ -16,7 +17,8 @@ FIGURE = Figure(what="control plane idle", unit="cores", found=0.25, goal=0.3, m
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Results:
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
+    monkeypatch.setattr(report, "_machine", lambda: "a machine")  # starts Java
     return Results(directory=tmp_path / "bench")
 
 
