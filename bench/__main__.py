@@ -9,10 +9,11 @@ from functools import partial
 
 from bench import giants, holes, load, manylinks, manymirrors, product
 from bench.calm import Stolen, calm_takes, unstalled
+from bench.farreader import measure_far_readers
 from bench.figures import Figure
 from bench.latency import Latency, NothingCameError, measure_latency
 from bench.measure import Copy, count_records, end_offsets, watch_copy
-from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, PAIR, Row, Turn, medians
+from bench.report import BARE, ENGINE, ENGINE_LOOP, FAR, MIRRORMAKER, PAIR, Row, Turn, medians
 from bench.results import Results
 from bench.stage import Stage, open_stage
 from bench.verifying import NAME as VERIFYING
@@ -134,9 +135,19 @@ def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
     try:
         end = load.fill(stage.source, topic, workload)
         yield from medians(calm_takes(lambda: unstalled(lambda: Turn(list(_round(stage, topic, workload, end=end)))), takes))
+        if stage.distant:
+            yield from medians(calm_takes(lambda: Turn([_far_readers(stage, topic, workload)]), COPIES))
         yield from medians(calm_takes(lambda: Turn([unstalled(lambda: _mirrormaker_row(stage, topic, workload))]), COPIES))
     finally:
         load.discard_topics(stage.source, [topic])
+
+
+def _far_readers(stage: Stage, topic: str, workload: Workload) -> Row:
+    stolen = Stolen()
+    records, seconds = measure_far_readers(
+        stage.source, topic, partitions=workload.partitions, records=workload.records, properties=stage.source_properties
+    )
+    return _rate_row(workload, FAR, records=records, seconds=seconds, stolen=stolen.share())
 
 
 def _mirrormaker_row(stage: Stage, topic: str, workload: Workload) -> Row:
@@ -195,11 +206,15 @@ def _bare(stage: Stage, topic: str, workload: Workload, *, name: str, measure: C
         taken = stolen.share()
     finally:
         load.delete_topic(stage.destination, topic)
+    return _rate_row(workload, name, records=records, seconds=seconds, stolen=taken)
+
+
+def _rate_row(workload: Workload, name: str, *, records: int, seconds: float, stolen: float) -> Row:
     row = Row(
         workload=workload.name, engine=name, mb_per_s=round(records * workload.record_bytes / 1e6 / seconds, 1),
-        records_per_s=round(records / seconds), stolen=round(taken, 3),
+        records_per_s=round(records / seconds), stolen=round(stolen, 3),
     )  # fmt: skip
-    print(f"  {name}: {row.mb_per_s:,.0f} MB/s, {taken:.1%} stolen", flush=True)
+    print(f"  {name}: {row.mb_per_s:,.0f} MB/s, {stolen:.1%} stolen", flush=True)
     return row
 
 
