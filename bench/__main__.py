@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from bench import giants, holes, load, manylinks, manymirrors, product
-from bench.calm import Stolen, calm_takes, unstalled
+from bench import giants, holes, idledemo, load, manylinks, manymirrors, newmirror, product, sparkworkers
+from bench.calm import Stolen, Takes, calm_takes, unstalled
 from bench.farreader import measure_far_readers
 from bench.figures import Figure
 from bench.latency import Latency, NothingCameError, measure_latency
@@ -19,7 +19,17 @@ from bench.stage import Stage, open_stage
 from bench.verifying import NAME as VERIFYING
 from bench.verifying import figure, measure_verifying, table
 from bench.warming import until_settled
-from bench.workloads import COPIES, LATENCY, ROUNDS, THROUGHPUT, LatencyWorkload, Workload, throughput_of
+from bench.workloads import (
+    COPIES,
+    LATENCY,
+    MINUTES,
+    MINUTES_WORST_MS,
+    ROUNDS,
+    THROUGHPUT,
+    LatencyWorkload,
+    Workload,
+    throughput_of,
+)
 from bench.writer import measure_bare, measure_pair
 from devcluster.signals import INTERRUPTED, interruptible
 
@@ -32,12 +42,22 @@ def main() -> int:
     """Measure and write the result; return 0 if every workload was measured."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("only", nargs="*", help="words of the names to be run; docs/benchmarks.md then stays as it is")
-    only = " ".join(parser.parse_args().only)
+    parser.add_argument("--minutes", type=float, help=f"duration of {MINUTES!r}, which is not run otherwise")
+    arguments = parser.parse_args()
+    only = " ".join(arguments.only)
+    single = _single_figures(arguments.minutes)
+    known = [workload.name for workload in (*THROUGHPUT, *LATENCY)] + [name for names in single for name in names]
+    if not any(only in name for name in known):
+        parser.error(f"no name contains {only!r}. The names:\n  " + "\n  ".join(known))
     results = Results()
     try:
         with interruptible(), open_stage() as stage:
             _measure(stage, results, only=only)
-            _measure_beside(stage, results, only=only)
+            for names, measure in single.items():
+                if wanted := [name for name in names if only in name]:
+                    with results.attempt(names[0]):
+                        for found in measure(stage, wanted):
+                            results.add(found)
     except KeyboardInterrupt:
         print(f"Interrupted. What was measured is in {results.file}.", flush=True)
         return INTERRUPTED
@@ -64,23 +84,44 @@ def _measure(stage: Stage, results: Results, *, only: str) -> None:
                     results.add(row)
 
 
-def _measure_beside(stage: Stage, results: Results, *, only: str) -> None:
-    """Measure single figures; a measurement may have several names, one per part."""
-    clusters = (stage.source, stage.destination)
-    engine = partial(stage.engine, partitions=1)
-    measured: dict[tuple[str, ...], Callable[[Collection[str]], Iterable[Figure | str]]] = {
-        (holes.NAME,): lambda _: holes.measure_holes(*clusters, start=engine),
-        (giants.NAME,): lambda _: giants.measure_giants(*clusters, start=engine),
-        (VERIFYING,): lambda _: _verifying(stage),
-        manylinks.NAMES: lambda names: manylinks.measure_many_links(stage, names=names),
-        (product.NAME,): lambda _: product.measure_product(*clusters, redis=stage.redis, spark=stage.spark),
-        (manymirrors.NAME,): lambda _: manymirrors.measure_many_mirrors(*clusters, redis=stage.redis, spark=stage.spark),
+def _single_figures(minutes: float | None) -> dict[tuple[str, ...], Callable[[Stage, Collection[str]], Iterable[Figure | str]]]:
+    """Return the measurements of single figures by their names, one per part; a measurement gets those that are wanted."""
+    found: dict[tuple[str, ...], Callable[[Stage, Collection[str]], Iterable[Figure | str]]] = {
+        (holes.NAME,): lambda stage, _: holes.measure_holes(*stage.clusters, start=partial(stage.engine, partitions=1)),
+        (giants.NAME,): lambda stage, _: giants.measure_giants(*stage.clusters, start=partial(stage.engine, partitions=1)),
+        (VERIFYING,): lambda stage, _: _verifying(stage),
+        manylinks.NAMES: lambda stage, names: manylinks.measure_many_links(stage, names=names),
+        (sparkworkers.NAME,): lambda stage, _: sparkworkers.measure_spark_workers(*stage.clusters),
+        (newmirror.NAME,): lambda stage, _: newmirror.measure_new_mirror(*stage.clusters, **stage.for_product),
+        (idledemo.NAME,): lambda _stage, _: idledemo.measure_idle_demo(),
+        (product.NAME,): lambda stage, _: product.measure_product(*stage.clusters, **stage.for_product),
+        (manymirrors.NAME,): lambda stage, _: manymirrors.measure_many_mirrors(*stage.clusters, **stage.for_product),
     }
-    for names, measure in measured.items():
-        if wanted := [name for name in names if only in name]:
-            with results.attempt(names[0]):
-                for found in measure(wanted):
-                    results.add(found)
+    if minutes is not None:
+        found[MINUTES,] = lambda stage, _: _minutes(stage, minutes)
+    return found
+
+
+def _minutes(stage: Stage, minutes: float) -> Iterator[Figure]:
+    """Measure the first latency workload for minutes, whatever the host steals."""
+    workload = replace(LATENCY[0], seconds=60 * minutes)
+    topic = "bench-minutes"
+    load.create_topic(stage.source, topic, partitions=workload.partitions)
+    try:
+        with stage.engine(topic, partitions=workload.partitions, idle=True) as running:
+            [found] = measure_latency(
+                stage.source, stage.destination, topics=(topic, topic), workload=workload, pid=running.pid,
+                takes=Takes(wanted=1, most=1),
+            )  # fmt: skip
+    finally:
+        for cluster in (stage.source, stage.destination):
+            load.discard_topics(cluster, [topic])
+    what = f"{workload.name}, for {minutes:g} minutes"
+    yield Figure(what=f"{what}: p50", unit="ms", found=found.p50_ms, goal=workload.most_p50_ms, most=True, digits=1)
+    yield Figure(what=f"{what}: p99", unit="ms", found=found.p99_ms, goal=workload.most_p99_ms, most=True, digits=1)
+    yield Figure(what=f"{what}: worst", unit="ms", found=found.worst_ms, goal=MINUTES_WORST_MS, most=True, digits=1)
+    yield Figure(what=f"{what}: copy loop", unit="cores", found=found.cores.python_s, digits=2)
+    yield Figure(what=f"{what}: stolen by the host", unit="%", found=100 * found.stolen, digits=2)
 
 
 def _verifying(stage: Stage) -> Iterator[Figure | str]:

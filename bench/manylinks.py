@@ -112,7 +112,7 @@ def measure_many_links(stage: Stage, *, names: Collection[str] = NAMES, links: i
             if FROZEN in names:
                 yield from _beside_frozen(running, f"{links - 1} links while the source of another is frozen", most_p99_ms=most)
     finally:
-        for cluster in (stage.source, stage.destination):
+        for cluster in stage.clusters:
             load.discard_topics(cluster, [*topics, *verified])
 
 
@@ -154,8 +154,7 @@ def _copy_whole(stage: Stage, topic: str) -> None:
 def _while_verifying(running: _Running, what: str, *, most_p99_ms: float) -> Iterator[Figure]:
     """Measure while both topics are compared again and again, each by a client of its own, as often as the time allows."""
     stage, submitters = running.stage, running.submitters
-    clusters = (stage.source, stage.destination)
-    source, destination = (address_from_properties(cluster.client_properties("admin")) for cluster in clusters)
+    source, destination = (address_from_properties(cluster.client_properties("admin")) for cluster in stage.clusters)
     whole = VerifyPlan(source=source, destination=destination, source_topic="", mirror_topic="")
     plans = [replace(whole, source_topic=topic, mirror_topic=topic) for topic in _VERIFIED_TOPICS]
     compare = partial(submitters.processes.submit, compare_until, spark_url=submitters.spark.url)

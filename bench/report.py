@@ -115,8 +115,8 @@ def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()
         "JVMs spend thrice as much on their first gigabytes.",
         "A source *80 ms away* is reached through proxies (`devcluster/distance.py`) that hold back what they pass for 40 ms",
         "in each direction and keep a limited number of bytes in flight per connection: 131,072 stand for stock socket",
-        "buffers, with which MirrorMaker 2 copies a quarter of the records. The proxies share the machine: *bare readers*, with",
-        "as many connections as a copy worker opens, whose bytes are thrown away, show what they and the source allow.",
+        "buffers, with which MirrorMaker 2 copies a quarter of the records. The proxies share the machine: *bare readers*,",
+        "with as many connections as a copy worker opens, whose bytes are thrown away, show what they and the source allow.",
         "After each copy the ends of all partitions are compared, and of transactions the committed records are counted.", "",
         *_throughput_table(rows), "", *_latency_table(rows), "", *_goal_table(rows), "", *appendix, "",
     ])  # fmt: skip

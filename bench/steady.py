@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -169,6 +170,7 @@ class Take:
     worst_ms: float
     gaps_s: Mapping[Place, float]  # longest time in which a place received nothing, between beginning and end of the take
     records_per_s: float
+    counts: Mapping[Place, int]
     worst: tuple[str, ...]  # lines about the records with the longest delays
 
     @property
@@ -194,6 +196,7 @@ def summarize(found: Sequence[Arrival], *, places: frozenset[Place], began_ms: f
         worst_ms=delays[-1],
         gaps_s=_gaps_s(found, places=places, began_ms=began_ms, ended_ms=ended_ms),
         records_per_s=len(sent) / (ended_ms - began_ms) * 1000,
+        counts=Counter(place for place, _, _ in sent),
         worst=tuple(
             f"{topic}-{partition}: sent after {(sent_ms - began_ms) / 1000:7.3f} s, delay {came - sent_ms:8.1f} ms"
             for (topic, partition), sent_ms, came in islice(worst, WORST)

@@ -103,6 +103,8 @@ LATENCY = (
     LatencyWorkload(name="source 80 ms away, 100 records/s, 1 partition", slug="far-few", partitions=1, rate=100,
                     record_bytes=20, seconds=30.0, most_p99_ms=80, in_flight=STOCK_IN_FLIGHT),
 )  # fmt: skip
+MINUTES = "100 records/s for minutes"  # the first latency workload for longer, by this engine alone; only on request
+MINUTES_WORST_MS = 20.0
 # of this engine's copy and the bare writer, in turn: their rates are compared, and a single take varies by a sixth
 ROUNDS = Takes(wanted=9, most=13)
 COPIES = Takes(wanted=1, most=3)  # of all other copies
