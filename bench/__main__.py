@@ -92,7 +92,7 @@ def _single_figures(minutes: float | None) -> dict[tuple[str, ...], Callable[[St
         (VERIFYING,): lambda stage, _: _verifying(stage),
         manylinks.NAMES: lambda stage, names: manylinks.measure_many_links(stage, names=names),
         (sparkworkers.NAME,): lambda stage, _: sparkworkers.measure_spark_workers(*stage.clusters),
-        (newmirror.NAME,): lambda stage, _: newmirror.measure_new_mirror(*stage.clusters, **stage.for_product),
+        (newmirror.NAME,): lambda stage, _: newmirror.measure_new_mirror(*stage.clusters),
         (idledemo.NAME,): lambda _stage, _: idledemo.measure_idle_demo(),
         (product.NAME,): lambda stage, _: product.measure_product(*stage.clusters, **stage.for_product),
         (manymirrors.NAME,): lambda stage, _: manymirrors.measure_many_mirrors(*stage.clusters, **stage.for_product),
@@ -186,7 +186,7 @@ def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
 def _far_readers(stage: Stage, topic: str, workload: Workload) -> Row:
     stolen = Stolen()
     records, seconds = measure_far_readers(
-        stage.source, topic, partitions=workload.partitions, records=workload.records, properties=stage.source_properties
+        stage.source, topic, partitions=workload.partitions, properties=stage.source_properties
     )
     return _rate_row(workload, FAR, records=records, seconds=seconds, stolen=stolen.share())
 

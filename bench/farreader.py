@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
+from bench.measure import end_offsets
 from bench.reader import SessionReader
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.source.read_ahead import MOST_CONNECTIONS
@@ -50,22 +51,22 @@ class _Readers:
 
 
 def measure_far_readers(
-    cluster: KafkaCluster, topic: str, *, partitions: int, records: int, properties: Mapping[str, str]
+    cluster: KafkaCluster, topic: str, *, partitions: int, properties: Mapping[str, str]
 ) -> tuple[int, float]:
     """Read a topic without compaction through ``properties``; return (records, seconds) between 5 % and 95 % of it."""
     readers = _Readers(cluster, topic, partitions=partitions, properties=properties)
-    own, each = records // partitions, max(1, MOST_CONNECTIONS // partitions)
+    ends, each = end_offsets(cluster, topic, partitions=partitions), max(1, MOST_CONNECTIONS // partitions)
     parts = [
-        (partition, own * number // each, own * (number + 1) // each)
+        (partition, end * number // each, end * (number + 1) // each)
         for number in range(each)
-        for partition in range(partitions)
+        for partition, end in enumerate(ends)
     ]
     threads = [threading.Thread(target=readers.run, args=part, daemon=True) for part in parts]
     for thread in threads:
         thread.start()
     try:
-        first, began = _wait_for(readers, int(records * FIRST))
-        last, ended = _wait_for(readers, int(records * LAST))
+        first, began = _wait_for(readers, int(sum(ends) * FIRST))
+        last, ended = _wait_for(readers, int(sum(ends) * LAST))
     finally:
         readers.stopped.set()
         for thread in threads:

@@ -25,14 +25,19 @@ LINK, TOPICS = "bench-new", [f"bench-new-{number}" for number in range(TIMES + 1
 _SETTLE_S, _POLL_S, _TIMEOUT_S = 10.0, 0.01, 60.0
 
 
-def measure_new_mirror(
-    source: KafkaCluster, destination: KafkaCluster, *, redis: RedisServer, spark: SparkConnectServer
-) -> Iterator[Figure]:
-    """Create a mirror, so that a copy worker runs, then several more, one after the other."""
+def measure_new_mirror(source: KafkaCluster, destination: KafkaCluster) -> Iterator[Figure]:
+    """Create a mirror, so that a copy worker runs, then several more, one after the other.
+
+    Spark is started for it: a copy worker runs on for an hour without the console, and would disturb later measurements.
+    """
     create_topics(source, TOPICS)
     _write(source)
     try:
-        with running(source=source, destination=destination, redis=redis, spark=spark) as product:
+        with (
+            RedisServer() as redis,
+            SparkConnectServer() as spark,
+            running(source=source, destination=destination, redis=redis, spark=spark) as product,
+        ):
             product.create_link(LINK, source)
             _create(product, destination, TOPICS[0])
             wait_for(lambda: product.copied() == 1, "the first mirror copied")

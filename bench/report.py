@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.calm import CALM
-from bench.latency import LATE_S
+from bench.latency import CALM_S, LATE_S
 from bench.workloads import COPIES, KAFKA_VERSION, LATENCIES, LATENCY, ROUNDS, THROUGHPUT, Workload
 
 ENGINE, ENGINE_LOOP, MIRRORMAKER = "clusterlink", "clusterlink, copy loop only", "MirrorMaker 2"
@@ -117,7 +117,10 @@ def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()
         "in each direction and keep a limited number of bytes in flight per connection: 131,072 stand for stock socket",
         "buffers, with which MirrorMaker 2 copies a quarter of the records. The proxies share the machine: *bare readers*,",
         "with as many connections as a copy worker opens, whose bytes are thrown away, show what they and the source allow.",
-        "After each copy the ends of all partitions are compared, and of transactions the committed records are counted.", "",
+        "After each copy the ends of all partitions are compared, and of transactions the committed records are counted.",
+        "Where many topics are written to, another process writes. A take begins when all of them have received nothing but",
+        f"fresh records for {CALM_S:.0f} s. A gap is the longest time without a record of one topic, from the beginning of the",
+        "take to its end. Two copy workers on four task slots of Spark copy the fifty links.", "",
         *_throughput_table(rows), "", *_latency_table(rows), "", *_goal_table(rows), "", *appendix, "",
     ])  # fmt: skip
 

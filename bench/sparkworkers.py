@@ -29,6 +29,7 @@ NAME = "two Spark workers"
 TOPICS, PARTITIONS = 20, 10
 RATE, BATCH, RECORD_BYTES = 5_000, 10, 1_000  # records/s over all partitions: 5 MB/s
 SECONDS, BALANCE_S, ADDING_S = 20.0, 20.0, 60.0
+READ_EVERY_MS = 20
 LEAST_SHARE, MOST_LOADED_S, MOST_GAP_S = 0.8, 30.0, 1.0
 PREFIX, LINK = "bench-spark-", "bench-spark"
 _PLACED = (
@@ -57,7 +58,7 @@ def measure_spark_workers(source: KafkaCluster, destination: KafkaCluster) -> It
             wait_for(lambda: product.copied() >= len(places), f"all of {len(places)} partitions copied")
             load = Load(places=tuple(places), rate=RATE, batch=BATCH, record_bytes=RECORD_BYTES)
             writer = stack.enter_context(writing(source, load))
-            reader = TimedReader(destination, places, writer=writer)
+            reader = TimedReader(destination, places, writer=writer, every_ms=READ_EVERY_MS)
             stack.callback(reader.close)
             yield from _measure(product, cluster, reader)
     finally:

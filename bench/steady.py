@@ -106,8 +106,12 @@ def _write(settings: Mapping[str, str], load: Load, stop: Event, parent: int) ->
 class TimedReader:
     """A consumer of all places from their beginning; the writer is checked while it reads."""
 
-    def __init__(self, cluster: KafkaCluster, places: Sequence[Place], *, writer: SteadyWriter) -> None:
-        settings = {"group.id": "bench-steady", "fetch.wait.max.ms": 10, "enable.auto.commit": False}
+    def __init__(
+        self, cluster: KafkaCluster, places: Sequence[Place], *, writer: SteadyWriter, every_ms: int | None = None
+    ) -> None:
+        """Connect. ``every_ms``: fetch at this interval; the client names all places in each request."""
+        settings: dict[str, str | int | bool] = {"group.id": "bench-steady", "enable.auto.commit": False}
+        settings["fetch.wait.max.ms"], settings["fetch.min.bytes"] = (10, 1) if every_ms is None else (every_ms, 10_000_000)
         self._consumer = Consumer({**cluster.client(), **settings})
         self._consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
         self.places = frozenset(places)  # records of others are not counted; may be changed
