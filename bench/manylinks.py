@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import median
 
 from bench import load
@@ -157,17 +156,17 @@ def _while_verifying(running: _Running, what: str, *, most_p99_ms: float) -> Ite
     source, destination = (address_from_properties(cluster.client_properties("admin")) for cluster in stage.clusters)
     whole = VerifyPlan(source=source, destination=destination, source_topic="", mirror_topic="")
     plans = [replace(whole, source_topic=topic, mirror_topic=topic) for topic in _VERIFIED_TOPICS]
-    compare = partial(submitters.processes.submit, compare_until, spark_url=submitters.spark.url)
+
+    def compare(until_s: float) -> list[Future[tuple[int, float]]]:
+        submit, url = submitters.processes.submit, submitters.spark.url
+        return [submit(compare_until, plan, spark_url=url, until_s=until_s) for plan in plans]
+
     # the first comparisons load Spark's classes and start two processes; their cost is in the rows about verification
-    for comparison in [compare(plan, until_s=0.0) for plan in plans]:
+    for comparison in compare(0.0):
         comparison.result(_VERIFY_TIMEOUT_S)
     comparisons: list[Future[tuple[int, float]]] = []
 
-    def begin() -> None:
-        until_s = time.monotonic() + SECONDS
-        comparisons.extend(compare(plan, until_s=until_s) for plan in plans)
-
-    found = running.measure(VERIFYING, begin=begin)
+    found = running.measure(VERIFYING, begin=lambda: comparisons.extend(compare(time.monotonic() + SECONDS)))
     yield from _figures(found, what, most_p99_ms=most_p99_ms)
     compared = [comparison.result(_VERIFY_TIMEOUT_S) for comparison in comparisons]
     rate = sum(records / seconds for records, seconds in compared)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its own type hints leave it out
 
 from bench.calm import Stolen
 from devcluster.access import admin_client
@@ -89,7 +89,8 @@ def end_offsets(cluster: KafkaCluster, topic: str, *, partitions: int) -> list[i
 
 def ends_of(admin: AdminClient, topic: str, *, partitions: int) -> list[int]:
     """Return the same with a client that the caller keeps."""
-    specs = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    specs = {TopicPartition(topic, number): latest for number in range(partitions)}
     try:
         return [future.result(timeout=10).offset for future in admin.list_offsets(specs).values()]
     except KafkaException:

@@ -29,7 +29,7 @@ MOST_MEMORY_MB = 256.0
 JSON_FILE, TABLE_FILE = Path("var/benchmarks.json"), Path("docs/benchmarks.md")
 _MIDDLE = ("mb_per_s", "records_per_s", "cpu_s_per_gb", "share", "p50_ms", "p99_ms", "cores", "stolen")
 # how several measurements of a column are combined
-_COMBINED = {**dict.fromkeys(_MIDDLE, median), "worst_ms": max, "peak_mb": max}
+_COMBINED: dict[str, Callable[[list[float]], float]] = {**dict.fromkeys(_MIDDLE, median), "worst_ms": max, "peak_mb": max}
 _MARK = "<!-- written by `make bench`; do not edit -->"
 
 
