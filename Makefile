@@ -58,8 +58,8 @@ fix: $(STATE)/venv ## Repair what can be repaired by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(PARTS) $(STATE)/programs-demo ## Measure the copier against MirrorMaker 2; writes docs/benchmarks.md
-	@$(RUN) -m bench $(ARGS)
+bench: $(PARTS) $(STATE)/programs-demo ## Measure the copier against MirrorMaker 2; writes docs/benchmarks.md; ARGS: words of a row's name
+	@$(RUN) -m bench $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 chaos: $(PARTS) $(STATE)/programs-demo ## Break one thing after another for MINUTES=10 by SEED=1, then judge; status 0 or 1
 	@$(RUN) -m chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(ARGS)

@@ -1,24 +1,35 @@
-"""Run all workloads, or those whose name contains the argument, through both engines in turn, and write the result."""
+"""Run all workloads, or those whose name contains the arguments, through both engines in turn, and write the result."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from functools import partial
 
-from bench import figures, giants, holes, load, manylinks, manymirrors, product, report
-from bench.calm import Stolen, calm_takes, unstalled
+from bench import giants, holes, idledemo, load, manylinks, manymirrors, newmirror, product, sparkworkers
+from bench.calm import Stolen, Takes, calm_takes, unstalled
+from bench.farreader import measure_far_readers
 from bench.figures import Figure
 from bench.latency import Latency, NothingCameError, measure_latency
 from bench.measure import Copy, count_records, end_offsets, watch_copy
-from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, PAIR, Row, Turn, medians
+from bench.report import BARE, ENGINE, ENGINE_LOOP, FAR, MIRRORMAKER, PAIR, Row, Turn, medians
+from bench.results import Results
 from bench.stage import Stage, open_stage
 from bench.verifying import NAME as VERIFYING
 from bench.verifying import figure, measure_verifying, table
 from bench.warming import until_settled
-from bench.workloads import COPIES, LATENCY, ROUNDS, THROUGHPUT, LatencyWorkload, Workload, throughput_of
+from bench.workloads import (
+    COPIES,
+    LATENCY,
+    MINUTES,
+    MINUTES_WORST_MS,
+    ROUNDS,
+    THROUGHPUT,
+    LatencyWorkload,
+    Workload,
+    throughput_of,
+)
 from bench.writer import measure_bare, measure_pair
 from devcluster.signals import INTERRUPTED, interruptible
 
@@ -30,67 +41,90 @@ COPIED_BESIDE = "kb-4"  # the workload that is copied during verification
 def main() -> int:
     """Measure and write the result; return 0 if every workload was measured."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("only", nargs="?", default="", help="run workloads whose name contains this; writes nothing")
-    only = parser.parse_args().only
+    parser.add_argument("only", nargs="*", help="words of the names to be run; docs/benchmarks.md then stays as it is")
+    parser.add_argument("--minutes", type=float, help=f"duration of {MINUTES!r}, which is not run otherwise")
+    arguments = parser.parse_args()
+    only = " ".join(arguments.only)
+    single = _single_figures(arguments.minutes)
+    known = [workload.name for workload in (*THROUGHPUT, *LATENCY)] + [name for names in single for name in names]
+    if not any(only in name for name in known):
+        parser.error(f"no name contains {only!r}. The names:\n  " + "\n  ".join(known))
+    results = Results()
     try:
         with interruptible(), open_stage() as stage:
-            rows = list(_measure(stage, only=only))
-            found, appendix = _beside(stage, only=only)
+            _measure(stage, results, only=only)
+            for names, measure in single.items():
+                if wanted := [name for name in names if only in name]:
+                    with results.attempt(names[0]):
+                        for found in measure(stage, wanted):
+                            results.add(found)
     except KeyboardInterrupt:
+        print(f"Interrupted. What was measured is in {results.file}.", flush=True)
         return INTERRUPTED
-    appendix = [*figures.table(found), "", *appendix]
     if not only:
-        report.write(rows, now=datetime.now(tz=UTC), appendix=appendix)
-    print(report.document(rows, now=datetime.now(tz=UTC), appendix=appendix))
-    return 0
+        results.write()
+    print(results.page())
+    return 1 if results.failures else 0
 
 
-def _measure(stage: Stage, *, only: str) -> Iterator[Row]:
+def _measure(stage: Stage, results: Results, *, only: str) -> None:
+    """Measure what both engines do."""
     if any(only in workload.name for workload in THROUGHPUT):
-        _warm_up(stage)
+        with results.attempt("the warm-up of the brokers"):
+            _warm_up(stage)
     for workload in THROUGHPUT:
         if only in workload.name:
-            with stage.seen_from(workload.in_flight) as seen:
-                yield from _throughput(seen, workload)
+            with results.attempt(workload.name), stage.seen_from(workload.in_flight) as seen:
+                for row in _throughput(seen, workload):
+                    results.add(row)
     for steady in LATENCY:
         if only in steady.name:
-            with stage.seen_from(steady.in_flight) as seen:
-                yield from _latency(seen, steady)
+            with results.attempt(steady.name), stage.seen_from(steady.in_flight) as seen:
+                for row in _latency(seen, steady):
+                    results.add(row)
 
 
-def _beside(stage: Stage, *, only: str) -> tuple[list[Figure], list[str]]:
-    """Return single figures, and the lines about verification."""
-    found: list[Figure] = []
-    lines: list[str] = []
-    if only in holes.NAME:
-        found += holes.measure_holes(stage.source, stage.destination, start=lambda topic: stage.engine(topic, partitions=1))
-    if only in giants.NAME:
-        found += giants.measure_giants(stage.source, stage.destination, start=lambda topic: stage.engine(topic, partitions=1))
-    if only in VERIFYING:
-        lines, cost = _verifying(stage)
-        found += cost
-    if only in manylinks.NAME:
-        found += manylinks.measure_many_links(stage.source, stage.destination, redis=stage.redis, submitters=stage.submitters)
-    if only in product.NAME:
-        found += _of_product(stage, lines, product.NAME, product.measure_product)
-    if only in manymirrors.NAME:
-        found += _of_product(stage, lines, manymirrors.NAME, manymirrors.measure_many_mirrors)
-    for item in found:
-        print(f"  {item.what}: {item.found:,.{item.digits}f} {item.unit}", flush=True)
-    return found, lines
+def _single_figures(minutes: float | None) -> dict[tuple[str, ...], Callable[[Stage, Collection[str]], Iterable[Figure | str]]]:
+    """Return the measurements of single figures by their names, one per part; a measurement gets those that are wanted."""
+    found: dict[tuple[str, ...], Callable[[Stage, Collection[str]], Iterable[Figure | str]]] = {
+        (holes.NAME,): lambda stage, _: holes.measure_holes(*stage.clusters, start=partial(stage.engine, partitions=1)),
+        (giants.NAME,): lambda stage, _: giants.measure_giants(*stage.clusters, start=partial(stage.engine, partitions=1)),
+        (VERIFYING,): lambda stage, _: _verifying(stage),
+        manylinks.NAMES: lambda stage, names: manylinks.measure_many_links(stage, names=names),
+        (sparkworkers.NAME,): lambda stage, _: sparkworkers.measure_spark_workers(*stage.clusters),
+        (newmirror.NAME,): lambda stage, _: newmirror.measure_new_mirror(*stage.clusters),
+        (idledemo.NAME,): lambda _stage, _: idledemo.measure_idle_demo(),
+        (product.NAME,): lambda stage, _: product.measure_product(*stage.clusters, **stage.for_product),
+        (manymirrors.NAME,): lambda stage, _: manymirrors.measure_many_mirrors(*stage.clusters, **stage.for_product),
+    }
+    if minutes is not None:
+        found[MINUTES,] = lambda stage, _: _minutes(stage, minutes)
+    return found
 
 
-def _of_product(stage: Stage, lines: list[str], name: str, measure: Callable[..., list[Figure]]) -> list[Figure]:
-    """Measure the whole product; a failure is noted beside the other figures, which stay."""
+def _minutes(stage: Stage, minutes: float) -> Iterator[Figure]:
+    """Measure the first latency workload for minutes, whatever the host steals."""
+    workload = replace(LATENCY[0], seconds=60 * minutes)
+    topic = "bench-minutes"
+    load.create_topic(stage.source, topic, partitions=workload.partitions)
     try:
-        return measure(stage.source, stage.destination, redis=stage.redis, spark=stage.spark)
-    except (RuntimeError, OSError) as error:
-        print(f"  {name}: {error}", file=sys.stderr, flush=True)
-        lines += ["", f"**Not measured:** {name}: {str(error).splitlines()[0]}"]
-        return []
+        with stage.engine(topic, partitions=workload.partitions, idle=True) as running:
+            [found] = measure_latency(
+                stage.source, stage.destination, topics=(topic, topic), workload=workload, pid=running.pid,
+                takes=Takes(wanted=1, most=1),
+            )  # fmt: skip
+    finally:
+        for cluster in (stage.source, stage.destination):
+            load.discard_topics(cluster, [topic])
+    what = f"{workload.name}, for {minutes:g} minutes"
+    yield Figure(what=f"{what}: p50", unit="ms", found=found.p50_ms, goal=workload.most_p50_ms, most=True, digits=1)
+    yield Figure(what=f"{what}: p99", unit="ms", found=found.p99_ms, goal=workload.most_p99_ms, most=True, digits=1)
+    yield Figure(what=f"{what}: worst", unit="ms", found=found.worst_ms, goal=MINUTES_WORST_MS, most=True, digits=1)
+    yield Figure(what=f"{what}: copy loop", unit="cores", found=found.cores.python_s, digits=2)
+    yield Figure(what=f"{what}: stolen by the host", unit="%", found=100 * found.stolen, digits=2)
 
 
-def _verifying(stage: Stage) -> tuple[list[str], list[Figure]]:
+def _verifying(stage: Stage) -> Iterator[Figure | str]:
     """Measure verification, and its cost for a concurrent copy."""
     workload = throughput_of(COPIED_BESIDE)
     topic = "bench-beside"
@@ -107,15 +141,11 @@ def _verifying(stage: Stage) -> tuple[list[str], list[Figure]]:
     compared = measure_verifying(stage.source, stage.destination, stage.spark, meanwhile=copy)
     load.delete_topic(stage.source, topic)
     alone, beside = rates
-    return table(compared), [
-        figure(compared),
-        Figure(what=f"copy of {workload.name}, nothing verified meanwhile", unit="MB/s", found=alone),
-        Figure(
-            what="the same while the witness compares without a pause (the product rests four times as long)",
-            unit="MB/s",
-            found=beside,
-        ),
-    ]
+    yield from table(compared)
+    yield figure(compared)
+    yield Figure(what=f"copy of {workload.name}, nothing verified meanwhile", unit="MB/s", found=alone)
+    what = "the same while the witness compares without a pause (the product rests four times as long)"
+    yield Figure(what=what, unit="MB/s", found=beside)
 
 
 def _warm_up(stage: Stage) -> None:
@@ -142,11 +172,23 @@ def _warm_up_by(stage: Stage, workload: Workload) -> None:
 def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
     topic = f"bench-{workload.slug}"
     print(f"{workload.name}: producing {workload.payload_bytes / 1e9:.2f} GB ...", flush=True)
-    end = load.fill(stage.source, topic, workload)
     takes = ROUNDS if workload.bare else COPIES
-    yield from medians(calm_takes(lambda: unstalled(lambda: Turn(list(_round(stage, topic, workload, end=end)))), takes))
-    yield from medians(calm_takes(lambda: Turn([unstalled(lambda: _mirrormaker_row(stage, topic, workload))]), COPIES))
-    load.delete_topic(stage.source, topic)
+    try:
+        end = load.fill(stage.source, topic, workload)
+        yield from medians(calm_takes(lambda: unstalled(lambda: Turn(list(_round(stage, topic, workload, end=end)))), takes))
+        if stage.distant:
+            yield from medians(calm_takes(lambda: Turn([_far_readers(stage, topic, workload)]), COPIES))
+        yield from medians(calm_takes(lambda: Turn([unstalled(lambda: _mirrormaker_row(stage, topic, workload))]), COPIES))
+    finally:
+        load.discard_topics(stage.source, [topic])
+
+
+def _far_readers(stage: Stage, topic: str, workload: Workload) -> Row:
+    stolen = Stolen()
+    records, seconds = measure_far_readers(
+        stage.source, topic, partitions=workload.partitions, properties=stage.source_properties
+    )
+    return _rate_row(workload, FAR, records=records, seconds=seconds, stolen=stolen.share())
 
 
 def _mirrormaker_row(stage: Stage, topic: str, workload: Workload) -> Row:
@@ -154,10 +196,11 @@ def _mirrormaker_row(stage: Stage, topic: str, workload: Workload) -> Row:
         with stage.mirrormaker(
             topic, partitions=workload.partitions, batch_bytes=workload.batch_bytes, codec=workload.codec
         ) as running:
-            copy = _watch(stage, topic, workload, end=workload.records, pid=running.pid)
+            part = replace(workload, records=int(workload.records * workload.mirrormaker_share))
+            copy = _watch(stage, topic, part, end=part.records, pid=running.pid)
     finally:
         load.delete_topic(stage.destination, topic)
-    return _row(workload, MIRRORMAKER, copy, cpu_s=copy.cpu.total_s)
+    return _row(part, MIRRORMAKER, copy, cpu_s=copy.cpu.total_s)
 
 
 def _round(stage: Stage, topic: str, workload: Workload, *, end: int) -> Iterator[Row]:
@@ -204,11 +247,15 @@ def _bare(stage: Stage, topic: str, workload: Workload, *, name: str, measure: C
         taken = stolen.share()
     finally:
         load.delete_topic(stage.destination, topic)
+    return _rate_row(workload, name, records=records, seconds=seconds, stolen=taken)
+
+
+def _rate_row(workload: Workload, name: str, *, records: int, seconds: float, stolen: float) -> Row:
     row = Row(
         workload=workload.name, engine=name, mb_per_s=round(records * workload.record_bytes / 1e6 / seconds, 1),
-        records_per_s=round(records / seconds), stolen=round(taken, 3),
+        records_per_s=round(records / seconds), stolen=round(stolen, 3),
     )  # fmt: skip
-    print(f"  {name}: {row.mb_per_s:,.0f} MB/s, {taken:.1%} stolen", flush=True)
+    print(f"  {name}: {row.mb_per_s:,.0f} MB/s, {stolen:.1%} stolen", flush=True)
     return row
 
 
@@ -233,8 +280,9 @@ def _latency(stage: Stage, workload: LatencyWorkload) -> Iterator[Row]:
                 raise
             print(f"  {engine}: {error}", flush=True)
             yield Row(workload=workload.name, engine=f"{engine} (did not keep up)")
-        for cluster in (stage.source, stage.destination):
-            load.delete_topic(cluster, topic)
+        finally:
+            for cluster in (stage.source, stage.destination):
+                load.discard_topics(cluster, [topic])
 
 
 def _row(workload: Workload, engine: str, copy: Copy, *, cpu_s: float) -> Row:

@@ -23,6 +23,7 @@ class Take(Protocol):
 
 
 _T = TypeVar("_T", bound=Take)
+_Measured = TypeVar("_Measured")
 
 
 class Takes(NamedTuple):
@@ -57,7 +58,7 @@ def calm_takes(take: Callable[[], _T], takes: Takes) -> list[_T]:
     return sorted(found, key=lambda measured: measured.stolen)[: takes.wanted]
 
 
-def unstalled(take: Callable[[], _T]) -> _T:
+def unstalled(take: Callable[[], _Measured]) -> _Measured:
     """Measure, and retry after a TimeoutError: the rate of an engine that stalled is not comparable."""
     for _ in range(STALLS):
         try:

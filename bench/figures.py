@@ -36,4 +36,4 @@ def table(figures: Sequence[Figure]) -> list[str]:
 def _goal(figure: Figure) -> str:
     if figure.goal is None:
         return "-"
-    return f"{'at most' if figure.most else 'at least'} {figure.goal:,.0f}"
+    return f"{'at most' if figure.most else 'at least'} {figure.goal:,.{figure.digits}f}"

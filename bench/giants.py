@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 
 from confluent_kafka import Producer
 
@@ -25,7 +26,7 @@ _LARGEST = 104_000_000
 _LOOK_EVERY_S = 0.02  # a message is copied in some tenths of a second
 _TIMEOUT_S = 60.0
 _STAMPED = {"message.timestamp.type": "LogAppendTime"}
-_WAYS = (
+_WAYS: tuple[tuple[str, dict[str, str], str, float], ...] = (
     ("as they are", {}, "none", MOST_MEMORY_MB),
     ("with LogAppendTime", _STAMPED, "none", MOST_MEMORY_MB),
     ("with LogAppendTime, lz4 to the half", _STAMPED, "lz4", MOST_MEMORY_MB),
@@ -42,8 +43,10 @@ def measure_giants(source: KafkaCluster, destination: KafkaCluster, *, start: St
         create_topic(source, topic, partitions=1, configs={"max.message.bytes": str(_LARGEST), **configs})
         _write(source, topic, codec=codec)
         with start(topic) as running:
-            ends = {"partitions": 1, "end": MESSAGES}
-            copy = watch_copy(destination, topic, pid=lambda pid=running.pid: pid, memory_every_s=_LOOK_EVERY_S, **ends)
+            pid = running.pid
+            copy = watch_copy(
+                destination, topic, partitions=1, end=MESSAGES, pid=partial(int, pid), memory_every_s=_LOOK_EVERY_S
+            )
         if end_offsets(destination, topic, partitions=1) != [MESSAGES]:
             raise RuntimeError(f"The mirror of {topic} does not end where its source ends")
         for cluster in (source, destination):

@@ -9,7 +9,7 @@ from functools import partial
 
 from confluent_kafka import Producer
 
-from bench.calm import Stolen, calm_takes
+from bench.calm import Stolen, Takes, calm_takes
 from bench.measure import CpuTimes, PeakMemory, cpu_times
 from bench.reader import SessionReader
 from bench.workloads import LATENCIES, LatencyWorkload
@@ -40,7 +40,13 @@ class Latency:
 
 
 def measure_latency(
-    source: KafkaCluster, destination: KafkaCluster, *, topics: tuple[str, str], workload: LatencyWorkload, pid: int
+    source: KafkaCluster,
+    destination: KafkaCluster,
+    *,
+    topics: tuple[str, str],
+    workload: LatencyWorkload,
+    pid: int,
+    takes: Takes = LATENCIES,
 ) -> list[Latency]:
     """Produce at the workload's rate and read the copy at the same time; return the undisturbed takes after settling."""
     stop = threading.Event()
@@ -51,7 +57,7 @@ def measure_latency(
         consumer = _consumer(destination, topics[1], workload)
         _catch_up(consumer)
         _read(consumer, until_ms=(time.time() + workload.settle_s) * 1000)
-        return calm_takes(partial(_take, consumer, seconds=workload.seconds, pid=pid), LATENCIES)
+        return calm_takes(partial(_take, consumer, seconds=workload.seconds, pid=pid), takes)
     finally:
         stop.set()
         writer.join(timeout=10)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from confluent_kafka.admin import NewTopic
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # its own type hints leave it out
 
 from bench.measure import end_offsets
 from bench.transactions import ALL_TO_ALL, STREAMS, write_transactions
@@ -20,6 +22,7 @@ from devcluster.kafka import KafkaCluster
 
 LOAD_TIMEOUT_S = 300
 LEADERS_TIMEOUT_S = 60
+TOPICS_AT_ONCE = 50
 WORDS = (b"carrier", b"departure", b"delay", b"tail number", b"air time", b"distance", b"origin", b"gate", b"hour", b"JFK")
 
 
@@ -40,6 +43,23 @@ def delete_topic(cluster: KafkaCluster, name: str) -> None:
     admin = admin_client(cluster)
     [future] = admin.delete_topics([name]).values()
     future.result(timeout=30)
+
+
+def create_topics(cluster: KafkaCluster, names: Sequence[str], *, partitions: int = 1) -> None:
+    """Create topics with a single replica, some at a time."""
+    admin = admin_client(cluster)
+    for first in range(0, len(names), TOPICS_AT_ONCE):
+        some = [NewTopic(name, partitions, 1) for name in names[first : first + TOPICS_AT_ONCE]]
+        for future in admin.create_topics(some, operation_timeout=60, request_timeout=90).values():
+            future.result(timeout=120)
+
+
+def discard_topics(cluster: KafkaCluster, names: Sequence[str]) -> None:
+    """Delete topics as far as possible, also after a failed measurement: the next one needs the disk and the names."""
+    admin = admin_client(cluster)
+    for future in admin.delete_topics(list(names)).values() if names else ():
+        with suppress(KafkaException):
+            future.result(timeout=60)
 
 
 def fill(cluster: KafkaCluster, topic: str, workload: Workload) -> int:

@@ -1,194 +1,219 @@
-"""Fifty links with one mirror each on one copy worker, 100 records/s each: latency and longest gap."""
+"""Fifty links with one mirror each on two copy workers, 100 records/s each: latency and longest gap of a link.
+
+Measured without anything else; while two large mirrors are verified; while links move from one copy worker to the other; and
+while the source of a link accepts connections and never responds. Spark has four task slots, two of which copy.
+"""
 
 from __future__ import annotations
 
 import socket
-import threading
 import time
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from operator import attrgetter
+from statistics import median
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import NewTopic
-
+from bench import load
 from bench.calm import Stolen
-from bench.engine import SECRETS, SIGNER
 from bench.figures import Figure
-from bench.load import delete_topic
-from bench.measure import cpu_times
+from bench.measure import watch_copy
+from bench.pool import CopyWorkers, WorkerCost, mirrored
+from bench.report import MOST_MEMORY_MB
+from bench.stage import Stage
+from bench.steady import Load, Place, SteadyWriter, Take, TimedReader, writing
 from bench.submitting import Submitters
-from devcluster.access import admin_client
-from devcluster.kafka import KafkaCluster
-from devcluster.redis import RedisServer
-from linkengine import jobs
+from bench.verifying import compare_until
+from bench.workloads import throughput_of
+from devcluster.spark import SparkConnectServer
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
-from linkengine.domain.mirrorjobs import MirrorSetup
-from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, producer_id_for
-from linkengine.domain.workers import worker_id_for
+from linkengine.domain.plans import CopyPlan, VerifyPlan
 
 NAME = "fifty links"
+VERIFYING, MOVING, FROZEN = f"{NAME}, verify now", f"{NAME}, hand-over", f"{NAME}, one source frozen"
+NAMES = (NAME, VERIFYING, MOVING, FROZEN)  # of what is measured; the links without anything else always are
 LINKS, RATE, BATCH = 50, 100, 10  # records/s of each link, in batches of so many
-SETTLE_S, SECONDS, LATE_S = 15.0, 30.0, 2.0
-MOST_P99_MS, MOST_GAP_S = 50.0, 1.0
-RELEASE_TIMEOUT_S = 30
-STAMP = 17
+WORKERS, SLOTS = 2, 4  # copy workers, and Spark's task slots
+SECONDS = 30.0
+MOST_P99_MS, MOST_GAP_S, LEAST_CAME = 50.0, 1.0, 0.99
+MOST_TIMES = 2.0  # p99 beside something else, as a multiple of p99 alone
+MOVED = 10  # links that change their copy worker, one a second
+VERIFIED = "kb-1"  # the workload of the two topics that are verified
+_VERIFIED_TOPICS = ("bench-verify-now-0", "bench-verify-now-1")
+_VERIFY_TIMEOUT_S = 420.0
 _NUMBERS = 500_000  # of mirrors: producer ids of their own
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrival:
-    topic: str
-    sent_ms: float
-    came_ms: float
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """What was measured in a phase."""
+
+    take: Take
+    links: int
+    costs: Sequence[WorkerCost]
+    stolen: float
 
 
-def measure_many_links(
-    source: KafkaCluster, destination: KafkaCluster, *, redis: RedisServer, submitters: Submitters, links: int = LINKS
-) -> list[Figure]:
-    """Write to all links concurrently and read all mirrors; then the same while the source of another link is frozen."""
-    clusters = (source, destination)
-    found = _measure(clusters, redis=redis, submitters=submitters, links=links)
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:  # accepts connections and never responds
-        frozen = ClusterAddress(bootstrap_servers="{}:{}".format(*server.getsockname()), security_protocol="PLAINTEXT")
-        return found + _measure(clusters, redis=redis, submitters=submitters, links=links, frozen=frozen)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Running:
+    """The links while they copy."""
+
+    stage: Stage
+    submitters: Submitters
+    workers: CopyWorkers
+    reader: TimedReader
+    plans: Mapping[Place, CopyPlan]
+    owners: dict[Place, str]
+
+    def assign(self, plan: CopyPlan, place: Place) -> None:
+        """Write the plan of a link to the worker that owns it, and an empty plan to the others."""
+        owner = self.owners[place]
+        self.workers.assign(plan, {worker: plan.assignments if worker == owner else () for worker in self.workers.ids})
+
+    def measure(
+        self, what: str, *, begin: Callable[[], None] = lambda: None, during: Callable[[], None] = lambda: None
+    ) -> _Measured:
+        """Wait until all links copy, call ``begin``, measure for SECONDS and print the worst records.
+
+        ``during`` is called once a second.
+        """
+        print(f"  {what}: all links copy after {self.reader.catch_up():.1f} s", flush=True)
+        stolen, watch = Stolen(), self.workers.watch()
+        begin()
+
+        def each_second() -> None:
+            watch.look()
+            during()
+
+        take = self.reader.take(SECONDS, during=each_second)
+        costs = watch.costs()
+        for line in take.worst:
+            print(f"    {line}", flush=True)
+        for number, cost in enumerate(costs):
+            print(f"    copy worker {number}: {cost.cores:.2f} cores, {cost.peak_mb:.0f} MB", flush=True)
+        return _Measured(take=take, links=len(self.reader.places), costs=costs, stolen=stolen.share())
 
 
-def _measure(
-    clusters: tuple[KafkaCluster, KafkaCluster],
-    *,
-    redis: RedisServer,
-    submitters: Submitters,
-    links: int,
-    frozen: ClusterAddress | None = None,
-) -> list[Figure]:
-    source, destination = clusters
-    topics = [f"bench-link-{'f' if frozen else 'a'}{number:02}" for number in range(links)]
-    admin = admin_client(source)
-    for future in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
-        future.result(timeout=60)
-    stop = threading.Event()
-    with _copying(clusters, topics, redis=redis, submitters=submitters, frozen=frozen):
-        writer = threading.Thread(target=_write, args=(source, topics, stop), daemon=True)
-        consumer = Consumer({**destination.client(), "group.id": "bench-links", "fetch.wait.max.ms": 10})
-        consumer.assign([TopicPartition(topic, 0, 0) for topic in topics])
-        writer.start()
-        try:
-            _read(consumer, until_s=time.monotonic() + SETTLE_S)
-            stolen, before, began_ms = Stolen(), cpu_times(submitters.pid).python_s, time.time() * 1000
-            found = _read(consumer, until_s=time.monotonic() + SECONDS)
-            cores = (cpu_times(submitters.pid).python_s - before) / SECONDS
-            taken, ended_ms = stolen.share(), time.time() * 1000
-            found += _read(consumer, until_s=time.monotonic() + LATE_S)
-        finally:
-            stop.set()
-            writer.join(timeout=10)
-            consumer.close()
-    for topic in topics:
-        delete_topic(source, topic)
-        delete_topic(destination, topic)
-    what = f"{links} links on one copy worker, {RATE} records/s each in batches of {BATCH}"
-    what += ", and one with a frozen source" if frozen else ""
-    return _figures([arrival for arrival in found if began_ms <= arrival.sent_ms < ended_ms], what, cores=cores, stolen=taken)
-
-
-def _figures(found: Sequence[_Arrival], what: str, *, cores: float, stolen: float) -> list[Figure]:
-    delays = sorted(arrival.came_ms - arrival.sent_ms for arrival in found)
-    if not delays:
-        raise RuntimeError(f"{what}: no record of the counted time came through")
-    return [
-        Figure(what=f"{what}: p50", unit="ms", found=delays[len(delays) // 2], digits=1),
-        Figure(what=f"{what}: p99", unit="ms", found=delays[len(delays) * 99 // 100], goal=MOST_P99_MS, most=True, digits=1),
-        Figure(what=f"{what}: worst", unit="ms", found=delays[-1], digits=1),
-        Figure(
-            what=f"{what}: longest gap of a link", unit="s", found=_longest_gap_s(found), goal=MOST_GAP_S, most=True, digits=2
-        ),
-        Figure(what=f"{what}: records that came", unit="records/s", found=len(delays) / SECONDS),
-        Figure(what=f"{what}: copy worker", unit="cores", found=cores, digits=2),
-        Figure(what=f"{what}: stolen by the host", unit="%", found=100 * stolen, digits=2),
-    ]
-
-
-def _longest_gap_s(found: Sequence[_Arrival]) -> float:
-    last: dict[str, float] = {}
-    longest = 0.0
-    for arrival in sorted(found, key=attrgetter("came_ms")):
-        longest = max(longest, arrival.came_ms - last.get(arrival.topic, arrival.came_ms))
-        last[arrival.topic] = arrival.came_ms
-    return longest / 1000
+def measure_many_links(stage: Stage, *, names: Collection[str] = NAMES, links: int = LINKS) -> Iterator[Figure]:
+    """Write to all links and read all mirrors: without anything else, and beside what ``names`` lists."""
+    topics = [f"bench-link-{number:02}" for number in range(links)]
+    verified = _VERIFIED_TOPICS if VERIFYING in names else ()
+    try:
+        with _running(stage, topics, verified=verified) as running:
+            alone = running.measure(NAME)
+            what = f"{links} links on {WORKERS} copy workers, {RATE} records/s each in batches of {BATCH}"
+            yield from _figures(alone, what, most_p99_ms=MOST_P99_MS)
+            most = MOST_TIMES * alone.take.p99_ms
+            if VERIFYING in names:
+                yield from _while_verifying(running, f"{links} links while two topics are verified", most_p99_ms=most)
+            if MOVING in names:
+                yield from _while_moving(running)
+            if FROZEN in names:
+                yield from _beside_frozen(running, f"{links - 1} links while the source of another is frozen", most_p99_ms=most)
+    finally:
+        for cluster in stage.clusters:
+            load.discard_topics(cluster, [*topics, *verified])
 
 
 @contextmanager
-def _copying(
-    clusters: tuple[KafkaCluster, KafkaCluster],
-    topics: Sequence[str],
-    *,
-    redis: RedisServer,
-    submitters: Submitters,
-    frozen: ClusterAddress | None,
-) -> Iterator[None]:
-    """Copy each topic over a link of its own, all by one copy worker."""
-    worker = worker_id_for(0, uuid.uuid4().hex[:12])
-    source, destination = (address_from_properties(cluster.client_properties("link")) for cluster in clusters)
-    tuning = CopyTuning()
-    for number, topic in enumerate(topics, _NUMBERS):
-        link = f"bench-link-{number}"
-        setup = MirrorSetup(
-            link_id=link, mirror_id=str(number), source=source, destination=destination, source_topic=topic, mirror_topic=topic
+def _running(stage: Stage, topics: Sequence[str], *, verified: Sequence[str]) -> Iterator[_Running]:
+    """Copy each topic over a link of its own, and write to all of them."""
+    load.create_topics(stage.source, topics)
+    plans = {
+        (topic, 0): mirrored(stage.source, stage.destination, topic, link_id=f"bench-link-{number}", number=number)
+        for number, topic in enumerate(topics, _NUMBERS)
+    }
+    for topic in verified:
+        _copy_whole(stage, topic)
+    with ExitStack() as stack:
+        spark = stack.enter_context(SparkConnectServer(master=f"local[{SLOTS},8]"))
+        submitters = stack.enter_context(Submitters.to(spark))
+        workers = stack.enter_context(CopyWorkers(stage.redis, submitters, count=WORKERS))
+        writer: SteadyWriter = stack.enter_context(
+            writing(stage.source, Load(places=tuple(plans), rate=RATE * len(plans), batch=BATCH))
         )
-
-        def assignments(
-            count: int, topic_id: str, *, number: int = number, topic: str = topic
-        ) -> tuple[PartitionAssignment, ...]:
-            return tuple(
-                PartitionAssignment(
-                    mirror_id=str(number), partition=partition, source_topic=topic, mirror_topic=topic,
-                    source_topic_id=topic_id, producer_id=producer_id_for(0, number, partition),
-                )
-                for partition in range(count)
-            )  # fmt: skip
-
-        created = jobs.setup_mirror(setup, assignments_factory=assignments)
-        plan = CopyPlan(
-            link_id=link, revision=1, source=source, destination=destination, tuning=tuning,
-            assignments=assignments(1, created.source_topic_id), signing_keys=SIGNER.texts(),
+        reader = TimedReader(stage.destination, list(plans), writer=writer)
+        stack.callback(reader.close)
+        owners = {place: workers.ids[number % WORKERS] for number, place in enumerate(plans)}
+        running = _Running(
+            stage=stage, submitters=submitters, workers=workers, reader=reader, plans=plans, owners=owners
         )  # fmt: skip
-        jobs.write_assignments(redis.url, link, {worker: plan}, secrets=SECRETS)
-    if frozen is not None:
-        others = tuple(replace(assignment, mirror_id=f"frozen-{assignment.mirror_id}") for assignment in plan.assignments)
-        stuck = replace(plan, link_id="bench-link-frozen", source=frozen, assignments=others)
-        jobs.write_assignments(redis.url, stuck.link_id, {worker: stuck}, secrets=SECRETS)
-    job = submitters.run_worker(
-        jobs.setup_worker(worker, redis_url=redis.url, secrets=SECRETS, lease_ttl_ms=tuning.lease_ttl_ms)
-    )
-    try:
-        yield
-    finally:
-        jobs.end_workers(redis.url, [worker], secrets=SECRETS)
-        job.result(timeout=RELEASE_TIMEOUT_S)
+        for place, plan in plans.items():
+            running.assign(plan, place)
+        yield running
 
 
-def _write(source: KafkaCluster, topics: Sequence[str], stop: threading.Event) -> None:
-    """Write a batch to each topic in turn, evenly over time. With a request per record the writer would be the bottleneck."""
-    producer = Producer({**source.client(), "linger.ms": 0, "acks": "all"})
-    due, number = time.monotonic(), 0
-    while not stop.is_set():
-        for _ in range(BATCH):
-            producer.produce(topics[number % len(topics)], f"{time.time() * 1000:.3f}".ljust(20))
-        producer.poll(0)
-        number += 1
-        due += BATCH / RATE / len(topics)
-        time.sleep(max(0.0, due - time.monotonic()))
-    producer.flush(10)
+def _copy_whole(stage: Stage, topic: str) -> None:
+    workload = throughput_of(VERIFIED)
+    end = load.fill(stage.source, topic, workload)
+    with stage.engine(topic, partitions=workload.partitions) as copy:
+        watch_copy(stage.destination, topic, partitions=workload.partitions, end=end, pid=lambda: copy.pid)
 
 
-def _read(consumer: Consumer, *, until_s: float) -> list[_Arrival]:
-    found: list[_Arrival] = []
-    while time.monotonic() < until_s:
-        for message in consumer.consume(1_000, 0.005):
-            if message.error() is None:
-                sent_ms = float((message.value() or b"")[:STAMP])
-                found.append(_Arrival(message.topic() or "", sent_ms, time.time() * 1000))
-    return found
+def _while_verifying(running: _Running, what: str, *, most_p99_ms: float) -> Iterator[Figure]:
+    """Measure while both topics are compared again and again, each by a client of its own, as often as the time allows."""
+    stage, submitters = running.stage, running.submitters
+    source, destination = (address_from_properties(cluster.client_properties("admin")) for cluster in stage.clusters)
+    whole = VerifyPlan(source=source, destination=destination, source_topic="", mirror_topic="")
+    plans = [replace(whole, source_topic=topic, mirror_topic=topic) for topic in _VERIFIED_TOPICS]
+
+    def compare(until_s: float) -> list[Future[tuple[int, float]]]:
+        submit, url = submitters.processes.submit, submitters.spark.url
+        return [submit(compare_until, plan, spark_url=url, until_s=until_s) for plan in plans]
+
+    # the first comparisons load Spark's classes and start two processes; their cost is in the rows about verification
+    for comparison in compare(0.0):
+        comparison.result(_VERIFY_TIMEOUT_S)
+    comparisons: list[Future[tuple[int, float]]] = []
+
+    found = running.measure(VERIFYING, begin=lambda: comparisons.extend(compare(time.monotonic() + SECONDS)))
+    yield from _figures(found, what, most_p99_ms=most_p99_ms)
+    compared = [comparison.result(_VERIFY_TIMEOUT_S) for comparison in comparisons]
+    rate = sum(records / seconds for records, seconds in compared)
+    yield Figure(what=f"{what}: compared", unit="records/s", found=rate, goal=1.0)
+
+
+def _while_moving(running: _Running) -> Iterator[Figure]:
+    """Move a link a second to the other copy worker, which is running, as a rebalance does it."""
+    moved = list(running.plans)[:MOVED]
+    left = iter(moved)
+
+    def move() -> None:
+        place = next(left, None)
+        if place is not None:
+            running.owners[place] = next(worker for worker in running.workers.ids if worker != running.owners[place])
+            running.assign(running.plans[place], place)
+
+    found = running.measure(MOVING, during=move)
+    gaps = [found.take.gaps_s[place] for place in moved]
+    others = max(found.take.gaps_s[place] for place in running.plans if place not in moved)
+    what = f"planned hand-over of {MOVED} of {found.links} links between two copy workers, one a second"
+    yield Figure(what=f"{what}: longest gap", unit="s", found=max(gaps), goal=MOST_GAP_S, most=True, digits=2)
+    yield Figure(what=f"{what}: median gap", unit="s", found=median(gaps), digits=2)
+    yield Figure(what=f"{what}: longest gap of the others", unit="s", found=others, goal=MOST_GAP_S, most=True, digits=2)
+
+
+def _beside_frozen(running: _Running, what: str, *, most_p99_ms: float) -> Iterator[Figure]:
+    """Give the last link a source that accepts connections and never responds, and measure the others."""
+    *others, last = running.plans
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        address = ClusterAddress(bootstrap_servers="{}:{}".format(*server.getsockname()), security_protocol="PLAINTEXT")
+        frozen = replace(running.plans[last], source=address, revision=2)
+        running.reader.places = frozenset(others)
+        found = running.measure(FROZEN, begin=lambda: running.assign(frozen, last))
+        yield from _figures(found, what, most_p99_ms=most_p99_ms)
+
+
+def _figures(found: _Measured, what: str, *, most_p99_ms: float) -> list[Figure]:
+    take, wanted = found.take, LEAST_CAME * found.links * RATE
+    memory = max(cost.peak_mb for cost in found.costs)
+    return [
+        Figure(what=f"{what}: p50", unit="ms", found=take.p50_ms, digits=1),
+        Figure(what=f"{what}: p99", unit="ms", found=take.p99_ms, goal=most_p99_ms, most=True, digits=1),
+        Figure(what=f"{what}: worst", unit="ms", found=take.worst_ms, digits=1),
+        Figure(what=f"{what}: longest gap of a link", unit="s", found=take.gap_s, goal=MOST_GAP_S, most=True, digits=2),
+        Figure(what=f"{what}: records that came", unit="records/s", found=take.records_per_s, goal=wanted),
+        Figure(what=f"{what}: copy workers", unit="cores", found=sum(cost.cores for cost in found.costs), digits=2),
+        Figure(what=f"{what}: largest copy worker", unit="MB", found=memory, goal=MOST_MEMORY_MB, most=True),
+        Figure(what=f"{what}: stolen by the host", unit="%", found=100 * found.stolen, digits=2),
+    ]

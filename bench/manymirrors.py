@@ -6,30 +6,20 @@ all of these but the copy worker and the clusters. Rows are those that PostgreSQ
 
 from __future__ import annotations
 
-import json
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.request import urlopen
 
-import psutil
-import psycopg
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import NewTopic
 
 from bench.figures import Figure
+from bench.load import create_topics
 from bench.measure import cpu_times
-from devcluster.access import admin_client
-from devcluster.demo import services
-from devcluster.demo.rest import Rest
+from bench.whole import Product, running, wait_for
 from devcluster.kafka import KafkaCluster
-from devcluster.postgres import PostgresServer
-from devcluster.processes import Process
 from devcluster.redis import RedisServer
 from devcluster.spark import SparkConnectServer
 
@@ -41,7 +31,6 @@ IDLE_S, LOAD_S, SETTLE_S = 30.0, 30.0, 15.0
 PREFIX, LINK = "bench-wide-", "bench-wide"
 MOST_CREATED_S, MOST_P99_MS, MOST_COPY_CORES = 600.0, 100.0, 1.0
 MOST_IDLE_CORES, MOST_ROWS_PER_S, MOST_METRICS_S, MOST_FAILOVER_S = 0.3, 50.0, 1.0, 30.0
-_TIMEOUT_S, _TOPICS_AT_ONCE = 900.0, 50
 _ROWS = "SELECT sum(tup_inserted + tup_updated + tup_deleted) FROM pg_stat_database WHERE datname = current_database()"
 STAMP = 17
 
@@ -62,15 +51,6 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Product:
-    rest: Rest
-    base_url: str
-    processes: Mapping[str, int]  # of the control plane, by name
-    database_url: str
-    spark: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Cost:
     control: Mapping[str, float]  # cores by process
     copying: float  # cores of the copy worker
@@ -87,11 +67,12 @@ def measure_many_mirrors(
 ) -> list[Figure]:
     """Mirror all topics, measure idle and under load, fail all over with one request."""
     size = size or Size()
-    _create_topics(source, size)
-    with _running({"source": source, "destination": destination}, redis=redis, spark=spark) as product:
-        path = f"/kafka/v3/clusters/{destination.cluster_id}/links"
+    create_topics(source, size.names, partitions=size.partitions)
+    with running(source=source, destination=destination, redis=redis, spark=spark) as product:
+        path = product.links
         began = time.monotonic()
-        _mirror_all(product, path, source, size)
+        product.create_link(LINK, source, prefix=PREFIX)
+        wait_for(lambda: product.copied() >= size.mirrors * size.partitions, f"all of {size} mirrored", poll_s=3.0)
         created_s = time.monotonic() - began
         _say(f"{size} created and copying after {created_s:.0f} s")
         time.sleep(SETTLE_S)
@@ -102,7 +83,7 @@ def measure_many_mirrors(
         began = time.monotonic()
         response = product.rest.post(f"{path}/{LINK}/mirrors:failover", {"mirror_topic_name_pattern": f"{PREFIX}.*"})
         accepted = sum(row.get("error_code") is None for row in response["data"])
-        _wait(lambda: _stopped(product, path) >= size.mirrors, "failed over")
+        wait_for(lambda: _stopped(product, path) >= size.mirrors, f"all of {size} failed over")
         failover_s = time.monotonic() - began
         _say(f"{accepted} failed over after {failover_s:.1f} s")
     times = {"created_s": created_s, "metrics_s": metrics_s, "stopped_s": failover_s}
@@ -130,94 +111,28 @@ def _figures(size: Size, *, idle: _Cost, loaded: _Cost, delays: Sequence[float],
     ]
 
 
-@contextmanager
-def _running(clusters: Mapping[str, KafkaCluster], *, redis: RedisServer, spark: SparkConnectServer) -> Iterator[_Product]:
-    with tempfile.TemporaryDirectory() as directory, PostgresServer() as database:
-        console = services.plan_console(Path(directory), redis_url=redis.url, spark_url=spark.url)
-        environment = {**console.environment, "CLUSTERLINK_DATABASE_URL": database.url}
-        console = replace(console, environment=environment)
-        key = services.prepare(console, user="admin", password="not used, only the key is")
-        started: list[Process] = services.start_services(console, reload=False)
-        try:
-            services.wait_ready(console, started)
-            for name, cluster in clusters.items():
-                services.register_cluster(console, name=name, properties=cluster.client_properties("link"))
-            yield _Product(
-                rest=Rest(base_url=console.base_url, key=key["api_key"], secret=key["api_secret"]),
-                base_url=console.base_url,
-                processes=_pids(),
-                database_url=database.url,
-                spark=spark.pid,
-            )
-        finally:
-            for process in started:
-                process.stop()
-
-
-def _pids() -> dict[str, int]:
-    """Return the processes of the control plane that this process has started, by name."""
-    words = {"uvicorn": "web", "worker": "worker", "beat": "beat", "redis-server": "Redis", "postgres": "PostgreSQL"}
-    found: dict[str, int] = {}
-    for process in psutil.Process().children(recursive=True):
-        line = " ".join(process.cmdline()[:8])
-        for word, name in words.items():
-            if word in line and name not in found and "pyspark" not in line and "java" not in line:
-                found[name] = process.pid
-                break
-    return found
-
-
-def _mirror_all(product: _Product, path: str, source: KafkaCluster, size: Size) -> None:
-    filters = {"topicFilters": [{"name": PREFIX, "patternType": "PREFIXED", "filterType": "INCLUDE"}]}
-    configs = {
-        **source.client_properties("link"),
-        "auto.create.mirror.topics.enable": "true",
-        "auto.create.mirror.topics.filters": json.dumps(filters),
-        "verify.continuous.enable": "false",
-    }
-    body = {
-        "source_cluster_id": source.cluster_id,
-        "configs": [{"name": name, "value": value} for name, value in configs.items()],
-    }
-    product.rest.post(f"{path}?link_name={LINK}", body)
-    _wait(lambda: _copied(product) >= size.mirrors * size.partitions, "mirrored", poll_s=3.0)
-
-
-def _copied(product: _Product) -> int:
-    """Count the partitions in phase COPYING: the database gets each change of a phase immediately."""
-    with psycopg.connect(product.database_url) as connection:
-        row = connection.execute("SELECT count(*) FROM console_mirrorpartition WHERE phase = 'COPYING'").fetchone()
-    return 0 if row is None else int(row[0])
-
-
-def _stopped(product: _Product, path: str) -> int:
+def _stopped(product: Product, path: str) -> int:
     counts = product.rest.get(f"{path}/{LINK}")["category_counts"]
     return sum(row["count"] for row in counts if row["state_category"] == "NOT_APPLICABLE")
 
 
-def _cost(product: _Product, seconds: float) -> _Cost:
-    before, rows = _times(product), _rows(product)
+def _cost(product: Product, seconds: float) -> _Cost:
+    before, rows = _times(product), product.count(_ROWS)
     began = time.monotonic()
     time.sleep(seconds)
     passed_s, after = time.monotonic() - began, _times(product)
     cores = {name: (after[name] - before[name]) / passed_s for name in before}
     copying = cores.pop("copy worker")
-    return _Cost(control=cores, copying=copying, rows_per_s=(_rows(product) - rows) / passed_s)
+    return _Cost(control=cores, copying=copying, rows_per_s=(product.count(_ROWS) - rows) / passed_s)
 
 
-def _times(product: _Product) -> dict[str, float]:
+def _times(product: Product) -> dict[str, float]:
     found = {name: cpu_times(pid).total_s for name, pid in product.processes.items()}
     return {**found, "copy worker": cpu_times(product.spark).python_s}
 
 
-def _rows(product: _Product) -> int:
-    with psycopg.connect(product.database_url) as connection:
-        row = connection.execute(_ROWS).fetchone()
-    return 0 if row is None else int(row[0])
-
-
 def _under_load(
-    source: KafkaCluster, destination: KafkaCluster, product: _Product, size: Size
+    source: KafkaCluster, destination: KafkaCluster, product: Product, size: Size
 ) -> tuple[_Cost, list[float], float]:
     stop = threading.Event()
     writer = threading.Thread(target=_write, args=(source, size, stop), daemon=True)
@@ -277,24 +192,8 @@ class _Reader:
         self._consumer.close()
 
 
-def _create_topics(cluster: KafkaCluster, size: Size) -> None:
-    admin = admin_client(cluster)
-    for first in range(0, size.mirrors, _TOPICS_AT_ONCE):
-        some = [NewTopic(name, size.partitions, 1) for name in size.names[first : first + _TOPICS_AT_ONCE]]
-        for future in admin.create_topics(some, operation_timeout=60, request_timeout=90).values():
-            future.result(timeout=120)
-
-
 def _share(values: Sequence[float], share: float) -> float:
     return values[int(len(values) * share)] if values else float("nan")
-
-
-def _wait(done: Callable[[], bool], what: str, *, poll_s: float = 0.5) -> None:
-    deadline = time.monotonic() + _TIMEOUT_S
-    while not done():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"The mirrors were not {what} within {_TIMEOUT_S:.0f} s")
-        time.sleep(poll_s)
 
 
 def _say(text: Any) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its own type hints leave it out
 
 from bench.calm import Stolen
 from devcluster.access import admin_client
@@ -84,11 +84,13 @@ def cpu_times(pid: int) -> CpuTimes:
 def end_offsets(cluster: KafkaCluster, topic: str, *, partitions: int) -> list[int]:
     """Return the log end offset of each partition; empty while the topic does not exist (MirrorMaker creates it late)."""
     admin = admin_client(cluster)
-    return _ends(admin, topic, partitions=partitions)
+    return ends_of(admin, topic, partitions=partitions)
 
 
-def _ends(admin: AdminClient, topic: str, *, partitions: int) -> list[int]:
-    specs = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+def ends_of(admin: AdminClient, topic: str, *, partitions: int) -> list[int]:
+    """Return the same with a client that the caller keeps."""
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    specs = {TopicPartition(topic, number): latest for number in range(partitions)}
     try:
         return [future.result(timeout=10).offset for future in admin.list_offsets(specs).values()]
     except KafkaException:
@@ -137,7 +139,7 @@ def watch_copy(
     memory = PeakMemory(pid(), every_s=memory_every_s)
 
     def wait_for(goal: int, *, since: float | None = None) -> tuple[int, float, CpuTimes]:
-        while (reached := sum(_ends(admin, topic, partitions=partitions))) < goal:
+        while (reached := sum(ends_of(admin, topic, partitions=partitions))) < goal:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{topic} has come to {reached} of {end} offsets after {COPY_TIMEOUT_S:.0f} s")
             memory.look()

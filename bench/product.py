@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaError, Producer
-from confluent_kafka.admin import NewTopic
 
 from bench.figures import Figure
-from devcluster.access import admin_client
+from bench.load import create_topics
 from devcluster.demo import services
 from devcluster.demo.rest import Rest
 from devcluster.kafka import KafkaCluster
@@ -37,7 +36,7 @@ def measure_product(
     source: KafkaCluster, destination: KafkaCluster, *, redis: RedisServer, spark: SparkConnectServer
 ) -> list[Figure]:
     """Mirror all topics, fail them over with a single request, write to each of them."""
-    _create_topics(source)
+    create_topics(source, _names())
     _wait(lambda: not _refused(source, _names()), _STOP_TIMEOUT_S, "writable at the source")
     clusters = {"source": source, "destination": destination}
     with ExitStack() as stack:
@@ -125,12 +124,6 @@ def _wait(done: Callable[[], bool], timeout_s: float, what: str, *, poll_s: floa
 
 def _names() -> list[str]:
     return [f"{PREFIX}{number:04}" for number in range(TOPICS)]
-
-
-def _create_topics(cluster: KafkaCluster) -> None:
-    admin = admin_client(cluster)
-    for future in admin.create_topics([NewTopic(name, 1, 1) for name in _names()]).values():
-        future.result(timeout=60)
 
 
 def _wait_until_writable(cluster: KafkaCluster) -> None:

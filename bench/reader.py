@@ -8,7 +8,7 @@ request, so only a part of many partitions may be read.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from bench.measure import end_offsets
 from devcluster.kafka import KafkaCluster
@@ -39,19 +39,32 @@ POLL_S = 0.05
 
 
 class SessionReader:
-    """A consumer of partitions from their beginning."""
+    """A consumer of partitions, from their beginning by default."""
 
-    def __init__(self, cluster: KafkaCluster, topic: str, *, partitions: int, timeout_s: float, every: int = 1) -> None:
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        topic: str,
+        *,
+        partitions: int,
+        timeout_s: float,
+        every: int = 1,
+        properties: Mapping[str, str] | None = None,
+        starts: Mapping[int, int] | None = None,
+    ) -> None:
         """Wait at most ``timeout_s`` until the topic exists (MirrorMaker creates it late), and connect.
 
-        ``every``: 1 to read all partitions, 10 for a tenth of them.
+        ``every``: 1 to read all partitions, 10 for a tenth of them. ``properties``: of another way to the cluster.
+        ``starts``: the partitions to read of a topic that exists, each from an offset on.
         """
-        _wait_for(cluster, topic, partitions=partitions, timeout_s=timeout_s)
-        self._session = Cluster(address_from_properties(cluster.client_properties("admin")))
+        if starts is None:
+            _wait_for(cluster, topic, partitions=partitions, timeout_s=timeout_s)
+        self._session = Cluster(address_from_properties(properties or cluster.client_properties("admin")))
         view = self._session.topics([topic])[topic]
         self._topic_id = view.topic_id
-        self._epochs = {number: leader.epoch for number, leader in view.partitions.items() if number % every == 0}
-        self._offsets = dict.fromkeys(self._epochs, 0)
+        chosen = [number for number in view.partitions if (number % every == 0 if starts is None else number in starts)]
+        self._epochs = {number: view.partitions[number].epoch for number in chosen}
+        self._offsets = {**dict.fromkeys(chosen, 0), **(starts or {})}
         self._changed = list(self._epochs)
         self._connection: Connection = self._session.open(next(iter(view.partitions.values())).broker)
         self._connection.sock.settimeout(TIMEOUT_S)
@@ -76,6 +89,10 @@ class SessionReader:
                 size += view.size
                 self._offsets[fetched.partition] = view.next_offset
         return size
+
+    def position(self, partition: int) -> int:
+        """Return the offset that is read next."""
+        return self._offsets[partition]
 
     def _fetch(self) -> FetchResponse:
         positions = [

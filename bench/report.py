@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
 from bench.calm import CALM
-from bench.latency import LATE_S
+from bench.latency import CALM_S, LATE_S
 from bench.workloads import COPIES, KAFKA_VERSION, LATENCIES, LATENCY, ROUNDS, THROUGHPUT, Workload
 
 ENGINE, ENGINE_LOOP, MIRRORMAKER = "clusterlink", "clusterlink, copy loop only", "MirrorMaker 2"
 BARE = "bare writer of the same batches"
 PAIR = "bare writer, and a bare reader of the source"
+FAR = "bare readers through the same proxies"
 SHARES = {BARE: "share of the bare writer's rate", PAIR: "share of what bare reader and writer reach together"}
 LEAST_OF_BARE = 0.9
 MIRRORMAKER_S_PER_GB = 7.7  # its best, on the machine for which the goals in CPU seconds were set
@@ -28,7 +29,7 @@ MOST_MEMORY_MB = 256.0
 JSON_FILE, TABLE_FILE = Path("var/benchmarks.json"), Path("docs/benchmarks.md")
 _MIDDLE = ("mb_per_s", "records_per_s", "cpu_s_per_gb", "share", "p50_ms", "p99_ms", "cores", "stolen")
 # how several measurements of a column are combined
-_COMBINED = {**dict.fromkeys(_MIDDLE, median), "worst_ms": max, "peak_mb": max}
+_COMBINED: dict[str, Callable[[list[float]], float]] = {**dict.fromkeys(_MIDDLE, median), "worst_ms": max, "peak_mb": max}
 _MARK = "<!-- written by `make bench`; do not edit -->"
 
 
@@ -88,13 +89,6 @@ def _of_all(takes: Sequence[Row], name: str, choose: Callable[[list[float]], flo
     return choose(known) if known else None
 
 
-def write(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()) -> None:
-    """Write var/benchmarks.json and docs/benchmarks.md."""
-    JSON_FILE.parent.mkdir(exist_ok=True)
-    JSON_FILE.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
-    TABLE_FILE.write_text(document(rows, now=now, appendix=appendix))
-
-
 def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()) -> str:
     """Return the benchmark page; ``appendix``: lines about everything but copying."""
     return "\n".join([
@@ -121,8 +115,12 @@ def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()
         "JVMs spend thrice as much on their first gigabytes.",
         "A source *80 ms away* is reached through proxies (`devcluster/distance.py`) that hold back what they pass for 40 ms",
         "in each direction and keep a limited number of bytes in flight per connection: 131,072 stand for stock socket",
-        "buffers. The proxies share the machine.",
-        "After each copy the ends of all partitions are compared, and of transactions the committed records are counted.", "",
+        "buffers, with which MirrorMaker 2 copies a quarter of the records. The proxies share the machine: *bare readers*,",
+        "with as many connections as a copy worker opens, whose bytes are thrown away, show what they and the source allow.",
+        "After each copy the ends of all partitions are compared, and of transactions the committed records are counted.",
+        "Where many topics are written to, another process writes. A take begins when all of them have received nothing but",
+        f"fresh records for {CALM_S:.0f} s. A gap is the longest time without a record of one topic, from the beginning of the",
+        "take to its end. Two copy workers on four task slots of Spark copy the fifty links.", "",
         *_throughput_table(rows), "", *_latency_table(rows), "", *_goal_table(rows), "", *appendix, "",
     ])  # fmt: skip
 
@@ -233,6 +231,7 @@ def _percent(share: float | None) -> str:
     return _number(None if share is None else 100 * share, 1)
 
 
+@cache  # Java is started for it, which is not to be done during a measurement again and again
 def _machine() -> str:
     cores = os.cpu_count()
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from bench import mirrormaker
 from bench.engine import EngineCopy
@@ -21,6 +22,13 @@ MOST_TASKS = 4  # of MirrorMaker 2: each has a consumer and a producer, and ther
 _numbers = itertools.count(1)  # of copies: each needs its own producer ids, or its own name of the source
 
 
+class ForProduct(TypedDict):
+    """Arguments of a measurement of the whole product."""
+
+    redis: RedisServer
+    spark: SparkConnectServer
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """Everything that runs during the measurements."""
@@ -34,6 +42,16 @@ class Stage:
     @property
     def spark(self) -> SparkConnectServer:
         return self.submitters.spark
+
+    @property
+    def clusters(self) -> tuple[KafkaCluster, KafkaCluster]:
+        """Return source and destination."""
+        return self.source, self.destination
+
+    @property
+    def for_product(self) -> ForProduct:
+        """Return what the whole product needs besides the clusters, as arguments."""
+        return {"redis": self.redis, "spark": self.spark}
 
     @contextmanager
     def seen_from(self, in_flight: int) -> Iterator[Stage]:

@@ -87,6 +87,20 @@ def _comparing(plan: VerifyPlan, spark: SparkConnectServer) -> Iterator[None]:
         raise RuntimeError("The witness failed while something was copied.") from failures[0]
 
 
+def compare_until(plan: VerifyPlan, *, spark_url: str, until_s: float) -> tuple[int, float]:
+    """Compare again and again, at least once, until ``time.monotonic()`` is ``until_s``; return (records, seconds).
+
+    Runs in a process of its own. Raises RuntimeError if records differ.
+    """
+    began, records = time.monotonic(), 0
+    while not records or time.monotonic() < until_s:
+        report = verify(plan, spark_url=spark_url)
+        if report.differences or not report.records_compared:
+            raise RuntimeError(f"The witness saw {report.records_compared} records and {report.differences} differences.")
+        records += report.records_compared
+    return records, time.monotonic() - began
+
+
 def table(found: Sequence[Comparison]) -> list[str]:
     """Return the lines of the benchmark page."""
     lines = [

@@ -41,6 +41,7 @@ class Workload:
     written_per_s: int | None = None  # records/s of the application that wrote this log; the goal is ten times as many
     in_flight: int = 0  # bytes per connection of a source that is ``DELAY_MS`` away; 0: a nearby source
     least_mb_per_s: float | None = None
+    mirrormaker_share: float = 1.0  # of the records, that MirrorMaker 2 copies: with stock buffers all would take it minutes
 
     @property
     def payload_bytes(self) -> int:
@@ -86,9 +87,9 @@ THROUGHPUT = (
     Workload(name="100 B, one record between two markers, 20 partitions", slug="streams", partitions=20, record_bytes=100,
              records=24_000, batch_bytes=16_384, shape=Shape.STREAMS, written_per_s=200),
     Workload(name="source 80 ms away, stock socket buffers, 4 partitions", slug="far-4", partitions=4, record_bytes=1000,
-             records=800_000, batch_bytes=131_072, in_flight=STOCK_IN_FLIGHT, least_mb_per_s=80.0),
+             records=800_000, batch_bytes=131_072, in_flight=STOCK_IN_FLIGHT, least_mb_per_s=80.0, mirrormaker_share=0.25),
     Workload(name="source 80 ms away, stock socket buffers, 1 partition", slug="far-1", partitions=1, record_bytes=1000,
-             records=400_000, batch_bytes=131_072, in_flight=STOCK_IN_FLIGHT, least_mb_per_s=40.0),
+             records=400_000, batch_bytes=131_072, in_flight=STOCK_IN_FLIGHT, least_mb_per_s=40.0, mirrormaker_share=0.25),
     Workload(name="source 80 ms away, 16 MiB in flight, 4 partitions", slug="far-wide-4", partitions=4, record_bytes=1000,
              records=1_000_000, batch_bytes=131_072, in_flight=WIDE_IN_FLIGHT, least_mb_per_s=200.0),
     Workload(name="source 80 ms away, 16 MiB in flight, 1 partition", slug="far-wide-1", partitions=1, record_bytes=1000,
@@ -102,6 +103,8 @@ LATENCY = (
     LatencyWorkload(name="source 80 ms away, 100 records/s, 1 partition", slug="far-few", partitions=1, rate=100,
                     record_bytes=20, seconds=30.0, most_p99_ms=80, in_flight=STOCK_IN_FLIGHT),
 )  # fmt: skip
+MINUTES = "100 records/s for minutes"  # the first latency workload for longer, by this engine alone; only on request
+MINUTES_WORST_MS = 20.0
 # of this engine's copy and the bare writer, in turn: their rates are compared, and a single take varies by a sixth
 ROUNDS = Takes(wanted=9, most=13)
 COPIES = Takes(wanted=1, most=3)  # of all other copies
