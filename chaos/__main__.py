@@ -9,8 +9,7 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Collection
-from functools import partial
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from chaos.ground import TOPICS, Ground, spares
@@ -28,8 +27,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="duration of the faults")
     parser.add_argument("--seed", type=int, default=1, help="determines the faults and their times")
-    parser.add_argument("--engine", action="store_true", help="the copy loop alone, without Spark and console")
-    parser.add_argument("--standalone", action="store_true", help="the product on a Spark standalone cluster")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--engine", action="store_true", help="the copy loop alone, without Spark and console")
+    kinds.add_argument("--standalone", action="store_true", help="the product on a Spark standalone cluster")
     parser.add_argument("--only", default="", help="only faults whose name contains one of these texts, for example KILL_,CUT_")
     parser.add_argument("--keep", action="store_true", help="keep the directory with all logs")
     arguments = parser.parse_args()
@@ -65,14 +65,18 @@ def faults_of(arguments: argparse.Namespace) -> Collection[Fault]:
     return tuple(Fault) if arguments.standalone else PRODUCT_FAULTS
 
 
+def engine_of(ground: Ground, topics: Mapping[str, int], arguments: argparse.Namespace) -> LoopEngine | Product:
+    """Return the system under test, which is not started yet."""
+    return LoopEngine(ground, topics) if arguments.engine else Product(ground, topics, standalone=arguments.standalone)
+
+
 def run(directory: Path, arguments: argparse.Namespace, faults: Collection[Fault]) -> Verdict:
     """Run a storm."""
     seed, seconds = arguments.seed, arguments.minutes * 60
     spare = spares(max(2, int(seconds // 30)))
     with Ground(directory) as ground:
         topics = {**TOPICS, **spare}
-        product = partial(Product, standalone=arguments.standalone)
-        with (LoopEngine if arguments.engine else product)(ground, topics) as engine:
+        with engine_of(ground, topics, arguments) as engine:
             strikes = schedule(seed=seed, seconds=seconds, faults=faults)
             storm = Storm(ground, engine, seed=seed, spare=spare)
             try:

@@ -7,15 +7,11 @@ from typing import Protocol
 
 from chaos.effects import Blow
 from chaos.judge import Finding
-from chaos.schedule import Fault, Strike
+from chaos.schedule import Strike
 
 
 class Engine(Protocol):
     """A system that copies all topics."""
-
-    @property
-    def faults(self) -> Collection[Fault]:
-        """The faults that it supports."""
 
     def strike(self, strike: Strike) -> Blow | None:
         """Cause a fault; return how to repair it, None if there was nothing to break."""

@@ -92,8 +92,7 @@ class Ground:
     def __enter__(self) -> Ground:
         """Start everything."""
         try:
-            self._stack.enter_context(self.redis)
-            self._redis_proxy = self._proxy([(self._redis_port, self.redis.port)])
+            self._start_redis()
             for cluster in self._clusters:  # one after the other: six JVMs at once are slow on two cores
                 self._stack.enter_context(cluster)
             self.source, self.destination = (self._side(cluster) for cluster in self._clusters)
@@ -210,6 +209,10 @@ class Ground:
 
         silence = partial(proxy.silence, partial(has_port, pid))
         return self.once((proxy, "silenced"), silence, proxy.end_silence, proof=lost_a_partition)
+
+    def _start_redis(self) -> None:
+        self._stack.enter_context(self.redis)
+        self._redis_proxy = self._proxy([(self._redis_port, self.redis.port)])
 
     def _side(self, cluster: KafkaCluster) -> Side:
         return Side(cluster=cluster, proxy=self._proxy(cluster.routes))

@@ -24,7 +24,7 @@ from chaos.effects import CHANGE_TIMEOUT_S, OWNERS_TIMEOUT_S, Blow, changed_work
 from chaos.ground import Ground
 from chaos.judge import Finding
 from chaos.reading import Ends
-from chaos.schedule import ENGINE_FAULTS, Fault, Strike
+from chaos.schedule import Fault, Strike
 from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.assignment import Place, Wanted, assign
@@ -89,10 +89,6 @@ class LoopEngine:
         self._over = threading.Event()
         self._supervisor: threading.Thread | None = None
         self._next_at = 0.0  # no worker is started before
-
-    @property
-    def faults(self) -> Collection[Fault]:
-        return ENGINE_FAULTS
 
     def __enter__(self) -> LoopEngine:
         """Start to copy and to supervise."""

@@ -33,7 +33,7 @@ from chaos.effects import (
 from chaos.ground import Ground
 from chaos.judge import Finding
 from chaos.reading import Ends
-from chaos.schedule import PRODUCT_FAULTS, Fault, Strike
+from chaos.schedule import Fault, Strike
 from chaos.troubles import crashes
 from devcluster.demo import services
 from devcluster.demo.rest import Rest, RestError, link_path
@@ -79,10 +79,6 @@ class Product:
         self._stack = ExitStack()
         self._beside = 0
         self._failed: dict[str, str] = {}
-
-    @property
-    def faults(self) -> Collection[Fault]:
-        return PRODUCT_FAULTS if self._standalone is None else tuple(Fault)
 
     def __enter__(self) -> Product:
         """Start the product and wait until every mirror is ACTIVE."""
