@@ -7,6 +7,7 @@ of its present one, and the reconciler has to notice that Redis no longer holds 
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import redis
 
@@ -19,16 +20,17 @@ class FormerAssignments:
 
     def __init__(self, client: redis.Redis) -> None:
         """Read them; raise redis.RedisError in an outage."""
-        self._client = client
-        self._tokens = {name: client.hgetall(name) for name in client.scan_iter(f"{_ASSIGNMENT}*")}
-        self._digests = {name: client.hgetall(_digests_of(name)) for name in self._tokens}
+        self._client: Any = client
+        names = list(client.scan_iter(f"{_ASSIGNMENT}*"))
+        self._tokens: dict[str, dict[str, str]] = {name: self._client.hgetall(name) for name in names}
+        self._digests: dict[str, dict[str, str]] = {name: self._client.hgetall(_digests_of(name)) for name in names}
 
     def publish(self) -> int:
         """Write those that have been replaced since; return their number. Raises redis.RedisError in an outage."""
         return sum(self._publish(name) for name in self._tokens)
 
     def _publish(self, name: str) -> int:
-        now = self._client.hgetall(_digests_of(name))
+        now: dict[str, str] = self._client.hgetall(_digests_of(name))
         former = self._digests[name]
         replaced = [link for link in self._tokens[name] if link in now and link in former and now[link] != former[link]]
         if replaced:
