@@ -103,14 +103,17 @@ class Owners:
         over = threading.Event()
 
         def record() -> None:
-            while not over.is_set():
-                for name, token in self.tokens().items():
-                    trail = trails.setdefault(name, [])
-                    if trail[-1:] != [token]:
-                        trail.append(token)
-                over.wait(POLL_S)
+            for name, token in self.tokens().items():
+                trail = trails.setdefault(name, [])
+                if trail[-1:] != [token]:
+                    trail.append(token)
 
-        thread = threading.Thread(target=record, name="followed", daemon=True)
+        def record_repeatedly() -> None:
+            while not over.wait(POLL_S):
+                record()
+
+        record()
+        thread = threading.Thread(target=record_repeatedly, name="followed", daemon=True)
         thread.start()
         try:
             yield trails
