@@ -9,12 +9,13 @@ import argparse
 import shutil
 import sys
 import tempfile
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from chaos.ground import TOPICS, Ground, spares
 from chaos.loops import LoopEngine
 from chaos.product import Product
-from chaos.schedule import schedule
+from chaos.schedule import ENGINE_FAULTS, PRODUCT_FAULTS, Fault, schedule
 from chaos.storm import Storm, Verdict
 from devcluster.signals import INTERRUPTED, interruptible
 
@@ -26,16 +27,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="duration of the faults")
     parser.add_argument("--seed", type=int, default=1, help="determines the faults and their times")
-    parser.add_argument("--engine", action="store_true", help="the copy loop alone, without Spark and console")
-    parser.add_argument("--only", default="", help="only faults whose name contains this text, for example KILL_")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--engine", action="store_true", help="the copy loop alone, without Spark and console")
+    kinds.add_argument("--standalone", action="store_true", help="the product on a Spark standalone cluster")
+    parser.add_argument("--only", default="", help="only faults whose name contains one of these texts, for example KILL_,CUT_")
     parser.add_argument("--keep", action="store_true", help="keep the directory with all logs")
     arguments = parser.parse_args()
+    faults = [fault for fault in faults_of(arguments) if any(part in fault.name for part in arguments.only.split(","))]
+    if not faults:
+        parser.error(f"argument --only: no fault of this storm has any of these texts in its name: {arguments.only}")
     directory = Path(tempfile.mkdtemp(prefix="chaos-"))
     print(f"chaos: logs in {directory}", flush=True)
     try:
         with interruptible():
-            seconds, engine_only = arguments.minutes * 60, arguments.engine
-            verdict = run(directory, seed=arguments.seed, seconds=seconds, engine_only=engine_only, only=arguments.only)
+            verdict = run(directory, arguments, faults)
     except KeyboardInterrupt:
         _remove(directory, keep=arguments.keep)
         return INTERRUPTED
@@ -53,13 +58,25 @@ def _remove(directory: Path, *, keep: bool) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def run(directory: Path, *, seed: int, seconds: float, engine_only: bool, only: str = "") -> Verdict:
+def faults_of(arguments: argparse.Namespace) -> Collection[Fault]:
+    """Return the faults of a storm of this kind."""
+    if arguments.engine:
+        return ENGINE_FAULTS
+    return tuple(Fault) if arguments.standalone else PRODUCT_FAULTS
+
+
+def engine_of(ground: Ground, topics: Mapping[str, int], arguments: argparse.Namespace) -> LoopEngine | Product:
+    """Return the system under test, which is not started yet."""
+    return LoopEngine(ground, topics) if arguments.engine else Product(ground, topics, standalone=arguments.standalone)
+
+
+def run(directory: Path, arguments: argparse.Namespace, faults: Collection[Fault]) -> Verdict:
     """Run a storm."""
-    spare = spares(max(1, int(seconds // 30)))
+    seed, seconds = arguments.seed, arguments.minutes * 60
+    spare = spares(max(2, int(seconds // 30)))
     with Ground(directory) as ground:
         topics = {**TOPICS, **spare}
-        with LoopEngine(ground, topics) if engine_only else Product(ground, topics) as engine:
-            faults = [fault for fault in engine.faults if only in fault.name]
+        with engine_of(ground, topics, arguments) as engine:
             strikes = schedule(seed=seed, seconds=seconds, faults=faults)
             storm = Storm(ground, engine, seed=seed, spare=spare)
             try:

@@ -71,6 +71,11 @@ class Copiers:
         if not self._parent.running():
             yield Finding(kind="crash", detail=f"the parent of the copy workers has ended: {self.log_tail()}")
 
+    @property
+    def log(self) -> Path:
+        """The log of all copy workers."""
+        return self._parent.log
+
     def log_tail(self) -> str:
         """Return the end of their log."""
         return self._parent.log_tail()

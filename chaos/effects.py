@@ -6,16 +6,21 @@ themselves coordinate. A check that cannot be made counts as no effect.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 import redis
 
+from linkengine.domain.workers import NUMBER_DIGITS
+
 Mend = Callable[[], object]
+Trails = Mapping[str, list[str]]  # the successive owners of each lease
 POLL_S = 0.05
 END_TRIES = 6
 LEASE_MS = 4_000  # default lease of a copy worker
@@ -91,6 +96,31 @@ class Owners:
         """Return whether a partition gets another owner within the time."""
         return until(lambda: _changed(before, self.tokens()), timeout_s)
 
+    @contextmanager
+    def followed(self) -> Iterator[Trails]:
+        """Record the successive owners of each lease within the block. An owner for less than ``POLL_S`` may be missed."""
+        trails: dict[str, list[str]] = {}
+        over = threading.Event()
+
+        def record() -> None:
+            for name, token in self.tokens().items():
+                trail = trails.setdefault(name, [])
+                if trail[-1:] != [token]:
+                    trail.append(token)
+
+        def record_repeatedly() -> None:
+            while not over.wait(POLL_S):
+                record()
+
+        record()
+        thread = threading.Thread(target=record_repeatedly, name="followed", daemon=True)
+        thread.start()
+        try:
+            yield trails
+        finally:
+            over.set()
+            thread.join()
+
     def beside(self, pid: int, worker_id: str, ports: Collection[int]) -> bool:
         """Return whether a copy worker gets connected to brokers while another worker owns partitions."""
 
@@ -122,6 +152,31 @@ def worker_of(token: str) -> str:
     return token.partition("#")[0]
 
 
+def came_back(trails: Trails) -> bool:
+    """Return whether a lease had an owner, then another one, and then the first one again."""
+    return any(len(trail) > len(set(trail)) for trail in list(trails.values()))
+
+
+def changed_workers(trails: Trails, names: Collection[str]) -> bool:
+    """Return whether any of these leases was held by two copy workers. A stop, which takes leases too, is none."""
+    return any(len({worker for token in trails.get(name, ()) if is_worker(worker := worker_of(token))}) > 1 for name in names)
+
+
+def is_worker(owner: str) -> bool:
+    """Return whether the owner of a lease is a copy worker, by its id."""
+    return owner[:NUMBER_DIGITS].isdigit() and owner[NUMBER_DIGITS:].startswith("-")
+
+
+def lease_name(key: str) -> str:
+    """Return the name of a partition's lease in Redis, as in the keys of ``Owners.tokens``."""
+    return f"lease:{{{key}}}"
+
+
+def mentions(logs: Iterable[Path], text: str) -> int:
+    """Return how often a text occurs in logs."""
+    return sum(log.read_bytes().count(text.encode()) for log in logs if log.exists())
+
+
 def until(condition: Callable[[], bool], timeout_s: float) -> bool:
     """Poll a condition; return whether it became true in time."""
     deadline = time.monotonic() + timeout_s
@@ -135,6 +190,14 @@ def until(condition: Callable[[], bool], timeout_s: float) -> bool:
 def connected(pids: Collection[int], ports: Collection[int]) -> list[int]:
     """Return the processes that have an open connection to any of these ports."""
     return sorted(pid for pid in pids if _ports_of(pid) & set(ports))
+
+
+def has_port(pid: int, port: int) -> bool:
+    """Return whether a process has a connection from this local port."""
+    with suppress(psutil.Error):
+        connections = psutil.Process(pid).net_connections("tcp")
+        return any(connection.laddr and connection.laddr.port == port for connection in connections)
+    return False
 
 
 def _ports_of(pid: int) -> set[int]:

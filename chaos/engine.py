@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
 from chaos.effects import Blow
 from chaos.judge import Finding
-from chaos.schedule import Fault, Strike
+from chaos.schedule import Strike
 
 
 class Engine(Protocol):
     """A system that copies all topics."""
-
-    @property
-    def faults(self) -> Collection[Fault]:
-        """The faults that it supports."""
 
     def strike(self, strike: Strike) -> Blow | None:
         """Cause a fault; return how to repair it, None if there was nothing to break."""
@@ -25,6 +21,13 @@ class Engine(Protocol):
 
     def fail_over(self, topic: str) -> None:
         """Start to make a mirror writable, whatever state the source is in; ``stopped`` shows when it is done."""
+
+    def promote_during_move(self, topic: str, *, let_drain: Callable[[], object]) -> Blow | None:
+        """Start to promote a mirror, and move all partitions before its lag is zero.
+
+        It cannot be zero before ``let_drain`` is called. Effective if the mirror's partition was handed over before that.
+        ``stopped`` shows when the promotion is done.
+        """
 
     def promote(self, topics: Collection[str], *, timeout_s: float) -> None:
         """Promote the mirrors and wait until they are stopped."""

@@ -1,4 +1,4 @@
-"""The environment of a storm: two clusters behind proxies, Redis, the topics, and the faults of these parts.
+"""The environment of a storm: two clusters and Redis behind proxies, the topics, and the faults of these parts.
 
 Every fault returns how to repair it and a check of its effect. A part that is down already is left alone, so that a schedule
 never breaks more than it says; only brokers that lead a partition of the storm are broken.
@@ -7,21 +7,25 @@ never breaks more than it says; only brokers that lead a partition of the storm 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Lock
+from urllib.parse import urlsplit
 
+import psutil
 import redis
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its own type hints leave it out
 
-from chaos.effects import Blow, Mend, Owners, until
+from chaos.assignments import REFUSED, FormerAssignments
+from chaos.effects import CHANGE_TIMEOUT_S, Blow, Mend, Owners, came_back, has_port, mentions, until
 from chaos.proxy import Proxy
 from chaos.schedule import Fault, Strike
 from devcluster.kafka import KafkaCluster
+from devcluster.ports import LOOPBACK, free_port
 from devcluster.redis import RedisServer
 
 BROKER_SETTINGS: Mapping[str, object] = {"min.insync.replicas": 2, "unclean.leader.election.enable": "false"}
@@ -80,6 +84,7 @@ class Ground:
         ]  # fmt: skip
         self.redis = RedisServer(directory=directory / "redis", append_only=True)
         self.owners = Owners(self.redis.url)
+        self._redis_port = free_port()  # of the proxy in front of Redis
         self._topics: set[str] = set()
         self._down: set[object] = set()
         self._breaking = Lock()
@@ -87,7 +92,7 @@ class Ground:
     def __enter__(self) -> Ground:
         """Start everything."""
         try:
-            self._stack.enter_context(self.redis)
+            self._start_redis()
             for cluster in self._clusters:  # one after the other: six JVMs at once are slow on two cores
                 self._stack.enter_context(cluster)
             self.source, self.destination = (self._side(cluster) for cluster in self._clusters)
@@ -124,6 +129,12 @@ class Ground:
         return redis.Redis.from_url(self.redis.url, socket_timeout=2.0, decode_responses=True)
 
     @property
+    def redis_url(self) -> str:
+        """The address of Redis for the product, through a proxy."""
+        address = urlsplit(self.redis.url)
+        return address._replace(netloc=f":{address.password}@{LOOPBACK}:{self._redis_port}").geturl()
+
+    @property
     def destination_ports(self) -> list[int]:
         """Ports on which the engine connects to the destination's brokers."""
         return [port for port, _ in self.destination.cluster.routes]
@@ -144,14 +155,72 @@ class Ground:
                     raise TimeoutError(f"Broker {server} does not return the new topics.")
 
     def heal(self) -> None:
-        """Repair both networks."""
-        self.source.proxy.heal()
-        self.destination.proxy.heal()
+        """Repair all networks."""
+        for proxy in (self.source.proxy, self.destination.proxy, self._redis_proxy):
+            proxy.heal()
+
+    # --- faults of the coordination, which engines cause with parts of their own -----------------------------------------
+
+    def moved(self, move: Mend) -> Blow | None:
+        """Move partitions; effective if a lease gets another owner."""
+        before = self.owners.awaited()
+        if not before:
+            return None
+        move()
+        return Blow(proof=partial(self.owners.taken_over, before))
+
+    def contested(self, assign: Mend) -> Blow | None:
+        """Run a second assigner for a while; effective if a partition was handed over and back."""
+        if not self.owners.awaited():
+            return None
+        with self.owners.followed() as trails:
+            assign()
+            back = until(lambda: came_back(trails), CHANGE_TIMEOUT_S)
+        return Blow(proof=lambda: back)
+
+    def replayed(self, move: Mend, logs: Callable[[], Iterable[Path]]) -> Blow | None:
+        """Move partitions, then publish the former assignments again; effective if a copy worker has refused one.
+
+        ``logs``: of the copy workers.
+        """
+        before = self.owners.awaited()
+        if not before:
+            return None
+        with suppress(redis.RedisError), self.client() as client:
+            former = FormerAssignments(client)
+            move()
+            self.owners.taken_over(before)  # until then the workers may not have read the newer ones
+            refused = mentions(logs(), REFUSED)
+            if former.publish():
+                return Blow(proof=lambda: until(lambda: mentions(logs(), REFUSED) > refused, CHANGE_TIMEOUT_S))
+        return None
+
+    def cut_off(self, pid: int) -> Blow | None:
+        """Silence the connections between a copy worker and Redis, and no other.
+
+        Effective if its lease expires although it runs, and another copy worker takes the partition while it is cut off.
+        """
+        held, proxy = self.owners.awaited(), self._redis_proxy
+        if not held:
+            return None
+
+        def lost_a_partition() -> bool:
+            return self.owners.died(held) and psutil.pid_exists(pid) and self.owners.taken_over(held)
+
+        silence = partial(proxy.silence, partial(has_port, pid))
+        return self.once((proxy, "silenced"), silence, proxy.end_silence, proof=lost_a_partition)
+
+    def _start_redis(self) -> None:
+        self._stack.enter_context(self.redis)
+        self._redis_proxy = self._proxy([(self._redis_port, self.redis.port)])
 
     def _side(self, cluster: KafkaCluster) -> Side:
-        proxy = Proxy(cluster.routes)
+        return Side(cluster=cluster, proxy=self._proxy(cluster.routes))
+
+    def _proxy(self, routes: Iterable[tuple[int, int]]) -> Proxy:
+        proxy = Proxy(routes)
         self._stack.callback(proxy.close)
-        return Side(cluster=cluster, proxy=proxy)
+        return proxy
 
     def _strike_broker(self, side: Side, strike: Strike) -> Blow | None:
         cluster, leaders = side.cluster, self._leaders(side)

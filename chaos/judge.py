@@ -95,10 +95,19 @@ def copied_in_time(
 
 def check_kept(topic: str, mirror: Sequence[Record], kept: Collection[Entry]) -> Iterator[Finding]:
     """Check that a mirror that is not compacted has every record that was copied in time, tombstones included."""
+    yield from _absent(topic, mirror, kept, "it was on the source when the mirror passed its offset")
+
+
+def check_promoted(topic: str, mirror: Sequence[Record], acked: Collection[Entry]) -> Iterator[Finding]:
+    """Check that a promoted mirror has every record that was acknowledged before the promotion began."""
+    yield from _absent(topic, mirror, acked, "it was acknowledged before the promotion began")
+
+
+def _absent(topic: str, mirror: Sequence[Record], entries: Collection[Entry], why: str) -> Iterator[Finding]:
     names = {_name(record) for record in mirror}
-    for entry in kept:
+    for entry in entries:
         if entry.topic == topic and entry.name not in names:
-            yield _of_entry("lost", entry, "it was on the source when the mirror passed its offset")
+            yield _of_entry("lost", entry, why)
 
 
 def check_history(topic: str, records: Sequence[Record], history: Mapping[Entry, Outcome]) -> Iterator[Finding]:

@@ -11,24 +11,20 @@ import threading
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from secrets import token_bytes
-from typing import Any
-from urllib.parse import urlsplit
 
 import psutil
 
 from chaos.copiers import Copiers, freeze, thaw
-from chaos.effects import OWNERS_TIMEOUT_S, Blow, until, worker_of
+from chaos.effects import CHANGE_TIMEOUT_S, OWNERS_TIMEOUT_S, Blow, changed_workers, lease_name, until, worker_of
 from chaos.ground import Ground
 from chaos.judge import Finding
-from chaos.proxy import Proxy
 from chaos.reading import Ends
-from chaos.schedule import ENGINE_FAULTS, Fault, Strike
-from devcluster.ports import LOOPBACK, free_port
+from chaos.schedule import Fault, Strike
 from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.assignment import Place, Wanted, assign
@@ -53,6 +49,8 @@ POOL = 2  # copy workers
 BEGIN_S = 10.0  # a worker without a heartbeat by then is replaced
 DRAIN_S = 3.0  # for a replaced worker to complete its requests
 POLL_S = 0.25
+SLOW_PASS_S = 1.0  # between two passes while there are two assigners: each placement stays long enough to be applied
+DRAIN_TIMEOUT_S = 120.0
 AT_ONCE = 4  # mirrors that are set up, or promoted, in parallel
 REQUEST_TIMEOUT_MS = 8_000
 SETUP_ATTEMPTS = 6
@@ -80,24 +78,17 @@ class LoopEngine:
             self.assignments = dict(zip(self._topics, pool.map(self._set_up, numbers, self._topics), strict=True))
         self._wanted = dict.fromkeys(self._topics, True)
         self._stopped: dict[str, dict[int, int]] = {}
-        port, address = free_port(), urlsplit(ground.redis.url)
-        self._redis_proxy = Proxy([(port, address.port or 0)])  # between workers and Redis
-        self._redis_url = address._replace(netloc=f":{address.password}@{LOOPBACK}:{port}").geturl()
         self._workers = itertools.count(1)
         self.copiers = Copiers(ground.directory / self._link, mutation=mutation)
         self._running: dict[int, str] = {}  # process id -> worker id
         self._pool: dict[int, tuple[str, float]] = {}  # place in the pool -> its worker id, and when it was started
         self._placed: dict[str, str] = {}  # partition -> worker id
-        self._second_assigner_until = 0.0  # until then a second assigner is simulated
+        self._pass_s = POLL_S  # between two passes of the supervisor
         self._lock = threading.Lock()  # for _running: supervisor and faults start workers
         self._failed: dict[str, PartitionProgress] = {}  # partitions that have FAILED
         self._over = threading.Event()
         self._supervisor: threading.Thread | None = None
         self._next_at = 0.0  # no worker is started before
-
-    @property
-    def faults(self) -> Collection[Fault]:
-        return ENGINE_FAULTS
 
     def __enter__(self) -> LoopEngine:
         """Start to copy and to supervise."""
@@ -111,29 +102,21 @@ class LoopEngine:
         if self._supervisor is not None:
             self._supervisor.join(60)
         self.copiers.close()
-        self._redis_proxy.close()
 
     def strike(self, strike: Strike) -> Blow | None:
-        moves: dict[Fault, Callable[[], None]] = {
-            Fault.DRAIN: self._drain_busiest,
-            Fault.REBALANCE: self._rotate,
-            Fault.TWO_ASSIGNERS: partial(self._run_second_assigner, strike.lasts_s),
-            Fault.STALE_ASSIGNMENT: self._replay_assignments,
+        ground = self._ground
+        own: dict[Fault, Callable[[], Blow | None]] = {
+            Fault.DRAIN: lambda: ground.moved(self._drain_busiest),
+            Fault.REBALANCE: lambda: ground.moved(self._rotate),
+            Fault.TWO_ASSIGNERS: lambda: ground.contested(partial(self._assign_otherwise, strike.lasts_s)),
+            Fault.STALE_ASSIGNMENT: lambda: ground.replayed(self._rotate, lambda: [self.copiers.log]),
+            Fault.CUT_REDIS: lambda: self._cut_off_owner(strike),
+            Fault.KILL_COPIER: lambda: self._kill_owner(strike),
+            Fault.STOP_COPIER: self._freeze_all,
+            Fault.SECOND_COPIER: lambda: self._copy_beside(strike),
+            Fault.SECOND_OWNER: lambda: self._copy_beside(strike),
         }
-        if strike.fault in moves:
-            return self._moved(moves[strike.fault])
-        match strike.fault:
-            case Fault.KILL_COPIER:
-                return self._kill_owner(strike)
-            case Fault.STOP_COPIER:
-                return self._freeze_all()
-            case Fault.SECOND_COPIER | Fault.SECOND_OWNER:
-                return self._copy_beside(strike)
-            case Fault.CUT_REDIS:
-                proxy, ended = self._redis_proxy, self._redis_proxy.ended
-                return self._ground.once((proxy, "cut"), proxy.cut, proxy.mend, proof=lambda: proxy.ended > ended)
-            case _:
-                return self._ground.strike(strike)
+        return own[strike.fault]() if strike.fault in own else ground.strike(strike)
 
     def _copy_beside(self, strike: Strike) -> Blow:
         pid = self.start_copier(seconds=strike.lasts_s)
@@ -143,6 +126,19 @@ class LoopEngine:
         return Blow(proof=partial(self._ground.owners.beside, pid, worker_id, self._ground.destination_ports))
 
     def _kill_owner(self, strike: Strike) -> Blow | None:
+        pid = self._picked_owner(strike)
+        if pid is None:
+            return None
+        self.copiers.kill(pid)
+        self._next_at = time.monotonic() + strike.lasts_s  # delays the supervisor
+        return Blow()
+
+    def _cut_off_owner(self, strike: Strike) -> Blow | None:
+        pid = self._picked_owner(strike)
+        return None if pid is None else self._ground.cut_off(pid)
+
+    def _picked_owner(self, strike: Strike) -> int | None:
+        """Return the process of a worker that holds a lease, after waiting for the first; None after a timeout."""
         owners: list[int] = []
 
         def has_owner() -> bool:
@@ -150,11 +146,7 @@ class LoopEngine:
             owners[:] = [pid for pid, name in self.running().items() if name in names]
             return bool(owners)
 
-        if not until(has_owner, OWNERS_TIMEOUT_S):
-            return None
-        self.copiers.kill(owners[int(strike.pick * len(owners))])
-        self._next_at = time.monotonic() + strike.lasts_s  # delays the supervisor
-        return Blow()
+        return owners[int(strike.pick * len(owners))] if until(has_owner, OWNERS_TIMEOUT_S) else None
 
     def _freeze_all(self) -> Blow | None:
         before, pids = self._ground.owners.awaited(), list(self.running())
@@ -165,13 +157,6 @@ class LoopEngine:
 
     # --- moves -------------------------------------------------------------------------------------------------------
 
-    def _moved(self, move: Callable[[], None]) -> Blow | None:
-        before = self._ground.owners.awaited()
-        if not before:
-            return None
-        move()
-        return Blow(proof=partial(self._ground.owners.taken_over, before))
-
     def _drain_busiest(self) -> None:
         """Replace the worker with most partitions; it is ended after its partitions were reassigned."""
         names = list(self._placed.values())
@@ -181,28 +166,22 @@ class LoopEngine:
 
     def _rotate(self) -> None:
         """Assign every partition to another worker of the pool."""
-        """Give every partition to another worker of the pool."""
-        names = sorted(name for name, _ in self._pool.values())
-        following = dict(zip(names, names[1:] + names[:1], strict=True))
+        following = _following(name for name, _ in self._pool.values())
         self._placed = {key: following.get(name, name) for key, name in self._placed.items()}
 
-    def _run_second_assigner(self, seconds: float) -> None:
-        """Simulate a second assigner that ignores the first."""
-        self._second_assigner_until = time.monotonic() + seconds
-
-    def _replay_assignments(self) -> None:
-        """Write former assignments again after the partitions have moved; workers have to refuse them."""
-        with self._ground.client() as client:
-            names = [f"copy-assignment:{{{name}}}" for name, _ in self._pool.values()]
-            former: Any = {name: client.hgetall(name) for name in names}
-            self._rotate()
-            self.give_orders()
-            for name, tokens in former.items():
-                digests = name.replace("assignment", "digest", 1)
-                for link, token in tokens.items():
-                    client.hset(name, link, token)
-                    client.hset(digests, link, "replayed")
-                client.hset(digests, "stamp", str(time.monotonic_ns()))
+    def _assign_otherwise(self, seconds: float) -> None:
+        """Publish assignments that differ from the supervisor's, in turn with it: a second assigner with other placements."""
+        deadline, self._pass_s = time.monotonic() + seconds, SLOW_PASS_S
+        try:
+            while time.monotonic() < deadline:
+                with suppress(CoordinationUnavailableError):
+                    names, placed = self._alive_in_pool(self._alive()), dict(self._placed)
+                    plans = {name: self.plan(keys={key for key, worker in placed.items() if worker == name}) for name in names}
+                    following = _following(names)
+                    self._write_assignments({following[name]: plan for name, plan in plans.items()})
+                time.sleep(SLOW_PASS_S)
+        finally:
+            self._pass_s = POLL_S
 
     def _end_later(self, names: Collection[str], seconds: float) -> None:
         def end() -> None:
@@ -225,7 +204,9 @@ class LoopEngine:
 
     def _start_worker(self) -> tuple[str, int]:
         name = worker_id_for(next(self._workers), uuid.uuid4().hex[:12])
-        setup = jobs.setup_worker(name, redis_url=self._redis_url, secrets=SECRETS, lease_ttl_ms=self._tuning.lease_ttl_ms)
+        setup = jobs.setup_worker(
+            name, redis_url=self._ground.redis_url, secrets=SECRETS, lease_ttl_ms=self._tuning.lease_ttl_ms
+        )
         pid = self.copiers.copy(setup)
         with self._lock:
             self._running[pid] = name
@@ -270,6 +251,32 @@ class LoopEngine:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(partial(self._stop, reason=StopReason.PROMOTE), topics))
 
+    def promote_during_move(self, topic: str, *, let_drain: Callable[[], object]) -> Blow | None:
+        """Here a promotion is the wait for lag zero and the fence; its states are the console's."""
+        names = [lease_name(assignment.key) for assignment in self.assignments[topic]]
+        with self._ground.owners.followed() as trails:
+            until(lambda: all(name in trails for name in names), OWNERS_TIMEOUT_S)
+            self._rotate()
+            moved = until(lambda: changed_workers(trails, names), CHANGE_TIMEOUT_S)
+        let_drain()
+        self._await_copied(topic)
+        self._stop(topic, StopReason.PROMOTE)
+        return Blow(proof=lambda: moved)
+
+    def _await_copied(self, topic: str) -> None:
+        """Wait until the mirror has what its source has now; raise TimeoutError otherwise."""
+        counts = {topic: self._topics[topic]}
+        source, mirror = (Ends(side.cluster.client(), counts) for side in (self._ground.source, self._ground.destination))
+        wanted: dict[tuple[str, int], int] = {}
+
+        def has_copied() -> bool:
+            wanted.update({} if wanted else source.all() or {})
+            here = mirror.all() or {}
+            return bool(wanted) and all(here.get(place, -1) >= end for place, end in wanted.items())
+
+        if not until(has_copied, DRAIN_TIMEOUT_S):
+            raise TimeoutError(f"Mirror {topic} did not reach {wanted} in {DRAIN_TIMEOUT_S:.0f} s.")
+
     def stopped(self, topic: str) -> dict[int, int]:
         return self._stopped.get(topic, {})
 
@@ -283,8 +290,7 @@ class LoopEngine:
 
     def give_orders(self) -> None:
         """Assign the partitions to the pool's workers with a recent heartbeat, and write the assignments."""
-        url = self._ground.redis.url
-        alive = {beat.worker_id for beat in jobs.read_workers(url, secrets=SECRETS) if beat.alive}
+        alive = self._alive()
         places = [Place(worker_id=name) for name, _ in self._pool.values() if name in alive]
         wanted = [
             Wanted(key=assignment.key, link_id=self._link, worker_id=self._placed.get(assignment.key, ""))
@@ -292,11 +298,11 @@ class LoopEngine:
         ]
         self._placed = {partition.key: partition.worker_id for partition in wanted} | assign(wanted, places)
         shares = {name: {key for key, worker in self._placed.items() if worker == name} for name in alive}
-        if time.monotonic() < self._second_assigner_until and len(places) > 1:  # two assigners that disagree
-            names = [place.worker_id for place in places]
-            rotated = dict(zip(names, names[1:] + names[:1], strict=True))
-            self._write_assignments({rotated[name]: self.plan(keys=shares[name]) for name in names})
         self._write_assignments({name: self.plan(keys=shares[name]) for name in self._alive_in_pool(alive)})
+
+    def _alive(self) -> set[str]:
+        """Return the workers with a recent heartbeat."""
+        return {beat.worker_id for beat in jobs.read_workers(self._ground.redis.url, secrets=SECRETS) if beat.alive}
 
     def _alive_in_pool(self, alive: Collection[str]) -> set[str]:
         """Return the workers to assign partitions to: those of the pool, not those started in addition."""
@@ -335,7 +341,7 @@ class LoopEngine:
         self._stopped[topic] = self.copiers.stop_mirror(stop)
 
     def _supervise(self) -> None:
-        while not self._over.wait(POLL_S):
+        while not self._over.wait(self._pass_s):
             with suppress(CoordinationUnavailableError):
                 self.give_orders()
                 self._note_failures()
@@ -343,8 +349,7 @@ class LoopEngine:
                 self._replace_workers()
 
     def _replace_workers(self) -> None:
-        now, pids = time.monotonic(), {name: pid for pid, name in self.running().items()}
-        alive = {beat.worker_id for beat in jobs.read_workers(self._ground.redis.url, secrets=SECRETS) if beat.alive}
+        now, pids, alive = time.monotonic(), {name: pid for pid, name in self.running().items()}, self._alive()
         for number in range(POOL):
             name, since = self._pool.get(number, ("", 0.0))
             silent = name not in alive and now - since > BEGIN_S
@@ -378,3 +383,9 @@ class LoopEngine:
             else:
                 break
         return assignments(created.partitions, created.source_topic_id)
+
+
+def _following(names: Iterable[str]) -> dict[str, str]:
+    """Return the next worker of each, in a circle."""
+    ordered = sorted(names)
+    return dict(zip(ordered, ordered[1:] + ordered[:1], strict=True))

@@ -13,13 +13,23 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
 from secrets import token_bytes
 from typing import Any
 
 import psutil
 
 from chaos.copiers import Copiers, freeze, thaw
-from chaos.effects import OWNERS_TIMEOUT_S, Blow, connected, until
+from chaos.effects import (
+    CHANGE_TIMEOUT_S,
+    OWNERS_TIMEOUT_S,
+    Blow,
+    changed_workers,
+    connected,
+    lease_name,
+    mentions,
+    until,
+)
 from chaos.ground import Ground
 from chaos.judge import Finding
 from chaos.reading import Ends
@@ -29,6 +39,7 @@ from devcluster.demo import services
 from devcluster.demo.rest import Rest, RestError, link_path
 from devcluster.processes import Process
 from devcluster.spark import SparkConnectServer
+from devcluster.standalone import StandaloneCluster
 from linkengine import jobs
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.workers import worker_id_for
@@ -42,65 +53,32 @@ BESIDE_S = 15.0  # how long another copy worker runs while the others are frozen
 SETUP_TIMEOUT_S = 240.0
 REST_TIMEOUT_S = 120.0  # with retries: the console itself is hit by the storm
 SECRETS = (urlsafe_b64encode(token_bytes(32)).decode(),)  # the product's other workers have another secret
-# Run inside the product: prints a plan of all partitions, as a copy worker would get it.
-_PLAN = """
-import base64, pickle
-from console.models import ClusterLink
-from console.reconciling import plans
-from console.tasks.observing import ensure_rows
-from console.reconciling.isolation import Failures
-link = ClusterLink.objects.select_related("destination", "source").get()
-mirrors = list(link.mirrors.select_related("link"))
-rows = ensure_rows(mirrors, Failures())
-for row in rows.values():
-    row.worker_id = "by hand"
-plan = plans.copy_plans(link, mirrors, rows)["by hand"]
-print(base64.b64encode(pickle.dumps((plan, plans.TUNING.lease_ttl_ms))).decode())
-"""
-# The next reconcile pass starts other workers for all numbers and drains the present ones.
-_DRAIN = """
-from console.models import CopyWorker
-for row in CopyWorker.objects.all():
-    CopyWorker.objects.filter(pk=row.pk).update(worker_id=f"{row.number:04d}-nobody", left_at=None)
-"""
-# Every partition moves to the next worker.
-_TURN = """
-from console.models import CopyWorker, MirrorPartition
-names = sorted(CopyWorker.objects.values_list("worker_id", flat=True))
-for row in MirrorPartition.objects.exclude(worker_id=""):
-    if row.worker_id in names:
-        row.worker_id = names[(names.index(row.worker_id) + 1) % len(names)]
-        row.save(update_fields=["worker_id"])
-"""
-_MOVES = {
-    Fault.DRAIN: _DRAIN,
-    Fault.REBALANCE: _TURN,
-    Fault.TWO_ASSIGNERS: _TURN,
-    Fault.STALE_ASSIGNMENT: _TURN,
-}
+SLOTS = 4  # of each of the two workers of a standalone cluster
+LOST_MASTER, RECOVERED = "Waiting for master to reconnect", "Recovery complete"  # in the logs of Spark's worker and master
+NOTICE_S, RECOVERY_TIMEOUT_S = 5.0, 120.0
 
 
 class Product:
     """The product with a link and a mirror per topic; a context manager."""
 
-    def __init__(self, ground: Ground, topics: Mapping[str, int]) -> None:
-        """Plan everything; nothing is started yet."""
+    def __init__(self, ground: Ground, topics: Mapping[str, int], *, standalone: bool = False) -> None:
+        """Plan everything; nothing is started yet. ``standalone``: executors run on a Spark standalone cluster."""
         self._ground, self._topics = ground, dict(topics)
         directory = ground.directory / "product"
         directory.mkdir(mode=0o700)
         self._directory = directory
-        self._spark = SparkConnectServer(directory=directory / "spark")
+        self._standalone = StandaloneCluster(directory / "standalone", cores=SLOTS) if standalone else None
+        where: dict[str, Any] = {}
+        if self._standalone is not None:
+            where = {"master": self._standalone.url, "extra": self._standalone.connect_settings}
+        self._spark = SparkConnectServer(directory=directory / "spark", **where)
         self._console = services.plan_console(
-            directory, redis_url=ground.redis.url, spark_url=self._spark.url, copy_workers=POOL
+            directory, redis_url=ground.redis_url, spark_url=self._spark.url, copy_workers=POOL
         )
         self._processes: dict[str, Process] = {}
         self._stack = ExitStack()
         self._beside = 0
         self._failed: dict[str, str] = {}
-
-    @property
-    def faults(self) -> Collection[Fault]:
-        return tuple(fault for fault in Fault if fault is not Fault.CUT_REDIS)  # workers and services share the path to Redis
 
     def __enter__(self) -> Product:
         """Start the product and wait until every mirror is ACTIVE."""
@@ -116,19 +94,56 @@ class Product:
         self._stack.close()
 
     def strike(self, strike: Strike) -> Blow | None:
-        match strike.fault:
-            case Fault.KILL_COPIER | Fault.STOP_COPIER:
-                return self._kill_owner(strike) if strike.fault is Fault.KILL_COPIER else self._freeze_copiers()
-            case Fault.KILL_CONNECT | Fault.STOP_CONNECT:
-                return self._strike_spark(strike)
-            case Fault.KILL_WORKER:
-                return self._ground.once("worker", self._processes["worker"].kill, partial(self._start_service, "worker"))
-            case Fault.SECOND_COPIER | Fault.SECOND_OWNER:
-                return self._second_copier(strike)
-            case _ if strike.fault in _MOVES:
-                return self._moved(_MOVES[strike.fault])
-            case _:
-                return self._ground.strike(strike)
+        ground = self._ground
+        own: dict[Fault, Callable[[], Blow | None]] = {
+            Fault.DRAIN: lambda: ground.moved(partial(self._inside, "drain()")),
+            Fault.REBALANCE: lambda: ground.moved(partial(self._inside, "rotate()")),
+            Fault.TWO_ASSIGNERS: lambda: self._assign_twice(strike),
+            Fault.STALE_ASSIGNMENT: lambda: ground.replayed(partial(self._inside, "rotate()"), self._worker_logs),
+            Fault.CUT_REDIS: lambda: self._cut_off_worker(strike),
+            Fault.KILL_COPIER: lambda: self._kill_owner(strike),
+            Fault.STOP_COPIER: self._freeze_copiers,
+            Fault.KILL_CONNECT: lambda: self._strike_spark(strike),
+            Fault.STOP_CONNECT: lambda: self._strike_spark(strike),
+            Fault.KILL_MASTER: self._kill_master,
+            Fault.KILL_WORKER: lambda: ground.once(
+                "worker", self._processes["worker"].kill, partial(self._start_service, "worker")
+            ),
+            Fault.SECOND_COPIER: lambda: self._second_copier(strike),
+            Fault.SECOND_OWNER: lambda: self._second_copier(strike),
+        }
+        return own[strike.fault]() if strike.fault in own else ground.strike(strike)
+
+    def _assign_twice(self, strike: Strike) -> Blow | None:
+        """Run two more reconcilers; effective if the one with the older view was the last to publish, and partitions moved."""
+        overwritten: list[int] = []
+        call = partial(self._inside, f"assign_twice({strike.lasts_s:.1f})")
+        blow = self._ground.contested(lambda: overwritten.append(int(call())))
+        return None if blow is None else Blow(proof=lambda: any(overwritten) and blow.proof())
+
+    def _cut_off_worker(self, strike: Strike) -> Blow | None:
+        workers = self._awaited_workers()
+        return self._ground.cut_off(workers[int(strike.pick * len(workers))]) if workers else None
+
+    def _kill_master(self) -> Blow | None:
+        """Kill the Spark master; effective if a Spark worker notices, which still has its executors then."""
+        cluster = self._standalone
+        assert cluster is not None
+        logs = [worker.log for worker in cluster.workers]
+        before = mentions(logs, LOST_MASTER)
+
+        def noticed() -> bool:
+            return until(lambda: mentions(logs, LOST_MASTER) > before, NOTICE_S) and bool(self._python_workers())
+
+        return self._ground.once(cluster, cluster.kill_master, self._restart_master, proof=noticed)
+
+    def _restart_master(self) -> None:
+        assert self._standalone is not None
+        log = [self._directory / "standalone" / "spark-master.log"]
+        before = mentions(log, RECOVERED)
+        self._standalone.start_master()
+        if not until(lambda: mentions(log, RECOVERED) > before, RECOVERY_TIMEOUT_S):
+            raise TimeoutError(f"The Spark master did not recover its workers and applications in {RECOVERY_TIMEOUT_S:.0f} s.")
 
     def _kill_owner(self, strike: Strike) -> Blow | None:
         """Kill workers that are connected to brokers until a lease expires: some may only wait for their leases."""
@@ -166,6 +181,16 @@ class Product:
         self._note_failures()
         self._operate("failover", [topic])
 
+    def promote_during_move(self, topic: str, *, let_drain: Callable[[], object]) -> Blow | None:
+        keys = [assignment.key for assignment in self._plan.assignments if assignment.mirror_topic == topic]
+        names = [lease_name(key) for key in keys]
+        with self._ground.owners.followed() as trails:
+            until(lambda: all(name in trails for name in names), OWNERS_TIMEOUT_S)
+            undrained = self._inside(f"promote_and_rotate({topic!r})") == str(True)
+            moved = until(lambda: changed_workers(trails, names), CHANGE_TIMEOUT_S)
+        let_drain()
+        return Blow(proof=lambda: undrained and moved)
+
     def promote(self, topics: Collection[str], *, timeout_s: float) -> None:
         self._operate("promote", list(topics))
         self._wait(lambda: all(self.stopped(topic) for topic in self._topics), "mirrors are not STOPPED", timeout_s=timeout_s)
@@ -187,7 +212,8 @@ class Product:
             yield from crashes(process.log)
             if not process.running():
                 yield Finding(kind="crash", detail=f"{process.name} has ended: {process.log_tail()}")
-        yield from crashes(self._spark.log)
+        for log in self._worker_logs():
+            yield from crashes(log)
         yield from self._copiers.crashes()
 
     def story(self) -> str:
@@ -201,6 +227,9 @@ class Product:
         return "/kafka/v3" + link_path(self._ground.destination.cluster.cluster_id, LINK) + "/mirrors"
 
     def _start(self) -> None:
+        if self._standalone is not None:
+            self._stack.callback(self._standalone.stop)
+            self._standalone.start(workers=2)
         self._stack.callback(self._spark.stop)
         self._spark.start()
         key = services.prepare(self._console, user="chaos", password=base64.b64encode(os.urandom(12)).decode())
@@ -216,8 +245,7 @@ class Product:
         for topic in self._topics:
             self._rest.post(self._mirrors, {"source_topic_name": topic})
         self._wait(self._all_active, "not all mirrors are ACTIVE", timeout_s=SETUP_TIMEOUT_S)
-        plan = services.manage(self._console, "shell", "-v0", "-c", _PLAN)
-        self._plan, self._lease_ttl_ms = pickle.loads(base64.b64decode(plan.splitlines()[-1]))
+        self._plan, self._lease_ttl_ms = pickle.loads(base64.b64decode(self._inside("plan()")))
         self._copiers = Copiers(self._directory / "copiers")
         self._stack.callback(self._copiers.close)
 
@@ -279,13 +307,10 @@ class Product:
         with suppress(CoordinationUnavailableError):
             jobs.end_workers(self._ground.redis.url, [name], secrets=SECRETS)
 
-    def _moved(self, code: str) -> Blow | None:
-        """Move partitions by code that runs inside the product."""
-        before = self._ground.owners.awaited()
-        if not before:
-            return None
-        services.manage(self._console, "shell", "-v0", "-c", code)
-        return Blow(proof=partial(self._ground.owners.taken_over, before))
+    def _inside(self, call: str) -> str:
+        """Call a function of `chaos.inside` with the product's settings; return its printed result."""
+        code = f"from chaos import inside; print(inside.{call})"
+        return services.manage(self._console, "shell", "-v0", "-c", code).splitlines()[-1]
 
     def _awaited_workers(self) -> list[int]:
         """Return the workers that copy, after waiting for the first; empty after a timeout."""
@@ -297,9 +322,19 @@ class Product:
 
     def _python_workers(self) -> list[int]:
         with suppress(psutil.Error, RuntimeError):
-            daemons = psutil.Process(self._spark.pid).children()
+            daemons = [daemon for executor in self._executors() for daemon in executor.children()]
             return [worker.pid for daemon in daemons for worker in daemon.children()]
         return []
+
+    def _executors(self) -> list[psutil.Process]:
+        cluster = self._standalone
+        if cluster is None:
+            return [psutil.Process(self._spark.pid)]
+        return [executor for worker in cluster.workers for executor in cluster.executors(worker)]
+
+    def _worker_logs(self) -> list[Path]:
+        """Return the logs that copy workers write to: the server's, or those of all executors that there were."""
+        return [self._spark.log, *sorted((self._directory / "standalone").glob("worker-*/app-*/*/stderr"))]
 
     def _note_failures(self) -> None:
         for row in self._rest_get(f"{self._mirrors}?include_state_transition_errors=true")["data"]:

@@ -1,7 +1,8 @@
-"""A TCP proxy with weather: connections can be cut, slowed, or held and delivered late, even after their client has gone.
+"""A TCP proxy with weather: connections are cut, slowed, silenced, or held and delivered late, even if their client has gone.
 
-Stands between the engine and brokers; the writer and the judge go past it. Late delivery is what a network does that comes
-back after an outage: bytes that were on their way arrive although the sender has given them up. One thread, asyncio.
+Stands between the product and brokers or Redis; the writers and the judge connect directly. Late delivery is what a network
+does that comes back after an outage: bytes that were on their way arrive although the sender has given them up. One thread,
+asyncio.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Proxy:
         self._cut = False
         self._delay_s = 0.0
         self._mangler: _Mangler | None = None
+        self._is_silenced: Callable[[int], bool] | None = None
         self.ended, self.slowed = 0, 0  # connections that a cut ended or refused, chunks that came late; they only grow
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
@@ -75,11 +77,24 @@ class Proxy:
         """How much waits for its release."""
         return sum(link.waiting for link in tuple(self._links) if not link.aborted)
 
+    def silence(self, is_silenced: Callable[[int], bool]) -> None:
+        """Deliver nothing over connections from the client ports that ``is_silenced`` accepts, until ``end_silence``.
+
+        Holds for connections of this moment and for new ones, which are accepted: as if a network dropped all packets between
+        a client and the server. ``is_silenced`` is called in the proxy's thread, once per connection.
+        """
+        self._call(lambda: self._silence_now(is_silenced))
+
+    def end_silence(self) -> None:
+        """End the silenced connections, without what was sent over them; new ones are free."""
+        self._call(self._end_silence_now)
+
     def heal(self) -> None:
         """Make the weather fine again."""
         self._mangler = None
         self.mend()
         self.hasten()
+        self.end_silence()
         self.release()
 
     def close(self) -> None:
@@ -109,6 +124,8 @@ class Proxy:
             return
         link = _Link(writer, here)
         self._links.add(link)
+        if self._is_silenced is not None and self._is_silenced(link.client_port):
+            link.silence()
         try:
             await asyncio.gather(self._pump(reader, here, link), self._pump(there, writer, link, answers=True))
         finally:
@@ -148,7 +165,20 @@ class Proxy:
 
     def _each(self, turn: Callable[[asyncio.Event], None]) -> None:
         for link in self._links:
-            turn(link.gate)
+            if not link.silenced:
+                turn(link.gate)
+
+    def _silence_now(self, is_silenced: Callable[[int], bool]) -> None:
+        self._is_silenced = is_silenced
+        for link in self._links:
+            if is_silenced(link.client_port):
+                link.silence()
+
+    def _end_silence_now(self) -> None:
+        self._is_silenced = None
+        for link in tuple(self._links):
+            if link.silenced:
+                link.abort()
 
     def _cut_now(self) -> None:
         self._cut = True
@@ -208,14 +238,20 @@ class _Mangler:
 
 
 class _Link:
-    """Both ends of a connection."""
+    """Both ends of a connection: the client's and the server's."""
 
     def __init__(self, *ends: asyncio.StreamWriter) -> None:
         self._ends = ends
+        self.client_port = int((ends[0].get_extra_info("peername") or ("", 0))[1])
+        self.silenced = False
         self.waiting = 0  # bytes, in both directions
         self.aborted = False
         self.gate = asyncio.Event()
         self.gate.set()
+
+    def silence(self) -> None:
+        self.silenced = True
+        self.gate.clear()
 
     def abort(self) -> None:
         self.aborted = True  # held bytes are dropped

@@ -10,8 +10,8 @@ from enum import StrEnum
 FIRST_S = 2.0  # of quiet
 GAP_S = (2.0, 6.0)  # between one fault and the next
 QUIET_END_S = 3.0  # before the storm is over
-# a failover needs a destination, and moves need Redis: none of them meets a fault of these
-SHORT_SEED, SHORT_S, SHORT_GAP_S = 762, 64.0, (1.5, 2.9)
+# a stop needs a destination, and moves need Redis: none of them meets a fault of these
+SHORT_SEED, SHORT_S, SHORT_GAP_S = 156_428, 66.0, (1.5, 2.9)
 
 
 class Fault(StrEnum):
@@ -44,9 +44,11 @@ class Fault(StrEnum):
     FAILOVER = "a mirror is failed over"
     DRAIN = "a copy worker is replaced by another one"
     REBALANCE = "all partitions change places"
-    TWO_ASSIGNERS = "somebody else deals the partitions out, otherwise, at the same time"
-    CUT_REDIS = "copy workers are cut off from Redis, and from nothing else"
-    STALE_ASSIGNMENT = "copy workers are told again what they were told before"
+    REBALANCE_PROMOTION = "all partitions change places after the promotion of a mirror has begun, before its lag is zero"
+    TWO_ASSIGNERS = "two assigners publish different assignments of the same link in turn"
+    CUT_REDIS = "a copy worker is cut off from Redis, and from nothing else"
+    STALE_ASSIGNMENT = "an older assignment is published again"
+    KILL_MASTER = "kill -9 of the Spark master"
 
 
 _LASTS_S: dict[Fault, tuple[float, float]] = {
@@ -72,11 +74,16 @@ _LASTS_S: dict[Fault, tuple[float, float]] = {
     Fault.SECOND_COPIER: (6.0, 10.0),
     Fault.SECOND_OWNER: (6.0, 10.0),
     Fault.TWO_ASSIGNERS: (2.0, 5.0),
-    Fault.CUT_REDIS: (1.0, 7.0),
+    Fault.CUT_REDIS: (5.0, 8.0),  # until the lease has expired and another copy worker has taken over
+    Fault.KILL_MASTER: (2.0, 8.0),
 }
 # the rest mends itself
-MENDED = frozenset(_LASTS_S) - {Fault.KILL_COPIER, Fault.SECOND_COPIER, Fault.SECOND_OWNER, Fault.TWO_ASSIGNERS}
-ENGINE_FAULTS = tuple(fault for fault in Fault if fault not in (Fault.KILL_CONNECT, Fault.STOP_CONNECT, Fault.KILL_WORKER))
+MENDED = frozenset(_LASTS_S) - {
+    Fault.KILL_COPIER, Fault.SECOND_COPIER, Fault.SECOND_OWNER, Fault.TWO_ASSIGNERS, Fault.CUT_REDIS
+}  # fmt: skip
+_OF_THE_PRODUCT = {Fault.KILL_CONNECT, Fault.STOP_CONNECT, Fault.KILL_WORKER, Fault.KILL_MASTER}
+PRODUCT_FAULTS = tuple(fault for fault in Fault if fault is not Fault.KILL_MASTER)  # without a Spark standalone cluster
+ENGINE_FAULTS = tuple(fault for fault in Fault if fault not in _OF_THE_PRODUCT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 
 import structlog
+from confluent_kafka import KafkaException
 
 from chaos import judge
+from chaos.effects import Blow
 from chaos.engine import Engine
 from chaos.ground import ARCHIVE, COMPACTED, KEPT_MS, PLAIN, TOPICS, TRANSACTIONS, Ground, Side
 from chaos.history import Entry, Journal, Outcome
@@ -21,7 +23,7 @@ from chaos.judge import Finding
 from chaos.reading import Ends, Record, read_topic
 from chaos.schedule import MENDED, Fault, Strike
 from chaos.watch import Watch
-from chaos.writers import ArchiveWriter, KeyedWriter, PlainWriter, TransactionalWriter, Writer
+from chaos.writers import ArchiveWriter, KeyedWriter, PlainWriter, TransactionalWriter, Writer, open_transaction
 
 _log = structlog.get_logger(__name__)
 TICK_S = 0.1
@@ -97,7 +99,7 @@ class Storm:
         self._ground, self._engine = ground, engine
         self._topics = {**TOPICS, **spare}
         self._spare = iter(spare)
-        self._failed_over: list[str] = []
+        self._stopped_early: dict[str, Collection[Entry]] = {}  # mirrors, and which records a promotion must not leave behind
         self.journal = Journal()
         self.verdict = Verdict(seed=seed)
         self._writers = self._make_writers(seed, spare, pause_s)
@@ -166,15 +168,8 @@ class Storm:
             self._attempt("fault", partial(self._mending.pop().result, MEND_TIMEOUT_S))
 
     def _strike(self, strike: Strike) -> None:
-        if strike.fault is Fault.FAILOVER:
-            topic = next(self._spare, None)
-            if topic is not None:
-                self._hit(strike)
-                self._failed_over.append(topic)
-                self._watch.forget(topic)
-                self._engine.fail_over(topic)
-            return
-        blow = self._engine.strike(strike)
+        stops = {Fault.FAILOVER: self._fail_over, Fault.REBALANCE_PROMOTION: self._promote_during_move}
+        blow = stops[strike.fault]() if strike.fault in stops else self._engine.strike(strike)
         if blow is None:
             _log.info("strike.met_nobody", fault=strike.fault.value)
             return
@@ -187,6 +182,41 @@ class Storm:
                 _log.info("strike.broke_nothing", fault=strike.fault.value)
         finally:
             blow.mend()
+
+    def _fail_over(self) -> Blow | None:
+        topic = next(self._spare, None)
+        if topic is None:
+            return None
+        self._stop_early(topic)
+        self._engine.fail_over(topic)
+        return Blow()
+
+    def _promote_during_move(self) -> Blow | None:
+        """Promote a spare mirror whose lag cannot be zero before its partition has moved: a transaction is open until then.
+
+        The spare remains an ordinary mirror if the source accepts no transaction now.
+        """
+        topic = next(self._spare, None)
+        if topic is None:
+            return None
+        transaction = ExitStack()
+        try:
+            transaction.enter_context(open_transaction(self._ground.source.cluster.client("app"), topic))
+        except KafkaException as error:
+            _log.info("strike.no_transaction", reason=str(error))
+            return None
+        try:
+            self._stop_early(topic, self._acked(topic))
+            return self._engine.promote_during_move(topic, let_drain=partial(_close, transaction))
+        finally:
+            _close(transaction)
+
+    def _acked(self, topic: str) -> set[Entry]:
+        return {entry for entry, outcome in self.journal.of_topic(topic).items() if outcome is Outcome.ACKED}
+
+    def _stop_early(self, topic: str, acked: Collection[Entry] = ()) -> None:
+        self._stopped_early[topic] = acked
+        self._watch.forget(topic)
 
     def _hit(self, strike: Strike) -> None:
         with self._counting:
@@ -206,7 +236,7 @@ class Storm:
         self._find(_ended_early(writer) for writer in self._writers if writer in dead or writer.error)
 
     def _settle(self) -> None:
-        mirrored = [topic for topic in self._topics if topic not in self._failed_over]
+        mirrored = [topic for topic in self._topics if topic not in self._stopped_early]
         _log.info("writers.ended")
         settled = self._attempt("unsettled", lambda: self._engine.settle(mirrored, timeout_s=SETTLE_TIMEOUT_S))
         self._watch.stop()
@@ -261,7 +291,8 @@ class Storm:
         yield from judge.check_unchanged(mirror, self._read(self._ground.destination, topic, committed=False), topic=topic)
         yield from judge.check_places(topic, mirror, history, self.journal.offsets(topic))
         yield from judge.check_history(topic, source, history)
-        if topic not in self._failed_over:
+        yield from judge.check_promoted(topic, mirror, self._stopped_early.get(topic, ()))
+        if topic not in self._stopped_early:
             yield from judge.check_history(topic, mirror, history)
 
     def _judge_all_ends(self) -> Iterator[Finding]:
@@ -278,7 +309,7 @@ class Storm:
             yield Finding(kind="end", detail=f"mirror {topic} was not stopped")
             return
         yield from judge.check_ends({place: end + 1 for place, end in ends.items()}, mirror)
-        if topic not in self._failed_over:
+        if topic not in self._stopped_early:
             yield from judge.check_ends({(topic, number): source[topic, number] for number in range(partitions)}, ends)
 
     def _read(self, side: Side, topic: str, *, committed: bool) -> list[Record]:
@@ -304,6 +335,12 @@ class Storm:
             kind(name, client=client, topics=topics, journal=self.journal, seed=seed, pause_s=pause_s)
             for kind, name, topics in kinds
         ]
+
+
+def _close(transaction: ExitStack) -> None:
+    """End a transaction. Safe to repeat; a coordinator that does not respond ends it after its timeout."""
+    with suppress(KafkaException):
+        transaction.close()
 
 
 def _ended_early(writer: Writer) -> Finding:

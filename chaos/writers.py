@@ -11,6 +11,7 @@ import random
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -22,6 +23,7 @@ INIT_TIMEOUT_S = 20.0
 COMMIT_TIMEOUT_S = 20.0
 FLUSH_TIMEOUT_S = 45.0
 TRANSACTION_TIMEOUT_MS = 15_000
+OPEN_TIMEOUT_MS = 60_000  # of a transaction that is kept open
 KEYS = 40  # of a compacted topic
 ARCHIVED_MS = 1_500_000_000_000  # 2017: brokers expire a producer's state by the timestamps of its records
 NOW = 0  # librdkafka then uses the current time
@@ -203,6 +205,23 @@ class ArchiveWriter(TransactionalWriter):
 
     def _time_of(self, entry: Entry) -> int:
         return ARCHIVED_MS + entry.number
+
+
+@contextmanager
+def open_transaction(client: Mapping[str, str], topic: str, *, records: int = 1) -> Iterator[None]:
+    """Write records to a topic that are aborted when the block ends: until then its last stable offset stays where it is.
+
+    Raises KafkaException if that cannot be done now.
+    """
+    extra = {"transactional.id": f"chaos-open-{topic}", "transaction.timeout.ms": OPEN_TIMEOUT_MS}
+    producer = Producer({**client, **_COMMON, **extra})
+    producer.init_transactions(INIT_TIMEOUT_S)
+    producer.begin_transaction()
+    for number in range(records):
+        producer.produce(topic, value=f"aborted {number}", on_delivery=_ignore_delivery)
+    producer.flush(INIT_TIMEOUT_S)
+    yield
+    producer.abort_transaction(COMMIT_TIMEOUT_S)
 
 
 def _repeat(work: Callable[[], None], *, times: int = 4) -> None:

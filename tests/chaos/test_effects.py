@@ -5,10 +5,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import getpid
+from pathlib import Path
 
 import pytest
 
-from chaos.effects import Blow, Owners, connected
+from chaos.effects import Blow, Owners, came_back, changed_workers, connected, has_port, lease_name, mentions, until
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.redis import RedisServer
 from linkengine.coordination.lease import RedisLease
@@ -109,6 +110,44 @@ def test_a_process_is_connected_while_its_connection_is_open() -> None:
         with socket.create_connection((LOOPBACK, port)):
             assert connected([getpid()], [port]) == [getpid()]
             assert connected([getpid()], [free_port()]) == []
+
+
+def test_a_process_has_the_local_port_of_its_connection_only() -> None:
+    with socket.create_server((LOOPBACK, 0)) as server, socket.create_connection(server.getsockname()) as client:
+        port = client.getsockname()[1]
+        assert has_port(getpid(), port)
+        assert not has_port(getpid(), free_port())
+        assert not has_port(1 << 22, port)  # no such process
+
+
+def test_a_partition_that_is_handed_over_and_back_came_back(server: RedisServer, owners: Owners) -> None:
+    first, second = (RedisLease(server.url, ttl_ms=60_000) for _ in range(2))
+    lease = lease_name(KEYS[0])
+    with owners.followed() as trails:
+        for number, (owner, name) in enumerate([(first, "0001-a"), (second, "0002-b"), (first, "0001-a")], start=1):
+            assert not came_back(trails)
+            grant = owner.acquire(KEYS[0], name)
+            assert grant is not None
+            assert until(lambda number=number: len(trails.get(lease, ())) == number, 5.0)
+            owner.release(grant)
+
+        assert came_back(trails)
+        assert changed_workers(trails, [lease])
+        assert not changed_workers(trails, [lease_name(KEYS[1])])
+
+
+def test_a_stop_that_takes_a_lease_is_no_other_copy_worker() -> None:
+    trails = {"lease": ["0001-a#x", "stop-7#y", "0001-a#x"]}
+
+    assert not changed_workers(trails, ["lease"])
+    assert changed_workers({"lease": ["0001-a#x", "stop-7#y", "0002-b#z"]}, ["lease"])
+
+
+def test_mentions_are_counted_in_all_logs_that_exist(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("one\ntwo one\n")
+    (tmp_path / "b.log").write_bytes(b"\xff one")
+
+    assert mentions([tmp_path / name for name in ("a.log", "b.log", "missing.log")], "one") == 3
 
 
 def test_a_blow_is_effective_and_needs_no_repair_by_default() -> None:

@@ -116,6 +116,14 @@ def test_records_that_a_mirror_passed_before_compaction_must_exist() -> None:
     assert judge.copied_in_time(offsets, sent_s, {}, 10.0) == set()
 
 
+def test_a_promoted_mirror_has_what_was_acknowledged_before_the_promotion() -> None:
+    first, second, other = entry(1), entry(2), replace(entry(3), topic="other")
+
+    assert kinds(judge.check_promoted(TOPIC, [at(0, first), at(1, second)], {first, second, other})) == []
+    assert kinds(judge.check_promoted(TOPIC, [at(0, first)], {first, second})) == ["lost"]
+    assert kinds(judge.check_promoted(TOPIC, [at(0, first)], {first})) == []  # the second was acknowledged later
+
+
 def test_records_visible_to_some_readers_only_and_wrong_ends_are_found() -> None:
     record = at(0, entry(1))
 

@@ -6,7 +6,7 @@ another owner has taken over.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import psutil
@@ -18,6 +18,7 @@ from chaos.ground import Ground, Side
 from chaos.loops import LoopEngine
 from chaos.reading import Ends, read_topic
 from chaos.watch import Watch
+from chaos.writers import open_transaction
 from linkengine.domain.plans import CopyTuning
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
@@ -60,17 +61,9 @@ class Scene:
         with self.open_transaction(count):
             pass
 
-    @contextmanager
-    def open_transaction(self, count: int) -> Iterator[None]:
+    def open_transaction(self, count: int) -> AbstractContextManager[None]:
         """Write records to the source that are aborted when the block ends."""
-        producer = Producer({**self.ground.source.cluster.client(), "transactional.id": self.topic})
-        producer.init_transactions(TIMEOUT_S)
-        producer.begin_transaction()
-        for number in range(count):
-            producer.produce(self.topic, value=f"aborted {number}")
-        producer.flush(TIMEOUT_S)
-        yield
-        producer.abort_transaction(TIMEOUT_S)
+        return open_transaction(self.ground.source.cluster.client(), self.topic, records=count)
 
     def end(self, side: Side) -> int:
         return int(self.until(self._ends[side].all)[self.topic, 0])

@@ -187,3 +187,46 @@ def silent(client: socket.socket) -> bool:
         return client.recv(1) == b""
     except ConnectionResetError:
         return True
+
+
+def test_only_chosen_connections_are_silenced_and_end_with_the_silence(proxy: Proxy, target: Target, port: int) -> None:
+    chosen: set[int] = set()
+    with connected(port) as cut_off, connected(port) as other:
+        for client in (cut_off, other):
+            client.sendall(b"before ")
+            assert client.recv(100) == b"before "
+        chosen.add(cut_off.getsockname()[1])
+        proxy.silence(lambda client_port: client_port in chosen)
+        cut_off.sendall(b"lost ")
+        other.sendall(b"other ")
+        assert other.recv(100) == b"other "
+        cut_off.settimeout(0.3)
+        with pytest.raises(TimeoutError):  # open, and without a response
+            cut_off.recv(100)
+
+        proxy.release()  # of what is held only
+        with pytest.raises(TimeoutError):
+            cut_off.recv(100)
+        cut_off.settimeout(TIMEOUT_S)
+        proxy.end_silence()
+
+        assert silent(cut_off)
+        other.sendall(b"after ")
+        assert other.recv(100) == b"after "
+    assert b"lost" not in target.heard
+
+
+def test_new_connections_of_a_silenced_client_are_silent_too(proxy: Proxy, target: Target, port: int) -> None:
+    proxy.silence(lambda _: True)
+    with connected(port) as client:
+        client.sendall(b"lost ")
+        client.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            client.recv(100)
+        client.settimeout(TIMEOUT_S)
+        proxy.heal()
+        assert silent(client)
+    with connected(port) as client:
+        client.sendall(b"after ")
+        assert client.recv(100) == b"after "
+    assert b"lost" not in target.heard

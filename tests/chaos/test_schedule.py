@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator
 
-from chaos.schedule import ENGINE_FAULTS, QUIET_END_S, Fault, Strike, schedule, short_storm
+from chaos.schedule import ENGINE_FAULTS, PRODUCT_FAULTS, QUIET_END_S, Fault, Strike, schedule, short_storm
 
 MENDED_S = 1.0  # until a part works again
 PARTS = {
@@ -15,8 +15,17 @@ PARTS = {
         Fault.KILL_REDIS, Fault.LOSE_REDIS, Fault.FLUSH_REDIS, Fault.CLOCK_FORWARD, Fault.CLOCK_BACK, Fault.SECOND_OWNER,
         Fault.CUT_REDIS,
     },
-    "copiers": {Fault.KILL_COPIER, Fault.STOP_COPIER},
+    "copiers": {Fault.KILL_COPIER, Fault.STOP_COPIER, Fault.CUT_REDIS},
 }  # fmt: skip
+# what a fault needs while it is caused: parts that no other fault may have broken
+NEEDS = {
+    Fault.FAILOVER: ("destination's brokers", "destination's network"),
+    Fault.REBALANCE_PROMOTION: (
+        "source's brokers", "destination's brokers", "destination's network", "Redis", "copiers"
+    ),
+    **dict.fromkeys((Fault.DRAIN, Fault.REBALANCE, Fault.TWO_ASSIGNERS, Fault.STALE_ASSIGNMENT), ("Redis", "copiers")),
+}  # fmt: skip
+CAUSED_S = 2.0  # how long a move takes
 
 
 def test_the_same_seed_gives_the_same_schedule_and_another_seed_another_one() -> None:
@@ -49,8 +58,23 @@ def clashes(strikes: tuple[Strike, ...]) -> Iterator[tuple[str, Fault, Fault]]:
                 yield part, first.fault, second.fault
 
 
+def obstacles(strikes: tuple[Strike, ...]) -> Iterator[tuple[Fault, Fault]]:
+    """Yield faults that need a part, with the fault that has broken this part when they strike."""
+    for strike in strikes:
+        for breaking in (other for part in NEEDS.get(strike.fault, ()) for other in strikes if other.fault in PARTS[part]):
+            begins_before_its_end = strike.at_s < breaking.at_s + breaking.lasts_s + MENDED_S
+            if begins_before_its_end and breaking.at_s < strike.at_s + strike.lasts_s + CAUSED_S:
+                yield strike.fault, breaking.fault
+
+
+def test_only_a_storm_on_a_standalone_cluster_kills_the_spark_master() -> None:
+    assert set(PRODUCT_FAULTS) == set(Fault) - {Fault.KILL_MASTER}
+    assert set(ENGINE_FAULTS) < set(PRODUCT_FAULTS)
+
+
 def test_the_short_storm_has_every_engine_fault_and_none_hits_a_broken_part() -> None:
     strikes = short_storm()
 
     assert {strike.fault for strike in strikes} == set(ENGINE_FAULTS)
     assert list(clashes(strikes)) == []
+    assert list(obstacles(strikes)) == []
