@@ -20,10 +20,11 @@ class FormerAssignments:
 
     def __init__(self, client: redis.Redis) -> None:
         """Read them; raise redis.RedisError in an outage."""
-        self._client: Any = client
+        untyped: Any = client  # its type hints allow bytes, which decode_responses excludes
+        self._client = untyped
         names = list(client.scan_iter(f"{_ASSIGNMENT}*"))
-        self._tokens: dict[str, dict[str, str]] = {name: self._client.hgetall(name) for name in names}
-        self._digests: dict[str, dict[str, str]] = {name: self._client.hgetall(_digests_of(name)) for name in names}
+        self._tokens: dict[str, dict[str, str]] = {name: untyped.hgetall(name) for name in names}
+        self._digests: dict[str, dict[str, str]] = {name: untyped.hgetall(_digests_of(name)) for name in names}
 
     def publish(self) -> int:
         """Write those that have been replaced since; return their number. Raises redis.RedisError in an outage."""
