@@ -95,7 +95,7 @@ def make_mirror(link: ClusterLink) -> MakeMirror:
         mirror = MirrorTopic.objects.create(
             link=fields.pop("link", link),
             name=name,
-            source_topic=name,
+            source_topic=fields.pop("source_topic", name),
             state=state,
             state_since=NOW,
             num_partitions=len(lags),
