@@ -24,6 +24,7 @@ from console.pages import (
     mirrors,
     namespaces,
     operations,
+    records,
     reparenting,
     restores,
     session,
@@ -74,6 +75,7 @@ urlpatterns = [
     path(f"{_LINK}mirrors/new/", mirrors.create),
     path(f"{_MIRROR}-/", mirrors.detail),  # for a topic named "new"
     path(f"{_MIRROR}-/gaps.csv", exports.gaps),
+    path(f"{_MIRROR}-/records/", records.records),
     path(f"{_MIRROR}-/verify/", mirrors.verify),
     path(f"{_MIRROR}-/gate/", gates.run),
     path(f"{_MIRROR}-/gate/override/", gates.override),
@@ -83,6 +85,7 @@ urlpatterns = [
     path(f"{_MIRROR}-/<str:operation>/", operations.operate),
     path(_MIRROR, mirrors.detail),
     path(f"{_MIRROR}gaps.csv", exports.gaps),
+    path(f"{_MIRROR}records/", records.records),
     path(f"{_MIRROR}verify/", mirrors.verify),
     path(f"{_MIRROR}gate/", gates.run),
     path(f"{_MIRROR}gate/override/", gates.override),
