@@ -47,6 +47,7 @@ PAGES = (
     f"{_LINK}mirrors/new/",
     f"{_LINK}bulk/?operation=failover&mirror=flights&mirror=planes",
     *(f"{_LINK}mirrors/{name}/" for name, *_ in MIRRORS),
+    f"{_LINK}mirrors/flights/records/",
     f"{_LINK}mirrors/flights/pause/",
     f"{_LINK}mirrors/airports/resume/",
     f"{_LINK}mirrors/flights/promote/",
