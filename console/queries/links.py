@@ -182,6 +182,13 @@ def _partition_totals(mirrors: QuerySet[MirrorTopic], now: datetime) -> dict[int
     return {row["mirror__link_id"]: dict(row) for row in totals}
 
 
+def oldest_lag_ms(mirrors: QuerySet[MirrorTopic], *, unseen: int, now: datetime) -> int | None:
+    """Return the time lag of mirrors of one link, None if unknown; ``unseen`` of them have no partitions yet. One query."""
+    total = next(iter(_partition_totals(mirrors, now).values()), {})
+    oldest: int | None = _figures({"lacking": 0, "never": 0, **with_unseen(total, unseen)}, now)["oldest_lag_ms"]
+    return oldest
+
+
 def _figures(total: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     max_lag, since = total.get("max_lag"), total.get("behind_since")
     oldest = 0 if max_lag == 0 and not total["lacking"] else None
