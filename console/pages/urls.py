@@ -49,6 +49,7 @@ urlpatterns = [
     path("environments/<slug:slug>/clusters/new/", environments.register, name="register"),
     path("clusters/<str:cluster_id>/", environments.cluster),
     path("clusters/<str:cluster_id>/refresh/", environments.refresh),
+    path("clusters/<str:cluster_id>/topics/", topics.of_cluster),
     path("clusters/<str:cluster_id>/namespaces/", namespaces.namespaces),
     path("topics/", topics.index, name="topics"),
     path("links/", links.index, name="links"),

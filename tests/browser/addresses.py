@@ -16,6 +16,8 @@ PAGES = (
     "/environments/production/",
     "/environments/production/clusters/new/",
     f"/clusters/{WEST}/",
+    f"/clusters/{WEST}/topics/",
+    f"/clusters/{WEST}/topics/?q=fl",
     f"/clusters/{WEST}/namespaces/",
     f"/clusters/{EAST}/namespaces/",
     "/links/",
