@@ -15,8 +15,8 @@ from tests.browser.page_data import EAST, SECRET, Scene, make_cluster, make_link
 from tests.console.pages.conftest import Queue, client_of, htmx
 
 # Queries per page: the page of a mirror needs one per part (session, roles, mirror, partitions, errors, gaps, ...), the tasks
-# page also those of the copy and verify tasks, the source topics page eight for the facts of its checks, the drills page five for
-# the readiness, the search one per kind.
+# page also those of the copy and verify tasks, the source topics page eight for the facts of its checks, the drills page five
+# for the readiness, the search one or two per kind of name.
 MOST_QUERIES = {
     "/mirrors/": 23,
     "/drills/": 13,

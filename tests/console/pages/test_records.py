@@ -147,6 +147,7 @@ def test_form_stays_when_nothing_could_be_read(
         "partition=&offset=1",
         "partition=7&offset=1",
         "partition=0&time=soon",
+        "partition=0&time=1969-12-31T23:59:59",
         f"partition=0&offset={'9' * 30}",
     ],
 )

@@ -71,19 +71,18 @@ def test_every_offset_of_a_mirror_is_equal_or_a_filler_with_its_reason(
     assert reason in {found for _, found in fillers.values()}
 
 
-def test_next_offset_passes_over_offsets_without_a_record_on_both_sides(clusters: Pair, topic_name: str) -> None:
+def test_next_offset_of_a_compacted_log_passes_over_what_compaction_removed(clusters: Pair, topic_name: str) -> None:
     MAKERS[GapReason.COMPACTED](clusters, topic_name)
+    records = [record[1] for record in read_topic(clusters[0], topic_name)]
 
-    visited, offset = [], 0
+    visited: list[int] = []
+    offset: int | None = 0
     while offset is not None:
-        found = compare(clusters, topic_name, offset)
         visited.append(offset)
-        following = [view.next_offset for view in (found.source, found.mirror) if view.next_offset is not None]
-        offset = min(following, default=None)
+        offset = compare(clusters, topic_name, offset).source.next_offset
 
-    assert set(visited) >= {record[1] for record in read_topic(clusters[0], topic_name)}
-    assert visited == sorted(set(visited))
-    assert visited[-1] == ends_of(clusters[1], topic_name)[0] - 1
+    assert [offset for offset in visited if offset in records] == records
+    assert len(visited) < ends_of(clusters[0], topic_name)[0]
 
 
 def test_record_that_another_producer_wrote_differs(clusters: Pair, topic_name: str) -> None:
@@ -138,8 +137,9 @@ def test_record_of_20_mb_is_compared_whole_and_shown_cut(clusters: Pair, topic_n
 
 def test_batch_that_decompresses_to_hundreds_of_megabytes_is_not_read(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
+    batch = bomb(10, 300 * MEGABYTE)
     for cluster in clusters:
-        assert {result.error for result in send_batches(cluster, topic_name, [bomb(10, 400 * MEGABYTE)])} == {0}
+        assert {result.error for result in send_batches(cluster, topic_name, [batch])} == {0}
 
     before, inside = compare(clusters, topic_name, 0), compare(clusters, topic_name, 1)
 
