@@ -98,7 +98,12 @@ def _topic_row(row: TopicOfCluster, names: Mapping[str, str]) -> dict[str, Any]:
         "name": topic.name,
         "partitions": topic.partitions,
         "retention": numbers.retention(topic.retention_ms),
-        "mirror_of": mirror and {"cluster": names.get(mirror["source"], mirror["source"]), "url": _mirror_url(mirror)},
+        "mirror_of": mirror
+        and {
+            "topic": mirror["source_topic"],
+            "cluster": names.get(mirror["source"], mirror["source"]),
+            "url": _mirror_url(mirror),
+        },
         "is_unknown_mirror": topic.is_mirror and mirror is None,
         "source_for": listed,
         "more": len(row.source_for) - len(listed),
