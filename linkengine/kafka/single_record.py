@@ -63,7 +63,9 @@ class SideRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ends:
+class LogEnds:
+    """The offsets of a log: its start, its last stable offset and its high watermark."""
+
     start: int
     stable: int
     end: int
@@ -94,20 +96,20 @@ def read_record(address: ClusterAddress, topic: str, *, topic_id: str, partition
             )
     if error:
         raise BrokerError(error, f"Offset {offset} of {topic}-{partition} cannot be read")
-    return _search(data, [AbortedTransaction(*fields) for fields in aborted], place, offset=offset, ends=ends)
+    return search_batches(data, [AbortedTransaction(*fields) for fields in aborted], place, offset=offset, ends=ends)
 
 
-def _ends(cluster: Cluster, leader: Leader, place: tuple[str, int]) -> _Ends:
+def _ends(cluster: Cluster, leader: Leader, place: tuple[str, int]) -> LogEnds:
     found = []
     for timestamp, committed in ((EARLIEST, False), (LATEST, True), (LATEST, False)):
         error, offset = list_offsets(cluster, leader.broker, [place], timestamp=timestamp, read_committed=committed)[place]
         if error:
             raise BrokerError(error, f"The offsets of {place[0]}-{place[1]} cannot be read")
         found.append(offset)
-    return _Ends(start=found[0], stable=found[1], end=found[2])
+    return LogEnds(start=found[0], stable=found[1], end=found[2])
 
 
-def _outside(offset: int, ends: _Ends) -> SideView | None:
+def _outside(offset: int, ends: LogEnds) -> SideView | None:
     """Return the view of an offset that consumers cannot read now, None for others."""
     if offset < ends.start:
         return _view(Presence.BEFORE_START, ends, next_offset=ends.start if ends.start < ends.end else None)
@@ -120,7 +122,7 @@ def _outside(offset: int, ends: _Ends) -> SideView | None:
 
 def _view(
     presence: Presence,
-    ends: _Ends,
+    ends: LogEnds,
     *,
     next_offset: int | None,
     batch: BatchInfo | None = None,
@@ -141,10 +143,13 @@ def _view(
     )
 
 
-def _search(
-    data: memoryview, aborted: list[AbortedTransaction], place: tuple[str, int], *, offset: int, ends: _Ends
+def search_batches(
+    data: memoryview, aborted: list[AbortedTransaction], place: tuple[str, int], *, offset: int, ends: LogEnds
 ) -> SideRead:
-    """Return what the batches of a response, which begin at or around the offset, have there."""
+    """Return what the batches of a response, which begin at or around the offset, have there.
+
+    Raises LinkEngineError if none covers it, or if its batch is damaged or too large.
+    """
     transactions = AbortedTransactions(aborted)
     for at, view in iter_batches(data):
         batch = data[at : at + view.size]
@@ -177,7 +182,7 @@ def _batch(view: BatchView) -> BatchInfo:
     )
 
 
-def _find(view: BatchView, batch: memoryview, *, offset: int, ends: _Ends) -> SideRead:
+def _find(view: BatchView, batch: memoryview, *, offset: int, ends: LogEnds) -> SideRead:
     """Return the record at an offset of a batch, or that it has none there."""
     records: Iterable[LargeRecord | RecordLike]
     records = _bounded(view, batch) if view.magic == CURRENT_MAGIC else decode_legacy(view, batch)
