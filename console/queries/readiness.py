@@ -66,7 +66,7 @@ def _of_mirrors(mirrors: QuerySet[MirrorTopic], *, drilled: Sequence[str]) -> di
     )
     return annotated.aggregate(
         total=Count("pk"),
-        drilled=Count("pk", filter=Q(name__in=drilled)),
+        drilled=Count("pk", filter=Q(name__in=[*drilled, ""])),  # an empty list would make Django return 0 for every column
         compared=Count("compared_at"),
         oldest_comparison=Min("compared_at"),
         differing=Count("pk", filter=Q(differs=True)),

@@ -70,6 +70,12 @@ def test_newest_finished_drill_counts(scene: Scene) -> None:
     assert states(scene)[ReadyFact.DRILL] is ReadyState.UNKNOWN
 
 
+def test_link_without_a_drill_keeps_its_other_facts(scene: Scene) -> None:
+    scene.link.drills.all().delete()
+
+    assert states(scene) == dict.fromkeys(ReadyFact, ReadyState.READY) | {ReadyFact.DRILL: ReadyState.UNKNOWN}
+
+
 def test_mirror_that_was_never_verified_is_unknown(scene: Scene) -> None:
     make_mirror(scene.link, "late", MirrorState.ACTIVE, rate=1.0, now=scene.now)
 
