@@ -9,7 +9,9 @@ from console.access.visibility import (
     visible_environments,
     visible_links,
     visible_mirrors,
+    visible_topics,
     whole_cluster_names,
+    whole_links,
     with_links,
     with_sight,
 )
@@ -27,7 +29,9 @@ __all__ = [
     "visible_environments",
     "visible_links",
     "visible_mirrors",
+    "visible_topics",
     "whole_cluster_names",
+    "whole_links",
     "with_links",
     "with_sight",
 ]

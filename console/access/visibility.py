@@ -12,7 +12,7 @@ from django.db.models.lookups import Exact
 from console.access.permissions import can
 from console.access.roles import Permission
 from console.actors import Actor
-from console.models import Cluster, ClusterLink, Environment, MirrorTopic, RoleBinding
+from console.models import Cluster, ClusterLink, Environment, MirrorTopic, RoleBinding, SourceTopic
 
 ResourceType = RoleBinding.ResourceType
 _NOTHING = Q(pk__in=())
@@ -55,6 +55,34 @@ def visible_links(by: Actor) -> QuerySet[ClusterLink]:
     for binding in by.bindings:
         scope |= _link_scope(binding)
     return with_sight(ClusterLink.objects.filter(scope), by)
+
+
+def whole_links(by: Actor) -> QuerySet[ClusterLink]:
+    """Return the links of which the actor may see everything: their source topics, consumer groups and configs."""
+    if by.may_do_all:
+        return ClusterLink.objects.all()
+    scope = _NOTHING
+    for binding in by.bindings:
+        if binding.resource_type != ResourceType.TOPIC:  # a role on a topic shows the link, and not all of it
+            scope |= _link_scope(binding)
+    return ClusterLink.objects.filter(scope)
+
+
+def visible_topics(by: Actor) -> QuerySet[SourceTopic]:
+    """Return the listed topics of registered clusters that the actor may see, without internal topics."""
+    topics = SourceTopic.objects.filter(cluster__isnull=False, internal=False)
+    if by.may_do_all:
+        return topics
+    scope = _NOTHING
+    for binding in by.bindings:
+        above, cluster = _above(binding, path="cluster__"), Q(cluster=binding.cluster_id)
+        if above is not None:
+            scope |= above
+        elif binding.resource_type in ("", ResourceType.CLUSTER):
+            scope |= cluster
+        elif binding.resource_type == ResourceType.TOPIC:
+            scope |= cluster & _name("name", binding)
+    return topics.filter(scope)
 
 
 def with_sight(links: QuerySet[ClusterLink], by: Actor) -> QuerySet[ClusterLink]:

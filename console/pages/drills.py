@@ -1,4 +1,4 @@
-"""The Drills tab of a link: start a failover drill and show the reports of all drills."""
+"""The Drills tab of a link: failover readiness, the form that starts a failover drill, and the reports of all drills."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from console.pages.lists import page_from
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters.drills import drill_row
 from console.presenters.links import link_url
+from console.presenters.readiness import readiness_view
 from console.queries import links as link_queries
+from console.queries.readiness import link_readiness
 from linkengine.domain.startspec import EARLIEST, LATEST
 
 PER_PAGE = 10  # reports are long, and the page is polled every second
@@ -48,6 +50,7 @@ def _show(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
         "drills": [drill_row(drill, now=now) for drill in shown],
         "pager": pager,
         "may_drill": can(by, Permission.OPERATE_MIRROR, link=link) and can(by, Permission.MANAGE_MIRROR, link=link),
+        "readiness": readiness_view(link_readiness(link=link, now=now)),
         "seen": seen_token(link.sequence, now=now),
     }
     return reply(request, "links/drills.html", link_context(link, by=by, now=now, tab="drills") | context | more, status=status)

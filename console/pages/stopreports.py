@@ -1,4 +1,4 @@
-"""The Failover reports tab of a link, and its JSON export."""
+"""The Failover reports tab of a link with its failover readiness, and the JSON export of the reports."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
+from console.access import Permission, can
 from console.actions.refusals import retry_refused_configs
 from console.errors import ConsoleError
 from console.models import StopReport
@@ -18,10 +19,12 @@ from console.pages.linkpages import crumbs, link_context
 from console.pages.lists import page_from
 from console.pages.mirrorpages import mirror_context, mirror_url
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
+from console.presenters.readiness import readiness_view
 from console.presenters.stopreports import report_row, report_tiles
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
 from console.queries import stopreports
+from console.queries.readiness import link_readiness
 
 _HIDDEN = ("id", "mirror")
 _CLAMPED = ("group", "partition", "source_offset", "before", "after", "message")
@@ -40,7 +43,9 @@ def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
     shown, pager = page_from(request, reports)
     groups = stopreports.groups_of(shown)
     rows = [report_row(report, now=now, groups=groups.get(report.pk, ())) for report in shown]
-    context = {"reports": rows, "tiles": report_tiles(totals), "pager": pager}
+    context: dict[str, object] = {"reports": rows, "tiles": report_tiles(totals), "pager": pager}
+    if can(by, Permission.VIEW, link=link):
+        context["readiness"] = readiness_view(link_readiness(link=link, now=now))
     return reply(request, "links/stopreports.html", link_context(link, by=by, now=now, tab="stops") | context)
 
 

@@ -1,19 +1,30 @@
-"""The Topics section: mirror topics of all links, and the search over links and mirror topics."""
+"""The Topics section: mirror topics of all links, topics of a cluster, and the search."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console.pages.lists import PAGE_SIZE, pager, start_of
+from console.access import cluster_names
+from console.pages.lists import PAGE_SIZE, page_from, pager, start_of
 from console.pages.request_handling import actor_of, page, reply
+from console.pages.shell import Crumb
+from console.presenters import numbers
 from console.presenters.links import link_row, link_url
-from console.presenters.mirrors import mirror_row
+from console.presenters.mirrors import mirror_path, mirror_row
+from console.queries import clusters as cluster_queries
 from console.queries import links as link_queries
 from console.queries import mirrorpages
+from console.queries.clustertopics import TopicOfCluster, cluster_topics, with_mirrors
+from console.queries.search import find
 
 MAX_RESULTS = 50
+SOURCE_FOR_SHOWN = 3  # mirror topics listed per source topic
 
 
 @page("topics")
@@ -31,21 +42,80 @@ def index(request: HttpRequest) -> HttpResponse:
     return reply(request, "topics/list.html", context)
 
 
+@page("environments")
+@require_GET
+def of_cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """List the topics of a cluster as of the last refresh, and what they have to do with mirror topics."""
+    by, query = actor_of(request), request.GET.get("q", "").strip()
+    cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
+    shown, where = page_from(request, cluster_topics(cluster=cluster, by=by, search=query))
+    names, environment = cluster_names(by), cluster.environment
+    context = {
+        "cluster": {"name": cluster.name, "url": f"/clusters/{cluster.cluster_id}/"},
+        "environment_name": environment.name,
+        "rows": [_topic_row(row, names) for row in with_mirrors(shown, cluster=cluster, by=by)],
+        "pager": where,
+        "query": query,
+        "crumbs": [
+            Crumb(label=environment.name, url=f"/environments/{environment.slug}/"),
+            Crumb(label=cluster.name, url=f"/clusters/{cluster.cluster_id}/"),
+            Crumb(label="Topics"),
+        ],
+    }
+    return reply(request, "topics/of_cluster.html", context)
+
+
 @page("")
 @require_GET
 def search(request: HttpRequest) -> HttpResponse:
-    """Search links and mirror topics by a part of the name."""
+    """Search links, mirror topics, clusters, topics, consumer groups and users by a part of the name."""
     by, now = actor_of(request), timezone.now()
     query = request.GET.get("q", "").strip()
     links = link_queries.list_links(by=by, search=query) if query else []
     found = mirrorpages.mirror_page(by=by, search=query, size=MAX_RESULTS if query else 0)
+    others = find(query, by=by, limit=MAX_RESULTS)
     context = {
         "query": query,
         "links": [link_row(summary, now=now) for summary in links[:MAX_RESULTS]],
         "found": [{"row": mirror_row(summary, now=now), "link": _link(summary.mirror.link)} for summary in found.rows],
-        "cut": len(links) > MAX_RESULTS or found.total > MAX_RESULTS,
+        "others": others,
+        "source_topics": [row | {"url": f"{_url(row)}topics/{quote(row['name'], safe='')}/"} for row in others.source_topics],
+        "topics": [row | {"url": f"/clusters/{row['listed_on']}/topics/?q={quote(row['name'])}"} for row in others.topics],
+        "groups": [row | {"url": f"{_url(row)}groups/?q={quote(row['name'])}"} for row in others.groups],
+        "cut": len(links) > MAX_RESULTS or found.total > MAX_RESULTS or others.is_cut,
+        "nothing": not links and not found.rows and others.is_empty,
     }
     return reply(request, "search.html", context)
+
+
+def _topic_row(row: TopicOfCluster, names: Mapping[str, str]) -> dict[str, Any]:
+    topic, mirror = row.topic, row.mirror_of
+    listed = [
+        {"name": source["name"], "cluster": source["destination"], "url": _mirror_url(source)}
+        for source in row.source_for[:SOURCE_FOR_SHOWN]
+    ]
+    return {
+        "name": topic.name,
+        "partitions": topic.partitions,
+        "retention": numbers.retention(topic.retention_ms),
+        "mirror_of": mirror
+        and {
+            "topic": mirror["source_topic"],
+            "cluster": names.get(mirror["source"], mirror["source"]),
+            "url": _mirror_url(mirror),
+        },
+        "is_unknown_mirror": topic.is_mirror and mirror is None,
+        "source_for": listed,
+        "more": len(row.source_for) - len(listed),
+    }
+
+
+def _mirror_url(row: Mapping[str, Any]) -> str:
+    return f"/links/{row['cluster_id']}/{row['link_name']}/{mirror_path(row['name'])}"
+
+
+def _url(row: Mapping[str, Any]) -> str:
+    return f"/links/{row['destination']}/{row['link_name']}/"
 
 
 def _link(link: object) -> dict[str, str]:
