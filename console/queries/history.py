@@ -1,20 +1,74 @@
-"""Samples of lag and throughput of a link or mirror over a time span, aggregated for a chart."""
+"""Samples of lag and throughput of links and mirrors over a time span: stored rows, points of a chart, and series on a grid.
+
+Samples are kept for a short time, summaries of them for longer. A span is read from the coarsest rows that suffice for its
+chart, and from the samples that are not summarized yet.
+
+| rows                    | of a link | of a mirror |
+|-------------------------|-----------|-------------|
+| samples, every 30 s     | 24 h      | 2 h         |
+| summaries of 5 minutes  | 25 h      | 25 h        |
+| summaries of an hour    | 31 days   | 31 days     |
+
+Down-sampling keeps the largest known value and whether a value was unknown. A summary is never averaged over an unknown value
+into a known one: an interval with an unknown value has no lag, and its largest known value is only a lower bound.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from console.models import ClusterLink, LinkSample, MirrorSample, MirrorTopic
-from console.models.samples import Sample
+from django.db.models import Max, Q
 
-POINTS = 120  # maximum per chart
+from console.models import (
+    ClusterLink,
+    LinkSample,
+    LinkSampleSummary,
+    MirrorSample,
+    MirrorSampleSummary,
+    MirrorTopic,
+)
+
+SPANS: Mapping[str, timedelta] = {
+    "1h": timedelta(hours=1),
+    "2h": timedelta(hours=2),
+    "6h": timedelta(hours=6),
+    "24h": timedelta(hours=24),
+    "7d": timedelta(days=7),
+    "30d": timedelta(days=30),
+}
+POINTS = 120  # maximum per chart that the server draws
+MOST_STEPS = 180  # maximum per series
+SAMPLE_S = 30  # between samples; reconciling.history writes them
+KEEP_LINKS = timedelta(hours=24)  # at most 2,880 rows of a link and some more until the next deletion
+KEEP_MIRRORS = timedelta(hours=2)  # at most 240 of each mirror
+KEEP_SUMMARIES: Mapping[int, timedelta] = {300: timedelta(hours=25), 3600: timedelta(days=31)}  # by seconds, ascending
+STEPS_S = (60, 300, 600, 1800, 3600, 7200, 14_400)  # of series; divisors or multiples of the summaries' seconds
+ENOUGH = 0.75  # an interval with a smaller share of its samples is incomplete, and therefore partly unknown
+TOP = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A sample, or a summary of the samples of ``seconds`` from ``at`` on. Values are the largest known ones, rates means."""
+
+    at: datetime
+    seconds: int = SAMPLE_S
+    samples: int = 1
+    unknown: int = 0  # samples without a lag
+    unknown_ms: int = 0  # samples without a time lag
+    lag: int | None = None
+    lag_ms: int | None = None
+    bytes_per_s: float | None = None
+    records_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """The aggregate of an interval, dated by its newest sample: largest lags and mean rate. Unknown is None, never 0."""
+    """The aggregate of an interval, dated by its newest row: largest lags and mean rate. Unknown is None, never 0."""
 
     at: datetime
     lag: int | None
@@ -22,31 +76,121 @@ class Point:
     bytes_per_s: float | None
 
 
-def link_history(*, link: ClusterLink, span: timedelta, now: datetime) -> list[Point]:
-    """Return at most ``POINTS`` points of a link, oldest first. One query."""
-    return _aggregate(LinkSample.objects.filter(link=link, at__gte=now - span, at__lte=now), start=now - span, span=span)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A time span in steps. ``start`` is a multiple of ``step_s`` since the epoch."""
+
+    start: datetime
+    end: datetime
+    step_s: int
+    steps: int
+
+    def step_of(self, at: datetime) -> int:
+        """Return the number of the step that contains ``at``; negative or too large outside of the span."""
+        return int((at - self.start).total_seconds() // self.step_s)
+
+    def time_of(self, step: int) -> datetime:
+        """Return when a step begins."""
+        return self.start + timedelta(seconds=step * self.step_s)
 
 
-def mirror_history(*, mirror: MirrorTopic, span: timedelta, now: datetime) -> list[Point]:
-    """Return at most ``POINTS`` points of a mirror, oldest first. One query."""
-    return _aggregate(MirrorSample.objects.filter(mirror=mirror, at__gte=now - span, at__lte=now), start=now - span, span=span)
+def window(*, start: datetime, end: datetime) -> Window:
+    """Return the span in at most ``MOST_STEPS`` and one steps, without a step that began less than a sample ago."""
+    seconds = (end - start).total_seconds()
+    step_s = next((step for step in STEPS_S if seconds / step <= MOST_STEPS), STEPS_S[-1])
+    first = datetime.fromtimestamp(start.timestamp() // step_s * step_s, tz=UTC)
+    steps = int((end - first - timedelta(seconds=SAMPLE_S)).total_seconds() // step_s) + 1
+    return Window(start=first, end=end, step_s=step_s, steps=max(1, steps))
 
 
-def _aggregate(samples: Iterable[Sample], *, start: datetime, span: timedelta) -> list[Point]:
-    step = span / POINTS
-    intervals: dict[int, list[Sample]] = {}
-    for sample in samples:
-        intervals.setdefault(int((sample.at - start) / step), []).append(sample)
-    return [_point(intervals[number]) for number in sorted(intervals)]
+def link_history(*, link: ClusterLink, span: timedelta, now: datetime, end: datetime | None = None) -> list[Point]:
+    """Return at most ``POINTS`` and one points of a link up to ``end``, by default now; oldest first. Two queries at most."""
+    start = (end or now) - span
+    return _points(link_rows(link, start=start, end=end or now, step_s=_step_of(span), now=now), start=start, span=span)
 
 
-def _point(samples: Sequence[Sample]) -> Point:
-    return Point(
-        at=samples[-1].at,
-        lag=largest([sample.lag for sample in samples]),
-        lag_ms=largest([sample.lag_ms for sample in samples]),
-        bytes_per_s=_mean([sample.bytes_per_s for sample in samples]),
+def mirror_history(*, mirror: MirrorTopic, span: timedelta, now: datetime, end: datetime | None = None) -> list[Point]:
+    """Return the points of a mirror, as ``link_history``."""
+    start = (end or now) - span
+    rows = mirror_rows(Q(mirror=mirror), start=start, end=end or now, step_s=_step_of(span), now=now)[mirror.pk]
+    return _points(rows, start=start, span=span)
+
+
+def link_rows(link: ClusterLink, *, start: datetime, end: datetime, step_s: int, now: datetime) -> list[Row]:
+    """Return the rows of a link that suffice for steps of ``step_s``, oldest first. Two queries at most."""
+    seconds = _seconds(start, step_s=step_s, now=now, kept=KEEP_LINKS)
+    summaries, samples = LinkSampleSummary.objects.filter(link=link), LinkSample.objects.filter(link=link)
+    return _read(summaries, samples, owner="link_id", seconds=seconds, start=start, end=end)[link.pk]
+
+
+def mirror_rows(chosen: Q, *, start: datetime, end: datetime, step_s: int, now: datetime) -> defaultdict[int, list[Row]]:
+    """Return the rows of mirrors by their primary key, as ``link_rows``. ``chosen`` is a condition on the field ``mirror``."""
+    seconds = _seconds(start, step_s=step_s, now=now, kept=KEEP_MIRRORS)
+    summaries, samples = MirrorSampleSummary.objects.filter(chosen), MirrorSample.objects.filter(chosen)
+    return _read(summaries, samples, owner="mirror_id", seconds=seconds, start=start, end=end)
+
+
+def top_mirrors(link: ClusterLink, *, where: Window, now: datetime) -> dict[int, str]:
+    """Return names by primary key of the mirrors with the largest known lags in a span, none without a lag. One query."""
+    seconds = _seconds(where.start, step_s=where.step_s, now=now, kept=KEEP_MIRRORS)
+    within: dict[str, Any] = {"mirror__link": link, "mirror__drill": None, "lag__gt": 0, "at__lt": where.end}
+    found = _largest_lags(MirrorSample.objects.filter(**within, at__gte=where.start))
+    if seconds:
+        first = where.start - timedelta(seconds=seconds)
+        found = found.union(_largest_lags(MirrorSampleSummary.objects.filter(**within, at__gt=first, seconds=seconds)))
+    largest_of: dict[tuple[int, str], int] = {}
+    for pk, name, most in found:
+        largest_of[pk, name] = max(most, largest_of.get((pk, name), 0))
+    return dict(sorted(largest_of, key=lambda mirror: (-largest_of[mirror], mirror[1]))[:TOP])
+
+
+def _largest_lags(rows: Any) -> Any:
+    ranked = rows.order_by().values("mirror_id", "mirror__name").annotate(most=Max("lag"))
+    return ranked.values_list("mirror_id", "mirror__name", "most")
+
+
+def combine(rows: Sequence[Row], *, at: datetime, seconds: int) -> Row:
+    """Summarize rows, at least one, of an interval."""
+    return Row(
+        at=at,
+        seconds=seconds,
+        samples=sum(row.samples for row in rows),
+        unknown=sum(row.unknown for row in rows),
+        unknown_ms=sum(row.unknown_ms for row in rows),
+        lag=_most([row.lag for row in rows]),
+        lag_ms=_most([row.lag_ms for row in rows]),
+        bytes_per_s=_mean([(row.bytes_per_s, row.samples) for row in rows]),
+        records_per_s=_mean([(row.records_per_s, row.samples) for row in rows]),
     )
+
+
+def on_grid(rows: Iterable[Row], where: Window, *, now: datetime) -> list[Row | None]:
+    """Return a row for each step of a span, None where there is no sample.
+
+    A summary that is longer than a step counts in each step that it overlaps. A step with a part of the samples that were due
+    is partly unknown.
+    """
+    steps: list[list[Row]] = [[] for _ in range(where.steps)]
+    for row in rows:
+        first, last = where.step_of(row.at), where.step_of(row.at)
+        if row.seconds > where.step_s:
+            last += row.seconds // where.step_s - 1
+        for step in range(max(0, first), min(where.steps - 1, last) + 1):
+            steps[step].append(row)
+    return [_step(found, where, step, now=now) for step, found in enumerate(steps)]
+
+
+def _step(found: Sequence[Row], where: Window, step: int, *, now: datetime) -> Row | None:
+    if not found:
+        return None
+    at = where.time_of(step)
+    row = combine(found, at=at, seconds=where.step_s)
+    length = max(where.step_s, found[0].seconds)
+    due = min(length, max(0.0, (now - at).total_seconds())) / SAMPLE_S * ENOUGH
+    missing = int(due) - row.samples
+    if missing <= 0 or now - at < timedelta(minutes=2):
+        return row
+    return replace(row, unknown=row.unknown + missing, unknown_ms=row.unknown_ms + missing)
 
 
 def largest(values: Sequence[int | None]) -> int | None:
@@ -55,6 +199,70 @@ def largest(values: Sequence[int | None]) -> int | None:
     return max(known) if len(known) == len(values) else None
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+def _step_of(span: timedelta) -> int:
+    return max(1, int(span.total_seconds() // POINTS))
+
+
+def _seconds(start: datetime, *, step_s: int, now: datetime, kept: timedelta) -> int:
+    """Return the seconds of the summaries to read, 0 for samples: the coarsest that suffice and still cover ``start``."""
+    fine = [seconds for seconds in KEEP_SUMMARIES if seconds <= step_s and now - start <= KEEP_SUMMARIES[seconds]]
+    if fine:
+        return max(fine)
+    if now - start <= kept:
+        return 0
+    return next((seconds for seconds, keep in KEEP_SUMMARIES.items() if now - start <= keep), max(KEEP_SUMMARIES))
+
+
+def _read(
+    summaries: Any, samples: Any, *, owner: str, seconds: int, start: datetime, end: datetime
+) -> defaultdict[int, list[Row]]:
+    """Return summaries, and the samples after the newest summary of each owner, by owner and oldest first."""
+    found: defaultdict[int, list[Row]] = defaultdict(list)
+    values = ("lag", "lag_ms", "bytes_per_s", "records_per_s")
+    if seconds:
+        length = timedelta(seconds=seconds)
+        within = summaries.filter(seconds=seconds, at__gt=start - length, at__lt=end).order_by("at")
+        for key, at, size, count, unknown, unknown_ms, *rest in within.values_list(
+            owner, "at", "seconds", "samples", "unknown", "unknown_ms", *values
+        ):
+            row = dict(zip(values, rest, strict=True))
+            found[key].append(Row(at=at, seconds=size, samples=count, unknown=unknown, unknown_ms=unknown_ms, **row))
+    summarized = {key: rows[-1].at + timedelta(seconds=seconds) for key, rows in found.items()}
+    for key, at, *rest in samples.filter(at__gte=start, at__lt=end).order_by("at").values_list(owner, "at", *values):
+        if at >= summarized.get(key, at):
+            found[key].append(sample_row(at, rest))
+    return found
+
+
+def sample_row(at: datetime, values: Sequence[Any]) -> Row:
+    """Return the row of one sample with the values lag, lag_ms, bytes_per_s and records_per_s."""
+    lag, lag_ms, bytes_per_s, records_per_s = values
+    unknown = {"unknown": int(lag is None), "unknown_ms": int(lag_ms is None)}
+    return Row(at=at, lag=lag, lag_ms=lag_ms, bytes_per_s=bytes_per_s, records_per_s=records_per_s, **unknown)
+
+
+def _points(rows: Iterable[Row], *, start: datetime, span: timedelta) -> list[Point]:
+    step = span / POINTS
+    intervals: dict[int, list[Row]] = {}
+    for row in rows:
+        intervals.setdefault(max(0, int((row.at - start) / step)), []).append(row)
+    return [_point(intervals[number]) for number in sorted(intervals)]
+
+
+def _point(rows: Sequence[Row]) -> Point:
+    whole = combine(rows, at=rows[-1].at, seconds=rows[-1].seconds)
+    return Point(
+        at=whole.at,
+        lag=None if whole.unknown else whole.lag,
+        lag_ms=None if whole.unknown_ms else whole.lag_ms,
+        bytes_per_s=whole.bytes_per_s,
+    )
+
+
+def _most(values: Sequence[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _mean(values: Sequence[tuple[float | None, int]]) -> float | None:
+    known = [(value, weight) for value, weight in values if value is not None]
+    return sum(value * weight for value, weight in known) / sum(weight for _, weight in known) if known else None
