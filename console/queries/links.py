@@ -74,6 +74,11 @@ def get_whole_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
     return link
 
 
+def rpo_objective_ms(_link: ClusterLink) -> int | None:
+    """Return the recovery point objective of a link; None if it has none. No link config sets an objective yet."""
+    return None
+
+
 def list_links(
     *,
     by: Actor,
