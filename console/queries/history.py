@@ -86,8 +86,12 @@ class Window:
     steps: int
 
     def step_of(self, at: datetime) -> int:
-        """Return the number of the step that contains ``at``; negative or too large outside of the span."""
-        return int((at - self.start).total_seconds() // self.step_s)
+        """Return the number of the step that contains ``at``; negative or too large outside of the span.
+
+        The last step is longer by the time after it up to ``end``.
+        """
+        step = int((at - self.start).total_seconds() // self.step_s)
+        return min(step, self.steps - 1) if at < self.end else step
 
     def time_of(self, step: int) -> datetime:
         """Return when a step begins."""
@@ -95,7 +99,7 @@ class Window:
 
 
 def window(*, start: datetime, end: datetime) -> Window:
-    """Return the span in at most ``MOST_STEPS`` and one steps, without a step that began less than a sample ago."""
+    """Return the span in at most ``MOST_STEPS`` and one steps. A step that began less than a sample ago is not separate."""
     seconds = (end - start).total_seconds()
     step_s = next((step for step in STEPS_S if seconds / step <= MOST_STEPS), STEPS_S[-1])
     first = datetime.fromtimestamp(start.timestamp() // step_s * step_s, tz=UTC)

@@ -10,6 +10,7 @@
   const POLLED_S = 90_000; // a longer range does not change visibly
   const SHORTEST_S = 600;
   const HEIGHT = 180;
+  const DRAGGED_PX = 5; // a shorter drag is a click
   const COLOURS = 7;
   const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [4, 4], [12, 4], [1, 4]];
   const MARKER_COLOURS = { error: "--bad-ink", failover: "--warn-ink", edit: "--busy-ink", pause: "--idle-ink", verification: "--ok-ink" };
@@ -166,8 +167,12 @@
     figure.append(head, body);
     entry.place = place;
     entry.plot = new uPlot(options(entry, stepped), values(data), place);
-    entry.plot.over.addEventListener("click", (event) => openMinute(minuteUrl(entry.plot.posToVal(event.offsetX, "x"))));
-    entry.plot.over.addEventListener("dblclick", () => zoomTo(null));
+    let pressedAt = 0;
+    entry.plot.over.addEventListener("mousedown", (event) => (pressedAt = event.clientX));
+    entry.plot.over.addEventListener("click", (event) => {
+      if (Math.abs(event.clientX - pressedAt) < DRAGGED_PX) openMinute(minuteUrl(entry.plot.posToVal(event.offsetX, "x")));
+    });
+    entry.plot.over.addEventListener("dblclick", () => zoom && zoomTo(null));
   }
 
   function legendItem(list, name, position) {
@@ -193,7 +198,7 @@
       height: HEIGHT,
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       legend: { show: false },
-      cursor: { y: false, sync: { key: "graphs" }, drag: { x: true, y: false, setScale: false } },
+      cursor: { y: false, drag: { x: true, y: false, setScale: false } },
       scales: {
         x: { time: true, range: () => [entry.data.start, Math.max(entry.data.end, entry.data.at.at(-1))] },
         y: { range: () => [0, top()] },
@@ -208,13 +213,15 @@
           stroke: () => colour(`--graph-${line(position)}`),
           width: 2,
           dash: DASHES[position % DASHES.length],
-          ...(stepped ? { paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } } : {}),
+          ...(stepped
+            ? { paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }
+            : { points: { size: 4, fill: () => colour("--surface") } }),
         })),
       ],
       hooks: {
         drawAxes: [(plot) => hatch(plot, entry)],
         draw: [(plot) => overlay(plot, entry)],
-        setCursor: [() => showValues(entry)],
+        setCursor: [() => followCursor(entry)],
         setSelect: [(plot) => select(plot)],
       },
     };
@@ -227,7 +234,7 @@
 
   function select(plot) {
     const { left, width } = plot.select;
-    if (width < 5) return;
+    if (width < DRAGGED_PX) return;
     const [from, to] = [left, left + width].map((place) => Math.round(plot.posToVal(place, "x")));
     plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
     zoomTo({ from, to });
@@ -314,6 +321,16 @@
   }
 
   // --- values under the cursor, and keys ------------------------------------------------------------------------
+  // All charts have the same width, so the cursor of one is moved to the same place in the others.
+  let following = false;
+  function followCursor(entry) {
+    if (following || !entry.plot) return;
+    following = true;
+    for (const { plot } of entries.values()) if (plot && plot !== entry.plot) plot.setCursor({ left: entry.plot.cursor.left, top: 0 });
+    following = false;
+    for (const other of entries.values()) showValues(other);
+  }
+
   function showValues(entry) {
     if (!entry.plot) return;
     const { data, plot } = entry;
@@ -342,9 +359,10 @@
   }
 
   function moveTo(entry, step) {
-    const time = entry.data.at[step];
-    for (const { plot } of entries.values()) plot.setCursor({ left: plot.valToPos(time, "x"), top: 0 });
-    const { data } = entry;
+    const { data, plot } = entry;
+    const time = data.at[step];
+    plot.setCursor({ left: plot.valToPos(time, "x"), top: 0 });
+    followCursor(entry);
     const texts = data.series.map(({ name, texts: words }) => `${name} ${words[step]}`);
     part("spoken").textContent = [exact(time), ...texts, ...notesAt(data, step)].join(", ");
   }
