@@ -212,6 +212,7 @@ def samples(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
         **graph_context(subject, chosen),
         **_place(subject, last="Samples"),
     }
+    context["charts_url"] = f"{context['charts_url']}?{chosen.query}"
     return reply(request, "links/samples.html", context)
 
 

@@ -106,19 +106,10 @@
   function showChart(chart, span, stepped) {
     const data = { ...chart, at: span.at, start: span.start, end: span.end };
     const names = JSON.stringify(chart.series.map(({ name }) => name));
-    let entry = entries.get(chart.key);
-    if (entry && entry.names !== names) {
-      entry.plot.destroy();
-      entry.figure.replaceChildren();
-    }
-    if (entry?.names === names) {
-      entry.data = data;
-      entry.plot.setData(values(data));
-    } else {
-      entry = { names, data, figure: entry?.figure ?? part("charts").appendChild(element("figure", "graph panel")) };
-      entries.set(chart.key, entry);
-      build(entry, stepped);
-    }
+    const entry = entries.get(chart.key) ?? frame(chart);
+    entry.data = data;
+    if (entry.names === names) entry.plot.setData(values(data));
+    else build(entry, names, stepped);
     entry.figure.dataset.unknown = gaps(data).length;
     entry.figure.dataset.points = data.at.length;
     showValues(entry);
@@ -144,35 +135,42 @@
   }
 
   // --- one chart ------------------------------------------------------------------------------------------------
-  function build(entry, stepped) {
-    const { data, figure } = entry;
-    const id = `graph-${data.key}-title`;
-    const head = element("figcaption", "panel-head");
-    const title = element("h3", "", data.title);
+  function frame({ key, title: text }) {
+    const id = `graph-${key}-title`;
+    const [figure, head, body] = [element("figure", "graph panel"), element("figcaption", "panel-head"), element("div", "panel-body")];
+    const [title, time] = [element("h3", "", text), element("span", "page-actions number")];
+    const [place, list] = [element("div", "graph-plot"), element("ul", "graph-legend")];
     title.id = id;
-    entry.time = element("span", "page-actions number");
-    head.append(title, entry.time);
-    const body = element("div", "panel-body");
-    const place = element("div", "graph-plot");
+    figure.setAttribute("aria-labelledby", id);
     place.tabIndex = 0;
     place.setAttribute("role", "group");
     place.setAttribute("aria-labelledby", id);
     place.setAttribute("aria-roledescription", "chart");
-    place.addEventListener("keydown", (event) => onKey(entry, event));
-    const list = element("ul", "graph-legend");
-    entry.cells = data.series.map(({ name }, position) => legendItem(list, name, position));
-    entry.notes = list.appendChild(element("li", "soft"));
+    head.append(title, time);
     body.append(place, list);
-    figure.setAttribute("aria-labelledby", id);
     figure.append(head, body);
-    entry.place = place;
-    entry.plot = new uPlot(options(entry, stepped), values(data), place);
+    part("charts").append(figure);
+    const entry = { figure, time, place, list };
+    place.addEventListener("keydown", (event) => onKey(entry, event));
+    entries.set(key, entry);
+    return entry;
+  }
+
+  // Create the plot, again if the chart has other lines than before. The place stays, and with it the focus.
+  function build(entry, names, stepped) {
+    entry.plot?.destroy();
+    entry.list.replaceChildren();
+    entry.names = names;
+    entry.cells = entry.data.series.map(({ name }, position) => legendItem(entry.list, name, position));
+    entry.notes = entry.list.appendChild(element("li", "soft"));
+    const plot = new uPlot(options(entry, stepped), values(entry.data), entry.place);
+    entry.plot = plot;
     let pressedAt = 0;
-    entry.plot.over.addEventListener("mousedown", (event) => (pressedAt = event.clientX));
-    entry.plot.over.addEventListener("click", (event) => {
-      if (Math.abs(event.clientX - pressedAt) < DRAGGED_PX) openMinute(minuteUrl(entry.plot.posToVal(event.offsetX, "x")));
+    plot.over.addEventListener("mousedown", (event) => (pressedAt = event.clientX));
+    plot.over.addEventListener("click", (event) => {
+      if (Math.abs(event.clientX - pressedAt) < DRAGGED_PX) openMinute(minuteUrl(plot.posToVal(event.offsetX, "x")));
     });
-    entry.plot.over.addEventListener("dblclick", () => zoom && zoomTo(null));
+    plot.over.addEventListener("dblclick", () => zoom && zoomTo(null));
   }
 
   function legendItem(list, name, position) {

@@ -70,7 +70,7 @@ def test_unknown_values_are_named_on_hover_and_hatched(scene: Scene, visits: Vis
     figure.locator(".u-over").hover(position={"x": box["width"] * UNKNOWN_SHARE, "y": 40})
 
     expect(figure.locator(".graph-legend li").first).to_have_text(re.compile(r": unknown$"))
-    expect(figure).to_have_attribute("data-unknown", "1")
+    expect(figure).to_have_attribute("data-unknown", re.compile("^[12]$"))  # the first minute may be before the first sample
     hatched = page.evaluate(PIXELS, [figure.element_handle(), UNKNOWN_SHARE])
     plain = page.evaluate(PIXELS, [chart(page, "Throughput").element_handle(), UNKNOWN_SHARE])
     assert hatched > 0.1
