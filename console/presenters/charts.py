@@ -1,7 +1,7 @@
 """Charts as server-rendered SVG paths: a line over time, with a text summary and a table of the same values.
 
 The SVG is stretched to the width of the page, so it contains lines only; all text is HTML around it. Where a value is unknown
-or no sample exists, the line is interrupted; it never drops to 0.
+or no sample exists, the line is interrupted and the place is hatched; it never drops to 0.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,7 @@ class Chart:
     top: str  # value at the top of the chart
     line: str  # path data, empty without known values
     area: str
+    gaps: Sequence[tuple[float, float]]  # (x, width) of the parts without a known value
     marks: Sequence[str]  # along the time axis, first to last
     rows: Sequence[tuple[str, str]]  # (time, value), newest first
 
@@ -80,7 +82,8 @@ def charts_of(points: Sequence[Point], *, span: timedelta, now: datetime, past: 
 def _chart(kind: Kind, values: Values, *, span: timedelta, now: datetime, past: bool) -> Chart:
     known = [value for _, value in values if value is not None]
     top = round_up(max(known, default=0), steps=kind.steps)
-    runs = _runs(values, longest=max(OLD, MAX_GAP * span / POINTS))
+    longest = max(OLD, MAX_GAP * span / POINTS)
+    runs = _runs(values, longest=longest)
     shapes = [[_place(at, value, top=top, span=span, now=now) for at, value in run] for run in runs]
     latest = kind.write(values[-1][1] if values and not past and now - values[-1][0] <= OLD else None)
     return Chart(
@@ -93,6 +96,7 @@ def _chart(kind: Kind, values: Values, *, span: timedelta, now: datetime, past: 
         top=kind.write(top) if known else "",
         line=" ".join(_line(shape) for shape in shapes),
         area=" ".join(_area(shape) for shape in shapes),
+        gaps=_gaps(shapes, longest=WIDTH * (longest / span)),
         marks=[numbers.exact(now - span), numbers.exact(now)] if past else _marks(span),
         rows=[(numbers.exact(at), kind.write(value)) for at, value in _spread(values)],
     )
@@ -121,6 +125,16 @@ def _line(shape: Sequence[tuple[float, float]]) -> str:
 
 def _area(shape: Sequence[tuple[float, float]]) -> str:
     return f"M{shape[0][0]} {HEIGHT}" + "".join(f"L{x} {y}" for x, y in shape) + f"L{shape[-1][0]} {HEIGHT}Z"
+
+
+def _gaps(shapes: Sequence[Sequence[tuple[float, float]]], *, longest: float) -> list[tuple[float, float]]:
+    """Return the places between the lines, and those at the edges that are wider than ``longest``."""
+    if not shapes:
+        return []
+    first, last = shapes[0][0][0], shapes[-1][-1][0]
+    edges = [(left, width) for left, width in ((0.0, first), (last, WIDTH - last)) if width > longest]
+    inner = [(before[-1][0], after[0][0] - before[-1][0]) for before, after in pairwise(shapes)]
+    return [(round(left, 1), round(width, 1)) for left, width in sorted([*edges, *inner])]
 
 
 def round_up(value: float, *, steps: Sequence[float]) -> float:

@@ -159,6 +159,7 @@
   // Create the plot, again if the chart has other lines than before. The place stays, and with it the focus.
   function build(entry, names, stepped) {
     entry.plot?.destroy();
+    entry.plot = null;
     entry.list.replaceChildren();
     entry.names = names;
     entry.cells = entry.data.series.map(({ name }, position) => legendItem(entry.list, name, position));
