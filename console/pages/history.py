@@ -246,7 +246,7 @@ def minute(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
             for state, count, names in incidents.states_of_minute(past, at)
         ],
         "steps": _steps(past, at, now=now),
-        "notes": _errors(subject, **span, now=now),
+        "notes": _errors(subject, before=at + MINUTE, now=now),
         "runs": [
             {"name": run.mirror.name, "status": run.status, "at": numbers.exact(run.finished_at)}
             for run in incidents.verify_runs(subject, **span)
@@ -267,8 +267,8 @@ def _steps(past: incidents.Past, at: datetime, *, now: datetime) -> list[dict[st
     ]
 
 
-def _errors(subject: Subject, *, start: datetime, end: datetime, now: datetime) -> list[dict[str, object]]:
-    found = list(incidents.transition_errors(subject, start=start, end=end).order_by("since", "pk"))
+def _errors(subject: Subject, *, before: datetime, now: datetime) -> list[dict[str, object]]:
+    found = list(incidents.transition_errors(subject, before=before).order_by("since", "pk"))
     return [
         {"name": error.mirror.name, "note": note} for error, note in zip(found, transition_notes(found, now=now), strict=True)
     ]

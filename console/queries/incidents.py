@@ -166,10 +166,10 @@ def audit_events(subject: ClusterLink | MirrorTopic, *, start: datetime, end: da
     return AuditEvent.objects.filter(Q(resource=path) | Q(resource__startswith=f"{path}/"), at__gte=start, at__lt=end)
 
 
-def transition_errors(subject: ClusterLink | MirrorTopic, *, start: datetime, end: datetime) -> QuerySet[StateTransitionError]:
-    """Return the errors that were seen in a time span and are not solved: rows of solved errors are deleted."""
-    found = StateTransitionError.objects.filter(mirror__in=mirrors_of(subject).values("pk"))
-    return found.filter(since__lt=end, last_seen_at__gte=start).select_related("mirror")
+def transition_errors(subject: ClusterLink | MirrorTopic, *, before: datetime) -> QuerySet[StateTransitionError]:
+    """Return the errors that began before a time and are not solved: the rows of solved errors are deleted."""
+    found = StateTransitionError.objects.filter(mirror__in=mirrors_of(subject).values("pk"), since__lt=before)
+    return found.select_related("mirror")
 
 
 def verify_runs(subject: ClusterLink | MirrorTopic, *, start: datetime, end: datetime) -> QuerySet[VerifyRun]:
@@ -187,8 +187,7 @@ def markers(subject: ClusterLink | MirrorTopic, *, past: Past, start: datetime, 
     ]
     found += [
         Marker(at=error.since, kind=MarkerKind.ERROR, text=error.code, topic=error.mirror.name)
-        for error in transition_errors(subject, start=start, end=end).order_by("-since")[:MOST]
-        if error.since >= start
+        for error in transition_errors(subject, before=end).filter(since__gte=start).order_by("-since")[:MOST]
     ]
     for run in verify_runs(subject, start=start, end=end)[:MOST]:
         if run.finished_at is not None:
