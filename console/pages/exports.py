@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from console.models import GroupOffset
-from console.pages.history import LINK_SPAN, MIRROR_SPAN, range_of, stored_rows, subject_of
+from console.pages.history import LINK_SPAN, MIRROR_SPAN, range_of, subject_of
 from console.pages.request_handling import actor_of, page
 from console.presenters.groups import GROUP_LOOKS
 from console.presenters.reasons import AUDIT_LOOKS
@@ -26,6 +26,7 @@ from console.queries import audit as audit_queries
 from console.queries import groups as group_queries
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
+from console.queries.history import stored_rows
 from console.queries.mirrorpages import mirror_page
 
 MOST_ROWS = 100_000  # per file: the newest or first rows
@@ -101,7 +102,9 @@ def samples(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
     columns = (
         "at", "seconds", "samples", "lag", "lag_ms", "bytes_per_s", "records_per_s", "unknown", "unknown_ms",
     )  # fmt: skip
-    rows = ([getattr(row, name) for name in columns] for row in stored_rows(subject, chosen, now=now))
+    rows = (
+        [getattr(row, name) for name in columns] for row in stored_rows(subject, start=chosen.start, end=chosen.end, now=now)
+    )
     return _file(f"samples-{subject.name}", columns, rows)
 
 

@@ -40,6 +40,7 @@ from console.queries.history import (
     link_rows,
     mirror_rows,
     on_grid,
+    stored_rows,
     top_mirrors,
     window,
 )
@@ -205,7 +206,7 @@ def samples(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
     now = timezone.now()
     subject = subject_of(request, cluster_id, link_name, mirror_name)
     chosen = range_of(request, now=now, default=MIRROR_SPAN if mirror_name else LINK_SPAN)
-    shown, pager = page_of(request, stored_rows(subject, chosen, now=now)[::-1])
+    shown, pager = page_of(request, stored_rows(subject, start=chosen.start, end=chosen.end, now=now)[::-1])
     context = {
         "rows": [_sample_row(row) for row in shown],
         "pager": pager,
@@ -214,14 +215,6 @@ def samples(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
     }
     context["charts_url"] = f"{context['charts_url']}?{chosen.query}"
     return reply(request, "links/samples.html", context)
-
-
-def stored_rows(subject: Subject, chosen: Range, *, now: datetime) -> list[Row]:
-    """Return the finest rows that are stored for a range, oldest first."""
-    reading: dict[str, Any] = {"start": chosen.start, "end": chosen.end, "step_s": 1, "now": now}
-    if isinstance(subject, MirrorTopic):
-        return mirror_rows(Q(mirror=subject), **reading)[subject.pk]
-    return link_rows(subject, **reading)
 
 
 @page("links")

@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from django.db.models import Max, Q
@@ -132,6 +133,27 @@ def mirror_rows(chosen: Q, *, start: datetime, end: datetime, step_s: int, now: 
     seconds = _seconds(start, step_s=step_s, now=now, kept=KEEP_MIRRORS)
     summaries, samples = MirrorSampleSummary.objects.filter(chosen), MirrorSample.objects.filter(chosen)
     return _read(summaries, samples, owner="mirror_id", seconds=seconds, start=start, end=end)
+
+
+def stored_rows(subject: ClusterLink | MirrorTopic, *, start: datetime, end: datetime, now: datetime) -> list[Row]:
+    """Return the finest stored rows of a link or mirror, oldest first: hours, 5 minutes, samples. Five queries at most."""
+    fine, coarse = KEEP_SUMMARIES
+    kept = KEEP_MIRRORS if isinstance(subject, MirrorTopic) else KEEP_LINKS
+    cuts = (_next(now - KEEP_SUMMARIES[fine], coarse), _next(now - kept, fine))
+    edges = [start, *(cut for cut in cuts if start < cut < end), end]
+    found: list[Row] = []
+    for first, last in pairwise(edges):
+        part: dict[str, Any] = {"start": first, "end": last, "step_s": 1, "now": now}
+        if isinstance(subject, MirrorTopic):
+            found += mirror_rows(Q(mirror=subject), **part)[subject.pk]
+        else:
+            found += link_rows(subject, **part)
+    return found
+
+
+def _next(at: datetime, seconds: int) -> datetime:
+    """Return the first multiple of ``seconds`` that is not before ``at``."""
+    return datetime.fromtimestamp(-(-at.timestamp() // seconds) * seconds, tz=UTC)
 
 
 def top_mirrors(link: ClusterLink, *, where: Window, now: datetime) -> dict[int, str]:

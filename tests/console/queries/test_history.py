@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from console.models import ClusterLink, MirrorSample, MirrorSampleSummary
-from console.queries.history import MOST_STEPS, Row, Window, combine, on_grid, top_mirrors, window
+from console.models import ClusterLink, LinkSample, LinkSampleSummary, MirrorSample, MirrorSampleSummary
+from console.queries.history import MOST_STEPS, Row, Window, combine, on_grid, stored_rows, top_mirrors, window
 from tests.console.api.actors import NOW
 from tests.console.api.conftest import cluster, destination, environment, link, make_mirror, source
 
@@ -104,3 +104,19 @@ def test_top_mirrors_of_a_long_range_count_summaries(link: ClusterLink, make_mir
     found = top_mirrors(link, where=window(start=NOW - timedelta(days=7), end=NOW), now=NOW)
 
     assert list(found.values()) == ["earlier", "recent"]
+
+
+@pytest.mark.django_db
+def test_stored_rows_are_the_finest_of_each_time_and_do_not_overlap(link: ClusterLink) -> None:
+    counts = {"samples": 1, "unknown": 0, "unknown_ms": 0, "lag": 1}
+    for seconds in (300, 3600):
+        for minutes in range(0, 30 * 60, seconds // 60):
+            at = NOW - timedelta(hours=30) + timedelta(minutes=minutes)
+            LinkSampleSummary.objects.create(link=link, at=at, seconds=seconds, **counts)
+    for minutes in range(5, 30 * 60, 5):
+        LinkSample.objects.create(link=link, at=NOW - timedelta(minutes=minutes), lag=1)
+
+    rows = stored_rows(link, start=NOW - timedelta(hours=29), end=NOW, now=NOW)
+
+    assert [row.seconds for row in rows] == [3600] * 4 + [300] * 12 + [30] * (24 * 12)
+    assert [row.at for row in rows] == sorted({row.at for row in rows})
