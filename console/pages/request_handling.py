@@ -20,7 +20,8 @@ from console.presenters.errors import help_for
 
 View = Callable[..., HttpResponse]
 STATUS = {"bad_request": 400, "invalid": 422, "not_found": 404, "denied": 403, "conflict": 409, "unavailable": 503}
-FRAGMENTS = ("live", "history", "dialog", "switcher")  # element ids that htmx requests; named partials of the templates
+# Element ids that htmx requests; named partials of the templates.
+FRAGMENTS = ("live", "history", "dialog", "switcher", "minute")
 POLLING = ("live", "history")  # fragments that are polled
 
 

@@ -17,9 +17,9 @@ from console.mirrors import progress
 from console.mirrors.progress import CurrentMirror
 from console.models import ClusterLink, Environment, LinkTask
 from console.queries.figures import Figures, figures_of
-from console.queries.health import NOT_JUDGED, LinkHealth, links_health
+from console.queries.health import NOT_JUDGED, LinkHealth, links_health, objective_ms
 from console.queries.linktasks import failing_rows
-from linkengine.domain.linkconfigs import LINK_CONFIGS, LinkConfigSpec, is_connection
+from linkengine.domain.linkconfigs import LINK_CONFIGS, RPO_OBJECTIVE, LinkConfigSpec, is_connection
 from linkengine.domain.states import MirrorState
 
 _RELATED = ("destination__environment__organization", "source__environment")
@@ -73,6 +73,11 @@ def get_whole_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
     link = get_link(cluster_id=cluster_id, name=name, by=by)
     check_permission(by, Permission.VIEW, link=link)
     return link
+
+
+def rpo_objective_ms(link: ClusterLink) -> int | None:
+    """Return the RPO objective of a link; None if it has none. One query."""
+    return objective_ms(link.config(RPO_OBJECTIVE))
 
 
 def list_links(

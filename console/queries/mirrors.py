@@ -71,7 +71,18 @@ def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) 
     found = _complete(visible_mirrors(by), by=by).filter(
         link__destination__cluster_id=cluster_id, link__name=link_name, name=mirror_name
     )
-    mirror = _refreshed(found.first())
+    return _refreshed(_first(found, link_name=link_name, mirror_name=mirror_name))
+
+
+def get_mirror_only(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) -> MirrorTopic:
+    """Return a mirror with its link and destination, without partitions, errors and configs. One query."""
+    found = visible_mirrors(by).select_related("link__destination__environment__organization")
+    found = found.filter(link__destination__cluster_id=cluster_id, link__name=link_name, name=mirror_name)
+    return _first(found, link_name=link_name, mirror_name=mirror_name)
+
+
+def _first(found: QuerySet[MirrorTopic], *, link_name: str, mirror_name: str) -> MirrorTopic:
+    mirror = found.first()
     if mirror is None:
         message = f"Topic '{mirror_name}' is not a mirror topic of cluster link '{link_name}'."
         raise NotFoundError(message, code="UNKNOWN_MIRROR")

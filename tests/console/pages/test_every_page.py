@@ -15,13 +15,11 @@ from tests.browser.page_data import EAST, SECRET, Scene, make_cluster, make_link
 from tests.console.pages.conftest import Queue, client_of, htmx
 
 # Queries per page: the page of a mirror needs one per part (session, roles, mirror, partitions, errors, gaps, ...), the tasks
-# page also those of the copy and verify tasks, the source topics page eight for the facts of its checks, drills and
-# failover reports five for the readiness, the search one or two per kind of name.
+# page also those of the copy and verify tasks, the source topics page eight for the facts of its checks.
 MOST_QUERIES = {
+    "/minute/": 10,
+    "/samples/": 8,
     "/mirrors/": 23,
-    "/drills/": 13,
-    "/stops/": 13,
-    "/search/?q": 14,
     "/tasks/": 11,
     "/west-to-east/topics/": 13,
     "/west-to-east/": 11,
