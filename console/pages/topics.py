@@ -11,14 +11,15 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from console.access import cluster_names
+from console.models import ClusterLink
 from console.pages.lists import PAGE_SIZE, page_from, pager, start_of
 from console.pages.request_handling import actor_of, page, reply
 from console.pages.shell import Crumb
 from console.presenters import numbers
-from console.presenters.links import link_row, link_url
+from console.presenters.links import endpoints_of, link_url
 from console.presenters.mirrors import mirror_path, mirror_row
+from console.presenters.states import link_look, mirror_look
 from console.queries import clusters as cluster_queries
-from console.queries import links as link_queries
 from console.queries import mirrorpages
 from console.queries.clustertopics import TopicOfCluster, cluster_topics, with_mirrors
 from console.queries.search import find
@@ -69,29 +70,32 @@ def of_cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @require_GET
 def search(request: HttpRequest) -> HttpResponse:
     """Search links, mirror topics, clusters, topics, consumer groups and users by a part of the name."""
-    by, now = actor_of(request), timezone.now()
     query = request.GET.get("q", "").strip()
-    links = link_queries.list_links(by=by, search=query) if query else []
-    found = mirrorpages.mirror_page(by=by, search=query, size=MAX_RESULTS if query else 0)
-    others = find(query, by=by, limit=MAX_RESULTS)
+    found = find(query, by=actor_of(request), limit=MAX_RESULTS)
     context = {
         "query": query,
-        "links": [link_row(summary, now=now) for summary in links[:MAX_RESULTS]],
-        "found": [{"row": mirror_row(summary, now=now), "link": _link(summary.mirror.link)} for summary in found.rows],
-        "others": others,
-        "source_topics": [row | {"url": f"{_url(row)}topics/{quote(row['name'], safe='')}/"} for row in others.source_topics],
-        "topics": [row | {"url": f"/clusters/{row['listed_on']}/topics/?q={quote(row['name'])}"} for row in others.topics],
-        "groups": [row | {"url": f"{_url(row)}groups/?q={quote(row['name'])}"} for row in others.groups],
-        "cut": len(links) > MAX_RESULTS or found.total > MAX_RESULTS or others.is_cut,
-        "nothing": not links and not found.rows and others.is_empty,
+        "found": found,
+        "links": [_link_row(link) for link in found.links],
+        "mirrors": [
+            row | {"url": _mirror_url(row), "look": mirror_look(row["state"], row["stop_reason"])} for row in found.mirrors
+        ],
+        "source_topics": [row | {"url": f"{_url(row)}topics/{quote(row['name'], safe='')}/"} for row in found.source_topics],
+        "topics": [row | {"url": f"/clusters/{row['listed_on']}/topics/?q={quote(row['name'])}"} for row in found.topics],
+        "groups": [row | {"url": f"{_url(row)}groups/?q={quote(row['name'])}"} for row in found.groups],
     }
     return reply(request, "search.html", context)
+
+
+def _link_row(link: ClusterLink) -> dict[str, Any]:
+    (source, _), (destination, _) = endpoints_of(link)
+    look = link_look(link.state)
+    return {"name": link.name, "url": link_url(link), "source": source, "destination": destination, "look": look}
 
 
 def _topic_row(row: TopicOfCluster, names: Mapping[str, str]) -> dict[str, Any]:
     topic, mirror = row.topic, row.mirror_of
     listed = [
-        {"name": source["name"], "cluster": source["destination"], "url": _mirror_url(source)}
+        {"name": source["name"], "cluster": source["destination_name"], "url": _mirror_url(source)}
         for source in row.source_for[:SOURCE_FOR_SHOWN]
     ]
     return {
@@ -111,7 +115,7 @@ def _topic_row(row: TopicOfCluster, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _mirror_url(row: Mapping[str, Any]) -> str:
-    return f"/links/{row['cluster_id']}/{row['link_name']}/{mirror_path(row['name'])}"
+    return f"{_url(row)}{mirror_path(row['name'])}"
 
 
 def _url(row: Mapping[str, Any]) -> str:

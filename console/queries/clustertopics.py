@@ -19,11 +19,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOfCluster:
-    """A topic; the mirrors are those that the actor may see, as name, link_name and cluster_id of the destination."""
+    """A topic; the mirrors are those that the actor may see, as name, link_name and destination (the cluster's id)."""
 
     topic: SourceTopic
-    mirror_of: Row | None  # also source_topic and source_cluster_id; None if it is not a mirror topic of a link here
-    source_for: Sequence[Row]  # mirror topics that copy from it
+    mirror_of: Row | None  # also source_topic and source (the cluster's id); None if it is not a mirror topic of a visible link
+    source_for: Sequence[Row]  # mirror topics that copy from it; also destination_name
 
 
 def cluster_topics(*, cluster: Cluster, by: Actor, search: str = "") -> QuerySet[SourceTopic]:
@@ -35,13 +35,13 @@ def cluster_topics(*, cluster: Cluster, by: Actor, search: str = "") -> QuerySet
 def with_mirrors(topics: Sequence[SourceTopic], *, cluster: Cluster, by: Actor) -> list[TopicOfCluster]:
     """Add the mirror topics to topics of a cluster. Two queries."""
     names = [topic.name for topic in topics]
-    place = {"link_name": F("link__name"), "cluster_id": F("link__destination__cluster_id")}
+    place = {"link_name": F("link__name"), "destination": F("link__destination__cluster_id")}
     mirrors = visible_mirrors(by).exclude(state=MirrorState.STOPPED).order_by("name", "pk")
     here = mirrors.filter(link__destination=cluster, name__in=names)
     there = mirrors.filter(link__source_cluster_id=cluster.cluster_id, source_topic__in=names)
     mirror_of = {row["name"]: row for row in here.values("name", "source_topic", source=F("link__source_cluster_id"), **place)}
     source_for: dict[str, list[Row]] = defaultdict(list)
-    for row in there.values("name", "source_topic", destination=F("link__destination__name"), **place):
+    for row in there.values("name", "source_topic", destination_name=F("link__destination__name"), **place):
         source_for[row["source_topic"]].append(row)
     return [
         TopicOfCluster(topic=topic, mirror_of=mirror_of.get(topic.name), source_for=source_for[topic.name]) for topic in topics

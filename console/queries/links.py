@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from console.access import Permission, can, check_permission, visible_links, visible_mirrors
@@ -89,21 +89,24 @@ def list_links(
     state: str = "",
 ) -> list[LinkSummary]:
     """Return links, first those that are not healthy, then by name; three queries, five if a task fails."""
-    links = visible_links(by).select_related(*_RELATED).annotate(undone=_UNDONE)
+    links = matching_links(by=by, search=search).annotate(undone=_UNDONE)
     if cluster_id:
         links = links.filter(destination__cluster_id=cluster_id)
     if environment is not None:
         links = links.filter(destination__environment=environment)
-    if search:
-        links = links.filter(
-            Q(name__icontains=search)
-            | Q(source__name__icontains=search, sees_source=True)
-            | Q(destination__name__icontains=search)
-        )
     if state:
         links = links.filter(state=state)
     rows = sorted(links, key=lambda link: (_HEALTH.get(link.state, 9), link.name))
     return summarize(rows, by=by)
+
+
+def matching_links(*, by: Actor, search: str = "") -> QuerySet[ClusterLink]:
+    """Return the visible links whose name, or that of a visible cluster at one end, contains a text."""
+    links = visible_links(by).select_related(*_RELATED)
+    if not search:
+        return links
+    is_source = Q(source__name__icontains=search, sees_source=True)
+    return links.filter(Q(name__icontains=search) | is_source | Q(destination__name__icontains=search))
 
 
 def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:

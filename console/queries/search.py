@@ -1,62 +1,72 @@
-"""Search by a part of a name for what links and mirror topics are made of: clusters, topics, consumer groups and users.
+"""Search by a part of a name: links, mirror topics, clusters, topics, consumer groups and users.
 
-Rows are plain values: an object of a cluster or link would decrypt its credentials.
+Rows are plain values, without lag and health, which would read the partitions of each mirror. Only links are objects, because
+the name of their source depends on what the actor may see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 
-from console.access import visible_clusters, visible_topics, whole_links
+from console.access import visible_clusters, visible_mirrors, visible_topics, whole_links
 from console.actors import Actor
-from console.models import SourceTopic, SyncedGroup
+from console.models import ClusterLink, SourceTopic, SyncedGroup
 from console.queries.access import known_user_names
+from console.queries.links import matching_links
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What was found, by kind; at most ``limit`` rows each. ``is_cut``: there is more."""
+    """What was found, by kind; at most ``limit`` rows each. Rows of links have link_name and the destination's cluster id."""
 
+    links: Sequence[ClusterLink] = ()
+    mirrors: Sequence[Row] = ()  # name, source_topic, state, stop_reason, destination_name, and those of a link
     clusters: Sequence[Row] = ()  # name, cluster_id, environment_name
-    source_topics: Sequence[Row] = ()  # name, link_name, cluster_id of the link's destination
-    topics: Sequence[Row] = ()  # name, cluster_name, its id
-    groups: Sequence[Row] = ()  # name, link_name, cluster_id of the link's destination
+    source_topics: Sequence[Row] = ()  # name, and those of a link
+    topics: Sequence[Row] = ()  # name, cluster_name, listed_on: the cluster's id
+    groups: Sequence[Row] = ()  # name, and those of a link
     users: Sequence[str] = ()
-    is_cut: bool = False
+    is_cut: bool = False  # there is more of at least one kind
 
     @property
     def is_empty(self) -> bool:
-        return not (self.clusters or self.source_topics or self.topics or self.groups or self.users)
+        return not any(getattr(self, field.name) for field in fields(self))
 
 
 def find(text: str, *, by: Actor, limit: int) -> Found:
-    """Return what the actor may see and whose name contains the text. Six queries at most."""
+    """Return what the actor may see and whose name contains the text; mirrors also by their source topic. Seven queries."""
     if not text:
         return Found()
-    clusters = visible_clusters(by).filter(name__icontains=text).order_by("name")
-    topics = visible_topics(by).filter(name__icontains=text).order_by("name", "cluster__name")
+    links = matching_links(by=by, search=text).order_by("name", "pk")
+    mirrors = visible_mirrors(by).filter(Q(name__icontains=text) | Q(source_topic__icontains=text)).order_by("name", "pk")
+    clusters = visible_clusters(by).filter(name__icontains=text).order_by("name", "pk")
+    topics = visible_topics(by).filter(name__icontains=text).order_by("name", "cluster__name", "pk")
+    about = ("name", "source_topic", "state", "stop_reason")
     found: dict[str, Sequence[Any]] = {
-        "clusters": _rows(clusters, limit, "name", "cluster_id", environment_name=F("environment__name")),
-        "source_topics": _of_links(SourceTopic.objects.filter(internal=False), text, by=by, limit=limit),
-        "topics": _rows(topics, limit, "name", cluster_name=F("cluster__name"), listed_on=F("cluster__cluster_id")),
-        "groups": _of_links(SyncedGroup.objects.all(), text, by=by, limit=limit),
-        "users": [name for name in known_user_names(by=by) if text.lower() in name.lower()][: limit + 1],
+        "links": links[: limit + 1],
+        "mirrors": _of_links(mirrors, limit, *about, destination_name=F("link__destination__name")),
+        "clusters": clusters.values("name", "cluster_id", environment_name=F("environment__name"))[: limit + 1],
+        "source_topics": _of_links(_whole(SourceTopic.objects.filter(internal=False), text, by=by), limit, "name"),
+        "topics": topics.values("name", cluster_name=F("cluster__name"), listed_on=F("cluster__cluster_id"))[: limit + 1],
+        "groups": _of_links(_whole(SyncedGroup.objects.all(), text, by=by), limit, "name"),
+        "users": [name for name in known_user_names(by=by) if text.lower() in name.lower()],
     }
-    is_cut = any(len(rows) > limit for rows in found.values())
-    return Found(**{kind: rows[:limit] for kind, rows in found.items()}, is_cut=is_cut)
+    rows = {kind: list(of_kind) for kind, of_kind in found.items()}
+    is_cut = any(len(of_kind) > limit for of_kind in rows.values())
+    return Found(**{kind: of_kind[:limit] for kind, of_kind in rows.items()}, is_cut=is_cut)
 
 
-def _of_links(rows: QuerySet[Any], text: str, *, by: Actor, limit: int) -> list[Row]:
-    """Return rows of links of which the actor may see everything."""
-    matching = rows.filter(link__in=whole_links(by), name__icontains=text).order_by("name", "link__name")
-    return _rows(matching, limit, "name", link_name=F("link__name"), destination=F("link__destination__cluster_id"))
+def _whole(rows: QuerySet[Any], text: str, *, by: Actor) -> QuerySet[Any]:
+    """Return matching rows of links of which the actor may see everything."""
+    return rows.filter(link__in=whole_links(by), name__icontains=text).order_by("name", "link__name", "pk")
 
 
-def _rows(rows: QuerySet[Any], limit: int, *names: str, **others: F) -> list[Row]:
-    return list(rows.values(*names, **others)[: limit + 1])
+def _of_links(rows: QuerySet[Any], limit: int, *names: str, **others: F) -> QuerySet[Any, Row]:
+    place = {"link_name": F("link__name"), "destination": F("link__destination__cluster_id")}
+    return rows.values(*names, **place, **others)[: limit + 1]
