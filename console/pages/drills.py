@@ -1,10 +1,10 @@
-"""The Drills tab of a link: failover readiness, the form that starts a failover drill, and the reports of all drills."""
+"""The Drills tab of a link: starts a failover drill and shows the reports of all drills. Also the failover readiness."""
 
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods
 
 from console.access import Permission, can
 from console.actions.drills import start_drill
@@ -43,6 +43,16 @@ def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     return done(request, f"{link_url(link)}drills/", "Failover drill started.")
 
 
+@page("links")
+@require_GET
+def readiness(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the failover readiness. The tabs Drills and Failover reports load it as a fragment."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    context = {"readiness": readiness_view(link_readiness(link=link, now=now))}
+    return reply(request, "links/readiness.html", link_context(link, by=by, now=now, last="Failover readiness") | context)
+
+
 def _show(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     shown, pager = page_from(request, link.drills.all(), size=PER_PAGE)
@@ -50,7 +60,6 @@ def _show(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
         "drills": [drill_row(drill, now=now) for drill in shown],
         "pager": pager,
         "may_drill": can(by, Permission.OPERATE_MIRROR, link=link) and can(by, Permission.MANAGE_MIRROR, link=link),
-        "readiness": readiness_view(link_readiness(link=link, now=now)),
         "seen": seen_token(link.sequence, now=now),
     }
     return reply(request, "links/drills.html", link_context(link, by=by, now=now, tab="drills") | context | more, status=status)

@@ -21,7 +21,7 @@ from console.presenters.errors import help_for
 View = Callable[..., HttpResponse]
 STATUS = {"bad_request": 400, "invalid": 422, "not_found": 404, "denied": 403, "conflict": 409, "unavailable": 503}
 # Element ids that htmx requests; named partials of the templates.
-FRAGMENTS = ("live", "history", "dialog", "switcher", "minute")
+FRAGMENTS = ("live", "history", "dialog", "switcher", "minute", "readiness")
 POLLING = ("live", "history")  # fragments that are polled
 
 

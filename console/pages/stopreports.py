@@ -1,4 +1,4 @@
-"""The Failover reports tab of a link with its failover readiness, and the JSON export of the reports."""
+"""The Failover reports tab of a link, and the JSON export of the reports."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ from console.pages.linkpages import crumbs, link_context
 from console.pages.lists import page_from
 from console.pages.mirrorpages import mirror_context, mirror_url
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
-from console.presenters.readiness import readiness_view
 from console.presenters.stopreports import report_row, report_tiles
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
 from console.queries import stopreports
-from console.queries.readiness import link_readiness
 
 _HIDDEN = ("id", "mirror")
 _CLAMPED = ("group", "partition", "source_offset", "before", "after", "message")
@@ -43,9 +41,8 @@ def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
     shown, pager = page_from(request, reports)
     groups = stopreports.groups_of(shown)
     rows = [report_row(report, now=now, groups=groups.get(report.pk, ())) for report in shown]
-    context: dict[str, object] = {"reports": rows, "tiles": report_tiles(totals), "pager": pager}
-    if can(by, Permission.VIEW, link=link):
-        context["readiness"] = readiness_view(link_readiness(link=link, now=now))
+    whole = can(by, Permission.VIEW, link=link)
+    context = {"reports": rows, "tiles": report_tiles(totals), "pager": pager, "sees_readiness": whole}
     return reply(request, "links/stopreports.html", link_context(link, by=by, now=now, tab="stops") | context)
 
 

@@ -16,6 +16,7 @@ from console.pages.lists import PAGE_SIZE, page_from, pager, start_of
 from console.pages.request_handling import actor_of, page, reply
 from console.pages.shell import Crumb
 from console.presenters import numbers
+from console.presenters.clusters import cluster_row
 from console.presenters.links import endpoints_of, link_url
 from console.presenters.mirrors import mirror_path, mirror_row
 from console.presenters.states import link_look, mirror_look
@@ -47,12 +48,12 @@ def index(request: HttpRequest) -> HttpResponse:
 @require_GET
 def of_cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """List the topics of a cluster as of the last refresh, and what they have to do with mirror topics."""
-    by, query = actor_of(request), request.GET.get("q", "").strip()
+    by, now, query = actor_of(request), timezone.now(), request.GET.get("q", "").strip()
     cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
     shown, where = page_from(request, cluster_topics(cluster=cluster, by=by, search=query))
     names, environment = cluster_names(by), cluster.environment
     context = {
-        "cluster": {"name": cluster.name, "url": f"/clusters/{cluster.cluster_id}/"},
+        "cluster": cluster_row(cluster, now=now),
         "environment_name": environment.name,
         "rows": [_topic_row(row, names) for row in with_mirrors(shown, cluster=cluster, by=by)],
         "pager": where,

@@ -75,6 +75,7 @@ urlpatterns = [
     path(f"{_LINK}history/minute/", history.minute),
     path(f"{_LINK}activity/", links.activity),
     path(f"{_LINK}drills/", drills.drills),
+    path(f"{_LINK}readiness/", drills.readiness),
     path(f"{_LINK}stops/", stopreports.stops),
     path(f"{_LINK}delete/", editlink.delete),
     path(f"{_LINK}bulk/", bulk.operate_many),

@@ -28,9 +28,10 @@ READY_LOOKS: Mapping[ReadyState, Badge] = MappingProxyType(
 )
 _ADVICE: Mapping[ReadyFact, str] = MappingProxyType(
     {
+        ReadyFact.HEALTH: "See the reason for the health on the link's overview.",
         ReadyFact.DRILL: "Run a failover drill of all mirror topics.",
         ReadyFact.VERIFICATION: "Verify all mirror topics, and examine records that differ.",
-        ReadyFact.RIGHTS: "Grant the rights that the errors of the link, its tasks and its mirror topics name.",
+        ReadyFact.RIGHTS: "Grant the permissions that the errors of the link, its tasks and its mirror topics name.",
         ReadyFact.GROUPS: "See the errors of consumer offset sync on the Tasks and Groups tabs.",
         ReadyFact.RETENTION: "Reduce the lag, and set retention.ms on the source topics to a longer time.",
     }
@@ -39,7 +40,7 @@ _ADVICE: Mapping[ReadyFact, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadinessView:
-    """The readiness of a link; ``gaps`` says what would improve it."""
+    """The readiness of a link; ``gaps`` are the next steps for facts that are not ready."""
 
     look: Badge
     sentence: str

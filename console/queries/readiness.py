@@ -1,59 +1,69 @@
-"""Whether a link could be failed over now, from stored rows. The clusters are not contacted."""
+"""Whether a link could be failed over now, from stored rows and the current progress. The clusters are not contacted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, FilteredRelation, Min, OuterRef, Q, QuerySet, Subquery
 
-from console.mirrors.rules import syncs_offsets
-from console.models import ClusterLink, Drill, MirrorPartition, MirrorTopic, SourceTopic, StateTransitionError, VerifiedRange
+from console.mirrors import progress
+from console.models import ClusterLink, Drill, MirrorTopic, SourceTopic, StateTransitionError, VerifiedRange
 from console.models.mirrors import RECORDS_DIFFER
-from console.queries.links import oldest_lag_ms
+from console.queries.figures import Figures, figures_of
+from console.queries.health import health_of_link
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groups import GroupStatus
-from linkengine.domain.linktasks import TaskName
+from linkengine.domain.linkconfigs import LINK_CONFIGS
+from linkengine.domain.linktasks import TASKS, TaskName
 from linkengine.domain.readiness import Readiness, StoredFacts, readiness
 from linkengine.domain.states import MirrorState
 
 _OVER = (Drill.Status.PASSED, Drill.Status.FAILED)
 _RIGHTS = ErrorCode.AUTHORIZATION_ERROR
 _NOT_TO_SYNC = (GroupStatus.EXCLUDED, GroupStatus.NOT_LISTED, GroupStatus.NO_MIRROR_TOPIC, GroupStatus.UNSUPPORTED_TYPE)
+_SYNC_OFFSETS = TASKS[TaskName.CONSUMER_OFFSETS].enable_config
 
 
 def link_readiness(*, link: ClusterLink, now: datetime) -> Readiness:
-    """Return the readiness of a link. The caller has checked the permission on the whole link. Five queries at most."""
+    """Return the readiness of a link. The caller has checked the permission on the whole link. Six queries."""
     mirrors = MirrorTopic.objects.filter(link=link, drill=None, deletion_requested_at=None).exclude(state=MirrorState.STOPPED)
-    drill = link.drills.filter(status__in=_OVER).first()
-    found = _of_mirrors(mirrors, drilled=drill.topics if drill else ())
-    total = found["total"]
-    if not total:
+    current = progress.current(mirrors, now=now)
+    if not current:
         return readiness(StoredFacts(mirrors=0))
     tasks = {task.name: task for task in link.tasks.all()}
-    refused = sum(error.get("code") == _RIGHTS for task in tasks.values() for error in task.errors)
+    failing = [task for task in tasks.values() if task.error_count]
+    health = health_of_link(link, mirrors, now=now, failing=failing, shows_tasks=True, current=current)
+    lag = Figures()
+    for mirror in current:
+        figures_of(mirror.partitions, now=now, into=lag)
+    lag.add_unseen(sum(not mirror.partitions for mirror in current))
+    drill = link.drills.filter(status__in=_OVER).first()
+    drilled = set(drill.topics if drill else ())
+    found = _of_mirrors(mirrors)
+    refused = sum(error.get("code") == _RIGHTS for task in failing for error in task.errors)
     offsets = tasks.get(TaskName.CONSUMER_OFFSETS)
     stored = StoredFacts(
-        mirrors=total,
+        mirrors=len(current),
+        health=health.verdict.health,
         drill_passed=drill.status == Drill.Status.PASSED if drill else None,
         drill_age_ms=_age_ms(drill.finished_at if drill else None, now),
-        not_drilled=total - found["drilled"],
+        not_drilled=sum(mirror.name not in drilled for mirror in current),
         differing=found["differing"],
-        never_compared=total - found["compared"],
+        never_compared=len(current) - found["compared"],
         compared_age_ms=_age_ms(found["oldest_comparison"], now),
         source_reached=link.probed_at is not None,
         missing_rights=found["refused"] + refused + (link.error_code == _RIGHTS),
         **_groups(link),
         groups_age_ms=_age_ms(offsets.succeeded_at if offsets else None, now),
-        lag_ms=oldest_lag_ms(mirrors, unseen=found["unseen"], now=now),
-        retention_ms=_retention_ms(found),
+        lag_ms=lag.oldest_ms(now),
+        retention_ms=_retention_ms(found, len(current)),
     )
     return readiness(stored)
 
 
-def _of_mirrors(mirrors: QuerySet[MirrorTopic], *, drilled: Sequence[str]) -> dict[str, Any]:
-    """Return counts and extremes over all mirrors. One query."""
+def _of_mirrors(mirrors: QuerySet[MirrorTopic]) -> dict[str, Any]:
+    """Return counts and extremes over mirrors. One query."""
     errors = StateTransitionError.objects.filter(mirror=OuterRef("pk"))
     topic = SourceTopic.objects.filter(link=OuterRef("link"), name=OuterRef("source_topic"))
     ranges = VerifiedRange.objects.filter(mirror=OuterRef("pk")).order_by("-verified_at")
@@ -62,34 +72,35 @@ def _of_mirrors(mirrors: QuerySet[MirrorTopic], *, drilled: Sequence[str]) -> di
         retention=Subquery(topic.values("retention_ms")[:1]),
         differs=Exists(errors.filter(code=RECORDS_DIFFER)),
         lacks_right=Exists(errors.filter(code=_RIGHTS)),
-        is_set_up=Exists(MirrorPartition.objects.filter(mirror=OuterRef("pk"))),
     )
     return annotated.aggregate(
-        total=Count("pk"),
-        drilled=Count("pk", filter=Q(name__in=[*drilled, ""])),  # an empty list would make Django return 0 for every column
         compared=Count("compared_at"),
         oldest_comparison=Min("compared_at"),
         differing=Count("pk", filter=Q(differs=True)),
         refused=Count("pk", filter=Q(lacks_right=True) | Q(error_code=_RIGHTS)),
-        unseen=Count("pk", filter=Q(is_set_up=False)),
         with_retention=Count("retention"),
         shortest_retention=Min("retention", filter=Q(retention__gte=0)),
     )
 
 
 def _groups(link: ClusterLink) -> dict[str, Any]:
-    """Return the number of groups to sync, and of those with errors. No query if consumer offset sync is off."""
-    if not syncs_offsets(link):
-        return {"groups_synced": False}
-    counts = link.groups.exclude(status__in=_NOT_TO_SYNC).aggregate(
-        groups=Count("pk"), groups_failing=Count("pk", filter=Q(status=GroupStatus.FAILED))
+    """Return whether consumer offsets are synced, and the numbers of groups to sync and of those with errors. One query."""
+    enabled = FilteredRelation("configs", condition=Q(configs__name=_SYNC_OFFSETS))
+    to_sync, failed = ~Q(groups__status__in=_NOT_TO_SYNC), Q(groups__status=GroupStatus.FAILED)
+    value, groups, failing = (
+        ClusterLink.objects.filter(pk=link.pk)
+        .annotate(enabled=enabled)
+        .values_list("enabled__value", Count("groups", filter=to_sync), Count("groups", filter=failed))
+        .get()
     )
-    return {"groups_synced": True, **counts}
+    if (value or LINK_CONFIGS[_SYNC_OFFSETS].default) != "true":
+        return {"groups_synced": False}
+    return {"groups_synced": True, "groups": groups, "groups_failing": failing}
 
 
-def _retention_ms(found: dict[str, Any]) -> int | None:
+def _retention_ms(found: dict[str, Any], mirrors: int) -> int | None:
     """Return the shortest retention of the source topics; -1 if all are unlimited, None if one is unknown."""
-    if found["with_retention"] < found["total"]:
+    if found["with_retention"] < mirrors:
         return None
     shortest: int | None = found["shortest_retention"]
     return -1 if shortest is None else shortest

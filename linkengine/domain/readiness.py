@@ -1,4 +1,4 @@
-"""Whether a link could be failed over now, from what was stored before. Pure functions; no cluster is contacted.
+"""Whether a link could be failed over now, from stored facts. Pure functions; no cluster is contacted.
 
 A fact that is missing or too old is unknown, and never counts as ready.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+
+from linkengine.domain.health import Health
 
 _MINUTE_MS = 60_000
 _DAY_MS = 24 * 60 * _MINUTE_MS
@@ -27,8 +29,9 @@ class ReadyState(StrEnum):
 
 
 class ReadyFact(StrEnum):
-    """What is considered."""
+    """What readiness depends on."""
 
+    HEALTH = "HEALTH"
     DRILL = "DRILL"
     VERIFICATION = "VERIFICATION"
     RIGHTS = "RIGHTS"
@@ -38,9 +41,10 @@ class ReadyFact(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFacts:
-    """What is stored about a link and its mirrors that are not stopped. Ages are in milliseconds; None is unknown."""
+    """Stored facts about a link and its mirrors that are not stopped. Ages are in milliseconds; None is unknown."""
 
     mirrors: int
+    health: Health = Health.UNKNOWN  # of the link and these mirrors
     drill_passed: bool | None = None  # the last finished drill; None: there is none
     drill_age_ms: int | None = None
     not_drilled: int = 0  # mirrors that the last drill did not include
@@ -97,6 +101,7 @@ def readiness(stored: StoredFacts) -> Readiness:
 
 def _found(stored: StoredFacts) -> list[tuple[ReadyFact, _Found]]:
     checks: tuple[tuple[ReadyFact, Callable[[StoredFacts], _Found]], ...] = (
+        (ReadyFact.HEALTH, _health),
         (ReadyFact.DRILL, _drill),
         (ReadyFact.VERIFICATION, _verification),
         (ReadyFact.RIGHTS, _rights),
@@ -104,6 +109,19 @@ def _found(stored: StoredFacts) -> list[tuple[ReadyFact, _Found]]:
         (ReadyFact.RETENTION, _retention),
     )
     return [(fact, check(stored)) for fact, check in checks]
+
+
+_HEALTH: dict[Health, _Found] = {
+    Health.HEALTHY: (_READY, "all mirror topics are healthy"),
+    Health.NOT_COPYING: (_NOT, "mirror topics are not copied"),
+    Health.DEGRADED: (_NOT, "the link or a mirror topic is degraded"),
+    Health.PAUSED: (_NOT, "the link or a mirror topic is paused"),
+    Health.CHANGING: (_UNKNOWN, "a transition is in progress"),
+}
+
+
+def _health(stored: StoredFacts) -> _Found:
+    return _HEALTH.get(stored.health, (_UNKNOWN, "the health of the link is unknown"))
 
 
 def _drill(stored: StoredFacts) -> _Found:
@@ -126,8 +144,8 @@ def _verification(stored: StoredFacts) -> _Found:
         return _UNKNOWN, f"{_count(stored.never_compared, 'mirror topic')} never verified"
     age = _age(stored.compared_age_ms)
     if not _is_recent(stored.compared_age_ms, VERIFIED_VALID_MS):
-        return _UNKNOWN, f"some mirror topics were last verified {age}"
-    return _READY, f"all mirror topics verified without a difference, the oldest {age}"
+        return _UNKNOWN, f"a mirror topic was last verified {age}"
+    return _READY, f"records of all mirror topics verified without a difference, least recently {age}"
 
 
 def _rights(stored: StoredFacts) -> _Found:

@@ -47,6 +47,7 @@ PAGES = (
     f"{_LINK}history/?from=1700000000&to=1700003600",
     f"{_LINK}history/samples/?span=1h",
     f"{_LINK}history/minute/",
+    f"{_LINK}readiness/",
     f"{_LINK}stops/",
     f"{_LINK}drills/",
     f"{_LINK}delete/",

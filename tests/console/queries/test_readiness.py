@@ -1,4 +1,4 @@
-"""The stored facts of which the failover readiness of a link consists."""
+"""The stored facts from which the failover readiness of a link is derived."""
 
 from __future__ import annotations
 
@@ -131,12 +131,25 @@ def test_mirror_without_partitions_makes_the_lag_unknown(scene: Scene) -> None:
     assert states(scene)[ReadyFact.RETENTION] is ReadyState.UNKNOWN
 
 
+def test_mirror_without_recent_reports_is_not_ready(scene: Scene) -> None:
+    MirrorPartition.objects.filter(mirror=scene.mirrors["flights"]).update(observed_at=scene.now - timedelta(minutes=2))
+    MirrorTopic.objects.update(state_since=scene.now - timedelta(hours=1))
+    type(scene.link).objects.update(state_since=scene.now - timedelta(hours=1))
+
+    assert states(scene)[ReadyFact.HEALTH] is ReadyState.NOT_READY
+
+
+def test_alarm_of_a_mirror_is_not_ready(scene: Scene) -> None:
+    transition_errors.note(mirror=scene.mirrors["flights"], code="SOURCE_TRUNCATED", message="Records are lost.", now=scene.now)
+
+    assert states(scene)[ReadyFact.HEALTH] is ReadyState.NOT_READY
+
+
 def test_more_mirrors_need_no_more_queries(scene: Scene) -> None:
     for number in range(20):
         make_mirror(scene.link, f"extra-{number}", MirrorState.ACTIVE, rate=1.0, now=scene.now)
 
-    link = type(scene.link).objects.prefetch_related("configs").get(pk=scene.link.pk)
     with CaptureQueriesContext(connection) as queries:
-        link_readiness(link=link, now=scene.now)
+        link_readiness(link=scene.link, now=scene.now)
 
-    assert len(queries) == 5
+    assert len(queries) == 6

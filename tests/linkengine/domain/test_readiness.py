@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from linkengine.domain.health import Health
 from linkengine.domain.readiness import ReadyFact, ReadyState, StoredFacts, readiness
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 READY, UNKNOWN, NOT = ReadyState.READY, ReadyState.UNKNOWN, ReadyState.NOT_READY
 ALL_WELL = StoredFacts(
     mirrors=12,
+    health=Health.HEALTHY,
     drill_passed=True,
     drill_age_ms=3 * DAY,
     compared_age_ms=5 * MINUTE,
@@ -25,6 +27,11 @@ ALL_WELL = StoredFacts(
 )
 
 CHANGES: list[tuple[dict[str, Any], ReadyFact, ReadyState, str]] = [
+    ({"health": Health.NOT_COPYING}, ReadyFact.HEALTH, NOT, "mirror topics are not copied"),
+    ({"health": Health.DEGRADED}, ReadyFact.HEALTH, NOT, "is degraded"),
+    ({"health": Health.PAUSED}, ReadyFact.HEALTH, NOT, "is paused"),
+    ({"health": Health.CHANGING}, ReadyFact.HEALTH, UNKNOWN, "a transition is in progress"),
+    ({"health": Health.UNKNOWN}, ReadyFact.HEALTH, UNKNOWN, "the health of the link is unknown"),
     ({"drill_passed": None}, ReadyFact.DRILL, UNKNOWN, "no failover drill has finished"),
     ({"drill_passed": False}, ReadyFact.DRILL, NOT, "the last failover drill failed 3 d ago"),
     ({"drill_age_ms": 91 * DAY}, ReadyFact.DRILL, UNKNOWN, "passed 91 d ago, too long ago"),
@@ -57,9 +64,9 @@ def test_all_facts_together_are_one_sentence() -> None:
 
     assert found.state is READY
     assert found.sentence == (
-        "Ready to fail over 12 mirror topics: the last failover drill passed 3 d ago; all mirror topics verified without a "
-        "difference, the oldest 5 min ago; no missing right is known; 4 consumer groups synced 20 s ago; time lag 2 s with 7 d "
-        "of retention at the source."
+        "Ready to fail over 12 mirror topics: all mirror topics are healthy; the last failover drill passed 3 d ago; records "
+        "of all mirror topics verified without a difference, least recently 5 min ago; no missing right is known; 4 consumer "
+        "groups synced 20 s ago; time lag 2 s with 7 d of retention at the source."
     )
 
 
