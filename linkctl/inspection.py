@@ -1,4 +1,4 @@
-"""Commands for a closer look at mirrors: gaps, single records, lineage, failover reports, previews; and ``reparent``."""
+"""Commands that inspect mirrors: gaps, single records, lineage, failover reports, previews; and ``reparent``."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def record(context: click.Context, /, topic: str, *, link: str, as_json: bool, *
         rows = (_record_row(side, found[side]) for side in ("source", "mirror"))
         output.write_table(("SIDE", "HAS", "KEY", "VALUE", "HEADERS", "TIMESTAMP", "COMPRESSION", "LEADER EPOCH"), rows)
     if found["verdict"] == "DIFFERENT":
-        raise LinkctlError("The two sides differ at this offset.", code=Exit.REFUSED)
+        raise LinkctlError("Source and mirror differ at this offset.", code=Exit.REFUSED)
 
 
 @click.command("lineage")

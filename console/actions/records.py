@@ -1,4 +1,4 @@
-"""Show the record at one offset of a mirror beside the source's. Each look is in the audit log, without contents."""
+"""Reads the record at an offset of a mirror and of its source. Each read is in the audit log, without contents."""
 
 from __future__ import annotations
 

@@ -93,8 +93,8 @@ def gaps(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str
 def samples(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str = "") -> HttpResponse:
     """Return all stored samples of a link or mirror in the range of the charts, oldest first.
 
-    A row of more than 30 ``seconds`` is a summary of ``samples``: lags are the largest known values, ``unknown`` and
-    ``unknown_ms`` count the samples without one.
+    A row with ``seconds`` greater than 0 is a summary of that time: lags are the largest known values, ``unknown`` and
+    ``unknown_ms`` are 0 only if all values are known.
     """
     now = timezone.now()
     subject = subject_of(request, cluster_id, link_name, mirror_name)

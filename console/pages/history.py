@@ -56,7 +56,7 @@ Subject = ClusterLink | MirrorTopic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """The time range of the charts: the last hour or more, or the one between ``from`` and ``to`` of the query string."""
+    """The time range of the charts: the last hour or more, or the range between ``from`` and ``to`` of the query string."""
 
     start: datetime
     end: datetime
@@ -168,7 +168,7 @@ def series(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
 
 
 def _topics(link: ClusterLink, *, topic: str, top: dict[int, str], **reading: Any) -> list[tuple[str, list[Row]]]:
-    """Return the rows of the most lagging mirrors and of the chosen one, with their names."""
+    """Return the rows of the most lagging mirrors and of the mirror ``topic``, with their names."""
     wanted = Q(mirror__in=list(top))
     if topic:
         wanted |= Q(mirror__link=link, mirror__drill=None, mirror__name=topic)
@@ -220,7 +220,7 @@ def samples(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
 @page("links")
 @require_GET
 def minute(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str = "") -> HttpResponse:
-    """Show states, operations, errors, verification runs and audit events of one minute; a fragment for htmx."""
+    """Show states, operations, errors, verification runs and audit events of a minute; a fragment for htmx."""
     by, now = actor_of(request), timezone.now()
     subject = subject_of(request, cluster_id, link_name, mirror_name)
     at = min(now, max(_time(request, "at") or now, now - LONGEST))

@@ -1,4 +1,4 @@
-"""The Records page of a mirror topic: the record at one offset on both sides."""
+"""The Records page of a mirror topic: the record at an offset on both sides."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_DIGITS = 19  # of an offset, which is an int64
 @page("links")
 @require_GET
 def records(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
-    """Show the form; with a partition and an offset or a time, also what both sides have there."""
+    """Show the form; with a partition and an offset or a time, also the comparison."""
     by, now = actor_of(request), timezone.now()
     mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
     check_permission(by, Permission.READ_RECORDS, mirror=mirror)

@@ -47,7 +47,7 @@ def index(request: HttpRequest) -> HttpResponse:
 @page("environments")
 @require_GET
 def of_cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """List the topics of a cluster as of the last refresh, and what they have to do with mirror topics."""
+    """List the topics of a cluster as of the last check, with their mirror topics and sources."""
     by, now, query = actor_of(request), timezone.now(), request.GET.get("q", "").strip()
     cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
     shown, where = page_from(request, cluster_topics(cluster=cluster, by=by, search=query))

@@ -32,7 +32,7 @@ MARKER_LABELS: Mapping[MarkerKind, tuple[str, str]] = MappingProxyType(
     }
 )
 Grid = Sequence["Row | None"]
-Read = Callable[["Row"], tuple[float | None, int]]  # a value and the number of samples without one
+Read = Callable[["Row"], tuple[float | None, int]]  # a value and the number of samples without a value
 
 
 def series_data(
@@ -53,7 +53,7 @@ def series_data(
 def events_data(
     *, where: Window, states: Mapping[MirrorState, Sequence[int]], markers: Sequence[Marker], minute_url: str
 ) -> dict[str, Any]:
-    """Return the chart of mirrors by state, the markers by step, and the newest markers one by one."""
+    """Return the chart of mirrors by state, the markers by step, and the list of the newest markers."""
     most = max((number for counts in states.values() for number in counts), default=0)
     top = round_up(most, steps=STATES.steps)
     series = [

@@ -1,4 +1,4 @@
-"""View models of the record at one offset on both sides: fields as text, JSON and hex, and the verdict."""
+"""View models of the comparison of a record: fields of both sides as text, JSON and hex, and the verdict."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VERDICT_LOOKS: Mapping[RecordVerdict, Badge] = MappingProxyType(
             label="Differs",
             icon="x-octagon-fill",
             family=Family.BAD,
-            meaning="The sides do not have the same at this offset.",
+            meaning="Source and mirror differ at this offset.",
             next_step="Do not change either topic. Run a verification to find all differences.",
         ),
         RecordVerdict.FILLER: Badge(
@@ -106,7 +106,7 @@ class HeaderText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideText:
-    """One side at an offset."""
+    """A side at an offset."""
 
     title: str
     status: str
@@ -120,7 +120,7 @@ class SideText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonView:
-    """Both sides, the verdict, and where to go on."""
+    """Both sides, the verdict, and the offsets before and after."""
 
     partition: int
     offset: int

@@ -113,7 +113,7 @@ class Window:
 
 
 def window(*, start: datetime, end: datetime) -> Window:
-    """Return the span in at most ``MOST_STEPS`` and one steps. The last step is longer than the others, or at least 30 s."""
+    """Return the span in at most ``MOST_STEPS`` + 1 steps. The last step is longer than the others, or at least 30 s."""
     seconds = (end - start).total_seconds()
     step_s = next((step for step in STEPS_S if seconds / step <= MOST_STEPS), STEPS_S[-1])
     first = begin_of(start, step_s)
@@ -122,7 +122,7 @@ def window(*, start: datetime, end: datetime) -> Window:
 
 
 def link_history(*, link: ClusterLink, span: timedelta, now: datetime, end: datetime | None = None) -> list[Point]:
-    """Return at most ``POINTS`` and one points of a link up to ``end``, by default now; oldest first. Two queries at most."""
+    """Return at most ``POINTS`` + 1 points of a link up to ``end``, by default now; oldest first. Two queries at most."""
     start = (end or now) - span
     return _points(link_rows(link, start=start, end=end or now, step_s=_step_of(span), now=now), start=start, span=span)
 
@@ -194,7 +194,7 @@ def _largest_lags(rows: Any) -> Any:
 
 
 def combine(rows: Sequence[Row], *, at: datetime, seconds: int) -> Row:
-    """Summarize rows, at least one, of an interval."""
+    """Return the summary of the rows of an interval, which are not empty."""
     return Row(
         at=at,
         seconds=seconds,
@@ -284,7 +284,7 @@ def _read(
 
 
 def sample_row(at: datetime, values: Sequence[Any]) -> Row:
-    """Return the row of one sample with the values lag, lag_ms, bytes_per_s and records_per_s."""
+    """Return the row of a sample with the values lag, lag_ms, bytes_per_s and records_per_s."""
     lag, lag_ms, bytes_per_s, records_per_s = values
     unknown = {"unknown": int(lag is None), "unknown_ms": int(lag_ms is None)}
     return Row(at=at, lag=lag, lag_ms=lag_ms, bytes_per_s=bytes_per_s, records_per_s=records_per_s, **unknown)

@@ -80,7 +80,7 @@ class Marker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """The mirrors of a link, or a single one, with their state transitions since a time, oldest first."""
+    """The mirrors of a link, or a single mirror, with their state transitions since a time, oldest first."""
 
     names: Mapping[int, str]
     states: Mapping[int, MirrorState]  # present

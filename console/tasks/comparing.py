@@ -1,4 +1,4 @@
-"""A task for a process that waits: compares the record at one offset of a mirror with the source's."""
+"""A task whose caller waits for the reply: compares the record at an offset of a mirror with the source's."""
 
 from __future__ import annotations
 

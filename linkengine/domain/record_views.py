@@ -1,4 +1,4 @@
-"""What both sides of a mirror have at one offset, and how the two compare. Values and pure functions.
+"""The record at an offset of a mirror and of its source, and how both compare. Values and pure functions.
 
 The contents of a record are cut to its first bytes, encoded in base64 so that the values can be sent as JSON. Whether two
 records are equal is decided on the whole contents, before they are cut (``linkengine.jobs.comparing_records``).
@@ -14,7 +14,7 @@ from linkengine.domain.states import GapReason
 
 
 class Presence(StrEnum):
-    """What a log has at an offset."""
+    """What a log contains at an offset."""
 
     RECORD = "RECORD"  # a record that consumers read
     TRANSACTION_MARKER = "TRANSACTION_MARKER"  # a control batch; most fillers of a mirror are such batches
@@ -34,8 +34,8 @@ class RecordVerdict(StrEnum):
     FILLER = "FILLER"  # the mirror has a filler, and the source has no record there
     NO_RECORD = "NO_RECORD"  # neither side has a record there
     NOT_COPIED = "NOT_COPIED"  # the mirror has not reached the offset
-    NOT_COMPARABLE = "NOT_COMPARABLE"  # one side no longer has it, or both were written to independently
-    UNKNOWN = "UNKNOWN"  # one side could not be read
+    NOT_COMPARABLE = "NOT_COMPARABLE"  # a side no longer has it, or both were written to independently
+    UNKNOWN = "UNKNOWN"  # a side could not be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +83,9 @@ class RecordContents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideView:
-    """What one side has at an offset. Unknown is None.
+    """The record of a side at an offset, or why it has none. Unknown is None.
 
-    ``next_offset`` is the first offset above at which this side may have something, None if the log ends here.
+    ``next_offset`` is the first offset above at which this side may have a record, None if the log ends here.
     """
 
     presence: Presence
@@ -121,7 +121,7 @@ class GapEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The result: ``reason`` is that of a filler, None if it is unknown or there is no filler."""
+    """The verdict; ``reason`` is that of a filler, None if it is unknown or there is no filler."""
 
     verdict: RecordVerdict
     text: str
@@ -163,10 +163,10 @@ def judge(
 
     ``was_compacted``: either side was, at some time, so each may lack what the other has. ``after_stop``: the mirror was
     stopped, and the offset is at or beyond the end that it had then. The mirror must have been read before the source:
-    otherwise the mirror might have received what the source did not have yet.
+    otherwise a record could arrive at both sides between the two reads, and the source would seem to lack it.
     """
     if _P.UNREADABLE in (source, mirror):
-        return Judgement(verdict=_V.UNKNOWN, text="One side could not be read, so the offset cannot be compared.")
+        return Judgement(verdict=_V.UNKNOWN, text="Source or mirror could not be read, so the offset cannot be compared.")
     if after_stop:
         text = "The mirror was stopped before this offset. Since then both topics may be written to independently."
         return Judgement(verdict=_V.NOT_COMPARABLE, text=text)
@@ -184,7 +184,7 @@ def _not_copied(source: Presence) -> Judgement:
     if source is _P.BEYOND_END:
         return Judgement(verdict=_V.NO_RECORD, text="Neither log has reached this offset.")
     if source is _P.BEFORE_START:
-        text = "The source no longer has this offset, and the mirror has not reached it: what was there is lost."
+        text = "The source deleted this offset before the mirror reached it. A record at this offset is lost."
         return Judgement(verdict=_V.NOT_COPIED, text=text)
     if source is _P.UNCOMMITTED:
         text = "A transaction is open at the source at or before this offset. It is copied when the transaction has ended."

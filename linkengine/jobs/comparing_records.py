@@ -1,4 +1,4 @@
-"""Compare the record at one offset of a mirror with the source's, for a user who may read records."""
+"""Compares the record at an offset of a mirror with the source's, for users with the permission to read records."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class RecordSide:
 def compare_record(
     source: RecordSide, mirror: RecordSide, *, partition: int, offset: int | None = None, timestamp_ms: int | None = None
 ) -> RecordComparison:
-    """Return what both sides have at an offset, or at the mirror's first record that is not older than a timestamp.
+    """Return the records of both sides at an offset, or at the mirror's first record that is not older than a timestamp.
 
-    A side that cannot be read has the reason. The mirror is read first: what it has, the source must have had before. Raises
+    A side that cannot be read has the reason. The mirror is read first: the source had each of its records before. Raises
     LinkEngineError if there is no such record, or if the lookup takes too long.
     """
     at = offset if offset is not None else _offset_for_time(mirror, partition=partition, timestamp_ms=timestamp_ms or 0)

@@ -1,4 +1,4 @@
-"""Read what a partition has at one offset: the record, or why consumers see none. Blocking.
+"""Reads the record at an offset of a partition, or why consumers see none. Blocking.
 
 The record is read as a stream: a batch of a few kilobytes may decompress to gigabytes, and a record may have 100 MB. So only
 the first bytes of each field are kept, all bytes are hashed for the comparison, and decompression stops after MOST_READ bytes
@@ -56,7 +56,7 @@ class Digests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideRead:
-    """What one side has, and the digests of its record if it has one."""
+    """The record of a side at an offset, and its digests; None without a record."""
 
     view: SideView
     digests: Digests | None = None
@@ -72,7 +72,7 @@ class LogEnds:
 
 
 def read_record(address: ClusterAddress, topic: str, *, topic_id: str, partition: int, offset: int) -> SideRead:
-    """Return what a partition has at an offset, by the newest leader that any broker knows.
+    """Return the record at an offset of a partition, or why there is none, from the newest leader that any broker reports.
 
     Raises LinkEngineError if that cannot be read, or if the topic has another id than ``topic_id`` ("": not checked).
     """

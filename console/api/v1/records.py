@@ -1,4 +1,4 @@
-"""The record at one offset of a mirror topic beside the source's, for users who may read records."""
+"""Comparison of the record at an offset with the source's, for users with the permission to read records."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class BatchData(serializers.Serializer[Any]):
 
 
 class RecordSideData(serializers.Serializer[Any]):
-    """What one side has at the offset. Unknown is null."""
+    """The record of a side at the offset, or why it has none. Unknown is null."""
 
     presence = serializers.ChoiceField(choices=list(Presence), help_text="UNREADABLE: unknown, see code and message.")
     marker = Text(allow_blank=True, help_text="Type of a transaction marker.")
@@ -92,8 +92,8 @@ class RecordComparisonData(serializers.Serializer[Any]):
     filler_reason = serializers.ChoiceField(
         choices=list(GapReason), allow_null=True, help_text="Why the mirror has a filler. Null if it has none, or if unknown."
     )
-    differing = serializers.ListField(child=Text(), help_text="What differs: key, value, headers, timestamp.")
-    next_offset = OffsetField(allow_null=True, help_text="The next offset at which either side may have something.")
+    differing = serializers.ListField(child=Text(), help_text="The parts that differ: key, value, headers, timestamp.")
+    next_offset = OffsetField(allow_null=True, help_text="The next offset at which either side may have a record.")
     source = RecordSideData()  # type: ignore[assignment]  # a field of that name
     mirror = RecordSideData()
 
@@ -104,7 +104,7 @@ class RecordComparisonView(MirrorPartView):
     @operation(
         "compareRecord",
         summary="Compare the record at an offset with the source's",
-        description="Reads one offset on both clusters. Needs the permission to read records (role DeveloperManage). Each "
+        description="Reads the offset on both clusters. Needs the permission to read records (role DeveloperManage). Each "
         "request is recorded in the audit log, without record contents.",
         parameters=[_PARTITION, _OFFSET, _TIMESTAMP],
         responses={200: RecordComparisonData},
