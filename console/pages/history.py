@@ -289,7 +289,7 @@ def _place(subject: Subject, *, last: str) -> dict[str, object]:
 def _sample_row(row: Row) -> dict[str, object]:
     return {
         "at": numbers.exact(row.at),
-        "seconds": numbers.duration(row.seconds * 1000),
+        "interval": numbers.duration(row.seconds * 1000) if row.seconds else "",
         "lag": _value(numbers.count(row.lag), row.lag, unknown=row.unknown),
         "lag_time": _value(numbers.lag_time(row.lag_ms), row.lag_ms, unknown=row.unknown_ms),
         "rate": numbers.byte_rate(row.bytes_per_s),

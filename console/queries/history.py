@@ -265,8 +265,12 @@ def _seconds(start: datetime, *, step_s: int, now: datetime, kept: timedelta) ->
 def _read(
     summaries: Any, samples: Any, *, owner: str, seconds: int, start: datetime, end: datetime
 ) -> defaultdict[int, list[Row]]:
-    """Return summaries, and the samples after the newest summary of each owner, by owner and oldest first."""
+    """Return summaries, and the samples after the newest summary, by owner and oldest first.
+
+    Summaries of an interval are stored for all owners at once, so older samples are part of a summary.
+    """
     found: defaultdict[int, list[Row]] = defaultdict(list)
+    summarized = start
     values = ("lag", "lag_ms", "bytes_per_s", "records_per_s")
     if seconds:
         length = timedelta(seconds=seconds)
@@ -276,10 +280,9 @@ def _read(
         ):
             row = dict(zip(values, rest, strict=True))
             found[key].append(Row(at=at, seconds=size, samples=count, unknown=unknown, unknown_ms=unknown_ms, **row))
-    summarized = {key: rows[-1].at + timedelta(seconds=seconds) for key, rows in found.items()}
-    for key, at, *rest in samples.filter(at__gte=start, at__lt=end).order_by("at").values_list(owner, "at", *values):
-        if at >= summarized.get(key, at):
-            found[key].append(sample_row(at, rest))
+            summarized = max(summarized, at + length)
+    for key, at, *rest in samples.filter(at__gte=summarized, at__lt=end).order_by("at").values_list(owner, "at", *values):
+        found[key].append(sample_row(at, rest))
     return found
 
 

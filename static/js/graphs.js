@@ -6,7 +6,7 @@
   const root = document.getElementById("graphs");
   if (!root || !window.uPlot) return;
 
-  const REFRESH_MS = 30_000; // samples are written at this interval
+  const REFRESH_MS = 30_000; // samples are not stored more often
   const POLLED_S = 90_000; // a longer range does not change visibly
   const SHORTEST_S = 600;
   const HEIGHT = 180;
@@ -42,10 +42,7 @@
   function address(base) {
     const url = new URL(base, location.href);
     for (const name of ["from", "to"]) url.searchParams.delete(name);
-    if (zoom) {
-      url.searchParams.delete("span");
-      for (const name of ["from", "to"]) url.searchParams.set(name, zoom[name]);
-    }
+    if (zoom) for (const name of ["from", "to"]) url.searchParams.set(name, zoom[name]); // they precede the span, which stays
     return url;
   }
 
@@ -171,7 +168,6 @@
     plot.over.addEventListener("click", (event) => {
       if (Math.abs(event.clientX - pressedAt) < DRAGGED_PX) openMinute(minuteUrl(plot.posToVal(event.offsetX, "x")));
     });
-    plot.over.addEventListener("dblclick", () => zoom && zoomTo(null));
   }
 
   function legendItem(list, name, position) {

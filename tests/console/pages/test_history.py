@@ -17,8 +17,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from console.audit import path_of
-from console.models import AuditEvent, LinkSample, LinkSampleSummary, MirrorSample, StateTransition, VerifyRun
-from console.queries import links as link_queries
+from console.models import AuditEvent, LinkConfig, LinkSample, LinkSampleSummary, MirrorSample, StateTransition, VerifyRun
+from linkengine.domain.linkconfigs import RPO_OBJECTIVE
 from tests.browser.page_data import Scene
 from tests.console.pages.conftest import client_of, htmx
 
@@ -130,11 +130,11 @@ def test_down_sampling_keeps_the_largest_lag(admin: Client, scene: Scene) -> Non
     assert 12_345 in line["values"]
 
 
-def test_objective_is_sent_if_the_link_has_one(admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objective_is_sent_if_the_link_has_one(admin: Client, scene: Scene) -> None:
     url = f"{scene.link_url}history/series.json"
     assert chart(data(admin, url), "age")["objective"] is None
 
-    monkeypatch.setattr(link_queries, "rpo_objective_ms", lambda _link: 60_000)
+    LinkConfig.objects.create(link=scene.link, name=RPO_OBJECTIVE, value="60000")
 
     assert chart(data(admin, url), "age")["objective"] == {"value": 60_000, "text": "Objective: 1 min"}
 
@@ -202,7 +202,7 @@ def test_csv_has_all_samples_of_the_range(admin: Client, scene: Scene) -> None:
     rows = list(csv.DictReader(io.StringIO(response.content.decode())))
     assert len(rows) == LinkSample.objects.filter(link=scene.link).count() == 120
     assert [row["lag"] for row in rows[60:63]] == ["420", "", ""]
-    assert (rows[61]["unknown"], rows[0]["seconds"], rows[0]["samples"]) == ("1", "30", "1")
+    assert (rows[61]["unknown"], rows[0]["seconds"], rows[0]["samples"]) == ("1", "0", "1")
 
 
 def test_csv_of_an_old_range_has_summaries(admin: Client, scene: Scene) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,9 +16,10 @@ from tests.console.api.conftest import cluster, destination, environment, link, 
 __all__ = ["cluster", "destination", "environment", "link", "make_mirror", "source"]
 
 
-def samples(start: datetime, lags: list[int | None]) -> list[Row]:
+def samples(start: datetime, lags: Sequence[int | None], *, apart_s: int = 30) -> list[Row]:
     return [
-        Row(at=start + timedelta(seconds=30 * number), lag=lag, unknown=int(lag is None)) for number, lag in enumerate(lags)
+        Row(at=start + timedelta(seconds=apart_s * number), lag=lag, unknown=int(lag is None))
+        for number, lag in enumerate(lags)
     ]
 
 
@@ -42,12 +44,34 @@ def test_step_keeps_the_largest_lag() -> None:
     assert None not in grid[:-1]
 
 
-def test_step_without_a_sample_is_unknown_and_never_zero() -> None:
+def test_time_without_samples_is_unknown_and_never_zero() -> None:
+    """The last sample, at second 90, counts for two minutes: up to second 210, in the middle of the fourth step."""
     where = window(start=NOW - timedelta(hours=1), end=NOW)
 
     grid = on_grid(samples(where.start, [0, 0, 0, 0]), where, now=NOW)
 
-    assert [row and row.lag for row in grid] == [0, 0] + [None] * (where.steps - 2)
+    assert [row and (row.lag, row.unknown) for row in grid] == [(0, 0)] * 3 + [(0, 1)] + [None] * (where.steps - 4)
+
+
+@pytest.mark.parametrize("apart_s", [31, 60, 90])
+def test_every_sampling_interval_fills_each_step(apart_s: int) -> None:
+    where = window(start=NOW - timedelta(hours=1), end=NOW)
+    first = where.start - timedelta(seconds=17)
+
+    grid = on_grid(samples(first, [5] * (4000 // apart_s), apart_s=apart_s), where, now=NOW)
+
+    assert {row and (row.lag, row.unknown) for row in grid} == {(5, 0)}
+
+
+def test_first_step_needs_the_sample_before_it() -> None:
+    where = window(start=NOW - timedelta(hours=1), end=NOW)
+    rows = samples(where.read_from + timedelta(seconds=50), [3, 3, 3, 3, 3, 3])
+
+    whole, cut = on_grid(rows, where, now=NOW), on_grid(rows[3:], where, now=NOW)
+
+    assert whole[0] is not None
+    assert cut[0] is not None
+    assert (whole[0].unknown, cut[0].unknown) == (0, 1)
 
 
 def test_step_with_one_unknown_sample_is_partly_unknown() -> None:
@@ -61,23 +85,22 @@ def test_step_with_one_unknown_sample_is_partly_unknown() -> None:
 
 def test_step_in_which_sampling_stopped_is_partly_unknown() -> None:
     where = window(start=NOW - timedelta(days=7), end=NOW)
-    whole, half = samples(where.start, [0] * 120), samples(where.time_of(1), [0] * 60)
+    whole, most = samples(where.start, [0] * 120), samples(where.time_of(1), [0] * 115)
 
-    first, second, *_ = on_grid([*whole, *half], where, now=NOW)
+    first, second, *_ = on_grid([*whole, *most], where, now=NOW)
 
     assert first is not None
     assert second is not None
-    assert first.unknown == 0
-    assert second.unknown > 0
+    assert (first.unknown, second.unknown) == (0, 1)
 
 
 def test_summary_counts_in_each_step_that_it_overlaps() -> None:
     where = Window(start=NOW - timedelta(hours=1), end=NOW, step_s=60, steps=60)
-    summary = combine(samples(where.start, [3] * 10), at=where.start, seconds=300)
+    summaries = [combine(samples(where.start, [lag] * 10), at=where.time_of(5 * lag), seconds=300) for lag in (0, 1)]
 
-    grid = on_grid([summary], where, now=NOW)
+    grid = on_grid(summaries, where, now=NOW)
 
-    assert [row and (row.lag, row.unknown) for row in grid[:6]] == [(3, 0)] * 5 + [None]
+    assert [row and (row.lag, row.unknown) for row in grid[:10]] == [(0, 0)] * 5 + [(1, 0)] * 5
 
 
 @pytest.mark.django_db
@@ -118,5 +141,5 @@ def test_stored_rows_are_the_finest_of_each_time_and_do_not_overlap(link: Cluste
 
     rows = stored_rows(link, start=NOW - timedelta(hours=29), end=NOW, now=NOW)
 
-    assert [row.seconds for row in rows] == [3600] * 4 + [300] * 12 + [30] * (24 * 12)
+    assert [row.seconds for row in rows] == [3600] * 4 + [300] * 12 + [0] * (24 * 12)
     assert [row.at for row in rows] == sorted({row.at for row in rows})
