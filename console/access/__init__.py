@@ -5,6 +5,7 @@ from console.access.roles import ROLE_DESCRIPTIONS, ROLE_PERMISSIONS, Permission
 from console.access.visibility import (
     cluster_names,
     link_words,
+    sight_of,
     visible_clusters,
     visible_environments,
     visible_links,
@@ -25,6 +26,7 @@ __all__ = [
     "cluster_names",
     "link_words",
     "role_needed",
+    "sight_of",
     "visible_clusters",
     "visible_environments",
     "visible_links",

@@ -87,8 +87,13 @@ def visible_topics(by: Actor) -> QuerySet[SourceTopic]:
 
 def with_sight(links: QuerySet[ClusterLink], by: Actor) -> QuerySet[ClusterLink]:
     """Annotate links with ``sees_source``, which ``ClusterLink.known_source`` needs."""
-    sight = Value(value=True) if by.may_do_all else Exists(visible_clusters(by).filter(pk=OuterRef("source")))
-    return links.annotate(sees_source=ExpressionWrapper(sight, output_field=BooleanField()))
+    return links.annotate(sees_source=sight_of("source", by))
+
+
+def sight_of(source: str, by: Actor) -> ExpressionWrapper:
+    """Return the expression for whether the actor may see the registered cluster in the field ``source``."""
+    sight = Value(value=True) if by.may_do_all else Exists(visible_clusters(by).filter(pk=OuterRef(source)))
+    return ExpressionWrapper(sight, output_field=BooleanField())
 
 
 def with_links(mirrors: QuerySet[_Mirror], *, by: Actor | None = None) -> QuerySet[_Mirror]:

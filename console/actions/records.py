@@ -85,14 +85,15 @@ def _judged(mirror: MirrorTopic, found: dict[str, Any]) -> ComparedRecord:
     partition, offset = found["partition"], found["offset"]
     rows = mirror.gaps.filter(partition=partition, start__lte=offset, end__gt=offset)
     ledger = [GapEntry(reason=GapReason(row.reason), exact=row.filled == row.end - row.start) for row in rows]
-    stopped_end = next((row.stopped_end for row in mirror.partitions.all() if row.partition == partition), None)
+    stopped = mirror.state == MirrorState.STOPPED
+    ends = mirror.partitions.filter(partition=partition).values_list("stopped_end", flat=True) if stopped else ()
     judgement = judge(
         source=Presence(found["source"]["presence"]),
         mirror=Presence(found["mirror"]["presence"]),
         differing=found["differing"],
         ledger=ledger,
         was_compacted=mirror.was_compacted,
-        after_stop=mirror.state == MirrorState.STOPPED and stopped_end is not None and offset >= stopped_end,
+        after_stop=any(end is not None and offset >= end for end in ends),
     )
     return ComparedRecord(
         partition=partition,

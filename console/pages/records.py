@@ -28,7 +28,7 @@ _MOST_DIGITS = 19  # of an offset, which is an int64
 def records(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
     """Show the form; with a partition and an offset or a time, also the comparison."""
     by, now = actor_of(request), timezone.now()
-    mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    mirror = mirror_queries.get_mirror_only(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
     check_permission(by, Permission.READ_RECORDS, mirror=mirror)
     if not (request.GET.get("offset") or request.GET.get("time")):
         return _show(request, mirror)
