@@ -108,6 +108,33 @@ def test_summaries_keep_the_largest_lag_and_count_unknown_samples(link: ClusterL
     assert [(hour.samples, hour.lag) for hour in hours.all()] == [(120, 70), (120, 9_000)]
 
 
+def test_summary_of_time_without_samples_is_partly_unknown(link: ClusterLink) -> None:
+    start = NOW - timedelta(hours=2)
+    sample_every_30_s(link, since=timedelta(hours=2), lags={})
+    LinkSample.objects.filter(at__gte=start + timedelta(minutes=10), at__lt=start + timedelta(minutes=20)).delete()
+
+    summarize_samples(now=NOW)
+
+    parts = LinkSampleSummary.objects.filter(seconds=300, at__lt=start + timedelta(minutes=30)).values_list("at", "unknown")
+    minutes = {(at - start).total_seconds() / 60: unknown for at, unknown in parts}
+    assert minutes == {0: 0, 5: 0, 10: 1, 20: 0, 25: 0}  # the last sample before the pause counts for two minutes
+    hour = LinkSampleSummary.objects.get(seconds=3600)
+    assert (hour.lag, hour.unknown > 0) == (1, True)
+
+
+@pytest.mark.parametrize("apart_s", [31, 60, 90])
+def test_summaries_of_every_sampling_interval_are_known(link: ClusterLink, apart_s: int) -> None:
+    times = range(0, 7200, apart_s)
+    LinkSample.objects.bulk_create(
+        LinkSample(link=link, at=NOW - timedelta(seconds=seconds), lag=1, lag_ms=1) for seconds in times
+    )
+
+    summarize_samples(now=NOW)
+
+    known = LinkSampleSummary.objects.filter(at__gte=NOW - timedelta(seconds=6600)).values_list("unknown", "unknown_ms")
+    assert set(known) == {(0, 0)}
+
+
 def test_summaries_are_written_once(link: ClusterLink) -> None:
     sample_every_30_s(link, since=timedelta(hours=3), lags={})
     summarize_samples(now=NOW)
