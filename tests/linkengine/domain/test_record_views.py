@@ -55,7 +55,7 @@ def test_verdict_follows_what_both_sides_have(
     assert found.text.endswith(".")
 
 
-@pytest.mark.parametrize(("source", "mirror"), product(Presence, Presence))
+@pytest.mark.parametrize(("source", "mirror"), list(product(Presence, Presence)))
 def test_only_two_records_are_called_equal(source: Presence, mirror: Presence) -> None:
     found = judge(source=source, mirror=mirror)
 
