@@ -17,7 +17,8 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --create-home --uid 10001 clusterlink \
  && install -d -o clusterlink -g clusterlink -m 700 /exports \
- && install -d -o clusterlink -g clusterlink -m 700 /recovery
+ && install -d -o clusterlink -g clusterlink -m 700 /recovery \
+ && install -d -o clusterlink -g clusterlink -m 700 /spark-secrets
 WORKDIR /srv/clusterlink
 COPY requirements-run.txt ./
 RUN pip install --no-cache-dir --require-hashes -r requirements-run.txt

@@ -14,7 +14,7 @@ from devcluster.tls import Certificates
 ExtraListener = Literal["TLS", "MTLS", "PASSWORDS", "TOKENS"]
 EXTRA_LISTENERS: tuple[ExtraListener, ...] = get_args(ExtraListener)
 PRINCIPALS = ("User:ANONYMOUS", "User:CN=link")  # besides those of `access.py`; all are super users
-AUDIENCE = "kafka"  # of tokens
+AUDIENCE, ISSUER = "kafka", "devcluster"  # of tokens
 _PROTOCOL: Mapping[ExtraListener, str] = {"TLS": "SSL", "MTLS": "SSL", "PASSWORDS": "SASL_SSL", "TOKENS": "SASL_SSL"}
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"
 
@@ -77,6 +77,7 @@ def _tokens(jwks_url: str) -> dict[str, object]:
         f"{prefix}sasl.server.callback.handler.class": f"{_OAUTH}.OAuthBearerValidatorCallbackHandler",
         f"{prefix}sasl.oauthbearer.jwks.endpoint.url": jwks_url,
         f"{prefix}sasl.oauthbearer.expected.audience": AUDIENCE,
+        f"{prefix}sasl.oauthbearer.expected.issuer": ISSUER,  # without it, brokers do not start since Kafka 4.4
     }
 
 

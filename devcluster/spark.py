@@ -37,10 +37,10 @@ DETACHED_TIMEOUT = "1h"  # how long a copy worker continues without its Celery w
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
-def write_secrets(path: Path, *, token: str) -> None:
-    """Write the properties file with Spark's secrets: the token for clients, and a new secret for Spark's processes."""
+def write_secrets(path: Path, *, token: str, secret: str = "") -> None:
+    """Write the properties file with Spark's secrets: the clients' token and the secret of its processes (empty: a new one)."""
     path.touch(mode=0o600)
-    values = {"spark.connect.authenticate.token": token, "spark.authenticate.secret": secrets.token_hex(32)}
+    values = {"spark.connect.authenticate.token": token, "spark.authenticate.secret": secret or secrets.token_hex(32)}
     path.write_text("".join(f"{name} {value}\n" for name, value in values.items()))
 
 
@@ -55,15 +55,18 @@ class SparkConnectServer:
         master: str = MASTER,
         port: int | None = None,
         token: str | None = None,
+        secret: str = "",
         preload: Sequence[str] = PRELOAD,
         extra: Mapping[str, object] | None = None,
     ) -> None:
         """Plan a server. Without `directory` it uses a temporary one, deleted on stop.
 
-        `preload` are modules that Python workers have imported when they start. Without `token` it creates one.
+        `preload` are modules that Python workers have imported when they start. Without `token` it creates one, and likewise
+        `secret`, which a server needs whose executors are in a cluster of their own: the cluster's.
         """
         self.port = port or free_port()
         self._token = token or secrets.token_urlsafe(32)
+        self._secret = secret
         self._heap = heap
         self._master = master
         self._preload = preload
@@ -88,7 +91,7 @@ class SparkConnectServer:
     def start(self) -> Self:
         """Start the server and wait until it has run a query."""
         self._scratch.mkdir(parents=True, exist_ok=True)
-        write_secrets(self._secrets, token=self._token)
+        write_secrets(self.secrets_file, token=self._token, secret=self._secret)
         self._process = Process(
             self._command(), name="spark-connect", log=self.log, env=self._env(), cwd=self.directory, withheld="CLUSTERLINK_"
         )
@@ -121,7 +124,8 @@ class SparkConnectServer:
         os.kill(self.pid, signal.SIGCONT)
 
     @property
-    def _secrets(self) -> Path:
+    def secrets_file(self) -> Path:
+        """The properties file with the server's secrets, which only this user can read."""
         return self.directory / "secrets.conf"
 
     @property
@@ -157,7 +161,7 @@ class SparkConnectServer:
         options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         return [
             str(spark_home() / "bin" / "spark-submit"),
-            *("--properties-file", str(self._secrets)),
+            *("--properties-file", str(self.secrets_file)),
             *("--class", SERVER_CLASS, "--master", self._master, "--driver-memory", self._heap),
             *("--driver-java-options", " ".join(self._jvm_flags())),
             *("--driver-class-path", ":".join(str(jar) for jar in parts.spark_jars())),

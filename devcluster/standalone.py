@@ -1,6 +1,9 @@
 """A Spark standalone cluster of plain processes with authentication: a master that recovers, and workers that can be killed.
 
-Jobs are started by a Spark Connect server (``spark.py``) with ``connect_settings`` as its settings. Must not know the jobs.
+Jobs are started by a Spark Connect server (``spark.py``) with ``connect_settings`` and ``secret``. Must not know the jobs.
+
+The secret is in a file that only the user can read, never in an argument. Spark itself passes it to executors in the variable
+``_SPARK_AUTH_SECRET``. No process inherits the settings of the product.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from devcluster.spark import PRELOAD, PRELOAD_VARIABLE, spark_home
 
 START_TIMEOUT_S = 120.0
 EXECUTOR = "CoarseGrainedExecutorBackend"
+AUTHENTICATION = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 
 
@@ -33,7 +37,7 @@ class StandaloneCluster:
         """Plan a master; ``cores`` and ``memory`` are those of each worker, which has a single executor."""
         self._directory, self._cores, self._memory = directory, cores, memory
         self._port = free_port()
-        self._secret = secrets.token_hex(16)
+        self.secret = secrets.token_hex(16)  # of all processes of the cluster, and of the Connect server
         self._master: Process | None = None
         self.workers: list[Process] = []
 
@@ -44,10 +48,10 @@ class StandaloneCluster:
 
     @property
     def connect_settings(self) -> Mapping[str, object]:
-        """Settings for a Connect server whose executors run in this cluster."""
+        """Settings for a Connect server whose executors run in this cluster; it needs the secret as well."""
         path = os.pathsep.join([str(parts.ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         return {
-            **self._authentication,
+            **AUTHENTICATION,
             "spark.executor.cores": self._cores,
             "spark.executor.memory": self._memory,
             "spark.executor.extraClassPath": ":".join(str(jar) for jar in parts.spark_jars()),
@@ -97,11 +101,15 @@ class StandaloneCluster:
                     found.append(process)
         return found
 
+    @property
+    def processes(self) -> list[Process]:
+        """The workers and the master, including those that were killed."""
+        return [*self.workers, *([] if self._master is None else [self._master])]
+
     def stop(self) -> None:
         """Stop everything. Safe to repeat."""
-        for process in (*self.workers, self._master):
-            if process is not None:
-                process.kill()
+        for process in self.processes:
+            process.kill()
 
     def __enter__(self) -> Self:
         return self
@@ -109,15 +117,12 @@ class StandaloneCluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
-    @property
-    def _authentication(self) -> dict[str, object]:
-        return {"spark.authenticate": "true", "spark.authenticate.secret": self._secret, "spark.network.crypto.enabled": "true"}
-
     def _run(self, main: str, words: list[str], *, name: str) -> Process:
         properties = self._directory / "spark.conf"
         properties.parent.mkdir(parents=True, exist_ok=True)
         properties.touch(mode=0o600)
-        properties.write_text("".join(f"{key} {value}\n" for key, value in self._authentication.items()))
+        values = {**AUTHENTICATION, "spark.authenticate.secret": self.secret}
+        properties.write_text("".join(f"{key} {value}\n" for key, value in values.items()))
         recovery = self._directory / "recovery"
         options = ["-Xmx256m", "-Dspark.deploy.recoveryMode=FILESYSTEM", f"-Dspark.deploy.recoveryDirectory={recovery}"]
         env = {
@@ -131,4 +136,5 @@ class StandaloneCluster:
         command = [str(spark_home() / "bin" / "spark-class"), main, *words, "--properties-file", str(properties)]
         if main == _WORKER:  # the master's address has to be the last argument
             command = [*command[:-3], *command[-2:], command[-3]]
-        return Process(command, name=name, log=self._directory / f"{name}.log", env=env, cwd=self._directory)
+        log = self._directory / f"{name}.log"
+        return Process(command, name=name, log=log, env=env, cwd=self._directory, withheld="CLUSTERLINK_")

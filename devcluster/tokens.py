@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, unquote
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from devcluster.listeners import AUDIENCE
+from devcluster.listeners import AUDIENCE, ISSUER
 from devcluster.ports import LOOPBACK
 
 LIFE_S = 300
@@ -59,7 +59,7 @@ class TokenEndpoint:
         now = int(time.time())
         self.given += 1
         head = {"alg": "RS256", "typ": "JWT", "kid": "1"}
-        body = {"iss": self.url, "sub": client, "aud": AUDIENCE, "scope": scope, "iat": now, "exp": now + self.life_s}
+        body = {"iss": ISSUER, "sub": client, "aud": AUDIENCE, "scope": scope, "iat": now, "exp": now + self.life_s}
         signed = f"{_base64(json.dumps(head).encode())}.{_base64(json.dumps(body).encode())}"
         signature = self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
         return {"access_token": f"{signed}.{_base64(signature)}", "token_type": "Bearer", "expires_in": self.life_s}

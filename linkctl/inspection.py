@@ -142,6 +142,7 @@ def preview(context: click.Context, operation: str, *, link: str, pattern: str |
         return
     columns = ("MIRROR TOPIC", "RESULT", "AT RISK", "TO COPY", "GROUPS SET BACK", "CONFIGS TO CHANGE")
     output.write_table(columns, (_preview_row(topic) for topic in found["data"]))
+    output.write_warnings((topic["mirror_topic_name"], text) for topic in found["data"] for text in topic["warnings"])
 
 
 @click.command("reparent")

@@ -80,8 +80,8 @@ def create(context: click.Context, /, **given: Any) -> None:
 @click.pass_context
 def delete(context: click.Context, topics: Sequence[str], *, link: str, yes: bool) -> None:
     """Delete the mirror topics TOPICS of the link with all their records. The source topics are kept."""
-    confirm(topics, yes=yes)
     client = client_of(context)
+    confirm(client, topics, yes=yes)
     for_each(topics, lambda topic: delete_mirror(client, link=link, topic=topic), done="is being deleted")
 
 
@@ -159,7 +159,10 @@ def _operate(context: click.Context, verb: str, given: dict[str, Any]) -> None:
 
 
 def write_outcome(found: Json, given: dict[str, Any], verb: str) -> None:
-    """Write for each topic whether the operation was accepted, or the reason, and how many records a restore drops."""
+    """Write for each topic whether the operation was accepted, or the reason, and how many records a restore drops.
+
+    A dry run also has the effects and the warnings.
+    """
     if given["as_json"]:
         output.write_json(found)
         return
@@ -181,6 +184,7 @@ def write_outcome(found: Json, given: dict[str, Any], verb: str) -> None:
             ("MIRROR TOPIC", "STATE AFTER", "AT RISK", "COPIED FIRST", "GROUPS SET BACK", "CONFIGS"),
             [_effect(name, effect) for name, effect in effects],
         )
+        output.write_warnings((name, text) for name, effect in effects for text in effect.get("warnings", ()))
 
 
 def _effect(name: str, effect: Json) -> tuple[object, ...]:

@@ -42,6 +42,14 @@ def write_pairs(pairs: Iterable[tuple[str, object]]) -> None:
         write_line(f"{name.ljust(width)}  {_cell(value)}")
 
 
+def write_warnings(warnings: Iterable[tuple[str, str]]) -> None:
+    """Write (topic, warning) pairs as a table below another one; nothing if there are none."""
+    rows = list(warnings)
+    if rows:
+        write_line("")
+        write_table(("MIRROR TOPIC", "WARNING"), rows)
+
+
 def count(value: int | None) -> str:
     """Return a lag, count or offset as text; None and -1 are unknown."""
     return UNKNOWN if value is None or value < 0 else str(value)

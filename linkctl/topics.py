@@ -75,15 +75,27 @@ def describe(context: click.Context, topic: str, *, as_json: bool) -> None:
 @click.pass_context
 def delete(context: click.Context, topics: Sequence[str], *, yes: bool) -> None:
     """Delete TOPICS with all their records. For a mirror topic the mirror is deleted too."""
-    confirm(topics, yes=yes)
     client = client_of(context)
+    confirm(client, topics, yes=yes)
     for_each(topics, lambda topic: _delete(client, topic), done="was deleted")
 
 
-def confirm(topics: Sequence[str], *, yes: bool) -> None:
-    """Require confirmation before topics are deleted, and abort if the user declines."""
+def confirm(client: RestClient, topics: Sequence[str], *, yes: bool) -> None:
+    """Write the warnings before topics are deleted; then require confirmation, and abort if the user declines."""
+    for topic in topics:
+        for warning in _warnings(client, topic):
+            click.echo(f"Warning: {topic}: {warning}", err=True)
     if not yes:
         click.confirm(f"Delete {', '.join(topics)} with all their records?", abort=True, err=True)
+
+
+def _warnings(client: RestClient, topic: str) -> list[str]:
+    """Return the warnings before a deletion. A failed check is a warning too, as the deletion itself reports its errors."""
+    try:
+        found = client.get_own("topics", topic, "deletion-preview")
+    except LinkctlError as error:
+        return [f"It could not be checked whether mirror topics copy from it. {error.message}"]
+    return [*found["warnings"], *([found["reason"]] if found["reason"] else [])]
 
 
 def for_each(topics: Sequence[str], work: Callable[[str], Any], *, done: str) -> None:

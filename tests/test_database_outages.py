@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 import httpx
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 from django.db import OperationalError
 
 from console.config.env import Environment
 from console.http import database_outages
 from devcluster.demo.services import Console, manage, plan_console, prepare, start_service
+from devcluster.kafka import KafkaCluster
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.postgres import PostgresServer
 from devcluster.redis import RedisServer
+from tests.console.tasks.reversal import write
 
 pytestmark = pytest.mark.timeout(280)
 SCENE = """
@@ -37,6 +41,16 @@ link = ClusterLink.objects.create(destination=east, **way, **since)
 for number in range(4):
     name = f"orders-{number}"
     MirrorTopic.objects.create(link=link, name=name, source_topic=name, num_partitions=1, **since)
+"""
+REGISTER = """
+import json, sys
+from django.utils import timezone
+from console.actions.clusters import register_cluster
+from console.actors import SYSTEM
+from console.models import Environment
+demo = Environment.objects.get(slug="demo")
+for name, properties in json.load(sys.stdin).items():
+    register_cluster(environment=demo, name=name, properties=properties, by=SYSTEM, now=timezone.now())
 """
 LINK = "/kafka/v3/clusters/east-id/links/west-to-east"
 REST = ["/kafka/v3/clusters", "/kafka/v3/clusters/east-id/links", LINK, f"{LINK}/mirrors", f"{LINK}/configs", "/v3/clusters",
@@ -56,13 +70,25 @@ class Product:
     password: str
 
     def failover(self, number: int) -> httpx.Response:
-        return self.rest.post(f"{LINK}/mirrors:failover", json={"mirror_topic_names": [f"orders-{number}"]})
+        return self.fail_over(LINK, f"orders-{number}")
+
+    def fail_over(self, link: str, name: str) -> httpx.Response:
+        return self.rest.post(f"{link}/mirrors:failover", json={"mirror_topic_names": [name]})
+
+    def fail_over_at_once(self, link: str, name: str) -> None:
+        """Repeat the request while the database recovers from its crash."""
+        began = time.monotonic()
+        while (answer := self.fail_over(link, name)).status_code == 503:
+            assert answer.json()["error_code"] == 50302
+            assert time.monotonic() - began < 20
+            time.sleep(0.05)
+        assert_fails_over(answer)
 
 
 @pytest.fixture(scope="module")
 def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     with ExitStack() as stack:
-        database = stack.enter_context(PostgresServer(settings={"max_connections": "20"}))
+        database = stack.enter_context(PostgresServer(settings={"max_connections": "40"}))
         queue = stack.enter_context(RedisServer())
         planned = plan_console(tmp_path_factory.mktemp("outages"), redis_url=queue.url, spark_url="sc://127.0.0.1:1")
         environment = {**planned.environment, "CLUSTERLINK_DATABASE_URL": database.url}
@@ -88,13 +114,44 @@ def test_a_database_that_is_stopped_is_503_and_a_failover_works_once_it_is_back(
         assert product.failover(0).status_code == 503
     finally:
         product.database.resume_service()
-    began = time.monotonic()
-    while (answer := product.failover(0)).status_code == 503:  # until crash recovery is over
-        assert answer.json()["error_code"] == 50302
-        assert time.monotonic() - began < 20
-        time.sleep(0.05)
-    assert_fails_over(answer)
+    product.fail_over_at_once(LINK, "orders-0")
     assert product.pages.get("/links/").status_code == 200
+
+
+@pytest.mark.kafka
+def test_a_worker_that_ran_through_the_outage_carries_out_a_failover_at_once(
+    product: Product,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    source_admin: AdminClient,
+    topic_name: str,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """With real topics, worker and beat, and without Spark, which a failover does not need."""
+    link = f"/kafka/v3/clusters/{destination_cluster.cluster_id}/links/real"
+    with ExitStack() as stack:
+        worker, beat = (start_service(product.console, name) for name in ("worker", "beat"))
+        stack.callback(worker.stop)
+        stack.callback(beat.stop)
+        worker.wait_until(lambda: product.pages.get("/readyz").json()["parts"]["worker"] == "ok", timeout_s=120, poll_s=0.5)
+        create_mirror(product, source_cluster, destination_cluster, source_admin, topic_name)
+        assert write(destination_cluster, topic_name, "refused") != [None]
+
+        failures = count_failed_steps(worker.log.read_text(errors="replace"))
+        product.database.kill()
+        try:
+            assert_rest_503(product.fail_over(link, topic_name), "does not answer")
+            until(lambda: count_failed_steps(worker.log.read_text(errors="replace")) > failures + 1)
+        finally:
+            product.database.resume_service()
+        back_at = time.monotonic()
+        product.fail_over_at_once(link, topic_name)
+        until(lambda: state_of(product, topic_name) == "STOPPED")
+        record_property("seconds_until_stopped", time.monotonic() - back_at)
+
+        assert write(destination_cluster, topic_name, "after the failover") == [None]
+        assert worker.running()
+        assert beat.running()
 
 
 def test_a_database_that_hangs_is_reported_within_5_seconds(product: Product) -> None:
@@ -154,6 +211,42 @@ def test_several_hosts_lead_to_the_one_that_accepts_writes(product: Product) -> 
         assert database_outages.outage_of(_as_django_raises_it(caught.value)) == database_outages.READ_ONLY
     finally:
         _configure(product, "default_transaction_read_only = off")
+
+
+def create_mirror(
+    product: Product, source: KafkaCluster, destination: KafkaCluster, source_admin: AdminClient, topic: str
+) -> None:
+    """Register both clusters, create a link between them and a mirror topic, and wait until it is ACTIVE."""
+    source_admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    properties = {"Source": source.client_properties("link"), "Destination": destination.client_properties("link")}
+    manage(product.console, "shell", "-c", REGISTER, text=json.dumps(properties))
+    configs = [{"name": name, "value": value} for name, value in properties["Source"].items()]
+    links = f"/kafka/v3/clusters/{destination.cluster_id}/links"
+    body = {"source_cluster_id": source.cluster_id, "configs": configs}
+    for path, content in ((f"{links}?link_name=real", body), (f"{links}/real/mirrors", {"source_topic_name": topic})):
+        answer = product.rest.post(path, json=content)
+        assert answer.status_code == 204, answer.text
+    until(lambda: state_of(product, topic) == "ACTIVE")
+
+
+def state_of(product: Product, topic: str) -> str:
+    """Return a mirror's state as stored; over REST a mirror that is still being set up is ACTIVE."""
+    with psycopg.connect(product.database.url) as connection:
+        row = connection.execute("SELECT state FROM console_mirrortopic WHERE name = %s", (topic,)).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def count_failed_steps(log: str) -> int:
+    """Count the steps of reconcile passes that failed."""
+    return log.count("reconcile.step_failed")
+
+
+def until(condition: Callable[[], bool], *, timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def assert_unavailable(product: Product, reason: str) -> None:

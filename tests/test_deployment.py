@@ -1,6 +1,7 @@
 """docker-compose.yml, Dockerfile and .env.example agree with the settings and the documents, and nothing in them floats."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,12 @@ VARIABLE = re.compile(r"\$\{([A-Z_]+)")
 PINNED = re.compile(r"[a-z0-9/.-]+:v?\d+\.\d+(\.\d+)?[a-z0-9.-]*@sha256:[0-9a-f]{64}")
 OWN = ("migrate", "web", "worker", "beat")
 SPARK = ("spark-master", "spark-worker", "spark-connect")
-PARTS = {*OWN, *SPARK, "postgres", "redis", "kafka-source", "kafka-destination"}
+ENDS = {"migrate", "spark-secrets"}  # run once; other services wait until they have succeeded
+PARTS = {*OWN, *SPARK, "spark-secrets", "postgres", "redis", "kafka-source", "kafka-destination"}
 SECRETS = {"CLUSTERLINK_SECRET_KEY", "CLUSTERLINK_CREDENTIALS_KEY", "CLUSTERLINK_DATABASE_URL", "CLUSTERLINK_DATABASE_PASSWORD",
            "CLUSTERLINK_REDIS_URL", "CLUSTERLINK_REDIS_PASSWORD", "CLUSTERLINK_SPARK_URL",
            "CLUSTERLINK_SPARK_TOKEN"}  # fmt: skip
+ALL_SECRETS = SECRETS | {"POSTGRES_PASSWORD", "REDIS_PASSWORD", "SPARK_AUTH_SECRET"}
 NAMED = set(re.findall(r"^([A-Z_]+)=", EXAMPLE, re.MULTILINE))
 
 
@@ -62,8 +65,9 @@ def test_every_service_has_an_init_process_a_memory_limit_and_a_health_check(nam
 
     assert service["init"] is True
     assert megabytes(service["mem_limit"]) >= 256
-    if name == "migrate":
+    if name in ENDS:
         assert service["healthcheck"] == {"disable": True}
+        assert service["restart"] == "no"
     else:
         assert service["healthcheck"]["test"][0] in {"CMD", "CMD-SHELL"}
         assert seconds(service["healthcheck"]["timeout"]) <= seconds(service["healthcheck"]["interval"])
@@ -95,11 +99,25 @@ def test_the_profiles_of_the_example_start_everything_but_kafka() -> None:
 
 def test_each_variable_of_the_example_takes_effect_and_no_other_is_used() -> None:
     used = set(VARIABLE.findall(COMPOSE_TEXT))
-    secrets = SECRETS | {"POSTGRES_PASSWORD", "REDIS_PASSWORD"}
 
-    assert used - {f"{name}_FILE" for name in secrets} == NAMED - {"COMPOSE_PROFILES"}
-    assert {f"{name}_FILE" for name in secrets} <= used
-    assert {name for name in secrets if name not in EXAMPLE.partition("# Signs sessions")[0]} == set()
+    assert used - {f"{name}_FILE" for name in ALL_SECRETS} == NAMED - {"COMPOSE_PROFILES"}
+    assert {f"{name}_FILE" for name in ALL_SECRETS} <= used
+    assert {name for name in ALL_SECRETS if name not in EXAMPLE.partition("# Signs sessions")[0]} == set()
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_a_service_that_gets_a_secret_as_a_variable_also_gets_it_as_a_file(name: str) -> None:
+    """Compose inserts variables, not the contents of files: a secret that is used elsewhere than here could not be a file."""
+    environment = SERVICES[name].get("environment", {})
+    secrets = ALL_SECRETS & set(environment)
+    elsewhere = str({key: value for key, value in SERVICES[name].items() if key != "environment"})
+
+    for secret in secrets:
+        assert environment[f"{secret}_FILE"].startswith(f"${{{secret}_FILE:-"), secret
+    assert not secrets or "${SECRETS_DIR:-./secrets}:/run/secrets:ro" in SERVICES[name]["volumes"]
+    assert not ALL_SECRETS & set(VARIABLE.findall(elsewhere))
+    assert "configs" not in COMPOSE  # contents in this file would also need Compose 2.23.1, the documents say 2.20
+    assert "secrets" not in COMPOSE
 
 
 def test_every_setting_reaches_the_product() -> None:
@@ -167,16 +185,80 @@ def test_scripts_are_executable_and_can_be_read_by_sh(script: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SPARK)
-def test_spark_gets_its_secrets_from_a_file(name: str) -> None:
-    service, secrets = SERVICES[name], COMPOSE["configs"]["spark-secrets"]["content"]
+def test_spark_gets_its_secrets_from_a_file_that_exists_before_it_starts(name: str) -> None:
+    service, (script, file) = SERVICES[name], SERVICES["spark-secrets"]["command"]
 
-    assert service["configs"] == ["spark-secrets"]
-    assert service["environment"]["SPARK_SECRETS"] == "/spark-secrets"
-    assert {line.split()[0] for line in secrets.splitlines()} == {
-        "spark.authenticate",
-        "spark.authenticate.secret",
-        "spark.connect.authenticate.token",
-    }
+    assert script == "deploy/write-spark-secrets.sh"
+    assert service["environment"]["SPARK_SECRETS"] == file
+    assert "spark-secrets:/spark-secrets:ro" in service["volumes"]
+    assert "spark-secrets:/spark-secrets" in SERVICES["spark-secrets"]["volumes"]
+    assert "install -d -o clusterlink -g clusterlink -m 700 /spark-secrets" in (ROOT / "Dockerfile").read_text()
+    assert name == "spark-master" or "spark-master" in service["depends_on"]
+    assert SERVICES["spark-master"]["depends_on"] == {"spark-secrets": {"condition": "service_completed_successfully"}}
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> tuple[Path, Path]:
+    """A path with the commands of the script, each of which writes its arguments to a log before it runs, and that log."""
+    folder, log = tmp_path / "bin", tmp_path / "arguments"
+    folder.mkdir()
+    for name in ("cat", "sed", "mv", "id"):
+        program = shutil.which(name)
+        assert program is not None
+        (folder / name).write_text(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >>"{log}"\nexec {program} "$@"\n')
+        (folder / name).chmod(0o755)
+    return folder, log
+
+
+def write_spark_secrets(folder: Path, file: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    script = ROOT / "deploy" / "write-spark-secrets.sh"
+    environment = {"PATH": str(folder), **variables}
+    return subprocess.run([script, file], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("from_file", [True, False], ids=["files", "variables"])
+def test_the_properties_file_has_both_secrets_and_no_process_argument_has_one(
+    tmp_path: Path, commands: tuple[Path, Path], from_file: bool
+) -> None:
+    folder, log = commands
+    given = {"SPARK_AUTH_SECRET": "a\\b=#c", "CLUSTERLINK_SPARK_TOKEN": "token-of-clients"}
+    variables = dict(given)
+    for name, value in given.items() if from_file else ():
+        (tmp_path / name).write_text(f"{value}\n")
+        variables |= {name: "", f"{name}_FILE": str(tmp_path / name)}  # as Compose passes an empty variable
+
+    done = write_spark_secrets(folder, tmp_path / "secrets.conf", **variables)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "secrets.conf").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "secrets.conf").read_text().splitlines() == [
+        "spark.authenticate=true",
+        "spark.authenticate.secret=a\\\\b=#c",
+        "spark.connect.authenticate.token=token-of-clients",
+    ]
+    arguments = log.read_text()
+    assert "sed " in arguments
+    assert not [value for value in given.values() if value in arguments]
+
+
+@pytest.mark.parametrize(
+    ("variables", "error"),
+    [
+        ({"SPARK_AUTH_SECRET": "a"}, "Set CLUSTERLINK_SPARK_TOKEN or CLUSTERLINK_SPARK_TOKEN_FILE"),
+        ({"SPARK_AUTH_SECRET": "", "CLUSTERLINK_SPARK_TOKEN": "b"}, "Set SPARK_AUTH_SECRET or SPARK_AUTH_SECRET_FILE"),
+        ({"SPARK_AUTH_SECRET_FILE": "/dev/null"}, "Set SPARK_AUTH_SECRET or SPARK_AUTH_SECRET_FILE"),
+        ({"SPARK_AUTH_SECRET_FILE": "/no/such/file"}, "SPARK_AUTH_SECRET_FILE names /no/such/file, which user"),
+        ({"SPARK_AUTH_SECRET": "a\nspark.x=y", "CLUSTERLINK_SPARK_TOKEN": "b"}, "SPARK_AUTH_SECRET has several lines"),
+    ],
+)
+def test_without_a_secret_no_properties_file_is_written(
+    tmp_path: Path, commands: tuple[Path, Path], variables: dict[str, str], error: str
+) -> None:
+    done = write_spark_secrets(commands[0], tmp_path / "secrets.conf", **variables)
+
+    assert done.returncode == 1
+    assert error in done.stderr
+    assert not list(tmp_path.glob("secrets.conf*"))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from devcluster.kafka import NEWEST, OLDEST
+from scripts import check_parts
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 CODE = re.compile(r"`([A-Za-z_][\w.]*)`")
@@ -30,6 +33,16 @@ def test_each_link_leads_to_a_file_and_heading_that_exist(document: Path) -> Non
             broken.append(link)
 
     assert broken == []
+
+
+def test_the_documents_name_the_versions_of_kafka_that_the_tests_run() -> None:
+    recorded = check_parts.read_record()
+    versions = {found[1] for jar in recorded if (found := re.fullmatch(r"kafka[\d.-]*/kafka-clients-([\d.]+)\.jar", jar))}
+    (line,) = re.findall(r"^Either side may run .*\n.*$", (ROOT / "docs/operations/configure.md").read_text(), re.MULTILINE)
+
+    assert len(versions) == 3
+    assert set(re.findall(r"\d\.\d\.\d", line)) == versions
+    assert versions >= {NEWEST, OLDEST}
 
 
 def test_the_index_of_the_operations_guide_lists_every_page_of_it() -> None:

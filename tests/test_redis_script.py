@@ -15,29 +15,32 @@ import redis
 from deploy.check import problem
 from devcluster.ports import LOOPBACK, accepts, free_port
 from devcluster.processes import Process
+from tests.test_deployment import SERVICES
 
 ROOT = Path(__file__).resolve().parents[1]
 PASSWORD = 'p"a\\ss #w$ord' + secrets.token_hex(8)
 
 
-@pytest.fixture(params=["environment", "file"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[int, Process]]:
+@pytest.fixture(params=["environment", "file", "both"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[int, Process, dict[str, str]]]:
+    """Redis as docker-compose.yml starts it: port, process, and its variables, of which that of a file counts first."""
     port = free_port()
     variables = {"REDIS_PASSWORD": PASSWORD}
-    if request.param == "file":
+    if request.param != "environment":
         (tmp_path / "password").write_text(f"{PASSWORD}\n")
-        variables = {"REDIS_PASSWORD": "", "REDIS_PASSWORD_FILE": str(tmp_path / "password")}
+        other = "another" if request.param == "both" else ""
+        variables = {"REDIS_PASSWORD": other, "REDIS_PASSWORD_FILE": str(tmp_path / "password")}
     command = ["sh", str(ROOT / "deploy" / "redis.sh"), "--port", str(port), "--bind", LOOPBACK, "--dir", str(tmp_path)]
     process = Process(command, name="redis", log=tmp_path / "redis.log", env={**variables, "TMPDIR": str(tmp_path)})
     try:
         process.wait_until(lambda: accepts(port), timeout_s=30)
-        yield port, process
+        yield port, process, variables
     finally:
         process.stop()
 
 
-def test_the_password_is_needed_and_no_argument_shows_it(server: tuple[int, Process]) -> None:
-    port, process = server
+def test_the_password_is_needed_and_no_argument_shows_it(server: tuple[int, Process, dict[str, str]]) -> None:
+    port, process, _ = server
     with redis.Redis(host=LOOPBACK, port=port) as client, pytest.raises(redis.AuthenticationError):
         client.ping()
     with redis.Redis(host=LOOPBACK, port=port, password=PASSWORD) as client:
@@ -47,6 +50,18 @@ def test_the_password_is_needed_and_no_argument_shows_it(server: tuple[int, Proc
 
     assert b"redis-server" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if PASSWORD.encode() in _read(path)]
+
+
+def test_the_health_check_of_compose_uses_the_same_password(server: tuple[int, Process, dict[str, str]]) -> None:
+    port, _, variables = server
+    kind, check = SERVICES["redis"]["healthcheck"]["test"]
+    shell = check.replace("$$", "$").replace("redis-cli", f"redis-cli -p {port}")
+    others = {"REDIS_PASSWORD": "another", "REDIS_PASSWORD_FILE": ""}
+
+    assert kind == "CMD-SHELL"
+    for environment, healthy in ((variables, True), (others, False)):
+        done = subprocess.run(["sh", "-c", shell], env={**os.environ, **environment}, capture_output=True, check=False)
+        assert (done.returncode == 0) is healthy
 
 
 def test_redis_does_not_start_without_a_password(tmp_path: Path) -> None:

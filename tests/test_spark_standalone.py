@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,17 +16,23 @@ import pytest
 import yaml
 from pyspark.sql.connect.session import SparkSession
 
+from console.config.env import spark_address
 from deploy.check import problem
 from devcluster.ports import LOOPBACK, accepts, free_port
 from devcluster.processes import Process
-from devcluster.spark import write_secrets
+from devcluster.reaper import session_members
 from linkengine import sparkclient
+from tests.sparksecrets import PASSED_ON, exposed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(290)]
 ROOT = Path(__file__).resolve().parents[1]
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 CORES = 3
-TOKEN = secrets.token_urlsafe(32)
+# As Compose passes them: from files only. A backslash is an escape in the properties file that the secrets are written to.
+SECRETS = {
+    "SPARK_AUTH_SECRET": secrets.token_hex(16) + "\\n",
+    "CLUSTERLINK_SPARK_TOKEN": secrets.token_urlsafe(32) + "\\t=#",
+}
 
 
 @dataclass
@@ -38,17 +45,22 @@ class Standalone:
 
     @property
     def url(self) -> str:
-        return f"sc://{LOOPBACK}:{self.ports['connect']}/;authorization=Bearer%20{TOKEN}"
+        return spark_address(f"sc://{LOOPBACK}:{self.ports['connect']}", SECRETS["CLUSTERLINK_SPARK_TOKEN"])
 
     def __post_init__(self) -> None:
-        """Write the secrets, which compose mounts as a file."""
+        """Write the properties file with the secrets, as the service spark-secrets does."""
         self._secrets = self.directory / "spark-secrets.conf"
-        write_secrets(self._secrets, token=TOKEN)
+        script, _ = SERVICES["spark-secrets"]["command"]
+        variables = {"PATH": os.environ["PATH"]}
+        for name, value in SECRETS.items():
+            (self.directory / name).write_text(f"{value}\n")
+            variables |= {name: "", f"{name}_FILE": str(self.directory / name)}
+        subprocess.run([ROOT / script, self._secrets], env=variables, check=True, timeout=30)
 
     def start(self, name: str) -> None:
         (command,) = SERVICES[f"spark-{name}"]["command"]
         log = self.directory / f"{name}.log"
-        process = Process([str(ROOT / command)], name=name, log=log, env=self._environment(), cwd=ROOT)
+        process = Process([str(ROOT / command)], name=name, log=log, env=self._environment(), cwd=ROOT, withheld="CLUSTERLINK_")
         self.running[name] = process
         process.wait_until(lambda: accepts(self.ports[name]), timeout_s=120)
 
@@ -123,6 +135,17 @@ def test_a_job_runs_and_its_logs_reach_the_workers_output(spark: Standalone) -> 
     (line,) = [line for line in spark.log("worker").splitlines() if words in line]
     assert line.startswith("app-")
     assert line.split(":")[0].endswith("stderr")
+
+
+def test_processes_have_no_secret_in_environment_or_arguments(spark: Standalone) -> None:
+    run_job(sparkclient.session(spark.url), "warm")
+    members = {name: session_members(process.pid) for name, process in spark.running.items()}
+    assert len(members["worker"]) >= 4  # the worker, the copier of its executors' logs, an executor, its Python daemon
+
+    for name, pids in members.items():
+        passed_on = PASSED_ON if name == "worker" else ""
+        assert exposed(pids, SECRETS.values(), passed_on=passed_on) == [], name
+    assert exposed(members["worker"], [SECRETS["CLUSTERLINK_SPARK_TOKEN"]]) == []
 
 
 def test_the_slots_of_all_executors_are_counted(spark: Standalone) -> None:

@@ -79,7 +79,8 @@ def product(directory: Path) -> Iterator[httpx.Client]:
             variables["PATH"] += os.pathsep + os.environ["PATH"]  # where Java lies differs
             cwd = Path(here(told["WorkingDirectory"], directory, port))
             command = shlex.split(here(told["ExecStart"], directory, port))
-            process = Process(command, name=unit.stem, log=directory / f"{unit.stem}.log", env=variables, cwd=cwd)
+            log = directory / f"{unit.stem}.log"
+            process = Process(command, name=unit.stem, log=log, env=variables, cwd=cwd, withheld="CLUSTERLINK_")
             stack.callback(process.stop)
             if "web" in unit.stem:
                 process.wait_until(lambda: accepts(port), timeout_s=120)

@@ -11,14 +11,18 @@ from django.db.models import F, ProtectedError, Q
 
 from console import audit
 from console.access import Permission, check_permission
+from console.actions.row_locks import lock_clusters
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
 from console.models import Cluster, ClusterLink, Environment
 from console.models.fields import seal
+from console.models.links import LinkMode
 from console.queue import dispatch
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.linkaddresses import redirected_by
 
+LINKS_SHOWN = 5  # in a message that lists links
 PROBE_TIMEOUT_S = 15.0  # one cluster, for which the engine's own timeout is 8 s
 
 
@@ -42,8 +46,12 @@ def register_cluster(
 
 
 def update_properties(*, cluster: Cluster, properties: Mapping[str, str], by: Actor, now: datetime) -> Cluster:
-    """Replace a cluster's client properties after connecting with the new ones; raise BadRequestError if the id differs."""
+    """Replace a cluster's client properties after connecting with the new ones; raise BadRequestError if the id differs.
+
+    Raises InvalidInputError (SECRET_NEEDED), without a connection, if stored secrets of links would be sent elsewhere.
+    """
     check_permission(by, Permission.MANAGE_CLUSTER, cluster=cluster)
+    _check_links(cluster, properties)
     probe = probe_properties(properties)
     if probe["cluster_id"] != cluster.cluster_id:
         message = (
@@ -52,11 +60,15 @@ def update_properties(*, cluster: Cluster, properties: Mapping[str, str], by: Ac
         )
         raise BadRequestError(message, code="CLUSTER_ID_MISMATCH", field="bootstrap.servers")
     with transaction.atomic():
+        lock_clusters(cluster.cluster_id)  # as the creation of a link does
+        links = ClusterLink.objects.filter(Q(source=cluster) | Q(destination=cluster))
+        list(links.select_for_update().order_by("pk").values_list("pk"))
+        cluster.refresh_from_db(fields=["properties"])
+        _check_links(cluster, properties)  # a link may have been created or changed since
         cluster.properties = dict(properties)
         cluster.bootstrap_servers = address_from_properties(properties).bootstrap_servers
         _apply_probe(cluster, probe, now=now)
         cluster.save()
-        links = ClusterLink.objects.filter(Q(source=cluster) | Q(destination=cluster))
         links.update(revision=F("revision") + 1)  # copy workers reconnect with the new properties
         audit.record(by=by, action="UpdateCluster", resource=audit.path_of(cluster), now=now)
     return cluster
@@ -121,6 +133,36 @@ def note_failed_probe(*, cluster: Cluster, error: LinkEngineError) -> None:
     """Store the error of a failed probe; the results of the last successful probe are kept."""
     cluster.error_code, cluster.error_message = error.code, error.message
     cluster.save(update_fields=["error_code", "error_message"])
+
+
+def _check_links(cluster: Cluster, properties: Mapping[str, str]) -> None:
+    """Raise InvalidInputError if links store ``local.*`` secrets that the new properties would send to another recipient.
+
+    The actor may not know these secrets, and the cluster id proves nothing: a server of the actor can return it too. A secret
+    counts also while it is not used, since the destination side of its link may be created later.
+    """
+    sides = ClusterLink.objects.filter(destination=cluster, mode=LinkMode.SOURCE)
+    moved = {link.name: configs for link in sides if (configs := _redirected(link, cluster, properties))}
+    if not moved:
+        return
+    names, config = list(moved), next(iter(moved.values()))[0]
+    more = f" and {len(names) - LINKS_SHOWN} more" if len(names) > LINKS_SHOWN else ""
+    listed = ", ".join(f"'{name}'" for name in names[:LINKS_SHOWN])
+    raise InvalidInputError(
+        f"Nothing was changed: another {config} could send stored secrets to another server, namely the local.* configs of "
+        f"these source-initiated links: {listed}{more}. Delete these links on cluster '{cluster.name}', change the properties, "
+        "and create the links again with their secrets. Their destination sides and mirror topics stay; nothing is copied in "
+        "between.",
+        code="SECRET_NEEDED",
+        field=config,
+    )
+
+
+def _redirected(link: ClusterLink, cluster: Cluster, properties: Mapping[str, str]) -> tuple[str, ...]:
+    try:
+        return redirected_by(link.properties, cluster.properties, properties)
+    except LinkEngineError:  # no key decrypts the properties of the link or of the cluster: what would be sent is unknown
+        return ("bootstrap.servers",)
 
 
 def _check_name(name: str) -> None:

@@ -20,7 +20,7 @@ from console.models.links import ConnectionMode, LinkMode
 from console.queue import dispatch
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.distances import BrokerDistance
-from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection, is_set
 from linkengine.domain.linkrules import LinkConfigError, check_configs, with_canonical_names
 from linkengine.domain.plans import GapFiller
@@ -145,9 +145,9 @@ def check_draft(draft: LinkDraft, *, with_distances: bool = False) -> LinkValida
 
 
 def ask_source(link: ClusterLink, *, with_distances: bool = False) -> dict[str, Any]:
-    """Run the engine's check of a stored or unsaved link in a worker; return the fields of ``ClusterProbe``."""
-    sealed = seal({"source": pairs.properties_of_source(link), "destination": link.destination.properties})
+    """Run the engine's check of an unsaved link in a worker; return the fields of ``ClusterProbe``."""
     try:
+        sealed = seal({"source": pairs.properties_of_source(link), "destination": dict(link.destination.properties)})
         found: dict[str, Any] = dispatch.call(
             "check_link",
             timeout_s=CHECK_TIMEOUT_S,
@@ -201,14 +201,18 @@ def check_values(configs: Mapping[str, str | None], *, present: Mapping[str, str
 
 
 def check_address(link: ClusterLink) -> None:
-    """Raise InvalidInputError unless the link or its registered source has complete properties to reach the source."""
+    """Raise InvalidInputError unless the link or its registered source has complete properties to reach the source.
+
+    A link whose source side is missing passes: its probes report that, and its own configs are not the cause.
+    """
     local = {name.removeprefix("local."): value for name, value in link.properties.items() if name.startswith("local.")}
     try:
-        address_from_properties(pairs.properties_of_source(link))
         if local:
             address_from_properties({**link.destination.properties, **local})
+        address_from_properties(pairs.properties_of_source(link))
     except LinkEngineError as error:
-        raise InvalidInputError(error.message, code=error.code, field="bootstrap.servers") from error
+        if error.code != ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR:
+            raise InvalidInputError(error.message, code=error.code, field="bootstrap.servers") from error
 
 
 def registered_source(source_cluster_id: str, *, by: Actor) -> Cluster | None:

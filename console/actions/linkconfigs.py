@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,8 +19,10 @@ from console.actors import Actor
 from console.errors import InvalidInputError
 from console.links import pairs
 from console.models import ClusterLink, LinkConfig
+from console.models.fields import readable
 from console.models.links import LinkMode
 from console.queue import dispatch
+from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkrules import PAUSED as PAUSED_CONFIG
 from linkengine.domain.linkrules import with_consequences
@@ -66,17 +68,26 @@ def alter_configs(
 
 
 def _check(link: ClusterLink, wanted: dict[str, str | None], *, by: Actor) -> bool:
-    """Check the changes; return whether the changed link signs in with the registered cluster's credentials."""
-    stored = dict(link.configs.values_list("name", "value"))
-    present: dict[str, str | None] = {**link.properties, **stored, "link.mode": link.mode}
+    """Check the changes; return whether the changed link signs in with the registered cluster's credentials.
+
+    The address is checked only if it changes, so that a link whose address does not work can still be paused.
+    """
+    before, changed = copy(link), copy(link)
+    before.properties = dict(readable(link.properties))
+    changed.properties = _merged(before.properties, wanted)
+    present: dict[str, str | None] = {
+        **before.properties,
+        **dict(link.configs.values_list("name", "value")),
+        "link.mode": link.mode,
+    }
     linkchecks.check_values(wanted, present=present)
-    linkcredentials.check_secrets(link.properties, {name: v for name, v in wanted.items() if is_connection(name)})
-    changed = copy(link)
-    changed.properties = _merged(link.properties, wanted)
-    linkcredentials.choose(changed, by=by, before=link)
-    if changed.properties != link.properties or _ACL_CONFIGS & set(wanted):
+    linkcredentials.check_secrets(before.properties, {name: v for name, v in wanted.items() if is_connection(name)})
+    linkcredentials.choose(changed, by=by, before=before)
+    reconnects = changed.properties != before.properties
+    if reconnects or _ACL_CONFIGS & set(wanted):
         linkcredentials.check_acl_sync(link, {**present, **wanted}.get, by=by)
-    linkchecks.check_address(changed)
+    if reconnects:
+        linkchecks.check_address(changed)
     return changed.uses_cluster_credentials
 
 
@@ -119,14 +130,21 @@ def _update_copying_side(link: ClusterLink, wanted: Iterable[str]) -> ClusterLin
 
 
 def _pause_or_resume(link: ClusterLink, *, paused: bool, now: datetime) -> None:
-    state = LinkState.PAUSED if paused else LinkState.ACTIVE
-    if paused != (link.state == LinkState.PAUSED):
-        link.state, link.state_since, link.error_code, link.error_message = state, now, "", ""
+    if paused == (link.state == LinkState.PAUSED):
+        return
+    link.state, link.state_since = LinkState.PAUSED if paused else LinkState.ACTIVE, now
+    link.error_code = link.error_message = ""
+    if not paused and pairs.needs_other_side(link) and pairs.other_side(link) is None:  # deleted while the link was paused
+        link.state, link.error_code = LinkState.FAILED, ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR
+        link.error_message = pairs.missing_side(link)
 
 
-def _merged(properties: dict[str, str], wanted: dict[str, str | None]) -> dict[str, str]:
+def _merged(properties: Mapping[str, str], wanted: Mapping[str, str | None]) -> Mapping[str, str]:
+    """Return the connection with the changes; without changes the stored value itself, also if no key decrypts it."""
     changes = {name: value for name, value in wanted.items() if is_connection(name)}
-    return {name: value for name, value in {**properties, **changes}.items() if value is not None}
+    if not changes:
+        return properties
+    return {name: value for name, value in {**readable(properties), **changes}.items() if value is not None}
 
 
 def _audit(link: ClusterLink, wanted: dict[str, str | None], *, by: Actor, now: datetime) -> None:

@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 from django.utils import timezone
 
-from console.mirrors import progress
-from console.models import MirrorPartition, MirrorTopic, SourceTopic, StateTransition, StopReport
-from console.models.mirrors import AHEAD, UNSEEN
+from console.mirrors import loss, progress
+from console.models import MirrorPartition, MirrorTopic, StateTransition, StopReport
+from console.models.mirrors import AHEAD, shows_source_end
 from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 from linkengine.domain.stopreports import PartitionAtStop, cost_of_stop
@@ -71,16 +71,13 @@ def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
     requests = {step.mirror_id: step for step in steps.exclude(event=MirrorEvent.FATAL).order_by("at", "id")}
     chosen = MirrorTopic.objects.filter(pk__in=[mirror.pk for mirror in mirrors])
     rows = {mirror.pk: mirror.partitions for mirror in progress.current(chosen, now=timezone.now(), insist=True)}
-    listed = SourceTopic.objects.filter(
-        link__in={mirror.link_id for mirror in mirrors}, name__in={mirror.source_topic for mirror in mirrors}
-    )
-    counts = {(topic.link_id, topic.name): topic.partitions for topic in listed}
+    counts = loss.source_partitions(mirrors)
     return [
         _Known(
             mirror=mirror,
             request=requests.get(mirror.pk),
             rows=rows.get(mirror.pk, ()),
-            source_partitions=counts.get((mirror.link_id, mirror.source_topic), 0),
+            source_partitions=counts[mirror.pk],
         )
         for mirror in mirrors
     ]
@@ -93,7 +90,7 @@ def _draft(
     requested_at = request.at if request else mirror.state_since
     partitions = [_at_stop(row, now, requested_at=requested_at) for row in known.rows]
     if mirror.stop_reason == StopReason.FAILOVER:
-        partitions += _never_made(known)
+        partitions = sorted([*partitions, *_unobserved(known)], key=lambda part: part.partition)
     if mirror.stop_reason == StopReason.PROMOTE:
         partitions = _with_ends(partitions, source_ends or {}, seen_at_ms=_unix_ms(asked_at or now))
     cost = cost_of_stop(
@@ -119,19 +116,16 @@ def _draft(
     )
 
 
-def _never_made(known: _Known) -> list[PartitionAtStop]:
-    """Return the partitions that were added to the source but not to the mirror; their contents are unknown."""
-    listed = {row.partition for row in known.rows}
-    lacking = [number for number in range(known.mirror.num_partitions, known.source_partitions) if number not in listed]
+def _unobserved(known: _Known) -> list[PartitionAtStop]:
+    """Return the partitions of the source or the mirror without any observation; their contents are unknown."""
+    lacking = loss.unmeasured_partitions(known.mirror, known.rows, source_partitions=known.source_partitions)
     return [replace(_UNOBSERVED, partition=number) for number in lacking]
 
 
 def _at_stop(row: MirrorPartition, now: datetime, *, requested_at: datetime) -> PartitionAtStop:
-    """Return the last observations of a partition; as in ``MirrorPartition.lag``, a sample older than UNSEEN is outdated."""
-    seen_at = row.last_source_seen_at
-    is_known = seen_at is not None and requested_at - UNSEEN <= seen_at <= now + AHEAD
+    """Return the last observations of a partition; the source end counts by the rule of ``MirrorPartition.lag``."""
     return PartitionAtStop(
-        outdated=not is_known,
+        outdated=not shows_source_end(row.last_source_seen_at, now=now, stop_at=requested_at),
         partition=row.partition,
         mirrored_end=row.stopped_end,
         source_end=row.last_high_watermark,

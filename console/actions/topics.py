@@ -55,17 +55,20 @@ def create_topic(
 
 def delete_topic(*, cluster: Cluster, topic: str, by: Actor, now: datetime) -> None:
     """Delete an ordinary topic with its records; raise ConflictError for a mirror topic, which is deleted as a mirror."""
+    reason = why_not_delete(cluster=cluster, topic=topic, by=by)
+    if reason:
+        raise ConflictError(reason)
+    if not _change(cluster, topic, "delete_topic", action="DeleteTopic", arguments={}, detail={}, by=by, now=now):
+        raise no_topic(topic)
+
+
+def why_not_delete(*, cluster: Cluster, topic: str, by: Actor) -> str:
+    """Return why an ordinary topic cannot be deleted now, "" if it can. Raises DeniedError; the cluster is not contacted."""
     _check(cluster, topic, by=by)
     mirror = active_mirror(cluster, topic)
     if mirror is not None:
-        raise ConflictError(
-            f"Topic '{topic}' is a mirror topic of cluster link '{mirror.link.name}'. Delete it as a mirror topic instead."
-        )
-    needed = why_needed(cluster.cluster_id, topic)
-    if needed:
-        raise ConflictError(needed)
-    if not _change(cluster, topic, "delete_topic", action="DeleteTopic", arguments={}, detail={}, by=by, now=now):
-        raise no_topic(topic)
+        return f"Topic '{topic}' is a mirror topic of cluster link '{mirror.link.name}'. Delete it as a mirror topic instead."
+    return why_needed(cluster.cluster_id, topic)
 
 
 def grow_topic(*, cluster: Cluster, topic: str, partitions: int, by: Actor, now: datetime) -> dict[str, Any]:

@@ -38,8 +38,9 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from console.errors import BROKER_TIMEOUT, ConsoleError, from_engine
+from console.errors import ConsoleError, from_engine
 from console.http import database_outages
+from console.http.error_statuses import rest_status
 from linkengine.domain.errors import LinkEngineError
 
 _logger = structlog.get_logger(__name__)
@@ -54,24 +55,6 @@ class Failure:
     message: str
 
 
-# kind of a ConsoleError -> (status, error_code)
-CONSOLE_KINDS: dict[str, tuple[int, int]] = {
-    "bad_request": (400, 40002),
-    "invalid": (400, 40002),
-    "conflict": (400, 40002),  # Confluent's interface has no 409
-    "denied": (403, 40301),
-    "not_found": (404, 404),
-    "unavailable": (503, 50302),
-    "broker_failed": (500, 50002),
-}
-TOPIC_NOT_FOUND, PARTITION_NOT_FOUND = "TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND"
-_CONSOLE_CODES: dict[str, tuple[int, int]] = {
-    TOPIC_NOT_FOUND: (404, 40401),
-    PARTITION_NOT_FOUND: (404, 40402),
-    "UNKNOWN_TOPIC_OR_PARTITION_ERROR": (404, 40403),
-    "UNSUPPORTED_VERSION_ERROR": (400, 40035),
-    BROKER_TIMEOUT: (500, 50003),  # retriable
-}
 _STATUS_CODES = {401: 40101, 403: 40301, 429: 42901}
 _NO_ENDPOINT = "HTTP 404 Not Found"
 
@@ -137,7 +120,7 @@ def failure_of(error: Exception) -> Failure:
     if outage is not None:
         return Failure(status=503, error_code=50302, message=database_outages.sentence(outage))
     if isinstance(error, ConsoleError):
-        status, code = _CONSOLE_CODES.get(error.code, CONSOLE_KINDS[error.kind])
+        status, code = rest_status(code=error.code, kind=error.kind)
         return Failure(status=status, error_code=code, message=error.message)
     if isinstance(error, Http404 | exceptions.NotFound):
         return Failure(status=404, error_code=404, message=_NO_ENDPOINT)

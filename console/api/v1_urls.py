@@ -53,6 +53,7 @@ urlpatterns = [
     path(f"{_LINK}/stop-reports", stopreports.LinkStopReportListView.as_view()),
     path(f"{_MIRROR}/stop-reports", stopreports.MirrorStopReportListView.as_view()),
     path(f"{_LINK}/previews", previews.PreviewListView.as_view()),
+    path("clusters/<segment:cluster_id>/topics/<segment:topic_name>/deletion-preview", previews.TopicDeletionView.as_view()),
     path(f"{_MIRROR}/restores", restores.RestoreRunListView.as_view()),
     path(f"{_MIRROR}/restores/<int:restore_id>/records", restores.RestoreRecordsView.as_view()),
     path(f"{_MIRROR}/gate-runs", gates.GateRunListView.as_view()),

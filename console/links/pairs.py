@@ -15,6 +15,7 @@ from django.db.models.functions import Coalesce
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.links import ConnectionMode, LinkMode
 from console.models.mirrors import RECORDS_DIFFER
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkaddresses import inbound_properties, own_properties, registered_properties
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.restoring import CommonPart
@@ -61,11 +62,16 @@ def is_inbound(link: ClusterLink) -> bool:
 def properties_of_source(link: ClusterLink) -> dict[str, str]:
     """Return the properties with which a link reaches its source; contains secrets.
 
-    Raises LinkEngineError if the link would send the registered cluster's credentials to an address that is not registered.
+    Raises LinkEngineError if the link would send the registered cluster's credentials to an address that is not registered,
+    and REMOTE_LINK_NOT_FOUND_ERROR for a stored INBOUND link without its source side. The owner of the source side decides
+    which credentials are used, and by deleting it that none are; the registered ones must not take their place. Only a link
+    that is being created is checked with them, by a user who may use them (``console.actions.linkcredentials``).
     """
     registered = link.source.properties if link.source else {}
-    if is_inbound(link):  # the source side defines the credentials
+    if is_inbound(link):
         other = other_side(link)
+        if other is None and link.pk is not None:
+            raise LinkEngineError(ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR, missing_side(link))
         return inbound_properties(other.properties if other else {}, registered)
     if link.uses_cluster_credentials and link.source:
         return registered_properties(own_properties(link.properties), registered)

@@ -1,20 +1,24 @@
 """Field types: JSON that is encrypted at rest, text with any characters, and the hash of such a text.
 
-The key comes from the setting CREDENTIALS_KEYS (Fernet, newest first, so that keys can be rotated). Without it stored values
-cannot be read. Encrypted values never appear in ``repr``, forms or serializers unless these name the field.
+The key comes from the setting CREDENTIALS_KEYS (Fernet, newest first, so that keys can be rotated). A value that no key
+decrypts is loaded as ``UnreadableProperties``: the row can be loaded, shown and saved, and only a use of the value fails. So a
+mirror can be failed over although the credentials of its source were lost. Encrypted values never appear in ``repr``, forms or
+serializers unless these name the field.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 from django.db import models
+
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 
 def _cipher() -> MultiFernet:
@@ -34,17 +38,54 @@ else:
     _Text, _String, _Chars = models.TextField, models.TextField, models.CharField  # generic for the type checker only
 
 
+class UnreadableProperties(Mapping[str, str]):
+    """Stored properties that no key decrypts. Every use raises LinkEngineError, so they are never taken for empty ones."""
+
+    def __init__(self, token: str) -> None:
+        """Keep the encrypted value, which a save writes back unchanged: the missing key may be added later."""
+        self.token = token
+
+    def __getitem__(self, name: str) -> str:
+        raise _unreadable()
+
+    def __iter__(self) -> Iterator[str]:
+        raise _unreadable()
+
+    def __len__(self) -> int:
+        raise _unreadable()
+
+
+def _unreadable() -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.MISCONFIGURATION_ERROR,
+        "The stored connection properties cannot be decrypted, since no key in CLUSTERLINK_CREDENTIALS_KEY fits. Add the key "
+        "with which they were stored at the end of that setting, or enter the properties of this cluster or link again.",
+    )
+
+
+def readable(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Return stored properties, or empty ones if no key decrypts them: to show them or replace them, never to connect."""
+    return {} if isinstance(properties, UnreadableProperties) else properties
+
+
 class EncryptedJSONField(_Text):
-    """A JSON value stored as a Fernet token; cannot be searched. Cost: a decryption per loaded row."""
+    """A JSON object stored as a Fernet token; cannot be searched. Cost: a decryption per loaded row."""
 
     _pyi_private_set_type: Any  # what django-stubs takes assignments to be
     _pyi_private_get_type: Any
 
     def get_prep_value(self, value: Any) -> str:
+        if isinstance(value, UnreadableProperties):
+            return value.token
         return _cipher().encrypt(json.dumps(value, sort_keys=True).encode()).decode()
 
     def from_db_value(self, value: str | None, _expression: object, _connection: object) -> Any:
-        return None if value is None else json.loads(_cipher().decrypt(value.encode()))
+        if value is None:
+            return None
+        try:
+            return json.loads(_cipher().decrypt(value.encode()))
+        except InvalidToken:
+            return UnreadableProperties(value)
 
     def to_python(self, value: Any) -> Any:
         return value

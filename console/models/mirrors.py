@@ -174,10 +174,9 @@ class MirrorPartition(models.Model):
     @property
     def lag(self) -> int | None:
         """Offsets the mirror can copy now; None while either end is unknown, or the source's was seen too long ago."""
-        seen_at = self.last_source_seen_at
         if self.source_end is None or self.mirror_end is None:
             return None
-        if seen_at and not is_fresh(seen_at, now=timezone.now(), within=UNSEEN):
+        if not shows_source_end(self.last_source_seen_at, now=timezone.now()):
             return None
         return max(0, self.source_end - self.mirror_end)
 
@@ -209,6 +208,14 @@ class MirrorPartition(models.Model):
 def is_fresh(at: datetime | None, *, now: datetime, within: timedelta) -> bool:
     """Return whether ``at`` is at most ``within`` before now; False for a time more than AHEAD after now."""
     return at is not None and -AHEAD <= now - at <= within
+
+
+def shows_source_end(seen_at: datetime | None, *, now: datetime, stop_at: datetime | None = None) -> bool:
+    """Return whether a source end that was read at ``seen_at`` shows what the mirror lacks now, or lacked at ``stop_at``.
+
+    It does if it was read at most ``UNSEEN`` before; not if it was never read, or was read more than AHEAD after now.
+    """
+    return seen_at is not None and (stop_at or now) - UNSEEN <= seen_at <= now + AHEAD
 
 
 class StateTransition(models.Model):

@@ -17,7 +17,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from console.actions import operations
+from console.actions.reversing import risks_of
 from console.actors import Actor
+from console.mirrors import loss
 from console.models import ClusterLink
 from console.pages.linkpages import crumbs, link_head
 from console.pages.operations import NAMES_SHOWN, refused, verb_of
@@ -28,6 +30,7 @@ from console.presenters.mirrors import MirrorRow, mirror_row
 from console.presenters.verbs import Verb, needs_typed_name, reversibility
 from console.queries import links as link_queries
 from console.queries import mirrorpages
+from console.queries.cautions import REVERSALS, WARNED, cautions_of_many
 from console.queries.mirrors import MirrorSummary
 from console.queries.previews import GroupAtRisk, groups_at_risk
 from linkengine.domain.states import MirrorState
@@ -93,17 +96,23 @@ def _confirmation(
     now = timezone.now()
     values = request.POST if request.method == "POST" else request.GET
     groups = groups_at_risk(link, [summary.mirror for summary in chosen]) if verb.loses_lag else {}
+    at_risk = loss.records_at_risk_of([summary.mirror for summary in chosen]) if verb.loses_lag else {}
+    unavailable = () if "failed" in more else _unavailable(link, chosen, verb, now=now)
     context = {
         "link": link_head(link, now=now),
         "crumbs": crumbs(link, last=f"{verb.label} mirror topics"),
         "environment_name": link.destination.environment.name,
         "verb": verb,
-        "stakes": [_stake(summary, groups, now=now) for summary in chosen[:NAMES_SHOWN]],
+        "stakes": [
+            _stake(summary, groups, missing=at_risk.get(summary.mirror.pk), now=now) for summary in chosen[:NAMES_SHOWN]
+        ],
         "group_count": len({row.group for rows in groups.values() for row in rows}),
-        "unavailable": () if "failed" in more else _unavailable(link, chosen, verb, now=now),
+        "unavailable": unavailable,
+        "warnings": () if "failed" in more else _warnings(link, chosen, verb, refused=unavailable, by=actor_of(request)),
+        "warned": verb.event in WARNED,
         "total": len(chosen),
         "more_names": max(0, len(chosen) - NAMES_SHOWN),
-        "at_risk": _at_risk(chosen),
+        "at_risk": _at_risk(chosen, at_risk) if verb.loses_lag else "",
         "typed": _is_typed(verb, link),
         "reversibility": reversibility(verb.event, bidirectional=link.mode == "BIDIRECTIONAL"),
         "confirm": request.POST.get("confirm", ""),
@@ -119,9 +128,9 @@ def _repeated(values: QueryDict, chosen: Sequence[MirrorSummary]) -> list[tuple[
     return [("all", "1"), ("q", values.get("q", "")), ("state", values.get("state", "")), ("seen", _digest(chosen))]
 
 
-def _at_risk(chosen: Sequence[MirrorSummary]) -> str:
+def _at_risk(chosen: Sequence[MirrorSummary], missing: Mapping[int, int | None]) -> str:
     """Return the sum of the records at risk, or a lower bound if some are unknown. Stopped mirrors lose no more records."""
-    counts = [summary.missing for summary in chosen if summary.mirror.state != MirrorState.STOPPED]
+    counts = [missing[summary.mirror.pk] for summary in chosen if summary.mirror.state != MirrorState.STOPPED]
     known = [count for count in counts if count is not None]
     unknown = len(counts) - len(known)
     if not known:
@@ -130,10 +139,10 @@ def _at_risk(chosen: Sequence[MirrorSummary]) -> str:
     return f"at least {total}; unknown for {numbers.plural(unknown, 'topic')}" if unknown else total
 
 
-def _stake(summary: MirrorSummary, groups: Mapping[int, Sequence[GroupAtRisk]], *, now: datetime) -> Stake:
+def _stake(summary: MirrorSummary, groups: Mapping[int, Sequence[GroupAtRisk]], *, missing: int | None, now: datetime) -> Stake:
     return Stake(
         row=mirror_row(summary, now=now),
-        missing="unknown" if summary.missing is None else numbers.count(summary.missing),
+        missing="unknown" if missing is None else numbers.count(missing),
         groups=len({row.group for row in groups.get(summary.mirror.pk, ())}),
     )
 
@@ -148,6 +157,17 @@ def _unavailable(link: ClusterLink, chosen: Sequence[MirrorSummary], verb: Verb,
         if problem:
             rows.append((summary.mirror.name, problem["message"]))
     return rows
+
+
+def _warnings(
+    link: ClusterLink, chosen: Sequence[MirrorSummary], verb: Verb, *, refused: Sequence[tuple[str, str]], by: Actor
+) -> list[tuple[str, Sequence[str]]]:
+    """Return (name, warnings) of the listed topics, except of those for which the operation would be refused now."""
+    impossible = {name for name, _reason in refused}
+    mirrors = [summary.mirror for summary in chosen[:NAMES_SHOWN] if summary.mirror.name not in impossible]
+    risks = risks_of(link, mirrors) if verb.event in REVERSALS else {}
+    found = cautions_of_many(mirrors, verb.event, by=by, risks=risks)
+    return [(mirror.name, found[mirror.pk]) for mirror in mirrors if found[mirror.pk]]
 
 
 def _is_typed(verb: Verb, link: ClusterLink) -> bool:

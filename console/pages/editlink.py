@@ -19,7 +19,10 @@ from console.actions.linkconfigs import ConfigChange
 from console.actors import Actor
 from console.errors import ConsoleError
 from console.links import pairs
+from console.mirrors import loss
+from console.mirrors.loss import sum_if_known
 from console.models import ClusterLink, MirrorTopic
+from console.models.fields import readable
 from console.pages.forms import ConnectionForm, address_of, fingerprint, stale_form_error
 from console.pages.linkpages import crumbs, link_head
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
@@ -28,7 +31,7 @@ from console.presenters.links import source_servers
 from console.presenters.mirrors import mirror_row
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
-from console.queries.mirrors import MirrorSummary, sum_if_known
+from console.queries.mirrors import MirrorSummary
 from linkengine.domain.addresses import TOKEN_URL, address_from_properties, properties_of
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkaddresses import own_properties, registered_properties, secrets_to_repeat
@@ -60,10 +63,10 @@ class EditLinkForm(ConnectionForm):
 
     def __init__(self, *args: Any, link: ClusterLink, registered: dict[str, str], **kwargs: Any) -> None:
         """Fill in the stored values. ``registered`` is the registered connection, if the link uses it and the user may."""
-        self._uses_registered, self._own = bool(registered), dict(link.properties)
+        self._uses_registered, self._own = bool(registered), dict(readable(link.properties))
         self.stored = _effective(link, registered)
         self.stored_password = _password(self.stored)
-        self.seen = fingerprint(link.properties, self.stored, _is_paused(link))
+        self.seen = fingerprint(self._own, self.stored, _is_paused(link))
         super().__init__(*args, initial=_initial(link, self.stored), **kwargs)
         self.fields[
             "password"
@@ -170,7 +173,7 @@ def delete(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     blockers = _unstopped(link, by=by)
-    missing = sum_if_known([summary.missing for summary in blockers])
+    missing = sum_if_known(list(loss.records_at_risk_of([summary.mirror for summary in blockers]).values()))
     ending = _stopping_mirrors(link)
     visible = _unstopped(ending[0].link, by=by) if ending else []
     context = {
@@ -220,12 +223,12 @@ def _registered(link: ClusterLink, by: Actor) -> dict[str, str]:
     """Return the registered connection that the link uses, if the user may use it; else an empty dict."""
     if not link.uses_cluster_credentials or link.source is None:
         return {}
-    return dict(link.source.properties) if can(by, Permission.USE_CREDENTIALS, cluster=link.source) else {}
+    return dict(readable(link.source.properties)) if can(by, Permission.USE_CREDENTIALS, cluster=link.source) else {}
 
 
 def _effective(link: ClusterLink, registered: dict[str, str]) -> dict[str, str]:
     """Return the effective connection to the source, as far as the user may see it."""
-    own = own_properties(link.properties)
+    own = own_properties(readable(link.properties))
     try:
         return registered_properties(own, registered) if registered else own
     except LinkEngineError:  # the link names servers that are not registered, which this page can correct

@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
 from console.pages.request_handling import page, reply
-from console.presenters.errors import ERROR_HELP
+from console.presenters.errors import CONSOLE_HELP, ERROR_HELP
 from console.presenters.health import HEALTH_LOOKS
 from console.presenters.reasons import GAP_LOOKS
 from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS
@@ -27,6 +27,6 @@ def states(request: HttpRequest) -> HttpResponse:
         "mirrors": mirrors,
         "links": list(LINK_LOOKS.values()),
         "gaps": list(GAP_LOOKS.values()),
-        "errors": [row for code, row in ERROR_HELP.items() if code != "NO_ERROR"],
+        "errors": [row for code, row in {**ERROR_HELP, **CONSOLE_HELP}.items() if code != "NO_ERROR"],
     }
     return reply(request, "guide/states.html", context)

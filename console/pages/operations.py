@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 
 from console.access import check_permission
 from console.actions import operations, restoring
-from console.actions.reversing import REVERSALS, risks_of
+from console.actions.reversing import risks_of
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, NotFoundError
 from console.mirrors.migration_gate import gate_closed
@@ -29,9 +29,9 @@ from console.presenters.links import link_url
 from console.presenters.verbs import VERBS, Verb, explanation, needs_typed_name, reversibility
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
-from console.queries.cautions import cautions_of
+from console.queries.cautions import REVERSALS, cautions_of
 from console.queries.mirrors import MirrorSummary
-from console.queries.previews import preview
+from console.queries.previews import Preview, preview
 from linkengine.domain.states import MirrorEvent
 
 NAMES_SHOWN = 100
@@ -103,9 +103,8 @@ def _find(cluster_id: str, link_name: str, mirror_name: str, *, verb: Verb, by: 
         return found
 
 
-def effects_of(mirror: MirrorTopic, verb: Verb) -> dict[str, object]:
-    """Return the effects of an operation: changed configs, clamped consumer groups, diverged records."""
-    effects = preview(mirror, verb.event) if mirror.pk else None
+def effects_of(mirror: MirrorTopic, verb: Verb, effects: Preview | None) -> dict[str, object]:
+    """Return the effects of an operation for the page: changed configs, clamped consumer groups, diverged records."""
     offsets = effects.groups_clamped if effects else ()
     points = None
     if verb.event is MirrorEvent.RESTORE:
@@ -121,11 +120,11 @@ def effects_of(mirror: MirrorTopic, verb: Verb) -> dict[str, object]:
     }
 
 
-def risk_of(summary: MirrorSummary, verb: Verb) -> Risk | None:
+def risk_of(summary: MirrorSummary, verb: Verb, effects: Preview) -> Risk | None:
     """Return the records at risk of a failover or the lag of a promotion; None for other operations."""
     if not verb.loses_lag and verb.event is not MirrorEvent.PROMOTE:
         return None
-    total = summary.missing if verb.loses_lag else summary.total_lag
+    total = effects.records_at_risk if verb.loses_lag else effects.records_to_copy
     note = {
         True: "The source is not contacted again; records produced since the last sample are not counted.",
         False: "The promotion waits until the lag is 0.",
@@ -145,6 +144,7 @@ def risk_of(summary: MirrorSummary, verb: Verb) -> Risk | None:
 def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, status: int = 200, **more: object) -> HttpResponse:
     now, bidirectional = timezone.now(), _is_bidirectional(mirror.link)
     head = mirror_head(mirror, now=now)
+    effects = preview(mirror, verb.event) if mirror.pk else None
     context = {
         "mirror": head,
         "verb": verb,
@@ -154,8 +154,8 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
         "back": head.url if mirror.pk else link_url(mirror.link),  # a topic that was never a mirror has no page
         "typed": needs_typed_name(verb.event, bidirectional=bidirectional),
         "reversibility": reversibility(verb.event, bidirectional=bidirectional),
-        "risk": risk_of(mirror_queries.summarize(mirror, now=now), verb) if mirror.pk else None,
-        "effect": effects_of(mirror, verb),
+        "risk": risk_of(mirror_queries.summarize(mirror, now=now), verb, effects) if effects else None,
+        "effect": effects_of(mirror, verb, effects),
         "warnings": _warnings(mirror, verb.event, by=actor_of(request)) if mirror.pk else (),
         "confirm": request.POST.get("confirm", ""),
         "crumbs": crumbs(mirror.link, last=f"{verb.label} {mirror.name}"),

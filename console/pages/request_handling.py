@@ -15,11 +15,11 @@ from django.utils.cache import patch_vary_headers
 
 from console.actors import Actor
 from console.errors import ConsoleError
+from console.http.error_statuses import PAGE_STATUS
 from console.pages.shell import shell
 from console.presenters.errors import help_for
 
 View = Callable[..., HttpResponse]
-STATUS = {"bad_request": 400, "invalid": 422, "not_found": 404, "denied": 403, "conflict": 409, "unavailable": 503}
 # Element ids that htmx requests; named partials of the templates.
 FRAGMENTS = ("live", "history", "dialog", "switcher", "minute", "readiness")
 POLLING = ("live", "history")  # fragments that are polled
@@ -104,7 +104,7 @@ def status_of(error: ConsoleError) -> int:
 
 def refusal(request: HttpRequest, error: ConsoleError) -> HttpResponse:
     """Return an error page, for errors before anything else could be shown."""
-    status = STATUS[error.kind]
+    status = PAGE_STATUS[error.kind]
     template = {403: "failures/denied.html", 404: "failures/missing.html"}.get(status, "failures/refused.html")
     problem = problem_of(error) | {"request_id": getattr(request, "request_id", "")}
     return reply(request, template, {"problem": problem}, status=status)

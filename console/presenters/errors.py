@@ -235,7 +235,7 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
     ),
     (_E.ILLEGAL_STATE, "The state of the mirror topic does not allow this operation.", "Choose an operation that it allows."),
 )
-# Codes of the console that are not engine errors.
+# Codes of the console that are not engine errors. Pages show meaning and fix below the message.
 _CONSOLE_ROWS: tuple[tuple[str, str, str], ...] = (
     (
         "RECORDS_LOST",
@@ -284,8 +284,92 @@ _CONSOLE_ROWS: tuple[tuple[str, str, str], ...] = (
         "Enter it again together with the change.",
     ),
 )
+# Codes of the console whose messages contain meaning and fix. They are listed in the help and the documents only.
+_LISTED_ROWS: tuple[tuple[str, str, str], ...] = (
+    (
+        "DATABASE_UNAVAILABLE",
+        "The worker cannot use the database.",
+        "Start the database, or correct it as the message says, then try again.",
+    ),
+    (
+        "BROKER_UNAVAILABLE",
+        "No broker of the cluster accepts a connection, or its address cannot be resolved.",
+        "Start the brokers, or correct the bootstrap servers of the cluster, then try again.",
+    ),
+    (
+        "BROKER_TIMEOUT",
+        "The cluster did not respond in time.",
+        "Try again. After a change, check on the cluster first whether it was made.",
+    ),
+    ("CLUSTER_IN_USE", "The cluster has cluster links, so it cannot be unregistered.", "Delete its links first."),
+    (
+        "GATE_CLOSED",
+        "The link requires the migration gate, and it is not open for the topic.",
+        "Run the gate, correct what its checks report, then promote. Or override it with a reason.",
+    ),
+    (
+        "INVALID_MIRROR_NAME",
+        "A mirror topic has the name of its source topic, with the link's prefix if it has one.",
+        "Use the name in the message.",
+    ),
+    (
+        "MIRROR_RING",
+        "The mirrors would form a ring, so a topic would receive its own records.",
+        "Mirror the original topic instead, or stop a mirror of this ring first.",
+    ),
+    (
+        "MIRROR_WOULD_RETURN",
+        "Auto-create would create the deleted mirror topic again, or a reversal or restore needs the topic.",
+        "Exclude the topic with a filter, or wait for the reversal or restore, as the message says.",
+    ),
+    (
+        "NAMESPACE_RESERVED",
+        "The topic name is in a reserved namespace that is not attached to the link.",
+        "Choose another name, or attach the namespace to the link.",
+    ),
+    (
+        "TASK_NOT_POSSIBLE",
+        "The recurring task is disabled, or its link is paused, has failed or cannot reach the source.",
+        "Enable the task, resume the link or correct its configs, as the message says.",
+    ),
+    (
+        "NO_RECORDS_SET_ASIDE",
+        "The restore has not exported its diverged records yet, or there were none.",
+        "The topic's page shows how many records were exported. Try again when the restore has exported them.",
+    ),
+    (
+        "EXPORT_FILE_MISSING",
+        "The file with the diverged records of a restore is missing or incomplete. It may be their only copy.",
+        "Use the same CLUSTERLINK_EXPORT_DIR for web process and worker, or restore the file from a backup.",
+    ),
+    ("TOPIC_NOT_FOUND", "The topic does not exist on the cluster, or you may not see it.", "Check the name."),
+    ("PARTITION_NOT_FOUND", "The topic has no partition with this number.", "Partitions are numbered from 0."),
+    ("UNKNOWN_BROKER", "The cluster has no broker with this id.", "List the brokers of the cluster."),
+    ("UNKNOWN_CLUSTER", "No cluster with this id is registered, or you may not see it.", "List the clusters."),
+    ("UNKNOWN_CONFIG", "The config does not exist, or cannot be changed on the page.", "See the list of the link's configs."),
+    ("UNKNOWN_DRILL", "The link has no failover drill with this id.", "List the drills of the link."),
+    ("UNKNOWN_ENVIRONMENT", "The environment does not exist, or you may not see it.", "List the environments."),
+    ("UNKNOWN_GROUP", "The consumer group does not exist on the cluster, or you may not see it.", "List the groups."),
+    ("UNKNOWN_LINK", "The link does not exist on this cluster, was deleted, or you may not see it.", "List the links."),
+    (
+        "UNKNOWN_MIRROR",
+        "The topic is not a mirror topic of the link, was deleted, or you may not see it.",
+        "List the mirror topics of the link.",
+    ),
+    ("UNKNOWN_NAMESPACE", "The namespace does not exist on this cluster, or was deleted.", "List the namespaces."),
+    ("UNKNOWN_RESTORE", "The topic has no restore with this id.", "List the restores of the topic."),
+    ("UNKNOWN_TASK", "Links have no recurring task with this name.", "The message lists the tasks."),
+    ("UNKNOWN_VERIFY_RUN", "The mirror topic has no verification run with this id.", "List the runs of the mirror topic."),
+    ("BAD_REQUEST", "Kafka or a rule of this product does not allow the request.", "The message says why."),
+    ("INVALID", "A value is missing, malformed or out of range.", "The message names the field and its valid values."),
+    ("NOT_FOUND", "The object does not exist, or you may not see it.", "Check the address, or look for it in the lists."),
+    ("CONFLICT", "The current state does not allow the request.", "The message says what the state allows."),
+)
 ERROR_HELP: Mapping[str, ErrorHelp] = MappingProxyType(
     {str(code): ErrorHelp(code=str(code), meaning=meaning, fix=fix) for code, meaning, fix in (*_ROWS, *_CONSOLE_ROWS)}
+)
+CONSOLE_HELP: Mapping[str, ErrorHelp] = MappingProxyType(
+    {code: ErrorHelp(code=code, meaning=meaning, fix=fix) for code, meaning, fix in (*_CONSOLE_ROWS, *_LISTED_ROWS)}
 )
 
 

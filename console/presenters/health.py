@@ -91,7 +91,10 @@ def _silence(verdict: Verdict) -> str:
     return f"No copy worker has reported on {_partitions(verdict)} for {_age(verdict)}."
 
 
-_CHECK_ENGINE = "Check that the Celery worker, Redis and Spark are running. No data is lost: copying resumes where it stopped."
+_CHECK_ENGINE = (
+    "Check that the Celery worker, Redis and Spark are running. Copying then resumes where it stopped; only records that the "
+    "source deletes meanwhile (retention, compaction) are lost."
+)
 _READ_ERRORS = "Read the error for the cause and what to do."
 # reason -> (sentence, next step). The next step of a code comes from the table of errors.
 _TEXTS: Mapping[Reason, tuple[str | Callable[[Verdict], str], str]] = MappingProxyType(

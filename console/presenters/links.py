@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from console.models.fields import readable
 from console.presenters import numbers
 from console.presenters.badges import Badge, Family
 from console.presenters.health import HEALTH_LOOKS, HealthView, link_health_view, severity
@@ -108,7 +109,7 @@ def endpoints_of(link: ClusterLink) -> tuple[tuple[str, str], tuple[str, str]]:
 
 def source_servers(link: ClusterLink) -> str:
     """Return the bootstrap servers of the source: those of the link, else of the registered cluster, if the user may see it."""
-    own: str = link.properties.get("bootstrap.servers", "")
+    own = readable(link.properties).get("bootstrap.servers", "")
     return own or (link.known_source.bootstrap_servers if link.known_source else link.source_cluster_id)
 
 

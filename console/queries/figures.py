@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from console.models import MirrorPartition
-from console.models.mirrors import AHEAD, UNSEEN, is_fresh
+from console.models.mirrors import AHEAD, UNSEEN, shows_source_end
 from linkengine.domain.stopreports import estimated_bytes
 
 
@@ -80,10 +80,7 @@ def figures_of(rows: Iterable[MirrorPartition], *, now: datetime, into: Figures 
 
 def lag_of(row: MirrorPartition, *, now: datetime) -> int | None:
     """Return ``MirrorPartition.lag`` at the time ``now``."""
-    seen_at = row.last_source_seen_at
-    if row.source_end is None or row.mirror_end is None:
-        return None
-    if seen_at is not None and not is_fresh(seen_at, now=now, within=UNSEEN):
+    if row.source_end is None or row.mirror_end is None or not shows_source_end(row.last_source_seen_at, now=now):
         return None
     return max(0, row.source_end - row.mirror_end)
 

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import Case, FilteredRelation, Q, QuerySet, When
 
@@ -80,6 +81,9 @@ class LinkHealth:
     def attention(self) -> int:
         """Number of mirrors that need attention."""
         return sum(mirror.verdict.needs_attention for mirror in self.mirrors.values())
+
+
+_COLUMNS_OF_MIRROR = ("state", "state_since", "deletion_requested_at", "num_partitions", "expected", "objective")
 
 
 @dataclass(slots=True)
@@ -264,13 +268,14 @@ def _rows(mirrors: QuerySet[MirrorTopic]) -> Iterable[tuple[int, int, str, _Mirr
     """Yield (primary key, link, name, row) of mirrors. One query."""
     objective = FilteredRelation("link__configs", condition=Q(link__configs__name=RPO_OBJECTIVE))
     chosen = mirrors.annotate(objective=objective, expected=Case(When(EXPECTED, then=True), default=False)).order_by()
-    columns = ("state", "state_since", "deletion_requested_at", "num_partitions", "expected", "objective__value")
+    columns = (*_COLUMNS_OF_MIRROR[:-1], "objective__value")
     found: dict[int, tuple[int, int, str, _Mirror]] = {}
-    for pk, link_id, name, error, code, *values in chosen.values_list(
+    for pk, link_id, name, error, code, *rest in chosen.values_list(
         "pk", "link_id", "name", "error_code", "transition_errors__code", *columns
     ):
         if pk not in found:  # a mirror with several transition errors has several rows
-            found[pk] = (pk, link_id, name, _Mirror(*values, codes=[error] if error else []))
+            values: dict[str, Any] = dict(zip(_COLUMNS_OF_MIRROR, rest, strict=True))
+            found[pk] = (pk, link_id, name, _Mirror(**values, codes=[error] if error else []))
         if code:
             found[pk][3].codes.append(code)
     return found.values()

@@ -16,6 +16,7 @@ from console.errors import NotFoundError
 from console.mirrors import progress
 from console.mirrors.progress import CurrentMirror
 from console.models import ClusterLink, Environment, LinkTask
+from console.models.fields import readable
 from console.queries.figures import Figures, figures_of
 from console.queries.health import NOT_JUDGED, LinkHealth, links_health, objective_ms
 from console.queries.linktasks import failing_rows
@@ -142,7 +143,7 @@ def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
 
 def effective_configs(*, link: ClusterLink) -> list[EffectiveConfig]:
     """Return every config of a link in the order of ``LINK_CONFIGS``; a config that was not set has its default. One query."""
-    stored: dict[str, str] = {**link.properties, **{config.name: config.value for config in link.configs.all()}}
+    stored: dict[str, str] = {**readable(link.properties), **{config.name: config.value for config in link.configs.all()}}
     return [_effective(spec, stored, link) for spec in LINK_CONFIGS.values()]
 
 
@@ -151,7 +152,7 @@ def _effective(spec: LinkConfigSpec, stored: Mapping[str, str], link: ClusterLin
     is_default = spec.name not in stored
     if is_default and is_connection(spec.name) and link.uses_cluster_credentials and not spec.sensitive:
         # The link connects with the registered cluster's properties, so the config's default would be wrong.
-        value = link.known_source.properties.get(spec.name, value) if link.known_source else None
+        value = readable(link.known_source.properties).get(spec.name, value) if link.known_source else None
     return EffectiveConfig(
         name=spec.name,
         value=value,

@@ -13,6 +13,7 @@ from console.access import sight_of, visible_mirrors, with_links
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.mirrors import progress
+from console.mirrors.loss import sum_if_known
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.models.mirrors import UNSEEN, is_fresh
 from linkengine.domain.states import MirrorState
@@ -58,12 +59,6 @@ class MirrorSummary:
             bytes_copied=sum(partition.bytes_copied for partition in self.partitions),
             records_copied=sum(partition.records_copied for partition in self.partitions),
         )
-
-
-def sum_if_known(counts: Sequence[int | None]) -> int | None:
-    """Return the sum; None if there are no counts or any of them is unknown."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if known and len(known) == len(counts) else None
 
 
 def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) -> MirrorTopic:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from django.utils import timezone
 
+from console.mirrors import loss
 from console.mirrors.migration_gate import gate_closed
 from console.mirrors.rules import syncs_offsets, why_not
 from console.models import ClusterLink, GroupOffset, MirrorTopic
@@ -49,8 +50,11 @@ class Preview:
     configs_to_change: Mapping[str, str | None] = field(default_factory=dict)  # None: reset to the cluster default
 
 
-def preview(mirror: MirrorTopic, operation: MirrorEvent) -> Preview:
-    """Return the effects of an operation. A few SQL queries; the clusters are not contacted."""
+def preview(mirror: MirrorTopic, operation: MirrorEvent, *, source_partitions: int | None = None) -> Preview:
+    """Return the effects of an operation. A few SQL queries; the clusters are not contacted.
+
+    ``source_partitions`` is the mirror's value of ``loss.source_partitions``, if it was read for many mirrors.
+    """
     reason = why_not(mirror, operation) or (gate_closed(mirror, now=timezone.now()) if operation is _E.PROMOTE else "")
     stops = operation in _STOPS and mirror.state not in BECOMING  # a topic that is becoming a mirror keeps its configs
     return Preview(
@@ -59,19 +63,29 @@ def preview(mirror: MirrorTopic, operation: MirrorEvent) -> Preview:
         allowed=not reason,
         reason=reason,
         state_after="" if reason else next_state(MirrorState(mirror.state), operation),
-        records_at_risk=_at_risk(mirror, operation),
-        records_to_copy=_sum(mirror, [row.lag for row in mirror.partitions.all()]) if operation in _DRAINS else 0,
+        records_at_risk=_at_risk(mirror, operation, source_partitions),
+        records_to_copy=_to_copy(mirror, operation, source_partitions),
         groups_clamped=tuple(groups_at_risk(mirror.link, [mirror]).get(mirror.pk, ())) if operation is _E.FAILOVER else (),
         configs_to_change=_configs(mirror) if stops else {},
     )
 
 
-def _at_risk(mirror: MirrorTopic, operation: MirrorEvent) -> int | None:
+def _at_risk(mirror: MirrorTopic, operation: MirrorEvent, source_partitions: int | None) -> int | None:
     if operation is _E.FAILOVER:
-        return _sum(mirror, [row.missing for row in mirror.partitions.all()])
+        return loss.records_at_risk(mirror, source_partitions=_listed(mirror, source_partitions))
     if operation is _E.DELETE:
         return _held(mirror)
     return None if operation is _E.RESTORE else 0  # records written after mirroring stopped are not counted
+
+
+def _to_copy(mirror: MirrorTopic, operation: MirrorEvent, source_partitions: int | None) -> int | None:
+    if operation not in _DRAINS:
+        return 0
+    return loss.records_to_copy(mirror, source_partitions=_listed(mirror, source_partitions))
+
+
+def _listed(mirror: MirrorTopic, source_partitions: int | None) -> int:
+    return loss.source_partitions([mirror])[mirror.pk] if source_partitions is None else source_partitions
 
 
 def _held(mirror: MirrorTopic) -> int | None:
@@ -81,12 +95,6 @@ def _held(mirror: MirrorTopic) -> int | None:
         return None
     known = [end - start for start, end in ends if start is not None and end is not None]
     return sum(known) if len(known) == len(ends) else None
-
-
-def _sum(mirror: MirrorTopic, counts: Sequence[int | None]) -> int | None:
-    if len(counts) < mirror.num_partitions or None in counts:
-        return None
-    return sum(count for count in counts if count is not None)
 
 
 def groups_at_risk(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> dict[int, list[GroupAtRisk]]:

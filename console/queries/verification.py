@@ -15,7 +15,7 @@ from console.actors import Actor
 from console.errors import NotFoundError
 from console.links import pairs
 from console.mirrors.migration_gate import GATED
-from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun, VerifyWatch
+from console.models import AuditEvent, ClusterLink, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun, VerifyWatch
 from linkengine.domain import coverage as ranges
 from linkengine.domain.configs import follows_start
 from linkengine.domain.linkconfigs import LINK_CONFIGS
@@ -37,6 +37,12 @@ def get_run(*, run_id: int, by: Actor) -> VerifyRun:
     if run is None:
         raise NotFoundError(f"Verification run {run_id} does not exist.", code="UNKNOWN_VERIFY_RUN")
     return run
+
+
+def request_of(run: VerifyRun) -> str:
+    """Return the id of the request that asked for a run, from its audit event; "" if there was no request. One query."""
+    events = AuditEvent.objects.filter(at=run.requested_at, action="VerifyMirrorTopic", detail__run=run.pk)
+    return events.values_list("request_id", flat=True).first() or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

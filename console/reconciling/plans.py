@@ -19,7 +19,7 @@ from console.reconciling import ends
 from console.reconciling.groups import known_offsets
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.configs import follows_start, is_compacted
-from linkengine.domain.errors import ErrorCode
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorSync, MirrorTurn
 from linkengine.domain.plans import (
     TRANSACTIONAL_ID_PREFIX,
@@ -76,6 +76,17 @@ def partition_keys(mirror: MirrorTopic) -> list[str]:
 def source_address(link: ClusterLink) -> ClusterAddress:
     """Return the address of the link's source, with the cluster id that is expected there."""
     return replace(address_from_properties(pairs.properties_of_source(link)), cluster_id=link.source_cluster_id)
+
+
+def _source_of_stop(link: ClusterLink) -> ClusterAddress:
+    """Return the address of the link's source, or an address without servers if it cannot be built from what is stored.
+
+    A stop does not depend on the source. To the engine, an address without servers is a source that is not available.
+    """
+    try:
+        return source_address(link)
+    except LinkEngineError:  # shown on the link by its probes
+        return _NO_ADDRESS
 
 
 def assignments_of(
@@ -231,7 +242,7 @@ def stop_of(
     ``partitions`` is the topic's number of partitions if it is not in the row.
     """
     fences = ends.fenced_ends(mirror) if fenced_ends is None else fenced_ends
-    addresses = source_address(mirror.link), mirror.link.destination.address
+    addresses = _source_of_stop(mirror.link), mirror.link.destination.address
     stop = _stop(mirror, addresses, generation=generation, fenced_ends=fences, partitions=partitions)
     return replace(stop, contested=is_contested(mirror))
 
@@ -240,7 +251,7 @@ def stops_of(mirrors: Iterable[MirrorTopic], *, generations: Mapping[int, int]) 
     """Return the plans for fencing mirrors of a link, none of which was fenced before; ``generations`` by primary key."""
     found = list(mirrors)
     assert len({mirror.link_id for mirror in found}) <= 1
-    addresses = (source_address(found[0].link), found[0].link.destination.address) if found else None
+    addresses = (_source_of_stop(found[0].link), found[0].link.destination.address) if found else None
     return [_stop(mirror, addresses, generation=generations[mirror.pk], fenced_ends=()) for mirror in found if addresses]
 
 
@@ -317,6 +328,7 @@ def verify_of(mirror: MirrorTopic) -> VerifyPlan:
         mirror_topic=mirror.name,
         ends=ends.mirrored_ends(mirror),
         compacted=mirror.was_compacted,
+        request_id=current_request_id(),
     )
 
 

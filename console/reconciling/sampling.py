@@ -28,7 +28,7 @@ from console.mirrors import progress
 from console.mirrors.progress import time_of
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.bulk_update import update_each
-from console.models.mirrors import AHEAD, UNSEEN, is_fresh
+from console.models.mirrors import AHEAD, is_fresh, shows_source_end
 from console.reconciling import lateness
 from console.reconciling.isolation import Failures
 from linkengine.domain.errors import LinkEngineError
@@ -177,7 +177,7 @@ def _apply(
     if report is not None and fresh:
         take_over(row, report)
     progress.forget_old(row, now)
-    if not is_fresh(row.last_source_seen_at, now=now, within=UNSEEN):
+    if not shows_source_end(row.last_source_seen_at, now=now):
         row.source_end = None
     if row.observed_at is None:
         row.bytes_per_s = row.records_per_s = None

@@ -19,6 +19,10 @@ Head and tail exist only here and are exported. Both can grow while a long file 
 A complete file is compared with both sides once more on each path to the deletion, since the worker that wrote it may have
 crashed before it deleted the topic. From ``RestoreRun.doomed_at`` on, the deletion is decided and may have been requested
 already.
+
+Each decision has a time of its own, which is checked directly before the request for the deletion is sent (``delete_doomed``).
+So a worker that was suspended deletes nothing after the decision was reverted (``keep_doomed``), and a request that was sent
+before has no effect after ``LATE``.
 """
 
 from __future__ import annotations
@@ -26,9 +30,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
+from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -37,13 +42,49 @@ from console.models import MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans, transition_errors
 from console.tasks.log_ranges import Topic, common_now, log_ranges_of
+from console.tasks.preemption import PreemptedError
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import LogRange
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.restoring import RestorePoint, as_held_now, not_common
 
+# How late a requested deletion may take effect: a broker forwards the request to the controller for at most 60 s, which drops
+# it after its timeout of 20 s; what a dead process had not sent is dropped (SO_LINGER 0). The rest is reserve.
+LATE = timedelta(minutes=3)
 _log = structlog.get_logger(__name__)
+
+
+def delete_doomed(mirror: MirrorTopic, run: RestoreRun, *, decided_at: datetime) -> None:
+    """Delete the diverged topic. Raises PreemptedError if its deletion was reverted, or decided again, since ``decided_at``."""
+
+    def check_ours() -> None:
+        if not RestoreRun.objects.filter(pk=run.pk, doomed_at=decided_at).exists():
+            raise PreemptedError
+
+    here = mirror.link.destination.address
+    jobs.delete_diverged(destination=here, topic=mirror.name, topic_id=run.diverged_topic_id, check_ours=check_ours)
+
+
+def redecide(run: RestoreRun, *, now: datetime) -> datetime:
+    """Decide the deletion again, for another attempt. Raises PreemptedError if another worker has changed the decision."""
+    if not RestoreRun.objects.filter(pk=run.pk, doomed_at=run.doomed_at, finished_at=None).update(doomed_at=now):
+        raise PreemptedError
+    run.doomed_at = now
+    return now
+
+
+def keep_doomed(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> None:
+    """Revert the decision and end the restore: the topic stays with all its records.
+
+    Raises PreemptedError if another worker has changed the decision.
+    """
+    with transaction.atomic():
+        undecided = RestoreRun.objects.filter(pk=run.pk, doomed_at=run.doomed_at, finished_at=None)
+        if not undecided.update(finished_at=now, doomed_at=None):
+            raise PreemptedError
+        MirrorTopic.objects.filter(pk=mirror.pk).update(mirror_topic_id=run.diverged_topic_id)
+    mirror.mirror_topic_id = run.diverged_topic_id
 
 
 def export_diverged(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callable[[], None] = lambda: None) -> None:

@@ -34,7 +34,7 @@ from console.queue import dispatch
 from console.reconciling import gaps, plans, transition_errors
 from console.reconciling.ends import fenced_ends
 from console.redis import locks
-from console.tasks.export_diverged import check_common, export_diverged
+from console.tasks.export_diverged import check_common, delete_doomed, export_diverged
 from console.tasks.log_ranges import Topic, find_divergence, log_ranges_of
 from console.tasks.mirrors import create_topic, note_delay
 from console.tasks.preemption import PreemptedError, Watch, check_wanted, lock_name, unless_preempted
@@ -166,9 +166,10 @@ def _restore(mirror: MirrorTopic, run: RestoreRun) -> None:
         made = take_over(mirror, ends={point["partition"]: point["common"] for point in run.points})
     else:
         export_diverged(mirror, run, check_ours=Watch(mirror))
-        if not _doom(mirror, run, now=timezone.now()):
+        decided_at = timezone.now()
+        if not _doom(mirror, run, now=decided_at):
             raise PreemptedError
-        jobs.delete_diverged(destination=mirror.link.destination.address, topic=mirror.name, topic_id=run.diverged_topic_id)
+        delete_doomed(mirror, run, decided_at=decided_at)
         made = create_topic(mirror)
     _note_restored(mirror, run, made, now=timezone.now())
 
@@ -183,7 +184,7 @@ def _doom(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> bool:
     with transaction.atomic():
         if not MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_RESTORE_MIRROR).update(**facts):
             return False
-        RestoreRun.objects.filter(pk=run.pk, doomed_at=None).update(doomed_at=now)
+        RestoreRun.objects.filter(pk=run.pk).update(doomed_at=now)
     return True
 
 

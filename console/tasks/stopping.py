@@ -32,6 +32,7 @@ from celery import shared_task
 from django.db import transaction
 from django.utils import timezone
 
+from console import audit
 from console.actions import transitions
 from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import ENGINE
@@ -43,7 +44,7 @@ from console.redis import locks
 from console.tasks import leases, tail_check
 from console.tasks.assigning import assign_link
 from console.tasks.calls import replying
-from console.tasks.export_diverged import export_diverged
+from console.tasks.export_diverged import LATE, delete_doomed, export_diverged, keep_doomed, redecide
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import REFUSED_DELETION, follow_source, note_failure
 from console.tasks.preemption import PreemptedError, check_wanted, lock_name, preempting
@@ -157,7 +158,7 @@ def _stop_now(mirror: MirrorTopic) -> None:
 
 
 def _remove_doomed(mirror: MirrorTopic) -> bool:
-    """Finish the deletion that an interrupted restore has started.
+    """Finish the deletion that an interrupted restore has started, or revert it. False: it has to be tried again.
 
     Otherwise producers would write to a topic about to be deleted.
     """
@@ -166,34 +167,60 @@ def _remove_doomed(mirror: MirrorTopic) -> bool:
         return True
     here = mirror.link.destination.address
     try:
-        export_diverged(mirror, run)
-        if not _delete_doomed(mirror, run):
+        if not _export_doomed(mirror, run) or not _delete_doomed(mirror, run):
             return True
         if jobs.find_topic(here, mirror.name) is None:
             jobs.open_topic(here, mirror.name)
     except LinkEngineError as error:
         note_failure(mirror, error, fatal=False, now=timezone.now())
         return False
+    except PreemptedError:
+        _log.warning("stop.doomed_topic_decided_again", mirror=mirror.name)
+        return False
     mirror.restores.filter(pk=run.pk).update(finished_at=timezone.now())
+    return True
+
+
+def _export_doomed(mirror: MirrorTopic, run: RestoreRun) -> bool:
+    """Export what is to be deleted. False if that is not possible: then the topic is kept with all its records.
+
+    The file of the restore was complete when the deletion was decided. It has to be written again if it was lost, if a super
+    user wrote to the topic, or if the other side lost records, and by now the disk may be full or a record unreadable. Raises
+    the error while an earlier request may still delete the topic (``LATE``).
+    """
+    try:
+        export_diverged(mirror, run)
+    except LinkEngineError as error:
+        found = jobs.find_topic(mirror.link.destination.address, mirror.name)
+        if found is None or found.topic_id != run.diverged_topic_id or run.doomed_at is None:
+            raise  # deleted since: the next attempt notices
+        keep_at = run.doomed_at + LATE
+        if timezone.now() < keep_at:
+            message = f"{error.message} If that is still so at {keep_at:%H:%M:%S} UTC, the topic is kept with all its records."
+            raise LinkEngineError(error.code, message) from error
+        _keep_doomed(mirror, run, error)
+        return False
     return True
 
 
 def _delete_doomed(mirror: MirrorTopic, run: RestoreRun) -> bool:
     """Delete the topic of an interrupted restore. False if the cluster refuses: then it is kept with all its records."""
-    here = mirror.link.destination.address
     try:
-        jobs.delete_diverged(destination=here, topic=mirror.name, topic_id=run.diverged_topic_id)
+        delete_doomed(mirror, run, decided_at=redecide(run, now=timezone.now()))
     except LinkEngineError as error:
         if error.code not in REFUSED_DELETION:
             raise
-        _log.warning("stop.doomed_topic_kept", mirror=mirror.name, code=error.code)
-    else:
-        return True
+        _keep_doomed(mirror, run, error)
+        return False
+    return True
+
+
+def _keep_doomed(mirror: MirrorTopic, run: RestoreRun, error: LinkEngineError) -> None:
+    now, detail = timezone.now(), {"restore": run.pk, "code": error.code, "reason": error.message}
     with transaction.atomic():
-        mirror.restores.filter(pk=run.pk).update(finished_at=timezone.now(), doomed_at=None)
-        MirrorTopic.objects.filter(pk=mirror.pk).update(mirror_topic_id=run.diverged_topic_id)
-    mirror.mirror_topic_id = run.diverged_topic_id
-    return False
+        keep_doomed(mirror, run, now=now)
+        audit.record(by=ENGINE, action="KeepDivergedTopic", resource=audit.path_of(mirror), now=now, detail=detail)
+    _log.warning("stop.doomed_topic_kept", mirror=mirror.name, code=error.code)
 
 
 def _fence(mirror: MirrorTopic, taken: leases.Taken, **unchanged: datetime) -> None:
@@ -277,15 +304,20 @@ def check_marks(mirror_ids: Sequence[int], *, marked_at: datetime) -> None:
 
 
 def write_assignments(link_id: int) -> None:
-    """Write the assignments of a link as its rows are now, without waiting for the reconciler."""
+    """Write the assignments of a link as its rows are now, without waiting for the reconciler.
+
+    A failure is logged and delays no stop: workers release partitions sooner with new assignments, but the fence works without.
+    """
     link = plans.load_link(link_id)
     if link is None:
         return
     mirrors = list(link.mirrors.all())
     try:
         assign_link(link, mirrors)
-    except CoordinationUnavailableError as error:  # the fence works without
+    except CoordinationUnavailableError as error:
         _log.warning("orders.not_written", link=link.name, error=str(error))
+    except Exception:  # noqa: BLE001 - logged with traceback; the reconciler reports it on the link
+        _log.exception("orders.not_written", link=link.name)
 
 
 def blockers_of(mirror: MirrorTopic) -> dict[ErrorCode, str]:

@@ -15,8 +15,10 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from console.actions import verification
+from console.config.logging import current_request_id
 from console.models import VerifyRun
 from console.models.mirrors import AHEAD
+from console.queries.verification import request_of
 from console.queue import dispatch
 from console.reconciling import coverage, plans
 from console.redis import locks
@@ -48,7 +50,9 @@ def verify_mirror(*, run_id: int, **_: Any) -> None:
     with taken_turn(*TURNS) as turn, locks.lock(f"verify:{run_id}") as acquired:
         if turn and acquired and verification.mark_started(run=run, now=timezone.now()):
             run.refresh_from_db(fields=["status", "started_at"])
-            _compare(run)
+            # a run that had to wait is sent by the reconciler or by the run before it, whose message has another id
+            with structlog.contextvars.bound_contextvars(request_id=request_of(run) or current_request_id()):
+                _compare(run)
     for next_id in _waiting()[: len(TURNS)] if turn else ():
         dispatch.send("verify_mirror", run_id=next_id)
 

@@ -33,10 +33,13 @@ NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 _GZIP_LEVEL = 6
 _LZ4_LEVEL = 1
 _ZSTD_LEVEL = 3
+_ZSTD_MAGIC, _ZSTD_BLOCK_MAX = 0xFD2FB528, 128 << 10
 _ZSTD_WINDOW_MAX = 64 << 20  # memory of a streaming decoder, up to level 21; not needed for content that fits in a piece
 _INPUT_BYTES = 64 << 10  # of gzip per call: zlib copies input that it does not consume
+_GZIP_RATIO = 1032  # maximum of deflate
 _GZIP_WRAPPED = 16 + zlib.MAX_WBITS
 _LZ4_MAGIC = 0x184D2204
+_LZ4_RATIO = 255
 _LZ4_BLOCK_MAX = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 _LZ4_STORED = 1 << 31  # top bit of a block's size: the block is not compressed
 _LZ4_INDEPENDENT, _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE = 0x20, 0x10, 0x08
@@ -102,6 +105,16 @@ def decompress(codec: int, data: bytes | bytearray | memoryview, *, most: int, r
 def inflate(codec: int, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
     """Yield the decompressed bytes in pieces; raise CorruptBatchError if the data is not of that codec."""
     return _checked(_INFLATERS[codec](memoryview(data)), codec)
+
+
+def size_limit(codec: int, data: memoryview) -> int | None:
+    """Return an upper bound of the decompressed bytes without decompressing; None if only decompressing can show it.
+
+    Only frame fields that every decoder checks are used. Each step advances by at least three bytes.
+    """
+    with suppress(*_DAMAGE):
+        return _SIZE_LIMITS[codec](data)
+    return None
 
 
 def decompress_head(codec: int, data: memoryview) -> bytes:
@@ -178,6 +191,26 @@ def _inflate_zstd(data: memoryview) -> Iterator[bytes]:
         yield piece
 
 
+def _zstd_limit(data: memoryview) -> int | None:
+    """Return the sum of the blocks' limits (RFC 8878, 3.1.1): exact if stored, or of one repeated byte; otherwise 128 KB."""
+    at = limit = 0
+    while at < len(data):
+        (magic,) = struct.unpack_from("<I", data, at)
+        if magic != _ZSTD_MAGIC:  # a frame to skip, or of an old format
+            return None
+        descriptor = data[at + 4]
+        single = descriptor >> 5 & 1
+        at += 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3] + ((1 if single else 0), 2, 4, 8)[descriptor >> 6]
+        last = False
+        while not last:
+            (head,) = struct.unpack("<I", bytes(data[at : at + 3]) + b"\0")
+            last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
+            limit += _ZSTD_BLOCK_MAX if kind > 1 else size
+            at += 3 + (1 if kind == 1 else size)
+        at += 4 * (descriptor >> 2 & 1)  # checksum of the content
+    return limit
+
+
 # --- lz4 -----------------------------------------------------------------------------------------------------------------
 
 
@@ -202,6 +235,22 @@ def _inflate_lz4(data: memoryview) -> Iterator[bytes]:
             raise ValueError("they end within a block")
         yield bytes(data[start:end]) if stored else _lz4_block(bytes(data[start:end]), most)
         at = end + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
+
+
+def _lz4_limit(data: memoryview) -> int | None:
+    """Return the sum of the blocks' limits: exact if stored; otherwise the frame's block size, or 255 times the input."""
+    (magic,) = struct.unpack_from("<I", data)
+    if magic != _LZ4_MAGIC:
+        return None
+    flags, most = data[4], _LZ4_BLOCK_MAX[data[5] >> 4 & 7]
+    at, limit = 7 + (8 if flags & _LZ4_CONTENT_SIZE else 0), 0
+    while True:
+        (size,) = struct.unpack_from("<I", data, at)
+        if size == 0:
+            return limit
+        stored, size = size & _LZ4_STORED, size & ~_LZ4_STORED
+        limit += size if stored else min(most, size * _LZ4_RATIO)
+        at += 4 + size + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
 
 
 def _lz4_block(block: bytes, output_max: int) -> bytes:
@@ -260,6 +309,21 @@ def _snappy_block(block: memoryview) -> Iterator[bytes]:
     if size:
         raise ValueError("a block does not have the size it claims")
     yield bytes(piece)
+
+
+def _snappy_limit(data: memoryview) -> int | None:
+    """Return the sum of the sizes that the blocks declare."""
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _snappy_size(data)[0]
+    at, limit = _XERIAL_HEADER, 0
+    while at < len(data):
+        (size,) = struct.unpack_from(">i", data, at)
+        at += 4
+        if not 0 <= size <= len(data) - at:
+            return None
+        limit += _snappy_size(data[at : at + size])[0]
+        at += size
+    return limit
 
 
 def _snappy_head(data: memoryview) -> bytes:
@@ -357,4 +421,11 @@ _INFLATERS: dict[int, Callable[[memoryview], Iterator[bytes]]] = {
     SNAPPY: _inflate_snappy,
     LZ4: _inflate_lz4,
     ZSTD: _inflate_zstd,
+}
+_SIZE_LIMITS: dict[int, Callable[[memoryview], int | None]] = {
+    0: len,
+    GZIP: lambda data: len(data) * _GZIP_RATIO,
+    SNAPPY: _snappy_limit,
+    LZ4: _lz4_limit,
+    ZSTD: _zstd_limit,
 }

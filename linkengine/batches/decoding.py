@@ -19,6 +19,7 @@ from linkengine.batches.view import (
     LEGACY_HEADER,
     LEGACY_TIMESTAMP,
     LOG_OVERHEAD,
+    RECORDS_AT,
     BatchView,
     CorruptBatchError,
     check_crc,
@@ -58,6 +59,16 @@ def decode_legacy(view: BatchView, message: memoryview) -> Iterator[Record]:
     if newest < 0:
         raise CorruptBatchError(f"The compressed message at offset {view.base_offset} holds no message.")
     return _wrapped(view, inner, shift=view.base_offset - newest if view.magic else 0)
+
+
+def compressed_part(view: BatchView, batch: memoryview) -> memoryview:
+    """Return what the codec of a whole batch applies to: the records, or what a message of magic 0 or 1 wraps.
+
+    A message that wraps nothing is returned as it is.
+    """
+    if view.magic == CURRENT_MAGIC:
+        return batch[RECORDS_AT:]
+    return memoryview(_record(view, batch).value or b"") if view.codec else batch
 
 
 def _wrapped(view: BatchView, inner: memoryview, *, shift: int) -> Iterator[Record]:

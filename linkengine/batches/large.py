@@ -15,9 +15,11 @@ import hashlib
 from collections.abc import Iterator
 from typing import Protocol
 
-from linkengine.batches.compression import deflater, inflate
+from linkengine.batches.compression import DecompressedTooLargeError, deflater, inflate
+from linkengine.batches.decoding import decode_batch
 from linkengine.batches.exact import varint
 from linkengine.batches.patch import seal
+from linkengine.batches.records import RecordLike
 from linkengine.batches.steps import Append
 from linkengine.batches.view import CURRENT_MAGIC, HEADER, LOG_OVERHEAD, RECORDS_AT, BatchView, CorruptBatchError, check_crc
 
@@ -144,6 +146,19 @@ def read_large(view: BatchView, batch: memoryview) -> Iterator[LargeRecord]:
         raise CorruptBatchError(f"More bytes follow the last record at offset {view.base_offset}.")
 
 
+def read_any(view: BatchView, batch: memoryview) -> Iterator[RecordLike | LargeRecord]:
+    """Return the records of a whole batch of any format; LargeRecord if it is larger than the decompression limit.
+
+    Raises CorruptBatchError for a damaged batch, DecompressedTooLargeError for a batch that cannot be read in pieces either.
+    """
+    try:
+        return decode_batch(view, batch)
+    except DecompressedTooLargeError:
+        if view.magic != CURRENT_MAGIC:
+            raise
+        return read_large(view, batch)
+
+
 def rewrite_large(view: BatchView, batch: memoryview, *, start: int, end: int, limit: int) -> Iterator[Append]:
     """Yield the records of a batch with offsets in ``[start, end)`` as batches of consecutive offsets, in order.
 
@@ -256,4 +271,4 @@ def hash_fields(key: bytes | None, value: bytes | None, headers: list[tuple[str,
     return hasher.digest()
 
 
-__all__ = ["LargeRecord", "hash_fields", "hash_large", "read_large", "rewrite_large"]
+__all__ = ["LargeRecord", "hash_fields", "hash_large", "read_any", "read_large", "rewrite_large"]

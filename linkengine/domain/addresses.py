@@ -204,7 +204,11 @@ def protocol_of(properties: Mapping[str, str]) -> str:
 
 
 def _protocol(values: Mapping[str, str], servers: list[Server]) -> str:
-    """Return the security protocol. Kafka's clients ignore the text before ``://``; here a contradiction is refused."""
+    """Return the security protocol; raise for two different ones.
+
+    Kafka's Java clients ignore the text before ``://`` (``Utils.HOST_PORT_PATTERN``). Here a contradiction is refused: with
+    SASL_SSL:// before a server and security.protocol=SASL_PLAINTEXT, they send the password without encryption.
+    """
     given = values.get("security.protocol", "").upper()
     _check(not given or given in PROTOCOLS, f"security.protocol is {given!r}. Use one of {', '.join(PROTOCOLS)}.")
     named = {server.scheme: server for server in servers if server.scheme}
@@ -215,8 +219,13 @@ def _protocol(values: Mapping[str, str], servers: list[Server]) -> str:
     protocols = {scheme: server for scheme, server in named.items() if scheme in PROTOCOLS}
     protocol = given or next(iter(protocols), "PLAINTEXT")
     for scheme, server in protocols.items():
-        stated = f"security.protocol is {given}" if given else f"another server has {protocol}://"
-        _check(scheme == protocol, f"bootstrap.servers has {scheme}://{server}, but {stated}. All servers need one protocol.")
+        other = f"security.protocol is {given}" if given else f"another server has {protocol}://"
+        _check(
+            scheme == protocol,
+            f"bootstrap.servers has {scheme}://{server}, but {other}. Kafka's Java clients ignore the protocol before ://. "
+            "Here a contradiction is refused, because the wrong one of two protocols may send a password without encryption. "
+            "Use one protocol for all servers.",
+        )
     return protocol
 
 

@@ -1,12 +1,14 @@
 """How a link connects to its source: with its own credentials, or with those of the registered source cluster.
 
-Three rules keep stored secrets from being used or sent by a person who was not given them:
+Four rules keep stored secrets from being used or sent by a person who was not given them:
 
 1. A link uses the credentials of the registered source only where its row says so (``uses_cluster_credentials``). The decision
    is made when the link is created or changed, by a person who may use them, and is not derived again when a copy starts.
 2. Registered credentials go to registered addresses only (``registered_properties``).
 3. A stored secret goes only where it was meant to go when it was entered: a change of the address, of the protocol, or of what
    the connection trusts needs the secret again (``secrets_to_repeat``).
+4. The ``local.*`` secrets of a link go to the address with which the link's own cluster is registered. A registration that
+   would send them elsewhere is refused while they are stored (``redirected_by``).
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def registered_properties(given: Mapping[str, str], registered: Mapping[str, str
             "link has no complete security settings. Registered credentials are sent to registered addresses only. Set "
             "security.protocol and sasl.jaas.config as well, or name only addresses with which the source is registered.",
         )
-    return {**registered, "bootstrap.servers": ",".join(named) or registered["bootstrap.servers"]}
+    return {**registered, "bootstrap.servers": ",".join(named) or registered.get("bootstrap.servers", "")}
 
 
 def inbound_properties(source_side: Mapping[str, str], registered: Mapping[str, str]) -> dict[str, str]:
@@ -115,6 +117,17 @@ def secrets_to_repeat(stored: Mapping[str, str], changes: Mapping[str, str | Non
         kept = [prefix + name for name in SECRETS if stored.get(prefix + name) and after.get(prefix + name)]
         found += [(name, moved[0]) for name in kept if moved and not changes.get(name)]
     return tuple(found)
+
+
+def redirected_by(given: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the configs through which another registration of a link's own cluster would send its stored secrets elsewhere.
+
+    ``given`` are the properties of the link, ``before`` and ``after`` those of the registration. What the link itself sets with
+    ``local.*`` does not change with the registration. Empty if the link stores no ``local.*`` secret.
+    """
+    if not any(given.get(LOCAL + name) for name in SECRETS):
+        return ()
+    return differs_in_recipient(inbound_properties(given, before), inbound_properties(given, after))
 
 
 def _value(properties: Mapping[str, str], name: str) -> str:

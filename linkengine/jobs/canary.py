@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import closing
+from functools import partial
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.gates import CanaryRead
-from linkengine.jobs.record_sizes import heaviest_of
-from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.canary import read_canaries, write_canaries
-from linkengine.kafka.committed import LOOK_BACK
+from linkengine.jobs.record_sizes import StoredBatches, check_responses
+from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.canary import CheckedTopic, read_canaries, write_canaries
+from linkengine.kafka.committed import ReadRefusedError
 from linkengine.sync.topics import missing_mirror
 
-LARGEST = 128 << 20  # largest record read, in bytes; messages of 100 MB are read
+LARGEST = 128 << 20  # decompressed bytes of a response; messages of 100 MB are read
 
 
 def read_canary(
@@ -23,32 +24,29 @@ def read_canary(
     mirror = ClusterAdmin(destination).find(mirror_topic)
     if mirror is None:
         raise missing_mirror(mirror_topic)
-    heavy = _too_heavy(destination, mirror_topic)
-    read = read_canaries(
-        source=source,
-        destination=destination,
-        source_topic=source_topic,
-        mirror_topic=mirror_topic,
-        partitions=[partition for partition in range(mirror.partitions) if partition not in heavy],
-        compacted=compacted,
-    )
-    return sorted([*read, *heavy.values()], key=lambda canary: canary.partition)
+    with (
+        closing(StoredBatches(source, source_topic)) as source_batches,
+        closing(StoredBatches(destination, mirror_topic)) as mirror_batches,
+    ):
+        return read_canaries(
+            source=CheckedTopic(source, source_topic, partial(_check, source_batches)),
+            mirror=CheckedTopic(destination, mirror_topic, partial(_check, mirror_batches)),
+            partitions=range(mirror.partitions),
+            compacted=compacted,
+        )
 
 
-def _too_heavy(destination: ClusterAddress, topic: str) -> dict[int, CanaryRead]:
-    """Return partitions whose newest records are too large for the consumer, which decompresses whole batches (ADR 0031)."""
-    ends = ClusterAdmin(destination).offsets(topic, OffsetKind.END)
-    newest = {partition: (max(0, end - LOOK_BACK), end) for partition, end in ends.items() if end}
+def _check(stored: StoredBatches, partition: int, start: int, end: int) -> None:
+    """Raise ReadRefusedError if the consumer would hold too much memory: it decompresses all batches of a response at once."""
     try:
-        rows = heaviest_of(destination, topic, newest)
-    except LinkEngineError:  # the consumer then reports the problem with its partition
-        return {}
-    return {row["partition"]: _heavy(row) for row in rows if row["bytes"] > LARGEST}
-
-
-def _heavy(row: Mapping[str, int]) -> CanaryRead:
-    problem = f"the batch at offset {row['offset']} has a record of {row['bytes']:,} bytes, which is too large to be read"
-    return CanaryRead(partition=row["partition"], offset=None, problem=problem)
+        offset = check_responses(stored, partition, start=start, end=end, most=LARGEST)
+    except LinkEngineError as error:
+        raise ReadRefusedError(f"the size of its newest records cannot be measured: {error.message}") from error
+    if offset is not None:
+        raise ReadRefusedError(
+            f"the batch at offset {offset}, with those fetched together with it, has more than {LARGEST:,} bytes decompressed, "
+            "which is too large to be read"
+        )
 
 
 def try_writing(destination: ClusterAddress, topic: str) -> list[CanaryRead]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import LinkEngineError
@@ -30,10 +32,13 @@ def delete_mirror(
     return deleted
 
 
-def delete_diverged(*, destination: ClusterAddress, topic: str, topic_id: str) -> bool:
+def delete_diverged(
+    *, destination: ClusterAddress, topic: str, topic_id: str, check_ours: Callable[[], None] = lambda: None
+) -> bool:
     """Delete the topic of this id and wait until it is gone; a topic of the same name with another id stays.
 
     Such a topic is deleted only if it is empty and not a mirror: a client's metadata request may have created it. ACLs stay.
+    ``check_ours`` is called directly before the request and raises if the deletion was reverted.
     """
     admin = ClusterAdmin(destination)
     found = admin.find(topic)
@@ -41,7 +46,7 @@ def delete_diverged(*, destination: ClusterAddress, topic: str, topic_id: str) -
         return False
     if found.topic_id != topic_id and (looks_like_mirror(found.configs) or not _is_empty(destination, found)):
         return False
-    return admin.delete_topic_by_id(found)
+    return admin.delete_topic_by_id(found, check_ours=check_ours)
 
 
 def _is_empty(destination: ClusterAddress, topic: TopicDescription) -> bool:

@@ -13,12 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import structlog
 
-from linkengine.batches.compression import DecompressedTooLargeError
-from linkengine.batches.decoding import decode_batch
-from linkengine.batches.large import LargeRecord, read_large
+from linkengine.batches.large import LargeRecord, read_any
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, gap_reason
 from linkengine.batches.records import RecordLike
-from linkengine.batches.view import CURRENT_MAGIC, BatchView, check_crc, iter_batches
+from linkengine.batches.view import check_crc, iter_batches
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.ranges import OffsetRange
@@ -88,17 +86,8 @@ def _records(
         if gap_reason(view, aborted=transactions.contain(view, batch)) is not None:
             check_crc(view, batch)  # a damaged header could hide visible records
             continue
-        for record in _decoded(view, batch):
+        for record in read_any(view, batch):
             yield record, view.next_offset
-
-
-def _decoded(view: BatchView, batch: memoryview) -> Iterator[RecordLike | LargeRecord]:
-    try:
-        return decode_batch(view, batch)
-    except DecompressedTooLargeError:
-        if view.magic != CURRENT_MAGIC:
-            raise
-        return read_large(view, batch)
 
 
 def _line(partition: int, record: RecordLike | LargeRecord) -> Iterator[bytes]:

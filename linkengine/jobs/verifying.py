@@ -9,23 +9,21 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import is_compacted
 from linkengine.domain.coverage import next_pieces, not_reached
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.domain.ranges import OffsetRange
-from linkengine.jobs.record_sizes import weigh
+from linkengine.jobs.record_sizes import bind_request, fetch_bytes, weigh
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.committed import read_rows
 from linkengine.kafka.newest_offsets import newest_ends
 from linkengine.verifyjob.job import run_verify
-from linkengine.verifyjob.reading import READERS, TopicPart
+from linkengine.verifyjob.reading import POLL_BYTES, READERS, TopicPart
 
 RUNS = 3  # retention may delete records of one side while both are read, or the topic may become compacted
 CATCH_UP_S = 10.0  # time for a mirror to reach the end that its source had
@@ -128,7 +126,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
-ROWS = 500  # per Arrow batch
 SCHEMA = (
     "partition int, offset bigint, timestamp_ms bigint, timestampType int, key binary, value binary, "
     "headers array<struct<key: string, value: binary>>"
@@ -140,28 +137,55 @@ def read_far(spark: SparkSession, part: TopicPart) -> DataFrame:
     """Return a lazy DataFrame like ``verifyjob.reading.read_topic``. The address travels pickled: Spark does not print that."""
     pieces = {partition: (part.starts[partition], end) for partition, end in sorted(part.ends.items())}
     tasks = 1 if part.gentle else max(1, min(READERS, len(pieces)))
-    work = partial(_read_share, address=part.address, topic=part.topic, pieces=pieces, tasks=tasks)
+    work = partial(_read_share, part=replace(part, starts={}, ends={}), pieces=pieces, tasks=tasks)
     return spark.range(0, tasks, 1, tasks).mapInArrow(work, SCHEMA)
 
 
 def _read_share(
-    batches: Iterable[pyarrow.RecordBatch], *, address: ClusterAddress, topic: str, pieces: _Pieces, tasks: int
+    batches: Iterable[pyarrow.RecordBatch], *, part: TopicPart, pieces: _Pieces, tasks: int
 ) -> Iterator[pyarrow.RecordBatch]:
     """Run in an executor: read each partition of this task."""
+    bind_request(part.topic, part.request_id)
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            for partition in sorted(pieces)[number::tasks]:
-                start, end = pieces[partition]
-                yield from _batches(address, topic, partition=partition, start=start, end=end)
+            share = sorted(pieces)[number::tasks]
+            _log.info("verify.reading_records", partitions=share)
+            for partition in share:
+                yield from read_piece(part, partition, pieces[partition])
 
 
-def _batches(address: ClusterAddress, topic: str, *, partition: int, start: int, end: int) -> Iterator[pyarrow.RecordBatch]:
+def read_piece(part: TopicPart, partition: int, piece: tuple[int, int]) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the records of a partition in Arrow batches of limited size.
+
+    Raises LinkEngineError if a partition cannot be read, RECORDS_TOO_LARGE if a batch is too large for its reader.
+    """
     import pyarrow  # noqa: PLC0415 - the driver's half does not need it
 
     header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
     numbers = [("partition", pyarrow.int32()), ("offset", pyarrow.int64()), ("timestamp_ms", pyarrow.int64())]
     contents = [("key", pyarrow.binary()), ("value", pyarrow.binary()), ("headers", pyarrow.list_(header))]
     schema = pyarrow.schema([*numbers, ("timestampType", pyarrow.int32()), *contents])
-    rows = read_rows(address, topic, partition=partition, start=start, end=end)
-    while chunk := list(islice(rows, ROWS)):
+    place = {"partition": partition, "start": piece[0], "end": piece[1]}
+    rows = read_rows(part.address, part.topic, **place, fetch_bytes=fetch_bytes(part.address, part.topic, **place))
+    for chunk in _chunks(rows, most=part.poll_records):
         yield pyarrow.RecordBatch.from_pylist(chunk, schema=schema)
+
+
+def _chunks(rows: Iterable[Mapping[str, Any]], *, most: int) -> Iterator[list[Mapping[str, Any]]]:
+    """Yield at most ``most`` rows and POLL_BYTES bytes at a time, or a single larger row."""
+    chunk: list[Mapping[str, Any]] = []
+    size = 0
+    for row in rows:
+        added = _bytes_of(row)
+        if chunk and (len(chunk) == most or size + added > POLL_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(row)
+        size += added
+    if chunk:
+        yield chunk
+
+
+def _bytes_of(row: Mapping[str, Any]) -> int:
+    texts = [row["key"], row["value"], *(text for header in row["headers"] or () for text in header.values())]
+    return sum(len(text) for text in texts if text is not None)

@@ -110,9 +110,9 @@ class ClusterAdmin:
             self._wait_until(lambda: not self._is_there(before), what=f"topic {topic!r} still exists, though deleted")
         return deleted
 
-    def delete_topic_by_id(self, topic: TopicDescription) -> bool:
+    def delete_topic_by_id(self, topic: TopicDescription, *, check_ours: Callable[[], None] = lambda: None) -> bool:
         """Delete the topic of this id only, and wait until it is gone; return False if it was gone already."""
-        deleted = delete_by_id(self.address, topic.topic_id)
+        deleted = delete_by_id(self.address, topic.topic_id, check_ours=check_ours)
         self._wait_until(lambda: not self._is_there(topic), what=f"topic {topic.name!r} still exists, though deleted")
         return deleted
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -14,31 +15,43 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.gates import CanaryRead
-from linkengine.kafka.committed import READ_TIMEOUT_S, TopicConsumer, committed_consumer, headers_of, offset_of
+from linkengine.kafka.committed import (
+    READ_TIMEOUT_S,
+    ReadCheck,
+    ReadRefusedError,
+    TopicConsumer,
+    committed_consumer,
+    headers_of,
+    offset_of,
+)
 from linkengine.kafka.preflight import check_reachable
 from linkengine.kafka.settings import make_client
 
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedTopic:
+    """A topic and the check that precedes each read of it."""
+
+    address: ClusterAddress
+    name: str
+    check: ReadCheck
+
+
 def read_canaries(
-    *,
-    source: ClusterAddress,
-    destination: ClusterAddress,
-    source_topic: str,
-    mirror_topic: str,
-    partitions: Iterable[int],
-    compacted: bool,
+    *, source: CheckedTopic, mirror: CheckedTopic, partitions: Iterable[int], compacted: bool
 ) -> list[CanaryRead]:
     """Read the newest record of each of these partitions of the mirror and compare it with the source's at the same offset.
 
     ``compacted``: the source or the mirror is compacted, so the source may have removed a tombstone since.
     """
-    check_reachable(source)
-    check_reachable(destination)
-    with committed_consumer(destination) as mirror_consumer, committed_consumer(source) as source_consumer:
-        mirror, original = TopicConsumer(mirror_consumer, mirror_topic), TopicConsumer(source_consumer, source_topic)
-        return [_compare(mirror, original, partition, compacted=compacted) for partition in partitions]
+    check_reachable(source.address)
+    check_reachable(mirror.address)
+    with committed_consumer(mirror.address) as mirror_consumer, committed_consumer(source.address) as source_consumer:
+        copy = TopicConsumer(mirror_consumer, mirror.name, check=mirror.check)
+        original = TopicConsumer(source_consumer, source.name, check=source.check)
+        return [_compare(copy, original, partition, compacted=compacted) for partition in partitions]
 
 
 def write_canaries(address: ClusterAddress, topic: str, *, partitions: int) -> list[CanaryRead]:
@@ -81,6 +94,8 @@ def _compare(mirror: TopicConsumer, source: TopicConsumer, partition: int, *, co
         gone = _why_gone(mirrored, log_start=source.ends(partition)[0], compacted=compacted)
     except KafkaException as error:
         return CanaryRead(partition=partition, offset=None, problem=f"it could not be read: {error.args[0]}")
+    except ReadRefusedError as refused:
+        return CanaryRead(partition=partition, offset=None, problem=str(refused))
     _log.info("canary.not_at_the_source", topic=mirrored.topic(), partition=partition, offset=offset, rightly=gone or "no")
     return CanaryRead(partition=partition, offset=offset, gone=gone, problem="" if gone else _missing(offset))
 

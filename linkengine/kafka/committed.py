@@ -6,8 +6,8 @@ Spark's type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from operator import methodcaller
 from typing import Any
 
@@ -25,7 +25,10 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.settings import make_client
 
-LOOK_BACK = 10  # offsets before the end; multiplied by ten until a record is found: markers and aborted data are no records
+LOOK_BACK = 1  # offsets before the end; multiplied by ten until a record is found: markers and aborted data are no records
+FETCH_BYTES = 1 << 20  # stored bytes of a response, or a larger batch; all of it is decompressed at once
+AHEAD_MESSAGES = 10_000  # received records at which the next request waits
+QUEUE_KB = 16 << 10  # decompressed kilobytes of received records at which the next request waits
 RECEIVE_BYTES = 256 << 20  # enough for messages of 100 MB
 READ_TIMEOUT_S = 20.0  # per record
 _METADATA_TIMEOUT_S = 10.0
@@ -33,11 +36,18 @@ NO_END = 1 << 63
 _TYPES = {TIMESTAMP_CREATE_TIME: 0, TIMESTAMP_LOG_APPEND_TIME: 1}
 
 
-class TopicConsumer:
-    """Reads a topic with a consumer, a partition at a time."""
+class ReadRefusedError(Exception):
+    """Records that are not read; the message is the reason."""
 
-    def __init__(self, consumer: Consumer, topic: str) -> None:
-        self._consumer, self._topic = consumer, topic
+
+ReadCheck = Callable[[int, int, int], None]  # partition, start, end; raises ReadRefusedError
+
+
+class TopicConsumer:
+    """Reads a topic with a consumer, a partition at a time. ``check`` is called before each range that is read."""
+
+    def __init__(self, consumer: Consumer, topic: str, *, check: ReadCheck | None = None) -> None:
+        self._consumer, self._topic, self._check = consumer, topic, check
 
     def newest(self, partition: int) -> Message | None:
         """Return the last record of the partition, None if it has none."""
@@ -53,18 +63,23 @@ class TopicConsumer:
             back *= 10
         return None
 
-    def read(self, partition: int, *, start: int, end: int) -> Iterator[Message]:
+    def read(self, partition: int, *, start: int, end: int) -> Generator[Message]:
         """Yield the records in ``[start, end)`` up to the last stable offset; raise TIMEOUT_ERROR if a record takes too long.
 
         Nothing is yielded from before the log start; -2 stands for the log start.
         """
         if start > self.ends(partition)[1]:
             return
+        if self._check is not None:
+            self._check(partition, start, end)
         self._consumer.assign([TopicPartition(self._topic, partition, start)])
-        while (message := self._next(partition)) is not None and offset_of(message) < end:
-            yield message
-            if offset_of(message) == end - 1:
-                return
+        try:
+            while (message := self._next(partition)) is not None and offset_of(message) < end:
+                yield message
+                if offset_of(message) == end - 1:
+                    return
+        finally:
+            self._consumer.unassign()  # what lies behind the end is not fetched
 
     def ends(self, partition: int) -> tuple[int, int]:
         """Return the log start offset and the high watermark."""
@@ -93,8 +108,11 @@ def offset_of(message: Message) -> int:
 
 
 @contextmanager
-def committed_consumer(address: ClusterAddress) -> Iterator[Consumer]:
-    """Open a consumer that joins no group and commits nothing."""
+def committed_consumer(address: ClusterAddress, **settings: object) -> Iterator[Consumer]:
+    """Open a consumer that joins no group and commits nothing; ``settings`` with underscores instead of dots.
+
+    It requests the next records only when all received ones were read, unless ``settings`` change that.
+    """
     consumer = make_client(
         Consumer,
         address,
@@ -105,6 +123,11 @@ def committed_consumer(address: ClusterAddress) -> Iterator[Consumer]:
             "auto.offset.reset": "earliest",  # retention may delete the position before it is read
             "isolation.level": "read_committed",
             "receive.message.max.bytes": RECEIVE_BYTES,
+            "fetch.message.max.bytes": FETCH_BYTES,
+            "queued.min.messages": 1,
+            "fetch.queue.backoff.ms": 100,
+            "fetch.wait.max.ms": 100,
+            **{name.replace("_", "."): value for name, value in settings.items()},
         },
     )
     try:
@@ -126,15 +149,20 @@ def headers_of(message: Message) -> Any:
         return "unreadable"
 
 
-def read_rows(address: ClusterAddress, topic: str, *, partition: int, start: int, end: int) -> Iterator[Mapping[str, Any]]:
+def read_rows(
+    address: ClusterAddress, topic: str, *, partition: int, start: int, end: int, fetch_bytes: int = FETCH_BYTES
+) -> Iterator[Mapping[str, Any]]:
     """Yield the records that a read-committed consumer sees in ``[start, end)``; -2 is the log start, -1 the log end.
 
-    Raises LinkEngineError if a partition does not respond or has a header whose name is not UTF-8.
+    Reads ahead while fewer than QUEUE_KB are received; a response has ``fetch_bytes`` stored bytes, or a larger batch. Raises
+    LinkEngineError if a partition does not respond or has a header whose name is not UTF-8.
     """
-    with committed_consumer(address) as consumer:
-        reader = TopicConsumer(consumer, topic)
-        for message in reader.read(partition, start=start, end=NO_END if end < 0 else end):
-            yield _row(message)
+    ahead = {"queued_min_messages": AHEAD_MESSAGES, "queued_max_messages_kbytes": QUEUE_KB, "fetch_queue_backoff_ms": 1}
+    with committed_consumer(address, fetch_message_max_bytes=fetch_bytes, **ahead) as consumer:
+        messages = TopicConsumer(consumer, topic).read(partition, start=start, end=NO_END if end < 0 else end)
+        with closing(messages):
+            for message in messages:
+                yield _row(message)
 
 
 def _row(message: Message) -> dict[str, Any]:

@@ -8,6 +8,10 @@ until a batch may hold it.
 
 If the timestamp is before the start of the copy, the first filler of the log matches, and the search starts there. The search
 is limited by ``budget_s`` and returns how far it got.
+
+A batch that is larger than the decompression limit is read in pieces, and a producer can make one that takes hours. If a batch
+cannot be searched to its end, the result is the first offset that was not searched, without a timestamp: never a later one than
+the record's.
 """
 
 from __future__ import annotations
@@ -17,8 +21,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
+from linkengine.batches.compression import DecompressedTooLargeError
 from linkengine.batches.control import ControlType, control_type
-from linkengine.batches.decoding import decode_batch
+from linkengine.batches.large import read_any
 from linkengine.batches.view import BatchView, iter_batches
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import TimedOffset
@@ -30,6 +35,7 @@ from linkengine.kafka.offsets import EARLIEST, LATEST
 from linkengine.kafka.single_reads import FEW_BYTES, MAX_BYTES, read_committed
 from linkengine.kafka.topicviews import TopicView
 
+BATCH_S = 1.0  # a batch is searched at least that long, also after the deadline
 _NO_SUCH_OFFSET = -1
 
 
@@ -40,7 +46,7 @@ class _Search:
     partition: int
     at: int
     end: int
-    found: tuple[int, int] | None = None  # offset and timestamp
+    found: tuple[int, int | None] | None = None  # offset and timestamp; without it, the record is there or behind
     reads: int = 0
     aborting: set[int] = field(default_factory=set)  # producer ids whose open transaction will be aborted
 
@@ -86,7 +92,7 @@ def offsets_for_time(
             broker = view.partitions[search.partition].broker
             if broker not in connections:
                 connections[broker] = stack.enter_context(closing(cluster.open(broker)))
-            _read_on(connections[broker], topic, view, search, timestamp_ms=timestamp_ms)
+            _read_on(connections[broker], topic, view, search, timestamp_ms=timestamp_ms, deadline=deadline)
             if not search.is_complete:
                 waiting.append(search)
     return [search.result() for search in searches]
@@ -104,7 +110,9 @@ def _begin(cluster: Cluster, topic: str, view: TopicView, *, timestamp_ms: int, 
     return searches
 
 
-def _read_on(connection: Connection, topic: str, view: TopicView, search: _Search, *, timestamp_ms: int) -> None:
+def _read_on(
+    connection: Connection, topic: str, view: TopicView, search: _Search, *, timestamp_ms: int, deadline: float
+) -> None:
     """Read the batches of a response; a small response first, since the record is usually near."""
     leader = view.partitions[search.partition]
     error, aborted, records = read_committed(
@@ -124,16 +132,24 @@ def _read_on(connection: Connection, topic: str, view: TopicView, search: _Searc
             if control_type(batch, whole) is ControlType.ABORT:
                 search.aborting.discard(batch.producer_id)
         elif not (batch.is_transactional and batch.producer_id in search.aborting):
-            search.found = _first_record(batch, whole, at=search.at, timestamp_ms=timestamp_ms)
+            _search_batch(search, batch, whole, timestamp_ms=timestamp_ms, deadline=deadline)
             if search.found is not None:
                 return
         search.at = max(search.at, min(batch.next_offset, search.end))
 
 
-def _first_record(batch: BatchView, whole: memoryview, *, at: int, timestamp_ms: int) -> tuple[int, int] | None:
+def _search_batch(search: _Search, batch: BatchView, whole: memoryview, *, timestamp_ms: int, deadline: float) -> None:
+    """Set ``search.found`` if the batch has the record, or if only its beginning can be searched."""
     if batch.max_timestamp < timestamp_ms:
-        return None
-    for record in decode_batch(batch, whole):
-        if record.offset >= at and record.timestamp >= timestamp_ms:
-            return record.offset, record.timestamp
-    return None
+        return
+    until = max(deadline, time.monotonic() + BATCH_S)
+    try:
+        for record in read_any(batch, whole):
+            if record.offset >= search.at and record.timestamp >= timestamp_ms:
+                search.found = record.offset, record.timestamp
+                return
+            if time.monotonic() > until:
+                search.found = max(record.offset, search.at), None
+                return
+    except DecompressedTooLargeError:
+        search.found = search.at, None

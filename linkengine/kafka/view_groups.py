@@ -8,7 +8,6 @@ groups that it does not find come from ConsumerGroupDescribe (KIP-848), which ka
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,8 +22,10 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.wire import (
+    INT16,
     INT32,
     NO_TAGS,
+    UNREADABLE,
     Reader,
     compact_string,
     request_frame,
@@ -37,8 +38,7 @@ _NOT_THERE = frozenset({KafkaCode.GROUP_ID_NOT_FOUND, KafkaCode.UNSUPPORTED_VERS
 _DEAD = "DEAD"  # the state of a group that does not exist
 _UNKNOWN = "UNKNOWN"
 _WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
+_SMALLEST_TOPIC = INT16.size + INT32.size  # bytes of an assignment's topic: the lengths of its name and its partitions
 Described = GroupView | None  # None: the group does not exist
 
 
@@ -139,19 +139,15 @@ def _classic(found: Any) -> Described | LinkEngineError:
 def _assigned(data: bytes) -> tuple[Place, ...]:
     """Return the partitions of a ConsumerProtocolAssignment: version, then topics with their partitions. Empty if invalid.
 
-    The group members write it, and brokers do not validate it.
+    The group's leader writes it, and brokers do not validate it: every length and count is checked.
     """
-    places: list[Place] = []
-    at = _INT16.size
+    reader, places = Reader(memoryview(data)), []
     try:
-        topics, at = _INT32.unpack_from(data, at)[0], at + _INT32.size
-        for _ in range(topics):
-            (size,) = _INT16.unpack_from(data, at)
-            topic, at = data[at + 2 : at + 2 + size].decode(), at + 2 + size
-            (count,) = _INT32.unpack_from(data, at)
-            numbers = struct.unpack_from(f">{count}i", data, at + 4)
-            places, at = [*places, *((topic, number) for number in numbers)], at + 4 + 4 * count
-    except (struct.error, UnicodeDecodeError, MemoryError):
+        reader.int16()  # version
+        for _ in range(reader.length(INT32, each=_SMALLEST_TOPIC)):
+            topic = reader.text()
+            places += [(topic, reader.int32()) for _ in range(reader.length(INT32, each=INT32.size))]
+    except UNREADABLE:
         return ()
     return tuple(sorted(places))
 

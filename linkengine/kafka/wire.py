@@ -84,7 +84,10 @@ def decoding_response(what: str, *, peer: str = "") -> Iterator[None]:
 
 
 class Reader:
-    """Reads a response of a flexible version without copying its bytes. Raises one of UNREADABLE beyond the end."""
+    """Reads a response, or a part that a client wrote, without copying its bytes. Raises one of UNREADABLE beyond the end.
+
+    It only moves forward: the number of reads is limited by the number of bytes, whatever lengths and counts they announce.
+    """
 
     __slots__ = ("at", "data")
 
@@ -106,6 +109,23 @@ class Reader:
 
     def int64(self) -> int:
         return self.take(INT64)[0]
+
+    def length(self, layout: struct.Struct, *, each: int = 1) -> int:
+        """Read the length of a string or array of a version that is not flexible; ``each`` is the fewest bytes of an element.
+
+        A negative length is refused, since reading would continue at an earlier byte. So is a length beyond the end of the
+        data, before anything is allocated.
+        """
+        (length,) = self.take(layout)
+        if not 0 <= length * each <= len(self.data) - self.at:
+            raise IndexError(f"{length} elements announced at {self.at}, {len(self.data) - self.at} bytes present")
+        return length
+
+    def text(self) -> str:
+        """Read a string of a version that is not flexible."""
+        start = self.at + INT16.size
+        self.at = start + self.length(INT16)
+        return bytes(self.data[start : self.at]).decode()
 
     def uvarint(self) -> int:
         """Read an unsigned varint."""

@@ -133,8 +133,7 @@ def _with_largest_record(failure: LinkEngineError, access: _SparkAccess, plan: V
     """Return an error that names the source's largest record, if that was too large for Spark though the mirror's was not."""
     if failure.code is not ErrorCode.RECORDS_TOO_LARGE or access.weigh is None:
         return failure
-    starts, ends = ({number: getattr(piece, bound) for number, piece in pieces.items()} for bound in ("start", "end"))
-    part = TopicPart(address=plan.source, topic=plan.source_topic, starts=starts, ends=ends, gentle=plan.gentle)
+    part = _of_source(plan, _of_mirror(plan, pieces))
     try:
         limited_to_memory(part, access.weigh(access.spark, part))
     except LinkEngineError as error:
@@ -234,13 +233,25 @@ def _joined(access: _SparkAccess, sides: tuple[DataFrame, DataFrame], bounds: Pi
 
 
 def _read(access: _SparkAccess, plan: VerifyPlan, pieces: Pieces, *, all_of_it: bool = False) -> tuple[DataFrame, DataFrame]:
-    starts = {partition: EARLIEST if all_of_it else piece.start for partition, piece in pieces.items()}
-    ends = {partition: LATEST if all_of_it else piece.end for partition, piece in pieces.items()}
-    part = TopicPart(address=plan.destination, topic=plan.mirror_topic, starts=starts, ends=ends, gentle=plan.gentle)
+    part = _of_mirror(plan, pieces, all_of_it=all_of_it)
     if access.weigh is not None:
         part = limited_to_memory(part, access.weigh(access.spark, part))
-    source = access.read(access.spark, replace(part, address=plan.source, topic=plan.source_topic))
-    return source, access.read(access.spark, part)
+    return access.read(access.spark, _of_source(plan, part)), access.read(access.spark, part)
+
+
+def _of_mirror(plan: VerifyPlan, pieces: Pieces, *, all_of_it: bool = False) -> TopicPart:
+    return TopicPart(
+        address=plan.destination,
+        topic=plan.mirror_topic,
+        starts={partition: EARLIEST if all_of_it else piece.start for partition, piece in pieces.items()},
+        ends={partition: LATEST if all_of_it else piece.end for partition, piece in pieces.items()},
+        gentle=plan.gentle,
+        request_id=plan.request_id,
+    )
+
+
+def _of_source(plan: VerifyPlan, part: TopicPart) -> TopicPart:
+    return replace(part, address=plan.source, topic=plan.source_topic)
 
 
 def _report(plan: VerifyPlan, pieces: Pieces, result: _Result, *, duration_ms: int) -> VerifyReport:

@@ -50,6 +50,7 @@ class TopicPart:
     ends: Mapping[int, int]
     gentle: bool
     poll_records: int = POLL_RECORDS  # max.poll.records of a reader
+    request_id: str = ""  # ``VerifyPlan.request_id``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

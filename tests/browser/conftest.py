@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import pytest
 import uvicorn
@@ -21,6 +22,7 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
 
+from console.models import mirrors
 from tests.browser.page_data import Scene, make_scene
 
 START_TIMEOUT_S = 90
@@ -73,7 +75,9 @@ def base_url(transactional_db: None) -> Iterator[str]:
 
 
 @pytest.fixture
-def scene(base_url: str) -> Scene:
+def scene(base_url: str, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """The scene, whose measurements stay current however long a test takes."""
+    monkeypatch.setattr(mirrors, "UNSEEN", timedelta(hours=1))
     return make_scene()
 
 

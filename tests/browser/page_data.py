@@ -197,6 +197,7 @@ def _partition(mirror: MirrorTopic, number: int, lag: int, rate: float | None, n
         source_start=1_000 * number,
         source_end=end,
         last_high_watermark=end,
+        last_source_seen_at=now,
         mirror_start=1_000 * number,
         mirror_end=end - lag,
         last_source_fetch_offset=end - lag - 1,

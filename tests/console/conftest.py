@@ -15,6 +15,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, transaction
+from django.utils import timezone
 
 from console.actors import Actor
 from console.mirrors import progress
@@ -154,7 +155,7 @@ def back(link: ClusterLink, destination: Cluster, source: Cluster) -> ClusterLin
 
 @pytest.fixture
 def make_mirror(link: ClusterLink) -> MakeMirror:
-    """Create a mirror of the link with ``partitions`` partitions, all caught up at offset 10."""
+    """Create a mirror of the link with ``partitions`` partitions, all caught up at offset 10, as measured now."""
 
     def make(
         name: str = "orders", state: MirrorState = MirrorState.ACTIVE, *, partitions: int = 2, **fields: Any
@@ -164,9 +165,8 @@ def make_mirror(link: ClusterLink) -> MakeMirror:
         row = {"link": link, "source_topic": name, "num_partitions": partitions, "source_topic_id": "topic-id", **fields}
         mirror = MirrorTopic.objects.create(name=name, state=state, state_since=NOW, created_at=NOW, created_by="owner", **row)
         for number in range(partitions):
-            MirrorPartition.objects.create(
-                mirror=mirror, partition=number, source_end=10, last_high_watermark=10, mirror_end=10
-            )
+            ends = {"source_end": 10, "last_high_watermark": 10, "mirror_end": 10}
+            MirrorPartition.objects.create(mirror=mirror, partition=number, last_source_seen_at=timezone.now(), **ends)
         return mirror
 
     return make

@@ -20,6 +20,7 @@ from devcluster.reaper import session_members
 from devcluster.spark import SparkConnectServer
 from linkengine import sparkclient
 from linkengine.sparkclient import SparkUnavailableError
+from tests.sparksecrets import exposed
 
 pytestmark = pytest.mark.spark
 
@@ -107,20 +108,14 @@ def test_the_error_of_a_refused_token_names_the_setting(spark_server: SparkConne
 def test_spark_processes_have_no_secret_in_environment_or_arguments(
     spark_server: SparkConnectServer, session: SparkSession
 ) -> None:
-    """The test suite has the settings of the product in its environment, as a deployment might."""
     run_python_task(session)
-    secrets = [os.environ[f"CLUSTERLINK_{name}"] for name in ("SECRET_KEY", "CREDENTIALS_KEY", "DATABASE_URL", "REDIS_URL")]
-    secrets += [line.split()[1] for line in (spark_server.directory / "secrets.conf").read_text().splitlines()]
-    assert len(secrets) == 6
+    secrets = [line.split()[1] for line in spark_server.secrets_file.read_text().splitlines()]
+    assert len(secrets) == 2
 
     members = session_members(spark_server.pid)
     assert len(members) >= 3  # the server, the daemon of its Python workers, a worker
-    for pid in members:
-        for file in ("environ", "cmdline"):
-            known = Path(f"/proc/{pid}/{file}").read_text(errors="replace")
-            assert "CLUSTERLINK_" not in known
-            assert not [secret for secret in secrets if secret in known]
-    assert (spark_server.directory / "secrets.conf").stat().st_mode & 0o077 == 0
+    assert exposed(members, secrets) == []
+    assert spark_server.secrets_file.stat().st_mode & 0o077 == 0
 
 
 def test_a_task_inherits_no_setting_of_the_product(session: SparkSession) -> None:

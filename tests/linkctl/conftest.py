@@ -23,12 +23,25 @@ from tests.console.api.conftest import (
     link,
     make_mirror,
     no_rate,
+    other_side,
     owner,
     reader,
     source,
 )
 
-__all__ = ["boundary", "cluster", "destination", "environment", "link", "make_mirror", "no_rate", "owner", "reader", "source"]
+__all__ = [
+    "boundary",
+    "cluster",
+    "destination",
+    "environment",
+    "link",
+    "make_mirror",
+    "no_rate",
+    "other_side",
+    "owner",
+    "reader",
+    "source",
+]
 Run = Callable[..., Result]
 
 

@@ -1,5 +1,6 @@
 """``linkctl mirror``: all verbs and statuses of the REST API, per-topic refusals, unknown lags."""
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from console.api.kafka.operations import VERBS as REST_VERBS
 from console.api.kafka.words import MIRROR_STATUSES
 from console.models import ClusterLink, MirrorTopic
 from linkctl.mirrors import STATUSES, VERBS, write_outcome
+from linkengine.domain.clusterviews import ReversalRisks, TransactionalWriters
 from linkengine.domain.states import MirrorState
 from tests.console.api.actors import NOW, Boundary
 from tests.console.api.brokers import SmallCluster
@@ -173,13 +175,8 @@ def test_reversals_and_restores_are_refused_on_other_links(run: Run, make_mirror
 
 @pytest.mark.parametrize("verb", ["reverse-and-start", "reverse-and-pause", "truncate-and-restore"])
 def test_several_topics_can_be_reversed_or_restored_with_one_command(
-    run: Run, link: ClusterLink, make_mirror: Any, source: Any, destination: Any, verb: str
+    run: Run, make_mirror: Any, other_side: ClusterLink, verb: str
 ) -> None:
-    link.mode = "BIDIRECTIONAL"
-    link.save()
-    other = {"destination": source, "source": destination, "source_cluster_id": destination.cluster_id}
-    dated = {"state_since": NOW, "created_at": NOW, "created_by": "owner", "properties": {}}
-    ClusterLink.objects.create(name=link.name, mode="BIDIRECTIONAL", **other, **dated)
     state = MirrorState.STOPPED if verb == "truncate-and-restore" else MirrorState.ACTIVE
     for name in ("orders", "payments"):
         make_mirror(name, state)
@@ -187,6 +184,40 @@ def test_several_topics_can_be_reversed_or_restored_with_one_command(
     found = read_json(run("mirror", verb, "orders", "payments", "--link", "from-source", "--dry-run", "--json"))
 
     assert [(row["mirror_topic_name"], row["error_code"]) for row in found["data"]] == [("orders", None), ("payments", None)]
+
+
+@pytest.mark.parametrize("verb", ["reverse-and-start", "reverse-and-pause"])
+def test_the_dry_run_and_the_preview_of_a_reversal_show_the_warnings(
+    run: Run, make_mirror: Any, other_side: ClusterLink, boundary: Boundary, verb: str
+) -> None:
+    make_mirror("orders")
+    risks = ReversalRisks(
+        unclean_on=("Source",), writers=TransactionalWriters(ids=(), open_ids=(), unnamed_open=0, complete=True)
+    )
+    boundary.answer = {"orders": asdict(risks)}
+
+    dry = run("mirror", verb, "orders", "--link", "from-source", "--dry-run").stdout.splitlines()
+    preview = run("mirror", "preview", verb, "--link", "from-source").stdout.splitlines()
+
+    for lines in (dry, preview):
+        assert lines[-3] == ""
+        assert lines[-2].split() == ["MIRROR", "TOPIC", "WARNING"]
+        assert lines[-1].startswith("orders        unclean.leader.election.enable is on for 'orders' on Source.")
+
+
+def test_mirror_delete_and_its_preview_name_the_mirrors_that_copy_from_the_topic(
+    run: Run, make_mirror: Any, other_side: ClusterLink
+) -> None:
+    make_mirror("orders")
+    make_mirror("onward", link=other_side, source_topic="orders")
+
+    preview = run("mirror", "preview", "delete", "--link", "from-source")
+    declined = run("mirror", "delete", "orders", "--link", "from-source", stdin="n\n")
+
+    named = "Mirror topics copy from 'orders': 'onward' on cluster 'Source'"
+    assert named in preview.stdout
+    assert declined.stderr.startswith(f"Warning: orders: {named}")
+    assert not MirrorTopic.objects.exclude(deletion_requested_at=None).exists()
 
 
 @pytest.mark.parametrize("arguments", [(), ("orders", "--pattern", ".*")])

@@ -1,8 +1,11 @@
 """``linkctl topic``: list, describe and delete topics of the cluster."""
 
+from typing import Any
+
 import pytest
 
 from console.models import ClusterLink
+from tests.console.api.actors import Rest
 from tests.console.api.brokers import SmallCluster
 from tests.linkctl.conftest import Run, read_json
 
@@ -26,6 +29,26 @@ def test_deleting_a_topic_needs_confirmation(run: Run, cluster: SmallCluster) ->
 
     assert run("topic", "delete", "plain", stdin="y\n").exit_code == 0
     assert deleted(cluster) == ["plain"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--yes",)])
+def test_mirrors_that_copy_from_a_topic_are_named_before_it_is_deleted(
+    run: Run, make_mirror: Any, other_side: ClusterLink, cluster: SmallCluster, arguments: tuple[str, ...]
+) -> None:
+    make_mirror("plain", link=other_side)
+
+    result = run("topic", "delete", "plain", *arguments, stdin="n\n")
+
+    assert result.stderr.startswith("Warning: plain: Mirror topics copy from 'plain': 'plain' on cluster 'Source'")
+    assert result.stderr.find("Delete plain with all") > 0 or arguments
+    assert (result.exit_code, deleted(cluster)) == ((0, ["plain"]) if arguments else (1, []))
+
+
+def test_a_deletion_warns_if_the_copies_of_a_topic_could_not_be_checked(run: Run, reader: Rest, cluster: SmallCluster) -> None:
+    result = run("topic", "delete", "plain", as_=reader, stdin="y\n")
+
+    assert result.stderr.startswith("Warning: plain: It could not be checked whether mirror topics copy from it. ")
+    assert (result.exit_code, deleted(cluster)) == (4, [])
 
 
 def test_existing_topics_are_deleted_even_if_others_are_unknown(run: Run, cluster: SmallCluster) -> None:

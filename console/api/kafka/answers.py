@@ -211,6 +211,9 @@ class EffectData(serializers.Serializer[Any]):
     configs_to_change = serializers.DictField(
         child=serializers.CharField(allow_null=True), help_text="The new values; null resets a config to the default."
     )
+    warnings = serializers.ListField(
+        child=serializers.CharField(), help_text="Things to consider before the operation; it is allowed in spite of them."
+    )
 
 
 class AlterMirrorStatusResponseData(Resource):

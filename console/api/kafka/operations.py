@@ -12,15 +12,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.actions.operations import OperationResult, operate_many
+from console.actions.reversing import risks_of
+from console.actors import Actor
 from console.api.kafka import answers, bodies, render
 from console.api.schema import operation, query_flag
 from console.api.views import RestView, actor_of, body, flag, moment
 from console.errors import BadRequestError
-from console.mirrors import progress
+from console.mirrors import loss, progress
 from console.models import ClusterLink, MirrorPartition
 from console.queries import links
+from console.queries.cautions import REVERSALS, cautions_of_many
 from console.queries.mirrors import lags_of
-from console.queries.previews import preview
+from console.queries.previews import Preview, preview
 from linkengine.domain.restoring import RestorePoint
 from linkengine.domain.states import MirrorEvent
 
@@ -30,6 +33,10 @@ _EXAMPLES = [
     OpenApiExample("by pattern", request_only=True, value={"mirror_topic_name_pattern": "orders-.*"}),
 ]
 _BIDIRECTIONAL = "Only for mirror topics of bidirectional links; it is refused for topics of other links."
+_REVERSED = (
+    "With validate_only, effect.warnings lists transactional producers and clusters with unclean leader election, as the "
+    "previews of /api/v1 do."
+)
 
 
 class OperationView(RestView):
@@ -101,13 +108,13 @@ VERBS: dict[str, Any] = {
         MirrorEvent.REVERSE_AND_START,
         operation_id="updateKafkaMirrorTopicsReverseAndStartMirror",
         summary="Reverse mirror topics and start mirroring",
-        description=_BIDIRECTIONAL,
+        description=f"{_BIDIRECTIONAL} {_REVERSED}",
     ),
     "reverse-and-pause-mirror": operation_view(
         MirrorEvent.REVERSE_AND_PAUSE,
         operation_id="updateKafkaMirrorTopicsReverseAndPauseMirror",
         summary="Reverse mirror topics and pause",
-        description=_BIDIRECTIONAL,
+        description=f"{_BIDIRECTIONAL} {_REVERSED}",
     ),
     "truncate-and-restore": operation_view(
         MirrorEvent.RESTORE,
@@ -134,11 +141,12 @@ def _results(
     validated: MirrorEvent | None,
 ) -> render.Json:
     stored = [result.mirror for result in results if result.mirror and result.mirror.pk]
-    if validated is not None:
-        prefetch_related_objects(stored, "partitions")  # previews need more fields than lags
-        progress.refresh(stored, now=timezone.now())
+    effects = {} if validated is None else _effects(row, results, validated, by=actor_of(request))
     lags = lags_of(stored)
-    data = [_row(request, row, result, lags=lags, by_partition=by_partition) | _effect(result, validated) for result in results]
+    data = [
+        _row(request, row, result, lags=lags, by_partition=by_partition) | effects.get(result.mirror_topic_name, {})
+        for result in results
+    ]
     return render.collection(request, "KafkaPromoteMirror", data)  # Confluent documents this kind for every verb
 
 
@@ -159,20 +167,32 @@ def _row(
     return shown
 
 
-def _effect(result: OperationResult, event: MirrorEvent | None) -> render.Json:
-    """Return the effect of a validated operation, or an empty object if it is refused."""
-    if event is None or result.error_code is not None or result.mirror is None or not result.mirror.pk:
-        return {}
-    found = preview(result.mirror, event)
-    counted = None if result.truncation is None else sum(part.diverged for part in result.truncation)
+def _effects(row: ClusterLink, results: Sequence[OperationResult], event: MirrorEvent, *, by: Actor) -> dict[str, render.Json]:
+    """Return the field "effect" of a validated operation by mirror topic, without the topics for which it is refused."""
+    accepted = {result.mirror: result for result in results if result.error_code is None and result.mirror and result.mirror.pk}
+    mirrors = list(accepted)
+    prefetch_related_objects(mirrors, "partitions")
+    progress.refresh(mirrors, now=timezone.now())
+    risks = risks_of(row, mirrors) if event in REVERSALS else {}
+    warnings = cautions_of_many(mirrors, event, by=by, risks=risks)
+    listed = loss.source_partitions(mirrors)
     return {
-        "effect": {
-            "state_after": found.state_after,
-            "records_at_risk": found.records_at_risk if counted is None else counted,
-            "records_to_copy": found.records_to_copy,
-            "groups_clamped": len(found.groups_clamped),
-            "configs_to_change": dict(found.configs_to_change),
+        mirror.name: {
+            "effect": _effect(preview(mirror, event, source_partitions=listed[mirror.pk]), result.truncation)
+            | {"warnings": list(warnings[mirror.pk])}
         }
+        for mirror, result in accepted.items()
+    }
+
+
+def _effect(found: Preview, truncation: Sequence[RestorePoint] | None) -> render.Json:
+    counted = None if truncation is None else sum(part.diverged for part in truncation)
+    return {
+        "state_after": found.state_after,
+        "records_at_risk": found.records_at_risk if counted is None else counted,
+        "records_to_copy": found.records_to_copy,
+        "groups_clamped": len(found.groups_clamped),
+        "configs_to_change": dict(found.configs_to_change),
     }
 
 

@@ -11,12 +11,12 @@ from console.access import visible_mirrors
 from console.actions import topics as actions
 from console.actions.mirrors import delete_mirror
 from console.actors import Actor
-from console.api.errors import PARTITION_NOT_FOUND
 from console.api.kafka import answers, browse_answers, browse_bodies, render
 from console.api.kafka.browse_render import Place, partition, replica
 from console.api.schema import TOPICS, operation, query_flag
 from console.api.views import RestView, actor_of, body, flag, moment
 from console.errors import NotFoundError
+from console.http.error_statuses import PARTITION_NOT_FOUND
 from console.models import Cluster
 from console.queries import brokers, clusters
 from console.queries.cautions import mirrored_elsewhere
@@ -108,7 +108,8 @@ class TopicView(RestView):
         "deleteKafkaTopic",
         summary="Delete a topic",
         description="Deletes the topic with its records on its cluster. If it is a mirror topic, also a stopped one, the "
-        "mirror is deleted with it. If mirror topics copy from the topic, the response has a Warning header.",
+        "mirror is deleted with it. If mirror topics copy from the topic, the response has a Warning header; "
+        "/api/v1/clusters/{cluster_id}/topics/{topic_name}/deletion-preview returns the same text before the deletion.",
         responses={204: "The topic was deleted; a mirror topic is being deleted."},
         tag=TOPICS,
     )
@@ -122,7 +123,7 @@ class TopicView(RestView):
             actions.delete_topic(cluster=cluster, topic=topic_name, by=by, now=moment())
         else:
             delete_mirror(mirror=mirror, by=by, now=moment())
-        return Response(status=204, headers={"Warning": f'299 clusterlink "{warning}"'} if warning else None)
+        return Response(status=204, headers={"Warning": f'299 clusterlink "{_quoted(warning)}"'} if warning else None)
 
 
 class PartitionListView(RestView):
@@ -177,6 +178,11 @@ class ReplicaView(RestView):
             if row["broker"] == broker:
                 return Response(replica(Place(request, cluster_id), topic, number, row))
         raise NotFoundError(f"Partition {number} of topic '{topic}' has no replica on broker {broker}.")
+
+
+def _quoted(text: str) -> str:
+    """Return the text as the content of a quoted-string of an HTTP header (RFC 9110, section 5.6.4)."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _partitions(request: Request, cluster_id: str, topic: str) -> list[render.Json]:

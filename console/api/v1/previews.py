@@ -1,4 +1,4 @@
-"""Previews of an operation on the mirrors of a link."""
+"""Previews of an operation on the mirrors of a link, and of the deletion of a topic."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.actions.reversing import REVERSALS, risks_of
+from console.access import Permission, check_permission
+from console.actions.reversing import risks_of
+from console.actions.topics import why_not_delete
 from console.api.errors import UnreadableError
 from console.api.fields import OffsetField
 from console.api.schema import ADDITIONS, operation
 from console.api.v1.views import LIMIT, limit_of
 from console.api.views import RestView, actor_of
+from console.mirrors import loss
+from console.mirrors.rules import why_not
 from console.mirrors.topic_regex import FIELD, matching
-from console.queries import links, mirrors
-from console.queries.cautions import cautions_of
+from console.queries import clusters, links, mirrors
+from console.queries.cautions import REVERSALS, cautions_of_many, mirrored_elsewhere
 from console.queries.previews import preview
 from linkengine.domain.states import OPERATIONS, MirrorEvent
 
@@ -67,6 +71,43 @@ class PreviewDataList(serializers.Serializer[Any]):
     data: Any = PreviewData(many=True)
 
 
+class TopicDeletionData(serializers.Serializer[Any]):
+    """The effect of deleting a topic of a cluster."""
+
+    topic_name = serializers.CharField()
+    allowed = serializers.BooleanField()
+    reason = serializers.CharField(allow_blank=True, help_text="Why the deletion is refused now; empty if it is allowed.")
+    warnings = serializers.ListField(
+        child=serializers.CharField(), help_text="Mirror topics that copy from this topic; it can be deleted in spite of them."
+    )
+
+
+class TopicDeletionView(RestView):
+    """…/topics/{topic_name}/deletion-preview"""
+
+    @operation(
+        "previewTopicDeletion",
+        summary="Preview the deletion of a topic",
+        description="Returns whether the topic, also a mirror topic, can be deleted, and which mirror topics copy from it. It "
+        "does not check on the cluster whether the topic exists. Needs the role that the deletion needs.",
+        responses={200: TopicDeletionData},
+        tag=ADDITIONS,
+    )
+    def get(self, request: Request, cluster_id: str, topic_name: str) -> Response:
+        """Return the warnings before the deletion of a topic."""
+        by = actor_of(request)
+        cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
+        mirror = mirrors.find_by_topic(cluster_id=cluster_id, topic=topic_name, by=by)
+        if mirror is None:
+            reason = why_not_delete(cluster=cluster, topic=topic_name, by=by)
+        else:
+            check_permission(by, Permission.MANAGE_MIRROR, mirror=mirror)
+            reason = why_not(mirror, MirrorEvent.DELETE)
+        warning = mirrored_elsewhere(cluster_id, topic_name, by=by)
+        found = {"topic_name": topic_name, "allowed": not reason, "reason": reason, "warnings": [warning] if warning else []}
+        return Response(TopicDeletionData(found).data)
+
+
 class PreviewListView(RestView):
     """…/links/{link_name}/previews"""
 
@@ -96,8 +137,6 @@ class PreviewListView(RestView):
         prefetch_related_objects(rows, "partitions")
         event = MirrorEvent(wanted)
         risks = risks_of(link, rows) if event in REVERSALS else {}
-        found = [
-            asdict(preview(row, event)) | {"warnings": cautions_of(row, event, by=by, risks=risks.get(row.name))}
-            for row in rows
-        ]
+        warnings, listed = cautions_of_many(rows, event, by=by, risks=risks), loss.source_partitions(rows)
+        found = [asdict(preview(row, event, source_partitions=listed[row.pk])) | {"warnings": warnings[row.pk]} for row in rows]
         return Response(PreviewDataList({"data": found}).data)

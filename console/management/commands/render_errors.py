@@ -1,29 +1,37 @@
 """``render_errors [--check]``: generate the documentation of all error codes, or check that it is up to date.
 
-Writes a page per error code and their table in docs/operations/troubleshoot/. The text after the generated part of a page is
-written by hand and kept.
+Writes a page per error code of the engine and their table in docs/operations/troubleshoot/, and the table of the console's own
+codes in console-errors.md there. The text after the generated part of a page, and around a table, is written by hand and kept.
 """
 
 from __future__ import annotations
 
+import ast
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from console.errors import ConsoleError
+from console.http.error_statuses import rest_status
 from console.models.mirrors import KEPT
-from console.presenters.errors import ERROR_HELP, ErrorHelp
+from console.presenters.errors import CONSOLE_HELP, ERROR_HELP, ErrorHelp
 from linkengine.domain.errors import ErrorCode
 
 PLACE = "docs/operations/troubleshoot"
 INDEX = "README.md"
+CONSOLE = "console-errors.md"
 BEGIN = "<!-- from here to the end of the table: written by `make docs`, compared by `make check` -->\n"
 END = "<!-- the end of the table -->\n"
 PAGE_END = "<!-- written by `make docs` up to here; what follows is written by hand -->\n"
 CODES = tuple(str(code) for code in (*ErrorCode, *KEPT) if code != ErrorCode.NO_ERROR)
+_KINDS: list[type[ConsoleError]] = [ConsoleError, *ConsoleError.__subclasses__()]
+ERRORS: Mapping[str, type[ConsoleError]] = {kind.__name__: kind for kind in _KINDS}
+NOTE = "error_note"  # the function that shows a code on a page without an error
 
 
 class Command(BaseCommand):
@@ -48,7 +56,12 @@ class Command(BaseCommand):
 def wanted_pages(folder: Path) -> dict[str, str]:
     """Return the text of every page by file name, with the handwritten parts of the existing pages."""
     pages = {f"{code}.md": page(ERROR_HELP[code], by_hand=by_hand(read(folder / f"{code}.md"))) for code in CODES}
-    return {INDEX: with_table(read(folder / INDEX)), **pages}
+    raised = console_codes(settings.BASE_DIR / "console")
+    tables = {
+        INDEX: with_table(read(folder / INDEX), _table(), name=INDEX),
+        CONSOLE: with_table(read(folder / CONSOLE), _console_table(raised), name=CONSOLE),
+    }
+    return {**tables, **pages}
 
 
 def page(row: ErrorHelp, *, by_hand: str) -> str:
@@ -63,13 +76,13 @@ def by_hand(document: str) -> str:
     return rest if mark else f"\n{document}" if document else ""
 
 
-def with_table(document: str) -> str:
+def with_table(document: str, table: Iterable[str], *, name: str) -> str:
     """Return the document with the current table between its marks; raise CommandError if a mark is missing."""
     head, begin, rest = document.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not (begin and end):
-        raise CommandError(f"{PLACE}/{INDEX} has lost the marks around the table of error codes. Restore them from git.")
-    return "".join([head, BEGIN, *_table(), END, tail])
+        raise CommandError(f"{PLACE}/{name} has lost the marks around the table of error codes. Restore them from git.")
+    return "".join([head, BEGIN, *table, END, tail])
 
 
 def read(path: Path) -> str:
@@ -82,3 +95,86 @@ def _table() -> Iterator[str]:
     for code in CODES:
         meaning = ERROR_HELP[code].meaning.replace("|", "\\|")
         yield f"| [`{code}`]({code}.md) | {meaning} |\n"
+
+
+def console_codes(folder: Path) -> dict[str, set[type[ConsoleError]]]:
+    """Return each code that the modules of a folder give to errors of their own, with the classes of these errors.
+
+    The set is empty for a code that only a page shows. Codes of the engine and of other errors (``code=error.code``) are left
+    out. Raises CommandError for a code that is computed in another way, since it could not be listed.
+    """
+    trees = {path: ast.parse(path.read_text()) for path in sorted(folder.rglob("*.py"))}
+    constants = {name: value for tree in trees.values() for name, value in _constants(tree)}
+    found: dict[str, set[type[ConsoleError]]] = defaultdict(set)
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            if node.func.id == NOTE:
+                for code in _strings(node.args[0]):
+                    found.setdefault(code, set())
+            elif node.func.id in ERRORS:
+                kind = ERRORS[node.func.id]
+                code = _code_of(node, kind, constants, place=f"{path}:{node.lineno}")
+                if code:
+                    found[code].add(kind)
+    return {code: kinds for code, kinds in found.items() if code not in CODES}
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the names to which a module assigns strings, with their values."""
+    for node in tree.body:
+        if not isinstance(node, ast.Assign):
+            continue
+        for name, value in _assigned(node.targets[0], node.value):
+            if isinstance(name, ast.Name) and isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield name.id, value.value
+
+
+def _assigned(target: ast.expr, value: ast.expr) -> Iterable[tuple[ast.expr, ast.expr]]:
+    """Return the pairs of an assignment, several for a tuple: ``A, B = "a", "b"``."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        return zip(target.elts, value.elts, strict=True)
+    return [(target, value)]
+
+
+def _code_of(call: ast.Call, kind: type[ConsoleError], constants: Mapping[str, str], *, place: str) -> str:
+    """Return the code of an error that is created; "" for a code of the engine or of another error."""
+    given = next((keyword.value for keyword in call.keywords if keyword.arg == "code"), None)
+    match given:
+        case None:
+            return kind.kind.upper()
+        case ast.Constant(value=str(code)):
+            return code
+        case ast.Name(id=name) if name in constants:
+            return constants[name]
+        case ast.Attribute(value=ast.Name(id="ErrorCode")) | ast.Attribute(value=ast.Name(id="error"), attr="code"):
+            return ""
+    raise CommandError(f"{place}: the code of this error is not a constant, so it cannot be listed in {PLACE}/{CONSOLE}.")
+
+
+def _strings(expression: ast.expr) -> Iterator[str]:
+    for node in ast.walk(expression):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value:
+            yield node.value
+
+
+def _console_table(raised: Mapping[str, Iterable[type[ConsoleError]]]) -> Iterator[str]:
+    documented = [code for code in CONSOLE_HELP if code not in CODES]
+    missing, obsolete = sorted(set(raised) - set(documented)), sorted(set(documented) - set(raised))
+    if missing:
+        raise CommandError(f"console/presenters/errors.py does not describe these codes of the console: {', '.join(missing)}.")
+    if obsolete:
+        raise CommandError(
+            f"console/presenters/errors.py describes codes that the console does not have: {', '.join(obsolete)}."
+        )
+    yield "| code | HTTP status | what it means | what to do |\n|---|---|---|---|\n"
+    for code in documented:
+        row = CONSOLE_HELP[code]
+        yield f"| `{code}` | {_statuses(code, raised[code])} | {row.meaning} | {row.fix} |\n"
+
+
+def _statuses(code: str, kinds: Iterable[type[ConsoleError]]) -> str:
+    """Return HTTP status and error_code of the REST response, for each class of errors that has the code."""
+    shown = sorted({rest_status(code=code, kind=kind.kind) for kind in kinds})
+    return ", ".join(f"{status}, `error_code` {number}" for status, number in shown) or "none, only shown on pages"

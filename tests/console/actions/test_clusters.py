@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 
 from console.actions import clusters
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, ConsoleError, DeniedError, InvalidInputError
 from console.models import AuditEvent, Cluster, ClusterLink, Environment
-from console.models.fields import unseal
+from console.models.fields import UnreadableProperties, unseal
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, Engine
 
@@ -143,6 +144,121 @@ def test_the_stored_secret_of_a_cluster_is_not_redirected(
     )
     assert "secret-of-the-link" not in str(unseal(engine.calls[-1][1]["sealed"]))
     assert "secret-of-the-link" not in str(Cluster.objects.get(pk=source.pk).properties)
+
+
+LOCAL = {f"local.{name}": value for name, value in SOURCE_PROPERTIES.items() if name == "sasl.jaas.config"}
+PRIVATE_KEY = {"local.security.protocol": "SSL", "local.ssl.keystore.key": "secret-of-the-link"}
+
+
+@pytest.fixture
+def side(source: Cluster, destination: Cluster) -> ClusterLink:
+    """The source side of a source-initiated link. It stores a secret for its own cluster, without an address."""
+    return ClusterLink.objects.create(
+        name="pushed",
+        mode="SOURCE",
+        destination=source,
+        source=destination,
+        source_cluster_id=destination.cluster_id,
+        properties={**destination.properties, **LOCAL},
+        state_since=NOW,
+        created_at=NOW,
+        created_by="another user",
+    )
+
+
+@pytest.mark.parametrize("secret", [LOCAL, PRIVATE_KEY])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bootstrap.servers": "attacker.test:9092"},
+        {"bootstrap.servers": "source.test:9092,attacker.test:9092"},
+        {"sasl.mechanism": "PLAIN"},
+        {"security.protocol": "SASL_SSL", "ssl.endpoint.identification.algorithm": ""},
+        {"sasl.oauthbearer.token.endpoint.url": "http://attacker.test/", "sasl.mechanism": "OAUTHBEARER"},
+    ],
+)
+def test_a_registration_that_would_redirect_the_local_secret_of_a_link_is_refused(
+    source: Cluster, side: ClusterLink, owner: Actor, engine: Engine, sent: Sent, change: dict[str, str], secret: dict[str, str]
+) -> None:
+    ClusterLink.objects.filter(pk=side.pk).update(properties={**side.properties, **secret})
+    login = 'OAuthBearerLoginModule required clientId="i" clientSecret="s";' if "OAUTH" in str(change) else None
+    properties = {**SOURCE_PROPERTIES, **change, **({"sasl.jaas.config": login} if login else {})}
+
+    with pytest.raises(InvalidInputError, match=r"'pushed'.*Delete these links on cluster 'Source'") as refused:
+        clusters.update_properties(cluster=source, properties=properties, by=owner, now=NOW)
+
+    assert refused.value.code == "SECRET_NEEDED"
+    assert not engine.calls
+    assert Cluster.objects.get(pk=source.pk).properties == SOURCE_PROPERTIES
+
+    side.delete()  # as the message says
+    clusters.update_properties(cluster=source, properties=properties, by=owner, now=NOW)
+    assert Cluster.objects.get(pk=source.pk).properties == properties
+
+
+def test_a_registration_may_change_what_the_local_secret_of_a_link_does_not_depend_on(
+    source: Cluster, destination: Cluster, side: ClusterLink, owner: Actor, engine: Engine, sent: Sent
+) -> None:
+    rotated = {**SOURCE_PROPERTIES, "sasl.jaas.config": 'ScramLoginModule required username="link" password="rotated";'}
+    clusters.update_properties(cluster=source, properties=rotated, by=owner, now=NOW)
+
+    own_mechanism = {**side.properties, "local.sasl.mechanism": "SCRAM-SHA-256"}
+    ClusterLink.objects.filter(pk=side.pk).update(properties=own_mechanism)
+    other_mechanism = {**rotated, "sasl.mechanism": "SCRAM-SHA-256"}
+    clusters.update_properties(cluster=source, properties=other_mechanism, by=owner, now=NOW)
+    assert Cluster.objects.get(pk=source.pk).properties == other_mechanism
+
+    engine.answers["probe_address"] = {**engine.answers["probe_address"], "cluster_id": "destination-id"}
+    moved = {"bootstrap.servers": "moved.test:9092"}  # the secret is for the other cluster
+    clusters.update_properties(cluster=destination, properties=moved, by=owner, now=NOW)
+    assert Cluster.objects.get(pk=destination.pk).properties == moved
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"properties": {}},  # signs in with the registered credentials, which the change replaces
+        {"mode": "DESTINATION", "properties": dict(SOURCE_PROPERTIES)},
+        {"mode": "BIDIRECTIONAL", "properties": dict(SOURCE_PROPERTIES)},
+    ],
+)
+def test_a_link_without_local_secrets_does_not_prevent_another_address(
+    source: Cluster, side: ClusterLink, owner: Actor, engine: Engine, sent: Sent, values: dict[str, Any]
+) -> None:
+    ClusterLink.objects.filter(pk=side.pk).update(**values)
+
+    clusters.update_properties(
+        cluster=source, properties={**SOURCE_PROPERTIES, "bootstrap.servers": "moved.test:9092"}, by=owner, now=NOW
+    )
+
+    assert Cluster.objects.get(pk=source.pk).bootstrap_servers == "moved.test:9092"
+
+
+def test_a_link_whose_properties_cannot_be_decrypted_counts_as_one_with_secrets(
+    source: Cluster, side: ClusterLink, owner: Actor, engine: Engine, sent: Sent
+) -> None:
+    token = Fernet(Fernet.generate_key()).encrypt(b"{}").decode()
+    ClusterLink.objects.filter(pk=side.pk).update(properties=UnreadableProperties(token))
+    properties = {**SOURCE_PROPERTIES, "bootstrap.servers": "moved.test:9092"}
+
+    with pytest.raises(InvalidInputError, match="'pushed'"):
+        clusters.update_properties(cluster=source, properties=properties, by=owner, now=NOW)
+
+    assert clusters.rename(cluster=source, name="West", by=owner, now=NOW).name == "West"
+
+
+def test_a_cluster_whose_properties_cannot_be_decrypted_gets_new_ones(
+    source: Cluster, owner: Actor, engine: Engine, sent: Sent
+) -> None:
+    token = Fernet(Fernet.generate_key()).encrypt(b"{}").decode()
+    Cluster.objects.filter(pk=source.pk).update(properties=UnreadableProperties(token))
+    stored = Cluster.objects.get(pk=source.pk)
+    with pytest.raises(LinkEngineError, match="CLUSTERLINK_CREDENTIALS_KEY"):
+        assert stored.address
+
+    clusters.update_properties(cluster=stored, properties=SOURCE_PROPERTIES, by=owner, now=NOW)
+
+    assert Cluster.objects.get(pk=source.pk).address.sasl_username == "link"
 
 
 def test_properties_of_another_cluster_are_refused(destination: Cluster, owner: Actor, engine: Engine) -> None:

@@ -6,11 +6,13 @@ import re
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 
 from console.actions.links import ConfigChange, alter_configs
 from console.actors import Actor
 from console.errors import DeniedError, InvalidInputError
 from console.models import AuditEvent, Cluster, ClusterLink, GroupOffset, LinkConfig, MirrorTopic, SyncedGroup
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.linkconfigs import LINK_CONFIGS, ConfigKind, LinkConfigSpec, is_connection
 from linkengine.domain.states import LinkState
@@ -75,6 +77,55 @@ def test_the_source_side_of_a_link_cannot_be_paused(link: ClusterLink, owner: Ac
     assert ClusterLink.objects.get().state == "ACTIVE"
 
     assert alter(link, owner, cluster_link_paused="false").state == "ACTIVE"
+
+
+@pytest.mark.parametrize(("side", "state"), [(True, LinkState.ACTIVE), (False, LinkState.FAILED)])
+def test_an_inbound_link_that_is_resumed_without_its_source_side_fails_with_the_reason(
+    link: ClusterLink, back: ClusterLink, owner: Actor, sent: Sent, side: bool, state: LinkState
+) -> None:
+    ClusterLink.objects.filter(pk=link.pk).update(mode="DESTINATION", connection_mode="INBOUND", properties={})
+    ClusterLink.objects.filter(pk=back.pk).update(mode="SOURCE")
+    paused = alter(ClusterLink.objects.get(pk=link.pk), owner, cluster_link_paused="true")
+    assert (paused.state, paused.error_code) == (LinkState.PAUSED, "")
+    if not side:
+        back.delete()
+
+    resumed = alter(paused, owner, cluster_link_paused="false")
+
+    assert resumed.state == state
+    assert (resumed.error_code, "source side is missing" in resumed.error_message) == (
+        ("", False) if side else ("REMOTE_LINK_NOT_FOUND_ERROR", True)
+    )
+
+
+@pytest.mark.parametrize("properties", [{}, {"bootstrap.servers": "former.test:9092"}])
+def test_a_link_whose_address_does_not_work_can_be_paused(
+    link: ClusterLink, owner: Actor, sent: Sent, properties: dict[str, str]
+) -> None:
+    ClusterLink.objects.filter(pk=link.pk).update(properties=properties, uses_cluster_credentials=bool(properties))
+    link.refresh_from_db()
+
+    assert alter(link, owner, cluster_link_paused="true").state == LinkState.PAUSED
+    with pytest.raises(InvalidInputError):
+        alter(link, owner, bootstrap_servers="not a server")
+
+
+def test_properties_that_no_key_decrypts_stay_until_others_are_entered(
+    link: ClusterLink, owner: Actor, sent: Sent, settings: Any
+) -> None:
+    keys, settings.CREDENTIALS_KEYS = settings.CREDENTIALS_KEYS, [Fernet.generate_key().decode()]
+    Cluster.objects.update(properties=SOURCE_PROPERTIES)
+
+    unreadable = alter(ClusterLink.objects.get(pk=link.pk), owner, cluster_link_paused="true")
+    with pytest.raises(LinkEngineError, match="cannot be decrypted"):
+        dict(unreadable.properties)
+    settings.CREDENTIALS_KEYS = [*settings.CREDENTIALS_KEYS, *keys]
+    assert ClusterLink.objects.get(pk=link.pk).properties == SOURCE_PROPERTIES
+
+    settings.CREDENTIALS_KEYS = settings.CREDENTIALS_KEYS[:1]
+    entered = {name.replace(".", "_"): value for name, value in SOURCE_PROPERTIES.items()}
+    changed = alter(ClusterLink.objects.get(pk=link.pk), owner, **{**entered, "bootstrap_servers": "other.test:9092"})
+    assert changed.properties == {**SOURCE_PROPERTIES, "bootstrap.servers": "other.test:9092"}
 
 
 def test_deleting_a_config_resets_it_to_its_default(link: ClusterLink, owner: Actor) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from console.models import Cluster, ClusterLink, Environment, MirrorPartition, MirrorTopic, Organization, RoleBinding
 from console.queue import dispatch
@@ -110,12 +111,23 @@ def make_mirror(link: ClusterLink) -> MakeMirror:
                     partition=number,
                     source_end=source_end,
                     last_high_watermark=source_end,
+                    last_source_seen_at=timezone.now(),
                     mirror_end=mirror_end,
                     last_source_fetch_offset=mirror_end,
                 )
         return mirror
 
     return make
+
+
+@pytest.fixture
+def other_side(link: ClusterLink, source: Cluster, destination: Cluster) -> ClusterLink:
+    """Make the link bidirectional and return the row of its other side, which copies from the destination."""
+    link.mode = "BIDIRECTIONAL"
+    link.save()
+    ends = {"destination": source, "source": destination, "source_cluster_id": destination.cluster_id}
+    dated = {"state_since": NOW, "created_at": NOW, "created_by": "owner", "properties": {}}
+    return ClusterLink.objects.create(name=link.name, mode="BIDIRECTIONAL", **ends, **dated)
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from django.http import Http404
 from rest_framework import exceptions
 
 from console import errors
-from console.api.errors import CONSOLE_KINDS, Failure, TooLargeError, UnreadableError, failure_of, failure_response
+from console.api.errors import Failure, TooLargeError, UnreadableError, failure_of, failure_response
+from console.http.error_statuses import PAGE_STATUS, REST_STATUS
 from console.models import ClusterLink
 from console.queries import clusters
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -56,7 +57,7 @@ def test_each_error_has_its_code(error: Exception, status: int, code: int, messa
 def test_every_kind_of_console_error_has_a_code() -> None:
     kinds = {kind.kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.ConsoleError)}
 
-    assert kinds == set(CONSOLE_KINDS)
+    assert kinds == set(REST_STATUS) == set(PAGE_STATUS)
 
 
 @pytest.mark.django_db

@@ -1,12 +1,14 @@
 """REST API of operations on mirror topics: a result per mirror, refusals within a 200."""
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from console.models import ClusterLink, LinkConfig, MirrorTopic
+from linkengine.domain.clusterviews import ReversalRisks, TransactionalWriters
 from linkengine.domain.states import MirrorState
-from tests.console.api.actors import Rest
+from tests.console.api.actors import LINK, Boundary, Rest
 
 pytestmark = pytest.mark.django_db
 BIDIRECTIONAL = ["reverse-and-start-mirror", "reverse-and-pause-mirror", "truncate-and-restore"]
@@ -92,6 +94,40 @@ def test_validate_only_returns_the_effect(owner: Rest, mirrors: str, make_mirror
     assert {row["effect"]["groups_clamped"] for row in rows} == {0}
     accepted = owner.post(f"{mirrors}:failover", {"mirror_topic_names": ["known"]}).json()["data"]
     assert "effect" not in accepted[0]
+
+
+@pytest.mark.parametrize("verb", BIDIRECTIONAL[:2])
+def test_validate_only_of_a_reversal_returns_the_warnings_of_its_preview(
+    owner: Rest, mirrors: str, make_mirror: Any, link: ClusterLink, other_side: ClusterLink, boundary: Boundary, verb: str
+) -> None:
+    make_mirror("orders")
+    make_mirror("paused", MirrorState.PAUSED)
+    writers = TransactionalWriters(ids=("billing",), open_ids=("billing",), unnamed_open=0, complete=True)
+    boundary.answer = {"orders": asdict(ReversalRisks(unclean_on=("Source",), writers=writers))}
+
+    rows = owner.post(f"{mirrors}:{verb}?validate_only=true", {"mirror_topic_names": ["orders", "paused"]}).json()["data"]
+    operation = verb.removesuffix("-mirror")
+    previews = owner.get(f"{LINK}/previews?operation={operation}&mirror_topic_name_pattern=orders").json()["data"]
+
+    warnings = rows[0]["effect"]["warnings"]
+    assert [sentence for sentence in warnings if "billing (transaction open)" in sentence]
+    assert [sentence for sentence in warnings if "unclean.leader.election.enable is on" in sentence]
+    assert warnings == previews[0]["warnings"]
+    assert (rows[1]["error_code"], "effect" in rows[1]) == (400, False)
+    assert boundary.called[0] == ("find_reversal_risks", {"link_id": link.pk, "topics": {"orders": "orders"}})
+    assert state_of("orders") == "ACTIVE"
+
+
+@pytest.mark.parametrize("verb", ["pause", "promote", "failover"])
+def test_validate_only_of_other_operations_has_no_warnings_and_contacts_no_cluster(
+    owner: Rest, mirrors: str, make_mirror: Any, boundary: Boundary, verb: str
+) -> None:
+    make_mirror("orders")
+
+    (row,) = owner.post(f"{mirrors}:{verb}?validate_only=true", {"mirror_topic_names": ["orders"]}).json()["data"]
+
+    assert row["effect"]["warnings"] == []
+    assert not boundary.called
 
 
 def test_a_pattern_must_match_the_whole_name(owner: Rest, mirrors: str, make_mirror: Any) -> None:

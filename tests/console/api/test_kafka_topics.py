@@ -111,6 +111,25 @@ def test_an_ordinary_topic_is_deleted_on_its_cluster(owner: Rest, topics: str, c
     assert (event.resource, event.result) == (f"cluster/{DESTINATION}/topic/plain", "SUCCESS")
 
 
+@pytest.mark.parametrize("name", ["plain", "orders"])
+def test_the_response_to_a_deletion_warns_of_mirrors_that_copy_from_the_topic(
+    owner: Rest, topics: str, make_mirror: Any, other_side: ClusterLink, name: str
+) -> None:
+    """An ordinary topic and a mirror topic. Quotes and backslashes in a cluster's name are escaped (RFC 9110, 5.6.4)."""
+    make_mirror("orders")
+    Cluster.objects.filter(pk=other_side.destination_id).update(name='West "2\\')
+    assert "Warning" not in owner.delete(f"{topics}/{name}").headers
+    MirrorTopic.objects.all().delete()
+    make_mirror("orders", MirrorState.STOPPED)
+    make_mirror("copy", link=other_side, source_topic=name)
+
+    response = owner.delete(f"{topics}/{name}")
+
+    assert response.status_code == 204
+    text = f"Mirror topics copy from '{name}': 'copy' on cluster 'West \\\"2\\\\' (link 'from-source')."
+    assert response.headers["Warning"].startswith(f'299 clusterlink "{text} They become FAILED')
+
+
 def test_of_two_mirrors_of_one_topic_the_newer_is_deleted(
     owner: Rest, topics: str, link: ClusterLink, make_mirror: Any
 ) -> None:

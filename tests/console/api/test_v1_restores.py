@@ -11,9 +11,12 @@ from console.mirrors import diverged_exports
 from console.models import ClusterLink, MirrorTopic, RestoreRun
 from linkengine.domain.states import MirrorState
 from tests.console.api.actors import DESTINATION, NOW, Boundary, Rest
+from tests.console.api.brokers import SmallCluster
+from tests.console.conftest import choose_all
 
 pytestmark = pytest.mark.django_db
 LINK = f"/api/v1/clusters/{DESTINATION}/links/from-source"
+TOPICS = f"/api/v1/clusters/{DESTINATION}/topics"
 
 
 @pytest.fixture
@@ -132,3 +135,43 @@ def test_the_number_of_dropped_records_is_unknown_if_the_cluster_is_unavailable(
     row = owner.post(f"{restore}?validate_only=true", {"mirror_topic_names": ["orders"]}).json()["data"][0]
 
     assert (row["error_code"], row["messages_truncated"]) == (None, None)
+
+
+class TestPreviewOfADeletion:
+    """GET topics/{topic_name}/deletion-preview."""
+
+    def test_mirrors_that_copy_from_the_topic_are_named_before_it_is_deleted(
+        self, owner: Rest, make_mirror: Any, other_side: ClusterLink, cluster: SmallCluster
+    ) -> None:
+        make_mirror("plain", link=other_side)
+
+        found = owner.get(f"{TOPICS}/plain/deletion-preview").json()
+
+        assert (found["topic_name"], found["allowed"], found["reason"]) == ("plain", True, "")
+        (warning,) = found["warnings"]
+        assert warning.startswith("Mirror topics copy from 'plain': 'plain' on cluster 'Source' (link 'from-source').")
+        assert not cluster.queries
+
+    def test_a_topic_without_copies_and_a_mirror_topic_have_no_warnings(self, owner: Rest, orders: MirrorTopic) -> None:
+        for name in ("plain", "orders"):
+            found = owner.get(f"{TOPICS}/{name}/deletion-preview").json()
+            assert found == {"topic_name": name, "allowed": True, "reason": "", "warnings": []}
+        assert MirrorTopic.objects.get().deletion_requested_at is None
+
+    def test_the_reason_is_that_of_the_refused_deletion(
+        self, owner: Rest, make_mirror: Any, link: ClusterLink, topics: str
+    ) -> None:
+        make_mirror("orders")
+        choose_all(link)
+
+        found = owner.get(f"{TOPICS}/orders/deletion-preview").json()
+
+        assert found["allowed"] is False
+        assert found["reason"] == owner.delete(f"{topics}/orders").json()["message"]
+
+    def test_it_needs_the_role_that_the_deletion_needs(
+        self, owner: Rest, reader: Rest, stranger: Rest, orders: MirrorTopic
+    ) -> None:
+        for name in ("plain", "orders"):
+            assert reader.get(f"{TOPICS}/{name}/deletion-preview").status_code == 403
+            assert stranger.get(f"{TOPICS}/{name}/deletion-preview").status_code == 404

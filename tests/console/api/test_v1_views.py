@@ -133,11 +133,12 @@ def test_unknown_offsets_are_null(owner: Rest, orders: MirrorTopic) -> None:
 
 def test_the_source_end_has_the_time_at_which_it_was_read(owner: Rest, orders: MirrorTopic) -> None:
     MirrorPartition.objects.filter(partition=0).update(last_source_seen_at=NOW)  # long ago
+    MirrorPartition.objects.filter(partition=1).update(last_source_seen_at=None)
 
-    old, unknown = owner.get(f"{ORDERS}/partitions").json()["data"]
+    old, never = owner.get(f"{ORDERS}/partitions").json()["data"]
 
     assert (old["source_end"], old["source_seen_at"], old["lag"]) == (15, "2026-05-04T10:00:00Z", None)
-    assert (unknown["source_seen_at"], unknown["lag"]) == (None, 0)
+    assert (never["source_seen_at"], never["lag"]) == (None, None)
 
 
 def test_rates_are_null_without_recent_reports(owner: Rest, orders: MirrorTopic) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,19 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from console.management.commands.render_errors import BEGIN, CODES, END, INDEX, PAGE_END, PLACE, with_table
+from console.errors import ConflictError, NotFoundError, UnavailableError
+from console.management.commands import render_errors
+from console.management.commands.render_errors import (
+    BEGIN,
+    CODES,
+    CONSOLE,
+    END,
+    INDEX,
+    PAGE_END,
+    PLACE,
+    console_codes,
+    with_table,
+)
 from console.management.commands.render_states import render
 from console.models import Cluster, MirrorTopic, VerifyRun
 from console.models.mirrors import KEPT
@@ -20,6 +34,8 @@ from console.queries.access import user_of_key
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import TRANSITIONS
 from tests.console.conftest import Engine
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(*words: str) -> Any:
@@ -83,19 +99,86 @@ def test_states_document_is_up_to_date() -> None:
 def test_table_of_error_codes_is_up_to_date_and_complete() -> None:
     call_command("render_errors", "--check")
 
-    text = with_table(BEGIN + "not ours\n" + END)
-    assert "not ours" not in text
+    text = (ROOT / PLACE / INDEX).read_text()
     assert [code for code in CODES if f"| [`{code}`]({code}.md) | " not in text] == []
     assert set(CODES) == {*ErrorCode, *KEPT} - {ErrorCode.NO_ERROR}
+    assert with_table(f"a{BEGIN}not ours\n{END}b", ["x\n"], name=INDEX) == f"a{BEGIN}x\n{END}b"
     with pytest.raises(CommandError, match="has lost the marks"):
-        with_table("no table")
+        with_table("no table", ["x\n"], name=INDEX)
+
+
+def test_table_of_the_consoles_error_codes_has_each_code_with_its_status() -> None:
+    text = (ROOT / PLACE / CONSOLE).read_text()
+    raised = console_codes(ROOT / "console")
+
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \|$", text, re.MULTILINE)
+    assert {code for code, *_ in rows} == set(raised)
+    assert len(rows) == len(raised)
+    status = {code: status for code, status, *_ in rows}
+    assert status["SECRET_NEEDED"] == "400, `error_code` 40002"
+    assert status["TOPIC_NOT_FOUND"] == "404, `error_code` 40401"
+    assert status["BROKER_TIMEOUT"] == "500, `error_code` 50003"
+    assert status["WORKER_UNAVAILABLE"] == "503, `error_code` 50302"
+    assert status["COPY_ENGINE_UNAVAILABLE"] == "none, only shown on pages"
+    assert not set(raised) & set(CODES)
+
+
+RAISES = """
+A, B = "FIRST_CODE", "SECOND_CODE"
+raise ConflictError("no", code="GIVEN_CODE")
+raise NotFoundError("no", code=A)
+raise NotFoundError("no", code=B)
+raise UnavailableError("no", code=B)
+raise ConflictError("no")
+raise ConflictError("no", code=ErrorCode.SIDES_DIVERGED)
+raise ConflictError("no", code="SIDES_DIVERGED")
+raise BrokerFailedError("no", code=error.code)
+error_note("NOTED_CODE" if problem else "", problem)
+"""
+
+
+def test_codes_of_the_console_are_found_in_its_modules(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(RAISES)
+
+    found = console_codes(tmp_path)
+
+    assert found == {
+        "GIVEN_CODE": {ConflictError},
+        "FIRST_CODE": {NotFoundError},
+        "SECOND_CODE": {NotFoundError, UnavailableError},
+        "CONFLICT": {ConflictError},
+        "NOTED_CODE": set(),
+    }
+    (tmp_path / "module.py").write_text('raise ConflictError("no", code=computed())')
+    with pytest.raises(CommandError, match=r"module\.py:1: the code of this error is not a constant"):
+        console_codes(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda codes: codes | {"NEW_CODE": {ConflictError}}, "does not describe these codes of the console: NEW_CODE"),
+        (lambda codes: {code: codes[code] for code in codes if code != "LINK_IN_USE"}, "does not have: LINK_IN_USE"),
+    ],
+    ids=["undescribed", "obsolete"],
+)
+def test_check_fails_if_codes_and_descriptions_of_the_console_differ(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], dict[str, Any]], message: str
+) -> None:
+    changed = change(console_codes(ROOT / "console"))
+    monkeypatch.setattr(render_errors, "console_codes", lambda _folder: changed)
+
+    with pytest.raises(CommandError, match=message):
+        call_command("render_errors", "--check")
 
 
 def test_manual_text_on_the_page_of_an_error_code_is_kept(settings: Any, tmp_path: Path) -> None:
     settings.BASE_DIR = tmp_path
     folder = tmp_path / PLACE
     folder.mkdir(parents=True)
-    (folder / INDEX).write_text(BEGIN + END)
+    for name in (INDEX, CONSOLE):
+        (folder / name).write_text(BEGIN + END)
+    (tmp_path / "console").symlink_to(ROOT / "console")
     (folder / "CORRUPT_RECORDS.md").write_text("## In detail\n")
     with pytest.raises(CommandError, match="differ from the code"):
         call_command("render_errors", "--check")
@@ -106,7 +189,7 @@ def test_manual_text_on_the_page_of_an_error_code_is_kept(settings: Any, tmp_pat
 
     text = (folder / "CORRUPT_RECORDS.md").read_text()
     assert text.count("## In detail\n") == text.count(PAGE_END) == 1
-    assert {path.stem for path in folder.glob("*.md")} == {*CODES, "README"}
+    assert {path.stem for path in folder.glob("*.md")} == {*CODES, "README", "console-errors"}
     (folder / "NO_SUCH_CODE.md").touch()
     with pytest.raises(CommandError, match=r"NO_SUCH_CODE\.md\. Delete them"):
         call_command("render_errors", "--check")

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from console.models import ClusterLink, GateRun, GroupOffset, LinkConfig, MirrorTopic, SyncedGroup
+from console.models import ClusterLink, GateRun, GroupOffset, LinkConfig, MirrorTopic, SourceTopic, SyncedGroup
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import Scene, make_link, make_mirror
@@ -161,3 +161,25 @@ def test_bulk_operation_without_selection_is_rejected(scene: Scene, admin: Clien
 
     assert response.status_code == 422
     assert "No mirror topics selected" in response.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("address", "unknown"),
+    [
+        ("mirrors/planes/failover/", "<dt>Records at risk</dt><dd>unknown</dd>"),
+        ("mirrors/planes/promote/", "<dt>Lag, all partitions</dt><dd>unknown</dd>"),
+        ("bulk/?operation=failover&mirror=planes", "<dt>Records at risk</dt><dd><strong>unknown</strong></dd>"),
+        ("delete/", "Records at risk: <strong>unknown</strong>"),
+    ],
+)
+def test_loss_is_unknown_in_each_confirmation_if_only_the_source_has_a_partition(
+    scene: Scene, admin: Client, address: str, unknown: str
+) -> None:
+    MirrorTopic.objects.filter(link=scene.link).exclude(name="planes").update(state=MirrorState.STOPPED)
+    listed = SourceTopic.objects.create(link=scene.link, name="planes", partitions=3, seen_at=scene.now)
+    assert unknown not in admin.get(f"{scene.link_url}{address}").content.decode()
+
+    listed.partitions = 4
+    listed.save()
+
+    assert unknown in admin.get(f"{scene.link_url}{address}").content.decode()

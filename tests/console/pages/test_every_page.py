@@ -3,12 +3,14 @@ from __future__ import annotations
 import re
 
 import pytest
+from cryptography.fernet import Fernet
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from console.models import Cluster, ClusterLink, Environment, Organization, RoleBinding
+from console.models.fields import UnreadableProperties
 from linkengine.domain.states import LinkState, MirrorState
 from tests.browser.addresses import OPEN, PAGES, REFUSALS
 from tests.browser.page_data import EAST, SECRET, Scene, make_cluster, make_link, make_mirror
@@ -41,6 +43,15 @@ def test_administrator_sees_every_page(admin: Client, queue: Queue, address: str
     assert "<title>" in text
     assert SECRET not in text
     assert queue.called == []  # no page waits for a worker or for Kafka
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_page_is_shown_although_no_key_decrypts_the_stored_credentials(admin: Client, queue: Queue, address: str) -> None:
+    lost = UnreadableProperties(Fernet(Fernet.generate_key()).encrypt(b"{}").decode())
+    Cluster.objects.update(properties=lost)
+    ClusterLink.objects.update(properties=lost)
+
+    assert admin.get(address).status_code == 200
 
 
 @pytest.mark.parametrize(("address", "status"), REFUSALS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from console.actions.reversing import risks_of
 from console.actors import Actor
 from console.errors import UnavailableError
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic
-from console.queries.cautions import cautions_of, mirrored_elsewhere, transactional_ids, unclean_elections
+from console.queries.cautions import cautions_of, cautions_of_many, mirrored_elsewhere, transactional_ids, unclean_elections
 from linkengine.domain.clusterviews import ReversalRisks, TransactionalWriters
 from linkengine.domain.states import GapReason, MirrorEvent, MirrorState
 from tests.console.conftest import NOW, Engine, MakeMirror
@@ -47,6 +48,26 @@ def test_deletion_lists_visible_mirrors_of_the_topic(
     assert "Source" not in mirrored_elsewhere("destination-id", "orders", by=stranger)
     MirrorTopic.objects.filter(pk=other.pk).update(state=MirrorState.STOPPED)
     assert cautions_of(mirror, E.DELETE, by=owner) == ()
+
+
+@pytest.mark.parametrize(("operation", "queries"), [(E.REVERSE_AND_START, 1), (E.DELETE, 2), (E.PAUSE, 0)])
+def test_warnings_of_many_mirrors_take_as_many_queries_as_of_one(
+    make_mirror: MakeMirror, back: ClusterLink, owner: Actor, django_assert_num_queries: Any, operation: E, queries: int
+) -> None:
+    names = [f"orders-{number}" for number in range(5)]
+    for name in names:
+        mirror = make_mirror(name)
+        make_mirror(name, link=back)
+        noted = {"reason": GapReason.ABORTED, "filled": 1, "noted_at": NOW}
+        GapRange.objects.create(mirror=mirror, partition=0, start=5, end=6, **noted)
+    assert owner.bindings
+    mirrors = list(MirrorTopic.objects.exclude(link=back).select_related("link__destination").prefetch_related("partitions"))
+
+    for chosen in (mirrors[:1], mirrors):
+        with django_assert_num_queries(queries):
+            found = cautions_of_many(chosen, operation, by=owner, risks={})
+        assert {pk: len(warnings) for pk, warnings in found.items()} == {row.pk: bool(queries) for row in chosen}
+    assert all(mirror.name in " ".join(found[mirror.pk]) for mirror in mirrors if queries)
 
 
 WRITERS = TransactionalWriters(ids=("a", "b"), open_ids=("b",), unnamed_open=0, complete=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 
 from console.links import pairs
 from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic, RestoreRun
+from console.models.fields import UnreadableProperties
 from console.reconciling import plans, transition_errors
 from console.tasks.mirrors import note_synced
 from console.tasks.reversing import note_mirroring
@@ -15,6 +17,8 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, MakeMirror
+
+LOST_KEY = UnreadableProperties(Fernet(Fernet.generate_key()).encrypt(b"{}").decode())
 
 
 def rows_of(*mirrors: MirrorTopic) -> dict[str, MirrorPartition]:
@@ -105,6 +109,54 @@ def test_registered_credentials_are_refused_for_an_address_that_is_no_longer_reg
     link.properties, link.uses_cluster_credentials = {"bootstrap.servers": "former.test:9092"}, True
     with pytest.raises(LinkEngineError, match=r"former\.test:9092, which is not an address"):
         plans.source_address(link)
+
+
+@pytest.fixture
+def inbound(link: ClusterLink, back: ClusterLink) -> ClusterLink:
+    """The destination side of a source-initiated link; ``back`` is its source side."""
+    own = {"local.sasl.jaas.config": 'ScramLoginModule required username="exporter" password="narrow";'}
+    ClusterLink.objects.filter(pk=back.pk).update(mode="SOURCE", properties={**back.properties, **own})
+    ClusterLink.objects.filter(pk=link.pk).update(mode="DESTINATION", connection_mode="INBOUND", properties={})
+    return ClusterLink.objects.get(pk=link.pk)
+
+
+def test_an_inbound_link_never_uses_registered_credentials_instead_of_those_of_its_source_side(
+    inbound: ClusterLink, back: ClusterLink
+) -> None:
+    assert plans.source_address(inbound).sasl_username == "exporter"
+
+    ClusterLink.objects.filter(pk=back.pk).update(properties=LOST_KEY)
+    with pytest.raises(LinkEngineError, match="cannot be decrypted"):
+        plans.source_address(inbound)
+
+    back.delete()
+    with pytest.raises(LinkEngineError, match="The source side is missing") as refused:
+        plans.source_address(inbound)
+    assert refused.value.code == "REMOTE_LINK_NOT_FOUND_ERROR"
+
+    draft = ClusterLink(**{name: getattr(inbound, name) for name in ("name", "destination", "source", "source_cluster_id")})
+    draft.connection_mode, draft.properties = "INBOUND", {}
+    assert plans.source_address(draft).sasl_username == "link"  # checked with them, by a user who may use them
+
+
+@pytest.mark.parametrize("why", ["no properties", "no source side", "a lost key"])
+def test_a_stop_has_a_plan_without_servers_if_the_address_of_the_source_cannot_be_built(
+    inbound: ClusterLink, back: ClusterLink, make_mirror: MakeMirror, why: str
+) -> None:
+    mirror = make_mirror(stop_reason="failover")
+    changes: dict[str, Any] = {"connection_mode": "OUTBOUND", "properties": LOST_KEY if why == "a lost key" else {}}
+    back.delete()
+    if why != "no source side":
+        ClusterLink.objects.filter(pk=inbound.pk).update(**changes)
+    mirror = MirrorTopic.objects.get(pk=mirror.pk)
+    with pytest.raises(LinkEngineError):
+        plans.source_address(mirror.link)
+
+    single, (together,) = plans.stop_of(mirror, generation=3), plans.stops_of([mirror], generations={mirror.pk: 3})
+
+    for stop in (single, together):
+        assert (stop.source.bootstrap_servers, stop.source.sasl_password) == ("", "")
+        assert stop.destination.bootstrap_servers == "destination.test:9092"
 
 
 def test_plans_contain_the_links_config_sync_filter(mirror: MirrorTopic, link: ClusterLink) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db.models import F
 
 from console.actions.operations import operate_many
 from console.actors import SYSTEM
 from console.mirrors import diverged_exports
-from console.models import ClusterLink, MirrorTopic, RestoreRun
+from console.models import AuditEvent, ClusterLink, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
-from console.tasks import restoring
+from console.tasks import export_diverged, restoring
+from console.tasks.preemption import PreemptedError
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -25,6 +28,7 @@ from tests.console.tasks.reversal import Drive, lines, lose_the_fence, records, 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "export_directory")]
 S = MirrorState
 Pair = tuple[ClusterLink, ClusterLink]
+Doomed = tuple[MirrorTopic, list[dict[str, Any]]]
 
 
 def test_export_file_that_is_lost_before_the_deletion_is_written_again(
@@ -150,6 +154,75 @@ def test_failover_keeps_a_doomed_topic_if_the_cluster_refuses_the_deletion(
     assert records(source_cluster, topic)[0, 100] == b"only here"
     assert write(source_cluster, topic, "after the failover") == [None]
     assert RestoreRun.objects.get().doomed_at is None
+
+
+@pytest.fixture
+def doomed(
+    stopped: MirrorTopic,
+    pair: Pair,
+    source_cluster: KafkaCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
+) -> tuple[MirrorTopic, list[dict[str, Any]]]:
+    """A topic whose worker crashed before the deletion. Then the export file is lost, and its directory accepts no file.
+
+    Also returns the keywords of the deletion that the worker did not get to.
+    """
+    requests: list[dict[str, Any]] = []
+
+    def lose(options: dict[str, Any]) -> None:
+        requests.append(options)
+        diverged_exports.path_of(RestoreRun.objects.get().export_name).unlink()
+        (tmp_path / "full").write_text("not a directory")
+        settings.EXPORT_DIR = str(tmp_path / "full")
+
+    die_once(monkeypatch, BEFORE_DELETION, doing=lose)
+    assert write(source_cluster, stopped.name, "only here") == [None]
+    row = restore(pair[1], stopped.name)
+    restoring.advance_restore(mirror_id=row.pk)
+    assert len(requests) == 1
+    return row, requests
+
+
+def test_failover_keeps_a_doomed_topic_whose_records_cannot_be_exported(
+    doomed: Doomed, source_cluster: KafkaCluster, drive: Drive
+) -> None:
+    row, requests = doomed
+    before = records(source_cluster, row.name)
+    RestoreRun.objects.update(doomed_at=F("doomed_at") - export_diverged.LATE)
+
+    request_operation(row, MirrorEvent.FAILOVER)
+    drive(lambda: states(row) == [S.STOPPED])
+
+    assert before[0, 100] == b"only here"
+    assert records(source_cluster, row.name) == before
+    assert write(source_cluster, row.name, "after the failover") == [None]
+    run, event = RestoreRun.objects.get(), AuditEvent.objects.get(action="KeepDivergedTopic")
+    assert (run.doomed_at, run.exported_at, run.finished_at is not None) == (None, None, True)
+    assert "Records cannot be exported" in event.detail["reason"]
+    with pytest.raises(PreemptedError):  # the worker was only suspended
+        jobs.delete_diverged(**requests[0])
+    assert len(records(source_cluster, row.name)) == len(before) + 1
+
+
+def test_failover_waits_while_a_deletion_that_was_requested_may_still_take_effect(
+    doomed: Doomed, tmp_path: Path, source_cluster: KafkaCluster, drive: Drive, settings: Any
+) -> None:
+    row, _ = doomed
+    request_operation(row, MirrorEvent.FAILOVER)
+    drive(lambda: row.transition_errors.filter(message__contains="the topic is kept with all its records").exists())
+    assert states(row) == [S.PENDING_STOPPED]
+    assert write(source_cluster, row.name, "refused") != [None]
+
+    settings.EXPORT_DIR = str(tmp_path)
+    drive(lambda: states(row) == [S.STOPPED])
+
+    run = RestoreRun.objects.get()
+    assert [base64.b64decode(line["value"]) for line in lines(run)] == [b"only here"]
+    assert ClusterAdmin(row.link.destination.address).find(row.name) is None
+    with pytest.raises(PreemptedError):
+        export_diverged.redecide(run, now=NOW)
 
 
 def test_restore_is_refused_if_the_cluster_deletes_no_topics(

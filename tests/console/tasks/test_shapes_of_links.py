@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from console.models import Cluster, ClusterLink, Environment, MirrorTopic
+from console.actions.links import ConfigChange, alter_configs, delete_link
+from console.actions.verification import start_verify
+from console.actors import SYSTEM
+from console.links import pairs
+from console.models import Cluster, ClusterLink, Environment, MirrorTopic, VerifyRun
 from console.reconciling import plans
-from console.tasks import mirrors, probes
+from console.tasks import gates, mirrors, probes, verifying
 from devcluster.kafka import KafkaCluster
-from linkengine.domain.states import LinkState, MirrorState
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 from tests.conftest import MakeCluster
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import MakeTopic, register
-from tests.console.tasks.reversal import Drive, records, states, write
+from tests.console.tasks.reversal import Drive, fresh, records, request_operation, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
 S = MirrorState
+MISSING_SIDE = "REMOTE_LINK_NOT_FOUND_ERROR"
 
 
 def link_to(here: Cluster, there: Cluster, name: str, **fields: object) -> ClusterLink:
@@ -100,6 +106,60 @@ def test_source_initiated_link_uses_the_credentials_of_the_source_side(
 
     row = ClusterLink.objects.get(pk=inbound.pk)
     assert (row.state, row.error_code) == (LinkState.FAILED, "AUTHENTICATION_ERROR")
+
+
+@pytest.mark.parametrize("paused", [True, False], ids=["paused", "active"])
+def test_inbound_link_without_its_source_side_has_no_credentials_and_can_be_failed_over(
+    source: Cluster,
+    destination: Cluster,
+    make_topic: MakeTopic,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+    paused: bool,
+) -> None:
+    """The owner of the source side has lent it ``local.*`` credentials. Those of the registered cluster never replace them."""
+    topic = make_topic()
+    credentials = source_cluster.client_properties("link")
+    local = {f"local.{name}": value for name, value in credentials.items() if name != "bootstrap.servers"}
+    inbound = link_to(destination, source, "pushed", connection_mode="INBOUND", properties={})
+    outbound = link_to(source, destination, "pushed", mode="SOURCE", properties={**destination.properties, **local})
+    mirror = mirror_on(inbound, topic)
+    drive(lambda: len(records(destination_cluster, topic)) == 200)
+
+    def row() -> ClusterLink:
+        found = plans.load_link(inbound.pk)
+        assert found is not None
+        return found
+
+    def set_paused(value: str) -> None:
+        alter_configs(link=row(), changes=[ConfigChange(name="cluster.link.paused", value=value)], by=SYSTEM, now=NOW)
+
+    if paused:
+        set_paused("true")
+    delete_link(link=outbound, by=SYSTEM, now=NOW)
+    assert (row().state, row().error_code) == ((LinkState.PAUSED, "") if paused else (LinkState.FAILED, MISSING_SIDE))
+
+    loaded = fresh(mirror)
+    for make in (lambda: plans.setup_of(loaded), lambda: plans.sync_of(loaded), lambda: plans.verify_of(loaded)):
+        with pytest.raises(LinkEngineError, match="The source side is missing"):
+            make()
+    run = start_verify(mirror=loaded, by=SYSTEM, now=NOW)
+    verifying.verify_mirror(run_id=run.pk)
+    run.refresh_from_db()
+    assert (run.status, run.records_compared) == (VerifyRun.Status.ERROR, None)
+    assert "The source side is missing" in run.error_message
+    assert [read.problem for read in gates._canary(loaded)] == [pairs.missing_side(inbound)]
+    assert [code for code, _ in gates._blockers(loaded)] == [MISSING_SIDE]
+
+    if paused:
+        set_paused("false")
+    assert (row().state, row().error_code) == (LinkState.FAILED, MISSING_SIDE)
+    assert write(source_cluster, topic, "not copied") == [None]
+    request_operation(mirror, MirrorEvent.FAILOVER)
+    drive(lambda: states(mirror) == [S.STOPPED])
+    assert write(destination_cluster, topic, "open") == [None]
+    assert b"not copied" not in records(destination_cluster, topic).values()
 
 
 def test_three_clusters_form_a_chain_and_an_aggregation(

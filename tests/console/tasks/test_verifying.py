@@ -8,8 +8,13 @@ from threading import BoundedSemaphore
 from typing import Any
 
 import pytest
+from structlog.contextvars import bound_contextvars, merge_contextvars
+from structlog.testing import capture_logs
 
+from console.actions.verification import start_verify
+from console.actors import ENGINE, Actor
 from console.models import MirrorTopic, VerifyRun
+from console.reconciling import plans
 from console.redis import locks
 from console.redis.client import redis_client
 from console.tasks import thread_limit, verifying
@@ -45,6 +50,27 @@ def test_two_runs_are_compared_at_a_time_and_the_oldest_is_next(mirror: MirrorTo
     assert [run.status for run in VerifyRun.objects.order_by("pk")] == ["QUEUED", "ERROR", "QUEUED"]  # the topic does not exist
     waiting = [("verify_mirror", {"run_id": run.pk}) for run in (first, third)]
     assert sent == [*waiting, waiting[0]]  # at the end of a run as many as there are turns, later as many as are free
+
+
+@pytest.mark.parametrize(("actor", "expected"), [("owner", "request-1"), ("engine", "reconcile-pass")])
+def test_log_lines_of_a_run_have_the_id_of_its_request_whichever_message_starts_it(
+    mirror: MirrorTopic, sent: Sent, owner: Actor, actor: str, expected: str
+) -> None:
+    """The reconciler sends queued runs again. A run that no request asked for has the id of the task that starts it."""
+    run = start_verify(mirror=mirror, by=owner if actor == "owner" else ENGINE, now=NOW)
+
+    with bound_contextvars(request_id="reconcile-pass"), capture_logs(processors=[merge_contextvars]) as lines:
+        verifying.verify_mirror(run_id=run.pk)
+
+    run.refresh_from_db()
+    assert run.status == "ERROR"  # the topic does not exist
+    ids = [(line["event"], line["request_id"]) for line in lines if line["event"].startswith("verify.")]
+    assert ids == [("verify.source_end_unknown", expected)]
+
+
+def test_a_plan_has_the_id_of_the_request_that_it_is_made_for(mirror: MirrorTopic) -> None:
+    with bound_contextvars(request_id="request-of-a-page"):
+        assert plans.verify_of(mirror).request_id == "request-of-a-page"
 
 
 def test_verification_waits_for_a_thread_for_long_work(

@@ -11,7 +11,7 @@ from contextlib import suppress
 import cramjam
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkengine.batches import compression
@@ -25,6 +25,7 @@ from linkengine.batches.compression import (
     decompress,
     deflater,
     inflate,
+    size_limit,
 )
 from linkengine.batches.view import CorruptBatchError
 from linkengine.domain.errors import ErrorCode
@@ -152,6 +153,46 @@ def test_sizes_declared_in_frames_are_not_trusted() -> None:
     for codec, data in ((ZSTD, bytes(declared)), (SNAPPY, huge_snappy), (SNAPPY, bytes(endless))):
         with pytest.raises(CorruptBatchError):
             decompress(codec, data, most=2 * MEGABYTE)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 300_000)), max_size=6))
+@settings(max_examples=50, deadline=None)
+def test_the_size_limit_is_never_below_the_size(codec: int, parts: list[tuple[bool, int]]) -> None:
+    data = b"".join(bytes(size) if zeros else random.Random(size).randbytes(size) for zeros, size in parts)
+    packer = deflater(codec)
+    streamed = packer.compress(data) + packer.flush()
+
+    for packed in (compress(codec, data), streamed):
+        assert (size_limit(codec, memoryview(packed)) or 0) >= len(data)
+
+
+@pytest.mark.parametrize(("codec", "most"), [(SNAPPY, 1.0), (LZ4, 1.3), (ZSTD, 1.3)])
+def test_the_size_limit_of_ordinary_data_is_near_its_size(codec: int, most: float) -> None:
+    data = mixed(MEGABYTE)
+
+    assert (size_limit(codec, memoryview(compress(codec, data))) or 0) <= most * len(data)
+    assert size_limit(0, memoryview(data)) == len(data)
+
+
+def test_a_bare_snappy_block_and_repeated_bytes_have_an_exact_limit() -> None:
+    assert size_limit(SNAPPY, memoryview(librdkafka_snappy(bytes(MEGABYTE)))) == MEGABYTE
+    assert (size_limit(ZSTD, memoryview(compress(ZSTD, bytes(MEGABYTE)))) or 0) <= 1.2 * MEGABYTE
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=st.data())
+def test_the_size_limit_of_damaged_input_is_found_or_unknown(codec: int, data: st.DataObject) -> None:
+    packed = bytearray(compress(codec, mixed(2000)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
+    del packed[data.draw(st.integers(0, len(packed))) :]
+
+    limit = size_limit(codec, memoryview(packed))
+
+    with suppress(CorruptBatchError):
+        size = sum(map(len, inflate(codec, packed)))
+        assert limit is None or limit >= size
 
 
 def test_several_gzip_members_or_zstd_frames_are_concatenated() -> None:

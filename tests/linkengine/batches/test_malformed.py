@@ -14,7 +14,7 @@ from linkengine.batches.decoding import decode_batch
 from linkengine.batches.large import hash_large, read_large
 from linkengine.batches.offset_order import NOT_SEEN, UnconfirmedBatchError, intact_part
 from linkengine.batches.planning import SegmentPlanner
-from linkengine.batches.record_size import heaviest_record
+from linkengine.batches.record_size import decompressed_limit, decompressed_size, heaviest_record
 from linkengine.batches.view import CURRENT_MAGIC, BatchView, CorruptBatchError, iter_batches
 from tests.linkengine.batches.batchlog import CONTROL, Batch, crc32_of_gzip
 from tests.linkengine.batches.sourcelog import SourceLog, source_logs
@@ -38,7 +38,12 @@ def read_kind(view: BatchView, batch: memoryview) -> None:
         control_type(view, batch)
 
 
-READERS: list[Callable[[BatchView, memoryview], object]] = [read_all, read_in_pieces, read_kind, heaviest_record]
+def measure(view: BatchView, batch: memoryview) -> None:
+    decompressed_limit(view, batch, most=1 << 10)
+    decompressed_size(view, batch, most=1 << 20)
+
+
+READERS: list[Callable[[BatchView, memoryview], object]] = [read_all, read_in_pieces, read_kind, heaviest_record, measure]
 
 
 def resealed(log: bytearray) -> None:

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import psutil
 import pytest
 from confluent_kafka import Producer
 
 from devcluster.kafka import KafkaCluster
+from devcluster.reaper import session_members
 from devcluster.spark import SparkConnectServer
 from devcluster.standalone import StandaloneCluster
 from linkengine.coordination.pool import end_workers, read_workers, write_assignments
@@ -22,6 +24,7 @@ from linkengine.copyjob.spark_job import count_slots, submit_worker
 from linkengine.domain.assignment import Place, Wanted, assign
 from linkengine.domain.plans import CopyPlan
 from linkengine.domain.workers import Heartbeat, worker_id_for
+from linkengine.sparkclient import session
 from tests.linkengine.copyjob.copying import (
     Pair,
     assert_equal_topics,
@@ -32,6 +35,7 @@ from tests.linkengine.copyjob.copying import (
     wait_for,
 )
 from tests.signing import SECRETS
+from tests.sparksecrets import PASSED_ON, exposed
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
 PARTITIONS = 8
@@ -47,7 +51,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneClus
 @pytest.fixture(scope="module")
 def connect(cluster: StandaloneCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnectServer]:
     directory = tmp_path_factory.mktemp("connect")
-    with SparkConnectServer(directory=directory, master=cluster.url, extra=cluster.connect_settings) as server:
+    with SparkConnectServer(
+        directory=directory, master=cluster.url, secret=cluster.secret, extra=cluster.connect_settings
+    ) as server:
         yield server
 
 
@@ -123,6 +129,32 @@ def executor_of(cluster: StandaloneCluster, pid: int) -> psutil.Process:
             if any(child.pid == pid for child in executor.children(recursive=True)):
                 return executor
     raise AssertionError(f"no executor of process {pid}")
+
+
+def test_processes_of_a_cluster_have_no_secret_in_environment_or_arguments(
+    cluster: StandaloneCluster, connect: SparkConnectServer
+) -> None:
+    def unchanged(batches: Iterator[Any]) -> Iterator[Any]:  # nested, so that it is pickled by value
+        return batches
+
+    assert session(connect.url).range(0, 8, 1, 8).mapInArrow(unchanged, "id long").count() == 8  # starts Python workers
+    running = [process for process in cluster.processes if process.running()]
+    executors = [executor for worker in cluster.workers if worker.running() for executor in cluster.executors(worker)]
+    assert len(running) == 3
+    assert executors
+    (token,) = (line.split()[1] for line in connect.secrets_file.read_text().splitlines() if ".token" in line)
+    assert cluster.secret in connect.secrets_file.read_text()
+
+    for pid in (connect.pid, *(process.pid for process in running)):
+        members = session_members(pid)
+        assert exposed(members, [token, cluster.secret], passed_on=PASSED_ON) == []
+        assert exposed(set(members) - _below(executors), [token, cluster.secret]) == []
+    assert exposed([executor.pid for executor in executors], [token]) == []
+
+
+def _below(processes: list[psutil.Process]) -> set[int]:
+    """Return the ids of the processes and of all that they started."""
+    return {each.pid for process in processes for each in (process, *process.children(recursive=True))}
 
 
 def test_two_spark_workers_share_the_copy_and_a_killed_worker_is_replaced(

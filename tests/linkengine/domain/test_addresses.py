@@ -154,8 +154,14 @@ def test_every_server_may_have_a_protocol(servers: str, security: dict[str, str]
     ],
 )
 def test_contradicting_and_unknown_server_protocols_are_refused(servers: str, security: dict[str, str], named: str) -> None:
-    with pytest.raises(LinkEngineError, match=named):
+    with pytest.raises(LinkEngineError, match=named) as refused:
         address_from_properties({"bootstrap.servers": servers, "sasl.jaas.config": JAAS, **security})
+
+    contradicts = ", but " in named
+    assert ("Kafka's Java clients ignore the protocol before ://" in refused.value.message) is contradicts
+    assert (
+        "because the wrong one of two protocols may send a password without encryption" in refused.value.message
+    ) is contradicts
 
 
 TOKENS = {"sasl.mechanism": OAUTH, "sasl.jaas.config": CLIENT, "sasl.oauthbearer.token.endpoint.url": "http://tokens.test/"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devcluster.kafka import KafkaCluster
@@ -13,6 +13,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.gates import CanaryRead
 from linkengine.jobs import read_canary
+from linkengine.kafka import committed
 from linkengine.kafka.admin import ClusterAdmin
 from tests.linkengine.batches.batchlog import Rec, at, dense
 from tests.linkengine.copyjob.bombs import MEGABYTE, bomb
@@ -75,8 +76,84 @@ def test_a_newest_record_that_is_too_large_is_a_problem_of_its_partition_only(
 
     reads = read_mirror(source, destination, topic)
 
-    assert reads[0].problem.startswith("the batch at offset 0 has a record of 250,000,0")
+    assert reads[0].problem.startswith("the batch at offset 0, ")
+    assert "more than 134,217,728 bytes decompressed" in reads[0].problem
     assert [(read.partition, read.offset, read.problem) for read in reads[1:]] == [(1, 0, ""), (2, None, "")]
+
+
+def abort_transactions(cluster: KafkaCluster, topic: str, count: int) -> None:
+    """Append aborted transactions to partition 0, which take two offsets each: a record and a marker."""
+    producer = Producer({**cluster.client("admin"), "transactional.id": f"canary-{topic}"})
+    producer.init_transactions(TIMEOUT_S)
+    for _ in range(count):
+        producer.begin_transaction()
+        producer.produce(topic, "aborted", partition=0)
+        producer.flush(TIMEOUT_S)
+        producer.abort_transaction(TIMEOUT_S)
+
+
+@pytest.mark.parametrize("aborted", [1, 10])
+def test_a_record_before_offsets_without_records_is_measured_before_it_is_read(
+    topic: str,
+    source: ClusterAddress,
+    destination: ClusterAddress,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    aborted: int,
+) -> None:
+    for cluster in (source_cluster, destination_cluster):
+        send_batches(cluster, topic, [bomb(250 * MEGABYTE, timestamp=NOW_MS)])
+        abort_transactions(cluster, topic, aborted)
+    read: list[tuple[int, int]] = []
+    real = committed.Consumer.assign
+
+    class Recording(committed.Consumer):
+        def assign(self, places: list[TopicPartition]) -> None:
+            read.extend((place.partition, place.offset) for place in places)
+            real(self, places)
+
+    monkeypatch.setattr(committed, "Consumer", Recording)
+
+    reads = read_mirror(source, destination, topic)
+
+    assert "more than 134,217,728 bytes decompressed" in reads[0].problem
+    assert (0, 0) not in read
+    assert [offset for partition, offset in read if partition == 0 and offset > 0]
+
+
+@pytest.mark.parametrize("many", [(100, 100), (45, 45, 45)])
+def test_batches_that_are_fetched_together_are_measured_together(
+    topic: str,
+    source: ClusterAddress,
+    destination: ClusterAddress,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    many: tuple[int, ...],
+) -> None:
+    """A consumer decompresses all batches of a response, also those behind the record that it reads."""
+    write(destination_cluster, topic, (0, "v"))
+    write(source_cluster, topic, (0, "v"))
+    send_batches(source_cluster, topic, [bomb(size * MEGABYTE, timestamp=NOW_MS) for size in many])
+
+    reads = read_mirror(source, destination, topic)
+
+    assert "more than 134,217,728 bytes decompressed" in reads[0].problem
+
+
+def test_a_record_of_100_megabytes_is_read(
+    topic: str,
+    source: ClusterAddress,
+    destination: ClusterAddress,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+) -> None:
+    for cluster in (source_cluster, destination_cluster):
+        send_batches(cluster, topic, [bomb(100 * MEGABYTE, timestamp=NOW_MS) for _ in range(3)])
+
+    reads = read_mirror(source, destination, topic)
+
+    assert (reads[0].offset, reads[0].problem) == (2, "")
 
 
 def test_a_record_that_the_source_does_not_have_is_a_problem(
@@ -138,13 +215,7 @@ def test_markers_and_aborted_records_at_the_end_are_skipped(
 ) -> None:
     for cluster in (source_cluster, destination_cluster):
         write(cluster, topic, (0, "first"))
-        producer = Producer({**cluster.client("admin"), "transactional.id": f"canary-{topic}"})
-        producer.init_transactions(TIMEOUT_S)
-        for _ in range(15):  # each leaves an aborted record and a marker
-            producer.begin_transaction()
-            producer.produce(topic, "aborted", partition=0)
-            producer.flush(TIMEOUT_S)
-            producer.abort_transaction(TIMEOUT_S)
+        abort_transactions(cluster, topic, 15)
 
     reads = read_mirror(source, destination, topic)
 

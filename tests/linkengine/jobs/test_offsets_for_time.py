@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import struct
+import time
 from bisect import bisect_left
 from contextlib import closing
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+import zstandard
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from devcluster.kafka import KafkaCluster
+from linkengine.batches.patch import seal
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import GapReason
@@ -16,7 +20,9 @@ from linkengine.jobs import browsing
 from linkengine.kafka import timelookup
 from linkengine.kafka.admin import ClusterAdmin
 from tests.fillers import HEAD_START, MAKERS
+from tests.linkengine.batches.batchlog import RECORDS_AT, ZSTD, Rec, dense
 from tests.linkengine.copyjob.copying import Pair, create_topic, producer_for, read_topic
+from tests.linkengine.copyjob.rawwriter import send_batches
 from tests.linkengine.sync.conftest import commit, member, offsets_of
 
 pytestmark = pytest.mark.kafka
@@ -133,6 +139,90 @@ def test_compressed_batches_are_searched_record_by_record(
     found = [browsing.offsets_for_time(destination, topic_name, 1_000_000_000_000 + number)[0].offset for number in (0, 57, 99)]
 
     assert found == [0, 57, 99]
+
+
+START_MS = int(time.time() * 1000) - 3_600_000  # retention deletes older records
+
+
+def abort_transactions(cluster: KafkaCluster, topic: str, count: int) -> None:
+    """Append aborted transactions, which take two offsets each and whose markers have the time of the broker."""
+    producer = Producer({**cluster.client("admin"), "transactional.id": f"by-time-{topic}"})
+    producer.init_transactions(30)
+    for _ in range(count):
+        producer.begin_transaction()
+        producer.produce(topic, "aborted", partition=0)
+        producer.flush(30)
+        producer.abort_transaction(30)
+
+
+def timed_batch(times: list[int], *, size: int) -> bytes:
+    """Return a zstd batch with a record of zeros for each time."""
+    return dense(0, [Rec(START_MS + moment, b"k", bytes(size)) for moment in times], codec=ZSTD).encode()
+
+
+def test_a_batch_above_the_decompression_limit_is_searched_between_fillers(
+    destination: ClusterAddress, destination_cluster: KafkaCluster, topic_name: str
+) -> None:
+    create_topic(destination_cluster, topic_name, partitions=2)
+    large = timed_batch(list(range(0, 2000, 100)), size=1 << 20)  # 20 MiB
+    abort_transactions(destination_cluster, topic_name, 2)
+    send_batches(destination_cluster, topic_name, [large])
+    abort_transactions(destination_cluster, topic_name, 2)
+    send_batches(destination_cluster, topic_name, [timed_batch([5000], size=10)])
+    producer = producer_for(destination_cluster)
+    producer.produce(topic_name, value="x", partition=1, timestamp=START_MS + 700)
+    producer.flush()
+
+    found = {
+        moment: browsing.offsets_for_time(destination, topic_name, START_MS + moment) for moment in (0, 1, 1000, 1900, 1901)
+    }
+
+    offsets = {moment: [(row.offset, row.is_complete) for row in rows] for moment, rows in found.items()}
+    assert offsets == {
+        0: [(4, True), (0, True)],
+        1: [(5, True), (0, True)],
+        1000: [(14, True), (None, True)],
+        1900: [(23, True), (None, True)],
+        1901: [(28, True), (None, True)],
+    }
+    assert found[1000][0].record_timestamp_ms == START_MS + 1000
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_batch_that_cannot_be_searched_to_its_end_is_where_the_result_begins(
+    destination: ClusterAddress,
+    destination_cluster: KafkaCluster,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    batches: int,
+) -> None:
+    create_topic(destination_cluster, topic_name)
+    abort_transactions(destination_cluster, topic_name, 1)  # without it, Kafka's lookup would return the record
+    send_batches(destination_cluster, topic_name, [timed_batch([0], size=10)] * (batches - 1))
+    send_batches(destination_cluster, topic_name, [timed_batch([0, *range(0, 2000, 100)], size=1 << 20)])
+    monkeypatch.setattr(timelookup, "BATCH_S", -1e9)
+
+    (row,) = timelookup.offsets_for_time(destination, topic_name, START_MS + 1000, positions={}, budget_s=-1e9)
+
+    assert (row.offset, row.record_timestamp_ms, row.is_complete) == (1 + batches, None, True)
+
+
+def test_a_zstd_window_beyond_the_decoders_limit_is_not_an_error(
+    destination: ClusterAddress, destination_cluster: KafkaCluster, topic_name: str
+) -> None:
+    create_topic(destination_cluster, topic_name)
+    abort_transactions(destination_cluster, topic_name, 1)
+    plain = dense(0, [Rec(START_MS + moment, b"k", bytes(400_000)) for moment in range(3)])
+    packer = zstandard.ZstdCompressor(level=22).compressobj()
+    records = packer.compress(plain.encode()[RECORDS_AT:]) + packer.flush()
+    batch = bytearray(dense(0, list(plain.records.values()), codec=ZSTD).encode()[:RECORDS_AT]) + records
+    struct.pack_into(">i", batch, 8, len(batch) - 12)
+    seal(batch)
+    send_batches(destination_cluster, topic_name, [timed_batch([0], size=1), bytes(batch)])
+
+    (row,) = browsing.offsets_for_time(destination, topic_name, START_MS + 2)
+
+    assert (row.offset, row.record_timestamp_ms, row.is_complete) == (3, None, True)
 
 
 def test_a_missing_topic_is_an_error(destination: ClusterAddress, topic_name: str) -> None:

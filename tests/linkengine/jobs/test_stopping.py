@@ -202,8 +202,11 @@ def test_a_stop_repeated_after_producers_may_write_rewinds_no_group(
 
 
 @pytest.mark.parametrize("reason", StopReason)
-def test_a_mirror_is_stopped_while_its_source_is_down(stop: MirrorStop, here: ClusterAdmin, reason: StopReason) -> None:
-    down = replace(stop.source, bootstrap_servers=f"127.0.0.1:{free_port()}")
+@pytest.mark.parametrize("known", [True, False], ids=["down", "without an address"])
+def test_a_mirror_is_stopped_while_its_source_is_down(
+    stop: MirrorStop, here: ClusterAdmin, reason: StopReason, known: bool
+) -> None:
+    down = replace(stop.source, bootstrap_servers=f"127.0.0.1:{free_port()}" if known else "")
 
     jobs.stop_mirror(replace(stop, source=down, reason=reason))
 
@@ -211,8 +214,11 @@ def test_a_mirror_is_stopped_while_its_source_is_down(stop: MirrorStop, here: Cl
     assert not here.denies_writes(stop.mirror_topic)
 
 
-def test_a_stop_without_known_source_configs_keeps_unlimited_retention(stop: MirrorStop, here: ClusterAdmin) -> None:
-    down = replace(stop.source, bootstrap_servers=f"127.0.0.1:{free_port()}")
+@pytest.mark.parametrize("known", [True, False], ids=["down", "without an address"])
+def test_a_stop_without_known_source_configs_keeps_unlimited_retention(
+    stop: MirrorStop, here: ClusterAdmin, known: bool
+) -> None:
+    down = replace(stop.source, bootstrap_servers=f"127.0.0.1:{free_port()}" if known else "")
 
     jobs.stop_mirror(replace(stop, source=down, source_configs={}))
 

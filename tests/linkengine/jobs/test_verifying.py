@@ -1,5 +1,7 @@
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from threading import Timer
 from typing import Any
@@ -7,13 +9,17 @@ from typing import Any
 import pytest
 
 from devcluster.kafka import KafkaCluster
+from devcluster.spark import SparkConnectServer
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import VerifyPlan
 from linkengine.domain.ranges import OffsetRange
 from linkengine.jobs import verifying
-from linkengine.jobs.verifying import _source_ends, complete, verify, verify_next
+from linkengine.jobs.verifying import _source_ends, complete, read_far, verify, verify_next
 from linkengine.kafka.admin import ClusterAdmin
+from linkengine.sparkclient import session
 from linkengine.verifyjob import blocks, job
+from linkengine.verifyjob.reading import TopicPart
+from tests.linkengine.copyjob.copying import wait_for
 from tests.linkengine.verifyjob.recording import HOLE, Rec, write
 
 pytestmark = pytest.mark.kafka
@@ -140,6 +146,30 @@ def test_a_topic_that_becomes_compacted_during_a_comparison_is_compared_again(
 
 def test_a_source_whose_end_cannot_be_read_has_unknown_ends(plan: VerifyPlan) -> None:
     assert _source_ends(replace(plan, source_topic="not there")) is None
+
+
+@pytest.mark.spark
+def test_sparks_python_workers_log_the_request_that_asked_for_the_comparison(
+    plan: VerifyPlan, send_here: Send, send_there: Send, spark_server: SparkConnectServer
+) -> None:
+    for send in (send_here, send_there):
+        send(plan.mirror_topic, partition=1, count=3)
+    request_id = f"request-{secrets.token_hex(6)}"
+    far = TopicPart(
+        address=plan.source, topic=plan.source_topic, starts={1: 0}, ends={1: 3}, gentle=True, request_id=f"{request_id}-far"
+    )
+
+    assert verify(replace(plan, request_id=request_id), spark_url=spark_server.url).differences == 0
+    assert read_far(session(spark_server.url), far).count() == 3
+
+    for event, request in (("verify.measuring_records", request_id), ("verify.reading_records", far.request_id)):
+        wait_for(partial(_is_logged, spark_server, event, f"request_id={request} ", f"topic={plan.mirror_topic} "))
+
+
+def _is_logged(server: SparkConnectServer, *words: str) -> bool:
+    """Return whether a line of Spark's log has all these words."""
+    lines = server.log.read_text(errors="replace").splitlines()
+    return any(all(word in f"{line} " for word in words) for line in lines)
 
 
 @pytest.mark.spark

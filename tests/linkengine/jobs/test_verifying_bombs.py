@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import secrets
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 
 from devcluster.kafka import KafkaCluster
 from devcluster.spark import SparkConnectServer
@@ -15,9 +20,10 @@ from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan
 from linkengine.jobs.record_sizes import heaviest_of
-from linkengine.jobs.verifying import verify
+from linkengine.jobs.verifying import read_far, verify
 from linkengine.sparkclient import close_session, session
 from linkengine.verifyjob.reading import LARGEST_RECORD, POLL_RECORDS, Heaviest, TopicPart, limited_to_memory
+from linkengine.verifyjob.report import failure_of
 from tests.linkengine.batches.batchlog import Rec, dense
 from tests.linkengine.copyjob.bombs import MEGABYTE, NOW, bomb, two_and_three
 from tests.linkengine.copyjob.copying import create_pair, ends_of, plan_of, producer_for, wait_for
@@ -97,6 +103,75 @@ def test_batches_with_many_large_records_are_compared(
 
     assert (report.records_compared, report.differences) == (504, 0)
     assert is_alive(spark)
+
+
+def test_a_large_record_among_many_tiny_ones_ends_its_comparison(
+    spark: SparkConnectServer, source_cluster: KafkaCluster, admin: ClusterAddress
+) -> None:
+    plan = pair_of(source_cluster, admin, [dense(0, [Rec(NOW)]).encode(), bomb(*[1] * 10_000, 300 * MEGABYTE)])
+    pid = spark.pid
+
+    with pytest.raises(LinkEngineError, match="partition 0 has a record of 300,000,0") as refused:
+        verify(_to_the_end(plan, 10_002), spark_url=spark.url)
+
+    assert refused.value.code is ErrorCode.RECORDS_TOO_LARGE
+    assert "in the batch at offset 1;" in refused.value.message
+    assert is_alive(spark)
+    assert spark.pid == pid
+
+
+def read_measured(admin: ClusterAddress, topic: str, end: int, directory: Path) -> tuple[int, int, list[int]]:
+    """Read a topic as ``read_far`` does, in a process of its own.
+
+    Return the memory in MB that it took besides its imports, the largest Arrow batch in MB, and the rows of each.
+    """
+    part = TopicPart(address=admin, topic=topic, starts={}, ends={}, gentle=True)
+    (directory / "part").write_bytes(pickle.dumps((part, 0, (0, end))))
+    command = [sys.executable, "-m", "tests.linkengine.jobs.measured_reader", str(directory / "part")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    before, peak, largest, *rows = map(int, done.stdout.split())
+    print(f"{before} MB before, {peak} MB at the peak, Arrow batches of up to {largest} MB")  # noqa: T201 - for the documentation
+    return peak - before, largest, rows
+
+
+@pytest.mark.parametrize("per_batch", [1, 2, 4])
+def test_topics_with_far_timestamps_are_read_in_little_memory(
+    source_cluster: KafkaCluster, admin: ClusterAddress, topic_name: str, tmp_path: Path, per_batch: int
+) -> None:
+    create(source_cluster, topic_name, **{"max.message.bytes": "110000000"})
+    send_batches(source_cluster, topic_name, [bomb(*[15 * MEGABYTE] * per_batch)] * (60 // per_batch))
+
+    memory, largest, rows = read_measured(admin, topic_name, 60, tmp_path)
+
+    assert rows == [1] * 60
+    assert largest == 14  # MiB
+    assert memory < 300
+
+
+def test_small_records_with_far_timestamps_are_read_in_batches_of_a_poll(
+    source_cluster: KafkaCluster, admin: ClusterAddress, topic_name: str, tmp_path: Path
+) -> None:
+    create(source_cluster, topic_name)
+    send_batches(source_cluster, topic_name, [bomb(*[1000] * 100)] * 100)
+
+    _, _, rows = read_measured(admin, topic_name, 10_000, tmp_path)
+
+    assert rows == [POLL_RECORDS] * (10_000 // POLL_RECORDS)
+
+
+def test_a_batch_that_is_too_large_for_the_reader_of_far_timestamps_ends_the_comparison(
+    spark: SparkConnectServer, source_cluster: KafkaCluster, admin: ClusterAddress
+) -> None:
+    """Spark could read it, record by record. librdkafka decompresses it as a whole."""
+    plan = pair_of(source_cluster, admin, [bomb(1), bomb(*[15 * MEGABYTE] * 30)])
+    part = TopicPart(address=admin, topic=plan.mirror_topic, starts={0: 0}, ends={0: 31}, gentle=True)
+
+    with pytest.raises(PySparkException) as refused:
+        read_far(session(spark.url), part).count()
+
+    assert "RECORDS_TOO_LARGE: the batch at offset 1 of partition 0" in str(refused.value)
+    assert failure_of(refused.value, plan=plan).code is ErrorCode.RECORDS_TOO_LARGE
 
 
 def _to_the_end(plan: VerifyPlan, end: int) -> VerifyPlan:

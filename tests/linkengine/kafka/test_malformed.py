@@ -13,12 +13,13 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
@@ -66,7 +67,15 @@ from tests.linkengine.batches.batchlog import Rec, dense
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 SOON_S = 5.0
-NUMBERS = [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xfe\xff\xff\x0f"]
+NUMBERS = [
+    b"\xff\xff\xff\xff",
+    b"\x7f\xff\xff\xff",
+    b"\x80\0\0\0",
+    b"\xfe\xff\xff\x0f",
+    b"\xff\xff\xff\xf6",
+    b"\xff\xfa",
+    b"\x80\0",
+]
 PACKAGE = Path(linkengine.__file__).parent
 
 
@@ -139,6 +148,8 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         topic = _await_topic(cluster, TOPIC)
         place, broker = (TOPIC, 0), topic.partitions[0].broker
         _write_record(admin)
+        _abort_transactions(source)
+        _await_stable_offset(cluster, broker, place, offset=5)
         data = cluster.open(broker)
         single_reads.read_committed(data, topic=(TOPIC, topic.topic_id, 0), leader_epoch=-1, offset=0)
         data.close()
@@ -155,6 +166,10 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         admin_groups.commit(cluster, {"group": {place: admin_groups.Committed(offset=1, metadata="m")}})
         admin_groups.committed(cluster, ["group"])
         admin_groups.list_groups(cluster)
+        with group_member(source, "classic") as classic, group_member(source, "consumer") as new:
+            for group in (classic, new):  # one after the other: the first response of a kind is the one that is recorded
+                (member,) = view_groups.described(cluster, [group])[group].members
+                assert member.assigned == ((TOPIC, 0), (TOPIC, 1))
         view_groups.described(cluster, ["group", "no group"])
         gapfillers.choose_gap_filler(admin)
         view_brokers.reassignments(admin, TOPIC)
@@ -166,6 +181,38 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         deletion.delete_by_id(admin, base64.urlsafe_b64encode(doomed.topic_id).decode().rstrip("="))
     finally:
         cluster.close()
+
+
+@contextmanager
+def group_member(source: KafkaCluster, protocol: str) -> Iterator[str]:
+    """Yield a group while a member of it, with this group protocol, has partitions."""
+    group = f"malformed {protocol}"
+    with closing(Consumer({**source.client("admin"), "group.id": group, "group.protocol": protocol})) as consumer:
+        consumer.subscribe([TOPIC])
+        deadline = time.monotonic() + 60
+        while len(consumer.assignment()) < 2:
+            assert time.monotonic() < deadline
+            consumer.poll(0.1)
+        yield group
+
+
+def _abort_transactions(source: KafkaCluster) -> None:
+    """Append two aborted transactions to partition 0."""
+    for number in range(2):
+        producer = Producer({**source.client("admin"), "transactional.id": f"malformed {number}"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(TOPIC, b"aborted", partition=0)
+        producer.flush(30)
+        producer.abort_transaction(30)
+
+
+def _await_stable_offset(cluster: Cluster, broker: int, place: tuple[str, int], *, offset: int) -> None:
+    """Wait until the transactions are decided: their markers are written after the producer has its response."""
+    deadline = time.monotonic() + 30
+    while offsets.list_offsets(cluster, broker, [place], timestamp=offsets.LATEST, read_committed=True)[place] != (0, offset):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def _await_topic(cluster: Cluster, name: str) -> Any:
@@ -203,6 +250,8 @@ def _own_decoders(admin: ClusterAddress) -> Iterator[Recorded]:
     data = cluster.open(leader.broker)
     for name, decode, request in requests:
         frame = data._exchange(b"".join(bytes(part) for part in request), deadline=time.monotonic() + 20, most_bytes=1 << 20)
+        if name == "decode_fetch":
+            assert len(decode(memoryview(frame)[INT32.size :]).partitions[0].aborted) == 2
         yield Recorded(name, frame, lambda whole, decode=decode: decode(memoryview(whole)[INT32.size :]))
     data.close()
     cluster.close()
@@ -262,7 +311,8 @@ def changed(frame: bytes, data: st.DataObject) -> bytes:
         elif way == "byte":
             mutable[at : at + 1] = bytes([data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))])
         elif way == "number":
-            mutable[at : at + 4] = data.draw(st.sampled_from(NUMBERS))
+            number = data.draw(st.sampled_from(NUMBERS))
+            mutable[at : at + len(number)] = number
         elif way == "cut":
             del mutable[at:]
         else:
