@@ -52,8 +52,14 @@ def _offset_for_time(side: RecordSide, *, partition: int, timestamp_ms: int) -> 
     if not found:
         raise LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, f"There is no {place}.")
     (row,) = found
-    if row.offset is not None:
+    if row.offset is not None and row.record_timestamp_ms is not None:
         return row.offset
+    if row.offset is not None:  # of the first record that was not searched
+        raise LinkEngineError(
+            ErrorCode.RECORDS_TOO_LARGE,
+            f"The lookup in {place} ended at offset {row.offset}, because the batch there is too large to search. Choose an "
+            "offset from there on.",
+        )
     if row.is_complete:
         raise LinkEngineError(
             ErrorCode.INVALID_REQUEST_ERROR,

@@ -8,11 +8,13 @@ from base64 import b64decode
 import pytest
 
 from devcluster.kafka import KafkaCluster
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.clusterviews import TimedOffset
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.record_views import Presence, RecordComparison, RecordVerdict, SideView, judge
 from linkengine.domain.states import GapReason
 from linkengine.jobs import RecordSide, compare_record
-from linkengine.kafka import single_record
+from linkengine.kafka import single_record, timelookup
 from tests.fillers import HEAD_START, MAKERS
 from tests.linkengine.batches.batchlog import Rec, dense
 from tests.linkengine.copyjob.bombs import MEGABYTE, NOW, bomb
@@ -235,3 +237,15 @@ def test_names_and_numbers_of_headers_are_limited(clusters: Pair, topic_name: st
     assert record.headers[0].name == "\\xff" * single_record.NAME_BYTES + "…"
     assert record.headers[0].value is not None
     assert (record.headers[0].value.size, record.headers[0].value.is_cut) == (1000, True)
+
+
+def test_lookup_that_ends_at_a_large_batch_shows_no_other_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An offset without a timestamp is where the search ended; the record is there or behind."""
+    ended = TimedOffset(partition=0, offset=40, record_timestamp_ms=None, searched_to=40, log_end_offset=90, is_complete=True)
+    monkeypatch.setattr(timelookup, "offsets_for_time", lambda *_args, **_kwargs: [ended])
+    orders = RecordSide(address=lambda: ClusterAddress(bootstrap_servers="127.0.0.1:1"), topic="orders", topic_id="")
+
+    with pytest.raises(LinkEngineError, match="ended at offset 40") as refused:
+        compare_record(orders, orders, partition=0, timestamp_ms=5)
+
+    assert refused.value.code == ErrorCode.RECORDS_TOO_LARGE
