@@ -87,15 +87,11 @@ def _groups(link: ClusterLink) -> dict[str, Any]:
     """Return whether consumer offsets are synced, and the numbers of groups to sync and of those with errors. One query."""
     enabled = FilteredRelation("configs", condition=Q(configs__name=_SYNC_OFFSETS))
     to_sync, failed = ~Q(groups__status__in=_NOT_TO_SYNC), Q(groups__status=GroupStatus.FAILED)
-    value, groups, failing = (
-        ClusterLink.objects.filter(pk=link.pk)
-        .annotate(enabled=enabled)
-        .values_list("enabled__value", Count("groups", filter=to_sync), Count("groups", filter=failed))
-        .get()
-    )
-    if (value or LINK_CONFIGS[_SYNC_OFFSETS].default) != "true":
+    links = ClusterLink.objects.filter(pk=link.pk).annotate(enabled=enabled).order_by().values("enabled__value")
+    found = links.annotate(to_sync=Count("groups", filter=to_sync), failed=Count("groups", filter=failed)).get()
+    if (found["enabled__value"] or LINK_CONFIGS[_SYNC_OFFSETS].default) != "true":
         return {"groups_synced": False}
-    return {"groups_synced": True, "groups": groups, "groups_failing": failing}
+    return {"groups_synced": True, "groups": found["to_sync"], "groups_failing": found["failed"]}
 
 
 def _retention_ms(found: dict[str, Any], mirrors: int) -> int | None:

@@ -96,6 +96,7 @@ def test_both_records_are_shown_with_their_difference(admin: Client, queue: Queu
 def test_filler_is_shown_with_its_reason(scene: Scene, admin: Client, queue: Queue, url: str) -> None:
     queue.answer = compared(side(None, Presence.BEFORE_START), side(None, Presence.TRANSACTION_MARKER, marker="COMMIT"))
     rows = {"mirror": scene.mirrors["flights"], "partition": 0, "noted_at": scene.now}
+    GapRange.objects.filter(mirror=scene.mirrors["flights"]).delete()
     GapRange.objects.create(start=7, end=8, filled=1, reason=GapReason.ABORTED, **rows)
 
     text = text_of(admin.get(f"{url}?partition=0&offset=7"))

@@ -45,7 +45,14 @@ def test_administrator_finds_every_kind(scene: Scene, admin: Client) -> None:
     response = admin.get("/search/?q=zeta")
 
     text = response.content.decode()
-    assert kinds_of(response) == ["Clusters", "Source topics", "Topics of clusters", "Consumer groups", "Users"]
+    assert kinds_of(response) == [
+        "Cluster links",
+        "Clusters",
+        "Source topics",
+        "Topics of clusters",
+        "Consumer groups",
+        "Users",
+    ]
     assert f'href="/clusters/{WEST}/"' in text
     assert f'href="{scene.link_url}topics/zeta-there/"' in text
     assert f'href="/clusters/{EAST}/topics/?q=zeta-here"' in text
@@ -58,7 +65,7 @@ def test_administrator_finds_every_kind(scene: Scene, admin: Client) -> None:
 @pytest.mark.parametrize(
     ("where", "kinds"),
     [
-        ({}, ["Clusters", "Source topics", "Topics of clusters", "Consumer groups"]),
+        ({}, ["Cluster links", "Clusters", "Source topics", "Topics of clusters", "Consumer groups"]),
         ({"resource_type": "Cluster", "resource_name": ""}, ["Source topics", "Topics of clusters", "Consumer groups"]),
         ({"resource_type": "ClusterLink", "resource_name": "west-to-east"}, ["Source topics", "Consumer groups"]),
         ({"resource_type": "ClusterLink", "resource_name": "another"}, []),
