@@ -160,6 +160,7 @@ def series(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
     data = series_data(
         where=where,
         name="Link (largest partition)",
+        rate_name="Link (all mirror topics)",
         whole=whole,
         topics=[(name, on_grid(rows, where, now=now)) for name, rows in lines],
         objective_ms=link_queries.rpo_objective_ms(subject),

@@ -36,16 +36,25 @@ Read = Callable[["Row"], tuple[float | None, int]]  # a value and the number of 
 
 
 def series_data(
-    *, where: Window, name: str, whole: Grid, topics: Sequence[tuple[str, Grid]] = (), objective_ms: int | None = None
+    *,
+    where: Window,
+    name: str,
+    whole: Grid,
+    rate_name: str = "",
+    topics: Sequence[tuple[str, Grid]] = (),
+    objective_ms: int | None = None,
 ) -> dict[str, Any]:
-    """Return the charts of lag, time lag and throughput of a link or mirror (``whole``), with lines of single mirrors."""
+    """Return the charts of lag, time lag and throughput of a link or mirror (``whole``), with lines of single mirrors.
+
+    ``rate_name``: the name of the whole in the chart of throughput, if it is another.
+    """
     lines = [(name, whole), *topics]
     return {
         **_span(where),
         "charts": [
             _chart(LAG, lines, lambda row: (row.lag, row.unknown)),
             _chart(AGE, lines, lambda row: (row.lag_ms, row.unknown_ms), objective=objective_ms),
-            _chart(RATE, lines[:1], lambda row: (row.bytes_per_s, 0)),
+            _chart(RATE, [(rate_name or name, whole)], lambda row: (row.bytes_per_s, 0)),
         ],
     }
 

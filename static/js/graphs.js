@@ -9,7 +9,7 @@
   const REFRESH_MS = 30_000; // samples are not stored more often
   const POLLED_S = 90_000; // a longer range does not change visibly
   const SHORTEST_S = 600;
-  const HEIGHT = 180;
+  const HEIGHT = 200;
   const DRAGGED_PX = 5; // a shorter drag is a click
   const COLOURS = 7;
   const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [4, 4], [12, 4], [1, 4]];
@@ -191,6 +191,7 @@
     return {
       width: entry.place.clientWidth,
       height: HEIGHT,
+      padding: [8, 12, 0, 0],
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       legend: { show: false },
       cursor: { y: false, drag: { x: true, y: false, setScale: false } },
@@ -199,7 +200,7 @@
         y: { range: () => [0, top()] },
       },
       axes: [
-        { ...axis, space: 90, values: (_, splits) => splits.map((at) => timeText(entry.data, at)) },
+        { ...axis, size: 32, space: 90, values: (_, splits) => splits.map((at) => timeText(entry.data, at)) },
         { ...axis, size: 72, splits: () => entry.data.ticks.map(([value]) => value), values: () => entry.data.ticks.map(([, text]) => text) },
       ],
       series: [
@@ -310,9 +311,13 @@
     ctx.moveTo(bbox.left, y);
     ctx.lineTo(bbox.left + bbox.width, y);
     ctx.stroke();
-    ctx.textAlign = "right";
-    ctx.textBaseline = "bottom";
-    ctx.fillText(text, bbox.left + bbox.width - 4, y - 2);
+    const [width, height] = [ctx.measureText(text).width + 8 * devicePixelRatio, 14 * devicePixelRatio];
+    ctx.fillStyle = colour("--surface");
+    ctx.fillRect(bbox.left + 1, y - height / 2, width, height); // the line and a hatched band would cross the text
+    ctx.fillStyle = colour("--danger");
+    ctx.textAlign = "left";
+    ctx.textBaseline = "middle";
+    ctx.fillText(text, bbox.left + 1 + 4 * devicePixelRatio, y);
   }
 
   // --- values under the cursor, and keys ------------------------------------------------------------------------

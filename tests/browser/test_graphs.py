@@ -43,6 +43,7 @@ def test_charts_replace_the_pictures_of_the_server(scene: Scene, visits: Visits)
     expect(page.locator("#live")).to_have_count(0)
     expect(chart(page, "Lag (messages)").locator(".graph-legend")).to_contain_text("Link (largest partition):")
     expect(chart(page, "Lag (messages)").locator(".graph-legend")).to_contain_text("flights:")
+    expect(chart(page, "Throughput").locator(".graph-legend")).to_contain_text("Link (all mirror topics):")
 
 
 def test_hover_shows_time_and_values_in_all_charts(scene: Scene, visits: Visits) -> None:
