@@ -92,6 +92,7 @@ def _span(where: Window) -> dict[str, Any]:
         "start": int(where.start.timestamp()),
         "end": int(where.end.timestamp()),
         "step": where.step_s,
+        "resolution": numbers.duration(where.step_s * 1000),
         "at": [int(where.time_of(step).timestamp()) for step in range(where.steps)],
     }
 

@@ -94,7 +94,7 @@
     markers = events.markers.map((marker) => ({ ...marker, at: events.at[marker.step] }));
     root.hidden = false; // before the charts are created, which need a width
     document.querySelector("[data-graph-fallback]")?.remove(); // it stops polling, too
-    part("range").textContent = `${exact(series.start)} to ${exact(series.end)}, ${series.step} s per point`;
+    part("range").textContent = `${exact(series.start)} to ${exact(series.end)}, ${series.resolution} per point`;
     for (const chart of series.charts) showChart(chart, series, false);
     showChart(events.chart, events, true);
     showEvents(events);
