@@ -35,7 +35,14 @@ program.add_command(mirrors.group)
 program.add_command(topics.group)
 program.add_command(offsets.offsets_for_time)
 program.add_command(namespaces.group)
-for _command in (inspection.gaps, inspection.lineage, inspection.mirror_stops, inspection.preview, inspection.reparent):
+for _command in (
+    inspection.gaps,
+    inspection.record,
+    inspection.lineage,
+    inspection.mirror_stops,
+    inspection.preview,
+    inspection.reparent,
+):
     mirrors.group.add_command(_command)
 for _mirror_command in (checks.verify, checks.gate, restores.group, restores.recover):
     mirrors.group.add_command(_mirror_command)

@@ -1,4 +1,4 @@
-"""Commands for a closer look at mirrors: gaps, lineage, failover reports, previews; and ``reparent``."""
+"""Commands that inspect mirrors: gaps, single records, lineage, failover reports, previews; and ``reparent``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from linkctl import output
 from linkctl.client import Json
 from linkctl.commands import as_json, client_of, complete_links, complete_mirrors, done, dry_run, limit
+from linkctl.errors import Exit, LinkctlError
 
 YEAR_10000_MS = 253_402_300_800_000  # a record's timestamp may be any int64, including times that datetime cannot represent
 TOPIC = click.argument("topic", shell_complete=complete_mirrors)
@@ -55,6 +56,36 @@ def gaps(context: click.Context, topic: str, *, link: str, limit: int, as_json: 
         for gap in found["data"]
     )
     output.write_table(("PARTITION", "START", "END", "OFFSETS", "REASON", "LOST AFTER", "LOST BEFORE"), rows)
+
+
+@click.command("record")
+@TOPIC
+@LINK
+@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True, help="The partition.")
+@click.option("--offset", type=click.IntRange(min=0), help="The offset.")
+@click.option("--timestamp-ms", type=click.IntRange(min=0), help="Instead: the first record that is not older, since 1970.")
+@as_json
+@click.pass_context
+def record(context: click.Context, /, topic: str, *, link: str, as_json: bool, **place: int | None) -> None:
+    """Compare the record at an offset of TOPIC with the source's. With --json the contents are in base64.
+
+    The exit code is 1 if the two differ.
+    """
+    if (place["offset"] is None) == (place["timestamp_ms"] is None):
+        raise LinkctlError("Give either --offset or --timestamp-ms.", code=Exit.USAGE)
+    query = {name: value for name, value in place.items() if value is not None}
+    found = client_of(context).get_own("links", link, "mirrors", topic, "records", **query)
+    if as_json:
+        output.write_json(found)
+    else:
+        facts = [("Partition", found["partition"]), ("Offset", found["offset"]), ("Result", found["verdict"])]
+        reason = [("Filler", found["filler_reason"])] if found["filler_reason"] else []
+        output.write_pairs([*facts, *reason, ("Meaning", found["text"])])
+        output.write_line("")
+        rows = (_record_row(side, found[side]) for side in ("source", "mirror"))
+        output.write_table(("SIDE", "HAS", "KEY", "VALUE", "HEADERS", "TIMESTAMP", "COMPRESSION", "LEADER EPOCH"), rows)
+    if found["verdict"] == "DIFFERENT":
+        raise LinkctlError("Source and mirror differ at this offset.", code=Exit.REFUSED)
 
 
 @click.command("lineage")
@@ -165,6 +196,18 @@ def _preview_row(topic: Json) -> tuple[object, ...]:
 
 def _groups(clamped: list[Json]) -> str:
     return ", ".join(sorted({offset["group"] for offset in clamped}))
+
+
+def _record_row(name: str, side: Json) -> tuple[object, ...]:
+    record, batch = side["record"] or {}, side["batch"] or {}
+    sizes = [_field(record[part]) for part in ("key", "value")] if record else [None, None]
+    has = f"{side['presence']} {side['marker']}{side['message']}".strip()
+    time = _time(record.get("timestamp_ms"))
+    return name, has, *sizes, record.get("header_count"), time, batch.get("compression"), batch.get("leader_epoch")
+
+
+def _field(field: Json | None) -> str:
+    return "null" if field is None else f"{field['size']} bytes"
 
 
 def _origins(origin: Json) -> list[tuple[object, ...]]:

@@ -17,6 +17,7 @@ ICON_NAMES = ROOT / "static" / "icons.txt"
 FILES = {
     "bootstrap": ("dist/css/bootstrap.min.css",),
     "tom-select": ("dist/css/tom-select.bootstrap5.min.css", "dist/js/tom-select.complete.min.js"),
+    "uplot": ("dist/uPlot.min.css", "dist/uPlot.iife.min.js"),
 }
 SOURCE_MAP = re.compile(r"(/\*|//)# sourceMappingURL=.*?(\*/|$)", re.MULTILINE)
 DRAWING = re.compile(r"<svg[^>]*viewBox=\"(?P<box>[^\"]+)\"[^>]*>(?P<shapes>.*)</svg>", re.DOTALL)

@@ -21,7 +21,7 @@ class Permission(StrEnum):
     MANAGE_TOPIC = "manage topics"  # create, delete, configure and grow ordinary topics
     MANAGE_GROUP = "manage consumer groups"  # reset their offsets
     MANAGE_ACLS = "manage ACLs"  # of a cluster
-    READ_RECORDS = "read records"  # see the excerpts that a verification run shows of records that differ
+    READ_RECORDS = "read records"  # see contents of records of a mirror topic and of its source
     VERIFY = "verify mirror topics"  # start verification runs
     MANAGE_CLUSTER = "manage clusters"  # register clusters, change their credentials
     USE_CREDENTIALS = (

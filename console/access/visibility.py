@@ -12,7 +12,7 @@ from django.db.models.lookups import Exact
 from console.access.permissions import can
 from console.access.roles import Permission
 from console.actors import Actor
-from console.models import Cluster, ClusterLink, Environment, MirrorTopic, RoleBinding
+from console.models import Cluster, ClusterLink, Environment, MirrorTopic, RoleBinding, SourceTopic
 
 ResourceType = RoleBinding.ResourceType
 _NOTHING = Q(pk__in=())
@@ -57,10 +57,43 @@ def visible_links(by: Actor) -> QuerySet[ClusterLink]:
     return with_sight(ClusterLink.objects.filter(scope), by)
 
 
+def whole_links(by: Actor) -> QuerySet[ClusterLink]:
+    """Return the links of which the actor may see everything: their source topics, consumer groups and configs."""
+    if by.may_do_all:
+        return ClusterLink.objects.all()
+    scope = _NOTHING
+    for binding in by.bindings:
+        if binding.resource_type != ResourceType.TOPIC:  # a role on a topic shows the link, and not all of it
+            scope |= _link_scope(binding)
+    return ClusterLink.objects.filter(scope)
+
+
+def visible_topics(by: Actor) -> QuerySet[SourceTopic]:
+    """Return the listed topics of registered clusters that the actor may see, without internal topics."""
+    topics = SourceTopic.objects.filter(cluster__isnull=False, internal=False)
+    if by.may_do_all:
+        return topics
+    scope = _NOTHING
+    for binding in by.bindings:
+        above, cluster = _above(binding, path="cluster__"), Q(cluster=binding.cluster_id)
+        if above is not None:
+            scope |= above
+        elif binding.resource_type in ("", ResourceType.CLUSTER):
+            scope |= cluster
+        elif binding.resource_type == ResourceType.TOPIC:
+            scope |= cluster & _name("name", binding)
+    return topics.filter(scope)
+
+
 def with_sight(links: QuerySet[ClusterLink], by: Actor) -> QuerySet[ClusterLink]:
     """Annotate links with ``sees_source``, which ``ClusterLink.known_source`` needs."""
-    sight = Value(value=True) if by.may_do_all else Exists(visible_clusters(by).filter(pk=OuterRef("source")))
-    return links.annotate(sees_source=ExpressionWrapper(sight, output_field=BooleanField()))
+    return links.annotate(sees_source=sight_of("source", by))
+
+
+def sight_of(source: str, by: Actor) -> ExpressionWrapper:
+    """Return the expression for whether the actor may see the registered cluster in the field ``source``."""
+    sight = Value(value=True) if by.may_do_all else Exists(visible_clusters(by).filter(pk=OuterRef(source)))
+    return ExpressionWrapper(sight, output_field=BooleanField())
 
 
 def with_links(mirrors: QuerySet[_Mirror], *, by: Actor | None = None) -> QuerySet[_Mirror]:

@@ -12,7 +12,7 @@ from console.models.mirrors import ConfigRevert, GapRange, MirrorPartition, Mirr
 from console.models.namespaces import Namespace
 from console.models.reports import StopReport
 from console.models.restores import RestoreRun
-from console.models.samples import LinkSample, MirrorSample
+from console.models.samples import LinkSample, LinkSampleSummary, MirrorSample, MirrorSampleSummary
 from console.models.verification import GateRun, VerifiedRange, VerifyRun, VerifyWatch
 from console.models.workers import CopyWorker
 
@@ -33,9 +33,11 @@ __all__ = [
     "LineageRange",
     "LinkConfig",
     "LinkSample",
+    "LinkSampleSummary",
     "LinkTask",
     "MirrorPartition",
     "MirrorSample",
+    "MirrorSampleSummary",
     "MirrorTopic",
     "Namespace",
     "Organization",

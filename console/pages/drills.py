@@ -1,10 +1,10 @@
-"""The Drills tab of a link: start a failover drill and show the reports of all drills."""
+"""The Drills tab of a link: starts a failover drill and shows the reports of all drills. Also the failover readiness."""
 
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods
 
 from console.access import Permission, can
 from console.actions.drills import start_drill
@@ -16,7 +16,9 @@ from console.pages.lists import page_from
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters.drills import drill_row
 from console.presenters.links import link_url
+from console.presenters.readiness import readiness_view
 from console.queries import links as link_queries
+from console.queries.readiness import link_readiness
 from linkengine.domain.startspec import EARLIEST, LATEST
 
 PER_PAGE = 10  # reports are long, and the page is polled every second
@@ -39,6 +41,16 @@ def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
             raise
         return _show(request, link, problem=problem_of(error), status=status_of(error))
     return done(request, f"{link_url(link)}drills/", "Failover drill started.")
+
+
+@page("links")
+@require_GET
+def readiness(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the failover readiness. The tabs Drills and Failover reports load it as a fragment."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    context = {"readiness": readiness_view(link_readiness(link=link, now=now))}
+    return reply(request, "links/readiness.html", link_context(link, by=by, now=now, last="Failover readiness") | context)
 
 
 def _show(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:

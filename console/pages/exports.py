@@ -1,4 +1,4 @@
-"""CSV exports of mirror topics and consumer groups of a link, gaps of a mirror and audit events, with the filters of the pages.
+"""CSV exports of mirror topics, consumer groups, gaps, samples and audit events, with the filters of the pages.
 
 Values are machine-readable: times in UTC as ISO 8601, lags as numbers, unknown as an empty cell. A text that a spreadsheet
 would interpret as a formula gets a leading apostrophe.
@@ -17,6 +17,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from console.models import GroupOffset
+from console.pages.history import LINK_SPAN, MIRROR_SPAN, range_of, subject_of
 from console.pages.request_handling import actor_of, page
 from console.presenters.groups import GROUP_LOOKS
 from console.presenters.reasons import AUDIT_LOOKS
@@ -25,6 +26,7 @@ from console.queries import audit as audit_queries
 from console.queries import groups as group_queries
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
+from console.queries.history import stored_rows
 from console.queries.mirrorpages import mirror_page
 
 MOST_ROWS = 100_000  # per file: the newest or first rows
@@ -84,6 +86,26 @@ def gaps(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str
     names = ("partition", "start", "end", "filled", "reason", "before_ms", "after_ms", "noted_at")
     columns = ("partition", "start", "end", "offsets", "reason", "before_ms", "after_ms", "noted_at")
     return _file(f"gaps-{mirror.name}", columns, mirror.gaps.values_list(*names)[:MOST_ROWS])
+
+
+@page("links")
+@require_GET
+def samples(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str = "") -> HttpResponse:
+    """Return all stored samples of a link or mirror in the range of the charts, oldest first.
+
+    A row with ``seconds`` greater than 0 is a summary of that time: lags are the largest known values, ``unknown`` and
+    ``unknown_ms`` are 0 only if all values are known.
+    """
+    now = timezone.now()
+    subject = subject_of(request, cluster_id, link_name, mirror_name)
+    chosen = range_of(request, now=now, default=MIRROR_SPAN if mirror_name else LINK_SPAN)
+    columns = (
+        "at", "seconds", "samples", "lag", "lag_ms", "bytes_per_s", "records_per_s", "unknown", "unknown_ms",
+    )  # fmt: skip
+    rows = (
+        [getattr(row, name) for name in columns] for row in stored_rows(subject, start=chosen.start, end=chosen.end, now=now)
+    )
+    return _file(f"samples-{subject.name}", columns, rows)
 
 
 @page("audit")

@@ -152,6 +152,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
             reads_records=reads_records,
             missing=verification.missing_as_reported(mirror=mirror),
         ),
+        "reads_records": reads_records,
         "may_verify": can(by, Permission.VERIFY, mirror=mirror),
         "may_operate": can(by, Permission.OPERATE_MIRROR, mirror=mirror),
         "may_edit": can(by, Permission.MANAGE_LINK, link=mirror.link),

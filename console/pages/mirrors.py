@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -13,10 +11,11 @@ from console.actions import mirrors as mirror_actions
 from console.actions import verification
 from console.errors import ConsoleError, NotFoundError
 from console.models import ClusterLink
+from console.pages.history import MIRROR_SPAN, graph_context, range_of, segments
 from console.pages.linkpages import crumbs, link_head
 from console.pages.links import is_unchanged, seen_token
 from console.pages.lists import MOST_DIGITS
-from console.pages.mirrorpages import choice_rows, choices_summary, mirror_context, mirror_head
+from console.pages.mirrorpages import choice_rows, choices_summary, mirror_context, mirror_head, mirror_url
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.restores import restores_of
 from console.presenters import numbers
@@ -31,7 +30,6 @@ from console.queries.history import mirror_history
 from linkengine.domain.startspec import CONFIG as START_SPEC
 
 MOST_REPLICAS = 32_767  # the replication factor is an int16 in the Kafka protocol
-HISTORY = timedelta(hours=2)  # retention of the samples of mirrors
 
 
 @page("links")
@@ -49,8 +47,10 @@ def detail(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
         "snippet": curl("GET", f"{rest_address(request, mirror.link)}/{mirror.name}?include_state_transition_errors=true"),
     }
     if not (request.htmx and request.htmx.target == "live"):  # type: ignore[attr-defined]
-        points = mirror_history(mirror=mirror, span=HISTORY, now=now)
-        context["charts"] = charts_of(points, span=HISTORY, now=now) if points else []
+        chosen = range_of(request, now=now, default=MIRROR_SPAN)
+        points = mirror_history(mirror=mirror, span=chosen.span, now=now, end=chosen.end)
+        context["charts"] = charts_of(points, span=chosen.span, now=chosen.end, past=not chosen.name) if points else []
+        context |= {"spans": segments(mirror_url(mirror), chosen), **graph_context(mirror, chosen)}
     return reply(request, "mirrors/detail.html", context)
 
 

@@ -20,7 +20,8 @@ from console.pages.shell import shell
 from console.presenters.errors import help_for
 
 View = Callable[..., HttpResponse]
-FRAGMENTS = ("live", "history", "dialog", "switcher")  # element ids that htmx requests; named partials of the templates
+# Element ids that htmx requests; named partials of the templates.
+FRAGMENTS = ("live", "history", "dialog", "switcher", "minute", "readiness")
 POLLING = ("live", "history")  # fragments that are polled
 
 

@@ -1,4 +1,4 @@
-"""The Failover reports tab of a link, and its JSON export."""
+"""The Failover reports tab of a link, and the JSON export of the reports."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
+from console.access import Permission, can
 from console.actions.refusals import retry_refused_configs
 from console.errors import ConsoleError
 from console.models import StopReport
@@ -40,7 +41,8 @@ def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
     shown, pager = page_from(request, reports)
     groups = stopreports.groups_of(shown)
     rows = [report_row(report, now=now, groups=groups.get(report.pk, ())) for report in shown]
-    context = {"reports": rows, "tiles": report_tiles(totals), "pager": pager}
+    whole = can(by, Permission.VIEW, link=link)
+    context = {"reports": rows, "tiles": report_tiles(totals), "pager": pager, "sees_readiness": whole}
     return reply(request, "links/stopreports.html", link_context(link, by=by, now=now, tab="stops") | context)
 
 

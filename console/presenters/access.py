@@ -24,7 +24,7 @@ PERMISSION_WORDS: Mapping[Permission, str] = MappingProxyType(
         Permission.MANAGE_GROUP: "Reset offsets of consumer groups",
         Permission.MANAGE_ACLS: "Create and delete ACLs",
         Permission.OPERATE_MIRROR: "Pause, resume, promote and fail over mirror topics",
-        Permission.READ_RECORDS: "View record contents where a mirror topic differs from its source",
+        Permission.READ_RECORDS: "View records of a mirror topic and of its source, side by side",
         Permission.VERIFY: "Verify mirror topics",
         Permission.MANAGE_CLUSTER: "Register clusters and change their credentials",
         Permission.USE_CREDENTIALS: "Create links that use the stored credentials of a cluster",

@@ -32,6 +32,7 @@ class Difference:
     kind: str
     source: str
     mirror: str
+    query: str  # of the Records page; "" if the user may not read records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +138,7 @@ def _difference(row: dict[str, Any], *, reads_records: bool) -> Difference:
         kind=str(row["kind"]),
         source=_value(row.get("source_value") if reads_records else None),
         mirror=_value(row.get("mirror_value") if reads_records else None),
+        query=f"?partition={row['partition']}&offset={row['offset']}" if reads_records else "",
     )
 
 

@@ -297,7 +297,7 @@ def _inputs(mirror: _Mirror, link: ClusterLink, reports: Reports, *, task_errors
         expected=expected,
         engine_error=bool(link.engine_error),
         reports=reports,
-        objective_ms=_objective_ms(mirror.objective),
+        objective_ms=objective_ms(mirror.objective),
         alarms=[code for code in mirror.codes if code in KEPT],
         errors=[code for code in mirror.codes if code not in KEPT and code not in WAITING],
         task_errors=task_errors,
@@ -316,9 +316,10 @@ def _named_by(failing: Iterable[LinkTask]) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def _objective_ms(value: str | None) -> int | None:
-    objective_ms = int(value or -1)
-    return objective_ms if objective_ms > 0 else None
+def objective_ms(value: str | None) -> int | None:
+    """Return the RPO objective of a link from its config's value; None if it has none."""
+    milliseconds = int(value or -1)
+    return milliseconds if milliseconds > 0 else None
 
 
 def _age_ms(since: datetime, now: datetime) -> int:

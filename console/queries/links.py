@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from console.access import Permission, can, check_permission, visible_links, visible_mirrors
@@ -18,9 +18,9 @@ from console.mirrors.progress import CurrentMirror
 from console.models import ClusterLink, Environment, LinkTask
 from console.models.fields import readable
 from console.queries.figures import Figures, figures_of
-from console.queries.health import NOT_JUDGED, LinkHealth, links_health
+from console.queries.health import NOT_JUDGED, LinkHealth, links_health, objective_ms
 from console.queries.linktasks import failing_rows
-from linkengine.domain.linkconfigs import LINK_CONFIGS, LinkConfigSpec, is_connection
+from linkengine.domain.linkconfigs import LINK_CONFIGS, RPO_OBJECTIVE, LinkConfigSpec, is_connection
 from linkengine.domain.states import MirrorState
 
 _RELATED = ("destination__environment__organization", "source__environment")
@@ -76,6 +76,11 @@ def get_whole_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
     return link
 
 
+def rpo_objective_ms(link: ClusterLink) -> int | None:
+    """Return the RPO objective of a link; None if it has none. One query."""
+    return objective_ms(link.config(RPO_OBJECTIVE))
+
+
 def list_links(
     *,
     by: Actor,
@@ -85,21 +90,24 @@ def list_links(
     state: str = "",
 ) -> list[LinkSummary]:
     """Return links, first those that are not healthy, then by name; three queries, five if a task fails."""
-    links = visible_links(by).select_related(*_RELATED).annotate(undone=_UNDONE)
+    links = matching_links(by=by, search=search).annotate(undone=_UNDONE)
     if cluster_id:
         links = links.filter(destination__cluster_id=cluster_id)
     if environment is not None:
         links = links.filter(destination__environment=environment)
-    if search:
-        links = links.filter(
-            Q(name__icontains=search)
-            | Q(source__name__icontains=search, sees_source=True)
-            | Q(destination__name__icontains=search)
-        )
     if state:
         links = links.filter(state=state)
     rows = sorted(links, key=lambda link: (_HEALTH.get(link.state, 9), link.name))
     return summarize(rows, by=by)
+
+
+def matching_links(*, by: Actor, search: str = "") -> QuerySet[ClusterLink]:
+    """Return the visible links whose name, or that of a visible cluster at one end, contains a text."""
+    links = visible_links(by).select_related(*_RELATED)
+    if not search:
+        return links
+    is_source = Q(source__name__icontains=search, sees_source=True)
+    return links.filter(Q(name__icontains=search) | is_source | Q(destination__name__icontains=search))
 
 
 def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:

@@ -1,19 +1,44 @@
-"""Stores samples of links and mirrors for charts, and deletes old samples."""
+"""Stores samples of links and mirrors for charts, summarizes them, and deletes old ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
-from console.models import ClusterLink, LinkSample, MirrorSample, MirrorTopic
-from console.queries.history import largest
+from django.db import transaction
+from django.db.models import Max
+
+from console.models import (
+    ClusterLink,
+    LinkSample,
+    LinkSampleSummary,
+    MirrorSample,
+    MirrorSampleSummary,
+    MirrorTopic,
+)
+from console.queries.history import (
+    KEEP_LINKS,
+    KEEP_MIRRORS,
+    KEEP_SUMMARIES,
+    Row,
+    Window,
+    begin_of,
+    largest,
+    on_grid,
+    sample_row,
+)
 from console.queries.mirrors import MirrorSummary, summarize
 from linkengine.domain.states import MirrorState
 
 EVERY_MS = 30_000
 EACH_MS, LONGEST_MS = 60, 90_000  # the interval grows with the number of mirrors: up to 1,500 mirrors at most 17 rows/s
-KEEP_LINKS = timedelta(hours=24)  # at most 2,880 rows per link, and some more until the next cleanup
-KEEP_MIRRORS = timedelta(hours=2)  # at most 240 rows per mirror, likewise
+_SETTLED = timedelta(minutes=1)  # after which no sample of an interval is still being written
+_VALUES = ("lag", "lag_ms", "bytes_per_s", "records_per_s")
+_COUNTS = ("samples", "unknown", "unknown_ms")
+_BATCH = 500
 
 
 def every_ms(mirrors: int) -> int:
@@ -31,7 +56,7 @@ def keep_samples(*, link: ClusterLink, mirrors: Iterable[MirrorTopic], now: date
     summaries = [summarize(mirror, now=now, errors=0) for mirror in copied]
     if not summaries:
         return
-    MirrorSample.objects.bulk_create([_of_mirror(summary, now) for summary in summaries], batch_size=500)
+    MirrorSample.objects.bulk_create([_of_mirror(summary, now) for summary in summaries], batch_size=_BATCH)
     if not whole:
         return
     LinkSample.objects.create(
@@ -44,10 +69,55 @@ def keep_samples(*, link: ClusterLink, mirrors: Iterable[MirrorTopic], now: date
     )
 
 
+def summarize_samples(*, now: datetime) -> None:
+    """Store the summaries of all intervals that have ended since the last run, each length from the next finer rows."""
+    for samples, summaries, owner in (
+        (LinkSample, LinkSampleSummary, "link_id"),
+        (MirrorSample, MirrorSampleSummary, "mirror_id"),
+    ):
+        finer = 0
+        for seconds in KEEP_SUMMARIES:
+            with transaction.atomic():
+                _summarize(samples, summaries, owner, seconds=seconds, finer=finer, now=now)
+            finer = seconds
+
+
 def forget_old(*, now: datetime) -> None:
-    """Delete samples that are too old for any chart."""
+    """Delete samples and summaries that no chart shows. Call ``summarize_samples`` first."""
     LinkSample.objects.filter(at__lt=now - KEEP_LINKS).delete()
     MirrorSample.objects.filter(at__lt=now - KEEP_MIRRORS).delete()
+    for model in (LinkSampleSummary, MirrorSampleSummary):
+        for seconds, keep in KEEP_SUMMARIES.items():
+            model.objects.filter(seconds=seconds, at__lt=now - keep).delete()
+
+
+def _summarize(samples: Any, summaries: Any, owner: str, *, seconds: int, finer: int, now: datetime) -> None:
+    """Store the missing summaries of one length. An interval is stored for all owners in one transaction, or for none."""
+    end = begin_of(now - _SETTLED, seconds)
+    newest = summaries.objects.filter(seconds=seconds).aggregate(newest=Max("at"))["newest"]
+    start = begin_of(now - KEEP_SUMMARIES[seconds], seconds) if newest is None else newest + timedelta(seconds=seconds)
+    where = Window(start=start, end=end, step_s=seconds, steps=int((end - start).total_seconds()) // seconds)
+    if where.steps <= 0:
+        return
+    rows = summaries.objects.filter(seconds=finer) if finer else samples.objects.all()
+    rows = rows.filter(at__gte=where.read_from, at__lt=end).order_by(owner, "at")
+    columns = (*_COUNTS, *_VALUES) if finer else _VALUES
+    made: list[Any] = []
+    for key, group in groupby(rows.values_list(owner, "at", *columns).iterator(chunk_size=5_000), key=itemgetter(0)):
+        for row in on_grid([_row(at, values, finer) for _, at, *values in group], where, now=now):
+            if row is not None:
+                found = {name: getattr(row, name) for name in (*_COUNTS, *_VALUES)}
+                made.append(summaries(**{owner: key}, at=row.at, seconds=seconds, **found))
+        if len(made) >= _BATCH:
+            summaries.objects.bulk_create(made, batch_size=_BATCH, ignore_conflicts=True)
+            made = []
+    summaries.objects.bulk_create(made, batch_size=_BATCH, ignore_conflicts=True)
+
+
+def _row(at: datetime, values: Sequence[Any], seconds: int) -> Row:
+    if not seconds:
+        return sample_row(at, values)
+    return Row(at=at, seconds=seconds, **dict(zip((*_COUNTS, *_VALUES), values, strict=True)))
 
 
 def _of_mirror(summary: MirrorSummary, now: datetime) -> MirrorSample:

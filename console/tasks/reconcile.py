@@ -107,8 +107,9 @@ def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_:
 @shared_task(name="forget_old_rows")
 @records_health("forget_old_rows")
 def forget_old_rows(**_: Any) -> None:
-    """Delete old verification runs, old samples and expired sessions. The audit log is kept."""
+    """Summarize samples; delete old samples, verification runs and expired sessions. The audit log is kept."""
     now = timezone.now()
+    history.summarize_samples(now=now)
     history.forget_old(now=now)
     VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
     SessionStore.clear_expired()

@@ -7,6 +7,7 @@ functions use neither database, Celery nor pages, and callers need no other pack
 
 from linkengine.jobs.acls import change_acls, read_acls
 from linkengine.jobs.canary import read_canary, try_writing
+from linkengine.jobs.comparing_records import RecordSide, compare_record
 from linkengine.jobs.copying import (
     clear_link,
     clear_mirror,
@@ -59,6 +60,7 @@ from linkengine.jobs.tail_check import failed_tail_checks
 from linkengine.jobs.verifying import verify, verify_next
 
 __all__ = [
+    "RecordSide",
     "change_acls",
     "check_link",
     "check_mirror",
@@ -66,6 +68,7 @@ __all__ = [
     "clear_link",
     "clear_mirror",
     "close_topic",
+    "compare_record",
     "delete_diverged",
     "delete_mirror",
     "deletes_topics",

@@ -67,9 +67,15 @@ class _Search:
 
 
 def offsets_for_time(
-    address: ClusterAddress, topic: str, timestamp_ms: int, *, positions: Mapping[int, int], budget_s: float
+    address: ClusterAddress,
+    topic: str,
+    timestamp_ms: int,
+    *,
+    positions: Mapping[int, int],
+    budget_s: float,
+    partition: int | None = None,
 ) -> list[TimedOffset]:
-    """Return, per partition, the first committed record at or after a timestamp.
+    """Return, per partition or for one ``partition``, the first committed record at or after a timestamp.
 
     ``positions`` are the offsets at which to continue an incomplete search. Each partition is read at least once, so that every
     call makes progress.
@@ -78,6 +84,7 @@ def offsets_for_time(
     with closing(Cluster(address)) as cluster, ExitStack() as stack:
         view = newest_view(cluster, topic)
         searches = _begin(cluster, topic, view, timestamp_ms=timestamp_ms, positions=positions)
+        searches = [search for search in searches if partition in (None, search.partition)]
         connections: dict[int, Connection] = {}
         waiting = [search for search in searches if not search.is_complete]
         while waiting and (waiting[0].reads == 0 or time.monotonic() < deadline):

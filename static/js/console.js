@@ -111,7 +111,7 @@
   function failed({ detail }, why, advice = UNKNOWN) {
     if (detail.requestConfig.verb !== "get") showInForm(detail.elt, `${why[0].toUpperCase()}${why.slice(1)}.`, advice);
     else if (document.getElementById("live") === detail.target || isPolling(detail.elt)) markStale(detail.target, why);
-    else showToast(`The dialog could not be opened: ${why}. Try again.`);
+    else showToast(`${detail.target?.id === "dialog" ? "The dialog could not be opened" : "A part of the page could not be loaded"}: ${why}. Try again.`);
     if (detail.elt.matches("form.filters")) failedFilter = detail.elt;
   }
 

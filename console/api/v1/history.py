@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
@@ -18,21 +18,15 @@ from console.api.schema import ADDITIONS, operation
 from console.api.v1.views import MirrorPartView
 from console.api.views import RestView, actor_of, moment
 from console.queries import links
-from console.queries.history import Point, link_history, mirror_history
+from console.queries.history import SPANS, Point, link_history, mirror_history
 
-SPANS: Mapping[str, timedelta] = {
-    "1h": timedelta(hours=1),
-    "2h": timedelta(hours=2),
-    "6h": timedelta(hours=6),
-    "24h": timedelta(hours=24),
-}
 _SPAN = OpenApiParameter("span", str, enum=list(SPANS), default="1h", description="The time span, up to now.")
 
 
 class PointData(serializers.Serializer[Any]):
     """The largest lag and the mean rate of an interval. Unknown is null, never 0."""
 
-    at = serializers.DateTimeField(help_text="Time of the interval's last sample.")
+    at = serializers.DateTimeField(help_text="Time of the interval's last sample, or the begin of its last summary.")
     lag = OffsetField(allow_null=True)
     lag_ms = OffsetField(allow_null=True, help_text="Time lag.")
     bytes_per_s = serializers.FloatField(allow_null=True)
@@ -55,7 +49,7 @@ class LinkHistoryView(RestView):
         tag=ADDITIONS,
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """Return the lag of the worst partition and the sum of the rates; samples are kept for a day."""
+        """Return the lag of the worst partition and the sum of the rates; ranges of a day and more come from summaries."""
         link = links.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         return _response(link_history(link=link, span=_span(request), now=moment()))
 
@@ -71,7 +65,7 @@ class MirrorHistoryView(MirrorPartView):
         tag=ADDITIONS,
     )
     def get(self, request: Request, **path: str) -> Response:
-        """Return the lag of all partitions and the rate; samples are kept for two hours."""
+        """Return the lag of all partitions and the rate; ranges of more than two hours come from summaries."""
         return _response(mirror_history(mirror=self.mirror(request, path), span=_span(request), now=moment()))
 
 

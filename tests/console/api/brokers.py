@@ -1,9 +1,21 @@
-"""A fake of a small cluster for the queries of ``console.tasks.browsing``; other tests check real clusters."""
+"""A fake of a small cluster for ``console.tasks.browsing`` and ``comparing``; other tests check real clusters."""
 
+from base64 import b64encode
+from dataclasses import asdict
 from typing import Any
 
 from console import audit
+from console.models.fields import seal
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.record_views import (
+    BatchInfo,
+    FieldView,
+    HeaderView,
+    Presence,
+    RecordComparison,
+    RecordContents,
+    SideView,
+)
 from tests.console.api.actors import SOURCE
 
 MEMBER = {"consumer_id": "c-1", "client_id": "app", "instance_id": None, "assigned": [["plain", 0]]}
@@ -50,6 +62,31 @@ MOVING = {"topic": "plain", "partition": 0, "adding": [3], "removing": [1]}
 PROBE = {"cluster_id": SOURCE, "brokers": 1, "kafka_version": "4.3.1", "authorizer": True}
 
 
+def side(value: bytes | None, presence: Presence = Presence.RECORD, **more: Any) -> SideView:
+    """Return one side with a record of this value, or without a record for None."""
+    field = FieldView(size=len(value or b""), base64=b64encode(value or b"").decode(), is_cut=False)
+    record = RecordContents(
+        key=None,
+        value=field,
+        headers=(HeaderView(name="origin", value=field),),
+        header_count=1,
+        timestamp_ms=1_700_000_000_500,
+        timestamp_type="CreateTime",
+        size=40,
+    )
+    batch = BatchInfo(
+        base_offset=5, next_offset=9, record_count=4, size=120, compression="zstd", leader_epoch=3, is_transactional=False
+    )
+    ends = {"log_start_offset": 0, "last_stable_offset": 10, "log_end_offset": 10, "next_offset": 8}
+    has = {} if value is None else {"record": record, "batch": batch}
+    return SideView(presence=presence, **{**ends, **has, **more})
+
+
+def compared(source: SideView, mirror: SideView, *, differing: tuple[str, ...] = ()) -> str:
+    """Return what the task ``compare_record`` replies with: offset 7 of partition 0 on both sides."""
+    return seal(asdict(RecordComparison(partition=0, offset=7, source=source, mirror=mirror, differing=differing)))
+
+
 def topic(name: str, *, partitions: int = 3, replication_factor: int = 2) -> dict[str, Any]:
     size = {"partitions": partitions, "replication_factor": replication_factor}
     return {"name": name, "topic_id": "id", "internal": False, "configs": {}, **size}
@@ -78,6 +115,8 @@ class SmallCluster:
         self.timed = [[TIMED]]  # consecutive results; the last is repeated
         self.refusal: dict[str, Any] = {}
         self.error: LinkEngineError | None = None
+        self.sides = (side(b"same"), side(b"same"))  # at every offset
+        self.differing: tuple[str, ...] = ()
 
     def answer(self, task_name: str, kwargs: dict[str, Any]) -> Any:
         """Return the result that a worker would return."""
@@ -85,6 +124,11 @@ class SmallCluster:
             with audit.carried_out(kwargs["entry"], change_id=kwargs["change_id"]) as attempt:
                 attempt.found = self._answer(kwargs["query"], kwargs["arguments"])
             return attempt.found
+        if task_name == "compare_record":
+            self.queries.append((task_name, kwargs))
+            if self.error:
+                raise self.error
+            return compared(*self.sides, differing=self.differing)
         if task_name != "query_cluster":
             return PROBE if task_name in ("check_link", "probe_address") else {}
         return self._answer(kwargs["query"], kwargs["arguments"])

@@ -19,6 +19,7 @@ from console.queries.links import list_links
 from console.queries.metrics import prometheus_text
 from console.queries.mirrorpages import link_figures, mirror_page
 from console.queries.mirrors import get_mirror, list_mirrors
+from console.queries.readiness import link_readiness
 from console.reconciling import coverage, plans
 from console.tasks import reconcile, tail_check
 from linkengine.coordination.progress import RedisProgress
@@ -116,6 +117,15 @@ def test_figures_are_those_of_the_newest_report(mirror: MirrorTopic, link: Clust
     assert f'clusterlink_copied_bytes_total{place},topic="{mirror.name}"}} 200.0' in metrics
     stored = MirrorPartition.objects.get(mirror=mirror)
     assert (stored.mirror_end, stored.bytes_copied) == (10, 100)  # reading does not write
+
+
+def test_readiness_has_the_time_lag_of_the_newest_report(mirror: MirrorTopic, link: ClusterLink) -> None:
+    before = link_readiness(link=link, now=timezone.now()).sentence
+
+    publish(mirror, report(mirror))
+
+    assert "the time lag is unknown" in before
+    assert "time lag 2 s" in link_readiness(link=link, now=timezone.now()).sentence
 
 
 def test_without_redis_stored_values_are_returned_with_their_times(

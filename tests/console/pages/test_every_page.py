@@ -17,8 +17,19 @@ from tests.browser.page_data import EAST, SECRET, Scene, make_cluster, make_link
 from tests.console.pages.conftest import Queue, client_of, htmx
 
 # Queries per page: the page of a mirror needs one per part (session, roles, mirror, partitions, errors, gaps, ...), the tasks
-# page also those of the copy and verify tasks, the source topics page eight for the facts of its checks.
-MOST_QUERIES = {"/mirrors/": 23, "/tasks/": 11, "/west-to-east/topics/": 13, "/west-to-east/": 11, "/namespaces/": 9}
+# page also those of the copy and verify tasks, the source topics page eight for the facts of its checks, the readiness six,
+# the search one per kind of name.
+MOST_QUERIES = {
+    "/minute/": 10,
+    "/readiness/": 10,
+    "/search/?q": 10,
+    "/samples/": 8,
+    "/mirrors/": 23,
+    "/tasks/": 11,
+    "/west-to-east/topics/": 13,
+    "/west-to-east/": 11,
+    "/namespaces/": 9,
+}
 
 
 @pytest.mark.parametrize("address", PAGES)

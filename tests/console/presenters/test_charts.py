@@ -30,6 +30,7 @@ def test_chart_line_is_interrupted_at_unknown_and_missing_values() -> None:
     lag, _, _ = charts_of(points, span=SPAN, now=NOW)
 
     assert lag.line.count("M") == 3
+    assert lag.gaps == [(0.0, 100.0), (100.0, 20.0), (120.0, 280.0), (410.0, 190.0)]
     assert ("2026-05-04 09:11:00 UTC", "\N{EN DASH}") in lag.rows
 
 
@@ -53,3 +54,17 @@ def test_chart_without_known_values_has_no_line() -> None:
 
     assert (lag.line, lag.area, lag.top) == ("", "", "")
     assert lag.sentence == "No data for the last 1 h."
+
+
+def test_chart_without_gaps_has_no_hatched_place() -> None:
+    lag, _, _ = charts_of([point(minutes, 1) for minutes in range(60, -1, -1)], span=SPAN, now=NOW)
+
+    assert lag.gaps == []
+
+
+def test_past_chart_has_absolute_times_and_no_current_value() -> None:
+    lag, _, _ = charts_of([point(30, 1), point(0, 5)], span=SPAN, now=NOW, past=True)
+
+    assert lag.marks == ["2026-05-04 09:00:00 UTC", "2026-05-04 10:00:00 UTC"]
+    assert lag.sentence == "2026-05-04 09:00:00 UTC to 2026-05-04 10:00:00 UTC: minimum 1, maximum 5."
+    assert lag.latest == ""

@@ -1,0 +1,93 @@
+"""Compares the record at an offset of a mirror with the source's, for users with the permission to read records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.moments import utc_words
+from linkengine.domain.record_views import Presence, RecordComparison, SideView
+from linkengine.kafka import timelookup
+from linkengine.kafka.single_record import Digests, SideRead, read_record
+
+LOOKUP_S = 8.0  # budget of a lookup by time; the caller's request times out after 30 s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSide:
+    """A topic on one side; ``topic_id`` is that of the topic that is mirrored, "" if it is not known."""
+
+    address: Callable[[], ClusterAddress]  # raises LinkEngineError if the link cannot reach its source now
+    topic: str
+    topic_id: str
+
+
+def compare_record(
+    source: RecordSide, mirror: RecordSide, *, partition: int, offset: int | None = None, timestamp_ms: int | None = None
+) -> RecordComparison:
+    """Return the records of both sides at an offset, or at the mirror's first record that is not older than a timestamp.
+
+    A side that cannot be read has the reason. The mirror is read first: the source had each of its records before. Raises
+    LinkEngineError if there is no such record, or if the lookup takes too long.
+    """
+    at = offset if offset is not None else _offset_for_time(mirror, partition=partition, timestamp_ms=timestamp_ms or 0)
+    mirrored = _read(mirror, partition=partition, offset=at)
+    original = _read(source, partition=partition, offset=at)
+    return RecordComparison(
+        partition=partition,
+        offset=at,
+        source=original.view,
+        mirror=mirrored.view,
+        differing=_differing(original.digests, mirrored.digests),
+    )
+
+
+def _offset_for_time(side: RecordSide, *, partition: int, timestamp_ms: int) -> int:
+    place = f"partition {partition} of topic {side.topic!r}"
+    found = timelookup.offsets_for_time(
+        side.address(), side.topic, timestamp_ms, positions={}, budget_s=LOOKUP_S, partition=partition
+    )
+    if not found:
+        raise LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, f"There is no {place}.")
+    (row,) = found
+    if row.offset is not None and row.record_timestamp_ms is not None:
+        return row.offset
+    if row.offset is not None:  # of the first record that was not searched
+        raise LinkEngineError(
+            ErrorCode.RECORDS_TOO_LARGE,
+            f"The lookup in {place} ended at offset {row.offset}, because the batch there is too large to search. Choose an "
+            "offset from there on.",
+        )
+    if row.is_complete:
+        raise LinkEngineError(
+            ErrorCode.INVALID_REQUEST_ERROR,
+            f"There is no record in {place} since {utc_words(timestamp_ms)}. Its records end at offset {row.log_end_offset}. "
+            "Choose an earlier time, or an offset.",
+        )
+    raise LinkEngineError(
+        ErrorCode.TIMEOUT_ERROR,
+        f"The lookup in {place} found no record up to offset {row.searched_to} within {LOOKUP_S:.0f} s. Choose an offset from "
+        "there on.",
+    )
+
+
+def _read(side: RecordSide, *, partition: int, offset: int) -> SideRead:
+    try:
+        return read_record(side.address(), side.topic, topic_id=side.topic_id, partition=partition, offset=offset)
+    except LinkEngineError as error:
+        return SideRead(view=SideView(presence=Presence.UNREADABLE, code=error.code, message=error.message))
+
+
+def _differing(source: Digests | None, mirror: Digests | None) -> tuple[str, ...]:
+    """Return the parts that differ. The timestamp type is not compared: a mirror cannot have LogAppendTime."""
+    if source is None or mirror is None:
+        return ()
+    pairs = {
+        "key": (source.key, mirror.key),
+        "value": (source.value, mirror.value),
+        "headers": (source.headers, mirror.headers),
+        "timestamp": (source.timestamp_ms, mirror.timestamp_ms),
+    }
+    return tuple(name for name, (there, here) in pairs.items() if there != here)

@@ -1,0 +1,201 @@
+"""Interactive charts in a real browser: values on hover and by keyboard, zoom, hatched bands, minutes, and no scripts."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from console.models import StateTransition
+from tests.browser.conftest import Visits
+from tests.browser.page_data import Scene
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+UNKNOWN_SHARE = 0.55  # of the width of the chart: within the samples 61 to 71 of 120, which are unknown
+# The number of different pixels in a column of the plot. A hatched column has lines of another colour than a plain one.
+PIXELS = """([figure, share]) => {
+  const canvas = figure.querySelector("canvas"), over = figure.querySelector(".u-over").getBoundingClientRect();
+  const place = canvas.getBoundingClientRect(), scale = canvas.width / place.width;
+  const x = (over.left - place.left + over.width * share) * scale, y = (over.top - place.top + 30) * scale;
+  const pixels = canvas.getContext("2d").getImageData(x, y, 24 * scale, 80 * scale).data;
+  let drawn = 0;
+  for (let at = 3; at < pixels.length; at += 4) drawn += pixels[at] > 0;
+  return drawn / (pixels.length / 4);
+}"""
+
+
+def open_charts(scene: Scene, visits: Visits, *, path: str = "history/?span=1h", width: int = 1280) -> Page:
+    page = visits.start(scene.admin, width=width).open(f"{scene.link_url}{path}")
+    expect(page.locator("#graphs figure")).to_have_count(4)
+    return page
+
+
+def chart(page: Page, title: str) -> Locator:
+    return page.locator("#graphs figure").filter(has=page.get_by_role("heading", name=title, exact=True))
+
+
+def test_charts_replace_the_pictures_of_the_server(scene: Scene, visits: Visits) -> None:
+    page = open_charts(scene, visits)
+
+    expect(page.locator("#live")).to_have_count(0)
+    expect(chart(page, "Lag (messages)").locator(".graph-legend")).to_contain_text("Link (largest partition):")
+    expect(chart(page, "Lag (messages)").locator(".graph-legend")).to_contain_text("flights:")
+    expect(chart(page, "Throughput").locator(".graph-legend")).to_contain_text("Link (all mirror topics):")
+
+
+def test_hover_shows_time_and_values_in_all_charts(scene: Scene, visits: Visits) -> None:
+    page = open_charts(scene, visits)
+    plot = chart(page, "Lag (messages)").locator(".u-over")
+    box = plot.bounding_box()
+    assert box is not None
+    before = chart(page, "Throughput").locator("figcaption .number").inner_text()
+
+    plot.hover(position={"x": box["width"] * 0.25, "y": 40})
+
+    time = chart(page, "Lag (messages)").locator("figcaption .number")
+    expect(time).not_to_have_text(before)
+    expect(time).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:00 UTC$"))
+    expect(chart(page, "Throughput").locator("figcaption .number")).to_have_text(time.inner_text())
+    expect(chart(page, "Lag (messages)").locator(".graph-legend li").first).to_have_text(re.compile(r": [\d,]+$"))
+
+
+def test_unknown_values_are_named_on_hover_and_hatched(scene: Scene, visits: Visits) -> None:
+    page = open_charts(scene, visits)
+    figure = chart(page, "Lag (messages)")
+    box = figure.locator(".u-over").bounding_box()
+    assert box is not None
+
+    figure.locator(".u-over").hover(position={"x": box["width"] * UNKNOWN_SHARE, "y": 40})
+
+    expect(figure.locator(".graph-legend li").first).to_have_text(re.compile(r": unknown$"))
+    expect(figure).to_have_attribute("data-unknown", re.compile("^[12]$"))  # the first minute may be before the first sample
+    hatched = page.evaluate(PIXELS, [figure.element_handle(), UNKNOWN_SHARE])
+    plain = page.evaluate(PIXELS, [chart(page, "Throughput").element_handle(), UNKNOWN_SHARE])
+    assert hatched > 0.1
+    assert hatched > plain + 0.05
+
+
+def test_keyboard_moves_the_cursor_and_values_are_announced(scene: Scene, visits: Visits) -> None:
+    page = open_charts(scene, visits)
+    figure = chart(page, "Time lag (RPO)")
+    figure.locator(".graph-plot").focus()
+
+    page.keyboard.press("End")
+    last = figure.locator("figcaption .number").inner_text()
+    page.keyboard.press("ArrowLeft")
+
+    expect(figure.locator("figcaption .number")).not_to_have_text(last)
+    spoken = page.locator("[data-graph-spoken]")
+    expect(spoken).to_contain_text(figure.locator("figcaption .number").inner_text())
+    expect(spoken).to_contain_text("Link (largest partition)")
+
+
+def test_enter_opens_the_minute_and_moves_the_focus(scene: Scene, visits: Visits) -> None:
+    page = open_charts(scene, visits)
+    chart(page, "Lag (messages)").locator(".graph-plot").focus()
+    page.keyboard.press("End")
+
+    page.keyboard.press("Enter")
+
+    expect(page.locator("#minute-title")).to_be_focused()
+    expect(page.locator("#minute")).to_contain_text("States at the end of the minute")
+
+
+def test_click_opens_the_clicked_minute(scene: Scene, visits: Visits) -> None:
+    page = open_charts(scene, visits)
+    plot = chart(page, "Lag (messages)").locator(".u-over")
+    box = plot.bounding_box()
+    assert box is not None
+
+    plot.click(position={"x": box["width"] / 2, "y": 60})
+
+    title = page.locator("#minute-title")
+    expect(title).to_be_visible()
+    expected = [f"{scene.now - timedelta(minutes=30 + shift):%H:%M}" for shift in (-2, -1, 0, 1, 2)]
+    assert any(minute in title.inner_text() for minute in expected)
+
+
+def test_dragging_zooms_and_the_url_keeps_the_range(scene: Scene, visits: Visits) -> None:
+    page = open_charts(scene, visits, path="history/?span=6h")
+    plot = chart(page, "Lag (messages)").locator(".u-over")
+    box = plot.bounding_box()
+    assert box is not None
+    before = page.locator("[data-graph-range]").inner_text()
+
+    page.mouse.move(box["x"] + box["width"] * 0.85, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.90, box["y"] + 60, steps=4)
+    page.mouse.move(box["x"] + box["width"] * 0.95, box["y"] + 60, steps=4)
+    page.mouse.up()
+
+    expect(page.locator("[data-graph-range]")).not_to_have_text(before)
+    expect(page.locator("[data-graph-range]")).to_contain_text("1 min per point")
+    expect(page).to_have_url(re.compile(r"\?span=6h&from=\d+&to=\d+$"))
+    assert "from=" in str(page.locator("[data-graph-link='samples.csv']").get_attribute("href"))
+    expect(page.locator("#minute")).to_be_empty()  # a drag is no click
+    page.reload()
+    expect(page.locator("[data-graph-range]")).to_contain_text("1 min per point")
+    page.get_by_role("button", name="Reset zoom").click()
+    expect(page).to_have_url(re.compile(r"\?span=6h$"))
+
+
+def test_zoom_by_keyboard_and_escape(scene: Scene, visits: Visits) -> None:
+    page = open_charts(scene, visits, path="history/?span=6h")
+    chart(page, "Throughput").locator(".graph-plot").focus()
+    page.keyboard.press("ArrowLeft")
+
+    page.keyboard.press("+")
+    expect(page).to_have_url(re.compile(r"from=\d+&to=\d+"))
+    page.keyboard.press("Escape")
+
+    expect(page).not_to_have_url(re.compile("from="))
+
+
+def test_events_are_listed_with_links_to_their_minutes(scene: Scene, visits: Visits) -> None:
+    StateTransition.objects.create(
+        mirror=scene.mirrors["airports"],
+        from_state="ACTIVE",
+        to_state="PAUSED",
+        event="pause",
+        by="amelia",
+        at=scene.now - timedelta(minutes=20),
+    )
+    page = open_charts(scene, visits)
+    row = page.locator("[data-graph-events] li").filter(has_text="pause · airports")
+
+    row.get_by_role("link").click()
+
+    expect(page.locator("#minute")).to_contain_text("by amelia")
+
+
+def test_failure_to_load_the_data_keeps_the_pictures(scene: Scene, visits: Visits) -> None:
+    visitor = visits.start(scene.admin)
+    visitor.page.route("**/series.json*", lambda route: route.fulfill(status=502, body="Bad gateway"))
+
+    page = visitor.open(f"{scene.link_url}history/")
+
+    expect(page.locator("#live figure")).to_have_count(3)
+    expect(page.locator("#graphs")).to_be_hidden()
+
+
+def test_pictures_of_the_server_work_without_scripts(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin, scripts=False).open(f"{scene.link_url}history/")
+
+    expect(page.locator("figure svg")).to_have_count(3)
+    expect(page.locator("#graphs")).to_be_hidden()
+    page.get_by_role("link", name="Table of all samples").click()
+    expect(page.get_by_text("1 to 50 of 120")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_charts_of_a_mirror_fit_the_page(scene: Scene, visits: Visits, width: int) -> None:
+    visitor = visits.start(scene.admin, width=width, theme="dark")
+    page = visitor.open(f"{scene.mirror_url('flights')}?span=24h")
+
+    expect(page.locator("#graphs figure")).to_have_count(4)
+    expect(page.locator("#history")).to_have_count(0)
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    assert visitor.errors == []

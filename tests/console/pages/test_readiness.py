@@ -1,0 +1,41 @@
+"""The failover readiness of a link: its page, the tabs that load it, and who sees it."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from console.models import RoleBinding
+from tests.browser.page_data import Scene, make_user
+from tests.console.pages.conftest import client_of, htmx
+
+
+def test_readiness_is_one_sentence_with_advice(scene: Scene, reader: Client) -> None:
+    text = reader.get(f"{scene.link_url}readiness/").content.decode()
+
+    assert "to fail over 12 mirror topics" in text
+    assert "To become ready:" in text
+
+
+@pytest.mark.parametrize("tab", ["drills/", "stops/"])
+def test_tab_loads_the_readiness_and_links_it_without_scripts(scene: Scene, reader: Client, tab: str) -> None:
+    text = reader.get(f"{scene.link_url}{tab}").content.decode()
+    part = reader.get(f"{scene.link_url}readiness/", **htmx("readiness")).content.decode()
+
+    assert f'id="readiness" aria-label="Failover readiness" hx-get="{scene.link_url}readiness/"' in text
+    assert f'<a href="{scene.link_url}readiness/">' in text
+    assert "to fail over 12 mirror topics" in part
+    assert "<html" not in part
+
+
+def test_user_with_a_role_on_a_topic_does_not_see_the_readiness_of_the_link(scene: Scene) -> None:
+    user = make_user("dora")
+    about = {"role": RoleBinding.Role.DEVELOPER_READ, "granted_at": scene.now, "granted_by": "system"}
+    RoleBinding.objects.create(user=user, cluster=scene.east, resource_type="Topic", resource_name="flights", **about)
+    client = client_of(user)
+
+    response = client.get(f"{scene.link_url}stops/")
+
+    assert response.status_code == 200
+    assert 'id="readiness"' not in response.content.decode()
+    assert client.get(f"{scene.link_url}readiness/").status_code == 403
