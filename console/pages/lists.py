@@ -38,9 +38,12 @@ def page_of(request: HttpRequest, rows: Sequence[Row]) -> tuple[Sequence[Row], P
 def page_from(
     request: HttpRequest, found: QuerySet[Stored], *, size: int = PAGE_SIZE, name: str = "page"
 ) -> tuple[Sequence[Stored], Pager]:
-    """Return the requested page of a QuerySet. ``name`` is the query parameter of the page number. One to three queries."""
-    if start_of(request, size=size, name=name) == 0 and len(rows := list(found[: size + 1])) <= size:
-        return rows, pager(request, start=0, shown=len(rows), total=len(rows), size=size, name=name)
+    """Return the requested page of a QuerySet. ``name`` is the query parameter of the page number. At most two queries."""
+    if start_of(request, size=size, name=name) == 0:
+        rows = list(found[: size + 1])
+        total = found.count() if len(rows) > size else len(rows)
+        shown = rows[:size]
+        return shown, pager(request, start=0, shown=len(shown), total=total, size=size, name=name)
     total = found.count()
     start = _start_within(request, total=total, size=size, name=name)
     shown = list(found[start : start + size])

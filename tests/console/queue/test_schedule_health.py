@@ -114,10 +114,14 @@ def test_failing_part_of_a_single_cluster_is_named(client: Client, known: Cluste
 
 
 def test_tasks_without_success_are_late_only_after_several_periods(client: Client, known: ClusterLink) -> None:
-    sending_for(100)
+    sending_for(30)
     assert readiness(client) == (200, "ok")
 
-    sending_for(200)  # more than four periods of thirty seconds
+    sending_for(100)  # more than four periods of ten seconds, less than four of thirty
+    assert "probe_spark (not seen to succeed)" in readiness(client)[1]
+    assert "refresh_topics" not in readiness(client)[1]
+
+    sending_for(200)
     assert "refresh_topics (not seen to succeed)" in readiness(client)[1]
     assert "probe_clusters" not in readiness(client)[1]
 

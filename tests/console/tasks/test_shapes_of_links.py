@@ -13,6 +13,7 @@ from console.reconciling import plans
 from console.tasks import gates, mirrors, probes, verifying
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 from tests.conftest import MakeCluster
 from tests.console.conftest import NOW
@@ -155,6 +156,7 @@ def test_inbound_link_without_its_source_side_has_no_credentials_and_can_be_fail
     if paused:
         set_paused("false")
     assert (row().state, row().error_code) == (LinkState.FAILED, MISSING_SIDE)
+    drive(lambda: set(mirror.partitions.values_list("phase", flat=True)) == {PartitionPhase.RELEASED})
     assert write(source_cluster, topic, "not copied") == [None]
     request_operation(mirror, MirrorEvent.FAILOVER)
     drive(lambda: states(mirror) == [S.STOPPED])
