@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db.models import BooleanField, Exists, ExpressionWrapper, OuterRef, Prefetch, Q, QuerySet, Value
 from django.db.models.functions import Left
@@ -90,7 +90,7 @@ def with_sight(links: QuerySet[ClusterLink], by: Actor) -> QuerySet[ClusterLink]
     return links.annotate(sees_source=sight_of("source", by))
 
 
-def sight_of(source: str, by: Actor) -> ExpressionWrapper:
+def sight_of(source: str, by: Actor) -> ExpressionWrapper[Any]:
     """Return the expression for whether the actor may see the registered cluster in the field ``source``."""
     sight = Value(value=True) if by.may_do_all else Exists(visible_clusters(by).filter(pk=OuterRef(source)))
     return ExpressionWrapper(sight, output_field=BooleanField())

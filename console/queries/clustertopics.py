@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,14 +43,15 @@ def with_mirrors(topics: Sequence[SourceTopic], *, cluster: Cluster, by: Actor) 
     rows = visible_mirrors(by).exclude(state=MirrorState.STOPPED).filter(here | there).order_by("name", "pk")
     mirror_of: dict[str, Row] = {}
     source_for: dict[str, list[Row]] = defaultdict(list)
-    for row in rows.values(
+    columns: Iterable[Any] = rows.values(
         "name",
         "source_topic",
         source=F("link__source_cluster_id"),
         link_name=F("link__name"),
         destination=F("link__destination__cluster_id"),
         destination_name=F("link__destination__name"),
-    ):
+    )
+    for row in columns:
         if row["destination"] == cluster.cluster_id:
             mirror_of[row["name"]] = row
         if row["source"] == cluster.cluster_id:

@@ -66,7 +66,9 @@ def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) 
     found = _complete(visible_mirrors(by), by=by).filter(
         link__destination__cluster_id=cluster_id, link__name=link_name, name=mirror_name
     )
-    return _refreshed(_first(found, link_name=link_name, mirror_name=mirror_name))
+    mirror = _first(found, link_name=link_name, mirror_name=mirror_name)
+    progress.refresh([mirror], now=timezone.now())
+    return mirror
 
 
 def get_mirror_only(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) -> MirrorTopic:
@@ -89,7 +91,9 @@ def _first(found: QuerySet[MirrorTopic], *, link_name: str, mirror_name: str) ->
 def find_by_topic(*, cluster_id: str, topic: str, by: Actor) -> MirrorTopic | None:
     """Return the mirror of a topic of a cluster, the newest if there are several; None if the topic is not a mirror topic."""
     found = _complete(visible_mirrors(by), by=by).filter(link__destination__cluster_id=cluster_id, name=topic)
-    return _refreshed(found.order_by("-created_at").first())
+    mirror = found.order_by("-created_at").first()
+    progress.refresh([] if mirror is None else [mirror], now=timezone.now())
+    return mirror
 
 
 def list_mirrors(
@@ -160,12 +164,6 @@ def lags_of(mirrors: Iterable[MirrorTopic]) -> dict[int, Sequence[MirrorPartitio
 def list_transitions(*, mirror: MirrorTopic, limit: int = 100) -> list[StateTransition]:
     """Return the state transitions of a mirror, newest first."""
     return list(mirror.transitions.all()[:limit])
-
-
-def _refreshed(mirror: MirrorTopic | None) -> MirrorTopic | None:
-    if mirror is not None:
-        progress.refresh([mirror], now=timezone.now())
-    return mirror
 
 
 def _complete(mirrors: QuerySet[MirrorTopic], *, by: Actor) -> QuerySet[MirrorTopic]:

@@ -6,7 +6,7 @@ the name of their source depends on what the actor may see.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -48,7 +48,7 @@ def find(text: str, *, by: Actor, limit: int) -> Found:
     clusters = visible_clusters(by).filter(name__icontains=text).order_by("name", "pk")
     topics = visible_topics(by).filter(name__icontains=text).order_by("name", "cluster__name", "pk")
     about = ("name", "source_topic", "state", "stop_reason")
-    found: dict[str, Sequence[Any]] = {
+    found: dict[str, Iterable[Any]] = {
         "links": links[: limit + 1],
         "mirrors": _of_links(mirrors, limit, *about, destination_name=F("link__destination__name")),
         "clusters": clusters.values("name", "cluster_id", environment_name=F("environment__name"))[: limit + 1],
