@@ -38,6 +38,7 @@ import linkengine
 from devcluster.kafka import KafkaCluster
 from linkengine.batches.exact import Record
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.clusterviews import GroupView
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import (
@@ -168,7 +169,9 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         admin_groups.list_groups(cluster)
         with group_member(source, "classic") as classic, group_member(source, "consumer") as new:
             for group in (classic, new):  # one after the other: the first response of a kind is the one that is recorded
-                (member,) = view_groups.described(cluster, [group])[group].members
+                view = view_groups.described(cluster, [group])[group]
+                assert isinstance(view, GroupView)
+                (member,) = view.members
                 assert member.assigned == ((TOPIC, 0), (TOPIC, 1))
         view_groups.described(cluster, ["group", "no group"])
         gapfillers.choose_gap_filler(admin)
