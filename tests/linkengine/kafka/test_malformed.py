@@ -167,12 +167,7 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         admin_groups.commit(cluster, {"group": {place: admin_groups.Committed(offset=1, metadata="m")}})
         admin_groups.committed(cluster, ["group"])
         admin_groups.list_groups(cluster)
-        with group_member(source, "classic") as classic, group_member(source, "consumer") as new:
-            for group in (classic, new):  # one after the other: the first response of a kind is the one that is recorded
-                view = view_groups.described(cluster, [group])[group]
-                assert isinstance(view, GroupView)
-                (member,) = view.members
-                assert member.assigned == ((TOPIC, 0), (TOPIC, 1))
+        _describe_members(source, cluster)
         view_groups.described(cluster, ["group", "no group"])
         gapfillers.choose_gap_filler(admin)
         view_brokers.reassignments(admin, TOPIC)
@@ -184,6 +179,15 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         deletion.delete_by_id(admin, base64.urlsafe_b64encode(doomed.topic_id).decode().rstrip("="))
     finally:
         cluster.close()
+
+
+def _describe_members(source: KafkaCluster, cluster: Cluster) -> None:
+    with group_member(source, "classic") as classic, group_member(source, "consumer") as new:
+        for group in (classic, new):  # one after the other: the first response of a kind is the one that is recorded
+            view = view_groups.described(cluster, [group])[group]
+            assert isinstance(view, GroupView)
+            (member,) = view.members
+            assert member.assigned == ((TOPIC, 0), (TOPIC, 1))
 
 
 @contextmanager
