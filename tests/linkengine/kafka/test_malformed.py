@@ -142,7 +142,8 @@ TOPIC = "malformed"
 
 def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
     client = AdminClient(source.client("admin"))
-    client.create_topics([NewTopic(TOPIC, 2, 1), NewTopic("doomed", 1, 1)])[TOPIC].result(30)
+    kept = {"retention.ms": "-1"}  # the first record is of 1970
+    client.create_topics([NewTopic(TOPIC, 2, 1, config=kept), NewTopic("doomed", 1, 1)])[TOPIC].result(30)
     preflight.broker_facts(admin)
     cluster = Cluster(admin)
     try:
