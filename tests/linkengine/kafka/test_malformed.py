@@ -245,7 +245,7 @@ def _own_decoders(admin: ClusterAddress) -> Iterator[Recorded]:
     view = cluster.topics([TOPIC])[TOPIC]
     leader, topic_id = view.partitions[0], view.topic_id
     batch, number = dense(0, [Rec()] * 2).encode(), 1
-    fetches = {topic_id: [FetchPosition(0, leader.epoch, 0, 1 << 20)]}
+    fetches = {topic_id: [FetchPosition(0, leader.epoch, 1, 1 << 20)]}  # offset 0, of 1970, is in a segment of its own
     fill = MarkerFill(topic=TOPIC, partition=0, producer_id=1 << 61, producer_epoch=0, coordinator_epoch=1, count=2)
     requests = (
         ("decode_produce", lambda body: decode_produce(body, version=13),
