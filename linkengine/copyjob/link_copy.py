@@ -130,6 +130,7 @@ class LinkCopy:
             failed=self._failed,
             fenced=self._fenced,
             resumed=self._resumed,
+            read_starts=self._source.read_starts,
         )
         self.follow(plan)
 
