@@ -7,6 +7,7 @@ from uuid import UUID
 
 from django.db import models
 from django.db.models import F, Q
+from django.urls import reverse
 from django.utils import timezone
 
 from console.models.drills import Drill
@@ -92,6 +93,15 @@ class MirrorTopic(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def get_absolute_url(self) -> str:
+        """Return the URL of the mirror topic's page."""
+        return reverse("pages:mirror", args=self.url_args)
+
+    @property
+    def url_args(self) -> tuple[str, str, str]:
+        """Return the arguments of the URL patterns of a mirror topic's pages."""
+        return (*self.link.url_args, self.name)
 
     @property
     def setup_trouble(self) -> StateTransitionError | None:
