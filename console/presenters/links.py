@@ -77,8 +77,8 @@ class Flow:
 
 
 def link_url(link: ClusterLink) -> str:
-    """Return the URL of a link's page. Link names and cluster IDs need no quoting."""
-    return f"/links/{link.destination.cluster_id}/{link.name}/"
+    """Return the URL of a link's page."""
+    return link.get_absolute_url()
 
 
 GAP_FILLERS = {
@@ -126,7 +126,7 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
         key=link.pk,
         environment=link.destination.environment_id,
         name=link.name,
-        url=link_url(link),
+        url=link.get_absolute_url(),
         source=source,
         destination=destination,
         mode=mode_label(link),
