@@ -13,6 +13,7 @@ from console.access.permissions import can
 from console.access.roles import Permission
 from console.actors import Actor
 from console.models import Cluster, ClusterLink, Environment, MirrorTopic, RoleBinding, SourceTopic
+from console.models.mirrors import MirrorTopicQuerySet
 
 ResourceType = RoleBinding.ResourceType
 _NOTHING = Q(pk__in=())
@@ -125,9 +126,9 @@ def link_words(by: Actor, destination: Cluster) -> Callable[[str], str]:
     return lambda name: f"cluster link '{name}'" if name in names else "another cluster link"
 
 
-def visible_mirrors(by: Actor) -> QuerySet[MirrorTopic]:
+def visible_mirrors(by: Actor) -> MirrorTopicQuerySet:
     """Return the mirror topics that the actor may see, without the scratch copies of drills."""
-    listed = MirrorTopic.objects.filter(drill=None)
+    listed = MirrorTopic.objects.listed()
     if by.may_do_all:
         return listed
     scope = _NOTHING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Self
 from uuid import UUID
 
 from django.db import models
@@ -26,6 +27,18 @@ KEPT = (*STAYING, CONFIGS_REFUSED, DELETION_REFUSED)  # copying successfully doe
 UNSEEN = timedelta(seconds=15)  # an older source end is outdated: the lag computed from it would be wrong, perhaps 0
 AHEAD = timedelta(milliseconds=AHEAD_MS)  # tolerance; a time further ahead of now is ignored, since a clock was set back
 STATES = [(s.value, s.value) for s in MirrorState]
+
+
+class MirrorTopicQuerySet(models.QuerySet["MirrorTopic"]):
+    """Mirror topics."""
+
+    def listed(self) -> Self:
+        """Return those that lists and figures contain: all but the scratch copies of drills."""
+        return self.filter(drill=None)
+
+    def unstopped(self) -> Self:
+        """Return those that are, or are to become, copies of their sources."""
+        return self.exclude(state=MirrorState.STOPPED)
 
 
 class MirrorTopic(models.Model):
@@ -79,6 +92,7 @@ class MirrorTopic(models.Model):
     deletion_requested_at = models.DateTimeField(null=True)  # the topic is being deleted; the row goes with it
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
+    objects = MirrorTopicQuerySet.as_manager()
 
     class Meta:
         ordering = ["name"]

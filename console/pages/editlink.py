@@ -205,7 +205,7 @@ def _stopping_mirrors(link: ClusterLink) -> list[MirrorTopic]:
     other = pairs.other_side(link)
     if other is None or not pairs.needs_other_side(other):
         return []
-    return list(other.mirrors.exclude(state=MirrorState.STOPPED).select_related("link"))
+    return list(other.mirrors.unstopped().select_related("link"))
 
 
 def _edit_form(

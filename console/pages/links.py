@@ -36,7 +36,6 @@ from console.queries import mirrorpages
 from console.queries.health import LinkHealth, health_of_link
 from console.queries.linktasks import failing_rows
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
-from linkengine.domain.states import MirrorState
 
 _EDITABLE = {name for name, spec in LINK_CONFIGS.items() if not (spec.read_only or spec.immutable or is_connection(name))}
 REFRESH = timedelta(seconds=5)  # relative times of an unchanged page are updated at this interval
@@ -96,7 +95,7 @@ class _Observed:
 def _observe(link: ClusterLink, *, by: Actor, now: datetime) -> _Observed:
     failing = failing_rows(links=[link]).get(link.pk, []) if getattr(link, "undone", True) else []
     mirrors, shows_tasks = visible_mirrors(by).filter(link=link), can(by, Permission.VIEW, link=link)
-    current = progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now)
+    current = progress.current(mirrors.unstopped(), now=now)
     health = health_of_link(link, mirrors, now=now, failing=failing, shows_tasks=shows_tasks, current=current)
     return _Observed(health=health, failing=failing if shows_tasks else (), current=current)
 

@@ -103,7 +103,7 @@ def mirrors_of(subject: ClusterLink | MirrorTopic) -> QuerySet[MirrorTopic]:
     """Return the mirrors of a link without the scratch copies of drills, or the single mirror."""
     if isinstance(subject, MirrorTopic):
         return MirrorTopic.objects.filter(pk=subject.pk)
-    return MirrorTopic.objects.filter(link=subject, drill=None)
+    return subject.mirrors.listed()
 
 
 def read_past(subject: ClusterLink | MirrorTopic, *, start: datetime) -> Past:

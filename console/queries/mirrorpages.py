@@ -117,7 +117,7 @@ def link_figures(
     """Return the totals of the mirrors of a link that the actor may see. No query if ``health`` and ``current`` were read."""
     now, mirrors = timezone.now(), visible_mirrors(by).filter(link=link)
     if current is None:
-        current = progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now)
+        current = progress.current(mirrors.unstopped(), now=now)
     if health is None:
         health = health_of_link(link, mirrors, now=now, failing=(), shows_tasks=False, current=current)
     total = Figures()
