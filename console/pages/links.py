@@ -30,9 +30,9 @@ from console.presenters.mirrors import mirror_row
 from console.presenters.otherside import OtherSide, other_side
 from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS
 from console.presenters.verbs import BULK_VERBS
-from console.queries import audit as audit_queries
 from console.queries import links as link_queries
 from console.queries import mirrorpages
+from console.queries.audit import readable_events
 from console.queries.health import LinkHealth, health_of_link
 from console.queries.linktasks import failing_rows
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
@@ -181,7 +181,7 @@ def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     """Show the audit events of the link and its mirror topics."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    shown, where = page_from(request, audit_queries.list_events(by=by, resource=path_of(link)))
+    shown, where = page_from(request, readable_events(by=by).matching(resource=path_of(link)))
     context = {"events": [event_row(event, now=now) for event in shown], "pager": where}
     return reply(request, "links/activity.html", link_context(link, by=by, now=now, tab="activity") | context)
 
