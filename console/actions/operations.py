@@ -35,6 +35,7 @@ class OperationResult:
     mirror_topic_name: str
     error_code: int | None = None
     error_message: str | None = None
+    code: str = ""  # of the error, as in ``console.errors``
     mirror: MirrorTopic | None = None
     truncation: tuple[RestorePoint, ...] | None = None  # the records that a restore would drop; None if unknown
 
@@ -128,6 +129,21 @@ def operate_many(
     ]
 
 
+def operate_topic(
+    *, link: ClusterLink, name: str, operation: MirrorEvent, seen: str = "", by: Actor, now: datetime
+) -> OperationResult:
+    """Operate on a mirror by name and return the result, as ``operate_many`` does, but without counting diverged records.
+
+    ``seen`` is the state that the confirmation of a deletion showed (``seen_state``).
+    """
+    mirror = with_links(visible_mirrors(by).filter(link=link, name=name), by=by).first()
+    if mirror is None and operation is _E.RESTORE:
+        mirror = restoring.candidate(link, name, by)
+    if mirror is None:
+        return refusal_of(name, NotFoundError(_unknown(name, link), code="UNKNOWN_MIRROR"))
+    return _operate_row(mirror, operation, validate_only=False, seen=seen, by=by, now=now)
+
+
 def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, checked: bool = True, by: Actor, now: datetime) -> MirrorTopic:
     """Change the rows, add an audit row and queue the engine's tasks; ``checked`` repeats the rules on the current row."""
     changes = bulk.changes_of(operation)
@@ -192,17 +208,25 @@ def _check_other_side(mirror: MirrorTopic, by: Actor) -> None:
 
 
 def _operate_row(
-    mirror: MirrorTopic, operation: MirrorEvent, *, validate_only: bool, by: Actor, now: datetime
+    mirror: MirrorTopic, operation: MirrorEvent, *, validate_only: bool, seen: str = "", by: Actor, now: datetime
 ) -> OperationResult:
     try:
-        mirror = operate(mirror=mirror, operation=operation, validate_only=validate_only, by=by, now=now)
-    except DeniedError as error:
-        return OperationResult(mirror_topic_name=mirror.name, error_code=403, error_message=error.message, mirror=mirror)
-    except NotFoundError as error:
-        return OperationResult(mirror_topic_name=mirror.name, error_code=404, error_message=error.message)
+        if seen and operation is _E.DELETE:
+            delete_as_seen(mirror=mirror, seen=seen, by=by, now=now)
+        else:
+            mirror = operate(mirror=mirror, operation=operation, validate_only=validate_only, by=by, now=now)
     except ConsoleError as error:
-        return OperationResult(mirror_topic_name=mirror.name, error_code=400, error_message=error.message, mirror=mirror)
+        return refusal_of(mirror.name, error, mirror=mirror)
     return OperationResult(mirror_topic_name=mirror.name, mirror=mirror)
+
+
+def refusal_of(name: str, error: ConsoleError, *, mirror: MirrorTopic | None = None) -> OperationResult:
+    """Return the result for a topic whose operation was refused."""
+    status = 403 if isinstance(error, DeniedError) else 404 if isinstance(error, NotFoundError) else 400
+    found = None if status == 404 else mirror
+    return OperationResult(
+        mirror_topic_name=name, error_code=status, error_message=error.message, code=error.code, mirror=found
+    )
 
 
 def _mirrors_of(link: ClusterLink, by: Actor) -> list[MirrorTopic]:
