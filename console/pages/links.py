@@ -29,7 +29,7 @@ from console.presenters.linktasks import task_label
 from console.presenters.mirrors import mirror_row
 from console.presenters.otherside import OtherSide, other_side
 from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS
-from console.presenters.verbs import BULK_VERBS
+from console.presenters.verbs import bulk_verbs
 from console.queries import audit as audit_queries
 from console.queries import links as link_queries
 from console.queries import mirrorpages
@@ -155,7 +155,7 @@ def _mirror_list(request: HttpRequest, link: ClusterLink, seen: _Observed, *, no
         "filtered": bool(query or state),
         "states": list(MIRROR_LOOKS.values()),
         "columns": mirror_columns(request, order),
-        "bulk_verbs": BULK_VERBS,
+        "bulk_verbs": bulk_verbs(bidirectional=link.mode == LinkMode.BIDIRECTIONAL),
     }
 
 
