@@ -59,6 +59,8 @@ def start(
     """
     if not 1 <= len(topics) <= MOST:
         raise InvalidInputError(f"An operation takes 1 to {MOST:,} topics, not {len(topics):,}.", field="topics")
+    if any(len(name) > LONGEST_NAME for name in topics):
+        raise InvalidInputError(f"The name of a topic has at most {LONGEST_NAME} characters.", field="topics")
     _check_any(link, operation, topics, by=by)
     with transaction.atomic():
         lock_link(link)

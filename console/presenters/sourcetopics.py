@@ -108,8 +108,13 @@ def source_topic_row(verdict: Verdict) -> SourceTopicRow:
         mirror=verdict.mirror,
         mirror_path=mirror_path(verdict.mirror) if mirrored else "",
         mirror_look=MIRROR_LOOKS[verdict.mirror_state] if verdict.mirror_state else None,
-        mirrorable=not mirrored and not any(check.code in _PREVENTING for check in failed),
+        mirrorable=is_mirrorable(verdict),
     )
+
+
+def is_mirrorable(verdict: Verdict) -> bool:
+    """Return whether a mirror topic can be added for the topic, whatever the auto-create filters include."""
+    return verdict.standing is not Standing.MIRRORED and not any(check.code in _PREVENTING for check in verdict.failed)
 
 
 def check_rows(verdict: Verdict) -> Sequence[CheckRow]:
