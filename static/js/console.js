@@ -184,8 +184,8 @@
   }
 
   for (const list of document.querySelectorAll("select[data-combobox]")) {
-    const several = list.multiple ? { plugins: ["remove_button"], hideSelected: true } : { closeAfterSelect: true };
-    new TomSelect(list, { maxOptions: 200, searchField: ["text"], placeholder: list.dataset.combobox, ...several });
+    const plugins = list.multiple ? ["remove_button"] : [];
+    new TomSelect(list, { maxOptions: 200, closeAfterSelect: true, searchField: ["text"], placeholder: list.dataset.combobox, plugins });
     list.setAttribute("aria-hidden", "true"); // the combobox replaces it for assistive technology
   }
 
