@@ -1,4 +1,4 @@
-"""Several topics at once in a real browser: the selection bar, chips, and the page of an operation, with and without scripts."""
+"""Several topics at once in a real browser: selection bar, chips, and the page of an operation, with and without scripts."""
 
 from __future__ import annotations
 
