@@ -143,9 +143,7 @@ def carry_out(operation: BulkOperation, *, check_clusters: CheckClusters, now: d
     by = actor_of(operation)
     if operation.operation == BulkOperation.CREATE:
         _create_mirrors(operation, check_clusters, by=by, now=now)
-    elif operation.operation in bulk.SIMPLE:
-        _operate_together(operation, by=by, now=now)
-    else:
+    elif operation.operation not in bulk.SIMPLE or not _operate_together(operation, by=by, now=now):
         for row in operation.topics.filter(status=Status.WAITING)[:BATCH]:
             _operate_alone(operation, row, by=by, now=now)
     show_change(operation.link_id)
@@ -165,17 +163,26 @@ def actor_of(operation: BulkOperation) -> Actor:
     )
 
 
-def _operate_together(operation: BulkOperation, *, by: Actor, now: datetime) -> None:
-    """Operate on many topics within a transaction; their rows stay locked until the commit."""
-    with transaction.atomic():
-        waiting = operation.topics.select_for_update().filter(status=Status.WAITING)
-        rows = {row.name: row for row in waiting[:TOGETHER]}
-        if not rows:
-            return
-        event = MirrorEvent(operation.operation)
-        results = operations.operate_many(link=operation.link, names=list(rows), operation=event, by=by, now=now)
-        noted = [_noted(rows[result.mirror_topic_name], result, now=now) for result in results]
-        BulkOperationTopic.objects.bulk_update(noted, ["status", "error_code", "message", "done_at"], batch_size=200)
+def _operate_together(operation: BulkOperation, *, by: Actor, now: datetime) -> bool:
+    """Operate on many topics within a transaction; their rows stay locked until the commit.
+
+    Returns False if an unexpected error occurred, after which the topics are operated on one by one.
+    """
+    event, fields = MirrorEvent(operation.operation), ["status", "error_code", "message", "done_at"]
+    try:
+        with transaction.atomic():
+            waiting = operation.topics.select_for_update().filter(status=Status.WAITING)
+            rows = {row.name: row for row in waiting[:TOGETHER]}
+            if rows:
+                results = operations.operate_many(link=operation.link, names=list(rows), operation=event, by=by, now=now)
+                noted = [_noted(rows[result.mirror_topic_name], result, now=now) for result in results]
+                BulkOperationTopic.objects.bulk_update(noted, fields, batch_size=200)
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:  # noqa: BLE001 - see ``_operate_alone``
+        _log.exception("bulk_operation.batch_failed", operation=operation.pk)
+        return False
+    return True
 
 
 def _operate_alone(operation: BulkOperation, row: BulkOperationTopic, *, by: Actor, now: datetime) -> None:

@@ -90,6 +90,7 @@ def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, 
     row = operation_row(operation, operation_queries.count_topics([operation])[operation.pk], now=now)
     context = {
         "operation": row,
+        "poll_url": request.get_full_path() if request.method == "GET" else row.url,
         "seen": seen_token(*_marks(operation), now=now),
         "topics": [topic_row(topic, mirrors.get(f"{prefix}{topic.name}"), url=link_url(link), now=now) for topic in shown],
         "pager": pager,

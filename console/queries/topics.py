@@ -41,11 +41,6 @@ def source_topics_for(*, link: ClusterLink, by: Actor, search: str = "", limit: 
     return sorted(choices, key=lambda choice: (not choice.available, choice.name))
 
 
-def count_source_topics(*, link: ClusterLink, by: Actor) -> int:
-    """Return the number of source topics, whether or not they can be mirrored; 0 if the actor may not see them."""
-    return _topics(link).count() if is_listable(link) and can(by, Permission.VIEW, link=link) else 0
-
-
 def matching_names(*, link: ClusterLink, by: Actor, search: str, standing: str, limit: int) -> list[str]:
     """Return the names of the source topics that can be mirrored and match the filter of the source topics list.
 

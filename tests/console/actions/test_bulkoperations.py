@@ -135,6 +135,23 @@ def test_an_unexpected_error_of_a_topic_does_not_affect_the_others(
     assert "worker's log" in operation.topics.get(name="bills").message
 
 
+def test_topics_are_operated_on_one_by_one_if_an_error_of_one_topic_fails_them_together(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [make_mirror(f"topic-{number}").name for number in range(3)]
+    operation = begin(link, owner, E.FAILOVER, *names)
+
+    def fails(**_values: Any) -> Any:
+        raise RuntimeError
+
+    monkeypatch.setattr(operations, "operate_many", fails)
+
+    assert not step(operation)
+
+    assert results(operation) == dict.fromkeys(names, "ACCEPTED")
+    assert set(MirrorTopic.objects.values_list("state", flat=True)) == {S.PENDING_STOPPED}
+
+
 def test_a_role_that_is_revoked_no_longer_counts_for_the_topics_that_are_left(
     link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
 ) -> None:
