@@ -137,6 +137,7 @@ def test_topics_are_failed_over_and_deleted_without_javascript(scene: Scene, vis
     visitor = visits.start(scripts=False)
     page = visitor.open(scene.link_url)
     sign_in(page)
+    expect(page.locator("#bulk")).to_be_visible()
     for verb, state in (("failover", "PENDING_STOPPED"), ("delete", "PENDING_STOPPED")):
         visitor.open(scene.link_url)
         for name in ("flights", "planes"):

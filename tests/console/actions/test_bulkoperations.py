@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
+from django.test.utils import CaptureQueriesContext
 
 from console.actions import bulkoperations, operations
 from console.actions.bulkoperations import BATCH, cancel, carry_out, operate_now, start
@@ -188,6 +189,14 @@ def test_starting_requires_the_permission_on_at_least_one_topic(
 
     assert begin(link, partly, operation, "orders", "bills").topics.count() == 2
     assert BulkOperation.objects.count() == 1
+
+
+def test_starting_an_operation_on_1000_topics_needs_few_statements(link: ClusterLink, owner: Actor, sent: Sent) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        operation = begin(link, owner, E.PAUSE, *(f"topic-{number}" for number in range(1_000)))
+
+    assert operation.topics.count() == 1_000
+    assert len(queries) < 25
 
 
 def test_the_number_of_topics_is_limited(link: ClusterLink, owner: Actor, sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:

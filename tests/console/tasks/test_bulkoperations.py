@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from console.actions import bulkoperations
 from console.models import BulkOperation, ClusterLink, MirrorTopic
@@ -14,6 +16,7 @@ from console.queue import dispatch
 from console.redis import locks
 from console.tasks import bulkoperations as tasks
 from console.tasks.bulkoperations import advance_bulk_operation, look_after_operations
+from console.tasks.reconcile import KEEP_OPERATIONS, forget_old_rows
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
 
@@ -95,6 +98,19 @@ def test_finished_operation_is_not_sent_again(operation: BulkOperation, sent: Se
     look_after_operations()
 
     assert sent == []
+
+
+def test_old_operations_are_deleted_but_not_unfinished_ones(operation: BulkOperation) -> None:
+    old = timezone.now() - KEEP_OPERATIONS - timedelta(days=1)
+    finished = BulkOperation.objects.create(
+        link=operation.link, operation="pause", requested_by="x", requested_at=old, finished_at=old
+    )
+    BulkOperation.objects.filter(pk=operation.pk).update(requested_at=old)
+
+    forget_old_rows()
+
+    assert list(BulkOperation.objects.all()) == [operation]
+    assert not BulkOperation.objects.filter(pk=finished.pk).exists()
 
 
 def test_creation_is_checked_on_both_clusters(link: ClusterLink, make_topic: Any, sent: Sent) -> None:
