@@ -2,7 +2,7 @@
 
 A topic's row and the change of its mirror are stored in the same transaction, under a lock on the row. So a topic is operated
 on once, also if two workers have the same message or a worker crashes, and a canceled topic has not begun. Only the creation of
-mirrors contacts clusters and needs no such transaction: a repeated creation returns the same mirror.
+mirrors contacts clusters and has no such transaction: a mirror that was created before a crash is found again.
 
 REST, whose response has the result of each topic, operates at once and stores the operation with its results (``operate_now``).
 """
@@ -218,7 +218,7 @@ def _result(operation: BulkOperation, row: BulkOperationTopic, *, by: Actor, now
 def _create_mirrors(operation: BulkOperation, check_clusters: CheckClusters, *, by: Actor, now: datetime) -> None:
     """Create the next mirrors, after a check of all of them on both clusters, which takes no transaction.
 
-    A repeated creation returns the same mirror (``mirrors.create_mirror``), so a crash between mirror and row changes nothing.
+    After a crash between mirror and row, the mirror that this operation created is found again.
     """
     link, options = operation.link, operation.options
     rows = list(operation.topics.filter(status=Status.WAITING)[:BATCH])
@@ -228,6 +228,9 @@ def _create_mirrors(operation: BulkOperation, check_clusters: CheckClusters, *, 
         mirror.start_spec = options.get("start") or mirror.start_spec
     for row, refusal in zip(rows, check_clusters(drafts), strict=True):
         if not operation.topics.filter(pk=row.pk, status=Status.WAITING).exists():  # canceled during the check
+            continue
+        if _is_created(operation, row):
+            _noted(row, OperationResult(mirror_topic_name=row.name), now=now).save()
             continue
         try:
             mirrors.create_mirror(
@@ -249,6 +252,12 @@ def _create_mirrors(operation: BulkOperation, check_clusters: CheckClusters, *, 
             _note_unexpected(operation, row, now=now)
             continue
         _noted(row, result, now=now).save()
+
+
+def _is_created(operation: BulkOperation, row: BulkOperationTopic) -> bool:
+    """Return whether the requester has created the mirror since the operation was requested."""
+    found = MirrorTopic.objects.filter(link=operation.link_id, source_topic=row.name, drill=None)
+    return found.filter(created_by=operation.requested_by, created_at__gte=operation.requested_at).exists()
 
 
 def _raising(refusal: LinkEngineError | None) -> Callable[[], None]:

@@ -186,6 +186,7 @@ def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
         "standing": standing,
         "searchable": bool(choices or search),
         "matching": len(matching),
+        "matching_count": numbers.count(len(matching)),
         "all": bool(values.get("all")),
         "seen": fingerprint(*matching),
         "chosen": chosen,

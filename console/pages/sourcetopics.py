@@ -18,6 +18,7 @@ from console.pages.forms import fingerprint, stale_form_error
 from console.pages.linkpages import crumbs, link_context
 from console.pages.lists import page_of
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
+from console.presenters import numbers
 from console.presenters.links import link_url
 from console.presenters.sourcetopics import STANDING_LOOKS, check_rows, is_mirrorable, source_topic_row
 from console.queries import links as link_queries
@@ -43,6 +44,7 @@ def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     context = {
         "rows": [source_topic_row(verdict) for verdict in shown],
         "mirrorable": sum(is_mirrorable(verdict) for verdict in matching),
+        "pick_all": numbers.count(sum(is_mirrorable(verdict) for verdict in matching)),
         "mirrorable_shown": sum(is_mirrorable(verdict) for verdict in shown),
         "filtered": bool(query or standing),
         "pager": where,

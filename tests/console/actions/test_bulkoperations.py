@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -253,13 +254,15 @@ def test_mirrors_are_created_unless_the_clusters_refuse_them(link: ClusterLink, 
     )
 
 
-def test_a_repeated_creation_returns_the_same_mirror(link: ClusterLink, owner: Actor, sent: Sent) -> None:
+@pytest.mark.parametrize("later", [timedelta(seconds=1), timedelta(hours=1)])
+def test_a_repeated_creation_returns_the_same_mirror(later: timedelta, link: ClusterLink, owner: Actor, sent: Sent) -> None:
     """The worker crashed after the mirror was stored and before its result was."""
     operation = begin(link, owner, BulkOperation.CREATE, "orders")
     step(operation)
     operation.topics.update(status="WAITING")
+    BulkOperation.objects.update(finished_at=None)
 
-    step(operation)
+    carry_out(BulkOperation.objects.get(), check_clusters=nothing_refused, now=NOW + later)
 
     assert results(operation) == {"orders": "ACCEPTED"}
     assert MirrorTopic.objects.count() == 1
