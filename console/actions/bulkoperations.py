@@ -164,25 +164,26 @@ def actor_of(operation: BulkOperation) -> Actor:
 
 
 def _operate_together(operation: BulkOperation, *, by: Actor, now: datetime) -> bool:
-    """Operate on many topics within a transaction; their rows stay locked until the commit.
+    """Operate, within a transaction, on the topics that can be changed together; return whether there were any.
 
-    Returns False if an unexpected error occurred, after which the topics are operated on one by one.
+    The others are operated on one by one: they may lock rows of the other side too, which must not wait while the rows of many
+    mirrors are locked. An unexpected error leaves all of them to that.
     """
-    event, fields = MirrorEvent(operation.operation), ["status", "error_code", "message", "done_at"]
     try:
         with transaction.atomic():
             waiting = operation.topics.select_for_update().filter(status=Status.WAITING)
             rows = {row.name: row for row in waiting[:TOGETHER]}
-            if rows:
-                results = operations.operate_many(link=operation.link, names=list(rows), operation=event, by=by, now=now)
-                noted = [_noted(rows[result.mirror_topic_name], result, now=now) for result in results]
-                BulkOperationTopic.objects.bulk_update(noted, fields, batch_size=200)
+            found = with_links(visible_mirrors(by).filter(link=operation.link, name__in=list(rows)), by=by)
+            moved = bulk.operate(list(found), MirrorEvent(operation.operation), by=by, now=now)
+            results = [OperationResult(mirror_topic_name=name, mirror=mirror) for name, mirror in moved.items()]
+            noted = [_noted(rows[result.mirror_topic_name], result, now=now) for result in results]
+            BulkOperationTopic.objects.bulk_update(noted, ["status", "done_at"], batch_size=200)
     except (OperationalError, InterfaceError):
         raise
     except Exception:  # noqa: BLE001 - see ``_operate_alone``
         _log.exception("bulk_operation.batch_failed", operation=operation.pk)
         return False
-    return True
+    return bool(moved)
 
 
 def _operate_alone(operation: BulkOperation, row: BulkOperationTopic, *, by: Actor, now: datetime) -> None:
