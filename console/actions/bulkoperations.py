@@ -172,12 +172,10 @@ def _operate_together(operation: BulkOperation, *, by: Actor, now: datetime) -> 
     try:
         with transaction.atomic():
             waiting = operation.topics.select_for_update().filter(status=Status.WAITING)
-            rows = {row.name: row for row in waiting[:TOGETHER]}
-            found = with_links(visible_mirrors(by).filter(link=operation.link, name__in=list(rows)), by=by)
+            names = [row.name for row in waiting[:TOGETHER]]
+            found = with_links(visible_mirrors(by).filter(link=operation.link, name__in=names), by=by)
             moved = bulk.operate(list(found), MirrorEvent(operation.operation), by=by, now=now)
-            results = [OperationResult(mirror_topic_name=name, mirror=mirror) for name, mirror in moved.items()]
-            noted = [_noted(rows[result.mirror_topic_name], result, now=now) for result in results]
-            BulkOperationTopic.objects.bulk_update(noted, ["status", "done_at"], batch_size=200)
+            operation.topics.filter(name__in=list(moved)).update(status=Status.ACCEPTED, done_at=now)
     except (OperationalError, InterfaceError):
         raise
     except Exception:  # noqa: BLE001 - see ``_operate_alone``
