@@ -194,7 +194,7 @@ def _while_moving(running: _Running) -> Iterator[Figure]:
 
 
 def _beside_frozen(running: _Running, what: str, *, most_p99_ms: float) -> Iterator[Figure]:
-    """Give the last link a source that accepts connections and never responds, and measure the others."""
+    """Measure the other links while the source of the last link accepts connections and never responds."""
     *others, last = running.plans
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         address = ClusterAddress(bootstrap_servers="{}:{}".format(*server.getsockname()), security_protocol="PLAINTEXT")

@@ -101,7 +101,7 @@ class _Watch:
         self.balanced_s: float | None = None
 
     def look(self) -> None:
-        """Look where the partitions are placed."""
+        """Read where the partitions are placed."""
         counts = Counter(_placed(self._product).values())
         new = max((count for worker, count in counts.items() if worker not in self._before), default=0)
         passed_s = time.monotonic() - self._began

@@ -12,13 +12,17 @@ import pickle
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from chaos.mutations import mutate
-from chaos.orders import FIFO, CopyOrder, write_whole
+from chaos.orders import FIFO, CopyOrder, StopOrder, write_whole
 from linkengine.copyjob.spark_job import copy_until_the_end
+from linkengine.domain.errors import LinkEngineError
 from linkengine.jobs import stop_mirror
+
+RETRY_S = 0.5
 
 
 def obey(directory: Path, name: str) -> None:
@@ -28,7 +32,17 @@ def obey(directory: Path, name: str) -> None:
     if isinstance(order, CopyOrder):
         copy_until_the_end(order.setup)
     else:
-        write_whole(directory / f"{name}.ends", pickle.dumps(dict(stop_mirror(order.stop).ends)))
+        write_whole(directory / f"{name}.ends", pickle.dumps(stop(order)))
+
+
+def stop(order: StopOrder) -> dict[int, int]:
+    """Stop a mirror and return its ends by partition. A failed attempt is repeated, as in the console."""
+    while True:
+        try:
+            return dict(stop_mirror(order.stop).ends)
+        except LinkEngineError as error:  # for example while a fault holds up a broker
+            print(f"stop.failed: {error.code}: {error.message}", flush=True)
+            time.sleep(RETRY_S)
 
 
 def main(directory: Path, mutation: str = "") -> None:

@@ -192,12 +192,11 @@ def connected(pids: Collection[int], ports: Collection[int]) -> list[int]:
     return sorted(pid for pid in pids if _ports_of(pid) & set(ports))
 
 
-def has_port(pid: int, port: int) -> bool:
-    """Return whether a process has a connection from this local port."""
+def local_ports(pid: int) -> set[int]:
+    """Return the local ports of a process's connections."""
     with suppress(psutil.Error):
-        connections = psutil.Process(pid).net_connections("tcp")
-        return any(connection.laddr and connection.laddr.port == port for connection in connections)
-    return False
+        return {connection.laddr.port for connection in psutil.Process(pid).net_connections("tcp") if connection.laddr}
+    return set()
 
 
 def _ports_of(pid: int) -> set[int]:

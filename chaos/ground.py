@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its own type hints leave it out
 
 from chaos.assignments import REFUSED, FormerAssignments
-from chaos.effects import CHANGE_TIMEOUT_S, Blow, Mend, Owners, came_back, has_port, mentions, until
+from chaos.effects import CHANGE_TIMEOUT_S, Blow, Mend, Owners, came_back, local_ports, mentions, until
 from chaos.proxy import Proxy
 from chaos.schedule import Fault, Strike
 from devcluster.kafka import KafkaCluster
@@ -207,7 +207,7 @@ class Ground:
         def lost_a_partition() -> bool:
             return self.owners.died(held) and psutil.pid_exists(pid) and self.owners.taken_over(held)
 
-        silence = partial(proxy.silence, partial(has_port, pid))
+        silence = partial(proxy.silence, partial(local_ports, pid))
         return self.once((proxy, "silenced"), silence, proxy.end_silence, proof=lost_a_partition)
 
     def _start_redis(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from random import Random
 from typing import Any
 
@@ -33,7 +33,7 @@ class Proxy:
         self._cut = False
         self._delay_s = 0.0
         self._mangler: _Mangler | None = None
-        self._is_silenced: Callable[[int], bool] | None = None
+        self._client_ports: Callable[[], Collection[int]] | None = None  # to be silenced
         self.ended, self.slowed = 0, 0  # connections that a cut ended or refused, chunks that came late; they only grow
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
@@ -77,13 +77,16 @@ class Proxy:
         """How much waits for its release."""
         return sum(link.waiting for link in tuple(self._links) if not link.aborted)
 
-    def silence(self, is_silenced: Callable[[int], bool]) -> None:
-        """Deliver nothing over connections from the client ports that ``is_silenced`` accepts, until ``end_silence``.
+    def silence(self, client_ports: Callable[[], Collection[int]]) -> None:
+        """Deliver nothing over connections from these client ports, until ``end_silence``.
 
         Holds for connections of this moment and for new ones, which are accepted: as if a network dropped all packets between
-        a client and the server. ``is_silenced`` is called in the proxy's thread, once per connection.
+        a client and the server. ``client_ports`` is called now and once per new connection, never in the proxy's thread: that
+        would delay all other connections.
         """
-        self._call(lambda: self._silence_now(is_silenced))
+        self._client_ports = client_ports  # first, so that no connection is missed
+        ports = client_ports()
+        self._call(lambda: self._silence_now(ports))
 
     def end_silence(self) -> None:
         """End the silenced connections, without what was sent over them; new ones are free."""
@@ -124,7 +127,7 @@ class Proxy:
             return
         link = _Link(writer, here)
         self._links.add(link)
-        if self._is_silenced is not None and self._is_silenced(link.client_port):
+        if self._client_ports is not None and link.client_port in await asyncio.to_thread(self._client_ports):
             link.silence()
         try:
             await asyncio.gather(self._pump(reader, here, link), self._pump(there, writer, link, answers=True))
@@ -168,14 +171,13 @@ class Proxy:
             if not link.silenced:
                 turn(link.gate)
 
-    def _silence_now(self, is_silenced: Callable[[int], bool]) -> None:
-        self._is_silenced = is_silenced
+    def _silence_now(self, ports: Collection[int]) -> None:
         for link in self._links:
-            if is_silenced(link.client_port):
+            if link.client_port in ports:
                 link.silence()
 
     def _end_silence_now(self) -> None:
-        self._is_silenced = None
+        self._client_ports = None
         for link in tuple(self._links):
             if link.silenced:
                 link.abort()

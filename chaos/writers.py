@@ -58,7 +58,7 @@ class Writer(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """Let the writer end after its current round."""
+        """Order the writer to end after its current round."""
         self._over.set()
 
     def join(self) -> None:

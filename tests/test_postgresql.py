@@ -5,14 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from devcluster.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("models", "actions", "access", "queries", "reconciling")
 DATABASE_PART = tuple(f"tests/console/{part}" for part in PARTS)
-TIMEOUT_S = 290
+TIMEOUT_S = 900
 
 
+@pytest.mark.timeout(TIMEOUT_S + 60)
 def test_models_actions_and_queries_pass_on_postgresql() -> None:
     with PostgresServer() as server:
         done = subprocess.run(

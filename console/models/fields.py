@@ -42,7 +42,7 @@ class UnreadableProperties(Mapping[str, str]):
     """Stored properties that no key decrypts. Every use raises LinkEngineError, so they are never taken for empty ones."""
 
     def __init__(self, token: str) -> None:
-        """Keep the encrypted value, which a save writes back unchanged: the missing key may be added later."""
+        """Store the encrypted value, which a save writes back unchanged: the missing key may be added later."""
         self.token = token
 
     def __getitem__(self, name: str) -> str:

@@ -174,9 +174,11 @@ class MirrorPartition(models.Model):
     @property
     def lag(self) -> int | None:
         """Offsets the mirror can copy now; None while either end is unknown, or the source's was seen too long ago."""
-        if self.source_end is None or self.mirror_end is None:
-            return None
-        if not shows_source_end(self.last_source_seen_at, now=timezone.now()):
+        return self.lag_at(timezone.now())
+
+    def lag_at(self, now: datetime) -> int | None:
+        """Return ``lag`` at a time that the caller uses for other values, too."""
+        if self.source_end is None or self.mirror_end is None or not shows_source_end(self.last_source_seen_at, now=now):
             return None
         return max(0, self.source_end - self.mirror_end)
 

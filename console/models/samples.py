@@ -46,26 +46,20 @@ class MirrorSample(Sample):
         indexes = [models.Index(fields=["mirror", "at"], name="mirror_sample_by_time")]
 
 
-class SampleSummary(models.Model):
+class SampleSummary(Sample):
     """The samples of an interval of ``seconds`` that begins at ``at``, a multiple of ``seconds``.
 
     ``lag`` and ``lag_ms`` are the largest *known* values, rates the mean of the known ones; null if none is known.
     ``unknown`` and ``unknown_ms`` count the samples without a lag and without a time lag.
     """
 
-    at = models.DateTimeField(db_index=True)
     seconds = models.PositiveIntegerField()
     samples = models.PositiveIntegerField()
     unknown = models.PositiveIntegerField()
     unknown_ms = models.PositiveIntegerField()
-    lag = models.BigIntegerField(null=True)
-    lag_ms = models.BigIntegerField(null=True)
-    bytes_per_s = models.FloatField(null=True)
-    records_per_s = models.FloatField(null=True)
 
-    class Meta:
+    class Meta(Sample.Meta):
         abstract = True
-        ordering = ["at"]
 
     def __str__(self) -> str:
         return f"{self.at:%Y-%m-%d %H:%M:%S} {self.seconds} s"

@@ -38,12 +38,15 @@ def page_of(request: HttpRequest, rows: Sequence[Row]) -> tuple[Sequence[Row], P
 def page_from(
     request: HttpRequest, found: QuerySet[Stored], *, size: int = PAGE_SIZE, name: str = "page"
 ) -> tuple[Sequence[Stored], Pager]:
-    """Return the requested page of a QuerySet. ``name`` is the query parameter of the page number. One to three queries."""
-    if start_of(request, size=size, name=name) == 0 and len(rows := list(found[: size + 1])) <= size:
-        return rows, pager(request, start=0, shown=len(rows), total=len(rows), size=size, name=name)
-    total = found.count()
-    start = _start_within(request, total=total, size=size, name=name)
-    shown = list(found[start : start + size])
+    """Return the requested page of a QuerySet. ``name`` is the query parameter of the page number. At most two queries."""
+    start = start_of(request, size=size, name=name)
+    rows = list(found[start : start + size + 1])
+    is_last = len(rows) <= size and (start == 0 or len(rows) > 0)  # then the rows show how many there are
+    total = start + len(rows) if is_last else found.count()
+    if start >= max(1, total):  # beyond the end
+        start = _start_within(request, total=total, size=size, name=name)
+        rows = list(found[start : start + size])
+    shown = rows[:size]
     return shown, pager(request, start=start, shown=len(shown), total=total, size=size, name=name)
 
 

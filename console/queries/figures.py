@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from console.models import MirrorPartition
-from console.models.mirrors import AHEAD, UNSEEN, shows_source_end
+from console.models.mirrors import AHEAD, UNSEEN
 from linkengine.domain.stopreports import estimated_bytes
 
 
@@ -65,7 +65,7 @@ def figures_of(rows: Iterable[MirrorPartition], *, now: datetime, into: Figures 
     found = Figures() if into is None else into
     for row in rows:
         found.partitions += 1
-        lag = lag_of(row, now=now)
+        lag = row.lag_at(now)
         _add_lag(found, row, lag)
         _add_age(found, row, lag, now=now)
         found.bytes_copied += row.bytes_copied
@@ -78,11 +78,10 @@ def figures_of(rows: Iterable[MirrorPartition], *, now: datetime, into: Figures 
     return found
 
 
-def lag_of(row: MirrorPartition, *, now: datetime) -> int | None:
-    """Return ``MirrorPartition.lag`` at the time ``now``."""
-    if row.source_end is None or row.mirror_end is None or not shows_source_end(row.last_source_seen_at, now=now):
-        return None
-    return max(0, row.source_end - row.mirror_end)
+def is_lacking(row: MirrorPartition, lag: int | None) -> bool:
+    """Return whether a partition lacks records of its source, or may: those behind open transactions count."""
+    watermark, end = row.last_high_watermark, row.mirror_end
+    return lag is None or watermark is None or end is None or watermark > end
 
 
 def _add_lag(found: Figures, row: MirrorPartition, lag: int | None) -> None:
@@ -103,8 +102,7 @@ def _add_lag(found: Figures, row: MirrorPartition, lag: int | None) -> None:
 
 
 def _add_age(found: Figures, row: MirrorPartition, lag: int | None, *, now: datetime) -> None:
-    watermark, end = row.last_high_watermark, row.mirror_end
-    if lag is not None and watermark is not None and end is not None and watermark <= end:
+    if not is_lacking(row, lag):
         return
     found.lacking += 1
     at = row.caught_up_at

@@ -19,7 +19,7 @@ from console.mirrors.progress import EXPECTED, CurrentMirror, is_expected
 from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic
 from console.models.links import LinkMode
 from console.models.mirrors import AHEAD, KEPT
-from console.queries.figures import lag_of
+from console.queries.figures import is_lacking
 from console.queries.linktasks import failing_rows
 from linkengine.domain.errors import WAITING, ErrorCode
 from linkengine.domain.health import (
@@ -227,8 +227,8 @@ def reports_of(rows: Iterable[MirrorPartition], *, began: datetime, now: datetim
         reported_at = began if row.observed_at is None or row.observed_at > now + AHEAD else max(began, row.observed_at)
         oldest = reported_at if oldest is None else min(oldest, reported_at)
         rate = row.bytes_per_s if rate is None else rate + (row.bytes_per_s or 0.0)
-        lag = lag_of(row, now=now)
-        lacks = lag is None or row.last_high_watermark is None or row.last_high_watermark > (row.mirror_end or 0)
+        lag = row.lag_at(now)
+        lacks = is_lacking(row, lag)
         caught_up_at = None if row.behind_ms(now) is None else row.caught_up_at
         if lacks and caught_up_at is not None:
             since = caught_up_at if since is None else min(since, caught_up_at)

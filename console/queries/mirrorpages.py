@@ -37,7 +37,7 @@ from console.actors import Actor
 from console.mirrors import progress
 from console.mirrors.progress import CurrentMirror
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
-from console.queries.figures import Figures, figures_of, lag_of
+from console.queries.figures import Figures, figures_of
 from console.queries.health import LinkHealth, health_of_link
 from console.queries.mirrors import MirrorSummary, summarize
 from linkengine.domain.states import MirrorState
@@ -231,7 +231,7 @@ def _ranked(mirrors: Sequence[CurrentMirror], order: str, *, now: datetime) -> l
 
 
 def _largest_lag(rows: Sequence[MirrorPartition], now: datetime) -> float | None:
-    return max((lag for row in rows if (lag := lag_of(row, now=now)) is not None), default=None)
+    return max((lag for row in rows if (lag := row.lag_at(now)) is not None), default=None)
 
 
 def _oldest_age(rows: Sequence[MirrorPartition], now: datetime) -> float | None:

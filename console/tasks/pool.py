@@ -220,7 +220,7 @@ def _names_crowded(worker_id: str) -> bool:
 
 
 def _replace(number: int, worker_id: str) -> None:
-    """Have the next reconcile pass submit another worker with this number. This one is drained as soon as that one is alive."""
+    """Request another worker with this number from the next reconcile pass. Once that is alive, this worker is drained."""
     _log.info("copy_worker.crowded", worker=worker_id)
     CopyWorker.objects.filter(number=number, worker_id=worker_id).update(left_at=timezone.now() - REPLACE)
     connection.close()

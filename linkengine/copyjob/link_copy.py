@@ -130,6 +130,7 @@ class LinkCopy:
             failed=self._failed,
             fenced=self._fenced,
             resumed=self._resumed,
+            read_starts=self._source.read_starts,
         )
         self.follow(plan)
 
@@ -302,10 +303,11 @@ class LinkCopy:
     def _report(self, partitions: Collection[MirrorPartition], *, routine: bool = False) -> None:
         """Send the progress of partitions. ``routine``: a report that only repeats the last one may be left out."""
         observations = self._observations(partitions)
-        if routine and len(self._partitions) > MANY:
-            observations = [progress for progress in observations if not self._is_repeated(progress)]
-        if observations:
+        if len(self._partitions) > MANY:
+            if routine:
+                observations = [progress for progress in observations if not self._is_repeated(progress)]
             self._reported |= {progress.key: (progress.observed_at_ms, _CONTENT(progress)) for progress in observations}
+        if observations:
             self._coordination.report(self.plan.link_id, observations)
 
     def _is_repeated(self, progress: PartitionProgress) -> bool:

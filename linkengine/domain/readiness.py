@@ -113,7 +113,7 @@ def _found(stored: StoredFacts) -> list[tuple[ReadyFact, _Found]]:
 
 _HEALTH: dict[Health, _Found] = {
     Health.HEALTHY: (_READY, "all mirror topics are healthy"),
-    Health.NOT_COPYING: (_NOT, "mirror topics are not copied"),
+    Health.NOT_COPYING: (_NOT, "a mirror topic is not copied"),
     Health.DEGRADED: (_NOT, "the link or a mirror topic is degraded"),
     Health.PAUSED: (_NOT, "the link or a mirror topic is paused"),
     Health.CHANGING: (_UNKNOWN, "a transition is in progress"),

@@ -135,8 +135,12 @@ def _starts(admin: ClusterAdmin, topic: TopicDescription) -> dict[int, int]:
 
 
 def _wanted_starts(source: ClusterAdmin, topic: TopicDescription, spec: str) -> dict[int, int]:
-    """Return where each partition begins; "latest" is before the first open transaction, so that none is split."""
-    starts = _starts(source, topic)
+    """Return where each partition begins; "latest" is before the first open transaction, so that none is split.
+
+    Log starts are read twice and the lower one counts, so that a damaged response leaves no record out (they only grow).
+    """
+    first, second = _starts(source, topic), _starts(source, topic)
+    starts = {partition: min(start, second[partition]) for partition, start in first.items()}
     if spec == EARLIEST:
         return starts
     ends = source.offsets(topic.name, OffsetKind.STABLE_END, partitions=topic.partitions)

@@ -141,7 +141,8 @@ def _assigned(data: bytes) -> tuple[Place, ...]:
 
     The group's leader writes it, and brokers do not validate it: every length and count is checked.
     """
-    reader, places = Reader(memoryview(data)), []
+    reader = Reader(memoryview(data))
+    places: list[Place] = []
     try:
         reader.int16()  # version
         for _ in range(reader.length(INT32, each=_SMALLEST_TOPIC)):

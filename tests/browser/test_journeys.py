@@ -84,8 +84,8 @@ def test_user_signs_in_creates_a_link_and_promotes_a_topic(scene: Scene, visits:
     expect(badge).to_have_text("State Active", timeout=3_000)  # without a reload
 
     _raise_error("fares")
-    expect(page.get_by_text("AUTHENTICATION_ERROR")).to_be_visible(timeout=3_000)
-    expect(page.get_by_text("Enter the correct credentials in the link's configuration")).to_be_visible()
+    expect(page.get_by_text("AUTHENTICATION_ERROR", exact=True)).to_be_visible(timeout=3_000)
+    expect(page.locator("#health").get_by_text("Enter the correct credentials in the link's configuration")).to_be_visible()
 
     page.get_by_role("link", name="Promote").click()
     page.get_by_label("Type fares to confirm").fill("fares")

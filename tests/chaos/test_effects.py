@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.effects import Blow, Owners, came_back, changed_workers, connected, has_port, lease_name, mentions, until
+from chaos.effects import Blow, Owners, came_back, changed_workers, connected, lease_name, local_ports, mentions, until
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.redis import RedisServer
 from linkengine.coordination.lease import RedisLease
@@ -112,12 +112,12 @@ def test_a_process_is_connected_while_its_connection_is_open() -> None:
             assert connected([getpid()], [free_port()]) == []
 
 
-def test_a_process_has_the_local_port_of_its_connection_only() -> None:
+def test_local_ports_are_those_of_a_process_and_its_connections() -> None:
     with socket.create_server((LOOPBACK, 0)) as server, socket.create_connection(server.getsockname()) as client:
         port = client.getsockname()[1]
-        assert has_port(getpid(), port)
-        assert not has_port(getpid(), free_port())
-        assert not has_port(1 << 22, port)  # no such process
+        assert port in local_ports(getpid())
+        assert free_port() not in local_ports(getpid())
+        assert local_ports(1 << 22) == set()  # no such process
 
 
 def test_a_partition_that_is_handed_over_and_back_came_back(server: RedisServer, owners: Owners) -> None:

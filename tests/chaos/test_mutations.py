@@ -43,7 +43,7 @@ class Scene:
         return self.engine.start_copier(seconds=COPY_S)
 
     def run_short_owner(self, generation: int) -> None:
-        """Let another owner acquire the lease and release it before it may send a marker."""
+        """Another owner acquires the lease and releases it before it may send a marker."""
         name = f"generation:{{{self.engine.assignments[self.topic][0].key}}}"
         with self.ground.client() as client:
             while int(str(client.hget(name, "generation"))) < generation:  # a slow machine may end it before it has the lease

@@ -196,7 +196,7 @@ def test_only_chosen_connections_are_silenced_and_end_with_the_silence(proxy: Pr
             client.sendall(b"before ")
             assert client.recv(100) == b"before "
         chosen.add(cut_off.getsockname()[1])
-        proxy.silence(lambda client_port: client_port in chosen)
+        proxy.silence(lambda: chosen)
         cut_off.sendall(b"lost ")
         other.sendall(b"other ")
         assert other.recv(100) == b"other "
@@ -216,9 +216,29 @@ def test_only_chosen_connections_are_silenced_and_end_with_the_silence(proxy: Pr
     assert b"lost" not in target.heard
 
 
+def test_a_slow_look_up_of_the_silenced_client_delays_no_other_connection(proxy: Proxy, port: int) -> None:
+    def looked_up_slowly() -> set[int]:
+        time.sleep(0.7)
+        return set()
+
+    with connected(port) as before:
+        proxy.silence(looked_up_slowly)
+        with connected(port) as new:
+            began = time.monotonic()
+            before.sendall(b"a")
+            assert before.recv(1) == b"a"
+            assert time.monotonic() - began < 0.5
+            new.sendall(b"b")
+            assert new.recv(1) == b"b"
+
+
 def test_new_connections_of_a_silenced_client_are_silent_too(proxy: Proxy, target: Target, port: int) -> None:
-    proxy.silence(lambda _: True)
-    with connected(port) as client:
+    chosen = set[int]()
+    proxy.silence(lambda: chosen)
+    with socket.socket() as client:
+        client.bind((LOOPBACK, 0))
+        chosen.add(client.getsockname()[1])
+        client.connect((LOOPBACK, port))
         client.sendall(b"lost ")
         client.settimeout(0.3)
         with pytest.raises(TimeoutError):

@@ -25,6 +25,7 @@ def test_commands_are_completed() -> None:
     completer = ShellComplete(program, {}, PROGRAM, "_LINKCTL_COMPLETE")
 
     assert {completion.value for completion in completer.get_completions(["mirror"], "re")} == {
+        "record",
         "recover",
         "reparent",
         "restore",

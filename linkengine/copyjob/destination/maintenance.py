@@ -1,6 +1,8 @@
 """Periodic maintenance of mirror partitions: trims their start after the source's retention and checks idle ones for writes.
 
-* Unless the mirror has a retention of its own, records before the source's log start are deleted (DeleteRecords).
+* Unless the mirror has a retention of its own, records before the source's log start are deleted (DeleteRecords). That cannot
+  be undone, and Kafka's protocol has no checksum over the log start in a Fetch response. So the source is asked for it again,
+  in requests of their own, and the lowest value counts.
 * The log end of an idle mirror must not move. If it does, the partition resumes, which finds out who wrote.
 
 Both are requests of background threads, at most one of each kind per broker every ``EVERY_S``.
@@ -9,6 +11,7 @@ Both are requests of background threads, at most one of each kind per broker eve
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 import structlog
 
@@ -23,17 +26,40 @@ _log = structlog.get_logger(__name__)
 
 EVERY_S = 3.0  # a foreign write to an idle mirror is to be found within 5 s, including the resume that identifies it
 
-Places = dict[TopicPartition, MirrorPartition]
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """A mirror partition that has records from before its source's log start, as a Fetch response shows it."""
+
+    partition: MirrorPartition
+    source: TopicPartition
+    leader: int  # id of the source broker that was read from
+    before: int  # offset
+
+    @property
+    def start(self) -> int:
+        """The mirror's log start offset."""
+        return self.partition.counters.mirror_start or 0
 
 
 class Maintenance:
-    """Maintains the partitions of each destination broker; calls ``suspicious`` if an idle mirror's log end has moved."""
+    """Maintains the partitions of each destination broker; calls ``suspicious`` if an idle mirror's log end has moved.
 
-    def __init__(self, services: Services, cluster: Cluster, *, suspicious: Callable[[MirrorPartition], None]) -> None:
-        self._services = services
-        self._cluster = cluster
-        self._suspicious = suspicious
+    ``read_starts`` blocks and returns the log starts of source partitions, given the ids of their leaders.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        cluster: Cluster,
+        *,
+        read_starts: Callable[[Mapping[TopicPartition, int]], dict[TopicPartition, int]],
+        suspicious: Callable[[MirrorPartition], None],
+    ) -> None:
+        self._services, self._cluster = services, cluster
+        self._read_starts, self._suspicious = read_starts, suspicious
         self._due: dict[int, float] = {}
+        self._trimming: set[int] = set()  # brokers
         self._undeletable: set[MirrorPartition] = set()  # cleanup.policy=compact: brokers refuse DeleteRecords
 
     def tick(self, now: float, brokers: Mapping[int, Collection[MirrorPartition]]) -> None:
@@ -49,14 +75,26 @@ class Maintenance:
         self._undeletable.discard(partition)
 
     def _follow_starts(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
-        befores = {_place(partition): before for partition in partitions if (before := self._new_start(partition)) is not None}
-        if befores:
-            places = {_place(partition): partition for partition in partitions}
+        if broker in self._trimming:  # a silent source is not asked again meanwhile
+            return
+        trims = {
+            _place(partition): Trim(partition, _source_place(partition), partition.origin.leader.broker, before)
+            for partition in partitions
+            if partition.origin is not None and (before := self._new_start(partition)) is not None
+        }
+        if trims:
+            self._trimming.add(broker)
             self._services.background.submit(
-                lambda: delete_records(self._cluster, broker, befores),
-                done=lambda results: self._followed(places, results),
-                failed=_ignored,
+                lambda: self._trim(broker, trims),
+                done=lambda results: self._followed(broker, trims, results),
+                failed=lambda error: self._not_followed(broker, error),
             )
+
+    def _trim(self, broker: int, trims: Mapping[TopicPartition, Trim]) -> dict[TopicPartition, tuple[int, int]]:
+        starts = self._read_starts({trim.source: trim.leader for trim in trims.values()})
+        befores = {place: min(trim.before, starts.get(trim.source, 0)) for place, trim in trims.items()}
+        wanted = {place: before for place, before in befores.items() if before > trims[place].start}
+        return delete_records(self._cluster, broker, wanted) if wanted else {}
 
     def _new_start(self, partition: MirrorPartition) -> int | None:
         counters = partition.counters
@@ -70,13 +108,20 @@ class Maintenance:
         before = min(counters.source_start, counters.mirror_end)
         return before if before > (counters.mirror_start or 0) else None
 
-    def _followed(self, places: Places, results: dict[TopicPartition, tuple[int, int]]) -> None:
+    def _followed(
+        self, broker: int, trims: Mapping[TopicPartition, Trim], results: dict[TopicPartition, tuple[int, int]]
+    ) -> None:
+        self._trimming.discard(broker)
         for place, (error, start) in results.items():
-            partition = places[place]
+            partition = trims[place].partition
             if not error:
                 partition.counters.mirror_start = start
             elif error == KafkaCode.POLICY_VIOLATION:
                 self._undeletable.add(partition)
+
+    def _not_followed(self, broker: int, error: LinkEngineError) -> None:
+        self._trimming.discard(broker)
+        _ignored(error)
 
     def _check_ends(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
         idle = [partition for partition in partitions if partition.idle and partition.log_end is not None]
@@ -103,6 +148,10 @@ class Maintenance:
 
 def _place(partition: MirrorPartition) -> TopicPartition:
     return partition.assignment.mirror_topic, partition.assignment.partition
+
+
+def _source_place(partition: MirrorPartition) -> TopicPartition:
+    return partition.assignment.source_topic, partition.assignment.partition
 
 
 def _ignored(error: LinkEngineError) -> None:

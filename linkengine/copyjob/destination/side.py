@@ -16,7 +16,7 @@ checkpoint. How an error is treated:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.destination.foreign_writes import another_topic
@@ -33,6 +33,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import LEADER_MOVED, TOO_LARGE, BrokerError, KafkaCode
+from linkengine.kafka.offsets import TopicPartition
 
 WAIT_RETRY_S = 0.5  # while an unacknowledged marker may still be written
 # retries due within this time are read together with the first: each reading needs the metadata of whole topics
@@ -50,7 +51,7 @@ _RESUME_AT_ONCE = LEADER_MOVED | {
 class DestinationSide:
     """Writes partitions to the brokers that lead them; callbacks report continued, failed and fenced partitions."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - callbacks by name
         self,
         services: Services,
         address: ClusterAddress,
@@ -61,7 +62,9 @@ class DestinationSide:
         failed: Callable[[MirrorPartition, LinkEngineError], None],
         fenced: Callable[[MirrorPartition, LinkEngineError], None],
         resumed: Callable[[MirrorPartition], None],
+        read_starts: Callable[[Mapping[TopicPartition, int]], dict[TopicPartition, int]],
     ) -> None:
+        """Store the callbacks; ``read_starts`` is that of the source side."""
         self._services = services
         self._cluster = Cluster(address)
         self._failed, self._fenced, self._on_resumed = failed, fenced, resumed
@@ -78,7 +81,7 @@ class DestinationSide:
         self._read_now = False  # partitions that need not wait were added: their tails are read together in the next ``pump``
         self._missing = Confirmation(observations=3, seconds=5.0)
         self._broken = Confirmation(observations=2, seconds=0.0)
-        self._maintenance = Maintenance(services, self._cluster, suspicious=self.recheck)
+        self._maintenance = Maintenance(services, self._cluster, read_starts=read_starts, suspicious=self.recheck)
 
     def resume(self, partition: MirrorPartition) -> None:
         """Read a mirror's log end, then continue writing there."""

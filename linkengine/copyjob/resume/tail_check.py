@@ -22,13 +22,11 @@ from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
 
-from linkengine.batches.compression import DecompressedTooLargeError
 from linkengine.batches.control import ControlType, control_type
-from linkengine.batches.decoding import decode_batch
-from linkengine.batches.large import hash_fields, hash_large, read_large
+from linkengine.batches.large import LargeRecord, hash_fields, hash_large, read_any
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, SegmentPlanner
 from linkengine.batches.steps import Append, Fill
-from linkengine.batches.view import CURRENT_MAGIC, BatchView, iter_batches
+from linkengine.batches.view import BatchView, iter_batches
 from linkengine.copyjob.values import SourceOrigin
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
@@ -244,22 +242,14 @@ class _Hashed(NamedTuple):
 
 def _contents(view: BatchView, batch: memoryview, *, start: int) -> Iterator[_Hashed]:
     """Yield a batch's records from the offset ``start`` on, hashed. A large record is decompressed in pieces."""
-    try:
-        records = decode_batch(view, batch)
-    except DecompressedTooLargeError:
-        if view.magic != CURRENT_MAGIC:
-            raise
-        yield from (
-            _Hashed(record.offset, record.timestamp, *hash_large(record))
-            for record in read_large(view, batch)
-            if record.offset >= start
-        )
-        return
-    for record in records:
-        if record.offset >= start:
-            yield _Hashed(
-                record.offset, record.timestamp, record.key is not None, hash_fields(record.key, record.value, record.headers)
-            )
+    for record in read_any(view, batch):
+        if record.offset < start:
+            continue
+        if isinstance(record, LargeRecord):
+            has_key, digest = hash_large(record)
+        else:
+            has_key, digest = record.key is not None, hash_fields(record.key, record.value, record.headers)
+        yield _Hashed(record.offset, record.timestamp, has_key, digest)
 
 
 def _hidden_by(record: _Hashed, tail: LogTail, compacted: Callable[[], bool]) -> DifferenceKind | None:

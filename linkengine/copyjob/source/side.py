@@ -43,7 +43,14 @@ from linkengine.copyjob.source.data_loss import LossRecorder
 from linkengine.copyjob.source.epoch_history import OlderEpochError, ReadUpTo
 from linkengine.copyjob.source.fetch_planner import FetchEvents
 from linkengine.copyjob.source.fetcher import BrokerFetcher
-from linkengine.copyjob.source.leaders import LeaderWatch, SourceExtent, locate_sources, read_extent, read_local_start
+from linkengine.copyjob.source.leaders import (
+    LeaderWatch,
+    SourceExtent,
+    locate_sources,
+    read_extent,
+    read_local_start,
+    read_starts,
+)
 from linkengine.copyjob.values import SourceOrigin, Stage, Trouble
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import NEEDS_OPERATOR, ErrorCode, LinkEngineError
@@ -52,6 +59,7 @@ from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import LEADER_MOVED, TOPIC_GONE, BrokerError, KafkaCode
+from linkengine.kafka.offsets import TopicPartition
 
 EMPTY_AGAIN_S = 2.0  # between the two observations that have to agree that the end of a log holds no records
 TOGETHER_S = 0.25  # retries that are due this soon join the first: each needs the metadata of whole topics
@@ -163,6 +171,10 @@ class SourceSide:
         self._leaders.tick(now, members)
         for broker in self._brokers.values():
             broker.check(now)
+
+    def read_starts(self, leaders: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Read the log starts of source partitions from their leaders (broker ids); blocks, see ``leaders.read_starts``."""
+        return read_starts(self._cluster, leaders)
 
     def starved(self, now: float) -> bool:
         """Return True if a response has waited for a receive buffer for more than ``STARVED_S``."""

@@ -12,7 +12,7 @@ from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import Actor
 from console.mirrors.loss import records_at_risk_of
 from console.models import MirrorPartition, MirrorTopic, SourceTopic, StopReport
-from console.models.mirrors import unknown_lags
+from console.queries.figures import figures_of
 from console.queries.previews import preview
 from linkengine.domain.states import MirrorEvent, StopReason
 from tests.console.conftest import NOW, MakeMirror
@@ -82,7 +82,7 @@ def test_mirror_that_is_not_set_up_has_an_unknown_loss(make_mirror: MakeMirror) 
     assert preview(mirror, E.PROMOTE).records_to_copy is None
 
 
-def test_condition_for_unknown_lags_selects_the_partitions_whose_lag_is_none(make_mirror: MakeMirror) -> None:
+def test_sums_count_the_partitions_whose_lag_is_none(make_mirror: MakeMirror) -> None:
     ages_s = (None, -3, -1, 0, 14, 16, 3_600)
     mirror = make_mirror(partitions=len(ages_s) + 2)
     for number, age_s in enumerate(ages_s):
@@ -94,6 +94,6 @@ def test_condition_for_unknown_lags_selects_the_partitions_whose_lag_is_none(mak
     unknown = {row.partition for row in mirror.partitions.all() if row.lag is None}
 
     assert unknown == {0, 1, 5, 6, 7, 8}
-    assert set(mirror.partitions.filter(unknown_lags(NOW)).values_list("partition", flat=True)) == unknown
-    known = mirror.partitions.filter(~unknown_lags(NOW)).values_list("partition", flat=True)
-    assert sorted(known) == [2, 3, 4]
+    found = {row.partition: figures_of([row], now=NOW) for row in mirror.partitions.all()}
+    assert {partition for partition, figures in found.items() if figures.hidden} == unknown
+    assert sorted(partition for partition, figures in found.items() if figures.max_lag is not None) == [2, 3, 4]

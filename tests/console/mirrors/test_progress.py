@@ -124,7 +124,7 @@ def test_readiness_has_the_time_lag_of_the_newest_report(mirror: MirrorTopic, li
 
     publish(mirror, report(mirror))
 
-    assert "the time lag is unknown" in before
+    assert "time lag 10 min" in before  # since the stored row
     assert "time lag 2 s" in link_readiness(link=link, now=timezone.now()).sentence
 
 

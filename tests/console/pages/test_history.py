@@ -221,7 +221,7 @@ def test_samples_are_paged_newest_first(admin: Client, scene: Scene) -> None:
     text = admin.get(f"{scene.mirror_url('flights')}samples/?span=2h").content.decode()
 
     assert "1 to 50 of 120" in text
-    first = re.search(r"<td>([^<]+ UTC)</td>", text)
+    first = re.search(r'<th scope="row">([^<]+ UTC)</th>', text)
     assert first is not None
     assert first[1].startswith(f"{scene.now:%Y-%m-%d %H:%M:%S}")
 

@@ -111,7 +111,7 @@ def test_lists_are_filtered_and_ordered(make_mirror: MakeMirror, link: ClusterLi
     MirrorPartition.objects.filter(mirror__name="a").update(source_end=99)
 
     def names(**filters: Any) -> list[str]:
-        return [one.mirror.name for one in list_mirrors(link=link, by=owner, **filters)]
+        return [summary.mirror.name for summary in list_mirrors(link=link, by=owner, **filters)]
 
     assert names() == ["b", "a", "c"]
     assert names(status="ACTIVE") == ["a", "c"]
@@ -138,13 +138,13 @@ def test_a_thousand_rows_cost_as_many_queries_as_one(
 
 
 def test_buttons_carry_the_reason_why_not(mirror: MirrorTopic, owner: Actor, colleague: Actor) -> None:
-    mine = {one.event: one for one in operations.allowed(mirror, owner)}
-    theirs = {one.event: one for one in operations.allowed(mirror, colleague)}
+    mine = {each.event: each for each in operations.allowed(mirror, owner)}
+    theirs = {each.event: each for each in operations.allowed(mirror, colleague)}
 
     assert mine[MirrorEvent.PAUSE].allowed
     assert not mine[MirrorEvent.RESUME].allowed
     assert "Cannot resume" in mine[MirrorEvent.RESUME].reason
-    assert not any(one.allowed for one in theirs.values())
+    assert not any(each.allowed for each in theirs.values())
     assert "DeveloperManage" in theirs[MirrorEvent.PAUSE].reason
 
 
@@ -159,13 +159,13 @@ def test_source_topics_say_why_they_cannot_be_mirrored(make_mirror: MakeMirror, 
     assert topics.source_topics_for(link=link, by=owner) == []
     link.topics_at = NOW
 
-    choices = {one.name: one for one in topics.source_topics_for(link=link, by=owner)}
+    choices = {topic.name: topic for topic in topics.source_topics_for(link=link, by=owner)}
 
-    assert [name for name, one in choices.items() if one.available] == ["free"]
+    assert [name for name, topic in choices.items() if topic.available] == ["free"]
     assert choices["orders"].reason == "Already mirrored"
     assert "Internal" in choices["__consumer_offsets"].reason
     assert "already has a topic" in choices["taken"].reason
-    assert [one.name for one in topics.source_topics_for(link=link, by=owner, search="fre")] == ["free"]
+    assert [topic.name for topic in topics.source_topics_for(link=link, by=owner, search="fre")] == ["free"]
 
 
 def test_a_mirror_that_stands_before_an_open_transaction_has_no_lag_and_yet_an_age(

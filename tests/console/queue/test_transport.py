@@ -76,18 +76,26 @@ def test_redelivered_message_expires_by_the_same_clock(queue: Celery) -> None:
 def queue(redis_url: str) -> Iterator[Celery]:
     """A queue of this test, as beat and worker use it."""
     url = redis_url.rsplit("/", 1)[0] + "/12"
-    redis.Redis.from_url(url).flushdb()
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
     with Celery(broker=url, set_as_current=False) as celery:
         celery.conf.task_default_queue = "control"
         celery.task(name="nothing")(_nothing)
         yield celery
+    while _connections:
+        _connections.pop().release()
 
 
 def _nothing() -> None: ...
 
 
+_connections: list[Connection] = []  # of ``take``; a message needs its connection
+
+
 def take(queue: Celery) -> Message:
-    found: Message = Queue("control")(queue.connection().default_channel).get()
+    connection = queue.connection()
+    _connections.append(connection)
+    found: Message = Queue("control")(connection.default_channel).get()
     return found
 
 

@@ -55,6 +55,7 @@ def pairs(make_mirror: MakeMirror) -> list[tuple[MirrorTopic, MirrorTopic]]:
 def _stopping(make_mirror: MakeMirror, name: str, kind: int) -> MirrorTopic:
     mirror = make_mirror(name, S.PENDING_STOPPED, stop_reason="failover", drained_at=NOW, error_code="X", error_since=NOW)
     open_lineage(mirror=mirror, starts={0: kind * 5}, now=NOW)  # kind 2: nothing copied; 3 and 4: starts after its end
+    MirrorPartition.objects.filter(mirror=mirror).update(last_source_seen_at=NOW)
     MirrorPartition.objects.filter(mirror=mirror, partition=1).update(
         last_source_end=25,
         last_high_watermark=25,

@@ -13,10 +13,12 @@ from console.reconciling import plans
 from console.tasks import gates, mirrors, probes, verifying
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 from tests.conftest import MakeCluster
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import MakeTopic, register
+from tests.console.tasks.kills import phases
 from tests.console.tasks.reversal import Drive, fresh, records, request_operation, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
@@ -140,6 +142,7 @@ def test_inbound_link_without_its_source_side_has_no_credentials_and_can_be_fail
     delete_link(link=outbound, by=SYSTEM, now=NOW)
     assert (row().state, row().error_code) == ((LinkState.PAUSED, "") if paused else (LinkState.FAILED, MISSING_SIDE))
 
+    drive(lambda: phases(mirror) == {PartitionPhase.RELEASED})  # the worker has ended, with the credentials it had
     loaded = fresh(mirror)
     for make in (lambda: plans.setup_of(loaded), lambda: plans.sync_of(loaded), lambda: plans.verify_of(loaded)):
         with pytest.raises(LinkEngineError, match="The source side is missing"):

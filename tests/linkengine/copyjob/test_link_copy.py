@@ -119,7 +119,8 @@ def test_unchanged_partitions_of_a_large_link_are_reported_less_often(
     with Copier(plan_of(clusters, topic_name, progress_ms=20)) as copier:
         producer.produce(topic_name, value="first")
         producer.flush()
-        copier.wait_until(lambda progress: progress.mirror_end == 1 and progress.bytes_per_s == 0, deadline_s=30)
+        copier.wait_until(lambda progress: (progress.bytes_per_s or 0) > 0, deadline_s=30)
+        copier.wait_until(lambda progress: progress.bytes_per_s == progress.records_per_s == 0, deadline_s=30)
         reported = len(copier.progress.times_ms)
         time.sleep(2)
         idle = len(copier.progress.times_ms) - reported

@@ -36,7 +36,7 @@ class Counting:
 
 
 def ticks_maintenance(services: Services) -> Tick:
-    watch = maintenance.Maintenance(services, cast(Cluster, None), suspicious=pytest.fail)
+    watch = maintenance.Maintenance(services, cast(Cluster, None), read_starts=pytest.fail, suspicious=pytest.fail)
     mirrors = {0: [owned(generation=9, clean=True)]}
     return lambda now: watch.tick(now, mirrors)
 

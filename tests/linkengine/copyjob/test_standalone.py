@@ -171,7 +171,7 @@ def test_processes_of_a_cluster_have_no_secret_in_environment_or_arguments(
     assert session(connect.url).range(0, 8, 1, 8).mapInArrow(unchanged, "id long").count() == 8  # starts Python workers
     running = [process for process in cluster.processes if process.running()]
     executors = [executor for worker in cluster.workers if worker.running() for executor in cluster.executors(worker)]
-    assert len(running) == 3
+    assert len(running) >= 3  # the master and its workers
     assert executors
     (token,) = (line.split()[1] for line in connect.secrets_file.read_text().splitlines() if ".token" in line)
     assert cluster.secret in connect.secrets_file.read_text()

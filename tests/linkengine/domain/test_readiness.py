@@ -27,7 +27,7 @@ ALL_WELL = StoredFacts(
 )
 
 CHANGES: list[tuple[dict[str, Any], ReadyFact, ReadyState, str]] = [
-    ({"health": Health.NOT_COPYING}, ReadyFact.HEALTH, NOT, "mirror topics are not copied"),
+    ({"health": Health.NOT_COPYING}, ReadyFact.HEALTH, NOT, "a mirror topic is not copied"),
     ({"health": Health.DEGRADED}, ReadyFact.HEALTH, NOT, "is degraded"),
     ({"health": Health.PAUSED}, ReadyFact.HEALTH, NOT, "is paused"),
     ({"health": Health.CHANGING}, ReadyFact.HEALTH, UNKNOWN, "a transition is in progress"),

@@ -20,7 +20,8 @@ def main(arguments_file: str) -> None:
     for module in (*PRELOAD, "pyarrow"):
         importlib.import_module(module)
     arguments = pickle.loads(Path(arguments_file).read_bytes())
-    before, largest, rows = resident_mb("VmRSS"), 0, []
+    before, largest = resident_mb("VmRSS"), 0
+    rows: list[int] = []
     for batch in read_piece(*arguments):
         largest = max(largest, batch.nbytes >> 20)
         rows.append(batch.num_rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devcluster.kafka import KafkaCluster
@@ -106,12 +106,11 @@ def test_a_record_before_offsets_without_records_is_measured_before_it_is_read(
         send_batches(cluster, topic, [bomb(250 * MEGABYTE, timestamp=NOW_MS)])
         abort_transactions(cluster, topic, aborted)
     read: list[tuple[int, int]] = []
-    real = committed.Consumer.assign
 
-    class Recording(committed.Consumer):
-        def assign(self, places: list[TopicPartition]) -> None:
-            read.extend((place.partition, place.offset) for place in places)
-            real(self, places)
+    class Recording(Consumer):
+        def assign(self, partitions: list[TopicPartition]) -> None:
+            read.extend((place.partition, place.offset) for place in partitions)
+            super().assign(partitions)
 
     monkeypatch.setattr(committed, "Consumer", Recording)
 

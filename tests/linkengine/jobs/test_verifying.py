@@ -150,13 +150,13 @@ def test_a_source_whose_end_cannot_be_read_has_unknown_ends(plan: VerifyPlan) ->
 
 @pytest.mark.spark
 def test_sparks_python_workers_log_the_request_that_asked_for_the_comparison(
-    plan: VerifyPlan, send_here: Send, send_there: Send, spark_server: SparkConnectServer
+    plan: VerifyPlan, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, spark_server: SparkConnectServer
 ) -> None:
-    for send in (send_here, send_there):
-        send(plan.mirror_topic, partition=1, count=3)
+    for cluster in (source_cluster, destination_cluster):
+        write(cluster, plan.source_topic, [Rec()] * 3)
     request_id = f"request-{secrets.token_hex(6)}"
     far = TopicPart(
-        address=plan.source, topic=plan.source_topic, starts={1: 0}, ends={1: 3}, gentle=True, request_id=f"{request_id}-far"
+        address=plan.source, topic=plan.source_topic, starts={0: 0}, ends={0: 3}, gentle=True, request_id=f"{request_id}-far"
     )
 
     assert verify(replace(plan, request_id=request_id), spark_url=spark_server.url).differences == 0

@@ -38,6 +38,7 @@ import linkengine
 from devcluster.kafka import KafkaCluster
 from linkengine.batches.exact import Record
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.clusterviews import GroupView
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import (
@@ -141,7 +142,8 @@ TOPIC = "malformed"
 
 def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
     client = AdminClient(source.client("admin"))
-    client.create_topics([NewTopic(TOPIC, 2, 1), NewTopic("doomed", 1, 1)])[TOPIC].result(30)
+    kept = {"retention.ms": "-1"}  # the first record is of 1970
+    client.create_topics([NewTopic(TOPIC, 2, 1, config=kept), NewTopic("doomed", 1, 1)])[TOPIC].result(30)
     preflight.broker_facts(admin)
     cluster = Cluster(admin)
     try:
@@ -166,10 +168,7 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         admin_groups.commit(cluster, {"group": {place: admin_groups.Committed(offset=1, metadata="m")}})
         admin_groups.committed(cluster, ["group"])
         admin_groups.list_groups(cluster)
-        with group_member(source, "classic") as classic, group_member(source, "consumer") as new:
-            for group in (classic, new):  # one after the other: the first response of a kind is the one that is recorded
-                (member,) = view_groups.described(cluster, [group])[group].members
-                assert member.assigned == ((TOPIC, 0), (TOPIC, 1))
+        _describe_members(source, cluster)
         view_groups.described(cluster, ["group", "no group"])
         gapfillers.choose_gap_filler(admin)
         view_brokers.reassignments(admin, TOPIC)
@@ -181,6 +180,15 @@ def _send_every_request(source: KafkaCluster, admin: ClusterAddress) -> None:
         deletion.delete_by_id(admin, base64.urlsafe_b64encode(doomed.topic_id).decode().rstrip("="))
     finally:
         cluster.close()
+
+
+def _describe_members(source: KafkaCluster, cluster: Cluster) -> None:
+    with group_member(source, "classic") as classic, group_member(source, "consumer") as new:
+        for group in (classic, new):  # one after the other: the first response of a kind is the one that is recorded
+            view = view_groups.described(cluster, [group])[group]
+            assert isinstance(view, GroupView)
+            (member,) = view.members
+            assert member.assigned == ((TOPIC, 0), (TOPIC, 1))
 
 
 @contextmanager
@@ -237,7 +245,7 @@ def _own_decoders(admin: ClusterAddress) -> Iterator[Recorded]:
     view = cluster.topics([TOPIC])[TOPIC]
     leader, topic_id = view.partitions[0], view.topic_id
     batch, number = dense(0, [Rec()] * 2).encode(), 1
-    fetches = {topic_id: [FetchPosition(0, leader.epoch, 0, 1 << 20)]}
+    fetches = {topic_id: [FetchPosition(0, leader.epoch, 1, 1 << 20)]}  # offset 0, of 1970, is in a segment of its own
     fill = MarkerFill(topic=TOPIC, partition=0, producer_id=1 << 61, producer_epoch=0, coordinator_epoch=1, count=2)
     requests = (
         ("decode_produce", lambda body: decode_produce(body, version=13),

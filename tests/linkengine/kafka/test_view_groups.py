@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from linkengine.domain.groups import Place
 from linkengine.kafka.view_groups import _assigned
 
-SOON_S = 1.0
+SOON_S = 5.0  # CPU time; an endless loop takes hours, a quadratic one minutes
 ENDLESS = bytes.fromhex(
     "0000 7fffffff 0000 00000000 fffa"
 )  # a second topic whose name has -6 bytes: the position returns to 12
@@ -33,9 +33,9 @@ def encode(topics: Mapping[str, Sequence[int]] | Sequence[tuple[str, Sequence[in
 
 
 def decoded_soon(data: bytes) -> tuple[Place, ...]:
-    began = time.monotonic()
+    began = time.thread_time()  # whatever else the machine does
     found = _assigned(data)
-    assert time.monotonic() - began < SOON_S
+    assert time.thread_time() - began < SOON_S
     return found
 
 

@@ -1,6 +1,6 @@
-"""How soon an idle mirror's log end is checked, by a simulated clock."""
+"""How soon an idle mirror's log end is checked, by a simulated clock; which records are deleted behind the source's start."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -8,8 +8,12 @@ import pytest
 from linkengine.copyjob.broker_link import Services
 from linkengine.copyjob.destination.maintenance import EVERY_S, Maintenance
 from linkengine.copyjob.partition_state import MirrorPartition
+from linkengine.copyjob.values import SourceOrigin
 from linkengine.copyjob.worker import TICK_S
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.offsets import TopicPartition
+from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.test_partition_state import owned
 
 FOUND_WITHIN_S = 5.0
@@ -24,8 +28,26 @@ class AtOnce:
     def first_due(self, now: float, *, every_s: float) -> float:
         return now + every_s
 
-    def submit(self, work: Callable[[], Any], *, done: Callable[[Any], None], failed: object) -> None:
-        done(work())
+    def submit(
+        self, work: Callable[[], Any], *, done: Callable[[Any], None], failed: Callable[[LinkEngineError], None]
+    ) -> None:
+        try:
+            result = work()
+        except LinkEngineError as error:
+            failed(error)
+        else:
+            done(result)
+
+
+def maintained(
+    *,
+    services: object = None,
+    read_starts: Callable[[Mapping[TopicPartition, int]], dict[TopicPartition, int]] = lambda _: {},
+    suspicious: Callable[[MirrorPartition], None] = pytest.fail,
+) -> Maintenance:
+    return Maintenance(
+        cast(Services, services or AtOnce()), cast(Cluster, None), read_starts=read_starts, suspicious=suspicious
+    )
 
 
 @pytest.mark.parametrize("written_after_s", [0.0, 0.5, EVERY_S - TICK_S, EVERY_S, EVERY_S + TICK_S])
@@ -37,7 +59,7 @@ def test_foreign_write_to_an_idle_mirror_is_noticed_within_the_deadline(
     monkeypatch.setattr(
         "linkengine.copyjob.destination.maintenance.log_ends", lambda *_: {place: (0, 11 if now_s > written_after_s else 10)}
     )
-    upkeep = Maintenance(cast(Services, AtOnce()), cast(Cluster, None), suspicious=suspects.append)
+    upkeep = maintained(suspicious=suspects.append)
 
     while not suspects:
         upkeep.tick(now_s, {0: [mirror]})
@@ -45,3 +67,91 @@ def test_foreign_write_to_an_idle_mirror_is_noticed_within_the_deadline(
         assert now_s - written_after_s < FOUND_WITHIN_S - FOR_THE_REST_S
 
     assert suspects == [mirror]
+
+
+PLACE: TopicPartition = ("t", 0)
+DAMAGED = 1 << 40  # a flipped bit in the log start of a Fetch response
+
+
+@pytest.fixture
+def deleted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Record up to which offsets records are deleted; no log end has moved."""
+    offsets: list[int] = []
+
+    def delete(_cluster: object, _broker: int, befores: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        offsets.extend(befores.values())
+        return {place: (0, before) for place, before in befores.items()}
+
+    monkeypatch.setattr(f"{Maintenance.__module__}.delete_records", delete)
+    monkeypatch.setattr(f"{Maintenance.__module__}.log_ends", lambda *_: {PLACE: (0, 10)})
+    return offsets
+
+
+def mirror_of(source_start: int) -> MirrorPartition:
+    """Return a mirror of the offsets 0 to 9 whose last Fetch response showed this log start."""
+    mirror = owned(generation=9, clean=True)
+    mirror.origin = SourceOrigin(leader=Leader(broker=5, epoch=1), topic=bytes(16))
+    mirror.counters.observed_source(start=source_start, end=10, high_watermark=10, now_ms=0)
+    return mirror
+
+
+@pytest.mark.parametrize(
+    ("fetched", "read", "expected"),
+    [
+        (4, 4, [4]),
+        (4, 6, [4]),  # retention has gone on since
+        (6, 4, [4]),
+        (DAMAGED, 0, []),
+        (DAMAGED, 4, [4]),
+        (4, DAMAGED, [4]),
+        (DAMAGED, None, []),  # its leader refused to return it
+        (0, DAMAGED, []),
+    ],
+)
+def test_records_are_deleted_up_to_the_lowest_start_that_the_source_has_shown(
+    deleted: list[int], fetched: int, read: int | None, expected: list[int]
+) -> None:
+    asked: list[Mapping[TopicPartition, int]] = []
+
+    def read_starts(leaders: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        asked.append(leaders)
+        return {} if read is None else {PLACE: read}
+
+    upkeep, mirror = maintained(read_starts=read_starts), mirror_of(fetched)
+    for now_s in (0.0, EVERY_S):
+        upkeep.tick(now_s, {0: [mirror]})
+
+    assert deleted == expected
+    assert asked == ([{PLACE: 5}] if fetched else [])
+    assert mirror.counters.mirror_start == (expected or [0])[0]
+
+
+def test_nothing_is_deleted_while_the_source_does_not_respond(deleted: list[int]) -> None:
+    asked: list[float] = []
+
+    def fail(_leaders: object) -> dict[TopicPartition, int]:
+        asked.append(0)
+        raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "silent")
+
+    upkeep, mirror = maintained(read_starts=fail), mirror_of(4)
+    for number in range(4):
+        upkeep.tick(number * EVERY_S, {0: [mirror]})
+
+    assert deleted == []
+    assert len(asked) == 3  # again and again
+
+
+def test_silent_source_is_not_asked_by_several_threads() -> None:
+    class Later(AtOnce):
+        jobs = 0
+
+        def submit(self, work: object, **_: object) -> None:  # type: ignore[override]
+            self.jobs += 1
+
+    later = Later()
+    upkeep, mirror = maintained(services=later), mirror_of(4)
+    mirror.log_end = None  # the check of its log end is a job as well
+    for number in range(9):
+        upkeep.tick(number * EVERY_S, {0: [mirror]})
+
+    assert later.jobs == 1

@@ -48,7 +48,7 @@ def test_lost_connection_to_the_former_leader_does_not_end_a_resume_at_the_new_o
     side = DestinationSide(
         services, address_from_properties({"bootstrap.servers": "127.0.0.1:1"}),
         may_write=lambda _: True, announce_markers=lambda _: None, advanced=lambda _: None, failed=refuse, fenced=refuse,
-        resumed=lambda mirror: resumed.append((mirror.stage, mirror.position)),
+        resumed=lambda mirror: resumed.append((mirror.stage, mirror.position)), read_starts=lambda _: {},
     )  # fmt: skip
     mirror = partition()
     mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
@@ -71,7 +71,7 @@ def test_mirror_topic_that_gets_an_id_is_the_same_topic(services: Services, befo
         services, address_from_properties({"bootstrap.servers": "127.0.0.1:1"}),
         may_write=lambda _: True, announce_markers=lambda _: None, advanced=lambda _: None,
         failed=lambda _, error: failed.append(error.code), fenced=lambda _, error: failed.append(error.code),
-        resumed=lambda mirror: resumed.append(mirror.position),
+        resumed=lambda mirror: resumed.append(mirror.position), read_starts=lambda _: {},
     )  # fmt: skip
     mirror = partition()
     mirror.granted(Grant(key=mirror.key, generation=9, clean=True, valid_until=1_000.0))
