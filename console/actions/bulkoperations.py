@@ -1,17 +1,18 @@
 """Operations on several mirror topics: stored with a row per topic, then carried out by a worker in batches.
 
 A topic's row and the change of its mirror are stored in the same transaction, under a lock on the row. So a topic is operated
-on once, also if two workers have the same message or a worker crashes, and a canceled topic has not begun. Only the creation of
-mirrors contacts clusters and has no such transaction: a mirror that was created before a crash is found again.
+on once, also if two workers have the same message or a worker crashes, and a canceled topic has not begun. The operation
+applies to the mirrors that the confirmation showed, not to others that have been added under their names since.
 
 REST, whose response has the result of each topic, operates at once and stores the operation with its results (``operate_now``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import structlog
@@ -23,7 +24,7 @@ from console.actions import bulk, mirrors, operations, verification
 from console.actions.operations import OperationResult
 from console.actions.row_locks import lock_link
 from console.actors import Actor
-from console.errors import ConflictError, ConsoleError, InvalidInputError, NotFoundError
+from console.errors import ConflictError, ConsoleError, InvalidInputError
 from console.mirrors.rules import permission_for
 from console.models import BulkOperation, BulkOperationTopic, ClusterLink, MirrorTopic, RoleBinding
 from console.models.links import show_change
@@ -46,7 +47,7 @@ def start(
     *,
     link: ClusterLink,
     operation: str,
-    topics: Mapping[str, str],
+    topics: Mapping[str, MirrorTopic | None],
     options: Mapping[str, Any] | None = None,
     retry_of: BulkOperation | None = None,
     by: Actor,
@@ -54,7 +55,7 @@ def start(
 ) -> BulkOperation:
     """Store an operation on several topics of a link; a worker carries it out.
 
-    ``topics`` maps names to the states that the confirmation showed (``operations.seen_state``), "" without one. Raises
+    ``topics`` maps names to the mirrors that the confirmation showed, None for mirrors that are to be created. Raises
     DeniedError if the actor may operate on none of the topics; the others are refused one by one.
     """
     if not 1 <= len(topics) <= MOST:
@@ -65,7 +66,7 @@ def start(
     with transaction.atomic():
         lock_link(link)
         stored = _create(link, operation, options=options or {}, retry_of=retry_of, by=by, now=now)
-        rows = [BulkOperationTopic(operation=stored, name=name, seen=seen) for name, seen in topics.items()]
+        rows = [_row(stored, name, mirror) for name, mirror in topics.items()]
         BulkOperationTopic.objects.bulk_create(rows, batch_size=TOGETHER)
         _audit("StartBulkOperation", stored, topics=len(rows), by=by, now=now)
     dispatch.send("advance_bulk_operation", operation_id=stored.pk)
@@ -116,7 +117,7 @@ def retry_creation(*, operation: BulkOperation, by: Actor, now: datetime) -> Bul
     """Start another operation that creates the mirrors that failed, with the same options."""
     if operation.operation != BulkOperation.CREATE:
         raise ConflictError("Only the creation of mirror topics is retried without a confirmation.")
-    failed = dict.fromkeys(failed_names(operation), "")
+    failed = dict.fromkeys(failed_names(operation))
     if not failed:
         raise ConflictError("No topic of this operation has failed, so there is nothing to retry.")
     return start(
@@ -145,7 +146,7 @@ def carry_out(operation: BulkOperation, *, check_clusters: CheckClusters, now: d
         _create_mirrors(operation, check_clusters, by=by, now=now)
     elif operation.operation not in bulk.SIMPLE or not _operate_together(operation, by=by, now=now):
         for row in operation.topics.filter(status=Status.WAITING)[:BATCH]:
-            _operate_alone(operation, row, by=by, now=now)
+            _do_once(operation, row, partial(_result, operation, by=by, now=now), now=now)
     show_change(operation.link_id)
     if operation.topics.filter(status=Status.WAITING).exists():
         return True
@@ -172,25 +173,31 @@ def _operate_together(operation: BulkOperation, *, by: Actor, now: datetime) -> 
     try:
         with transaction.atomic():
             waiting = operation.topics.select_for_update().filter(status=Status.WAITING)
-            names = [row.name for row in waiting[:TOGETHER]]
-            found = with_links(visible_mirrors(by).filter(link=operation.link, name__in=names), by=by)
-            moved = bulk.operate(list(found), MirrorEvent(operation.operation), by=by, now=now)
+            rows = {row.name: row for row in waiting[:TOGETHER]}
+            found = with_links(visible_mirrors(by).filter(link=operation.link, name__in=list(rows)), by=by)
+            confirmed = [mirror for mirror in found if not _why_other(rows[mirror.name], mirror)]
+            moved = bulk.operate(confirmed, MirrorEvent(operation.operation), by=by, now=now)
             operation.topics.filter(name__in=list(moved)).update(status=Status.ACCEPTED, done_at=now)
     except (OperationalError, InterfaceError):
         raise
-    except Exception:  # noqa: BLE001 - see ``_operate_alone``
+    except Exception:  # noqa: BLE001 - see ``_do_once``
         _log.exception("bulk_operation.batch_failed", operation=operation.pk)
         return False
     return bool(moved)
 
 
-def _operate_alone(operation: BulkOperation, row: BulkOperationTopic, *, by: Actor, now: datetime) -> None:
-    """Operate on a topic within a transaction. An unexpected error of one topic does not affect the others."""
+def _do_once(
+    operation: BulkOperation, row: BulkOperationTopic, act: Callable[[BulkOperationTopic], OperationResult], *, now: datetime
+) -> None:
+    """Act on a topic that is still waiting and store the result in the same transaction.
+
+    An unexpected error of one topic does not affect the others.
+    """
     try:
         with transaction.atomic():
             locked = operation.topics.select_for_update().filter(pk=row.pk, status=Status.WAITING).first()
             if locked is not None:
-                _noted(locked, _result(operation, locked, by=by, now=now), now=now).save()
+                _noted(locked, act(locked), now=now).save()
     except (OperationalError, InterfaceError):  # an outage or a deadlock: the reconciler sends the task again
         raise
     except Exception:  # noqa: BLE001 - logged with traceback and stored as the result of this topic
@@ -200,13 +207,14 @@ def _operate_alone(operation: BulkOperation, row: BulkOperationTopic, *, by: Act
 
 def _result(operation: BulkOperation, row: BulkOperationTopic, *, by: Actor, now: datetime) -> OperationResult:
     link = operation.link
-    if operation.operation != BulkOperation.VERIFY:
-        event = MirrorEvent(operation.operation)
-        return operations.operate_topic(link=link, name=row.name, operation=event, seen=row.seen, by=by, now=now)
     mirror = with_links(visible_mirrors(by).filter(link=link, name=row.name), by=by).first()
     if mirror is None:
-        message = f"Topic '{row.name}' is not a mirror topic of cluster link '{link.name}'."
-        return operations.refusal_of(row.name, NotFoundError(message, code="UNKNOWN_MIRROR"))
+        return operations.refusal_of(row.name, operations.unknown_mirror(row.name, link))
+    other = _why_other(row, mirror) or _why_restored_otherwise(operation, row, mirror)
+    if other:
+        return operations.refusal_of(row.name, ConflictError(other), mirror=mirror)
+    if operation.operation != BulkOperation.VERIFY:
+        return operations.operate_row(mirror, MirrorEvent(operation.operation), seen=row.seen, by=by, now=now)
     try:
         verification.start_verify(mirror=mirror, by=by, now=now)
     except ConsoleError as error:
@@ -214,11 +222,31 @@ def _result(operation: BulkOperation, row: BulkOperationTopic, *, by: Actor, now
     return OperationResult(mirror_topic_name=row.name, mirror=mirror)
 
 
-def _create_mirrors(operation: BulkOperation, check_clusters: CheckClusters, *, by: Actor, now: datetime) -> None:
-    """Create the next mirrors, after a check of all of them on both clusters, which takes no transaction.
+def _why_other(row: BulkOperationTopic, mirror: MirrorTopic) -> str:
+    """Return why the operation does not apply to the mirror of this name; "" if it does."""
+    if row.mirror_key in (None, mirror.pk):
+        return ""
+    return (
+        f"Nothing was changed: mirror topic '{row.name}' was deleted and added again since the operation was requested. Check "
+        "the new mirror topic, then request the operation again if it should apply to it."
+    )
 
-    After a crash between mirror and row, the mirror that this operation created is found again.
+
+def _why_restored_otherwise(operation: BulkOperation, row: BulkOperationTopic, mirror: MirrorTopic) -> str:
+    """Return why a restore would drop other records than those that the confirmation counted; "" if it would not.
+
+    The state of a deletion is compared under a lock, by ``operations.delete_as_seen``.
     """
+    if operation.operation != MirrorEvent.RESTORE or row.seen in ("", operations.seen_state(mirror)):
+        return ""
+    return (
+        f"Nothing was changed: mirror topic '{row.name}' has changed since the operation was requested and is {mirror.state} "
+        "now. Read the confirmation again, which shows what a restore would drop now."
+    )
+
+
+def _create_mirrors(operation: BulkOperation, check_clusters: CheckClusters, *, by: Actor, now: datetime) -> None:
+    """Create the next mirrors, after a check of all of them on both clusters, which takes no transaction."""
     link, options = operation.link, operation.options
     rows = list(operation.topics.filter(status=Status.WAITING)[:BATCH])
     drafts = [mirrors.draft(link=link, source_topic=row.name, by=by, now=now) for row in rows]
@@ -226,37 +254,26 @@ def _create_mirrors(operation: BulkOperation, check_clusters: CheckClusters, *, 
         mirror.replication_factor = options.get("replication_factor")
         mirror.start_spec = options.get("start") or mirror.start_spec
     for row, refusal in zip(rows, check_clusters(drafts), strict=True):
-        if not operation.topics.filter(pk=row.pk, status=Status.WAITING).exists():  # canceled during the check
-            continue
-        if _is_created(operation, row):
-            _noted(row, OperationResult(mirror_topic_name=row.name), now=now).save()
-            continue
-        try:
-            mirrors.create_mirror(
-                link=link,
-                source_topic=row.name,
-                replication_factor=options.get("replication_factor"),
-                configs={START_SPEC: options.get("start", "")},
-                check_clusters=_raising(refusal),
-                by=by,
-                now=now,
-            )
-            result = OperationResult(mirror_topic_name=row.name)
-        except ConsoleError as error:
-            result = operations.refusal_of(row.name, error)
-        except (OperationalError, InterfaceError):
-            raise
-        except Exception:  # noqa: BLE001 - see ``_operate_alone``
-            _log.exception("bulk_operation.topic_failed", operation=operation.pk, topic=row.name)
-            _note_unexpected(operation, row, now=now)
-            continue
-        _noted(row, result, now=now).save()
+        _do_once(operation, row, partial(_created, operation, check=_raising(refusal), by=by, now=now), now=now)
 
 
-def _is_created(operation: BulkOperation, row: BulkOperationTopic) -> bool:
-    """Return whether the requester has created the mirror since the operation was requested."""
-    found = MirrorTopic.objects.filter(link=operation.link_id, source_topic=row.name, drill=None)
-    return found.filter(created_by=operation.requested_by, created_at__gte=operation.requested_at).exists()
+def _created(
+    operation: BulkOperation, row: BulkOperationTopic, *, check: Callable[[], None], by: Actor, now: datetime
+) -> OperationResult:
+    options = operation.options
+    try:
+        mirrors.create_mirror(
+            link=operation.link,
+            source_topic=row.name,
+            replication_factor=options.get("replication_factor"),
+            configs={START_SPEC: options.get("start", "")},
+            check_clusters=check,
+            by=by,
+            now=now,
+        )
+    except ConsoleError as error:
+        return operations.refusal_of(row.name, error)
+    return OperationResult(mirror_topic_name=row.name)
 
 
 def _raising(refusal: LinkEngineError | None) -> Callable[[], None]:
@@ -265,6 +282,12 @@ def _raising(refusal: LinkEngineError | None) -> Callable[[], None]:
             raise refusal
 
     return check
+
+
+def _row(operation: BulkOperation, name: str, mirror: MirrorTopic | None) -> BulkOperationTopic:
+    if mirror is None:
+        return BulkOperationTopic(operation=operation, name=name)
+    return BulkOperationTopic(operation=operation, name=name, mirror_key=mirror.pk, seen=operations.seen_state(mirror))
 
 
 def _noted(row: BulkOperationTopic, result: OperationResult, *, now: datetime) -> BulkOperationTopic:
@@ -299,7 +322,7 @@ def _audit(action: str, operation: BulkOperation, *, topics: int, by: Actor, now
     audit.record(by=by, action=action, resource=audit.path_of(operation.link), now=now, detail=detail)
 
 
-def _check_any(link: ClusterLink, operation: str, names: Mapping[str, str], *, by: Actor) -> None:
+def _check_any(link: ClusterLink, operation: str, names: Iterable[str], *, by: Actor) -> None:
     """Raise DeniedError unless the actor may operate on at least one of the topics."""
     permission, prefix = _permission(operation), link.prefix if operation == BulkOperation.CREATE else ""
     topic = RoleBinding.ResourceType.TOPIC

@@ -119,29 +119,14 @@ def operate_many(
             continue
         mirror = by_name.get(name)
         results.append(
-            _operate_row(mirror, operation, validate_only=validate_only, by=by, now=now)
+            operate_row(mirror, operation, validate_only=validate_only, by=by, now=now)
             if mirror
-            else OperationResult(mirror_topic_name=name, error_code=404, error_message=_unknown(name, link))
+            else refusal_of(name, unknown_mirror(name, link))
         )
     return [
         replace(result, truncation=counted.get(result.mirror_topic_name)) if result.error_code is None else result
         for result in results
     ]
-
-
-def operate_topic(
-    *, link: ClusterLink, name: str, operation: MirrorEvent, seen: str = "", by: Actor, now: datetime
-) -> OperationResult:
-    """Operate on a mirror by name and return the result, as ``operate_many`` does, but without counting diverged records.
-
-    ``seen`` is the state that the confirmation of a deletion showed (``seen_state``).
-    """
-    mirror = with_links(visible_mirrors(by).filter(link=link, name=name), by=by).first()
-    if mirror is None and operation is _E.RESTORE:
-        mirror = restoring.candidate(link, name, by)
-    if mirror is None:
-        return refusal_of(name, NotFoundError(_unknown(name, link), code="UNKNOWN_MIRROR"))
-    return _operate_row(mirror, operation, validate_only=False, seen=seen, by=by, now=now)
 
 
 def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, checked: bool = True, by: Actor, now: datetime) -> MirrorTopic:
@@ -207,9 +192,10 @@ def _check_other_side(mirror: MirrorTopic, by: Actor) -> None:
         check_permission(by, Permission.OPERATE_MIRROR, link=other, resource_type=topic, resource_name=mirror.source_topic)
 
 
-def _operate_row(
-    mirror: MirrorTopic, operation: MirrorEvent, *, validate_only: bool, seen: str = "", by: Actor, now: datetime
+def operate_row(
+    mirror: MirrorTopic, operation: MirrorEvent, *, validate_only: bool = False, seen: str = "", by: Actor, now: datetime
 ) -> OperationResult:
+    """Operate on a mirror and return the result; ``seen`` is the state that the confirmation of a deletion showed, if any."""
     try:
         if seen and operation is _E.DELETE:
             delete_as_seen(mirror=mirror, seen=seen, by=by, now=now)
@@ -243,5 +229,6 @@ def _matching(by_name: Mapping[str, MirrorTopic], pattern: str | None) -> list[s
     return matching(by_name, pattern)
 
 
-def _unknown(name: str, link: ClusterLink) -> str:
-    return f"Topic '{name}' is not a mirror topic of cluster link '{link.name}'."
+def unknown_mirror(name: str, link: ClusterLink) -> NotFoundError:
+    """Return the error for a name of a topic that is not, or not visibly, a mirror of the link."""
+    return NotFoundError(f"Topic '{name}' is not a mirror topic of cluster link '{link.name}'.", code="UNKNOWN_MIRROR")

@@ -36,6 +36,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.CharField(max_length=249)),
+                ('mirror_key', models.BigIntegerField(null=True)),
                 ('seen', models.CharField(blank=True, default='', max_length=80)),
                 ('status', models.CharField(choices=[('WAITING', 'Waiting'), ('ACCEPTED', 'Accepted'), ('FAILED', 'Failed'), ('CANCELED', 'Canceled')], default='WAITING', max_length=10)),
                 ('error_code', models.CharField(blank=True, default='', max_length=60)),

@@ -47,7 +47,10 @@ class BulkOperationTopic(models.Model):
 
     operation = models.ForeignKey(BulkOperation, on_delete=models.CASCADE, related_name="topics")
     name = models.CharField(max_length=249)
-    seen = models.CharField(max_length=80, blank=True, default="")  # state in the confirmation (``operations.seen_state``)
+    # The mirror that the confirmation showed, and its state then (``operations.seen_state``). A mirror that was added anew
+    # under its name is another one.
+    mirror_key = models.BigIntegerField(null=True)
+    seen = models.CharField(max_length=80, blank=True, default="")
     status = models.CharField(max_length=10, choices=Status, default=Status.WAITING)
     error_code = models.CharField(max_length=60, blank=True, default="")
     message = models.TextField(blank=True, default="")

@@ -75,7 +75,7 @@ def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpR
     started = bulkoperations.start(
         link=link,
         operation=verb.name,
-        topics={summary.mirror.name: operations.seen_state(summary.mirror) for summary in chosen},
+        topics={summary.mirror.name: summary.mirror for summary in chosen},
         retry_of=retried,
         by=by,
         now=now,
@@ -112,12 +112,12 @@ def _chosen(values: QueryDict, *, link: ClusterLink, retried: BulkOperation | No
 
 
 def _digest(chosen: Sequence[MirrorSummary], verb: BulkVerb) -> str:
-    """Return a digest of the topics that the confirmation shows. That of a deletion depends on their states as well.
+    """Return a digest of the mirrors that the confirmation shows. That of a deletion or restore depends on their states too.
 
     A mirror that has been stopped since may have become the only copy of records that applications write.
     """
-    states = verb.event is MirrorEvent.DELETE
-    lines = [f"{row.mirror.name} {operations.seen_state(row.mirror) if states else ''}" for row in chosen]
+    states = verb.event in (MirrorEvent.DELETE, MirrorEvent.RESTORE)
+    lines = [f"{row.mirror.pk} {operations.seen_state(row.mirror) if states else ''}" for row in chosen]
     return sha256("\n".join(lines).encode()).hexdigest()[:32]
 
 

@@ -132,7 +132,7 @@ def _add_several(
     started = bulkoperations.start(
         link=link,
         operation=BulkOperation.CREATE,
-        topics=dict.fromkeys(names, ""),
+        topics=dict.fromkeys(names),
         options={"replication_factor": factor, "start": start},
         by=by,
         now=timezone.now(),

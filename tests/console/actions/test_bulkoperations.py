@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,7 +37,13 @@ def results(operation: BulkOperation) -> dict[str, str]:
 
 
 def begin(link: ClusterLink, by: Actor, operation: str, *names: str) -> BulkOperation:
-    return start(link=link, operation=operation, topics=dict.fromkeys(names, ""), by=by, now=NOW)
+    return start(link=link, operation=operation, topics=dict.fromkeys(names), by=by, now=NOW)
+
+
+def confirmed(link: ClusterLink, by: Actor, operation: str, *seen: MirrorTopic) -> BulkOperation:
+    """Start an operation on the mirrors that a confirmation showed."""
+    topics = {mirror.name: mirror for mirror in seen}
+    return start(link=link, operation=operation, topics=topics, by=by, now=NOW)
 
 
 def test_an_operation_is_stored_audited_and_sent(link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
@@ -90,7 +97,7 @@ def test_a_topic_is_operated_on_once_although_two_workers_read_it(
     row = operation.topics.get()
 
     for _ in range(2):
-        bulkoperations._operate_alone(operation, row, by=owner, now=NOW)
+        bulkoperations._do_once(operation, row, partial(bulkoperations._result, operation, by=owner, now=NOW), now=NOW)
 
     assert results(operation) == {"orders": "ACCEPTED"}
     assert AuditEvent.objects.filter(action="ResumeMirrorTopic").count() == 1
@@ -123,14 +130,14 @@ def test_an_unexpected_error_of_a_topic_does_not_affect_the_others(
     for name in ("bills", "orders"):
         make_mirror(name, S.PAUSED)
     operation = begin(link, owner, E.RESUME, "bills", "orders")
-    apply = operations.operate_topic
+    apply = operations.operate_row
 
-    def fails_for_bills(*, name: str, **values: Any) -> Any:
-        if name == "bills":
+    def fails_for_bills(mirror: MirrorTopic, event: E, **values: Any) -> Any:
+        if mirror.name == "bills":
             raise RuntimeError
-        return apply(name=name, **values)
+        return apply(mirror, event, **values)
 
-    monkeypatch.setattr(operations, "operate_topic", fails_for_bills)
+    monkeypatch.setattr(operations, "operate_row", fails_for_bills)
 
     assert not step(operation)
 
@@ -212,8 +219,7 @@ def test_the_number_of_topics_is_limited(link: ClusterLink, owner: Actor, sent: 
 def test_a_deletion_applies_to_the_state_that_was_confirmed(
     link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
 ) -> None:
-    seen = {name: operations.seen_state(make_mirror(name)) for name in ("bills", "orders")}
-    operation = start(link=link, operation=E.DELETE, topics=seen, by=owner, now=NOW)
+    operation = confirmed(link, owner, E.DELETE, make_mirror("bills"), make_mirror("orders"))
     MirrorTopic.objects.filter(name="bills").update(state=S.STOPPED)
 
     step(operation)
@@ -234,7 +240,7 @@ def test_verification_runs_are_queued(link: ClusterLink, make_mirror: MakeMirror
 
 def test_mirrors_are_created_unless_the_clusters_refuse_them(link: ClusterLink, owner: Actor, sent: Sent) -> None:
     options = {"replication_factor": 3, "start": "latest"}
-    topics = dict.fromkeys(("bills", "orders"), "")
+    topics = dict.fromkeys(("bills", "orders"))
     operation = start(link=link, operation=BulkOperation.CREATE, topics=topics, options=options, by=owner, now=NOW)
     refusal = LinkEngineError(ErrorCode.TOPIC_EXISTS_ERROR, "Topic 'bills' already exists.")
 
@@ -255,18 +261,72 @@ def test_mirrors_are_created_unless_the_clusters_refuse_them(link: ClusterLink, 
     )
 
 
-@pytest.mark.parametrize("later", [timedelta(seconds=1), timedelta(hours=1)])
-def test_a_repeated_creation_returns_the_same_mirror(later: timedelta, link: ClusterLink, owner: Actor, sent: Sent) -> None:
-    """The worker crashed after the mirror was stored and before its result was."""
+def test_a_crash_during_a_creation_leaves_neither_mirror_nor_result(
+    link: ClusterLink, owner: Actor, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mirror without its result would be created again if a user deletes it before the worker is back."""
     operation = begin(link, owner, BulkOperation.CREATE, "orders")
-    step(operation)
-    operation.topics.update(status="WAITING")
-    BulkOperation.objects.update(finished_at=None)
 
-    carry_out(BulkOperation.objects.get(), check_clusters=nothing_refused, now=NOW + later)
+    def fails(*_args: Any, **_values: Any) -> Any:
+        raise OperationalError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bulkoperations, "_noted", fails)
+        with pytest.raises(OperationalError):
+            step(operation)
+    assert (MirrorTopic.objects.count(), results(operation)) == (0, {"orders": "WAITING"})
+
+    step(operation)
+
+    assert (MirrorTopic.objects.get().name, results(operation)) == ("orders", {"orders": "ACCEPTED"})
+
+
+def test_a_mirror_is_created_once_although_two_workers_check_it(link: ClusterLink, owner: Actor, sent: Sent) -> None:
+    operation = begin(link, owner, BulkOperation.CREATE, "orders")
+
+    def check(mirrors: Any) -> Any:
+        if not MirrorTopic.objects.exists():  # the other worker is quicker, and the user deletes the mirror at once
+            step(operation)
+            MirrorTopic.objects.all().delete()
+        return nothing_refused(mirrors)
+
+    step(operation, check)
 
     assert results(operation) == {"orders": "ACCEPTED"}
-    assert MirrorTopic.objects.count() == 1
+    assert not MirrorTopic.objects.exists()
+
+
+@pytest.mark.parametrize("count", [2, 30], ids=["one by one", "together"])
+@pytest.mark.parametrize("verb", [E.PAUSE, E.FAILOVER, E.PROMOTE, BulkOperation.VERIFY])
+def test_a_mirror_that_was_added_anew_under_the_name_is_not_changed(
+    verb: str, count: int, link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
+) -> None:
+    mirrors = [make_mirror(f"topic-{number:02}") for number in range(count)]
+    operation = confirmed(link, owner, verb, *mirrors)
+    mirrors[0].delete()
+    anew = make_mirror("topic-00")
+
+    while step(operation):
+        pass
+
+    assert results(operation) == {"topic-00": "FAILED", **{mirror.name: "ACCEPTED" for mirror in mirrors[1:]}}
+    assert "was deleted and added again" in operation.topics.get(name="topic-00").message
+    assert MirrorTopic.objects.get(pk=anew.pk).state == S.ACTIVE
+    assert not VerifyRun.objects.filter(mirror=anew.pk).exists()
+
+
+def test_a_restore_applies_to_the_state_that_was_confirmed(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
+) -> None:
+    """The topic was restored and stopped again, so it may have records that the confirmation did not count."""
+    orders = make_mirror("orders", S.STOPPED)
+    operation = confirmed(link, owner, E.RESTORE, orders)
+    MirrorTopic.objects.update(state_since=NOW + timedelta(hours=1))
+
+    step(operation)
+
+    assert results(operation) == {"orders": "FAILED"}
+    assert "has changed since the operation was requested" in operation.topics.get().message
 
 
 def test_topics_that_were_canceled_are_not_operated_on(

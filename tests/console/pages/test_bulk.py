@@ -111,6 +111,18 @@ def test_topic_added_after_the_confirmation_is_not_failed_over(scene: Scene, adm
     assert again["Location"].startswith("/operations/")
 
 
+def test_mirror_that_was_added_anew_after_the_confirmation_is_not_failed_over(scene: Scene, admin: Client) -> None:
+    asked = ask(admin, scene.link_url, operation="failover", mirror=["flights", "planes"])
+    MirrorTopic.objects.filter(link=scene.link, name="flights").delete()
+    make_mirror(scene.link, "flights", MirrorState.ACTIVE, now=scene.now)
+
+    response = confirm(admin, scene.link_url, asked, confirm=scene.link.name)
+
+    assert response.status_code == 409
+    assert "has changed since you opened this page. Nothing was changed." in response.content.decode()
+    assert [state_of("flights"), state_of("planes")] == ["ACTIVE", "ACTIVE"]
+
+
 def test_selection_is_not_read_from_the_url(scene: Scene, admin: Client) -> None:
     response = admin.get(f"{scene.link_url}bulk/?operation=pause&mirror=flights")
 

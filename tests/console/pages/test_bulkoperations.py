@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from console.models import AuditEvent, BulkOperation, BulkOperationTopic, MirrorTopic, RoleBinding
+from console.models.links import show_change
 from tests.browser.page_data import Scene
 from tests.browser.page_fixtures import OPERATION
 from tests.console.pages.conftest import client_of, htmx
@@ -56,7 +57,7 @@ def test_page_is_polled_and_returns_nothing_if_nothing_has_changed(scene: Scene,
 
     unchanged = admin.get(poll, **htmx("live")).status_code
     BulkOperationTopic.objects.filter(operation=OPERATION).update(status="ACCEPTED")
-    type(scene.link).objects.filter(pk=scene.link.pk).update(sequence=scene.link.sequence + 1)
+    show_change(scene.link.pk)
     changed = admin.get(poll, **htmx("live"))
 
     assert unchanged == 204
