@@ -165,7 +165,7 @@ def _repeated(values: QueryDict, chosen: Sequence[MirrorSummary]) -> list[tuple[
     if values.get("all"):
         return [("all", "1"), ("q", values.get("q", "")), ("state", values.get("state", ""))]
     if values.get("retry"):
-        return [("retry", values["retry"])]
+        return [("retry", values.get("retry", ""))]
     return [("mirror", summary.mirror.name) for summary in chosen]
 
 
