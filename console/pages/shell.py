@@ -27,6 +27,7 @@ SECTIONS = (
     Section(key="environments", label="Environments", icon="collection", url="/environments/"),
     Section(key="links", label="Cluster links", icon="diagram-3", url="/links/"),
     Section(key="topics", label="Topics", icon="hdd-network", url="/topics/"),
+    Section(key="operations", label="Operations", icon="arrow-repeat", url="/operations/"),
     Section(key="access", label="Access", icon="shield-lock", url="/access/"),
     Section(key="audit", label="Audit log", icon="journal-text", url="/audit/"),
 )

@@ -9,6 +9,7 @@ from console.pages import (
     access,
     audit,
     bulk,
+    bulkoperations,
     createlink,
     drills,
     editconfig,
@@ -110,6 +111,10 @@ urlpatterns = [
     path(f"{_MIRROR}samples/", history.samples),
     path(f"{_MIRROR}minute/", history.minute),
     path(f"{_MIRROR}<str:operation>/", operations.operate),
+    path("operations/", bulkoperations.index, name="operations"),
+    path("operations/<int:operation_id>/", bulkoperations.detail),
+    path("operations/<int:operation_id>/cancel/", bulkoperations.cancel),
+    path("operations/<int:operation_id>/retry/", bulkoperations.retry),
     path("access/", access.bindings, name="access"),
     path("access/new/", access.grant, name="grant"),
     path("access/<int:binding_id>/remove/", access.revoke, name="revoke"),
@@ -122,7 +127,7 @@ urlpatterns = [
     path("audit/events.csv", exports.audit),
     # URLs without the trailing slash. No REST URL starts with these words.
     re_path(
-        r"^(?P<rest>(?:environments|clusters|links|topics|access|audit|search|sign-in|help)(?:/[^?]*[^/?])?)$",
+        r"^(?P<rest>(?:environments|clusters|links|topics|operations|access|audit|search|sign-in|help)(?:/[^?]*[^/?])?)$",
         RedirectView.as_view(url="/%(rest)s/", query_string=True),
     ),
 ]
