@@ -39,7 +39,7 @@ AUDIT_NAMES: Mapping[MirrorEvent, str] = MappingProxyType(
     }
 )
 # A promotion may have to pass the mirror's migration gate; reversals and restores change other rows too.
-_SIMPLE = (_E.PAUSE, _E.FAILOVER)
+SIMPLE = (_E.PAUSE, _E.FAILOVER)
 _ALONE = (MirrorState.PENDING_MIRROR, MirrorState.PENDING_SETUP_FOR_RESTORE, MirrorState.PENDING_RESTORE_MIRROR)
 
 
@@ -60,7 +60,7 @@ def changes_of(operation: MirrorEvent) -> dict[str, Any]:
 
 def operate(mirrors: Sequence[MirrorTopic], operation: MirrorEvent, *, by: Actor, now: datetime) -> dict[str, MirrorTopic]:
     """Apply the operation to all mirrors that can be changed together and return them by name; the others are unchanged."""
-    if operation not in _SIMPLE or len(mirrors) < FEW:
+    if operation not in SIMPLE or len(mirrors) < FEW:
         return {}
     permission = permission_for(operation)
     eligible = [

@@ -6,7 +6,7 @@ run twice, before the clusters are contacted and again under locks right before 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -47,7 +47,7 @@ _FIELD_OF: dict[str, str | None] = {
 _NOT_COPYING = {LinkState.FAILED, LinkState.UNAVAILABLE}
 
 
-def create_mirror(
+def create_mirror(  # noqa: PLR0913 - by name, with defaults
     *,
     link: ClusterLink,
     source_topic: str,
@@ -55,6 +55,7 @@ def create_mirror(
     replication_factor: int | None = None,
     configs: Mapping[str, str | None] | None = None,
     validate_only: bool = False,
+    check_clusters: Callable[[], None] | None = None,
     by: Actor,
     now: datetime,
 ) -> MirrorTopic:
@@ -63,6 +64,8 @@ def create_mirror(
     ``configs`` are configs of the new topic; a ``mirror.start.offset.spec`` among them takes precedence over the link's. With
     ``validate_only`` the returned row is not stored. If the same actor has created an equal mirror within the last
     ``linkchecks.REPEAT_WINDOW``, that mirror is returned. Takes up to ``CHECK_TIMEOUT_S``.
+
+    A worker gives ``check_clusters``, which replaces the check through the queue: it raises the clusters' LinkEngineError.
     """
     name = _mirror_name(link, source_topic, mirror_topic)
     check_permission(by, Permission.MANAGE_MIRROR, link=link, resource_type=RoleBinding.ResourceType.TOPIC, resource_name=name)
@@ -78,7 +81,13 @@ def create_mirror(
     check_link_state(link)
     check_free(cluster=link.destination, topic=name, link=link, by=by)
     check_ring(mirror, by=by)
-    _check_on_clusters(link, source_topic, name, replication_factor=replication_factor, configs=overrides)
+    try:
+        if check_clusters is not None:
+            check_clusters()
+        else:
+            _check_on_clusters(link, source_topic, name, replication_factor=replication_factor, configs=overrides)
+    except LinkEngineError as error:
+        raise from_engine(error, field=_FIELD_OF.get(error.code, "source_topic_name")) from error
     return mirror if validate_only else _store(mirror, by=by, now=now)
 
 
@@ -256,12 +265,8 @@ def _source_of(place: Place) -> Place | None:
 
 
 def _check_on_clusters(link: ClusterLink, source_topic: str, name: str, **wanted: Any) -> None:
-    try:
-        dispatch.call(
-            "check_mirror", timeout_s=CHECK_TIMEOUT_S, link_id=link.pk, source_topic=source_topic, mirror_topic=name, **wanted
-        )
-    except LinkEngineError as error:
-        raise from_engine(error, field=_FIELD_OF.get(error.code, "source_topic_name")) from error
+    topics = {"source_topic": source_topic, "mirror_topic": name}
+    dispatch.call("check_mirror", timeout_s=CHECK_TIMEOUT_S, link_id=link.pk, **topics, **wanted)
 
 
 def _mirror_exists(mirror: MirrorTopic, *, by: Actor) -> BadRequestError:

@@ -35,6 +35,7 @@ class OperationResult:
     mirror_topic_name: str
     error_code: int | None = None
     error_message: str | None = None
+    code: str = ""  # of the error, as in ``console.errors``
     mirror: MirrorTopic | None = None
     truncation: tuple[RestorePoint, ...] | None = None  # the records that a restore would drop; None if unknown
 
@@ -118,9 +119,9 @@ def operate_many(
             continue
         mirror = by_name.get(name)
         results.append(
-            _operate_row(mirror, operation, validate_only=validate_only, by=by, now=now)
+            operate_row(mirror, operation, validate_only=validate_only, by=by, now=now)
             if mirror
-            else OperationResult(mirror_topic_name=name, error_code=404, error_message=_unknown(name, link))
+            else refusal_of(name, unknown_mirror(name, link))
         )
     return [
         replace(result, truncation=counted.get(result.mirror_topic_name)) if result.error_code is None else result
@@ -191,18 +192,27 @@ def _check_other_side(mirror: MirrorTopic, by: Actor) -> None:
         check_permission(by, Permission.OPERATE_MIRROR, link=other, resource_type=topic, resource_name=mirror.source_topic)
 
 
-def _operate_row(
-    mirror: MirrorTopic, operation: MirrorEvent, *, validate_only: bool, by: Actor, now: datetime
+def operate_row(
+    mirror: MirrorTopic, operation: MirrorEvent, *, validate_only: bool = False, seen: str = "", by: Actor, now: datetime
 ) -> OperationResult:
+    """Operate on a mirror and return the result; ``seen`` is the state that the confirmation of a deletion showed, if any."""
     try:
-        mirror = operate(mirror=mirror, operation=operation, validate_only=validate_only, by=by, now=now)
-    except DeniedError as error:
-        return OperationResult(mirror_topic_name=mirror.name, error_code=403, error_message=error.message, mirror=mirror)
-    except NotFoundError as error:
-        return OperationResult(mirror_topic_name=mirror.name, error_code=404, error_message=error.message)
+        if seen and operation is _E.DELETE:
+            delete_as_seen(mirror=mirror, seen=seen, by=by, now=now)
+        else:
+            mirror = operate(mirror=mirror, operation=operation, validate_only=validate_only, by=by, now=now)
     except ConsoleError as error:
-        return OperationResult(mirror_topic_name=mirror.name, error_code=400, error_message=error.message, mirror=mirror)
+        return refusal_of(mirror.name, error, mirror=mirror)
     return OperationResult(mirror_topic_name=mirror.name, mirror=mirror)
+
+
+def refusal_of(name: str, error: ConsoleError, *, mirror: MirrorTopic | None = None) -> OperationResult:
+    """Return the result for a topic whose operation was refused."""
+    status = 403 if isinstance(error, DeniedError) else 404 if isinstance(error, NotFoundError) else 400
+    found = None if status == 404 else mirror
+    return OperationResult(
+        mirror_topic_name=name, error_code=status, error_message=error.message, code=error.code, mirror=found
+    )
 
 
 def _mirrors_of(link: ClusterLink, by: Actor) -> list[MirrorTopic]:
@@ -219,5 +229,6 @@ def _matching(by_name: Mapping[str, MirrorTopic], pattern: str | None) -> list[s
     return matching(by_name, pattern)
 
 
-def _unknown(name: str, link: ClusterLink) -> str:
-    return f"Topic '{name}' is not a mirror topic of cluster link '{link.name}'."
+def unknown_mirror(name: str, link: ClusterLink) -> NotFoundError:
+    """Return the error for a name of a topic that is not, or not visibly, a mirror of the link."""
+    return NotFoundError(f"Topic '{name}' is not a mirror topic of cluster link '{link.name}'.", code="UNKNOWN_MIRROR")

@@ -2,6 +2,7 @@
 
 from console.models.access import ApiKey, AuditEvent, RoleBinding
 from console.models.acls import SyncedAcl
+from console.models.bulkoperations import BulkOperation, BulkOperationTopic
 from console.models.clusters import Cluster, Environment, Organization, SourceTopic
 from console.models.drills import Drill
 from console.models.groups import ClampedOffset, GroupOffset, SyncedGroup
@@ -20,6 +21,8 @@ __all__ = [
     "ApiKey",
     "AuditEvent",
     "AutoCreateFailure",
+    "BulkOperation",
+    "BulkOperationTopic",
     "ClampedOffset",
     "Cluster",
     "ClusterLink",

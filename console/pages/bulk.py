@@ -1,7 +1,7 @@
 """An operation on several mirror topics of a link: the selected ones, or all that match the filter of the list.
 
-The confirmation shows the effects on each topic. A confirmation of "all" applies to the topics that it showed: if the list has
-changed since, nothing is done and the confirmation is shown again.
+The confirmation shows the effects on each topic and applies to the topics that it showed: if the list has changed since,
+nothing is done and the confirmation is shown again. A worker carries the operation out (``console.actions.bulkoperations``).
 """
 
 from __future__ import annotations
@@ -16,26 +16,28 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from console.actions import operations
+from console.actions import bulkoperations, operations, restoring
 from console.actions.reversing import risks_of
 from console.actors import Actor
+from console.errors import NotFoundError
 from console.mirrors import loss
-from console.models import ClusterLink
+from console.models import BulkOperation, ClusterLink, MirrorTopic
 from console.pages.linkpages import crumbs, link_head
-from console.pages.operations import NAMES_SHOWN, refused, verb_of
+from console.pages.lists import MOST_DIGITS
+from console.pages.operations import NAMES_SHOWN, refused
 from console.pages.request_handling import actor_of, done, page, reply
 from console.presenters import numbers
-from console.presenters.links import link_url
+from console.presenters.bulkoperations import operation_url
 from console.presenters.mirrors import MirrorRow, mirror_row
-from console.presenters.verbs import Verb, needs_typed_name, reversibility
+from console.presenters.verbs import BULK_VERBS, BulkVerb, needs_typed_name, reversibility
 from console.queries import links as link_queries
 from console.queries import mirrorpages
+from console.queries.bulkoperations import visible_operations
 from console.queries.cautions import REVERSALS, WARNED, cautions_of_many
 from console.queries.mirrors import MirrorSummary
 from console.queries.previews import GroupAtRisk, groups_at_risk
-from linkengine.domain.states import MirrorState
+from linkengine.domain.states import MirrorEvent, MirrorState
 
-MOST = 10_000  # mirror topics per request; for more, use the filter
 CHANGED = {
     "code": "CONFLICT",
     "message": "The list of mirror topics has changed since you opened this page. Nothing was changed.",
@@ -55,49 +57,84 @@ class Stake:
 @page("links")
 @require_http_methods(["GET", "POST"])
 def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show the confirmation; perform the operation on each topic separately and list the topics that failed."""
-    by, now = actor_of(request), timezone.now()
-    values = request.POST if request.method == "POST" else request.GET
-    verb = verb_of(values.get("operation", ""))
+    """Show the confirmation of a selection; start the confirmed operation and show its page.
+
+    A selection is read from the form only: as a URL it would be too long, and would be in the logs of proxies.
+    """
+    by, now, values = actor_of(request), timezone.now(), request.POST
+    verb = bulk_verb_of(values.get("operation", "") or request.GET.get("operation", ""))
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    chosen = _chosen(values, link=link, by=by)
-    if request.method == "GET" or not chosen:
+    retried = _retried(values, link=link, by=by)
+    chosen = _chosen(values, link=link, retried=retried, by=by)
+    if not chosen or not values.get("confirmed"):
         return _confirmation(request, link, verb, chosen, status=200 if chosen else 422)
-    if values.get("all") and values.get("seen") != _digest(chosen):
+    if values.get("seen") != _digest(chosen, verb):
         return _confirmation(request, link, verb, chosen, problem=CHANGED, status=409)
     if _is_typed(verb, link) and values.get("confirm", "").strip() != link.name:
         return _confirmation(request, link, verb, chosen, wrong_name="The name does not match the link name.", status=422)
-    results = operations.operate_many(
-        link=link, names=[summary.mirror.name for summary in chosen], operation=verb.event, by=by, now=now
+    started = bulkoperations.start(
+        link=link,
+        operation=verb.name,
+        topics={summary.mirror.name: summary.mirror for summary in chosen},
+        retry_of=retried,
+        by=by,
+        now=now,
     )
-    failed = [result for result in results if result.error_code]
-    if not failed:
-        return done(request, link_url(link), f"{verb.label} requested for {numbers.plural(len(results), 'mirror topic')}.")
-    return _confirmation(request, link, verb, chosen, failed=failed, asked=len(results), status=409)
+    return done(request, operation_url(started.pk))
 
 
-def _chosen(values: QueryDict, *, link: ClusterLink, by: Actor) -> Sequence[MirrorSummary]:
-    """Return the selected mirror topics, or all that match the filter of the list."""
-    if not values.get("all"):
-        names = values.getlist("mirror")
-        return mirrorpages.mirror_page(by=by, link=link, names=names, order="name", size=len(names) or 1).rows
-    query, state = values.get("q", "").strip(), values.get("state", "")
-    return mirrorpages.mirror_page(by=by, link=link, search=query, state=state, order="name", size=MOST).rows
+def bulk_verb_of(name: str) -> BulkVerb:
+    """Return the display of an operation on several topics; raise NotFoundError if it does not exist."""
+    if name not in BULK_VERBS:
+        raise NotFoundError(f"Mirror topics have no operation {name!r}.")
+    return BULK_VERBS[name]
 
 
-def _digest(chosen: Sequence[MirrorSummary]) -> str:
-    """Return a digest that identifies the list of mirror topics."""
-    return sha256("\n".join(summary.mirror.name for summary in chosen).encode()).hexdigest()[:32]
+def _retried(values: QueryDict, *, link: ClusterLink, by: Actor) -> BulkOperation | None:
+    """Return the operation whose failed topics are selected; None if the selection is another one."""
+    key = values.get("retry", "")
+    if not key:
+        return None
+    found = visible_operations(by).filter(link=link, pk=int(key) if key.isdecimal() and len(key) <= MOST_DIGITS else 0).first()
+    if found is None:
+        raise NotFoundError("The operation that should be retried does not exist.", code="UNKNOWN_OPERATION")
+    return found
+
+
+def _chosen(values: QueryDict, *, link: ClusterLink, retried: BulkOperation | None, by: Actor) -> Sequence[MirrorSummary]:
+    """Return the selected mirror topics, all that match the filter of the list, or those that failed in an operation."""
+    if values.get("all"):
+        query, state = values.get("q", "").strip(), values.get("state", "")
+        most = bulkoperations.MOST
+        return mirrorpages.mirror_page(by=by, link=link, search=query, state=state, order="name", size=most).rows
+    names = bulkoperations.failed_names(retried) if retried else values.getlist("mirror")
+    return mirrorpages.mirror_page(by=by, link=link, names=names, order="name", size=len(names) or 1).rows
+
+
+def _digest(chosen: Sequence[MirrorSummary], verb: BulkVerb) -> str:
+    """Return a digest of the mirrors that the confirmation shows. That of a deletion or restore depends on their states too.
+
+    A mirror that has been stopped since may have become the only copy of records that applications write.
+    """
+    states = verb.event in (MirrorEvent.DELETE, MirrorEvent.RESTORE)
+    lines = [f"{row.mirror.pk} {operations.seen_state(row.mirror) if states else ''}" for row in chosen]
+    return sha256("\n".join(lines).encode()).hexdigest()[:32]
 
 
 def _confirmation(
-    request: HttpRequest, link: ClusterLink, verb: Verb, chosen: Sequence[MirrorSummary], *, status: int = 200, **more: object
+    request: HttpRequest,
+    link: ClusterLink,
+    verb: BulkVerb,
+    chosen: Sequence[MirrorSummary],
+    *,
+    status: int = 200,
+    **more: object,
 ) -> HttpResponse:
-    now = timezone.now()
-    values = request.POST if request.method == "POST" else request.GET
-    groups = groups_at_risk(link, [summary.mirror for summary in chosen]) if verb.loses_lag else {}
-    at_risk = loss.records_at_risk_of([summary.mirror for summary in chosen]) if verb.loses_lag else {}
-    unavailable = () if "failed" in more else _unavailable(link, chosen, verb, now=now)
+    now, by = timezone.now(), actor_of(request)
+    mirrors = [summary.mirror for summary in chosen]
+    groups = groups_at_risk(link, mirrors) if verb.loses_lag else {}
+    at_risk = loss.records_at_risk_of(mirrors) if verb.loses_lag else {}
+    unavailable = _unavailable(link, chosen, verb, now=now)
     context = {
         "link": link_head(link, now=now),
         "crumbs": crumbs(link, last=f"{verb.label} mirror topics"),
@@ -108,24 +145,43 @@ def _confirmation(
         ],
         "group_count": len({row.group for rows in groups.values() for row in rows}),
         "unavailable": unavailable,
-        "warnings": () if "failed" in more else _warnings(link, chosen, verb, refused=unavailable, by=actor_of(request)),
+        "warnings": _warnings(link, chosen, verb, refused=unavailable, by=by),
         "warned": verb.event in WARNED,
         "total": len(chosen),
         "more_names": max(0, len(chosen) - NAMES_SHOWN),
         "at_risk": _at_risk(chosen, at_risk) if verb.loses_lag else "",
+        "dropped": _dropped(link, mirrors) if verb.event is MirrorEvent.RESTORE else "",
+        "writable": _count_writable(mirrors) if verb.event is MirrorEvent.DELETE else 0,
         "typed": _is_typed(verb, link),
-        "reversibility": reversibility(verb.event, bidirectional=link.mode == "BIDIRECTIONAL"),
+        "reversibility": reversibility(verb.event, bidirectional=link.mode == "BIDIRECTIONAL") if verb.event else "",
         "confirm": request.POST.get("confirm", ""),
-        "repeated": _repeated(values, chosen),
+        "repeated": [*_repeated(request.POST, chosen), ("seen", _digest(chosen, verb))],
     }
     return reply(request, "mirrors/operate_many.html", context | more, status=status)
 
 
 def _repeated(values: QueryDict, chosen: Sequence[MirrorSummary]) -> list[tuple[str, str]]:
     """Return the hidden fields with which the confirmation submits the same selection."""
-    if not values.get("all"):
-        return [("mirror", summary.mirror.name) for summary in chosen]
-    return [("all", "1"), ("q", values.get("q", "")), ("state", values.get("state", "")), ("seen", _digest(chosen))]
+    if values.get("all"):
+        return [("all", "1"), ("q", values.get("q", "")), ("state", values.get("state", ""))]
+    if values.get("retry"):
+        return [("retry", values.get("retry", ""))]
+    return [("mirror", summary.mirror.name) for summary in chosen]
+
+
+def _dropped(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> str:
+    """Return how many diverged records a restore of the topics would delete, or a lower bound if some are unknown."""
+    counted = restoring.count_divergence(link, mirrors[:NAMES_SHOWN])
+    unknown = len(mirrors) - len(counted)
+    if not counted:
+        return "unknown"
+    total = numbers.count(sum(point.diverged for points in counted.values() for point in points))
+    return f"at least {total}; unknown for {numbers.plural(unknown, 'topic')}" if unknown else total
+
+
+def _count_writable(mirrors: Sequence[MirrorTopic]) -> int:
+    """Return the number of stopped topics, to which applications may have written records that no other topic has."""
+    return sum(mirror.state == MirrorState.STOPPED for mirror in mirrors)
 
 
 def _at_risk(chosen: Sequence[MirrorSummary], missing: Mapping[int, int | None]) -> str:
@@ -147,22 +203,24 @@ def _stake(summary: MirrorSummary, groups: Mapping[int, Sequence[GroupAtRisk]], 
     )
 
 
-def _unavailable(link: ClusterLink, chosen: Sequence[MirrorSummary], verb: Verb, *, now: datetime) -> list[tuple[str, str]]:
+def _unavailable(link: ClusterLink, chosen: Sequence[MirrorSummary], verb: BulkVerb, *, now: datetime) -> list[tuple[str, str]]:
     """Return (name, reason) of the listed topics for which the operation would be refused now."""
     prefetch_related_objects([link], "configs")  # read once for the gate checks of all topics
     rows = []
     for summary in chosen[:NAMES_SHOWN]:
         summary.mirror.link = link
-        problem = refused(summary.mirror, verb.event, now=now)
+        problem = refused(summary.mirror, verb.event, now=now) if verb.event else {}
         if problem:
             rows.append((summary.mirror.name, problem["message"]))
     return rows
 
 
 def _warnings(
-    link: ClusterLink, chosen: Sequence[MirrorSummary], verb: Verb, *, refused: Sequence[tuple[str, str]], by: Actor
+    link: ClusterLink, chosen: Sequence[MirrorSummary], verb: BulkVerb, *, refused: Sequence[tuple[str, str]], by: Actor
 ) -> list[tuple[str, Sequence[str]]]:
     """Return (name, warnings) of the listed topics, except of those for which the operation would be refused now."""
+    if verb.event is None:
+        return []
     impossible = {name for name, _reason in refused}
     mirrors = [summary.mirror for summary in chosen[:NAMES_SHOWN] if summary.mirror.name not in impossible]
     risks = risks_of(link, mirrors) if verb.event in REVERSALS else {}
@@ -170,5 +228,5 @@ def _warnings(
     return [(mirror.name, found[mirror.pk]) for mirror in mirrors if found[mirror.pk]]
 
 
-def _is_typed(verb: Verb, link: ClusterLink) -> bool:
-    return needs_typed_name(verb.event, bidirectional=link.mode == "BIDIRECTIONAL")
+def _is_typed(verb: BulkVerb, link: ClusterLink) -> bool:
+    return verb.event is not None and needs_typed_name(verb.event, bidirectional=link.mode == "BIDIRECTIONAL")

@@ -22,6 +22,7 @@ from console.pages.columns import mirror_columns
 from console.pages.linkpages import link_context
 from console.pages.lists import MOST_DIGITS, PAGE_SIZE, page_from, page_of, pager, start_of
 from console.pages.request_handling import actor_of, page, reply
+from console.presenters import numbers
 from console.presenters.audit import event_row
 from console.presenters.health import link_health_view
 from console.presenters.links import flow, link_row, tiles, worst_first
@@ -29,7 +30,7 @@ from console.presenters.linktasks import task_label
 from console.presenters.mirrors import mirror_row
 from console.presenters.otherside import OtherSide, other_side
 from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS
-from console.presenters.verbs import BULK_VERBS
+from console.presenters.verbs import bulk_verbs
 from console.queries import links as link_queries
 from console.queries import mirrorpages
 from console.queries.audit import readable_events
@@ -154,7 +155,8 @@ def _mirror_list(request: HttpRequest, link: ClusterLink, seen: _Observed, *, no
         "filtered": bool(query or state),
         "states": list(MIRROR_LOOKS.values()),
         "columns": mirror_columns(request, order),
-        "bulk_verbs": BULK_VERBS,
+        "pick_all": numbers.count(found.total),
+        "bulk_verbs": bulk_verbs(bidirectional=link.mode == LinkMode.BIDIRECTIONAL),
     }
 
 

@@ -255,18 +255,24 @@ def _bytes_words(lag_bytes: int | None) -> str:
     return f"about {numbers.size(lag_bytes)}" if lag_bytes else "0 B"
 
 
-def choice_rows(choices: Sequence[SourceTopicChoice]) -> list[dict[str, object]]:
-    """Return the options of the source topic list. The note has partitions and retention, or why a topic is not available."""
+def choice_rows(choices: Sequence[SourceTopicChoice], *, chosen: Sequence[str] = ()) -> list[dict[str, object]]:
+    """Return the options of the source topic list. The note has partitions and retention, or why a topic is not available.
+
+    Chosen topics that are not among the choices come last, so that a search does not remove them from the selection.
+    """
+    known, picked = {choice.name for choice in choices}, set(chosen)
+    missing = [{"name": name, "available": True, "selected": True, "note": "chosen"} for name in chosen if name not in known]
     return [
         {
             "name": choice.name,
+            "selected": choice.available and choice.name in picked,
             "available": choice.available,
             "note": f"{numbers.plural(choice.partitions, 'partition')}, {numbers.retention(choice.retention_ms)} retention"
             if choice.available
             else choice.reason,
         }
         for choice in choices
-    ]
+    ] + missing
 
 
 def choices_summary(choices: Sequence[SourceTopicChoice]) -> str:

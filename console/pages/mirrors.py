@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.access import Permission, can, check_permission
+from console.actions import bulkoperations, verification
 from console.actions import mirrors as mirror_actions
-from console.actions import verification
-from console.errors import ConsoleError, NotFoundError
-from console.models import ClusterLink
+from console.errors import ConflictError, ConsoleError, InvalidInputError, NotFoundError
+from console.models import BulkOperation, ClusterLink
+from console.pages.forms import fingerprint
 from console.pages.history import MIRROR_SPAN, graph_context, range_of, segments
 from console.pages.linkpages import crumbs, link_head
 from console.pages.links import is_unchanged, seen_token
@@ -19,6 +22,7 @@ from console.pages.mirrorpages import choice_rows, choices_summary, mirror_conte
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.restores import restores_of
 from console.presenters import numbers
+from console.presenters.bulkoperations import operation_url
 from console.presenters.charts import charts_of
 from console.presenters.curl import curl
 from console.presenters.links import link_url
@@ -28,6 +32,7 @@ from console.queries import mirrors as mirror_queries
 from console.queries import topics as topic_queries
 from console.queries.history import mirror_history
 from linkengine.domain.startspec import CONFIG as START_SPEC
+from linkengine.domain.startspec import start_problem
 
 MOST_REPLICAS = 32_767  # the replication factor is an int16 in the Kafka protocol
 
@@ -74,29 +79,74 @@ def verify(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
 @page("links")
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show the form, with a list of source topics if it is available; add the mirror topic."""
-    by, now = actor_of(request), timezone.now()
+    """Show the form, with a list of source topics if it is available; add one mirror topic, or start an operation for several.
+
+    The list of source topics posts its selection with the intent ``choose``, which shows the form for it.
+    """
+    by = actor_of(request)
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     if not can(by, Permission.MANAGE_MIRROR, link=link) and not _has_own_topics(link, request):
         check_permission(by, Permission.MANAGE_MIRROR, link=link)
-    if request.method == "GET":
+    if request.method == "GET" or request.POST.get("intent") == "choose":
         return _form(request, link)
     factor = request.POST.get("replication_factor", "").strip()
     if factor and not (factor.isdecimal() and len(factor) <= MOST_DIGITS and 1 <= int(factor) <= MOST_REPLICAS):
         wrong = f"Enter a whole number from 1 to {MOST_REPLICAS:,}, or leave the field empty."
         return _form(request, link, replication_wrong=wrong, status=422)
+    start, names = request.POST.get("start", "").strip(), _submitted_topics(request)
     try:
+        if request.POST.get("all") or len(names) > 1:
+            return _add_several(request, link, names, factor=int(factor) if factor else None, start=start)
         mirror = mirror_actions.create_mirror(
             link=link,
-            source_topic=request.POST.get("source_topic", "").strip(),
+            source_topic=names[0] if names else "",
             replication_factor=int(factor) if factor else None,
-            configs={START_SPEC: request.POST.get("start", "").strip()},
+            configs={START_SPEC: start},
             by=by,
-            now=now,
+            now=timezone.now(),
         )
     except ConsoleError as error:
         return _refused(request, link, error)
     return done(request, f"{link_url(link)}{mirror_path(mirror.name)}", f"Mirror topic {mirror.name} added.")
+
+
+def _submitted_topics(request: HttpRequest) -> list[str]:
+    """Return the submitted names: options of the list, or words of the text field. Names of topics have no white space."""
+    return list(dict.fromkeys(name for value in request.POST.getlist("source_topic") for name in value.split()))
+
+
+def _add_several(
+    request: HttpRequest, link: ClusterLink, names: Sequence[str], *, factor: int | None, start: str
+) -> HttpResponse:
+    by = actor_of(request)
+    if request.POST.get("all"):
+        names = _matching(request, link)
+        if request.POST.get("seen") != fingerprint(*names):
+            raise ConflictError(
+                "The list of source topics has changed since you opened this page. Nothing was added. Check the number below, "
+                "then add them again."
+            )
+    problem = start_problem(start) if start else ""
+    if problem:
+        raise InvalidInputError(problem, code="INVALID_CONFIG", field=START_SPEC)
+    started = bulkoperations.start(
+        link=link,
+        operation=BulkOperation.CREATE,
+        topics=dict.fromkeys(names),
+        options={"replication_factor": factor, "start": start},
+        by=by,
+        now=timezone.now(),
+    )
+    return done(request, operation_url(started.pk))
+
+
+def _matching(request: HttpRequest, link: ClusterLink) -> list[str]:
+    """Return the source topics that can be mirrored and match the filter in the request."""
+    values = request.POST if request.method == "POST" else request.GET
+    search, standing = values.get("q", "").strip(), values.get("standing", "")
+    return topic_queries.matching_names(
+        link=link, by=actor_of(request), search=search, standing=standing, limit=bulkoperations.MOST
+    )
 
 
 def _has_own_topics(link: ClusterLink, request: HttpRequest) -> bool:
@@ -118,23 +168,33 @@ def _refused(request: HttpRequest, link: ClusterLink, error: ConsoleError) -> Ht
 
 def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
-    source_topic = request.POST.get("source_topic", request.GET.get("topic", "")).strip()
-    total = topic_queries.count_source_topics(link=link, by=by)
-    too_many = total > topic_queries.LIMIT
-    choices = [] if too_many else topic_queries.source_topics_for(link=link, by=by)
+    values = request.POST if request.method == "POST" else request.GET
+    search, standing = values.get("q", "").strip(), values.get("standing", "")
+    chosen = _submitted_topics(request) or request.GET.get("topic", "").split()
+    choices = topic_queries.source_topics_for(link=link, by=by, search=search, limit=bulkoperations.MOST)
+    too_many = len(choices) > topic_queries.LIMIT
+    matching = _matching(request, link) if standing else [choice.name for choice in choices if choice.available]
     context = {
         "link": link_head(link, now=now),
         "crumbs": crumbs(link, last="Add mirror topic"),
         "environment_name": link.destination.environment.name,
-        "listable": bool(choices),
-        "too_many": numbers.plural(total, "topic") if too_many else "",
-        "choices": choice_rows(choices),
+        "listable": bool(choices) and not too_many,
+        "too_many": numbers.plural(len(choices), "topic") if too_many else "",
+        "choices": [] if too_many else choice_rows(choices, chosen=chosen),
         "choices_summary": choices_summary(choices),
-        "source_topic": source_topic,
+        "query": search,
+        "standing": standing,
+        "searchable": bool(choices or search),
+        "matching": len(matching),
+        "matching_count": numbers.count(len(matching)),
+        "all": bool(values.get("all")),
+        "seen": fingerprint(*matching),
+        "chosen": chosen,
+        "names": "\n".join(chosen),
         "replication_factor": request.POST.get("replication_factor", ""),
         "start": request.POST.get("start", ""),
         "default_start": mirror_actions.default_start(link),
-        "snippet": curl("POST", rest_address(request, link), {"source_topic_name": source_topic or "<source topic>"}),
+        "snippet": curl("POST", rest_address(request, link), {"source_topic_name": chosen[0] if chosen else "<source topic>"}),
     }
     return reply(request, "mirrors/new.html", context | more, status=status)
 

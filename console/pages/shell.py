@@ -33,6 +33,7 @@ SECTIONS = (
     Section(key="environments", label="Environments", icon="collection", page="pages:environments"),
     Section(key="links", label="Cluster links", icon="diagram-3", page="pages:links"),
     Section(key="topics", label="Topics", icon="hdd-network", page="pages:topics"),
+    Section(key="operations", label="Operations", icon="arrow-repeat", page="pages:operations"),
     Section(key="access", label="Access", icon="shield-lock", page="pages:access"),
     Section(key="audit", label="Audit log", icon="journal-text", page="pages:audit"),
 )

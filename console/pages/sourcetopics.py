@@ -18,8 +18,9 @@ from console.pages.forms import fingerprint, stale_form_error
 from console.pages.linkpages import crumbs, link_context
 from console.pages.lists import page_of
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
+from console.presenters import numbers
 from console.presenters.links import link_url
-from console.presenters.sourcetopics import STANDING_LOOKS, check_rows, source_topic_row
+from console.presenters.sourcetopics import STANDING_LOOKS, check_rows, is_mirrorable, source_topic_row
 from console.queries import links as link_queries
 from console.queries.mirrorability import filters_of, judge_source, judge_topic
 from linkengine.domain.filters import FilterType, NameFilter, PatternType, filters_to_json
@@ -38,9 +39,14 @@ def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     query, standing = request.GET.get("q", "").strip(), request.GET.get("standing", "")
     verdicts = judge_source(link=link, by=by, search=query)
-    shown, where = page_of(request, [verdict for verdict in verdicts if standing in ("", verdict.standing)])
+    matching = [verdict for verdict in verdicts if standing in ("", verdict.standing)]
+    shown, where = page_of(request, matching)
     context = {
         "rows": [source_topic_row(verdict) for verdict in shown],
+        "mirrorable": sum(is_mirrorable(verdict) for verdict in matching),
+        "pick_all": numbers.count(sum(is_mirrorable(verdict) for verdict in matching)),
+        "mirrorable_shown": sum(is_mirrorable(verdict) for verdict in shown),
+        "filtered": bool(query or standing),
         "pager": where,
         "query": query,
         "standing": standing,

@@ -10,6 +10,7 @@ from console.pages import (
     access,
     audit,
     bulk,
+    bulkoperations,
     createlink,
     drills,
     editconfig,
@@ -113,6 +114,10 @@ urlpatterns = [
     path(f"{_LINK}mirrors/new/", mirrors.create, name="new-mirror"),
     path(f"{_LINK}mirrors/<str:mirror_name>/-/", include(_MIRROR_PAGES)),  # for a topic named "new"
     path(f"{_LINK}mirrors/<mirror_name:mirror_name>/", include(_MIRROR_PAGES)),
+    path("operations/", bulkoperations.index, name="operations"),
+    path("operations/<int:operation_id>/", bulkoperations.detail, name="operation"),
+    path("operations/<int:operation_id>/cancel/", bulkoperations.cancel, name="operation-cancel"),
+    path("operations/<int:operation_id>/retry/", bulkoperations.retry, name="operation-retry"),
     path("access/", access.bindings, name="access"),
     path("access/new/", access.grant, name="grant"),
     path("access/<int:binding_id>/remove/", access.revoke, name="revoke"),
@@ -125,7 +130,7 @@ urlpatterns = [
     path("audit/events.csv", exports.audit, name="audit-csv"),
     # URLs without the trailing slash. No REST URL starts with these words.
     re_path(
-        r"^(?P<rest>(?:environments|clusters|links|topics|access|audit|search|sign-in|help)(?:/[^?]*[^/?])?)$",
+        r"^(?P<rest>(?:environments|clusters|links|topics|operations|access|audit|search|sign-in|help)(?:/[^?]*[^/?])?)$",
         RedirectView.as_view(url="/%(rest)s/", query_string=True),
     ),
 ]

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from console.presenters.badges import Badge
+from console.presenters.bulkoperations import operation_url
 from console.presenters.numbers import Moment, moment
 from console.presenters.reasons import AUDIT_LOOKS
 
@@ -25,6 +26,7 @@ class EventRow:
     resource: str
     look: Badge
     detail: Sequence[tuple[str, str]]
+    url: str  # of the bulk operation that the event is about, "" if it is about none
     client: str
     request_id: str
 
@@ -38,6 +40,7 @@ def event_row(event: AuditEvent, *, now: datetime) -> EventRow:
         resource=event.resource,
         look=AUDIT_LOOKS[event.result],
         detail=[(name, _text(value)) for name, value in event.detail.items()],
+        url=operation_url(event.detail["bulk_operation"]) if "bulk_operation" in event.detail else "",
         client=event.client_address,
         request_id=event.request_id,
     )

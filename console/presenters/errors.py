@@ -357,6 +357,11 @@ _LISTED_ROWS: tuple[tuple[str, str, str], ...] = (
         "List the mirror topics of the link.",
     ),
     ("UNKNOWN_NAMESPACE", "The namespace does not exist on this cluster, or was deleted.", "List the namespaces."),
+    (
+        "UNKNOWN_OPERATION",
+        "No operation on several topics has this id, it is older than 90 days, or you may not see it.",
+        "List the operations.",
+    ),
     ("UNKNOWN_RESTORE", "The topic has no restore with this id.", "List the restores of the topic."),
     ("UNKNOWN_TASK", "Links have no recurring task with this name.", "The message lists the tasks."),
     ("UNKNOWN_VERIFY_RUN", "The mirror topic has no verification run with this id.", "List the runs of the mirror topic."),

@@ -55,6 +55,20 @@ CHECK_LABELS: Mapping[CheckCode, str] = MappingProxyType(
         CheckCode.LAST_TRY: "Last attempt",
     }
 )
+# Failed checks with which a mirror topic cannot be added; the others are of auto-create or only warn.
+_PREVENTING = frozenset(
+    {
+        CheckCode.SOURCE_TOPIC,
+        CheckCode.INTERNAL_TOPIC,
+        CheckCode.MIRROR_NAME,
+        CheckCode.STOPPED_MIRROR,
+        CheckCode.RING,
+        CheckCode.NAMESPACE,
+        CheckCode.MIRRORED_ELSEWHERE,
+        CheckCode.NAME_FREE,
+        CheckCode.LINK_STATE,
+    }
+)
 _PASSED = Badge(code="PASSED", label="Passed", icon="check-circle-fill", family=Family.OK, meaning="")
 _FAILED = Badge(code="FAILED", label="Blocking", icon="x-octagon-fill", family=Family.BAD, meaning="")
 _NOTED = Badge(code="NOTED", label="Failed, will be retried", icon="exclamation-triangle-fill", family=Family.WARN, meaning="")
@@ -80,6 +94,7 @@ class SourceTopicRow:
     mirror: str
     mirror_path: str  # "" without a mirror
     mirror_look: Badge | None
+    mirrorable: bool  # a mirror topic can be added, whatever the auto-create filters say
 
 
 def source_topic_row(verdict: Verdict) -> SourceTopicRow:
@@ -93,7 +108,13 @@ def source_topic_row(verdict: Verdict) -> SourceTopicRow:
         mirror=verdict.mirror,
         mirror_path=mirror_path(verdict.mirror) if mirrored else "",
         mirror_look=MIRROR_LOOKS[verdict.mirror_state] if verdict.mirror_state else None,
+        mirrorable=is_mirrorable(verdict),
     )
+
+
+def is_mirrorable(verdict: Verdict) -> bool:
+    """Return whether a mirror topic can be added for the topic, whatever the auto-create filters include."""
+    return verdict.standing is not Standing.MIRRORED and not any(check.code in _PREVENTING for check in verdict.failed)
 
 
 def check_rows(verdict: Verdict) -> Sequence[CheckRow]:

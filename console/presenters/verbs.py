@@ -8,7 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from console.presenters.numbers import exact
-from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
 
 _E = MirrorEvent
 
@@ -109,7 +109,54 @@ _VERBS = (
     ),
 )
 VERBS: Mapping[MirrorEvent, Verb] = MappingProxyType({verb.event: verb for verb in _VERBS})
-BULK_VERBS: tuple[Verb, ...] = tuple(VERBS[event] for event in (_E.PAUSE, _E.RESUME, _E.PROMOTE, _E.FAILOVER))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkVerb:
+    """An operation on several mirror topics. ``event`` is None for a verification, which changes no state."""
+
+    name: str  # in forms and in ``BulkOperation.operation``
+    event: MirrorEvent | None
+    label: str
+    icon: str
+    doing: str
+    explains: str
+    danger: bool = False
+    loses_lag: bool = False
+    frequent: bool = False  # has a button of its own; the others are in a menu
+
+
+def _bulk(verb: Verb) -> BulkVerb:
+    return BulkVerb(
+        name=verb.event,
+        event=verb.event,
+        label=verb.label,
+        icon=verb.icon,
+        doing=verb.doing,
+        explains=verb.explains,
+        danger=verb.danger,
+        loses_lag=verb.loses_lag,
+        frequent=verb.event in _FREQUENT,
+    )
+
+
+_FREQUENT = {_E.PAUSE, _E.RESUME, _E.PROMOTE, _E.FAILOVER}
+_VERIFY = BulkVerb(
+    name="verify",
+    event=None,
+    label="Verify",
+    icon="check-circle-fill",
+    doing="Verify",
+    explains="Compares all records of each topic with its source in Spark, a few topics at a time. Mirroring continues. The "
+    "page of each mirror topic shows the result.",
+    frequent=True,
+)
+BULK_VERBS: Mapping[str, BulkVerb] = MappingProxyType({verb.name: verb for verb in (*map(_bulk, _VERBS), _VERIFY)})
+
+
+def bulk_verbs(*, bidirectional: bool) -> list[BulkVerb]:
+    """Return the operations on several mirror topics of a link, in the order of the buttons."""
+    return [verb for verb in BULK_VERBS.values() if bidirectional or verb.event not in BIDIRECTIONAL_ONLY]
 
 
 def explanation(verb: Verb, *, state: str, since: datetime) -> str:

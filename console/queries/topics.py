@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from console.access import Permission, can, link_words
 from console.actors import Actor
 from console.models import ClusterLink, MirrorTopic, SourceTopic
+from console.queries.mirrorability import judge_source
 
-LIMIT = 500  # maximum in the list; with more topics the user enters the name
+LIMIT = 500  # maximum in the list; with more topics the user enters names or narrows the list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,7 @@ class SourceTopicChoice:
     mirror_name: str = ""
 
 
-def source_topics_for(*, link: ClusterLink, by: Actor, search: str = "") -> list[SourceTopicChoice]:
+def source_topics_for(*, link: ClusterLink, by: Actor, search: str = "", limit: int = LIMIT) -> list[SourceTopicChoice]:
     """Return source topics by name, those that can be mirrored first. Three queries. Empty unless ``is_listable``."""
     if not is_listable(link) or not can(by, Permission.VIEW, link=link):
         return []
@@ -34,13 +35,20 @@ def source_topics_for(*, link: ClusterLink, by: Actor, search: str = "") -> list
     others = link_words(by, link.destination)
     mirrored = {name: "" if owner == link.name else others(owner) for name, owner in mirrored.items()}
     taken = set(SourceTopic.objects.filter(cluster=link.destination_id).values_list("name", flat=True))
-    choices = [_choice(topic, link, mirrored=mirrored, taken=taken) for topic in topics[:LIMIT]]
+    choices = [_choice(topic, link, mirrored=mirrored, taken=taken) for topic in topics[:limit]]
     return sorted(choices, key=lambda choice: (not choice.available, choice.name))
 
 
-def count_source_topics(*, link: ClusterLink, by: Actor) -> int:
-    """Return the number of source topics, whether or not they can be mirrored; 0 if the actor may not see them."""
-    return link.source_topics.count() if is_listable(link) and can(by, Permission.VIEW, link=link) else 0
+def matching_names(*, link: ClusterLink, by: Actor, search: str, standing: str, limit: int) -> list[str]:
+    """Return the names of the source topics that can be mirrored and match the filter of the source topics list.
+
+    Three queries, and eight more with a ``standing``.
+    """
+    names = [choice.name for choice in source_topics_for(link=link, by=by, search=search, limit=limit) if choice.available]
+    if not standing:
+        return names
+    matching = {row.topic for row in judge_source(link=link, by=by, search=search) if row.standing == standing}
+    return [name for name in names if name in matching]
 
 
 def is_listable(link: ClusterLink) -> bool:

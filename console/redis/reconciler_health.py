@@ -15,7 +15,7 @@ from console.redis import heartbeats
 from console.redis.client import redis_client
 
 # of a reconcile pass, once a second; "links" sends the tasks of the links
-STEPS = ("workers", "comparisons", "coverage", "gates", "drills", "namespaces", "links")
+STEPS = ("workers", "comparisons", "coverage", "gates", "drills", "namespaces", "operations", "links")
 LATE_MS = 30_000  # a pass is due every second
 LINK_LATE_MS = 60_000  # a large link takes some seconds, and waits for a thread of the worker
 _KEPT_S = 86_400  # several periods of the slowest beat task

@@ -7,6 +7,7 @@ Only this package of the console may import ``linkengine.jobs``.
 from console.tasks import (
     batch_stop,
     browsing,
+    bulkoperations,
     comparing,
     covering,
     drills,
@@ -27,6 +28,7 @@ from console.tasks import (
 __all__ = [
     "batch_stop",
     "browsing",
+    "bulkoperations",
     "comparing",
     "covering",
     "drills",

@@ -112,10 +112,10 @@ def _checked(link: ClusterLink, topics: Sequence[str], *, now: datetime) -> Iter
         for first in range(0, len(topics), AT_ONCE):
             batch = topics[first : first + AT_ONCE]
             setups = [plans.setup_of(draft(link=link, source_topic=topic, by=ENGINE, now=now)) for topic in batch]
-            yield from zip(batch, list(pool.map(_refusal, setups)), strict=True)
+            yield from zip(batch, list(pool.map(refusal_of, setups)), strict=True)
 
 
-def _refusal(setup: MirrorSetup) -> LinkEngineError | None:
+def refusal_of(setup: MirrorSetup) -> LinkEngineError | None:
     """Check with both clusters whether the mirror can be created. Runs in a thread without a database connection."""
     try:
         jobs.check_mirror(setup)

@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from console.actions.links import remove_link
 from console.actors import Actor
-from console.models import ClusterLink, MirrorTopic, VerifyRun
+from console.models import BulkOperation, ClusterLink, MirrorTopic, VerifyRun
 from console.models.links import show_change
 from console.queue import dispatch
 from console.queue.schedule_health import records_health
@@ -30,6 +30,7 @@ from console.reconciling.phases import Verdict
 from console.redis import clock_skew, heartbeats, locks, reconciler_health
 from console.tasks import observing, resting
 from console.tasks.assigning import assign_link
+from console.tasks.bulkoperations import look_after_operations
 from console.tasks.covering import look_after_coverage
 from console.tasks.drills import look_after_drills
 from console.tasks.gates import look_after_gates
@@ -46,6 +47,7 @@ ROUNDS = 3  # passes per task, if another pass is requested while one is running
 CLAIM_MS = 2_000  # how often a due task is sent, at most
 WAITING_MS = 3_000  # a pass that has not started after this time is sent again
 KEEP_RUNS = timedelta(days=30)
+KEEP_OPERATIONS = timedelta(days=90)
 _log = structlog.get_logger(__name__)
 
 
@@ -107,11 +109,12 @@ def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_:
 @shared_task(name="forget_old_rows")
 @records_health("forget_old_rows")
 def forget_old_rows(**_: Any) -> None:
-    """Summarize samples; delete old samples, verification runs and expired sessions. The audit log is kept."""
+    """Summarize samples; delete old samples, verification runs, bulk operations and expired sessions. The audit log is kept."""
     now = timezone.now()
     history.summarize_samples(now=now)
     history.forget_old(now=now)
     VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
+    BulkOperation.objects.filter(finished_at__lt=now - KEEP_OPERATIONS).delete()
     SessionStore.clear_expired()
 
 
@@ -136,6 +139,7 @@ _STEPS: Mapping[str, Callable[[], None]] = {
     "gates": look_after_gates,
     "drills": look_after_drills,
     "namespaces": look_after_namespaces,
+    "operations": look_after_operations,
     "links": _send_links,
 }
 

@@ -7,7 +7,7 @@
   const sameKind = (a, b) => a && a.nodeName === b.nodeName && (a.id || "") === (b.id || "");
 
   function patchNode(old, fresh) {
-    if (old.isEqualNode(fresh)) return;
+    if (old.isEqualNode(fresh) || old.dataset?.kept !== undefined) return;
     if (old.nodeType !== Node.ELEMENT_NODE) {
       old.data = fresh.data;
       return;
@@ -144,9 +144,19 @@
   });
 
   document.addEventListener("change", ({ target }) => {
-    if (!target.matches("[data-pick-page]")) return;
-    for (const pick of target.form.querySelectorAll("input[name=mirror]")) pick.checked = target.checked;
+    if (target.matches("[data-pick-page]")) for (const pick of target.form.querySelectorAll("[data-pick]")) pick.checked = target.checked;
+    showPicked();
   });
+
+  // The bar above a list shows the size of the selection.
+  function showPicked() {
+    const text = document.querySelector("[data-picked]");
+    if (!text) return;
+    const form = text.closest("form"), all = form.querySelector("[data-pick-all]:checked");
+    const words = `${all ? all.dataset.pickAll : form.querySelectorAll("[data-pick]:checked").length} selected`;
+    if (text.textContent !== words) text.textContent = words;
+  }
+  for (const [source, event] of [[window, "pageshow"], [document, "htmx:afterSwap"]]) source.addEventListener(event, showPicked);
 
   // Without TLS, or if the browser forbids it, the clipboard is not available. The text is selected instead.
   async function copy(text) {
@@ -174,14 +184,16 @@
   }
 
   for (const list of document.querySelectorAll("select[data-combobox]")) {
-    new TomSelect(list, { maxOptions: 200, closeAfterSelect: true, searchField: ["text"], placeholder: list.dataset.combobox });
+    const plugins = list.multiple ? ["remove_button"] : [];
+    new TomSelect(list, { maxOptions: 200, closeAfterSelect: true, searchField: ["text"], placeholder: list.dataset.combobox, plugins });
     list.setAttribute("aria-hidden", "true"); // the combobox replaces it for assistive technology
   }
 
-  // Show the mirror topic name: prefix and chosen topic, also when the browser restores the form.
+  // Show the mirror topic names: prefix and chosen topics, also when the browser restores the form.
   for (const name of document.querySelectorAll("output[data-prefix]")) {
     const topic = document.getElementById(name.htmlFor.value);
-    const show = () => (name.value = `${name.dataset.prefix}${topic.value.trim() || "…"}`);
+    const chosen = () => (topic.selectedOptions ? [...topic.selectedOptions].map((option) => option.value) : topic.value.split(/\s+/));
+    const show = () => (name.value = (chosen().filter(Boolean).join(" ") || "…").split(" ").map((each) => name.dataset.prefix + each).join(", "));
     for (const [source, event] of [[topic, "input"], [topic, "change"], [window, "pageshow"]]) source.addEventListener(event, show);
   }
 })();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.browser.page_data import EAST, MIRRORS, WEST
+from tests.browser.page_fixtures import OPERATION
 
 _LINK = f"/links/{EAST}/west-to-east/"
 _FAILED = f"/links/{EAST}/south-archive/"
@@ -52,7 +53,6 @@ PAGES = (
     f"{_LINK}drills/",
     f"{_LINK}delete/",
     f"{_LINK}mirrors/new/",
-    f"{_LINK}bulk/?operation=failover&mirror=flights&mirror=planes",
     *(f"{_LINK}mirrors/{name}/" for name, *_ in MIRRORS),
     f"{_LINK}mirrors/flights/records/",
     f"{_LINK}mirrors/flights/samples/",
@@ -71,6 +71,9 @@ PAGES = (
     "/topics/?q=fl",
     "/search/",
     "/search/?q=fl",
+    "/operations/",
+    f"/operations/{OPERATION}/",
+    f"/operations/{OPERATION}/?status=FAILED",
     "/access/",
     "/access/new/",
     "/access/roles/",
@@ -87,6 +90,8 @@ REFUSALS = (
     ("/nothing-here/", 404),
     (f"/links/{EAST}/no-such-link/", 404),
     (f"{_LINK}mirrors/gates/pause/", 409),
+    (f"{_LINK}bulk/?operation=failover", 422),
+    ("/operations/1/", 404),
 )
 # Pages similar to other pages; slow tests omit them.
 LOOKS_ALIKE = frozenset(

@@ -9,6 +9,8 @@ from console.actions.gates import record_checks
 from console.models import (
     ApiKey,
     AuditEvent,
+    BulkOperation,
+    BulkOperationTopic,
     ClampedOffset,
     Drill,
     GapRange,
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
     from tests.browser.page_data import Scene
 
 
+OPERATION = 90_001  # primary key of the bulk operation; later ones get the next keys of the table
+
+
 def furnish(scene: Scene) -> None:
     """Add all rows."""
     _add_errors_and_reports(scene)
@@ -48,6 +53,25 @@ def furnish(scene: Scene) -> None:
     _add_samples(scene)
     _add_namespaces(scene)
     _add_gate(scene)
+    _add_operation(scene)
+
+
+def _add_operation(scene: Scene) -> None:
+    """Add an operation that has failed for a topic and waits for another; no worker carries it out."""
+    operation = BulkOperation.objects.create(
+        pk=OPERATION,
+        link=scene.link,
+        operation="pause",
+        user=scene.admin,
+        requested_by=scene.admin.username,
+        requested_at=scene.now - timedelta(seconds=20),
+    )
+    for name, status in (("airports", "ACCEPTED"), ("gates", "FAILED"), ("weather", "WAITING")):
+        facts = {} if status == "WAITING" else {"done_at": scene.now}
+        row = BulkOperationTopic(operation=operation, name=name, status=status, **facts)
+        if status == "FAILED":
+            row.error_code, row.message = "CONFLICT", "Topic 'gates' has already stopped its mirror from 'west-to-east'."
+        row.save()
 
 
 def _add_errors_and_reports(scene: Scene) -> None:

@@ -48,14 +48,12 @@ def _add_acl(link: ClusterLink, scene: Scene) -> None:
 
 def _pages() -> tuple[str, ...]:
     tabs = ("", "topics/", "acls/", "configuration/", "tasks/", "delete/", "mirrors/new/", "activity/")
-    bulk = f"{LINK}bulk/?operation=failover&mirror={NAME}"
     mirror = f"{LINK}mirrors/{NAME}/"
     return (
         "/links/",
         "/topics/",
         "/environments/production/",
         *(f"{LINK}{tab}" for tab in tabs),
-        bulk,
         mirror,
         f"{mirror}failover/",
     )

@@ -11,7 +11,8 @@ from drf_spectacular.utils import OpenApiExample
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.actions.operations import OperationResult, operate_many
+from console.actions.bulkoperations import operate_now
+from console.actions.operations import OperationResult
 from console.actions.reversing import risks_of
 from console.actors import Actor
 from console.api.kafka import answers, bodies, render
@@ -53,7 +54,7 @@ class OperationView(RestView):
             raise BadRequestError("Give either mirror_topic_names or mirror_topic_name_pattern, not both.")
         by_partition = flag(request, "include_partition_level_truncation_data")
         row = links.get_link(cluster_id=cluster_id, name=link_name, by=by)
-        results = operate_many(
+        results = operate_now(
             link=row,
             names=names,
             pattern=pattern,

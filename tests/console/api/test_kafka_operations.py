@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from console.models import ClusterLink, LinkConfig, MirrorTopic
+from console.models import BulkOperation, ClusterLink, LinkConfig, MirrorTopic
 from linkengine.domain.clusterviews import ReversalRisks, TransactionalWriters
 from linkengine.domain.states import MirrorState
 from tests.console.api.actors import LINK, Boundary, Rest
@@ -258,3 +258,19 @@ def test_an_unknown_verb_is_an_unknown_endpoint(owner: Rest, mirrors: str) -> No
 
     assert response.status_code == 404
     assert response.json() == {"error_code": 404, "message": "HTTP 404 Not Found"}
+
+
+def test_operation_on_several_topics_is_stored_with_its_results(owner: Rest, mirrors: str, make_mirror: Any) -> None:
+    """It is listed in the console's Operations section. A dry run and an operation on one topic are not."""
+    make_mirror("orders")
+    make_mirror("bills", MirrorState.STOPPED)
+
+    owner.post(f"{mirrors}:pause?validate_only=true", {"mirror_topic_names": ["orders", "bills"]})
+    owner.post(f"{mirrors}:pause", {"mirror_topic_names": ["bills"]})
+    response = owner.post(f"{mirrors}:pause", {"mirror_topic_names": ["orders", "bills"]})
+
+    assert [row["error_code"] for row in response.json()["data"]] == [None, 400]
+    operation = BulkOperation.objects.get()
+    assert dict(operation.topics.values_list("name", "status")) == {"orders": "ACCEPTED", "bills": "FAILED"}
+    assert operation.finished_at is not None
+    assert operation.user is not None

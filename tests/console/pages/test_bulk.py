@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import html
 import re
+from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
-from console.models import ClusterLink, GateRun, GroupOffset, LinkConfig, MirrorTopic, SourceTopic, SyncedGroup
+from console.actions import bulkoperations
+from console.models import (
+    BulkOperation,
+    ClusterLink,
+    GateRun,
+    GroupOffset,
+    LinkConfig,
+    MirrorTopic,
+    SourceTopic,
+    SyncedGroup,
+    VerifyRun,
+)
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import Scene, make_link, make_mirror
+from tests.console.pages.conftest import Queue
 from tests.console.pages.test_mirror_changes import state_of
 
 MANY = 60  # more than a page
@@ -29,46 +43,148 @@ def address(scene: Scene) -> str:
     return scene.link_url.replace(scene.link.name, "big")
 
 
-def hidden(text: str) -> dict[str, str]:
-    """Return the hidden fields of the confirmation."""
-    fields = dict(re.findall(r'<input type="hidden" name="([a-z]+)" value="([^"]*)">', text))
-    fields.pop("csrfmiddlewaretoken", None)
-    return fields
+def ask(client: Client, url: str, **values: Any) -> Any:
+    """Submit a selection; returns the confirmation."""
+    return client.post(f"{url}bulk/", values)
 
 
-def test_failover_of_all_topics_includes_all_pages(scene: Scene, admin: Client, big: ClusterLink) -> None:
+def confirm(client: Client, url: str, asked: Any, **values: Any) -> Any:
+    """Submit a confirmation with its hidden fields."""
+    fields: dict[str, Any] = {}
+    for name, value in re.findall(r'<input type="hidden" name="([a-z]+)" value="([^"]*)">', asked.content.decode()):
+        fields.setdefault(name, []).append(html.unescape(value))
+    return client.post(f"{url}bulk/", fields | values)
+
+
+def carry_out(response: Any) -> BulkOperation:
+    """Do what the worker does with the operation to whose page the response leads."""
+    key = int(response["Location"].split("/")[2])
+    more = True
+    while more:
+        operation = BulkOperation.objects.select_related("link__destination__environment", "user").get(pk=key)
+        more = bulkoperations.carry_out(operation, check_clusters=lambda mirrors: [None] * len(mirrors), now=timezone.now())
+    return BulkOperation.objects.get(pk=key)
+
+
+def results(operation: BulkOperation) -> dict[str, str]:
+    return dict(operation.topics.values_list("name", "status"))
+
+
+def test_failover_of_all_topics_includes_all_pages(scene: Scene, admin: Client, queue: Queue, big: ClusterLink) -> None:
     page = admin.get(address(scene)).content.decode()
-    asked = admin.get(f"{address(scene)}bulk/?operation=failover&all=1&q=&state=").content.decode()
+    asked = ask(admin, address(scene), operation="failover", all="1")
 
-    response = admin.post(f"{address(scene)}bulk/", hidden(asked) | {"confirm": "big"})
+    response = confirm(admin, address(scene), asked, confirm="big")
+    queued = list(queue.sent)
+    operation = carry_out(response)
 
-    assert f"Select all {MANY} topics on all pages" in page
-    assert f"Fail over {MANY} mirror topics?" in asked
-    assert response["Location"] == address(scene)
+    assert f"Select all {MANY}<" in page
+    assert f"Fail over {MANY} mirror topics?" in asked.content.decode()
+    assert queued == ["advance_bulk_operation"]
     assert set(big.mirrors.values_list("state", flat=True)) == {MirrorState.PENDING_STOPPED}
+    assert set(results(operation).values()) == {"ACCEPTED"}
+    assert operation.finished_at is not None
 
 
 def test_all_means_all_topics_that_match_the_filter(scene: Scene, admin: Client, big: ClusterLink) -> None:
-    asked = admin.get(f"{address(scene)}bulk/?operation=pause&all=1&q=topic-00&state=ACTIVE").content.decode()
+    page = admin.get(f"{address(scene)}?q=topic-0&state=ACTIVE").content.decode()
+    asked = ask(admin, address(scene), operation="pause", all="1", q="topic-00", state="ACTIVE")
 
-    admin.post(f"{address(scene)}bulk/", hidden(asked))
+    carry_out(confirm(admin, address(scene), asked))
 
-    assert "Pause 10 mirror topics?" in asked
+    assert f"Select all {MANY} that match<" in page
+    assert "Pause 10 mirror topics?" in asked.content.decode()
     paused = MirrorTopic.objects.filter(state=MirrorState.PAUSED, link=big)
     assert sorted(paused.values_list("name", flat=True)) == [f"topic-{number:03d}" for number in range(10)]
 
 
 def test_topic_added_after_the_confirmation_is_not_failed_over(scene: Scene, admin: Client, big: ClusterLink) -> None:
-    asked = admin.get(f"{address(scene)}bulk/?operation=failover&all=1&q=&state=").content.decode()
+    asked = ask(admin, address(scene), operation="failover", all="1")
     make_mirror(big, "late", MirrorState.ACTIVE, now=scene.now)
 
-    response = admin.post(f"{address(scene)}bulk/", hidden(asked) | {"confirm": "big"})
-    again = admin.post(f"{address(scene)}bulk/", hidden(response.content.decode()) | {"confirm": "big"})
+    response = confirm(admin, address(scene), asked, confirm="big")
+    again = confirm(admin, address(scene), response, confirm="big")
 
     assert response.status_code == 409
     assert "has changed since you opened this page. Nothing was changed." in response.content.decode()
     assert f"Fail over {MANY + 1} mirror topics?" in response.content.decode()
-    assert again["Location"] == address(scene)
+    assert again["Location"].startswith("/operations/")
+
+
+def test_mirror_that_was_added_anew_after_the_confirmation_is_not_failed_over(scene: Scene, admin: Client) -> None:
+    asked = ask(admin, scene.link_url, operation="failover", mirror=["flights", "planes"])
+    MirrorTopic.objects.filter(link=scene.link, name="flights").delete()
+    make_mirror(scene.link, "flights", MirrorState.ACTIVE, now=scene.now)
+
+    response = confirm(admin, scene.link_url, asked, confirm=scene.link.name)
+
+    assert response.status_code == 409
+    assert "has changed since you opened this page. Nothing was changed." in response.content.decode()
+    assert [state_of("flights"), state_of("planes")] == ["ACTIVE", "ACTIVE"]
+
+
+def test_selection_is_not_read_from_the_url(scene: Scene, admin: Client) -> None:
+    response = admin.get(f"{scene.link_url}bulk/?operation=pause&mirror=flights")
+
+    assert response.status_code == 422
+    assert "No mirror topics selected" in response.content.decode()
+    assert '<form method="post" action="/links/' in admin.get(scene.link_url).content.decode()
+
+
+def test_bar_offers_reversals_and_restores_only_on_bidirectional_links(scene: Scene, admin: Client) -> None:
+    one_way = admin.get(scene.link_url).content.decode()
+    ClusterLink.objects.filter(pk=scene.link.pk).update(mode="BIDIRECTIONAL")
+    both_ways = admin.get(scene.link_url).content.decode()
+
+    for verb in ("pause", "resume", "promote", "failover", "verify", "recover", "delete"):
+        assert f'id="bulk-{verb}"' in one_way
+    for verb in ("reverse-and-start", "reverse-and-pause", "truncate-and-restore"):
+        assert f'id="bulk-{verb}"' not in one_way
+        assert f'id="bulk-{verb}"' in both_ways
+
+
+def test_bulk_deletion_is_not_done_if_a_topic_was_stopped_after_the_confirmation(scene: Scene, admin: Client) -> None:
+    """The stopped topic may be the only copy of records that applications write."""
+    asked = ask(admin, scene.link_url, operation="delete", mirror=["flights", "planes"])
+    MirrorTopic.objects.filter(pk=scene.mirrors["planes"].pk).update(state=MirrorState.STOPPED)
+
+    response = confirm(admin, scene.link_url, asked, confirm=scene.link.name)
+
+    assert response.status_code == 409
+    assert "1 of them is no longer mirrored." in response.content.decode()
+    assert not MirrorTopic.objects.exclude(deletion_requested_at=None).filter(name__in=["flights", "planes"]).exists()
+
+
+def test_worker_does_not_delete_a_topic_that_was_stopped_after_the_confirmation(scene: Scene, admin: Client) -> None:
+    asked = ask(admin, scene.link_url, operation="delete", mirror=["flights", "planes"])
+    response = confirm(admin, scene.link_url, asked, confirm=scene.link.name)
+    MirrorTopic.objects.filter(pk=scene.mirrors["planes"].pk).update(state=MirrorState.STOPPED)
+
+    operation = carry_out(response)
+
+    assert results(operation) == {"flights": "ACCEPTED", "planes": "FAILED"}
+    assert MirrorTopic.objects.get(name="flights").deletion_requested_at is not None
+    assert MirrorTopic.objects.get(name="planes", link=scene.link).deletion_requested_at is None
+
+
+def test_verification_of_several_topics_queues_a_run_for_each(scene: Scene, admin: Client) -> None:
+    VerifyRun.objects.all().delete()
+    asked = ask(admin, scene.link_url, operation="verify", mirror=["flights", "planes"])
+
+    operation = carry_out(confirm(admin, scene.link_url, asked))
+
+    assert "Verify 2 mirror topics?" in asked.content.decode()
+    assert results(operation) == {"flights": "ACCEPTED", "planes": "ACCEPTED"}
+    assert sorted(VerifyRun.objects.values_list("mirror__name", flat=True)) == ["flights", "planes"]
+
+
+def test_reader_cannot_start_a_bulk_operation(scene: Scene, reader: Client) -> None:
+    asked = ask(reader, scene.link_url, operation="pause", mirror=["flights", "planes"])
+
+    response = confirm(reader, scene.link_url, asked)
+
+    assert response.status_code == 403
+    assert BulkOperation.objects.filter(requested_by=scene.reader.username).count() == 0
 
 
 def test_select_all_is_omitted_if_the_list_has_one_page(scene: Scene, admin: Client) -> None:
@@ -83,7 +199,7 @@ def test_bulk_failover_confirmation_shows_records_at_risk_and_groups(scene: Scen
     ahead = {"source_offset": 2_000_000, "target": 2_000_000, "outcome": "SYNCED"}
     GroupOffset.objects.create(group=group, mirror=scene.mirrors["planes"], partition=0, **ahead)
 
-    text = admin.get(f"{scene.link_url}bulk/?operation=failover&mirror=planes&mirror=gates&mirror=hubs").content.decode()
+    text = ask(admin, scene.link_url, operation="failover", mirror=["planes", "gates", "hubs"]).content.decode()
 
     assert re.search(r"<dt>Records at risk</dt><dd><strong>at least 216; unknown for 1 topic<", text)
     assert re.search(r"<dt>Consumer groups to be clamped</dt><dd><strong>1<", text)
@@ -93,33 +209,21 @@ def test_bulk_failover_confirmation_shows_records_at_risk_and_groups(scene: Scen
     assert 'data-label="Not copied">unknown<' in rows["hubs"]
 
 
-def test_bulk_result_lists_only_failed_topics(scene: Scene, admin: Client) -> None:
-    values = {"operation": "pause", "mirror": ["flights", "gates"]}
-
-    text = admin.post(f"{scene.link_url}bulk/", values).content.decode()
-
-    assert "1 of 2 mirror topics failed." in text
-    assert '<span class="mono">gates</span>' in text
-    assert '<span class="mono">flights</span>' not in text
-    assert state_of("flights") == "PAUSED"
-
-
 def test_bulk_pause_pauses_all_selected_topics(scene: Scene, admin: Client) -> None:
-    address = f"{scene.link_url}bulk/"
+    asked = ask(admin, scene.link_url, operation="pause", mirror=["flights", "planes"])
 
-    asked = admin.get(f"{address}?operation=pause&mirror=flights&mirror=planes").content.decode()
-    response = admin.post(address, {"operation": "pause", "mirror": ["flights", "planes"]})
+    carry_out(confirm(admin, scene.link_url, asked))
 
-    assert "Pause 2 mirror topics?" in asked
-    assert response["Location"] == scene.link_url
+    assert "Pause 2 mirror topics?" in asked.content.decode()
     assert [state_of("flights"), state_of("planes")] == ["PAUSED", "PAUSED"]
 
 
 def test_failure_of_a_topic_does_not_affect_the_others(scene: Scene, admin: Client) -> None:
-    response = admin.post(f"{scene.link_url}bulk/", {"operation": "pause", "mirror": ["flights", "gates"]})
+    asked = ask(admin, scene.link_url, operation="pause", mirror=["flights", "gates"])
 
-    assert response.status_code == 409
-    assert "1 of 2 mirror topics failed." in response.content.decode()
+    operation = carry_out(confirm(admin, scene.link_url, asked))
+
+    assert results(operation) == {"flights": "ACCEPTED", "gates": "FAILED"}
     assert state_of("flights") == "PAUSED"
 
 
@@ -133,31 +237,28 @@ def test_bulk_promotion_lists_topics_with_a_closed_gate(scene: Scene, admin: Cli
         requested_at=timezone.now(),
         finished_at=timezone.now(),
     )
-    chosen = "mirror=flights&mirror=planes"
+    asked = ask(admin, scene.link_url, operation="promote", mirror=["flights", "planes"])
+    operation = carry_out(confirm(admin, scene.link_url, asked, confirm=scene.link.name))
+    failover = ask(admin, scene.link_url, operation="failover", mirror=["flights", "planes"]).content.decode()
 
-    asked = admin.get(f"{scene.link_url}bulk/?operation=promote&{chosen}").content.decode()
-    values = {"operation": "promote", "mirror": ["flights", "planes"], "confirm": scene.link.name}
-    answer = admin.post(f"{scene.link_url}bulk/", values)
-
-    assert "1 of them would be refused now." in asked
-    assert "The migration gate of topic &#x27;flights&#x27; is closed" in asked
-    assert answer.status_code == 409
-    assert "The migration gate of topic &#x27;flights&#x27; is closed" in answer.content.decode()
+    assert "1 of them would be refused now." in asked.content.decode()
+    assert "The migration gate of topic &#x27;flights&#x27; is closed" in asked.content.decode()
+    assert "The migration gate of topic 'flights' is closed" in operation.topics.get(status="FAILED").message
     assert [state_of("flights"), state_of("planes")] == ["ACTIVE", "PENDING_STOPPED"]
-    assert "would be refused" not in admin.get(f"{scene.link_url}bulk/?operation=failover&{chosen}").content.decode()
+    assert "The migration gate" not in failover
 
 
 def test_bulk_failover_requires_the_link_name(scene: Scene, admin: Client) -> None:
-    values = {"operation": "failover", "mirror": ["flights", "planes"]}
+    asked = ask(admin, scene.link_url, operation="failover", mirror=["flights", "planes"])
 
-    assert admin.post(f"{scene.link_url}bulk/", values).status_code == 422
-    admin.post(f"{scene.link_url}bulk/", values | {"confirm": scene.link.name})
+    assert confirm(admin, scene.link_url, asked, confirm="planes").status_code == 422
+    carry_out(confirm(admin, scene.link_url, asked, confirm=scene.link.name))
 
     assert state_of("planes") == "PENDING_STOPPED"
 
 
 def test_bulk_operation_without_selection_is_rejected(scene: Scene, admin: Client) -> None:
-    response = admin.get(f"{scene.link_url}bulk/?operation=pause")
+    response = ask(admin, scene.link_url, operation="pause")
 
     assert response.status_code == 422
     assert "No mirror topics selected" in response.content.decode()
@@ -168,7 +269,7 @@ def test_bulk_operation_without_selection_is_rejected(scene: Scene, admin: Clien
     [
         ("mirrors/planes/failover/", "<dt>Records at risk</dt><dd>unknown</dd>"),
         ("mirrors/planes/promote/", "<dt>Lag, all partitions</dt><dd>unknown</dd>"),
-        ("bulk/?operation=failover&mirror=planes", "<dt>Records at risk</dt><dd><strong>unknown</strong></dd>"),
+        ("bulk/", "<dt>Records at risk</dt><dd><strong>unknown</strong></dd>"),
         ("delete/", "Records at risk: <strong>unknown</strong>"),
     ],
 )
@@ -177,9 +278,15 @@ def test_loss_is_unknown_in_each_confirmation_if_only_the_source_has_a_partition
 ) -> None:
     MirrorTopic.objects.filter(link=scene.link).exclude(name="planes").update(state=MirrorState.STOPPED)
     listed = SourceTopic.objects.create(link=scene.link, name="planes", partitions=3, seen_at=scene.now)
-    assert unknown not in admin.get(f"{scene.link_url}{address}").content.decode()
+    assert unknown not in shown(scene, admin, address)
 
     listed.partitions = 4
     listed.save()
 
-    assert unknown in admin.get(f"{scene.link_url}{address}").content.decode()
+    assert unknown in shown(scene, admin, address)
+
+
+def shown(scene: Scene, client: Client, address: str) -> str:
+    if address == "bulk/":
+        return str(ask(client, scene.link_url, operation="failover", mirror=["planes"]).content.decode())
+    return client.get(f"{scene.link_url}{address}").content.decode()

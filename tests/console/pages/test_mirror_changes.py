@@ -39,7 +39,7 @@ def test_topic_is_entered_by_name_if_topics_cannot_be_listed(scene: Scene, admin
     ClusterLink.objects.filter(name="south-archive").update(state="ACTIVE")
     address = f"/links/{EAST}/south-archive/mirrors/new/"
 
-    assert '<input class="form-control mono" id="source_topic"' in admin.get(address).content.decode()
+    assert '<textarea class="form-control mono" id="source_topic"' in admin.get(address).content.decode()
     response = admin.post(address, {"source_topic": "ledger"})
 
     assert response["Location"] == f"/links/{EAST}/south-archive/mirrors/south.ledger/"
@@ -50,16 +50,16 @@ def test_topic_is_entered_by_name_if_there_are_too_many(scene: Scene, admin: Cli
     address = f"{scene.link_url}mirrors/new/?topic=zebra"
     names = [f"topic-{number:03}" for number in range(topics.LIMIT - SourceTopic.objects.filter(link=scene.link).count())]
     SourceTopic.objects.bulk_create(SourceTopic(link=scene.link, name=name, partitions=1, seen_at=scene.now) for name in names)
-    assert '<select class="form-select" id="source_topic"' in admin.get(address).content.decode()
+    assert '<select class="form-select" id="source_topic" name="source_topic" multiple' in admin.get(address).content.decode()
     SourceTopic.objects.create(link=scene.link, name="zebra", partitions=1, seen_at=scene.now)
 
     text = admin.get(address).content.decode()
 
     assert "<select" not in text
-    assert re.search(r'<input [^>]*id="source_topic" name="source_topic" value="zebra"', text)
-    assert "has 501 topics: enter the exact name" in text
+    assert re.search(r'<textarea [^>]*id="source_topic"[^>]*>zebra</textarea>', text)
+    assert "has 501 topics: enter exact names" in text
     assert f'href="{scene.link_url}topics/"' in text
-    assert "can be mirrored" not in text
+    assert "the list for the reasons" not in text
     assert admin.post(address, {"source_topic": "zebra"})["Location"] == scene.mirror_url("zebra")
 
 

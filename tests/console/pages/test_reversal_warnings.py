@@ -53,7 +53,7 @@ def test_bulk_reversal_shows_the_warnings_of_each_topic_before_it_is_confirmed(
     risks = {name: asdict(ReversalRisks(unclean_on=on, writers=NO_WRITERS)) for name, on in unclean.items()}
     engine.answers["find_reversal_risks"] = risks
 
-    text = page.get(f"{url}?operation={operation}&mirror=orders&mirror=payments").content.decode()
+    text = page.post(url, {"operation": operation, "mirror": ["orders", "payments"]}).content.decode()
 
     assert '<span class="mono">orders</span>: unclean.leader.election.enable is on' in text
     assert '<span class="mono">payments</span>: ' not in text
@@ -71,8 +71,8 @@ def test_bulk_reversal_says_that_unread_risks_are_unknown_and_which_topics_were_
     engine.refuses("find_reversal_risks", UnavailableError("No worker responds."))
     monkeypatch.setattr(bulk, "NAMES_SHOWN", 1)
 
-    text = page.get(f"{url}?operation=reverse-and-start&mirror=orders&mirror=payments").content.decode()
-    paused = page.get(f"{url}?operation=pause&mirror=orders&mirror=payments").content.decode()
+    text = page.post(url, {"operation": "reverse-and-start", "mirror": ["orders", "payments"]}).content.decode()
+    paused = page.post(url, {"operation": "pause", "mirror": ["orders", "payments"]}).content.decode()
 
     assert "could not be read on both clusters" in text
     assert "could not be read; there may be some" in text
@@ -88,7 +88,7 @@ def test_bulk_deletion_names_the_mirrors_that_copy_from_the_topics(
     make_mirror("payments")
     make_mirror("orders", link=back)
 
-    text = page.get(f"{url}?operation=delete&mirror=orders&mirror=payments").content.decode()
+    text = page.post(url, {"operation": "delete", "mirror": ["orders", "payments"]}).content.decode()
 
     assert '<span class="mono">orders</span>: Mirror topics copy from &#x27;orders&#x27;' in text
     assert '<span class="mono">payments</span>: ' not in text

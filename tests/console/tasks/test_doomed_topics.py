@@ -22,6 +22,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
+from tests.console.tasks.conftest import Until
 from tests.console.tasks.dying import BEFORE_DELETION, die_once
 from tests.console.tasks.reversal import Drive, lines, lose_the_fence, records, request_operation, restore, states, write
 
@@ -85,7 +86,7 @@ def test_records_that_the_other_side_loses_before_the_deletion_of_a_doomed_topic
 
 
 def test_restored_database_does_not_overwrite_an_export_file(
-    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, until: Until
 ) -> None:
     """It is from before the file was complete: the topic of that name is the new mirror and has other records."""
     topic = stopped.name
@@ -99,11 +100,15 @@ def test_restored_database_does_not_overwrite_an_export_file(
     unknown = {"exported_at": None, "export_name": "", "doomed_at": None, "finished_at": None}
     RestoreRun.objects.update(**unknown)
     MirrorTopic.objects.filter(pk=row.pk).update(state=S.PENDING_RESTORE_MIRROR, holds_copy=False)
-    for _ in range(3):
-        restoring.advance_restore(mirror_id=row.pk)
+
+    def refused() -> bool:
+        restoring.advance_restore(mirror_id=row.pk)  # does nothing while the finished restore's task still holds the lock
+        return row.transition_errors.filter(code=ErrorCode.SIDES_DIVERGED).exists()
+
+    until(refused)
+    restoring.advance_restore(mirror_id=row.pk)
 
     assert kept.read_bytes() == content
-    assert row.transition_errors.filter(code=ErrorCode.SIDES_DIVERGED).exists()
     assert there.describe(topic).topic_id == topic_id
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
 
 from devcluster.kafka import KafkaCluster
 from linkengine.coordination.pool import key_for
@@ -42,9 +42,12 @@ def address(cluster: KafkaCluster, user: str = "link", *, mechanism: str = "SCRA
 
 
 def create_topic(cluster: KafkaCluster, name: str, *, partitions: int = 1, replicas: int = 1, **configs: str) -> None:
+    """Create a topic; return when the leaders of its partitions have begun to lead them."""
     admin = AdminClient(cluster.client("admin"))
     topic = NewTopic(name, partitions, replicas, config={key.replace("_", "."): value for key, value in configs.items()})
     admin.create_topics([topic])[name].result(DEADLINE_S)
+    ends = {TopicPartition(name, partition): OffsetSpec.latest() for partition in range(partitions)}
+    wait_for(lambda: all(found.exception(DEADLINE_S) is None for found in admin.list_offsets(ends).values()))
 
 
 def set_config(cluster: KafkaCluster, topic: str, name: str, value: str) -> None:

@@ -1,0 +1,157 @@
+"""The Operations section: list, progress, results by topic, cancel, retry, and who may see an operation."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from console.models import AuditEvent, BulkOperation, BulkOperationTopic, MirrorTopic, RoleBinding
+from console.models.links import show_change
+from tests.browser.page_data import Scene
+from tests.browser.page_fixtures import OPERATION
+from tests.console.pages.conftest import client_of, htmx
+from tests.console.pages.test_bulk import ask, carry_out, confirm, results
+
+URL = f"/operations/{OPERATION}/"
+
+
+@pytest.fixture
+def operation(scene: Scene) -> BulkOperation:
+    """Waits for weather, has failed for gates, was accepted for airports."""
+    return BulkOperation.objects.get(pk=OPERATION)
+
+
+def row_of(text: str, name: str) -> str:
+    """Return the table row of a topic."""
+    return next(row for row in text.split("<tr")[1:] if f">{name}</a></th>" in row)
+
+
+def test_page_shows_progress_requester_and_the_result_of_each_topic(admin: Client) -> None:
+    text = admin.get(URL).content.decode()
+
+    assert "<h1>Pause 3 mirror topics</h1>" in text
+    assert "<strong>2 of 3</strong> topics done" in text
+    assert '<progress class="progress-line" max="3" value="2"' in text
+    assert "by amelia" in text
+    assert "In progress" in text
+    assert "already stopped its mirror" in row_of(text, "gates")
+    assert "Paused" in row_of(text, "airports")
+    assert text.index(">gates</a></th>") < text.index(">airports</a></th>")  # failed topics come first
+
+
+def test_results_are_filtered_by_status(admin: Client) -> None:
+    text = admin.get(f"{URL}?status=FAILED").content.decode()
+
+    assert ">gates</a></th>" in text
+    assert ">airports</a></th>" not in text
+
+
+def test_page_is_polled_and_returns_nothing_if_nothing_has_changed(scene: Scene, admin: Client) -> None:
+    found = re.search(r'name="seen" value="([^"]+)"', admin.get(URL).content.decode())
+    assert found
+    poll = f"{URL}?seen={found[1]}"
+
+    unchanged = admin.get(poll, **htmx("live")).status_code
+    BulkOperationTopic.objects.filter(operation=OPERATION).update(status="ACCEPTED")
+    show_change(scene.link.pk)
+    changed = admin.get(poll, **htmx("live"))
+
+    assert unchanged == 204
+    assert "<strong>3 of 3</strong>" in changed.content.decode()
+
+
+def test_cancel_stops_the_topics_that_have_not_begun(admin: Client, operation: BulkOperation) -> None:
+    response = admin.post(f"{URL}cancel/")
+    text = admin.get(URL).content.decode()
+
+    assert response["Location"] == URL
+    assert results(operation) == {"airports": "ACCEPTED", "gates": "FAILED", "weather": "CANCELED"}
+    assert "1 topic canceled." in text
+    assert "Canceled by</dt><dd>amelia" in text
+    assert "Cancel 1 waiting" not in text
+    assert admin.post(f"{URL}cancel/").status_code == 409
+
+
+def test_reader_of_the_link_sees_the_operation_but_cannot_cancel_it(reader: Client, operation: BulkOperation) -> None:
+    text = reader.get(URL).content.decode()
+
+    assert "<h1>Pause 3 mirror topics</h1>" in text
+    assert "Cancel 1 waiting" not in text
+    assert reader.post(f"{URL}cancel/").status_code == 403
+    assert results(operation)["weather"] == "WAITING"
+
+
+def test_user_without_a_role_sees_no_operation(stranger: Client) -> None:
+    assert stranger.get(URL).status_code == 404
+    assert stranger.post(f"{URL}cancel/").status_code == 404
+    assert "Pause 3 mirror topics" not in stranger.get("/operations/").content.decode()
+
+
+def test_user_with_a_role_on_some_topics_sees_only_own_operations(scene: Scene) -> None:
+    user = User.objects.create_user("dora")
+    place = {"cluster": scene.east, "resource_type": "Topic", "resource_name": "flights"}
+    RoleBinding.objects.create(user=user, role="DeveloperManage", granted_at=scene.now, granted_by="test", **place)
+    client = client_of(user)
+    asked = ask(client, scene.link_url, operation="pause", mirror=["flights"])
+
+    own = confirm(client, scene.link_url, asked)["Location"]
+
+    assert client.get(own).status_code == 200
+    assert client.get(URL).status_code == 404
+    assert client.get("/operations/").content.decode().count("mirror topic</a></th>") == 1
+
+
+def test_failed_topics_are_retried_through_a_new_confirmation(scene: Scene, admin: Client, operation: BulkOperation) -> None:
+    admin.post(f"{URL}cancel/")
+    text = admin.get(URL).content.decode()
+    MirrorTopic.objects.filter(pk=scene.mirrors["gates"].pk).update(state="ACTIVE")
+
+    asked = ask(admin, scene.link_url, operation="pause", retry=str(OPERATION))
+    retried = carry_out(confirm(admin, scene.link_url, asked))
+
+    assert "Retry 1 failed topic" in text
+    assert "Pause 1 mirror topic?" in asked.content.decode()
+    assert retried.retry_of == operation
+    assert results(retried) == {"gates": "ACCEPTED"}
+    assert f'<a href="{URL}">Operation {OPERATION}</a>' in admin.get(f"/operations/{retried.pk}/").content.decode()
+
+
+def test_operation_that_is_not_visible_cannot_be_retried(scene: Scene, admin: Client) -> None:
+    for key in ("1", "x", "9" * 40):
+        assert ask(admin, scene.link_url, operation="pause", retry=key).status_code == 404
+
+
+def test_finished_operation_without_failures_says_so(admin: Client) -> None:
+    BulkOperationTopic.objects.filter(operation=OPERATION).update(status="ACCEPTED", error_code="", message="")
+
+    text = admin.get(URL).content.decode()
+
+    assert "The operation was accepted for all topics." in text
+    assert "Retry" not in text
+
+
+def test_audit_log_links_to_the_operation(scene: Scene, admin: Client) -> None:
+    asked = ask(admin, scene.link_url, operation="pause", mirror=["flights", "planes"])
+    url = confirm(admin, scene.link_url, asked)["Location"]
+
+    event = AuditEvent.objects.get(action="StartBulkOperation")
+
+    assert event.detail == {"bulk_operation": int(url.split("/")[2]), "operation": "pause", "topics": 2}
+    for page in ("/audit/", f"{scene.link_url}activity/"):
+        assert f'<a href="{url}">Operation and results by topic</a>' in admin.get(page).content.decode()
+
+
+def test_list_is_paged_and_shows_the_progress_of_each_operation(scene: Scene, admin: Client) -> None:
+    values: dict[str, Any] = {"link": scene.link, "operation": "resume", "requested_by": "amelia", "requested_at": scene.now}
+    BulkOperation.objects.bulk_create(BulkOperation(**values) for _ in range(60))
+
+    text = admin.get("/operations/").content.decode()
+    second = admin.get("/operations/?page=2").content.decode()
+
+    assert "1 to 50 of 61" in text
+    assert "51 to 61 of 61" in second
+    assert "2 of 3" in text + second
