@@ -101,7 +101,7 @@ class ClusterLink(models.Model):
 
     @property
     def known_source(self) -> Cluster | None:
-        """Return the registered source cluster if the reader may see it; None also if ``access.with_sight`` was not applied."""
+        """Return the registered source cluster if the reader may see it; None also without ``access.links_with_sight``."""
         return self.source if getattr(self, "sees_source", False) else None
 
     @property

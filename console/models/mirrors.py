@@ -40,6 +40,16 @@ class MirrorTopicQuerySet(models.QuerySet["MirrorTopic"]):
         """Return those that are, or are to become, copies of their sources."""
         return self.exclude(state=MirrorState.STOPPED)
 
+    def with_links(self, links: models.QuerySet[ClusterLink] | None = None) -> Self:
+        """Load links, clusters and configs with the mirrors, by two more queries; mirrors of a link share an object.
+
+        An object per mirror, with clusters and secrets to decrypt, would take seconds per thousand. ``links`` may have
+        annotations for a reading user (``access.links_with_sight``).
+        """
+        links = ClusterLink.objects.all() if links is None else links
+        loaded = links.select_related("destination__environment__organization", "source").prefetch_related("configs")
+        return self.prefetch_related(models.Prefetch("link", queryset=loaded))
+
 
 class MirrorTopic(models.Model):
     """A read-only, offset-preserving copy of a source topic, until it is stopped.
