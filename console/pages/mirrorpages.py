@@ -89,11 +89,6 @@ class Choice:
     primary: bool
 
 
-def mirror_url(mirror: MirrorTopic) -> str:
-    """Return the URL of the mirror's page."""
-    return mirror.get_absolute_url()
-
-
 def mirror_head(mirror: MirrorTopic, *, now: datetime, copied: str = numbers.UNKNOWN) -> MirrorHead:
     """Create the heading of a mirror."""
     return MirrorHead(

@@ -76,11 +76,6 @@ class Flow:
     sentence: str
 
 
-def link_url(link: ClusterLink) -> str:
-    """Return the URL of a link's page."""
-    return link.get_absolute_url()
-
-
 GAP_FILLERS = {
     GapFiller.MARKERS: "Transaction markers, many offsets per request (WriteTxnMarkers).",
     GapFiller.TRANSACTIONS: "Empty transactions, one offset each, because the destination rejects markers from the link's "
