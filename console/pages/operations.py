@@ -69,7 +69,7 @@ def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
         fresh = _find(cluster_id, link_name, mirror_name, verb=verb, by=by)
         impossible = bool(refused(fresh, verb.event, now=now))
         return _confirmation(request, fresh, verb, problem=problem_of(error), refused=impossible, status=status_of(error))
-    url = (mirror.link if verb.event is MirrorEvent.DELETE else mirror).get_absolute_url()
+    url = mirror.link.get_absolute_url() if verb.event is MirrorEvent.DELETE else mirror.get_absolute_url()
     return done(request, url, verb.done.format(name=mirror.name))
 
 
