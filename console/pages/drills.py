@@ -16,9 +16,10 @@ from console.pages.links import is_unchanged, seen_token
 from console.pages.lists import page_from
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters.drills import drill_row
+from console.presenters.health import link_health_view
 from console.presenters.readiness import readiness_view
 from console.queries import links as link_queries
-from console.queries.readiness import link_readiness
+from console.queries.readiness import readiness_with_health
 from linkengine.domain.startspec import EARLIEST, LATEST
 
 PER_PAGE = 10  # reports are long, and the page is polled every second
@@ -46,11 +47,13 @@ def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 @page("links")
 @require_GET
 def readiness(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Show the failover readiness. The tabs Drills and Failover reports load it as a fragment."""
+    """Show the failover readiness. The other tabs of its group load it as a fragment."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    context = {"readiness": readiness_view(link_readiness(link=link, now=now))}
-    return reply(request, "links/readiness.html", link_context(link, by=by, now=now, last="Failover readiness") | context)
+    found, health = readiness_with_health(link=link, now=now)
+    view = None if health is None else link_health_view(health, link)
+    context = link_context(link, by=by, now=now, tab="readiness", last="Failover readiness", health=view)
+    return reply(request, "links/readiness.html", context | {"readiness": readiness_view(found)})
 
 
 def _show(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
