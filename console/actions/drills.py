@@ -87,6 +87,7 @@ def conclude(*, drill: Drill, now: datetime) -> None:
     """Set the final status of a drill whose scratch copies have been deleted."""
     rows = [DrillRow(**values) for values in drill.report]
     passed = verdict(rows) and not drill.problem
+    drill.stop_reports.all().delete()  # of the scratch copies; the drill's report has their figures
     move(drill=drill, status=Status.PASSED if passed else Status.FAILED, now=now, finished_at=now)
 
 

@@ -50,6 +50,7 @@ register_converter(MirrorNameConverter, "mirror_name")
 
 _CLUSTER = "clusters/<str:cluster_id>/"
 _LINK = "links/<str:cluster_id>/<str:link_name>/"
+_OPERATION_REPORT = "failover-reports/operations/<int:operation_id>/"
 _MIRROR_PAGES = [
     path("", mirrors.detail, name="mirror"),
     path("gaps.csv", exports.gaps, name="mirror-gaps-csv"),
@@ -114,6 +115,13 @@ urlpatterns = [
     path(f"{_LINK}mirrors/new/", mirrors.create, name="new-mirror"),
     path(f"{_LINK}mirrors/<str:mirror_name>/-/", include(_MIRROR_PAGES)),  # for a topic named "new"
     path(f"{_LINK}mirrors/<mirror_name:mirror_name>/", include(_MIRROR_PAGES)),
+    path("failover-reports/", stopreports.index, name="reports"),
+    path("failover-reports/<int:report_id>/", stopreports.report, name="report"),
+    path("failover-reports/<int:report_id>/report.json", stopreports.report, {"form": "json"}, name="report-json"),
+    path("failover-reports/<int:report_id>/report.pdf", stopreports.report, {"form": "pdf"}, name="report-pdf"),
+    path(_OPERATION_REPORT, stopreports.operation_report, name="operation-report"),
+    path(f"{_OPERATION_REPORT}report.json", stopreports.operation_report, {"form": "json"}, name="operation-report-json"),
+    path(f"{_OPERATION_REPORT}report.pdf", stopreports.operation_report, {"form": "pdf"}, name="operation-report-pdf"),
     path("operations/", bulkoperations.index, name="operations"),
     path("operations/<int:operation_id>/", bulkoperations.detail, name="operation"),
     path("operations/<int:operation_id>/cancel/", bulkoperations.cancel, name="operation-cancel"),
@@ -130,7 +138,7 @@ urlpatterns = [
     path("audit/events.csv", exports.audit, name="audit-csv"),
     # URLs without the trailing slash. No REST URL starts with these words.
     re_path(
-        r"^(?P<rest>(?:environments|clusters|links|topics|operations|access|audit|search|sign-in|help)(?:/[^?]*[^/?])?)$",
+        r"^(?P<rest>(?:environments|clusters|links|topics|failover-reports|operations|access|audit|search|sign-in|help)(?:/[^?]*[^/?])?)$",
         RedirectView.as_view(url="/%(rest)s/", query_string=True),
     ),
 ]

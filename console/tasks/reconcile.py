@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from console.actions.links import remove_link
 from console.actors import Actor
-from console.models import BulkOperation, ClusterLink, MirrorTopic, VerifyRun
+from console.models import BulkOperation, ClampedOffset, ClusterLink, MirrorTopic, VerifyRun
 from console.models.links import show_change
 from console.queue import dispatch
 from console.queue.schedule_health import records_health
@@ -115,6 +115,7 @@ def forget_old_rows(**_: Any) -> None:
     history.forget_old(now=now)
     VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
     BulkOperation.objects.filter(finished_at__lt=now - KEEP_OPERATIONS).delete()
+    ClampedOffset.objects.filter(mirror=None, report=None).delete()  # of stops that never ended: the mirror was deleted
     SessionStore.clear_expired()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.browser.page_data import EAST, MIRRORS, WEST
-from tests.browser.page_fixtures import OPERATION
+from tests.browser.page_fixtures import OPERATION, REPORT
 
 _LINK = f"/links/{EAST}/west-to-east/"
 _FAILED = f"/links/{EAST}/south-archive/"
@@ -71,6 +71,9 @@ PAGES = (
     "/topics/?q=fl",
     "/search/",
     "/search/?q=fl",
+    "/failover-reports/",
+    "/failover-reports/?q=nothing-has-this-name",
+    f"/failover-reports/{REPORT}/",
     "/operations/",
     f"/operations/{OPERATION}/",
     f"/operations/{OPERATION}/?status=FAILED",
@@ -92,6 +95,8 @@ REFUSALS = (
     (f"{_LINK}mirrors/gates/pause/", 409),
     (f"{_LINK}bulk/?operation=failover", 422),
     ("/operations/1/", 404),
+    ("/failover-reports/1/", 404),
+    ("/failover-reports/operations/1/", 404),
 )
 # Pages similar to other pages; slow tests omit them.
 LOOKS_ALIKE = frozenset(

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 OPERATION = 90_001  # primary key of the bulk operation; later ones get the next keys of the table
 
+REPORT = 70_001  # primary key of the failover report
+
 
 def furnish(scene: Scene) -> None:
     """Add all rows."""
@@ -99,8 +101,8 @@ def _add_errors_and_reports(scene: Scene) -> None:
             (2, 300, 317, "LOST"),
         )
     )
-    _add_groups_and_acls(scene)
     StopReport.objects.create(
+        pk=REPORT,
         mirror=mirrors["gates"],
         reason="failover",
         requested_by="amelia",
@@ -115,6 +117,7 @@ def _add_errors_and_reports(scene: Scene) -> None:
             {"partition": 1, "mirrored_end": 39_120, "source_end": 39_120, "not_copied": 0},
         ],
     )
+    _add_groups_and_acls(scene)
     _add_drill(scene)
     request = {"requested_by": "amelia", "requested_at": now - timedelta(minutes=9)}
     difference = {"partition": 1, "offset": 812, "kind": "value", "source_value": "N14228,1999", "mirror_value": "N14228,1998"}
@@ -176,7 +179,7 @@ def _add_groups_and_acls(scene: Scene) -> None:
     at = {"source_offset": 120, "destination_offset": 118, "target": 120, "outcome": "IN_USE"}
     GroupOffset.objects.create(group=group, mirror=scene.mirrors["flights"], partition=0, **at)
     stop = {"stopping_since": now - timedelta(hours=2), "at": now, "source_offset": 40_300, "before": 39_000, "after": 40_000}
-    ClampedOffset.objects.create(mirror=scene.mirrors["gates"], group="app-gates", partition=0, **stop)
+    ClampedOffset.objects.create(mirror=scene.mirrors["gates"], report_id=REPORT, group="app-gates", partition=0, **stop)
     for status in AclStatus:
         SyncedAcl.objects.create(
             link=link,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from django.db import connection
@@ -12,6 +13,8 @@ from tests.console.conftest import NOW, SOURCE_PROPERTIES
 
 BINDINGS = ([("console", "0024_topics_without_cleanup_policy")], [("console", "0025_one_binding_each")])
 CREDENTIALS = ([("console", "0032_what_may_have_gone_unseen")], [("console", "0033_cred_uses_cluster_credentials")])
+
+REPORTS = ([("console", "0050_bulk_operations")], [("console", "0062_reports_outlive_links")])
 
 
 def migrate(to: list[tuple[str, str]]) -> None:
@@ -75,3 +78,37 @@ def test_links_that_use_registered_credentials_are_marked() -> None:
 
     marked = MigrationExecutor(connection).loader.project_state(after).apps.get_model("console", "ClusterLink").objects
     assert list(marked.filter(uses_cluster_credentials=True).values_list("name", flat=True)) == ["registered"]
+
+
+@pytest.mark.usefixtures("tables")
+def test_reports_get_the_names_of_their_mirrors_and_the_offsets_that_they_clamped() -> None:
+    before, after = REPORTS
+    migrate(before)
+    apps = MigrationExecutor(connection).loader.project_state(before).apps
+    organization = apps.get_model("console", "Organization").objects.create(name="Acme", created_at=NOW)
+    environment = apps.get_model("console", "Environment").objects.create(
+        organization=organization, name="Production", slug="production", created_at=NOW
+    )
+    cluster = apps.get_model("console", "Cluster").objects.create(
+        environment=environment, name="here", cluster_id="here", bootstrap_servers="x", properties={}, created_at=NOW
+    )
+    link = apps.get_model("console", "ClusterLink").objects.create(
+        name="west", destination=cluster, source_cluster_id="there", properties={}, state_since=NOW, created_at=NOW
+    )
+    mirror = apps.get_model("console", "MirrorTopic").objects.create(
+        link=link, name="orders", source_topic="orders", state="STOPPED", state_since=NOW, created_at=NOW
+    )
+    report = apps.get_model("console", "StopReport").objects
+    offset = apps.get_model("console", "ClampedOffset").objects
+    for number, group in enumerate(("first", "second")):
+        at = NOW + timedelta(minutes=number)
+        stop = {"reason": "failover", "requested_by": "a", "requested_at": at, "rto_ms": 1}
+        report.create(mirror=mirror, writable_at=at + timedelta(seconds=9), **stop)
+        offset.create(mirror=mirror, stopping_since=at, at=at, group=group, group_key=group, partition=0)
+
+    migrate(after)
+
+    stored = MigrationExecutor(connection).loader.project_state(after).apps.get_model("console", "StopReport").objects
+    names = ("mirror_name", "link_name", "source_cluster_id", "destination_cluster_id")
+    assert set(stored.values_list(*names)) == {("orders", "west", "there", "here")}
+    assert list(stored.order_by("writable_at").values_list("clamped__group", flat=True)) == ["first", "second"]

@@ -74,7 +74,7 @@ def _stopping(make_mirror: MakeMirror, name: str, kind: int) -> MirrorTopic:
 
 def _written(mirror: MirrorTopic) -> dict[str, Any]:
     """Return all rows of a mirror, without ids and names."""
-    hidden = {"id", "mirror", "name", "topic", "source_topic", "origin_topic"}
+    hidden = {"id", "mirror", "name", "mirror_name", "topic", "source_topic", "origin_topic"}
 
     def shown(rows: Sequence[Any]) -> list[dict[str, Any]]:
         return [{key: value for key, value in model_to_dict(row).items() if key not in hidden} for row in rows]
