@@ -21,7 +21,7 @@ from console.errors import ConsoleError, NotFoundError
 from console.models import BulkOperation, BulkOperationTopic, StopReport
 from console.pages.exports import MOST_ROWS
 from console.pages.linkpages import crumbs, link_context
-from console.pages.lists import page_from
+from console.pages.lists import Pager, page_from
 from console.pages.mirrorpages import mirror_context
 from console.pages.request_handling import actor_of, done, go, page, problem_of, reply, status_of
 from console.pages.shell import Crumb
@@ -96,8 +96,8 @@ def operation_report(request: HttpRequest, operation_id: int, form: str = "page"
     operation = visible_operations(by).filter(pk=operation_id).first()
     if not totals.mirrors:
         return _no_report(request, operation, operation_id)
-    total = reports.count()
-    unreported = None
+    total = totals.mirrors  # a topic is in an operation once
+    unreported: int | None = None
     if operation is not None:
         accepted = count_topics([operation])[operation.pk][BulkOperationTopic.Status.ACCEPTED]
         unreported = max(0, accepted - total)
@@ -105,8 +105,12 @@ def operation_report(request: HttpRequest, operation_id: int, form: str = "page"
         found = list(reports[:MOST_ROWS])
         content = {"operation_id": operation_id, "topics_without_report": unreported, "stops": total}
         return _file(f"failover-operation-{operation_id}.json", content | _content(found, totals))
-    shown, pager = (reports[:PDF_ROWS], None) if form == "pdf" else page_from(request, reports)
-    found = list(shown)
+    pager: Pager | None = None
+    if form == "pdf":
+        found = list(reports[:PDF_ROWS])
+    else:
+        shown, pager = page_from(request, reports)
+        found = list(shown)
     document = report_document(
         found,
         number=operation_id,
