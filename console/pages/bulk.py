@@ -37,6 +37,7 @@ from console.queries.mirrors import MirrorSummary
 from console.queries.previews import GroupAtRisk, groups_at_risk
 from linkengine.domain.states import MirrorEvent, MirrorState
 
+LONGEST_REASON = 500  # characters of the reason of a failover
 CHANGED = {
     "code": "CONFLICT",
     "message": "The list of mirror topics has changed since you opened this page. Nothing was changed.",
@@ -67,7 +68,7 @@ def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpR
     chosen = _chosen(values, link=link, retried=retried, by=by)
     if not chosen or not values.get("confirmed"):
         return _confirmation(request, link, verb, chosen, status=200 if chosen else 422)
-    if values.get("seen") != _digest(chosen, verb):
+    if values.get("seen") != digest_of(chosen, verb):
         return _confirmation(request, link, verb, chosen, problem=CHANGED, status=409)
     if _is_typed(verb, link) and values.get("confirm", "").strip() != link.name:
         return _confirmation(request, link, verb, chosen, wrong_name="The name does not match the link name.", status=422)
@@ -75,11 +76,21 @@ def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpR
         link=link,
         operation=verb.name,
         topics={summary.mirror.name: summary.mirror for summary in chosen},
+        options=_options(values, verb, retried),
         retry_of=retried,
         by=by,
         now=now,
     )
     return done(request, started.get_absolute_url())
+
+
+def _options(values: QueryDict, verb: BulkVerb, retried: BulkOperation | None) -> dict[str, object]:
+    """Return what the failover reports have of the request; a retry has it from the first operation."""
+    if verb.event is not MirrorEvent.FAILOVER:
+        return {}
+    reason = values.get("reason", "").strip()[:LONGEST_REASON]
+    known: dict[str, object] = dict(retried.options) if retried else {}
+    return known | {"reason": reason} if reason else known
 
 
 def bulk_verb_of(name: str) -> BulkVerb:
@@ -110,7 +121,7 @@ def _chosen(values: QueryDict, *, link: ClusterLink, retried: BulkOperation | No
     return mirrorpages.mirror_page(by=by, link=link, names=names, order="name", size=len(names) or 1).rows
 
 
-def _digest(chosen: Sequence[MirrorSummary], verb: BulkVerb) -> str:
+def digest_of(chosen: Sequence[MirrorSummary], verb: BulkVerb) -> str:
     """Return a digest of the mirrors that the confirmation shows. That of a deletion or restore depends on their states too.
 
     A mirror that has been stopped since may have become the only copy of records that applications write.
@@ -133,7 +144,7 @@ def _confirmation(
     mirrors = [summary.mirror for summary in chosen]
     groups = groups_at_risk(link, mirrors) if verb.loses_lag else {}
     at_risk = loss.records_at_risk_of(mirrors) if verb.loses_lag else {}
-    unavailable = _unavailable(link, chosen, verb, now=now)
+    unavailable = unavailable_of(link, chosen, verb, now=now)
     context = {
         "link": link_head(link, now=now),
         "crumbs": crumbs(link, last=f"{verb.label} mirror topics"),
@@ -154,7 +165,10 @@ def _confirmation(
         "typed": _is_typed(verb, link),
         "reversibility": reversibility(verb.event, bidirectional=link.mode == "BIDIRECTIONAL") if verb.event else "",
         "confirm": request.POST.get("confirm", ""),
-        "repeated": [*_repeated(request.POST, chosen), ("seen", _digest(chosen, verb))],
+        "asks_reason": verb.event is MirrorEvent.FAILOVER,
+        "reason": request.POST.get("reason", ""),
+        "longest_reason": LONGEST_REASON,
+        "repeated": [*_repeated(request.POST, chosen), ("seen", digest_of(chosen, verb))],
     }
     return reply(request, "mirrors/operate_many.html", context | more, status=status)
 
@@ -202,7 +216,9 @@ def _stake(summary: MirrorSummary, groups: Mapping[int, Sequence[GroupAtRisk]], 
     )
 
 
-def _unavailable(link: ClusterLink, chosen: Sequence[MirrorSummary], verb: BulkVerb, *, now: datetime) -> list[tuple[str, str]]:
+def unavailable_of(
+    link: ClusterLink, chosen: Sequence[MirrorSummary], verb: BulkVerb, *, now: datetime
+) -> list[tuple[str, str]]:
     """Return (name, reason) of the listed topics for which the operation would be refused now."""
     prefetch_related_objects([link], "configs")  # read once for the gate checks of all topics
     rows = []

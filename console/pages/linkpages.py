@@ -41,6 +41,7 @@ _GROUPS = (
     (
         "Failover",
         (
+            ("failover", "Fail over", "pages:link-failover"),
             ("stops", "Failover reports", "pages:link-stops"),
             ("drills", "Drills", "pages:link-drills"),
             ("readiness", "Readiness", "pages:link-readiness"),
@@ -135,6 +136,7 @@ def link_context(
         "may_edit": can(by, Permission.MANAGE_LINK, link=link),
         "may_mirror": link.mode != LinkMode.SOURCE and can(by, Permission.MANAGE_MIRROR, link=link),
         "may_operate": can(by, Permission.OPERATE_MIRROR, link=link),
+        "holds_mirrors_here": link.mode != LinkMode.SOURCE,
     }
 
 

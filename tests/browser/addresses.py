@@ -49,6 +49,8 @@ PAGES = (
     f"{_LINK}history/samples/?span=1h",
     f"{_LINK}history/minute/",
     f"{_LINK}readiness/",
+    f"{_LINK}failover/",
+    f"{_LINK}failover/?q=fl",
     f"{_LINK}stops/",
     f"{_LINK}drills/",
     f"{_LINK}delete/",

@@ -180,6 +180,7 @@ TABS = (
     "tasks/",
     "groups/",
     "acls/",
+    "failover/",
     "stops/",
     "drills/",
     "readiness/",
