@@ -12,7 +12,7 @@ from linkctl.commands import as_json, client_of, complete_links, complete_mirror
 from linkctl.errors import Exit, LinkctlError
 
 _NAME = click.argument("name", shell_complete=complete_links)
-_OVER = ("PASSED", "FAILED")
+_OVER = ("PASSED", "FAILED", "CANCELED")
 
 
 @click.group("drill")

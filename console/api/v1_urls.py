@@ -50,6 +50,7 @@ urlpatterns = [
     path(f"{_LINK}/rates", views.LinkRatesView.as_view()),
     path(f"{_LINK}/drills", drills.DrillListView.as_view()),
     path(f"{_LINK}/drills/<int:drill_id>", drills.DrillView.as_view()),
+    path(f"{_LINK}/drills/<int:drill_id>/cancel", drills.CancelDrillView.as_view()),
     path(f"{_LINK}/stop-reports", stopreports.LinkStopReportListView.as_view()),
     path(f"{_MIRROR}/stop-reports", stopreports.MirrorStopReportListView.as_view()),
     path(f"{_LINK}/previews", previews.PreviewListView.as_view()),

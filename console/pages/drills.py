@@ -1,15 +1,15 @@
-"""The Drills tab of a link: starts a failover drill and shows the reports of all drills. Also the failover readiness."""
+"""The Drills tab of a link: starts and cancels failover drills and shows their reports. Also the failover readiness."""
 
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.access import Permission, can
-from console.actions.drills import start_drill
-from console.errors import ConsoleError
+from console.actions.drills import cancel_drill, start_drill
+from console.errors import ConsoleError, NotFoundError
 from console.models import ClusterLink
 from console.pages.linkpages import link_context
 from console.pages.links import is_unchanged, seen_token
@@ -42,6 +42,24 @@ def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
             raise
         return _show(request, link, problem=problem_of(error), status=status_of(error))
     return done(request, reverse("pages:link-drills", args=link.url_args), "Failover drill started.")
+
+
+@page("links")
+@require_POST
+def cancel(request: HttpRequest, cluster_id: str, link_name: str, drill_id: int) -> HttpResponse:
+    """Cancel a drill that is in progress."""
+    by = actor_of(request)
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+    drill = link.drills.select_related("link__destination__environment").filter(pk=drill_id).first()
+    if drill is None:
+        raise NotFoundError(f"Drill {drill_id} does not exist.", code="UNKNOWN_DRILL")
+    try:
+        cancel_drill(drill=drill, by=by, now=timezone.now())
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        return _show(request, link, problem=problem_of(error), status=status_of(error))
+    return done(request, reverse("pages:link-drills", args=link.url_args), f"Drill {drill_id} canceled. It is cleaned up now.")
 
 
 @page("links")

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods
 from console.access import Permission, can, check_permission
 from console.actions import linkconfigs
 from console.actions import links as link_actions
+from console.actions.drills import check_no_drill, running_drill
 from console.actions.linkconfigs import ConfigChange
 from console.actors import Actor
 from console.errors import ConsoleError
@@ -28,6 +29,7 @@ from console.pages.forms import ConnectionForm, address_of, fingerprint, stale_f
 from console.pages.linkpages import crumbs, link_head
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters import numbers
+from console.presenters.drills import drill_row
 from console.presenters.links import source_servers
 from console.presenters.mirrors import mirror_row
 from console.queries import links as link_queries
@@ -165,7 +167,10 @@ def delete(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     if _stopping_mirrors(link) and request.POST.get("ends") != "true":
         return _delete_form(request, link, not_selected="Select this option to stop copying for the paired link.", status=422)
     try:
-        link_actions.delete_link(link=link, force=request.POST.get("force") == "true", by=by, now=now)
+        force = request.POST.get("force") == "true"
+        if not force:
+            check_no_drill(link)
+        link_actions.delete_link(link=link, force=force, by=by, now=now)
     except ConsoleError as error:
         return _delete_form(request, link, problem=problem_of(error), status=status_of(error))
     return done(request, reverse("pages:links"), f"Cluster link {link.name} is being deleted.")
@@ -177,8 +182,10 @@ def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, 
     missing = sum_if_known(list(loss.records_at_risk_of([summary.mirror for summary in blockers]).values()))
     ending = _stopping_mirrors(link)
     visible = _unstopped(ending[0].link, by=by) if ending else []
+    drill = running_drill(link)
     context = {
         "link": link_head(link, now=now),
+        "drill": drill_row(drill, now=now) if drill is not None else None,
         "ending": len(ending),
         "ending_names": [summary.mirror.name for summary in visible],
         "ending_unseen": len(ending) - len(visible),

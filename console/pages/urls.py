@@ -110,6 +110,7 @@ urlpatterns = [
     path(f"{_LINK}activity/", links.activity, name="link-activity"),
     path(f"{_LINK}failover/", failover.fail_over, name="link-failover"),
     path(f"{_LINK}drills/", drills.drills, name="link-drills"),
+    path(f"{_LINK}drills/<int:drill_id>/cancel/", drills.cancel, name="link-drill-cancel"),
     path(f"{_LINK}readiness/", drills.readiness, name="link-readiness"),
     path(f"{_LINK}stops/", stopreports.stops, name="link-stops"),
     path(f"{_LINK}delete/", editlink.delete, name="link-delete"),

@@ -32,3 +32,18 @@ def test_an_unknown_drill_is_404(owner: Rest, make_mirror: Any) -> None:
 def test_a_reader_may_not_start_a_drill(reader: Rest, make_mirror: Any) -> None:
     make_mirror("orders")
     assert reader.post(DRILLS, {}).status_code == 403
+
+
+def test_a_drill_is_canceled(owner: Rest, reader: Rest, make_mirror: Any, boundary: Boundary) -> None:
+    make_mirror("orders")
+    drill = owner.post(DRILLS, {}).json()
+    path = f"{DRILLS}/{drill['id']}/cancel"
+
+    refused, response = reader.post(path), owner.post(path)
+
+    assert refused.status_code == 403
+    assert response.status_code == 202
+    assert (response.json()["status"], response.json()["canceled_by"]) == ("CLEANING", "owner")
+    Drill.objects.update(status="CANCELED")
+    assert "has ended" in owner.post(path).json()["message"]
+    assert owner.post(f"{DRILLS}/{drill['id'] + 1}/cancel").status_code == 404

@@ -14,7 +14,7 @@ from tests.console.conftest import NOW, SOURCE_PROPERTIES
 BINDINGS = ([("console", "0024_topics_without_cleanup_policy")], [("console", "0025_one_binding_each")])
 CREDENTIALS = ([("console", "0032_what_may_have_gone_unseen")], [("console", "0033_cred_uses_cluster_credentials")])
 
-REPORTS = ([("console", "0050_bulk_operations")], [("console", "0062_reports_outlive_links")])
+REPORTS = ([("console", "0050_bulk_operations")], [("console", "0062_failover_reports_and_drills")])
 
 
 def migrate(to: list[tuple[str, str]]) -> None:

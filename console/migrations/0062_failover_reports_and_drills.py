@@ -114,6 +114,23 @@ class Migration(migrations.Migration):
             name='mirror',
             field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='clamped_offsets', to='console.mirrortopic'),
         ),
+        migrations.AddField(
+            model_name='drill',
+            name='canceled_by',
+            field=models.CharField(blank=True, default='', max_length=150),
+        ),
+        migrations.AlterField(
+            model_name='drill',
+            name='status',
+            field=models.CharField(
+                choices=[
+                    ('PREPARING', 'Preparing'), ('FAILING_OVER', 'Failing Over'), ('CHECKING', 'Checking'),
+                    ('CLEANING', 'Cleaning'), ('PASSED', 'Passed'), ('FAILED', 'Failed'), ('CANCELED', 'Canceled'),
+                ],
+                default='PREPARING',
+                max_length=15,
+            ),
+        ),
         # Last: PostgreSQL does not alter a table with pending foreign-key checks.
         migrations.RunPython(name_reports, migrations.RunPython.noop),
         migrations.RunPython(assign_clamped, migrations.RunPython.noop),
