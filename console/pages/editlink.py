@@ -1,4 +1,4 @@
-"""Edit and delete a cluster link."""
+"""Edit, pause and delete a cluster link."""
 
 from __future__ import annotations
 
@@ -151,6 +151,38 @@ def _apply(request: HttpRequest, link: ClusterLink, form: EditLinkForm, *, by: A
         return _edit_form(request, link, form, changes=shown, previewed=True)
     message = f"{numbers.plural(len(changes), 'change')} saved. The source connection is being checked." if changes else ""
     return done(request, link.get_absolute_url(), message)
+
+
+@page("links")
+@require_http_methods(["GET", "POST"])
+def pause(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show what pausing or resuming the link does, and do it.
+
+    The form has the wanted state, so a second submit of it changes nothing.
+    """
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    check_permission(by, Permission.MANAGE_LINK, link=link)
+    if request.method == "GET":
+        return _pause_form(request, link)
+    wanted = request.POST.get("paused") == "true"
+    change = ConfigChange(name=PAUSED, value="true" if wanted else "false")
+    try:
+        linkconfigs.alter_configs(link=link, changes=[] if wanted == _is_paused(link) else [change], by=by, now=now)
+    except ConsoleError as error:
+        return _pause_form(request, link, problem=problem_of(error), status=status_of(error))
+    return done(request, link.get_absolute_url(), f"Cluster link {link.name} is {'paused' if wanted else 'resumed'}.")
+
+
+def _pause_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
+    context = {
+        "link": link_head(link, now=timezone.now()),
+        "is_paused": _is_paused(link),
+        "mirrors": link.mirrors.listed().unstopped().count(),
+        "crumbs": crumbs(link, last="Resume" if _is_paused(link) else "Pause"),
+        "environment_name": link.destination.environment.name,
+    }
+    return reply(request, "links/pause.html", context | more, status=status)
 
 
 @page("links")

@@ -25,6 +25,7 @@ from console.queries.health import LinkHealth, health_of_link
 from console.queries.linktasks import failing_rows
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import GapFiller
+from linkengine.domain.states import LinkState
 
 # (group, its tabs); a tab is (key, label, URL name). The address of a group is that of its first tab that the user may open.
 _GROUPS = (
@@ -91,6 +92,7 @@ class LinkHead:
     note: ErrorNote | None
     engine_note: ErrorNote | None  # why no copy job can run although the source is reachable
     deleting: bool
+    paused: bool
 
 
 def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
@@ -113,6 +115,7 @@ def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
         note=error_note(link.error_code, link.error_message, now=now, since=link.state_since),
         engine_note=error_note("COPY_ENGINE_UNAVAILABLE" if link.engine_error else "", link.engine_error, now=now),
         deleting=link.deletion_requested_at is not None,
+        paused=link.state == LinkState.PAUSED,
     )
 
 

@@ -113,6 +113,7 @@ urlpatterns = [
     path(f"{_LINK}drills/<int:drill_id>/cancel/", drills.cancel, name="link-drill-cancel"),
     path(f"{_LINK}readiness/", drills.readiness, name="link-readiness"),
     path(f"{_LINK}stops/", stopreports.stops, name="link-stops"),
+    path(f"{_LINK}pause/", editlink.pause, name="link-pause"),
     path(f"{_LINK}delete/", editlink.delete, name="link-delete"),
     path(f"{_LINK}bulk/", bulk.operate_many, name="link-bulk"),
     path(f"{_LINK}mirrors/new/", mirrors.create, name="new-mirror"),

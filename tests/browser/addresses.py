@@ -53,6 +53,7 @@ PAGES = (
     f"{_LINK}failover/?q=fl",
     f"{_LINK}stops/",
     f"{_LINK}drills/",
+    f"{_LINK}pause/",
     f"{_LINK}delete/",
     f"{_LINK}mirrors/new/",
     *(f"{_LINK}mirrors/{name}/" for name, *_ in MIRRORS),
