@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Q, prefetch_related_objects
+from django.db.models import Exists, OuterRef, Q, prefetch_related_objects
 from django.utils import timezone
 
 from console.mirrors import progress
@@ -80,13 +80,17 @@ def list_tasks(*, link: ClusterLink, current: Sequence[CurrentMirror] | None = N
 
 
 def failing_rows(*, links: Sequence[ClusterLink]) -> dict[int, list[LinkTask]]:
-    """Return the recurring tasks whose last run had errors, by primary key of the link; one query, two if there are any."""
+    """Return the recurring tasks whose last run had errors, by primary key of the link; one query, two if there are any.
+
+    A task without work has none: the errors of the last run of the config sync end when the last mirror is stopped.
+    """
     by_key = {link.pk: link for link in links}
-    rows = list(LinkTask.objects.filter(link__in=by_key, error_count__gt=0))
+    unstopped = Exists(MirrorTopic.objects.unstopped().filter(link=OuterRef("link")))
+    rows = list(LinkTask.objects.filter(link__in=by_key, error_count__gt=0).annotate(unstopped=unstopped))
     prefetch_related_objects([by_key[key] for key in {row.link_id for row in rows}], "configs")
     found: dict[int, list[LinkTask]] = defaultdict(list)
     for row in rows:
-        if is_configured(TASKS[TaskName(row.name)], value_of=by_key[row.link_id].config, mirrors=True):
+        if is_configured(TASKS[TaskName(row.name)], value_of=by_key[row.link_id].config, mirrors=row.unstopped):
             found[row.link_id].append(row)
     return found
 
