@@ -20,6 +20,7 @@ from console.pages.lists import MOST_DIGITS, PAGE_SIZE, page_from, page_of, page
 from console.pages.request_handling import actor_of, page, reply
 from console.presenters import numbers
 from console.presenters.audit import event_row
+from console.presenters.configs import config_words
 from console.presenters.health import HealthView, link_health_view
 from console.presenters.links import flow, link_row, tiles, worst_first
 from console.presenters.linktasks import task_label
@@ -143,7 +144,11 @@ def configuration(request: HttpRequest, cluster_id: str, link_name: str) -> Http
     query, everything = request.GET.get("q", "").strip().lower(), bool(request.GET.get("all"))
     configs = [config for config in link_queries.effective_configs(link=link) if query in config.name]
     context = {
-        "configs": [config for config in configs if everything or query or not config.is_default],
+        "configs": [
+            (config, config_words(config.name, config.value or ""))
+            for config in configs
+            if everything or query or not config.is_default
+        ],
         "query": query,
         "all": everything,
         "editable": _EDITABLE,
