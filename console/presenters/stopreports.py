@@ -202,7 +202,8 @@ def _notes_of(rows: Sequence[ReportRow], totals: StopTotals, *, number: int | No
     if number is not None and totals.records_not_copied is None:
         notes.append("The number of records that were not copied is unknown for at least one topic, so the total is unknown.")
     if unreported:
-        notes.append(f"{numbers.plural(unreported, 'topic')} of this operation have no report yet: the stop has not ended.")
+        topics = numbers.plural(unreported, "topic")
+        notes.append(f"The stop of {topics} of this operation has not ended, so there is no report of it yet.")
     if unreported is None:
         notes.append("Topics that were refused, that have not stopped yet, or that you may not see are not known here.")
     return notes

@@ -178,7 +178,7 @@ def test_report_of_an_operation_counts_topics_that_have_not_stopped(admin: Clien
 
     shown = text(admin, f"/failover-reports/operations/{operation.pk}/")
 
-    assert "2 topics of this operation have no report yet" in shown
+    assert "The stop of 2 topics of this operation has not ended" in shown
 
 
 def test_operation_without_stopped_topics_has_no_report_yet(admin: Client, scene: Scene) -> None:
