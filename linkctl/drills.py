@@ -71,6 +71,16 @@ def describe(context: click.Context, name: str, number: int, *, as_json: bool) -
     _write(client_of(context).get_own("links", name, "drills", str(number)), as_json=as_json)
 
 
+@group.command("cancel")
+@_NAME
+@click.argument("number", type=int)
+@as_json
+@click.pass_context
+def cancel(context: click.Context, name: str, number: int, *, as_json: bool) -> None:
+    """Cancel drill NUMBER of the cluster link NAME; its scratch copies are deleted."""
+    _write(client_of(context).send_own("POST", "links", name, "drills", str(number), "cancel"), as_json=as_json)
+
+
 def _is_over(drill: Json) -> bool:
     return drill["status"] in _OVER
 

@@ -79,7 +79,7 @@ def fail_over(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResp
         operation=VERB.name,
         topics={summary.mirror.name: summary.mirror for summary in chosen},
         options={
-            "reason": values["reason"].strip(),
+            "reason": values.get("reason", "").strip(),
             "checklist": [{"text": item.text, "confirmed": item.confirmed} for item in check_items(confirmed)],
         },
         by=by,
@@ -100,14 +100,15 @@ def _chosen(request: HttpRequest, link: ClusterLink, *, by: Actor) -> Sequence[M
 
 def _wrong(request: HttpRequest, link: ClusterLink) -> dict[str, object]:
     """Return what is wrong with the confirmation, by field; empty if it is complete."""
-    reason, wrong = request.POST.get("reason", "").strip(), {}
+    reason = request.POST.get("reason", "").strip()
+    wrong: dict[str, object] = {}
     if not reason:
         wrong["wrong_reason"] = "Enter a reason. The failover report shows it."
     elif len(reason) > LONGEST_REASON:
         wrong["wrong_reason"] = f"The reason has {len(reason):,} characters; at most {LONGEST_REASON} are stored."
     if request.POST.get("confirm", "").strip() != link.name:
         wrong["wrong_name"] = "The name does not match the link name."
-    return dict(wrong)
+    return wrong
 
 
 def _choose(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:

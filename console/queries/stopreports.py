@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import Count, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
@@ -85,18 +86,19 @@ def totals_of(reports: QuerySet[StopReport]) -> StopTotals:
 def groups_of(reports: Sequence[StopReport]) -> dict[int, set[str]]:
     """Return the groups whose offsets were clamped, by primary key of the report. One query."""
     groups: dict[int, set[str]] = defaultdict(set)
-    for report, group in _clamped(reports).order_by().values_list("report", "group").distinct():
+    rows: Iterable[Any] = _clamped(reports).order_by().values_list("report", "group").distinct()
+    for report, group in rows:
         groups[report].add(group)
     return dict(groups)
 
 
 def clamped_of(reports: Sequence[StopReport]) -> dict[int, Clamped]:
     """Return the clamped offsets, by primary key of the report. Two queries."""
-    totals: dict[int, int] = dict(_clamped(reports).order_by().values_list("report").annotate(Count("pk")))
-    rows: dict[int, list[ClampedOffset]] = defaultdict(list)
+    counts: Iterable[Any] = _clamped(reports).order_by().values_list("report").annotate(Count("pk"))
+    rows: dict[int | None, list[ClampedOffset]] = defaultdict(list)
     for row in _first_of_each(_clamped(reports)):
         rows[row.report_id].append(row)
-    return {report: Clamped(rows=rows[report], total=total) for report, total in totals.items()}
+    return {report: Clamped(rows=rows[report], total=total) for report, total in counts}
 
 
 def total_of(reports: Iterable[StopReport]) -> StopTotals:

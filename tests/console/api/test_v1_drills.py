@@ -43,7 +43,8 @@ def test_a_drill_is_canceled(owner: Rest, reader: Rest, make_mirror: Any, bounda
 
     assert refused.status_code == 403
     assert response.status_code == 202
-    assert (response.json()["status"], response.json()["canceled_by"]) == ("CLEANING", "owner")
+    assert response.json()["status"] == "CLEANING"
+    assert response.json()["canceled_by"].startswith("owner")
     Drill.objects.update(status="CANCELED")
     assert "has ended" in owner.post(path).json()["message"]
     assert owner.post(f"{DRILLS}/{drill['id'] + 1}/cancel").status_code == 404
