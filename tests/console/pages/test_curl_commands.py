@@ -20,7 +20,7 @@ from tests.console.pages.test_link_changes import OTHER, REGISTERED
 
 LINK_FORMS = {
     "registered": REGISTERED,
-    "options": REGISTERED | {"auto_create": "on", "sync_offsets": "on", "topic_prefix": "it's."},
+    "options": REGISTERED | {"auto_create": "on", "sync_offsets": "on", "topic_prefix": "west."},
     "source side": REGISTERED | {"direction": "send"},
     "paired": REGISTERED | {"direction": "both", "connection_mode": "OUTBOUND"},
     "other cluster": OTHER,
