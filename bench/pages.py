@@ -191,7 +191,7 @@ def _hidden(text: str) -> dict[str, str]:
 
 def _picture(browser: Browser, site: Site, cookie: tuple[str, str]) -> Figure:
     """Load the page of a link with an empty cache."""
-    found = []
+    found: list[float] = []
     for _ in range(LOADS):
         page = _open(browser, site, cookie)
         found.append(page.evaluate(_PICTURE) / 1000)
@@ -202,7 +202,7 @@ def _picture(browser: Browser, site: Site, cookie: tuple[str, str]) -> Figure:
 
 def _changes(browser: Browser, site: Site, cookie: tuple[str, str]) -> Iterator[Figure]:
     """Change a state at any moment between two polls; measure until the open page shows it."""
-    page, found = _open(browser, site, cookie), []
+    page, found = _open(browser, site, cookie), list[float]()
     for number in range(CHANGES):
         time.sleep(random.uniform(0.0, 1.0))
         page.evaluate(f"selector => {{ window.change = ({_CHANGE})(selector) }}", _BADGE)
