@@ -1,4 +1,4 @@
-"""Pictures of the main pages, for `make pictures`: light, dark and on a phone. pytest does not collect this file by itself."""
+"""Pictures of the main pages for `make pictures`: light, dark and on a phone. pytest collects this file only when named."""
 
 from __future__ import annotations
 
