@@ -208,11 +208,11 @@ class ClusterAdmin:
             return admin_groups.list_groups(cluster)
 
     def committed(
-        self, groups: Iterable[str], *, stable_at: Iterable[Place] | None = None
+        self, groups: Iterable[str], *, stable_at: Iterable[Place] | None = None, certain: bool = False
     ) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
         """Return the committed offsets of groups by topic and partition, and the errors of groups that cannot be read."""
         with closing(Cluster(self.address)) as cluster:
-            return admin_groups.committed(cluster, groups, stable_at=stable_at)
+            return admin_groups.committed(cluster, groups, stable_at=stable_at, certain=certain)
 
     def commit(
         self, offsets: Mapping[str, Offsets], *, still_due: StillDue = lambda offsets: offsets
