@@ -220,7 +220,7 @@ def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) 
     can_tell = all_fenced and stop.guard and destination.has_authorizer()
     ends = dict(stopped.ends) | dict(stopped.foreign)
     try:
-        if can_tell and not destination.denies_writes(topic):
+        if can_tell and destination.lacks_deny_write(topic):
             return []
         return clamp_groups(destination, topic, ends=ends, known=stop.group_offsets)
     except LinkEngineError as error:  # a failing coordinator must not delay producers

@@ -14,7 +14,7 @@ from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.newest_offsets import count_partitions
 from linkengine.sync.configs import plan_configs, restore_configs
 from linkengine.sync.progress import holds_all
-from linkengine.sync.stopped import stopped_before, was_stopped
+from linkengine.sync.stopped import stopped_error, was_stopped
 from linkengine.sync.topics import find_mirror, grow_mirror, missing_mirror, observe_sources
 
 _REFUSED = frozenset({ErrorCode.POLICY_VIOLATION_ERROR, ErrorCode.INVALID_REQUEST_ERROR, ErrorCode.AUTHORIZATION_ERROR})
@@ -81,7 +81,7 @@ def _follow(
         if (stopped or mirror.partitions < topic.partitions) and not still_mirrors(name):
             return unchanged
         if stopped:
-            raise stopped_before(name)
+            raise stopped_error(destination, mirror)
         recount = partial(count_partitions, source.address, topic.name)
         partitions, ungrown = _grown(destination, mirror, partitions=topic.partitions, recount=recount)
         topic = replace(topic, partitions=max(topic.partitions, partitions))
