@@ -1,0 +1,84 @@
+"""Irreversible decisions do not follow from a single response; clusters are simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.plans import LogRange, TopicDescription
+from linkengine.jobs import deleting, reversing, setup
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.newest_offsets import TopicEnds
+from linkengine.kafka.topicviews import Leader, TopicView
+
+TOPIC = TopicDescription(name="t", topic_id="id", partitions=1, replication_factor=1, internal=False, configs={})
+ADDRESS = ClusterAddress(bootstrap_servers="127.0.0.1:1", security_protocol="PLAINTEXT")
+DAMAGED = 1 << 20
+
+
+class Source:
+    """A source topic with the offsets 10 to 100, which counts how often each offset was read; ``damaged`` by kind and time."""
+
+    def __init__(self, damaged: Mapping[tuple[str, int], int]) -> None:
+        self.damaged, self.read = damaged, dict[str, int]()
+
+    def offsets(self, _: str, kind: OffsetKind, *, partitions: int) -> dict[int, int]:
+        return dict.fromkeys(range(partitions), self._value(kind, {OffsetKind.START: 10}.get(kind, 100)))
+
+    def offsets_at(self, _: str, __: int, *, partitions: int) -> dict[int, int]:
+        return dict.fromkeys(range(partitions), self._value("time", 42))
+
+    def _value(self, name: str, value: int) -> int:
+        self.read[name] = self.read.get(name, 0) + 1
+        return self.damaged.get((name, self.read[name]), value)
+
+
+@pytest.mark.parametrize("reading", [1, 2])
+@pytest.mark.parametrize(
+    ("spec", "kind", "start"),
+    [
+        ("earliest", OffsetKind.START, 10),
+        ("latest", OffsetKind.STABLE_END, 100),
+        ("latest", OffsetKind.START, 100),
+        ("2020-01-01", "time", 42),
+    ],
+)
+def test_mirror_begins_where_the_lower_of_two_readings_begins(spec: str, kind: str, start: int, reading: int) -> None:
+    """Records below the head of a mirror are never copied."""
+    source = cast(ClusterAdmin, Source({(kind, reading): DAMAGED}))
+
+    assert setup._wanted_starts(source, TOPIC, spec) == {0: start}
+
+
+@pytest.mark.parametrize("reading", [1, 2])
+def test_restore_exports_from_the_lower_of_two_log_starts(monkeypatch: pytest.MonkeyPatch, reading: int) -> None:
+    """The records below it would be deleted with the topic."""
+    answers = iter([{0: DAMAGED if number == reading else 7} for number in (1, 2)])
+    view = TopicView(topic_id=bytes(16), partitions={0: Leader(broker=1, epoch=1)})
+    monkeypatch.setattr(reversing, "Cluster", lambda _: nullcontext(), raising=True)
+    monkeypatch.setattr(reversing, "closing", lambda cluster: cluster)
+    monkeypatch.setattr(reversing, "newest_view", lambda *_: view)
+    monkeypatch.setattr(reversing, "read_offsets", lambda *_, **__: next(answers))
+    monkeypatch.setattr(reversing, "read_ends", lambda *_: TopicEnds(topic_id="id", stable={0: 9}, ends={0: 9}))
+
+    assert reversing.log_ranges(ADDRESS, "t", closed=False) == (LogRange(partition=0, start=7, end=9, stable_end=9),)
+
+
+@pytest.mark.parametrize(("first", "second", "empty"), [(0, 0, True), (0, 1, False), (1, 0, False)])
+def test_topic_is_empty_only_if_two_readings_say_so(
+    monkeypatch: pytest.MonkeyPatch, *, first: int, second: int, empty: bool
+) -> None:
+    """A leader that was just elected shows an older high watermark."""
+    deleted: list[Any] = []
+    found = SimpleNamespace(find=lambda _: TOPIC, delete_topic_by_id=lambda topic, **_: deleted.append(topic) or True)
+    monkeypatch.setattr(deleting, "ClusterAdmin", lambda _: found)
+    monkeypatch.setattr(deleting, "newest_ends", lambda *_: TopicEnds(topic_id="id", stable={0: first}, ends={0: first}))
+    monkeypatch.setattr(deleting, "log_ranges", lambda *_: (LogRange(partition=0, start=0, end=second, stable_end=second),))
+
+    assert deleting.delete_diverged(destination=ADDRESS, topic="t", topic_id="another") is empty
+    assert deleted == ([TOPIC] if empty else [])
