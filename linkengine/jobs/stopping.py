@@ -284,11 +284,13 @@ def _open_heads(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStop
 
 
 def _source_configs(stop: MirrorStop) -> dict[str, str]:
+    """Return the source's configs: as two equal readings show them for a promotion, otherwise those of the last sync."""
     if stop.source_configs and stop.reason is StopReason.FAILOVER:
         return stop.source_configs
     topic = stop.source_topic or (stop.assignments[0].source_topic if stop.assignments else "")
     try:
-        return read_source_configs(ClusterAdmin(stop.source), topic, include=stop.sync_include)
+        first, second = (read_source_configs(ClusterAdmin(stop.source), topic, include=stop.sync_include) for _ in range(2))
     except LinkEngineError as error:
         log.warning("source_configs_not_read", topic=topic, code=error.code, known=bool(stop.source_configs))
         return stop.source_configs
+    return first if first == second else stop.source_configs

@@ -10,8 +10,11 @@ from typing import Any, cast
 import pytest
 
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.mirrorjobs import MirrorStop, MirrorSync
 from linkengine.domain.plans import LogRange, TopicDescription
-from linkengine.jobs import deleting, reversing, setup
+from linkengine.domain.states import StopReason
+from linkengine.jobs import deleting, reversing, setup, stopping, syncing
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.newest_offsets import TopicEnds
 from linkengine.kafka.topicviews import Leader, TopicView
@@ -82,3 +85,54 @@ def test_topic_is_empty_only_if_two_readings_say_so(
 
     assert deleting.delete_diverged(destination=ADDRESS, topic="t", topic_id="another") is empty
     assert deleted == ([TOPIC] if empty else [])
+
+
+WEEK, DAY = {"retention.ms": "604800000"}, {"retention.ms": "86400000"}
+
+
+@pytest.mark.parametrize(
+    ("readings", "applied"),
+    [
+        ([WEEK], WEEK),  # unchanged: not read again
+        ([DAY, DAY], DAY),
+        ([DAY, WEEK], None),  # damaged, or from a broker that had just started
+    ],
+)
+def test_changed_source_configs_are_applied_if_two_readings_are_equal(
+    monkeypatch: pytest.MonkeyPatch, readings: list[dict[str, str]], applied: dict[str, str] | None
+) -> None:
+    """A stop gives them to the topic; a retention that is too short would delete its records."""
+    answers, used = iter(readings), list[Mapping[str, str]]()
+    admin = SimpleNamespace(effective_configs_of=lambda _: {"t": next(answers)}, topics=lambda _: [])
+    monkeypatch.setattr(syncing, "ClusterAdmin", lambda _: admin)
+    monkeypatch.setattr(syncing, "observe_sources", lambda *_: {"t": TOPIC})
+    monkeypatch.setattr(syncing, "_follow", lambda *_, values, **__: used.append(values))
+    plan = MirrorSync(
+        source=ADDRESS, destination=ADDRESS, source_topic="t", source_topic_id="id", mirror_topic="t", previous=WEEK
+    )
+
+    (outcome,) = syncing.sync_mirrors([plan], reread_after_s=0.0)
+
+    assert used == ([applied] if applied else [])
+    assert applied or (isinstance(outcome, LinkEngineError) and outcome.code == ErrorCode.TIMEOUT_ERROR)
+    assert next(answers, None) is None
+
+
+@pytest.mark.parametrize(("readings", "expected"), [([DAY, DAY], DAY), ([DAY, WEEK], WEEK), ([WEEK, DAY], WEEK)])
+def test_promoted_topic_gets_configs_that_two_readings_show_or_those_of_the_last_sync(
+    monkeypatch: pytest.MonkeyPatch, readings: list[dict[str, str]], expected: dict[str, str]
+) -> None:
+    answers = iter(readings)
+    monkeypatch.setattr(stopping, "ClusterAdmin", lambda _: None)
+    monkeypatch.setattr(stopping, "read_source_configs", lambda *_, **__: next(answers))
+    stop = MirrorStop(
+        source=ADDRESS,
+        destination=ADDRESS,
+        assignments=(),
+        reason=StopReason.PROMOTE,
+        generation=1,
+        source_topic="t",
+        source_configs=WEEK,
+    )
+
+    assert stopping._source_configs(stop) == expected
