@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from console.tasks import export_diverged, mirrors
+from console.tasks import acls, export_diverged, mirrors
 from linkengine import jobs
+from linkengine.domain.aclfilters import Acl, parse_acl_filters
+from linkengine.domain.acls import AclFacts, AclPlan, AclStatus
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.linktasks import TaskError
 from linkengine.domain.plans import LogRange
 
 HELD = (LogRange(partition=0, start=0, end=9, stable_end=9),)
@@ -78,3 +82,90 @@ def test_topic_that_a_broker_knows_is_held(known: list[object], *, doomed: bool)
     known.append(SimpleNamespace(topic_id="id"))
 
     assert held(doomed=doomed) == HELD
+
+
+READ = Acl(
+    resource_type="TOPIC",
+    resource_name="orders",
+    pattern_type="LITERAL",
+    principal="User:app",
+    host="*",
+    operation="READ",
+    permission="ALLOW",
+)
+WRITE = replace(READ, operation="WRITE")
+EVERYTHING = parse_acl_filters('{"aclFilters": [{"resourceFilter": {"resourceType": "any"}, "accessFilter": {}}]}')
+
+
+class Clusters:
+    """The ACLs of a source and a destination; ``source`` and ``destination`` are what each reading returns, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.source: list[set[Acl]] = []
+        self.destination: list[set[Acl]] = []
+        self.everywhere: set[Acl] | LinkEngineError = set()
+        self.link: Any = SimpleNamespace(destination=SimpleNamespace(address="destination"))
+        monkeypatch.setattr(acls.plans, "source_address", lambda _: "source")
+        monkeypatch.setattr(jobs, "read_acls", lambda address: getattr(self, address).pop(0))
+        monkeypatch.setattr(jobs, "read_acls_of_every_broker", self._read_everywhere)
+        monkeypatch.setattr(acls, "SECOND_LOOK_AFTER_S", 0.0)
+
+    def plan(self, *, ledger: dict[Acl, AclStatus]) -> tuple[AclPlan, tuple[TaskError, ...]]:
+        facts = AclFacts(source=self.source.pop(0), destination=self.destination.pop(0), filters=EVERYTHING, ledger=ledger)
+        return acls._plan(self.link, facts)
+
+    def _read_everywhere(self, _: object) -> set[Acl]:
+        if isinstance(self.everywhere, LinkEngineError):
+            raise self.everywhere
+        return self.everywhere
+
+
+@pytest.fixture
+def clusters(monkeypatch: pytest.MonkeyPatch) -> Clusters:
+    return Clusters(monkeypatch)
+
+
+@pytest.mark.parametrize(("everywhere", "deleted"), [(set(), (READ,)), ({READ}, ())])
+def test_acl_is_deleted_only_if_no_broker_of_the_source_has_it(
+    clusters: Clusters, everywhere: set[Acl], deleted: tuple[Acl, ...]
+) -> None:
+    clusters.source, clusters.destination, clusters.everywhere = [set()], [{READ}], everywhere
+
+    plan, errors = clusters.plan(ledger={READ: AclStatus.CREATED})
+
+    assert (plan.delete, plan.forget, errors) == (deleted, (), ())
+
+
+def test_acls_are_created_but_not_deleted_while_a_broker_of_the_source_is_silent(clusters: Clusters) -> None:
+    clusters.source, clusters.destination = [{WRITE}, {WRITE}], [{READ}, {READ}]
+    clusters.everywhere = LinkEngineError(ErrorCode.TIMEOUT_ERROR, "A broker is silent.")
+
+    plan, errors = clusters.plan(ledger={READ: AclStatus.CREATED})
+
+    assert (plan.create, plan.delete) == ((WRITE,), ())
+    assert [error.code for error in errors] == [ErrorCode.TIMEOUT_ERROR]
+
+
+@pytest.mark.parametrize("shown", [0, 1])
+def test_acl_that_a_single_response_shows_is_not_created(clusters: Clusters, shown: int) -> None:
+    """A flipped bit in a principal would give another one access."""
+    damaged = replace(READ, principal="User:apq")
+    clusters.source = [{damaged} if reading == shown else {READ} for reading in range(2)]
+    clusters.destination = [set(), set()]
+
+    plan, _ = clusters.plan(ledger={})
+
+    assert (plan.create, plan.delete) == ((), ())
+    assert all(row.acl != damaged for row in plan.rows)
+
+
+@pytest.mark.parametrize("shown", [0, 1])
+def test_acl_that_either_reading_of_the_destination_shows_is_not_the_links_own(clusters: Clusters, shown: int) -> None:
+    """It would be deleted when the source deletes its own."""
+    clusters.source = [{READ, WRITE}, {READ, WRITE}]
+    clusters.destination = [{READ} if reading == shown else set() for reading in range(2)]
+
+    plan, _ = clusters.plan(ledger={})
+
+    assert plan.create == (WRITE,)
+    assert {row.acl: row.status for row in plan.rows}[READ] is AclStatus.ALREADY_THERE
