@@ -201,14 +201,18 @@ def _stopped(
 
 
 def _foreign(stop: MirrorStop, assignments: Sequence[PartitionAssignment], fences: Mapping[int, int]) -> dict[int, int]:
-    """Return from which offsets on a mirror has foreign records; a topic that was only becoming a mirror is not checked."""
+    """Return from which offsets on a mirror has foreign records; a topic that was only becoming a mirror is not checked.
+
+    Where a copy worker left it in an orderly way does not count if more was reported: Redis was restored from a backup.
+    """
     if not stop.was_mirror:
         return {}
-    # known from an earlier attempt, or reported by a copy worker that has ended in an orderly way
-    known = {**dict(stop.left), **{number: end for number, end in stop.copied if number in dict(stop.fenced_ends)}}
+    copied, fenced = dict(stop.copied), dict(stop.fenced_ends)
+    left = {number: end for number, end in stop.left if end >= copied.get(number, 0)}
+    known = left | {number: end for number, end in copied.items() if number in fenced}  # the latter from an earlier attempt
     below_fence = {number: end for number, end in known.items() if end < fences.get(number, end)}
     unknown = [partition for partition in assignments if partition.partition not in known]
-    return below_fence | foreign_starts(stop.destination, unknown, fences=fences, copied=dict(stop.copied))
+    return below_fence | foreign_starts(stop.destination, unknown, fences=fences, copied=copied)
 
 
 def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> list[ClampedOffset]:

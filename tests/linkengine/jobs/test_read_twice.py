@@ -136,3 +136,40 @@ def test_promoted_topic_gets_configs_that_two_readings_show_or_those_of_the_last
     )
 
     assert stopping._source_configs(stop) == expected
+
+
+@pytest.mark.parametrize(
+    ("left", "reported", "read_from"),
+    [
+        (90, 80, None),  # nothing has to be read
+        (90, 90, None),
+        (40, 80, 80),  # Redis was restored from a backup
+        (None, 80, 80),
+    ],
+)
+def test_end_that_a_worker_left_does_not_count_if_more_was_reported(
+    monkeypatch: pytest.MonkeyPatch, left: int | None, reported: int, read_from: int | None
+) -> None:
+    """Groups would be moved back to it, and copied records count as foreign."""
+    searched: dict[int, int] = {}
+
+    def foreign_starts(_: object, partitions: Any, *, fences: Mapping[int, int], copied: Mapping[int, int]) -> dict[int, int]:
+        searched.update({partition.partition: copied[partition.partition] for partition in partitions})
+        return {}
+
+    monkeypatch.setattr(stopping, "foreign_starts", foreign_starts)
+    stop = MirrorStop(
+        source=ADDRESS,
+        destination=ADDRESS,
+        assignments=(),
+        reason=StopReason.FAILOVER,
+        generation=1,
+        copied=((0, reported),),
+        left=() if left is None else ((0, left),),
+    )
+    partition: Any = SimpleNamespace(partition=0)
+
+    found = stopping._foreign(stop, [partition], {0: 100})
+
+    assert found == ({0: left} if read_from is None else {})
+    assert searched == ({} if read_from is None else {0: read_from})
