@@ -64,10 +64,12 @@ def _plan(link: ClusterLink, facts: AclFacts) -> tuple[AclPlan, tuple[TaskError,
     if not plan.delete:
         return plan, ()
     time.sleep(SECOND_LOOK_AFTER_S)
+    errors: tuple[TaskError, ...] = ()
     try:
-        present, errors = jobs.read_acls_of_every_broker(plans.source_address(link)), ()
+        present = jobs.read_acls_of_every_broker(plans.source_address(link))
     except LinkEngineError as error:
-        present, errors = set(facts.ledger), (TaskError(code=error.code, message=f"No ACL is deleted. {error.message}"),)
+        present = set(facts.ledger)
+        errors = (TaskError(code=error.code, message=f"No ACL is deleted. {error.message}"),)
     return plan_acls(replace(facts, source={*facts.source, *present})), errors
 
 

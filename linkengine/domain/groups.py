@@ -156,8 +156,8 @@ def agreed(first: Decided, second: Decided) -> Decided | None:
         return second
     if first[1].outcome is not second[1].outcome:
         return None
-    chosen = max if first[1].outcome is OffsetOutcome.REWOUND else min
-    return chosen((first, second), key=lambda seen: (seen[1].target, seen[0].source.offset))
+    lower, higher = sorted((first, second), key=lambda seen: (seen[1].target, seen[0].source.offset))
+    return higher if first[1].outcome is OffsetOutcome.REWOUND else lower
 
 
 def settle(facts: OffsetFacts) -> OffsetDecision:

@@ -8,8 +8,8 @@ There is no offsets topic. After any error the mirror's log says where to contin
 3. Read the producer's epoch and last sequence with DescribeProducers (KIP-664).
 4. Repeat 2 and 3 until two readings agree (``agreed_readings``), also after a clean hand-over: Kafka's protocol has no checksum
    over these numbers. From a log end that is too low, records would be appended a second time; an odd coordinator epoch looks
-   like the fence of a stop; and the epoch of the next marker cannot be lowered again. If none agree, check which producer wrote
-   what was appended between them.
+   like the fence of a stop; and the epoch of the next marker cannot be lowered again. For a fence, the epochs alone have to
+   agree. If no two readings agree, check which producer wrote what was appended between them.
 5. If the log ends behind everything that was sent, check which producer wrote the excess. If the log *starts* behind it, the
    records in between were foreign and have been deleted.
 6. If the expected log end is unknown or the log does not end there, read the last records for a tail check (``tail_check``).
@@ -73,7 +73,7 @@ class LogEndQuery:
 
     assignment: PartitionAssignment
     clean: bool  # no request of any writer can be in flight
-    once: bool = False  # one reading is enough, also while writes continue: the caller checks what was appended
+    once: bool = False  # the end may move, since writes continue: the caller checks what was appended
     lost_marker: LostMarker | None = None
     transactions: TransactionalProducer | None = None  # the producer of this hold, if none of its transactions is ongoing
     expected_end: int | None = None  # offset after everything that this owner or its clean predecessor sent; None: unknown
@@ -85,7 +85,7 @@ class LogEndQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
-    """Log end and producer state of a mirror partition; two readings agree unless the query wanted a single one."""
+    """Log end and producer state of a mirror partition; two readings agree, in the epochs only if the query allows that."""
 
     leader: Leader
     topic_id: bytes
@@ -362,16 +362,36 @@ def agreed_readings(
 ) -> dict[TopicPartition, ReadingOrError]:
     """Return log end and producer state of partitions that ``broker`` leads in these leader ``epochs``.
 
-    ``once``: return the first reading.
+    ``once``: return the second reading if both have the same epochs of the producer: those of a marker that were derived from
+    a damaged response could not be lowered again.
     """
     readings = [_reading(cluster, broker, epochs, producer_ids)]
     if once:
-        return readings[0]
+        return _with_equal_epochs(readings[0], _reading(cluster, broker, epochs, producer_ids))
     agreed: dict[TopicPartition, ReadingOrError] = {}
     while len(agreed) < len(epochs) and len(readings) <= READINGS:
         readings.append(_reading(cluster, broker, epochs, producer_ids))
         agreed = _agreeing(readings[-2], readings[-1]) | agreed
     return {place: _moving([reading[place] for reading in readings]) for place in epochs} | agreed
+
+
+def _with_equal_epochs(
+    before: Mapping[TopicPartition, ReadingOrError], now: Mapping[TopicPartition, ReadingOrError]
+) -> dict[TopicPartition, ReadingOrError]:
+    return {place: _with_epochs_of(before[place], reading, place) for place, reading in now.items()}
+
+
+def _with_epochs_of(before: ReadingOrError, now: ReadingOrError, place: TopicPartition) -> ReadingOrError:
+    if isinstance(before, LinkEngineError) or isinstance(now, LinkEngineError):
+        return before if isinstance(before, LinkEngineError) else now
+    first, second = before.producer, now.producer
+    if (first.epoch, first.coordinator_epoch) == (second.epoch, second.coordinator_epoch):
+        return now
+    return LinkEngineError(
+        ErrorCode.TIMEOUT_ERROR,
+        f"Two readings of the producer epochs of mirror {place[0]}-{place[1]} differ: another writer is active, or a response "
+        "was damaged. Retrying automatically.",
+    )
 
 
 def _agreeing(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from console.reconciling import plans
 from console.tasks import acls, export_diverged, mirrors
 from linkengine import jobs
 from linkengine.domain.aclfilters import Acl, parse_acl_filters
@@ -105,7 +106,7 @@ class Clusters:
         self.destination: list[set[Acl]] = []
         self.everywhere: set[Acl] | LinkEngineError = set()
         self.link: Any = SimpleNamespace(destination=SimpleNamespace(address="destination"))
-        monkeypatch.setattr(acls.plans, "source_address", lambda _: "source")
+        monkeypatch.setattr(plans, "source_address", lambda _: "source")
         monkeypatch.setattr(jobs, "read_acls", lambda address: getattr(self, address).pop(0))
         monkeypatch.setattr(jobs, "read_acls_of_every_broker", self._read_everywhere)
         monkeypatch.setattr(acls, "SECOND_LOOK_AFTER_S", 0.0)

@@ -139,6 +139,41 @@ def test_damaged_response_does_not_count_even_after_a_clean_handover(
     assert (found.end, found.producer) == GOOD
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    [replace(GOOD[1], epoch=1 << 14), replace(GOOD[1], coordinator_epoch=1 << 20), ProducerState()],
+    ids=["epoch", "coordinator epoch", "producer id"],
+)
+@pytest.mark.parametrize("at", [0, 1])
+def test_epochs_of_a_fence_do_not_follow_from_a_damaged_response(
+    monkeypatch: pytest.MonkeyPatch, damaged: ProducerState, at: int
+) -> None:
+    readings = count()
+    monkeypatch.setattr(
+        log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, damaged if next(readings) == at else GOOD[1])}
+    )
+
+    found, again = (read(clean=False, once=True) for _ in range(2))
+
+    assert isinstance(found, LinkEngineError)
+    assert found.code == ErrorCode.TIMEOUT_ERROR
+    assert isinstance(again, LogEnd)
+    assert again.producer == GOOD[1]
+
+
+def test_end_for_a_fence_may_move_between_two_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends, sequences = count(10), count(9)
+    monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
+    monkeypatch.setattr(
+        log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, replace(GOOD[1], last_sequence=next(sequences)))}
+    )
+
+    found = read(clean=False, once=True)
+
+    assert isinstance(found, LogEnd)
+    assert found.end == 11
+
+
 @pytest.mark.parametrize("start", [10, 1 << 40])
 @pytest.mark.parametrize("at", [0, 1])
 def test_damaged_log_start_does_not_spare_a_mirror_its_tail_check(monkeypatch: pytest.MonkeyPatch, start: int, at: int) -> None:
