@@ -242,7 +242,7 @@ def _other_side_of_doomed(mirror: MirrorTopic, run: RestoreRun) -> tuple[tuple[L
 def _held(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
     """Return the log ranges of the diverged topic, or () once it is deleted.
 
-    It counts as deleted only if no broker knows its id (``find_mirror`` raises if one does, or is silent): metadata that is out
+    It counts as deleted only if no broker has its id (``find_mirror`` raises if one has it, or is silent): metadata that is out
     of date would end the export, and the topic would be deleted all the same. Raises SIDES_DIVERGED if another topic has its
     name.
     """

@@ -48,7 +48,7 @@ def count_partitions(address: ClusterAddress, topic: str) -> int:
 
 
 def known_topic_ids(address: ClusterAddress, topic: str) -> frozenset[str]:
-    """Return the ids under which any broker knows the topic; raise if one that is silent or refuses may know it."""
+    """Return the ids under which any broker has the topic; raise if one that is silent or refuses may have it."""
     with closing(Cluster(address)) as cluster:
         survey = _survey(cluster, topic)
     survey.check_complete(f"topic {topic!r} exists")

@@ -34,7 +34,7 @@ def stopped_error(
     """Return the error for a topic that ``was_stopped``: ``stopped_before``, which is permanent, only if no broker contradicts.
 
     A broker that has just started, or was cut off from the controllers, shows a topic as it was before a reversal made it a
-    mirror. So the topic is described a second time, and every broker is asked for its DENY WRITE.
+    mirror. So the topic is described a second time, and no broker may have its DENY WRITE.
     """
     time.sleep(reread_after_s)
     again = destination.find(topic.name)

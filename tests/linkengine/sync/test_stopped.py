@@ -61,7 +61,7 @@ def test_mirror_was_stopped_if_it_has_certainly_lost_its_configs_and_its_guard(
     ("later", "permanent"),
     [
         ({}, True),
-        ({"configs": MIRRORS}, False),  # the broker that was asked first had just started
+        ({"configs": MIRRORS}, False),  # the first broker had just started
         ({"denied_somewhere": True}, False),  # both were cut off from the controllers
     ],
 )
