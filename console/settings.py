@@ -110,9 +110,9 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 
 # --- sign-in and sessions -----------------------------------------------------------------------------------------
-LOGIN_URL = "/sign-in/"
-LOGIN_REDIRECT_URL = "/"
-LOGOUT_REDIRECT_URL = "/sign-in/"
+LOGIN_URL = "pages:sign-in"
+LOGIN_REDIRECT_URL = "pages:start"
+LOGOUT_REDIRECT_URL = "pages:sign-in"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")

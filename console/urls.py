@@ -9,7 +9,7 @@ from console.http import health
 handler500 = "console.http.database_outages.handle_500"
 urlpatterns = [
     path("kafka/v3/", include("console.api.kafka_urls")),
-    path("v3/", include("console.api.kafka_urls")),
+    path("v3/", include("console.api.kafka_urls", namespace="kafka-short")),
     re_path(r"^(?:kafka/v3|v3|api/v1)$", UnknownEndpointView.as_view()),  # the prefixes themselves: JSON errors, as below them
     path("api/v1/", include("console.api.v1_urls")),
     path("api/", include("console.api.docs")),

@@ -5,6 +5,7 @@ from console.access.roles import ROLE_DESCRIPTIONS, ROLE_PERMISSIONS, Permission
 from console.access.visibility import (
     cluster_names,
     link_words,
+    links_with_sight,
     sight_of,
     visible_clusters,
     visible_environments,
@@ -13,8 +14,6 @@ from console.access.visibility import (
     visible_topics,
     whole_cluster_names,
     whole_links,
-    with_links,
-    with_sight,
 )
 
 __all__ = [
@@ -25,6 +24,7 @@ __all__ = [
     "check_permission",
     "cluster_names",
     "link_words",
+    "links_with_sight",
     "role_needed",
     "sight_of",
     "visible_clusters",
@@ -34,6 +34,4 @@ __all__ = [
     "visible_topics",
     "whole_cluster_names",
     "whole_links",
-    "with_links",
-    "with_sight",
 ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from django.db.models import BooleanField, Exists, ExpressionWrapper, OuterRef, Prefetch, Q, QuerySet, Value
+from django.db.models import BooleanField, Exists, ExpressionWrapper, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Left
 from django.db.models.lookups import Exact
 
@@ -13,10 +13,10 @@ from console.access.permissions import can
 from console.access.roles import Permission
 from console.actors import Actor
 from console.models import Cluster, ClusterLink, Environment, MirrorTopic, RoleBinding, SourceTopic
+from console.models.mirrors import MirrorTopicQuerySet
 
 ResourceType = RoleBinding.ResourceType
 _NOTHING = Q(pk__in=())
-_Mirror = TypeVar("_Mirror", bound=MirrorTopic)  # or a mirror with annotations
 
 
 def visible_environments(by: Actor) -> QuerySet[Environment]:
@@ -50,11 +50,11 @@ def visible_links(by: Actor) -> QuerySet[ClusterLink]:
     Each row has ``sees_source``: whether the actor may see the registered source cluster.
     """
     if by.may_do_all:
-        return with_sight(ClusterLink.objects.all(), by)
+        return links_with_sight(by)
     scope = _NOTHING
     for binding in by.bindings:
         scope |= _link_scope(binding)
-    return with_sight(ClusterLink.objects.filter(scope), by)
+    return links_with_sight(by).filter(scope)
 
 
 def whole_links(by: Actor) -> QuerySet[ClusterLink]:
@@ -85,27 +85,15 @@ def visible_topics(by: Actor) -> QuerySet[SourceTopic]:
     return topics.filter(scope)
 
 
-def with_sight(links: QuerySet[ClusterLink], by: Actor) -> QuerySet[ClusterLink]:
-    """Annotate links with ``sees_source``, which ``ClusterLink.known_source`` needs."""
-    return links.annotate(sees_source=sight_of("source", by))
+def links_with_sight(by: Actor) -> QuerySet[ClusterLink]:
+    """Return all links, annotated with ``sees_source``, which ``ClusterLink.known_source`` needs."""
+    return ClusterLink.objects.annotate(sees_source=sight_of("source", by))
 
 
 def sight_of(source: str, by: Actor) -> ExpressionWrapper[Any]:
     """Return the expression for whether the actor may see the registered cluster in the field ``source``."""
     sight = Value(value=True) if by.may_do_all else Exists(visible_clusters(by).filter(pk=OuterRef(source)))
     return ExpressionWrapper(sight, output_field=BooleanField())
-
-
-def with_links(mirrors: QuerySet[_Mirror], *, by: Actor | None = None) -> QuerySet[_Mirror]:
-    """Load links, clusters and configs with the mirrors, by two more queries; mirrors of a link share an object.
-
-    An object per mirror, with clusters and secrets to decrypt, would take seconds per thousand. ``by`` is the reading user, if
-    any (``with_sight``).
-    """
-    links = ClusterLink.objects.select_related("destination__environment__organization", "source")
-    if by is not None:
-        links = with_sight(links, by)
-    return mirrors.prefetch_related(Prefetch("link", queryset=links.prefetch_related("configs")))
 
 
 def cluster_names(by: Actor) -> dict[str, str]:
@@ -125,9 +113,9 @@ def link_words(by: Actor, destination: Cluster) -> Callable[[str], str]:
     return lambda name: f"cluster link '{name}'" if name in names else "another cluster link"
 
 
-def visible_mirrors(by: Actor) -> QuerySet[MirrorTopic]:
+def visible_mirrors(by: Actor) -> MirrorTopicQuerySet:
     """Return the mirror topics that the actor may see, without the scratch copies of drills."""
-    listed = MirrorTopic.objects.filter(drill=None)
+    listed = MirrorTopic.objects.listed()
     if by.may_do_all:
         return listed
     scope = _NOTHING

@@ -11,7 +11,6 @@ from console.access import Permission, check_permission
 from console.actors import Actor
 from console.clusters.live_queries import change
 from console.models import Cluster, MirrorTopic
-from linkengine.domain.states import WRITABLE
 
 Rule = dict[str, Any]  # the fields of ``linkengine.domain.clusterviews.AclRule``
 
@@ -25,7 +24,7 @@ def create_acls(*, cluster: Cluster, rules: Sequence[Rule], by: Actor, now: date
 def delete_acls(*, cluster: Cluster, wanted: Rule, by: Actor, now: datetime) -> list[Rule]:
     """Delete the ACLs that match a filter and return them; refused if an ACL that makes a mirror topic read-only matches."""
     check_permission(by, Permission.MANAGE_ACLS, cluster=cluster)
-    mirrors = MirrorTopic.objects.filter(link__destination=cluster).exclude(state__in=WRITABLE)
+    mirrors = MirrorTopic.objects.unstopped().filter(link__destination=cluster)
     arguments = {"wanted": wanted, "guarded": sorted(mirrors.values_list("name", flat=True))}
     deleted: list[Rule] = _change_acls(cluster, "delete_acls", "DeleteAcls", arguments, by=by, now=now)
     return deleted

@@ -19,7 +19,7 @@ import structlog
 from django.db import IntegrityError, InterfaceError, OperationalError, transaction
 
 from console import audit
-from console.access import Permission, can, check_permission, visible_mirrors, with_links
+from console.access import Permission, can, check_permission, links_with_sight, visible_mirrors
 from console.actions import bulk, mirrors, operations, verification
 from console.actions.operations import OperationResult
 from console.actions.row_locks import lock_link
@@ -174,7 +174,7 @@ def _operate_together(operation: BulkOperation, *, by: Actor, now: datetime) -> 
         with transaction.atomic():
             waiting = operation.topics.select_for_update().filter(status=Status.WAITING)
             rows = {row.name: row for row in waiting[:TOGETHER]}
-            found = with_links(visible_mirrors(by).filter(link=operation.link, name__in=list(rows)), by=by)
+            found = visible_mirrors(by).filter(link=operation.link, name__in=list(rows)).with_links(links_with_sight(by))
             confirmed = [mirror for mirror in found if not _why_other(rows[mirror.name], mirror)]
             moved = bulk.operate(confirmed, MirrorEvent(operation.operation), by=by, now=now)
             operation.topics.filter(name__in=list(moved)).update(status=Status.ACCEPTED, done_at=now)
@@ -207,7 +207,7 @@ def _do_once(
 
 def _result(operation: BulkOperation, row: BulkOperationTopic, *, by: Actor, now: datetime) -> OperationResult:
     link = operation.link
-    mirror = with_links(visible_mirrors(by).filter(link=link, name=row.name), by=by).first()
+    mirror = visible_mirrors(by).filter(link=link, name=row.name).with_links(links_with_sight(by)).first()
     if mirror is None:
         return operations.refusal_of(row.name, operations.unknown_mirror(row.name, link))
     other = _why_other(row, mirror) or _why_restored_otherwise(operation, row, mirror)

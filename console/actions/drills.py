@@ -138,7 +138,7 @@ def _chosen(link: ClusterLink, names: Sequence[str], drill: Drill) -> list[Mirro
 
 
 def _active(link: ClusterLink) -> QuerySet[MirrorTopic]:
-    active = link.mirrors.filter(drill=None, state=MirrorState.ACTIVE, deletion_requested_at=None, num_partitions__gt=0)
+    active = link.mirrors.listed().filter(state=MirrorState.ACTIVE, deletion_requested_at=None, num_partitions__gt=0)
     return active.order_by("name")
 
 

@@ -88,7 +88,7 @@ def delete_link(*, link: ClusterLink, force: bool = False, validate_only: bool =
     it.
     """
     check_permission(by, Permission.MANAGE_LINK, link=link)
-    attached = list(link.mirrors.exclude(state=MirrorState.STOPPED).values_list("name", flat=True))
+    attached = list(link.mirrors.unstopped().values_list("name", flat=True))
     if not force:
         _check_detached(link, attached)
     if validate_only:
@@ -152,7 +152,7 @@ def _check_finished(link: ClusterLink) -> None:
 
 def _request_deletion(link: ClusterLink, *, force: bool, by: Actor, now: datetime) -> None:
     with transaction.atomic():
-        attached = list(lock_link(link).mirrors.exclude(state=MirrorState.STOPPED))
+        attached = list(lock_link(link).mirrors.unstopped())
         if not force:  # mirrors may have been added since the first check
             _check_detached(link, [mirror.name for mirror in attached])
         ClusterLink.objects.filter(pk=link.pk).update(deletion_requested_at=now, deletion_requested_by=by.name)

@@ -14,7 +14,6 @@ from console.mirrors.rules import state_of_task, why_not_run
 from console.models import ClusterLink, LinkTask
 from console.queue import dispatch
 from linkengine.domain.linktasks import TaskName
-from linkengine.domain.states import WRITABLE
 
 
 def run_task(*, link: ClusterLink, name: str, by: Actor, now: datetime) -> LinkTask:
@@ -25,7 +24,7 @@ def run_task(*, link: ClusterLink, name: str, by: Actor, now: datetime) -> LinkT
     check_permission(by, Permission.MANAGE_LINK, link=link)
     task_name = _task_name(name)
     row = LinkTask.objects.filter(link=link, name=task_name).first()
-    mirrors = link.mirrors.exclude(state__in=WRITABLE).exists()
+    mirrors = link.mirrors.unstopped().exists()
     reason = why_not_run(link, task_name, state=state_of_task(link, task_name, row=row, mirrors=mirrors))
     if reason:
         raise ConflictError(reason, code="TASK_NOT_POSSIBLE")

@@ -260,7 +260,7 @@ def check_ring(mirror: MirrorTopic, *, by: Actor) -> None:
 
 def _source_of(place: Place) -> Place | None:
     rows = MirrorTopic.objects.filter(link__destination__cluster_id=place.cluster, name=place.topic)
-    found = rows.exclude(state=MirrorState.STOPPED).values_list("link__source_cluster_id", "source_topic").first()
+    found = rows.unstopped().values_list("link__source_cluster_id", "source_topic").first()
     return Place(*found) if found else None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from django.db import transaction
 
 from console import audit
-from console.access import Permission, check_permission, visible_mirrors, with_links
+from console.access import Permission, check_permission, links_with_sight, visible_mirrors
 from console.actions import bulk, mirrors, restoring, reversing, transitions
 from console.actions.gates import check_gate
 from console.actors import Actor
@@ -216,7 +216,7 @@ def refusal_of(name: str, error: ConsoleError, *, mirror: MirrorTopic | None = N
 
 
 def _mirrors_of(link: ClusterLink, by: Actor) -> list[MirrorTopic]:
-    return list(with_links(visible_mirrors(by).filter(link=link), by=by))
+    return list(visible_mirrors(by).filter(link=link).with_links(links_with_sight(by)))
 
 
 def _matching(by_name: Mapping[str, MirrorTopic], pattern: str | None) -> list[str]:

@@ -19,7 +19,6 @@ from console.mirrors.rules import why_needed
 from console.models import Cluster, LinkConfig, MirrorTopic, RoleBinding
 from linkengine.domain.configs import PHYSICAL, synced_names
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.states import WRITABLE
 
 
 def create_topic(
@@ -117,7 +116,7 @@ def alter_topic_configs(
 
 def active_mirror(cluster: Cluster, topic: str) -> MirrorTopic | None:
     """Return the mirror with the topic's name, without a permission check; None for an ordinary topic and a stopped mirror."""
-    rows = MirrorTopic.objects.filter(link__destination=cluster, name=topic).exclude(state__in=WRITABLE)
+    rows = MirrorTopic.objects.unstopped().filter(link__destination=cluster, name=topic)
     return rows.select_related("link").first()
 
 

@@ -55,6 +55,7 @@ class EnvironmentAdmin(_GroupAdmin):
     """Groups of clusters."""
 
     list_display = ("name", "organization", "slug")
+    view_on_site = False
     prepopulated_fields = {"slug": ("name",)}
 
     def get_readonly_fields(self, request: HttpRequest, obj: Environment | None = None) -> Any:
@@ -102,6 +103,7 @@ class ClusterAdmin(RefusableAdmin):
     """Registered clusters. Saving probes the cluster first; permissions are checked as in the console and the REST API."""
 
     form = ClusterForm
+    view_on_site = False
     list_display = ("name", "cluster_id", "environment", "kafka_version", "brokers", "probed_at", "error_code")
     readonly_fields = (
         "cluster_id",

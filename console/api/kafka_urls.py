@@ -21,19 +21,20 @@ OLDER_VERBS = {
     "promote-local-and-pause-remote-mirror": "reverse-and-pause-mirror",
 }
 
+app_name = "kafka"  # its default instance is below /kafka/v3
 urlpatterns = [
     path("clusters", clusters.ClusterListView.as_view()),
     path(_CLUSTER, clusters.ClusterView.as_view()),
-    path(f"{_CLUSTER}/links", links.LinkListView.as_view()),
+    path(f"{_CLUSTER}/links", links.LinkListView.as_view(), name="links"),
     path(f"{_CLUSTER}/links/-/mirrors", mirrors.AllMirrorsView.as_view()),
     path(_LINK, links.LinkView.as_view()),
     path(f"{_LINK}/configs", link_configs.LinkConfigListView.as_view()),
     path(f"{_LINK}/configs:alter", link_configs.LinkConfigBatchView.as_view()),
     path(f"{_LINK}/configs/<segment:config_name>", link_configs.LinkConfigView.as_view()),
-    path(f"{_LINK}/mirrors", mirrors.MirrorListView.as_view()),
+    path(f"{_LINK}/mirrors", mirrors.MirrorListView.as_view(), name="mirrors"),
     *(path(f"{_LINK}/mirrors:{verb}", view) for verb, view in operations.VERBS.items()),
     *(path(f"{_LINK}/mirrors:{old}", operations.VERBS[verb]) for old, verb in OLDER_VERBS.items()),
-    path(f"{_LINK}/mirrors/<segment:mirror_topic_name>", mirrors.MirrorView.as_view()),
+    path(f"{_LINK}/mirrors/<segment:mirror_topic_name>", mirrors.MirrorView.as_view(), name="mirror"),
     path(f"{_CLUSTER}/brokers", brokers.BrokerListView.as_view()),
     path(_BROKER, brokers.BrokerView.as_view()),
     path(f"{_BROKER}/configs", brokers.BrokerConfigListView.as_view()),

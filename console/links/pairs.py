@@ -103,8 +103,7 @@ def counterpart(mirror: MirrorTopic, *, other: ClusterLink | None = None) -> Mir
 
 def mirrors_of_name(cluster_id: str, topic: str) -> QuerySet[MirrorTopic]:
     """Return the rows by which a topic of this name is, is to become, or was until recently, a mirror on a cluster."""
-    rows = MirrorTopic.objects.filter(link__destination__cluster_id=cluster_id, name=topic)
-    return rows.exclude(state=MirrorState.STOPPED)
+    return MirrorTopic.objects.unstopped().filter(link__destination__cluster_id=cluster_id, name=topic)
 
 
 def have_common_part(mirror: MirrorTopic, other: MirrorTopic | None) -> bool:

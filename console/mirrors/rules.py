@@ -321,7 +321,7 @@ def _can_be_restored(mirror: MirrorTopic, other: ClusterLink) -> str:
 
 def _mirror_there(link: ClusterLink, name: str) -> MirrorTopic | None:
     """Return the mirror, not stopped, that owns a topic of the link's cluster."""
-    rows = MirrorTopic.objects.filter(link__destination=link.destination_id, name=name).exclude(state=MirrorState.STOPPED)
+    rows = MirrorTopic.objects.unstopped().filter(link__destination=link.destination_id, name=name)
     return rows.select_related("link").first()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
@@ -88,6 +90,27 @@ class ApiKey(models.Model):
         return self.key
 
 
+class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
+    """Audit events."""
+
+    def matching(self, *, search: str = "", action: str = "", result: str = "", resource: str = "") -> Self:
+        """Return those that match every filter that is set. ``resource`` includes the resources below it."""
+        events = self
+        if search:
+            events = events.filter(Q(actor__icontains=search) | Q(resource__icontains=search) | Q(action__icontains=search))
+        if action:
+            events = events.filter(action=action)
+        if result:
+            events = events.filter(result=result)
+        if resource:
+            events = events.filter(Q(resource=resource) | Q(resource__startswith=f"{resource}/"))
+        return events
+
+    def actions(self) -> list[str]:
+        """Return their distinct actions. One query."""
+        return sorted(self.order_by().values_list("action", flat=True).distinct())
+
+
 class AuditEvent(models.Model):
     """An action of a user or of the engine on a resource, with its result; written in the transaction of the change.
 
@@ -110,6 +133,7 @@ class AuditEvent(models.Model):
     request_id = models.CharField(max_length=64, blank=True, default="")
     client_address = models.CharField(max_length=64, blank=True, default="")
     change_id = models.CharField(max_length=32, null=True, blank=True, unique=True)
+    objects = AuditEventQuerySet.as_manager()
 
     class Meta:
         ordering = ["-at", "-id"]

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from django.db import models
 from django.db.models import Q
 
 from console.models.links import ClusterLink
 from linkengine.domain.acls import AclStatus
+
+
+class SyncedAclQuerySet(models.QuerySet["SyncedAcl"]):
+    """ACLs of a link's source."""
+
+    def matching(self, *, status: str = "", conflicts: bool = False, search: str = "") -> Self:
+        """Return those with a status, that conflict, and with a text in resource or principal, as far as these are set."""
+        acls = self.filter(status=status) if status else self
+        if conflicts:
+            acls = acls.filter(is_conflict=True)
+        return acls.filter(Q(resource_name__icontains=search) | Q(principal__icontains=search)) if search else acls
 
 
 class SyncedAcl(models.Model):
@@ -24,6 +37,7 @@ class SyncedAcl(models.Model):
     message = models.TextField(blank=True, default="")
     is_conflict = models.BooleanField(default=False)  # a local ACL or another link has the same or the opposite ACL
     since = models.DateTimeField()  # in the ledger
+    objects = SyncedAclQuerySet.as_manager()
 
     class Meta:
         ordering = ["resource_type", "resource_name", "principal", "operation", "permission"]

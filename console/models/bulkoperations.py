@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
+from django.urls import reverse
 
 from console.models.links import ClusterLink
 
@@ -34,6 +35,10 @@ class BulkOperation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.link_id} {self.operation}"
+
+    def get_absolute_url(self) -> str:
+        """Return the URL of the operation's page."""
+        return reverse("pages:operation", args=(self.pk,))
 
 
 class BulkOperationTopic(models.Model):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from django.db import models
 from django.db.models import Q
+from django.urls import reverse
 
 from console.models.fields import EncryptedJSONField
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
@@ -35,6 +36,10 @@ class Environment(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def get_absolute_url(self) -> str:
+        """Return the URL of the environment's page."""
+        return reverse("pages:environment", args=(self.slug,))
+
 
 class Cluster(models.Model):
     """A stock Kafka cluster. ``cluster_id`` is Kafka's own; it is what REST paths carry.
@@ -63,6 +68,10 @@ class Cluster(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def get_absolute_url(self) -> str:
+        """Return the URL of the cluster's page."""
+        return reverse("pages:cluster", args=(self.cluster_id,))
 
     @property
     def address(self) -> ClusterAddress:

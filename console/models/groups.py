@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from django.db import models
 
 from console.models.fields import AnyTextField, KeyOfField
 from console.models.links import ClusterLink
 from console.models.mirrors import MirrorTopic
 from linkengine.domain.groups import GroupStatus, OffsetOutcome
+
+
+class SyncedGroupQuerySet(models.QuerySet["SyncedGroup"]):
+    """Consumer groups of a link's source."""
+
+    def matching(self, *, status: str = "", search: str = "") -> Self:
+        """Return those with a status and with a text in their name, as far as these are set."""
+        groups = self.filter(status=status) if status else self
+        return groups.filter(name__icontains=search) if search else groups
 
 
 class SyncedGroup(models.Model):
@@ -24,6 +35,7 @@ class SyncedGroup(models.Model):
     message = models.TextField(blank=True, default="")
     looked_at = models.DateTimeField(null=True)  # when a run over all mirrors last read its offsets
     listed_at = models.DateTimeField()  # when the source last listed it
+    objects = SyncedGroupQuerySet.as_manager()
 
     class Meta:
         ordering = ["name"]

@@ -6,6 +6,7 @@ import uuid
 
 from django.db import models
 from django.db.models import F, Q
+from django.urls import reverse
 
 from console.models.clusters import Cluster
 from console.models.fields import EncryptedJSONField
@@ -82,6 +83,15 @@ class ClusterLink(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def get_absolute_url(self) -> str:
+        """Return the URL of the link's page."""
+        return reverse("pages:link", args=self.url_args)
+
+    @property
+    def url_args(self) -> tuple[str, str]:
+        """Return the arguments of the URL patterns of a link's pages."""
+        return (self.destination.cluster_id, self.name)
+
     def config(self, name: str) -> str:
         """Return the effective value of a config, "" if it has none; no query if the configs are prefetched."""
         if name == "link.mode":
@@ -91,7 +101,7 @@ class ClusterLink(models.Model):
 
     @property
     def known_source(self) -> Cluster | None:
-        """Return the registered source cluster if the reader may see it; None also if ``access.with_sight`` was not applied."""
+        """Return the registered source cluster if the reader may see it; None also without ``access.links_with_sight``."""
         return self.source if getattr(self, "sees_source", False) else None
 
     @property

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Self
 from uuid import UUID
 
 from django.db import models
 from django.db.models import F, Q
+from django.urls import reverse
 from django.utils import timezone
 
 from console.models.drills import Drill
@@ -25,6 +27,28 @@ KEPT = (*STAYING, CONFIGS_REFUSED, DELETION_REFUSED)  # copying successfully doe
 UNSEEN = timedelta(seconds=15)  # an older source end is outdated: the lag computed from it would be wrong, perhaps 0
 AHEAD = timedelta(milliseconds=AHEAD_MS)  # tolerance; a time further ahead of now is ignored, since a clock was set back
 STATES = [(s.value, s.value) for s in MirrorState]
+
+
+class MirrorTopicQuerySet(models.QuerySet["MirrorTopic"]):
+    """Mirror topics."""
+
+    def listed(self) -> Self:
+        """Return those that lists and figures contain: all but the scratch copies of drills."""
+        return self.filter(drill=None)
+
+    def unstopped(self) -> Self:
+        """Return those that are, or are to become, copies of their sources."""
+        return self.exclude(state=MirrorState.STOPPED)
+
+    def with_links(self, links: models.QuerySet[ClusterLink] | None = None) -> Self:
+        """Load links, clusters and configs with the mirrors, by two more queries; mirrors of a link share an object.
+
+        An object per mirror, with clusters and secrets to decrypt, would take seconds per thousand. ``links`` may have
+        annotations for a reading user (``access.links_with_sight``).
+        """
+        links = ClusterLink.objects.all() if links is None else links
+        loaded = links.select_related("destination__environment__organization", "source").prefetch_related("configs")
+        return self.prefetch_related(models.Prefetch("link", queryset=loaded))
 
 
 class MirrorTopic(models.Model):
@@ -78,6 +102,7 @@ class MirrorTopic(models.Model):
     deletion_requested_at = models.DateTimeField(null=True)  # the topic is being deleted; the row goes with it
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
+    objects = MirrorTopicQuerySet.as_manager()
 
     class Meta:
         ordering = ["name"]
@@ -92,6 +117,15 @@ class MirrorTopic(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def get_absolute_url(self) -> str:
+        """Return the URL of the mirror topic's page."""
+        return reverse("pages:mirror", args=self.url_args)
+
+    @property
+    def url_args(self) -> tuple[str, str, str]:
+        """Return the arguments of the URL patterns of a mirror topic's pages."""
+        return (*self.link.url_args, self.name)
 
     @property
     def setup_trouble(self) -> StateTransitionError | None:

@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -23,10 +24,10 @@ from console.presenters.access import binding_row, key_row, role_cards
 from console.queries import access as access_queries
 
 _TABS = (
-    ("bindings", "Role bindings", "/access/"),
-    ("roles", "Roles", "/access/roles/"),
-    ("me", "My roles", "/access/me/"),
-    ("keys", "API keys", "/access/api-keys/"),
+    ("bindings", "Role bindings", "pages:access"),
+    ("roles", "Roles", "pages:roles"),
+    ("me", "My roles", "pages:me"),
+    ("keys", "API keys", "pages:api-keys"),
 )
 
 
@@ -85,7 +86,7 @@ def grant(request: HttpRequest) -> HttpResponse:
                 raise
             problem = {} if form.refuse(error) else problem_of(error)
             return _grant_form(request, form, problem=problem, status=status_of(error))
-        return done(request, "/access/", f"Role {binding.role} granted to {binding.user.get_username()}.")
+        return done(request, reverse("pages:access"), f"Role {binding.role} granted to {binding.user.get_username()}.")
     return _grant_form(request, form, status=422)
 
 
@@ -106,7 +107,7 @@ def revoke(request: HttpRequest, binding_id: int) -> HttpResponse:
         context = _context("bindings", last="Remove role binding") | {"row": binding_row(binding, now=now, removable=True)}
         return reply(request, "access/revoke.html", context)
     access_actions.revoke_role(binding=binding, by=by, now=now)
-    return done(request, "/access/", f"Role {binding.role} removed from {binding.user.get_username()}.")
+    return done(request, reverse("pages:access"), f"Role {binding.role} removed from {binding.user.get_username()}.")
 
 
 @page("access")
@@ -151,13 +152,13 @@ def delete_api_key(request: HttpRequest, key: str) -> HttpResponse:
         context = _context("keys", last="Delete API key") | {"row": key_row(row, now=now)}
         return reply(request, "access/delete_key.html", context)
     access_actions.delete_api_key(api_key=row, by=by, now=now)
-    return done(request, "/access/api-keys/", f"API key {key} deleted. Requests with this key are rejected.")
+    return done(request, reverse("pages:api-keys"), f"API key {key} deleted. Requests with this key are rejected.")
 
 
 def _context(tab: str, *, last: str = "") -> dict[str, Any]:
-    title, url = next((label, url) for key, label, url in _TABS if key == tab)
-    crumbs = [Crumb(label="Access", url="/access/"), Crumb(label=title, url=url if last else "")]
+    title, url = next((label, reverse(name)) for key, label, name in _TABS if key == tab)
+    crumbs = [Crumb(label="Access", url=reverse("pages:access")), Crumb(label=title, url=url if last else "")]
     return {
-        "tabs": [Tab(label=label, url=address, current=key == tab) for key, label, address in _TABS],
+        "tabs": [Tab(label=label, url=reverse(name), current=key == tab) for key, label, name in _TABS],
         "crumbs": [*crumbs, Crumb(label=last)] if last else crumbs,
     }

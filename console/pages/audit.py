@@ -10,7 +10,7 @@ from console.pages.lists import page_from
 from console.pages.request_handling import actor_of, page, reply
 from console.presenters.audit import event_row
 from console.presenters.reasons import AUDIT_LOOKS
-from console.queries import audit as audit_queries
+from console.queries.audit import readable_events
 
 
 @page("audit")
@@ -20,14 +20,14 @@ def index(request: HttpRequest) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     query, action, result = (request.GET.get(name, "").strip() for name in ("q", "action", "result"))
     result = result if result in AUDIT_LOOKS else ""
-    readable = audit_queries.readable_events(by=by)
-    shown, pager = page_from(request, audit_queries.narrow(readable, search=query, action=action, result=result))
+    readable = readable_events(by=by)
+    shown, pager = page_from(request, readable.matching(search=query, action=action, result=result))
     context = {
         "events": [event_row(event, now=now) for event in shown],
         "pager": pager,
         "query": query,
         "action": action,
-        "actions": sorted({*audit_queries.actions_of(readable), *([action] if action else [])}),
+        "actions": sorted({*readable.actions(), *([action] if action else [])}),
         "result": result,
         "results": list(AUDIT_LOOKS.values()),
         "filtered": bool(query or action or result),

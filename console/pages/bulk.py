@@ -27,7 +27,6 @@ from console.pages.lists import MOST_DIGITS
 from console.pages.operations import NAMES_SHOWN, refused
 from console.pages.request_handling import actor_of, done, page, reply
 from console.presenters import numbers
-from console.presenters.bulkoperations import operation_url
 from console.presenters.mirrors import MirrorRow, mirror_row
 from console.presenters.verbs import BULK_VERBS, BulkVerb, needs_typed_name, reversibility
 from console.queries import links as link_queries
@@ -80,7 +79,7 @@ def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpR
         by=by,
         now=now,
     )
-    return done(request, operation_url(started.pk))
+    return done(request, started.get_absolute_url())
 
 
 def bulk_verb_of(name: str) -> BulkVerb:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
@@ -14,8 +15,7 @@ from console.pages.lists import page_from
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.shell import Crumb
 from console.presenters import numbers
-from console.presenters.bulkoperations import TOPIC_LOOKS, operation_row, operation_url, topic_row
-from console.presenters.links import link_url
+from console.presenters.bulkoperations import TOPIC_LOOKS, operation_row, topic_row
 from console.queries import bulkoperations as operation_queries
 
 
@@ -53,7 +53,7 @@ def cancel(request: HttpRequest, operation_id: int) -> HttpResponse:
         canceled = bulkoperations.cancel(operation=operation, by=by, now=timezone.now())
     except ConsoleError as error:
         return _refused(request, operation, error)
-    return done(request, operation_url(operation.pk), f"{numbers.plural(canceled, 'topic')} canceled.")
+    return done(request, operation.get_absolute_url(), f"{numbers.plural(canceled, 'topic')} canceled.")
 
 
 @page("operations")
@@ -66,7 +66,7 @@ def retry(request: HttpRequest, operation_id: int) -> HttpResponse:
         started = bulkoperations.retry_creation(operation=operation, by=by, now=timezone.now())
     except ConsoleError as error:
         return _refused(request, operation, error)
-    return done(request, operation_url(started.pk))
+    return done(request, started.get_absolute_url())
 
 
 def _refused(request: HttpRequest, operation: BulkOperation, error: ConsoleError) -> HttpResponse:
@@ -92,7 +92,7 @@ def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, 
         "operation": row,
         "poll_url": request.get_full_path() if request.method == "GET" else row.url,
         "seen": seen_token(*_marks(operation), now=now),
-        "topics": [topic_row(topic, mirrors.get(f"{prefix}{topic.name}"), url=link_url(link), now=now) for topic in shown],
+        "topics": [topic_row(topic, mirrors.get(f"{prefix}{topic.name}"), link=link, now=now) for topic in shown],
         "pager": pager,
         "wanted": wanted,
         "creates": operation.operation == BulkOperation.CREATE,
@@ -100,6 +100,6 @@ def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, 
         "retry_of": operation.retry_of_id,
         "may_cancel": bool(row.waiting) and bulkoperations.may_cancel(operation, by=by),
         "environment_name": link.destination.environment.name,
-        "crumbs": [Crumb(label="Operations", url="/operations/"), Crumb(label=f"Operation {operation.pk}")],
+        "crumbs": [Crumb(label="Operations", url=reverse("pages:operations")), Crumb(label=f"Operation {operation.pk}")],
     }
     return reply(request, "operations/detail.html", context | more, status=status)

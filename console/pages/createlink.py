@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
@@ -20,7 +21,6 @@ from console.pages.shell import Crumb
 from console.presenters.curl import config_list, curl
 from console.presenters.directions import DIRECTIONS, RECEIVE
 from console.presenters.distances import distance_rows
-from console.presenters.links import link_url
 from console.queries.clusters import list_environments
 
 _PREFILLED = ("source", "destination", "name", "connection_mode")  # fields that the query string can prefill
@@ -72,7 +72,7 @@ def _perform(request: HttpRequest, form: CreateLinkForm, *, clusters: list[Clust
         return _form(request, form, problem=problem, status=status_of(error))
     if isinstance(link, LinkValidation):
         return _form(request, form, validated=True, distances=distance_rows(link.distances or ()))
-    return done(request, link_url(link), f"Cluster link {link.name} created. {_next_step(form, link)}")
+    return done(request, link.get_absolute_url(), f"Cluster link {link.name} created. {_next_step(form, link)}")
 
 
 def _next_step(form: CreateLinkForm, link: ClusterLink) -> str:
@@ -92,10 +92,14 @@ def _form(request: HttpRequest, form: CreateLinkForm, *, status: int = 200, **mo
 
 
 def _crumbs() -> list[Crumb]:
-    return [Crumb(label="Cluster links", url="/links/"), Crumb(label="Create cluster link")]
+    return [Crumb(label="Cluster links", url=reverse("pages:links")), Crumb(label="Create cluster link")]
 
 
 def _snippet(request: HttpRequest, form: CreateLinkForm) -> str:
     values = form.cleaned_data
-    url = request.build_absolute_uri(f"/kafka/v3/clusters/{values['destination']}/links?link_name={values['name']}")
-    return curl("POST", url, {form.direction.remote_field: form.source_id(), "configs": config_list(form.configs())})
+    path = reverse("kafka:links", args=(values["destination"],), query={"link_name": values["name"]})
+    return curl(
+        "POST",
+        request.build_absolute_uri(path),
+        {form.direction.remote_field: form.source_id(), "configs": config_list(form.configs())},
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -15,7 +16,6 @@ from console.pages.links import is_unchanged, seen_token
 from console.pages.lists import page_from
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters.drills import drill_row
-from console.presenters.links import link_url
 from console.presenters.readiness import readiness_view
 from console.queries import links as link_queries
 from console.queries.readiness import link_readiness
@@ -40,7 +40,7 @@ def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         if error.kind == "denied":
             raise
         return _show(request, link, problem=problem_of(error), status=status_of(error))
-    return done(request, f"{link_url(link)}drills/", "Failover drill started.")
+    return done(request, reverse("pages:link-drills", args=link.url_args), "Failover drill started.")
 
 
 @page("links")

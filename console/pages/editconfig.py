@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
@@ -14,7 +15,6 @@ from console.errors import ConsoleError, NotFoundError
 from console.models import ClusterLink
 from console.pages.linkpages import crumbs, link_head
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
-from console.presenters.links import link_url
 from console.queries import links as link_queries
 from console.queries.links import EffectiveConfig
 from linkengine.domain.linkconfigs import LINK_CONFIGS, ConfigKind, is_connection
@@ -42,7 +42,7 @@ def edit_config(request: HttpRequest, cluster_id: str, link_name: str, config_na
     if intent == "validate":
         return _form(request, link, config, value=value, valid=True)
     message = f"{config_name} reset to its default." if reset else f"{config_name} saved."
-    return done(request, f"{link_url(link)}configuration/", message)
+    return done(request, reverse("pages:link-configuration", args=link.url_args), message)
 
 
 def _config(link: ClusterLink, name: str) -> EffectiveConfig:

@@ -8,6 +8,7 @@ from typing import Any
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
@@ -147,7 +148,7 @@ def _apply(request: HttpRequest, link: ClusterLink, form: EditLinkForm, *, by: A
     if intent != "save":
         return _edit_form(request, link, form, changes=shown, previewed=True)
     message = f"{numbers.plural(len(changes), 'change')} saved. The source connection is being checked." if changes else ""
-    return done(request, link_head(link, now=timezone.now()).url, message)
+    return done(request, link.get_absolute_url(), message)
 
 
 @page("links")
@@ -167,7 +168,7 @@ def delete(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         link_actions.delete_link(link=link, force=request.POST.get("force") == "true", by=by, now=now)
     except ConsoleError as error:
         return _delete_form(request, link, problem=problem_of(error), status=status_of(error))
-    return done(request, "/links/", f"Cluster link {link.name} is being deleted.")
+    return done(request, reverse("pages:links"), f"Cluster link {link.name} is being deleted.")
 
 
 def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
@@ -204,7 +205,7 @@ def _stopping_mirrors(link: ClusterLink) -> list[MirrorTopic]:
     other = pairs.other_side(link)
     if other is None or not pairs.needs_other_side(other):
         return []
-    return list(other.mirrors.exclude(state=MirrorState.STOPPED).select_related("link"))
+    return list(other.mirrors.unstopped().select_related("link"))
 
 
 def _edit_form(

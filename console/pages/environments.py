@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -39,8 +40,8 @@ def index(request: HttpRequest) -> HttpResponse:
     context = {
         "tab": tab,
         "tabs": [
-            Tab(label="Environments", url="/environments/", current=tab == "environments"),
-            Tab(label="Cluster links", url="/environments/?tab=links", current=tab == "links"),
+            Tab(label="Environments", url=reverse("pages:environments"), current=tab == "environments"),
+            Tab(label="Cluster links", url=reverse("pages:environments", query={"tab": "links"}), current=tab == "links"),
         ],
         "places": [_card(environment, clusters, links) for environment in cluster_queries.list_environments(by=by)],
         "rows": worst_first(links),
@@ -69,7 +70,7 @@ def detail(request: HttpRequest, slug: str) -> HttpResponse:
         "may_register": can(by, Permission.MANAGE_CLUSTER, environment=environment),
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=cluster) for cluster in clusters),
         "clusters_known": bool(clusters),
-        "crumbs": [Crumb(label="Environments", url="/environments/"), Crumb(label=environment.name)],
+        "crumbs": [Crumb(label="Environments", url=reverse("pages:environments")), Crumb(label=environment.name)],
     }
     return reply(request, "environments/detail.html", context)
 
@@ -108,7 +109,7 @@ def register(request: HttpRequest, slug: str) -> HttpResponse:
     except ConsoleError as error:
         problem = {} if form.refuse(error) else problem_of(error)
         return _register_form(request, environment, form, problem=problem, status=status_of(error))
-    return done(request, f"/clusters/{cluster.cluster_id}/", f"Cluster {cluster.name} registered.")
+    return done(request, cluster.get_absolute_url(), f"Cluster {cluster.name} registered.")
 
 
 @page("environments")
@@ -129,8 +130,8 @@ def cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
         "clusters_known": True,
         "may_create": can(by, Permission.MANAGE_LINK, cluster=found),
         "crumbs": [
-            Crumb(label="Environments", url="/environments/"),
-            Crumb(label=environment.name, url=f"/environments/{environment.slug}/"),
+            Crumb(label="Environments", url=reverse("pages:environments")),
+            Crumb(label=environment.name, url=environment.get_absolute_url()),
             Crumb(label=found.name),
         ],
     }
@@ -144,7 +145,7 @@ def refresh(request: HttpRequest, cluster_id: str) -> HttpResponse:
     by = actor_of(request)
     found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
     cluster_actions.refresh(cluster=found, by=by, now=timezone.now())
-    return done(request, f"/clusters/{found.cluster_id}/", "Refresh of the cluster requested.")
+    return done(request, found.get_absolute_url(), "Refresh of the cluster requested.")
 
 
 def _topics(cluster: Cluster) -> dict[str, object]:
@@ -163,7 +164,7 @@ def _card(environment: Environment, clusters: Sequence[Cluster], links: Sequence
     return {
         "name": environment.name,
         "organization": environment.organization.name,
-        "url": f"/environments/{environment.slug}/",
+        "url": environment.get_absolute_url(),
         "clusters": len(own_clusters),
         "links": len(own_links),
         "mirrors": sum(row.mirrors for row in own_links),
@@ -189,7 +190,7 @@ def _worst_of(clusters: Sequence[Cluster], links: Sequence[LinkRow]) -> tuple[st
 def _register_form(
     request: HttpRequest, environment: Environment, form: RegisterForm, *, status: int = 200, **more: object
 ) -> HttpResponse:
-    url = f"/environments/{environment.slug}/"
+    url = environment.get_absolute_url()
     context = {
         "form": form,
         "environment_name": environment.name,

@@ -22,10 +22,10 @@ from console.pages.request_handling import actor_of, page
 from console.presenters.groups import GROUP_LOOKS
 from console.presenters.reasons import AUDIT_LOOKS
 from console.presenters.states import MIRROR_LOOKS
-from console.queries import audit as audit_queries
 from console.queries import groups as group_queries
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
+from console.queries.audit import readable_events
 from console.queries.history import stored_rows
 from console.queries.mirrorpages import mirror_page
 
@@ -63,7 +63,7 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     by = actor_of(request)
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     query, status = _filters(request, "status", GROUP_LOOKS)
-    found = list(group_queries.list_groups(link=link, status=status, search=query)[:MOST_ROWS])
+    found = list(link.groups.matching(status=status, search=query)[:MOST_ROWS])
     offsets = group_queries.offsets_of(found)
     columns = (
         "group", "group_here", "status", "message", "looked_at", "mirror_topic", "partition", "source_offset",
@@ -114,7 +114,7 @@ def audit(request: HttpRequest) -> HttpResponse:
     """Return the audit events that match the filter, newest first."""
     query, result = _filters(request, "result", AUDIT_LOOKS)
     action = request.GET.get("action", "").strip()
-    found = audit_queries.list_events(by=actor_of(request), search=query, action=action, result=result)[:MOST_ROWS]
+    found = readable_events(by=actor_of(request)).matching(search=query, action=action, result=result)[:MOST_ROWS]
     columns = ("at", "actor", "action", "resource", "result", "detail", "client_address", "request_id")
     rows = (
         (

@@ -12,7 +12,7 @@ from console.actions.gates import override_gate, start_gate
 from console.errors import ConsoleError
 from console.models import MirrorTopic
 from console.pages.linkpages import crumbs
-from console.pages.mirrorpages import mirror_context, mirror_url
+from console.pages.mirrorpages import mirror_context
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.queries import mirrors as mirror_queries
 
@@ -47,4 +47,4 @@ def _do(request: HttpRequest, mirror: MirrorTopic, action: Callable[[], object])
         context = mirror_context(mirror, by=actor_of(request), now=timezone.now())
         problem = {"problem": problem_of(error), "crumbs": crumbs(mirror.link)}
         return reply(request, "mirrors/refused.html", context | problem, status=status_of(error))
-    return done(request, f"{mirror_url(mirror)}#gate")
+    return done(request, f"{mirror.get_absolute_url()}#gate")

@@ -25,7 +25,7 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     query, status = _filters(request, known=GROUP_LOOKS)
-    found = group_queries.list_groups(link=link, status=status, search=query)
+    found = link.groups.matching(status=status, search=query)
     shown, pager = page_from(request, found)
     offsets = group_queries.offsets_of(shown)
     counts = group_queries.count_groups(link=link)
@@ -48,7 +48,7 @@ def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     query, status = _filters(request, known=[*ACL_LOOKS, "conflicts"])
     only_conflicts = status == "conflicts"
-    found = acl_queries.list_acls(link=link, status="" if only_conflicts else status, conflicts=only_conflicts, search=query)
+    found = link.acls.matching(status="" if only_conflicts else status, conflicts=only_conflicts, search=query)
     shown, pager = page_from(request, found)
     counts, conflicts = acl_queries.count_acls(link=link)
     context = {

@@ -12,20 +12,19 @@ from urllib.parse import urlencode
 
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from console.models import ClusterLink, MirrorTopic
 from console.pages.linkpages import crumbs, link_context
 from console.pages.lists import MOST_DIGITS, page_of
-from console.pages.mirrorpages import mirror_url
 from console.pages.request_handling import actor_of, page, reply
 from console.pages.shell import Tab
 from console.presenters import numbers
 from console.presenters.audit import event_row
 from console.presenters.charts import charts_of
 from console.presenters.graphs import MARKER_LABELS, events_data, minute_address, series_data
-from console.presenters.links import link_url
 from console.presenters.mirrors import steps
 from console.presenters.notes import transition_notes
 from console.presenters.states import mirror_look
@@ -94,23 +93,27 @@ def segments(url: str, chosen: Range) -> list[Tab]:
 
 def graph_context(subject: Subject, chosen: Range, *, topic: str = "") -> dict[str, object]:
     """Return the template context of the interactive charts: the URLs of their data."""
-    url = data_url(subject)
     query = chosen.query + (f"&{urlencode({'topic': topic})}" if topic else "")
     return {
-        "graph_series": f"{url}series.json?{query}",
-        "graph_events": f"{url}events.json?{query}",
-        "graph_csv": f"{url}samples.csv?{chosen.query}",
-        "graph_table": f"{url}samples/?{chosen.query}",
-        "graph_minute": f"{url}minute/",
+        "graph_series": f"{data_url(subject, 'series')}?{query}",
+        "graph_events": f"{data_url(subject, 'events')}?{query}",
+        "graph_csv": f"{data_url(subject, 'samples-csv')}?{chosen.query}",
+        "graph_table": f"{data_url(subject, 'samples')}?{chosen.query}",
+        "graph_minute": data_url(subject, "minute"),
         "graph_signs": MARKER_LABELS.values(),
         "range": chosen,
         "range_words": f"{numbers.exact(chosen.start)} to {numbers.exact(chosen.end)}",
     }
 
 
-def data_url(subject: Subject) -> str:
-    """Return the URL below which the data of the charts of a link or mirror are."""
-    return mirror_url(subject) if isinstance(subject, MirrorTopic) else f"{link_url(subject)}history/"
+def data_url(subject: Subject, data: str) -> str:
+    """Return the URL of data of the charts of a link or mirror: series, events, samples or a minute."""
+    return reverse(f"pages:{'mirror' if isinstance(subject, MirrorTopic) else 'link'}-{data}", args=subject.url_args)
+
+
+def charts_url(subject: Subject) -> str:
+    """Return the URL of the page with the charts of a link or mirror."""
+    return reverse("pages:mirror" if isinstance(subject, MirrorTopic) else "pages:link-history", args=subject.url_args)
 
 
 @page("links")
@@ -126,7 +129,7 @@ def history(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
     known = not topic or topic in names or mirrors.filter(name=topic).exists()
     context = {
         "charts": charts_of(points, span=chosen.span, now=chosen.end, past=not chosen.name) if points else [],
-        "spans": segments(f"{link_url(link)}history/", chosen),
+        "spans": segments(charts_url(link), chosen),
         "topic": topic,
         "topic_unknown": not known,
         "names": names,
@@ -195,7 +198,7 @@ def events(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
         where=where,
         states=incidents.states_over_time(past, where),
         markers=incidents.markers(subject, past=past, start=where.start, end=where.end, by=by),
-        minute_url=f"{data_url(subject)}minute/",
+        minute_url=data_url(subject, "minute"),
     )
     return JsonResponse(data)
 
@@ -227,7 +230,7 @@ def minute(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
     at = min(now, max(_time(request, "at") or now, now - LONGEST))
     at = datetime.fromtimestamp(at.timestamp() // 60 * 60, tz=UTC)
     past = incidents.read_past(subject, start=at)
-    url, span = f"{data_url(subject)}minute/", {"start": at, "end": at + MINUTE}
+    url, span = data_url(subject, "minute"), {"start": at, "end": at + MINUTE}
     readable = incidents.may_view_audit(subject, by=by)
     found = list(incidents.audit_events(subject, **span, by=by)[: EVENTS_SHOWN + 1])
     context = {
@@ -278,12 +281,11 @@ def subject_of(request: HttpRequest, cluster_id: str, link_name: str, mirror_nam
 
 def _place(subject: Subject, *, last: str) -> dict[str, object]:
     link = subject.link if isinstance(subject, MirrorTopic) else subject
-    back = mirror_url(subject) if isinstance(subject, MirrorTopic) else f"{link_url(link)}history/"
     return {
         "crumbs": crumbs(link, last=last),
         "environment_name": link.destination.environment.name,
         "subject_name": subject.name,
-        "charts_url": back,
+        "charts_url": charts_url(subject),
     }
 
 

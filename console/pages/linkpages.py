@@ -5,30 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.urls import reverse
+
 from console.access import Permission, can
 from console.actors import Actor
 from console.models import ClusterLink
 from console.models.links import LinkMode
 from console.pages.shell import Crumb, Tab
 from console.presenters.badges import Badge
-from console.presenters.links import GAP_FILLERS, endpoints_of, link_url, mode_label
+from console.presenters.links import GAP_FILLERS, endpoints_of, mode_label
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.states import link_look
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import GapFiller
 
 _TABS = (
-    ("overview", "Overview", ""),
-    ("history", "History", "history/"),
-    ("topics", "Source topics", "topics/"),
-    ("filters", "Filters", "filters/"),
-    ("tasks", "Tasks", "tasks/"),
-    ("groups", "Groups", "groups/"),
-    ("acls", "ACLs", "acls/"),
-    ("configuration", "Configuration", "configuration/"),
-    ("stops", "Failover reports", "stops/"),
-    ("drills", "Drills", "drills/"),
-    ("activity", "Activity", "activity/"),
+    ("overview", "Overview", "pages:link"),
+    ("history", "History", "pages:link-history"),
+    ("topics", "Source topics", "pages:link-topics"),
+    ("filters", "Filters", "pages:link-filters"),
+    ("tasks", "Tasks", "pages:link-tasks"),
+    ("groups", "Groups", "pages:link-groups"),
+    ("acls", "ACLs", "pages:link-acls"),
+    ("configuration", "Configuration", "pages:link-configuration"),
+    ("stops", "Failover reports", "pages:link-stops"),
+    ("drills", "Drills", "pages:link-drills"),
+    ("activity", "Activity", "pages:link-activity"),
 )
 # Tabs that show data of all mirrors of the link; they need VIEW on the link itself.
 _WHOLE_LINK_TABS = {
@@ -48,8 +50,8 @@ class LinkHead:
     """The heading of the pages of a link."""
 
     name: str
+    cluster_id: str  # of the cluster that it belongs to
     url: str
-    edit_url: str
     fix_url: str  # page that fixes the link's error, "" if an edit does not help
     add_url: str
     look: Badge  # of the API state
@@ -65,13 +67,15 @@ class LinkHead:
 
 def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
     """Create the heading of a link."""
-    url, ((source, _), (destination, _)) = link_url(link), endpoints_of(link)
+    (source, _), (destination, _) = endpoints_of(link)
     return LinkHead(
         name=link.name,
-        url=url,
-        edit_url=f"{url}configuration/edit/",
-        fix_url="" if link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR else f"{url}configuration/edit/",
-        add_url=f"{url}mirrors/new/",
+        cluster_id=link.destination.cluster_id,
+        url=link.get_absolute_url(),
+        fix_url=""
+        if link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR
+        else reverse("pages:link-edit", args=link.url_args),
+        add_url=reverse("pages:new-mirror", args=link.url_args),
         look=link_look(link.state),
         mode=mode_label(link),
         prefix=link.prefix,
@@ -102,9 +106,9 @@ def crumbs(link: ClusterLink, *, last: str = "") -> list[Crumb]:
     """Return the breadcrumbs from the environment to the link, or to ``last`` below it."""
     environment = link.destination.environment
     trail = [
-        Crumb(label=environment.name, url=f"/environments/{environment.slug}/"),
-        Crumb(label="Cluster links", url="/links/"),
-        Crumb(label=link.name, url=link_url(link) if last else ""),
+        Crumb(label=environment.name, url=environment.get_absolute_url()),
+        Crumb(label="Cluster links", url=reverse("pages:links")),
+        Crumb(label=link.name, url=link.get_absolute_url() if last else ""),
     ]
     return [*trail, Crumb(label=last)] if last else trail
 
@@ -114,5 +118,8 @@ def _tabs_for(by: Actor, link: ClusterLink, *, current: str) -> list[Tab]:
     hidden = set() if can(by, Permission.VIEW_AUDIT, cluster=link.destination) else {"activity"}
     if not can(by, Permission.VIEW, link=link):
         hidden |= _WHOLE_LINK_TABS
-    url = link_url(link)
-    return [Tab(label=label, url=f"{url}{path}", current=key == current) for key, label, path in _TABS if key not in hidden]
+    return [
+        Tab(label=label, url=reverse(name, args=link.url_args), current=key == current)
+        for key, label, name in _TABS
+        if key not in hidden
+    ]

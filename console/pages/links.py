@@ -31,13 +31,12 @@ from console.presenters.mirrors import mirror_row
 from console.presenters.otherside import OtherSide, other_side
 from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS
 from console.presenters.verbs import bulk_verbs
-from console.queries import audit as audit_queries
 from console.queries import links as link_queries
 from console.queries import mirrorpages
+from console.queries.audit import readable_events
 from console.queries.health import LinkHealth, health_of_link
 from console.queries.linktasks import failing_rows
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
-from linkengine.domain.states import MirrorState
 
 _EDITABLE = {name for name, spec in LINK_CONFIGS.items() if not (spec.read_only or spec.immutable or is_connection(name))}
 REFRESH = timedelta(seconds=5)  # relative times of an unchanged page are updated at this interval
@@ -97,7 +96,7 @@ class _Observed:
 def _observe(link: ClusterLink, *, by: Actor, now: datetime) -> _Observed:
     failing = failing_rows(links=[link]).get(link.pk, []) if getattr(link, "undone", True) else []
     mirrors, shows_tasks = visible_mirrors(by).filter(link=link), can(by, Permission.VIEW, link=link)
-    current = progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now)
+    current = progress.current(mirrors.unstopped(), now=now)
     health = health_of_link(link, mirrors, now=now, failing=failing, shows_tasks=shows_tasks, current=current)
     return _Observed(health=health, failing=failing if shows_tasks else (), current=current)
 
@@ -184,7 +183,7 @@ def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     """Show the audit events of the link and its mirror topics."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    shown, where = page_from(request, audit_queries.list_events(by=by, resource=path_of(link)))
+    shown, where = page_from(request, readable_events(by=by).matching(resource=path_of(link)))
     context = {"events": [event_row(event, now=now) for event in shown], "pager": where}
     return reply(request, "links/activity.html", link_context(link, by=by, now=now, tab="activity") | context)
 

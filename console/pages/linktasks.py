@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
@@ -10,7 +11,6 @@ from console.actions.linktasks import run_task
 from console.pages.linkpages import link_context
 from console.pages.links import is_unchanged, seen_token
 from console.pages.request_handling import actor_of, done, page, reply
-from console.presenters.links import link_url
 from console.presenters.linktasks import task_row
 from console.queries import links as link_queries
 from console.queries.linktasks import list_tasks
@@ -36,4 +36,4 @@ def run(request: HttpRequest, cluster_id: str, link_name: str, task_name: str) -
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     run_task(link=link, name=task_name, by=by, now=now)
-    return done(request, f"{link_url(link)}tasks/", f"Run of {task_name} requested.")
+    return done(request, reverse("pages:link-tasks", args=link.url_args), f"Run of {task_name} requested.")

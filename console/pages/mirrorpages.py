@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from django.urls import reverse
+
 from console.access import Permission, can, cluster_names
 from console.actions.reparenting import possible_links
 from console.actors import Actor
@@ -20,10 +22,9 @@ from console.presenters.gates import gate_view
 from console.presenters.groups import clamped_row
 from console.presenters.health import mirror_health_view
 from console.presenters.lineage import origin_rows
-from console.presenters.links import Tile, link_url, source_name
+from console.presenters.links import Tile, source_name
 from console.presenters.mirrors import (
     gap_groups,
-    mirror_path,
     partition_row,
     start_label,
     steps,
@@ -59,6 +60,8 @@ class MirrorHead:
     """The heading and the details of a mirror topic."""
 
     name: str
+    cluster_id: str  # of the cluster that it is on
+    link_name: str
     url: str
     look: Badge
     source_topic: str
@@ -86,16 +89,13 @@ class Choice:
     primary: bool
 
 
-def mirror_url(mirror: MirrorTopic) -> str:
-    """Return the URL of the mirror's page."""
-    return f"{link_url(mirror.link)}{mirror_path(mirror.name)}"
-
-
 def mirror_head(mirror: MirrorTopic, *, now: datetime, copied: str = numbers.UNKNOWN) -> MirrorHead:
     """Create the heading of a mirror."""
     return MirrorHead(
         name=mirror.name,
-        url=mirror_url(mirror),
+        cluster_id=mirror.link.destination.cluster_id,
+        link_name=mirror.link.name,
+        url=mirror.get_absolute_url(),
         look=mirror_look(mirror.state, mirror.stop_reason),
         source_topic=mirror.source_topic,
         source=source_name(mirror.link),
@@ -156,7 +156,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "may_verify": can(by, Permission.VERIFY, mirror=mirror),
         "may_operate": can(by, Permission.OPERATE_MIRROR, mirror=mirror),
         "may_edit": can(by, Permission.MANAGE_LINK, link=mirror.link),
-        "edit_url": f"{link_url(mirror.link)}configuration/edit/",
+        "edit_url": reverse("pages:link-edit", args=mirror.link.url_args),
     }
 
 
@@ -166,7 +166,7 @@ def _health(mirror: MirrorTopic, *, now: datetime) -> dict[str, object]:
     link = mirror.link
     return {
         "health": mirror_health_view(verdict, link, task_error=errors[0][1] if errors else ""),
-        "tasks_url": f"{link_url(link)}tasks/" if errors else "",
+        "tasks_url": reverse("pages:link-tasks", args=link.url_args) if errors else "",
         "task_notes": [error_note(code, message, now=now) for code, message in errors],
     }
 
@@ -196,7 +196,7 @@ def _restore_url(mirror: MirrorTopic) -> str:
     other = pairs.other_side(mirror.link)
     if other is None or not pairs.have_common_part(mirror, pairs.counterpart(mirror, other=other)):
         return ""
-    return f"{link_url(other)}{mirror_path(mirror.source_topic)}{MirrorEvent.RESTORE}/"
+    return reverse("pages:mirror-operation", args=(*other.url_args, mirror.source_topic, MirrorEvent.RESTORE))
 
 
 def action_choices(mirror: MirrorTopic, *, by: Actor) -> list[Choice]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -18,15 +19,12 @@ from console.pages.history import MIRROR_SPAN, graph_context, range_of, segments
 from console.pages.linkpages import crumbs, link_head
 from console.pages.links import is_unchanged, seen_token
 from console.pages.lists import MOST_DIGITS
-from console.pages.mirrorpages import choice_rows, choices_summary, mirror_context, mirror_head, mirror_url
+from console.pages.mirrorpages import choice_rows, choices_summary, mirror_context
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.restores import restores_of
 from console.presenters import numbers
-from console.presenters.bulkoperations import operation_url
 from console.presenters.charts import charts_of
 from console.presenters.curl import curl
-from console.presenters.links import link_url
-from console.presenters.mirrors import mirror_path
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
 from console.queries import topics as topic_queries
@@ -49,13 +47,13 @@ def detail(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
     context |= {
         "seen": seen_token(mirror.link.sequence, now=now),
         "crumbs": [*crumbs(mirror.link, last=mirror.name)],
-        "snippet": curl("GET", f"{rest_address(request, mirror.link)}/{mirror.name}?include_state_transition_errors=true"),
+        "snippet": curl("GET", rest_url(request, "kafka:mirror", mirror.url_args, include_state_transition_errors="true")),
     }
     if not (request.htmx and request.htmx.target == "live"):  # type: ignore[attr-defined]
         chosen = range_of(request, now=now, default=MIRROR_SPAN)
         points = mirror_history(mirror=mirror, span=chosen.span, now=now, end=chosen.end)
         context["charts"] = charts_of(points, span=chosen.span, now=chosen.end, past=not chosen.name) if points else []
-        context |= {"spans": segments(mirror_url(mirror), chosen), **graph_context(mirror, chosen)}
+        context |= {"spans": segments(mirror.get_absolute_url(), chosen), **graph_context(mirror, chosen)}
     return reply(request, "mirrors/detail.html", context)
 
 
@@ -65,7 +63,6 @@ def verify(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
     """Start a verification run. The mirror's page shows its progress."""
     by, now = actor_of(request), timezone.now()
     mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
-    url = mirror_head(mirror, now=now).url
     try:
         verification.start_verify(mirror=mirror, by=by, now=now)
     except ConsoleError as error:
@@ -73,7 +70,7 @@ def verify(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
             raise
         context = mirror_context(mirror, by=by, now=now) | {"problem": problem_of(error), "crumbs": crumbs(mirror.link)}
         return reply(request, "mirrors/refused.html", context, status=status_of(error))
-    return done(request, f"{url}#verify")
+    return done(request, f"{mirror.get_absolute_url()}#verify")
 
 
 @page("links")
@@ -107,7 +104,7 @@ def create(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         )
     except ConsoleError as error:
         return _refused(request, link, error)
-    return done(request, f"{link_url(link)}{mirror_path(mirror.name)}", f"Mirror topic {mirror.name} added.")
+    return done(request, mirror.get_absolute_url(), f"Mirror topic {mirror.name} added.")
 
 
 def _submitted_topics(request: HttpRequest) -> list[str]:
@@ -137,7 +134,7 @@ def _add_several(
         by=by,
         now=timezone.now(),
     )
-    return done(request, operation_url(started.pk))
+    return done(request, started.get_absolute_url())
 
 
 def _matching(request: HttpRequest, link: ClusterLink) -> list[str]:
@@ -194,11 +191,15 @@ def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
         "replication_factor": request.POST.get("replication_factor", ""),
         "start": request.POST.get("start", ""),
         "default_start": mirror_actions.default_start(link),
-        "snippet": curl("POST", rest_address(request, link), {"source_topic_name": chosen[0] if chosen else "<source topic>"}),
+        "snippet": curl(
+            "POST",
+            rest_url(request, "kafka:mirrors", link.url_args),
+            {"source_topic_name": chosen[0] if chosen else "<source topic>"},
+        ),
     }
     return reply(request, "mirrors/new.html", context | more, status=status)
 
 
-def rest_address(request: HttpRequest, link: ClusterLink) -> str:
-    """Return the REST URL of the link's mirrors."""
-    return request.build_absolute_uri(f"/kafka/v3/clusters/{link.destination.cluster_id}/links/{link.name}/mirrors")
+def rest_url(request: HttpRequest, name: str, args: Sequence[str], **query: str) -> str:
+    """Return the absolute URL of a REST endpoint, for a command to copy."""
+    return request.build_absolute_uri(reverse(name, args=args, query=query))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
@@ -36,7 +37,7 @@ def namespaces(request: HttpRequest, cluster_id: str) -> HttpResponse:
         return _show(
             request, cluster, status=status_of(error), problem=problem_of(error), prefix=request.POST.get("prefix", "")
         )
-    return done(request, f"/clusters/{cluster.cluster_id}/namespaces/", message)
+    return done(request, reverse("pages:cluster-namespaces", args=(cluster.cluster_id,)), message)
 
 
 def _act(request: HttpRequest, cluster: Cluster, *, by: Actor) -> str:
@@ -73,14 +74,14 @@ def _show(request: HttpRequest, cluster: Cluster, *, status: int = 200, **more: 
     by = actor_of(request)
     environment = cluster.environment
     links = list(ClusterLink.objects.filter(destination=cluster).exclude(mode=LinkMode.SOURCE))
-    url = f"/clusters/{cluster.cluster_id}/"
+    url = cluster.get_absolute_url()
     context = {
         "cluster": {"name": cluster.name, "url": url},
         "environment_name": environment.name,
         "rows": [namespace_row(summary, links=links) for summary in queries.list_namespaces(cluster=cluster)],
         "may_manage": can(by, Permission.MANAGE_LINK, cluster=cluster) and can(by, Permission.MANAGE_ACLS, cluster=cluster),
         "crumbs": [
-            Crumb(label=environment.name, url=f"/environments/{environment.slug}/"),
+            Crumb(label=environment.name, url=environment.get_absolute_url()),
             Crumb(label=cluster.name, url=url),
             Crumb(label="Namespaces"),
         ],

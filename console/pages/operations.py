@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
@@ -21,11 +22,10 @@ from console.mirrors.migration_gate import gate_closed
 from console.mirrors.rules import permission_for, why_not
 from console.models import ClusterLink, MirrorTopic
 from console.pages.linkpages import crumbs
-from console.pages.mirrorpages import mirror_head, mirror_url
+from console.pages.mirrorpages import mirror_head
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters import numbers
 from console.presenters.groups import readable_name
-from console.presenters.links import link_url
 from console.presenters.verbs import VERBS, Verb, explanation, needs_typed_name, reversibility
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
@@ -69,7 +69,7 @@ def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
         fresh = _find(cluster_id, link_name, mirror_name, verb=verb, by=by)
         impossible = bool(refused(fresh, verb.event, now=now))
         return _confirmation(request, fresh, verb, problem=problem_of(error), refused=impossible, status=status_of(error))
-    url = link_url(mirror.link) if verb.event is MirrorEvent.DELETE else mirror_url(mirror)
+    url = mirror.link.get_absolute_url() if verb.event is MirrorEvent.DELETE else mirror.get_absolute_url()
     return done(request, url, verb.done.format(name=mirror.name))
 
 
@@ -150,8 +150,8 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
         "verb": verb,
         "explains": explanation(verb, state=mirror.state, since=mirror.state_since),
         "seen": operations.seen_state(mirror) if verb.event is MirrorEvent.DELETE else "",
-        "action": f"{head.url}{verb.event}/",
-        "back": head.url if mirror.pk else link_url(mirror.link),  # a topic that was never a mirror has no page
+        "action": reverse("pages:mirror-operation", args=(*mirror.url_args, verb.event)),
+        "back": head.url if mirror.pk else mirror.link.get_absolute_url(),  # a topic that was never a mirror has no page
         "typed": needs_typed_name(verb.event, bidirectional=bidirectional),
         "reversibility": reversibility(verb.event, bidirectional=bidirectional),
         "risk": risk_of(mirror_queries.summarize(mirror, now=now), verb, effects) if effects else None,

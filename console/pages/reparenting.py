@@ -9,7 +9,7 @@ from django.views.decorators.http import require_POST
 from console.actions.reparenting import reparent
 from console.errors import ConsoleError
 from console.pages.linkpages import crumbs
-from console.pages.mirrorpages import mirror_context, mirror_url
+from console.pages.mirrorpages import mirror_context
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.queries import mirrors as mirror_queries
 
@@ -28,4 +28,4 @@ def move(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str
         context = mirror_context(mirror, by=by, now=now) | {"problem": problem_of(error), "crumbs": crumbs(mirror.link)}
         return reply(request, "mirrors/refused.html", context, status=status_of(error))
     message = f"Mirror topic '{mirror.name}' moved to cluster link '{moved.link.name}'. Resume it to continue copying."
-    return done(request, mirror_url(moved.mirror), message)
+    return done(request, moved.mirror.get_absolute_url(), message)

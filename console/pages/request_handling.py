@@ -11,6 +11,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.cache import patch_vary_headers
 
 from console.actors import Actor
@@ -113,7 +114,7 @@ def refusal(request: HttpRequest, error: ConsoleError) -> HttpResponse:
 def _to_sign_in(request: HttpRequest) -> HttpResponse:
     if request.method not in {"GET", "HEAD"}:  # a POST cannot be repeated after the sign-in
         messages.warning(request, "Your session has ended. Nothing was changed.")
-    return go(request, f"/sign-in/?next={quote(_way_back(request))}")
+    return go(request, f"{reverse('pages:sign-in')}?next={quote(_way_back(request))}")
 
 
 def _way_back(request: HttpRequest) -> str:

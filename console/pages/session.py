@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 from django.contrib.auth import login, logout, update_session_auth_hash
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.debug import sensitive_post_parameters
@@ -51,7 +52,7 @@ def _sign_in_page(request: HttpRequest, form: SignInForm, target: str) -> HttpRe
 def sign_out(request: HttpRequest) -> HttpResponse:
     """End the session."""
     logout(request)
-    return HttpResponseRedirect("/sign-in/")
+    return HttpResponseRedirect(reverse("pages:sign-in"))
 
 
 class PasswordForm(ConsoleForm):
@@ -113,11 +114,11 @@ def change_password(request: HttpRequest) -> HttpResponse:
         problem = {} if form.refuse(error) else problem_of(error)
         return _password_page(request, form, status=status_of(error), problem=problem)
     update_session_auth_hash(request, by.user)  # type: ignore[arg-type]  # the action needs a user
-    return done(request, "/access/me/", "Password changed. Your other sessions have ended. API keys remain valid.")
+    return done(request, reverse("pages:me"), "Password changed. Your other sessions have ended. API keys remain valid.")
 
 
 def _password_page(request: HttpRequest, form: PasswordForm, *, status: int = 200, **more: object) -> HttpResponse:
-    crumbs = [Crumb(label="Access", url="/access/"), Crumb(label="Change password")]
+    crumbs = [Crumb(label="Access", url=reverse("pages:access")), Crumb(label="Change password")]
     response = reply(request, "session/password.html", {"form": form, "crumbs": crumbs} | more, status=status)
     if form.wait_s:
         response["Retry-After"] = str(form.wait_s)
@@ -139,4 +140,4 @@ def set_theme(request: HttpRequest) -> HttpResponse:
 def safe_path(request: HttpRequest, path: str) -> str:
     """Return ``path`` if it stays on this host, else the start page, to prevent open redirects."""
     allowed = url_has_allowed_host_and_scheme(path, allowed_hosts={request.get_host()}, require_https=request.is_secure())
-    return path if path and allowed else "/"
+    return path if path and allowed else reverse("pages:start")

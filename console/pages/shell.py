@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.http import HttpRequest
+from django.urls import reverse
 
 from console.actors import Actor
 
@@ -20,16 +21,21 @@ class Section:
     key: str
     label: str
     icon: str
-    url: str
+    page: str  # name of its URL pattern
+
+    @property
+    def url(self) -> str:
+        """Return the URL of its page."""
+        return reverse(self.page)
 
 
 SECTIONS = (
-    Section(key="environments", label="Environments", icon="collection", url="/environments/"),
-    Section(key="links", label="Cluster links", icon="diagram-3", url="/links/"),
-    Section(key="topics", label="Topics", icon="hdd-network", url="/topics/"),
-    Section(key="operations", label="Operations", icon="arrow-repeat", url="/operations/"),
-    Section(key="access", label="Access", icon="shield-lock", url="/access/"),
-    Section(key="audit", label="Audit log", icon="journal-text", url="/audit/"),
+    Section(key="environments", label="Environments", icon="collection", page="pages:environments"),
+    Section(key="links", label="Cluster links", icon="diagram-3", page="pages:links"),
+    Section(key="topics", label="Topics", icon="hdd-network", page="pages:topics"),
+    Section(key="operations", label="Operations", icon="arrow-repeat", page="pages:operations"),
+    Section(key="access", label="Access", icon="shield-lock", page="pages:access"),
+    Section(key="audit", label="Audit log", icon="journal-text", page="pages:audit"),
 )
 
 
@@ -70,5 +76,5 @@ def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environm
         section=section,
         theme=theme if theme in THEMES else "",
         environment=environment,
-        search=request.GET.get("q", "") if request.path == "/search/" else "",
+        search=request.GET.get("q", "") if request.path == reverse("pages:search") else "",
     )

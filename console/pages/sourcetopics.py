@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -19,7 +20,6 @@ from console.pages.linkpages import crumbs, link_context
 from console.pages.lists import page_of
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters import numbers
-from console.presenters.links import link_url
 from console.presenters.sourcetopics import STANDING_LOOKS, check_rows, is_mirrorable, source_topic_row
 from console.queries import links as link_queries
 from console.queries.mirrorability import filters_of, judge_source, judge_topic
@@ -96,7 +96,7 @@ def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
         return _form(request, link, rows=rows, enabled=enabled, problem=problem_of(error), status=status_of(error))
     if save:
         message = "Filters saved. They are applied now." if enabled else "Auto-create is off. Its filters are deleted."
-        return done(request, f"{link_url(link)}topics/", message)
+        return done(request, reverse("pages:link-topics", args=link.url_args), message)
     preview = _preview(judge_source(link=link, by=by, filters=rows) if enabled else [])
     return _form(request, link, rows=rows, enabled=enabled, preview=preview)
 

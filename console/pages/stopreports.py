@@ -17,7 +17,7 @@ from console.models import StopReport
 from console.pages.exports import MOST_ROWS
 from console.pages.linkpages import crumbs, link_context
 from console.pages.lists import page_from
-from console.pages.mirrorpages import mirror_context, mirror_url
+from console.pages.mirrorpages import mirror_context
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters.stopreports import report_row, report_tiles
 from console.queries import links as link_queries
@@ -60,7 +60,7 @@ def retry_refused(request: HttpRequest, cluster_id: str, link_name: str, mirror_
         context = mirror_context(mirror, by=by, now=timezone.now())
         problem = {"problem": problem_of(error), "crumbs": crumbs(mirror.link)}
         return reply(request, "mirrors/refused.html", context | problem, status=status_of(error))
-    return done(request, f"{mirror_url(mirror)}#stop-reports")
+    return done(request, f"{mirror.get_absolute_url()}#stop-reports")
 
 
 def _file(link_name: str, totals: stopreports.StopTotals, found: QuerySet[StopReport]) -> JsonResponse:

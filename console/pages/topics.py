@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
@@ -17,8 +17,8 @@ from console.pages.request_handling import actor_of, page, reply
 from console.pages.shell import Crumb
 from console.presenters import numbers
 from console.presenters.clusters import cluster_row
-from console.presenters.links import endpoints_of, link_url
-from console.presenters.mirrors import mirror_path, mirror_row
+from console.presenters.links import endpoints_of
+from console.presenters.mirrors import mirror_row
 from console.presenters.states import link_look, mirror_look
 from console.queries import clusters as cluster_queries
 from console.queries import mirrorpages
@@ -59,8 +59,8 @@ def of_cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
         "pager": where,
         "query": query,
         "crumbs": [
-            Crumb(label=environment.name, url=f"/environments/{environment.slug}/"),
-            Crumb(label=cluster.name, url=f"/clusters/{cluster.cluster_id}/"),
+            Crumb(label=environment.name, url=environment.get_absolute_url()),
+            Crumb(label=cluster.name, url=cluster.get_absolute_url()),
             Crumb(label="Topics"),
         ],
     }
@@ -80,9 +80,16 @@ def search(request: HttpRequest) -> HttpResponse:
         "mirrors": [
             row | {"url": _mirror_url(row), "look": mirror_look(row["state"], row["stop_reason"])} for row in found.mirrors
         ],
-        "source_topics": [row | {"url": f"{_url(row)}topics/{quote(row['name'], safe='')}/"} for row in found.source_topics],
-        "topics": [row | {"url": f"/clusters/{row['listed_on']}/topics/?q={quote(row['name'])}"} for row in found.topics],
-        "groups": [row | {"url": f"{_url(row)}groups/?q={quote(row['name'])}"} for row in found.groups],
+        "source_topics": [
+            row | {"url": reverse("pages:link-topic", args=(*_link_args(row), row["name"]))} for row in found.source_topics
+        ],
+        "topics": [
+            row | {"url": reverse("pages:cluster-topics", args=(row["listed_on"],), query={"q": row["name"]})}
+            for row in found.topics
+        ],
+        "groups": [
+            row | {"url": reverse("pages:link-groups", args=_link_args(row), query={"q": row["name"]})} for row in found.groups
+        ],
     }
     return reply(request, "search.html", context)
 
@@ -90,7 +97,7 @@ def search(request: HttpRequest) -> HttpResponse:
 def _link_row(link: ClusterLink) -> dict[str, Any]:
     (source, _), (destination, _) = endpoints_of(link)
     look = link_look(link.state)
-    return {"name": link.name, "url": link_url(link), "source": source, "destination": destination, "look": look}
+    return {"name": link.name, "url": link.get_absolute_url(), "source": source, "destination": destination, "look": look}
 
 
 def _topic_row(row: TopicOfCluster, names: Mapping[str, str]) -> dict[str, Any]:
@@ -116,12 +123,14 @@ def _topic_row(row: TopicOfCluster, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _mirror_url(row: Mapping[str, Any]) -> str:
-    return f"{_url(row)}{mirror_path(row['name'])}"
+    return reverse("pages:mirror", args=(*_link_args(row), row["name"]))
 
 
-def _url(row: Mapping[str, Any]) -> str:
-    return f"/links/{row['destination']}/{row['link_name']}/"
+def _link_args(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the arguments of the URL patterns of a link's pages, from a row of a query."""
+    return (row["destination"], row["link_name"])
 
 
-def _link(link: object) -> dict[str, str]:
-    return {"name": link.name, "url": link_url(link), "destination": link.destination.name}  # type: ignore[attr-defined,arg-type]
+def _link(link: ClusterLink) -> dict[str, str]:
+    cluster = link.destination
+    return {"name": link.name, "cluster_id": cluster.cluster_id, "url": link.get_absolute_url(), "destination": cluster.name}

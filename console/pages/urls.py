@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from django.urls import path, re_path
+from django.urls import include, path, re_path, register_converter
+from django.urls.converters import StringConverter
 from django.views.generic import RedirectView
 
 from console.pages import (
@@ -34,12 +35,42 @@ from console.pages import (
     topics,
 )
 
+
+class MirrorNameConverter(StringConverter):
+    """The name of a mirror topic. A topic named "new" has the URL ``mirrors/new/-/``, because ``mirrors/new/`` is a form."""
+
+    def to_url(self, value: str) -> str:
+        """Return the name; raise ValueError for "new", after which ``reverse`` uses the other pattern of that name."""
+        if value == "new":
+            raise ValueError
+        return value
+
+
+register_converter(MirrorNameConverter, "mirror_name")
+
+_CLUSTER = "clusters/<str:cluster_id>/"
 _LINK = "links/<str:cluster_id>/<str:link_name>/"
-_MIRROR = f"{_LINK}mirrors/<str:mirror_name>/"
+_MIRROR_PAGES = [
+    path("", mirrors.detail, name="mirror"),
+    path("gaps.csv", exports.gaps, name="mirror-gaps-csv"),
+    path("records/", records.records, name="mirror-records"),
+    path("verify/", mirrors.verify, name="mirror-verify"),
+    path("gate/", gates.run, name="mirror-gate"),
+    path("gate/override/", gates.override, name="mirror-gate-override"),
+    path("restores/<int:restore_id>/records.jsonl.gz", restores.records, name="mirror-restore-records"),
+    path("refused-configs/", stopreports.retry_refused, name="mirror-refused-configs"),
+    path("reparent/", reparenting.move, name="mirror-reparent"),
+    path("series.json", history.series, name="mirror-series"),
+    path("events.json", history.events, name="mirror-events"),
+    path("samples.csv", exports.samples, name="mirror-samples-csv"),
+    path("samples/", history.samples, name="mirror-samples"),
+    path("minute/", history.minute, name="mirror-minute"),
+    path("<str:operation>/", operations.operate, name="mirror-operation"),
+]
 
 app_name = "pages"
 urlpatterns = [
-    path("", RedirectView.as_view(url="/environments/"), name="start"),
+    path("", RedirectView.as_view(pattern_name="pages:environments"), name="start"),
     path("sign-in/", session.sign_in, name="sign-in"),
     path("sign-out/", session.sign_out, name="sign-out"),
     path("settings/theme/", session.set_theme, name="theme"),
@@ -48,73 +79,45 @@ urlpatterns = [
     path("environments/", environments.index, name="environments"),
     path("environments/<slug:slug>/", environments.detail, name="environment"),
     path("environments/<slug:slug>/clusters/new/", environments.register, name="register"),
-    path("clusters/<str:cluster_id>/", environments.cluster),
-    path("clusters/<str:cluster_id>/refresh/", environments.refresh),
-    path("clusters/<str:cluster_id>/topics/", topics.of_cluster),
-    path("clusters/<str:cluster_id>/namespaces/", namespaces.namespaces),
+    path(_CLUSTER, environments.cluster, name="cluster"),
+    path(f"{_CLUSTER}refresh/", environments.refresh, name="cluster-refresh"),
+    path(f"{_CLUSTER}topics/", topics.of_cluster, name="cluster-topics"),
+    path(f"{_CLUSTER}namespaces/", namespaces.namespaces, name="cluster-namespaces"),
     path("topics/", topics.index, name="topics"),
     path("links/", links.index, name="links"),
     path("links/new/", createlink.create, name="new-link"),
-    path(_LINK, links.overview),
-    path(f"{_LINK}configuration/", links.configuration),
-    path(f"{_LINK}configuration/edit/", editlink.edit),
-    path(f"{_LINK}configuration/set/<str:config_name>/", editconfig.edit_config),
-    path(f"{_LINK}topics/", sourcetopics.topics),
-    path(f"{_LINK}topics/<str:topic_name>/", sourcetopics.topic),
-    path(f"{_LINK}filters/", sourcetopics.filters),
-    path(f"{_LINK}tasks/", linktasks.tasks),
-    path(f"{_LINK}tasks/<str:task_name>/run/", linktasks.run),
-    path(f"{_LINK}groups/", groups.groups),
-    path(f"{_LINK}groups.csv", exports.groups),
-    path(f"{_LINK}mirrors.csv", exports.mirrors),
-    path(f"{_LINK}acls/", groups.acls),
-    path(f"{_LINK}history/", history.history),
-    path(f"{_LINK}history/series.json", history.series),
-    path(f"{_LINK}history/events.json", history.events),
-    path(f"{_LINK}history/samples.csv", exports.samples),
-    path(f"{_LINK}history/samples/", history.samples),
-    path(f"{_LINK}history/minute/", history.minute),
-    path(f"{_LINK}activity/", links.activity),
-    path(f"{_LINK}drills/", drills.drills),
-    path(f"{_LINK}readiness/", drills.readiness),
-    path(f"{_LINK}stops/", stopreports.stops),
-    path(f"{_LINK}delete/", editlink.delete),
-    path(f"{_LINK}bulk/", bulk.operate_many),
-    path(f"{_LINK}mirrors/new/", mirrors.create),
-    path(f"{_MIRROR}-/", mirrors.detail),  # for a topic named "new"
-    path(f"{_MIRROR}-/gaps.csv", exports.gaps),
-    path(f"{_MIRROR}-/records/", records.records),
-    path(f"{_MIRROR}-/verify/", mirrors.verify),
-    path(f"{_MIRROR}-/gate/", gates.run),
-    path(f"{_MIRROR}-/gate/override/", gates.override),
-    path(f"{_MIRROR}-/restores/<int:restore_id>/records.jsonl.gz", restores.records),
-    path(f"{_MIRROR}-/refused-configs/", stopreports.retry_refused),
-    path(f"{_MIRROR}-/reparent/", reparenting.move),
-    path(f"{_MIRROR}-/series.json", history.series),
-    path(f"{_MIRROR}-/events.json", history.events),
-    path(f"{_MIRROR}-/samples.csv", exports.samples),
-    path(f"{_MIRROR}-/samples/", history.samples),
-    path(f"{_MIRROR}-/minute/", history.minute),
-    path(f"{_MIRROR}-/<str:operation>/", operations.operate),
-    path(_MIRROR, mirrors.detail),
-    path(f"{_MIRROR}gaps.csv", exports.gaps),
-    path(f"{_MIRROR}records/", records.records),
-    path(f"{_MIRROR}verify/", mirrors.verify),
-    path(f"{_MIRROR}gate/", gates.run),
-    path(f"{_MIRROR}gate/override/", gates.override),
-    path(f"{_MIRROR}restores/<int:restore_id>/records.jsonl.gz", restores.records),
-    path(f"{_MIRROR}refused-configs/", stopreports.retry_refused),
-    path(f"{_MIRROR}reparent/", reparenting.move),
-    path(f"{_MIRROR}series.json", history.series),
-    path(f"{_MIRROR}events.json", history.events),
-    path(f"{_MIRROR}samples.csv", exports.samples),
-    path(f"{_MIRROR}samples/", history.samples),
-    path(f"{_MIRROR}minute/", history.minute),
-    path(f"{_MIRROR}<str:operation>/", operations.operate),
+    path(_LINK, links.overview, name="link"),
+    path(f"{_LINK}configuration/", links.configuration, name="link-configuration"),
+    path(f"{_LINK}configuration/edit/", editlink.edit, name="link-edit"),
+    path(f"{_LINK}configuration/set/<str:config_name>/", editconfig.edit_config, name="link-config"),
+    path(f"{_LINK}topics/", sourcetopics.topics, name="link-topics"),
+    path(f"{_LINK}topics/<str:topic_name>/", sourcetopics.topic, name="link-topic"),
+    path(f"{_LINK}filters/", sourcetopics.filters, name="link-filters"),
+    path(f"{_LINK}tasks/", linktasks.tasks, name="link-tasks"),
+    path(f"{_LINK}tasks/<str:task_name>/run/", linktasks.run, name="link-task-run"),
+    path(f"{_LINK}groups/", groups.groups, name="link-groups"),
+    path(f"{_LINK}groups.csv", exports.groups, name="link-groups-csv"),
+    path(f"{_LINK}mirrors.csv", exports.mirrors, name="link-mirrors-csv"),
+    path(f"{_LINK}acls/", groups.acls, name="link-acls"),
+    path(f"{_LINK}history/", history.history, name="link-history"),
+    path(f"{_LINK}history/series.json", history.series, name="link-series"),
+    path(f"{_LINK}history/events.json", history.events, name="link-events"),
+    path(f"{_LINK}history/samples.csv", exports.samples, name="link-samples-csv"),
+    path(f"{_LINK}history/samples/", history.samples, name="link-samples"),
+    path(f"{_LINK}history/minute/", history.minute, name="link-minute"),
+    path(f"{_LINK}activity/", links.activity, name="link-activity"),
+    path(f"{_LINK}drills/", drills.drills, name="link-drills"),
+    path(f"{_LINK}readiness/", drills.readiness, name="link-readiness"),
+    path(f"{_LINK}stops/", stopreports.stops, name="link-stops"),
+    path(f"{_LINK}delete/", editlink.delete, name="link-delete"),
+    path(f"{_LINK}bulk/", bulk.operate_many, name="link-bulk"),
+    path(f"{_LINK}mirrors/new/", mirrors.create, name="new-mirror"),
+    path(f"{_LINK}mirrors/<str:mirror_name>/-/", include(_MIRROR_PAGES)),  # for a topic named "new"
+    path(f"{_LINK}mirrors/<mirror_name:mirror_name>/", include(_MIRROR_PAGES)),
     path("operations/", bulkoperations.index, name="operations"),
-    path("operations/<int:operation_id>/", bulkoperations.detail),
-    path("operations/<int:operation_id>/cancel/", bulkoperations.cancel),
-    path("operations/<int:operation_id>/retry/", bulkoperations.retry),
+    path("operations/<int:operation_id>/", bulkoperations.detail, name="operation"),
+    path("operations/<int:operation_id>/cancel/", bulkoperations.cancel, name="operation-cancel"),
+    path("operations/<int:operation_id>/retry/", bulkoperations.retry, name="operation-retry"),
     path("access/", access.bindings, name="access"),
     path("access/new/", access.grant, name="grant"),
     path("access/<int:binding_id>/remove/", access.revoke, name="revoke"),
@@ -124,7 +127,7 @@ urlpatterns = [
     path("access/api-keys/", access.api_keys, name="api-keys"),
     path("access/api-keys/<str:key>/delete/", access.delete_api_key, name="delete-api-key"),
     path("audit/", audit.index, name="audit"),
-    path("audit/events.csv", exports.audit),
+    path("audit/events.csv", exports.audit, name="audit-csv"),
     # URLs without the trailing slash. No REST URL starts with these words.
     re_path(
         r"^(?P<rest>(?:environments|clusters|links|topics|operations|access|audit|search|sign-in|help)(?:/[^?]*[^/?])?)$",

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from django.urls import reverse
+
 from console.presenters.badges import Badge
-from console.presenters.bulkoperations import operation_url
 from console.presenters.numbers import Moment, moment
 from console.presenters.reasons import AUDIT_LOOKS
 
@@ -40,7 +41,7 @@ def event_row(event: AuditEvent, *, now: datetime) -> EventRow:
         resource=event.resource,
         look=AUDIT_LOOKS[event.result],
         detail=[(name, _text(value)) for name, value in event.detail.items()],
-        url=operation_url(event.detail["bulk_operation"]) if "bulk_operation" in event.detail else "",
+        url=reverse("pages:operation", args=(event.detail["bulk_operation"],)) if "bulk_operation" in event.detail else "",
         client=event.client_address,
         request_id=event.request_id,
     )

@@ -8,17 +8,17 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from django.urls import reverse
+
 from console.presenters import numbers
 from console.presenters.badges import Badge, Family
 from console.presenters.errors import help_for
-from console.presenters.links import link_url
-from console.presenters.mirrors import mirror_path
 from console.presenters.numbers import Moment, moment
 from console.presenters.states import mirror_look
 from console.presenters.verbs import BULK_VERBS
 
 if TYPE_CHECKING:
-    from console.models import BulkOperation, BulkOperationTopic, MirrorTopic
+    from console.models import BulkOperation, BulkOperationTopic, ClusterLink, MirrorTopic
 
 CREATE = "create"
 TOPIC_LOOKS: Mapping[str, Badge] = MappingProxyType(
@@ -82,6 +82,7 @@ class OperationRow:
     look: Badge
     link_name: str
     link_url: str
+    bulk_url: str  # of the form that performs an operation on several topics of the link
     by: str
     at: Moment | None
     finished: Moment | None
@@ -110,22 +111,18 @@ class TopicRow:
     at: Moment | None
 
 
-def operation_url(key: object) -> str:
-    """Return the URL of an operation's page."""
-    return f"/operations/{key}/"
-
-
 def operation_row(operation: BulkOperation, counts: Mapping[str, int], *, now: datetime) -> OperationRow:
     """Create the row of an operation; ``counts`` has the number of topics by status."""
     waiting, accepted, failed, canceled = (counts.get(name, 0) for name in TOPIC_LOOKS)
     total = waiting + accepted + failed + canceled
     return OperationRow(
         key=operation.pk,
-        url=operation_url(operation.pk),
+        url=operation.get_absolute_url(),
         title=_title(operation.operation, total),
         look=_look(operation, waiting=waiting, failed=failed),
         link_name=operation.link.name,
-        link_url=link_url(operation.link),
+        link_url=operation.link.get_absolute_url(),
+        bulk_url=reverse("pages:link-bulk", args=operation.link.url_args),
         by=operation.requested_by,
         at=moment(operation.requested_at, now=now),
         finished=moment(operation.finished_at, now=now),
@@ -140,13 +137,13 @@ def operation_row(operation: BulkOperation, counts: Mapping[str, int], *, now: d
     )
 
 
-def topic_row(topic: BulkOperationTopic, mirror: MirrorTopic | None, *, url: str, now: datetime) -> TopicRow:
-    """Create the row of a topic; ``url`` is that of the link."""
+def topic_row(topic: BulkOperationTopic, mirror: MirrorTopic | None, *, link: ClusterLink, now: datetime) -> TopicRow:
+    """Create the row of a topic, whose mirror is on ``link``."""
     known = help_for(topic.error_code) if topic.error_code else None
     return TopicRow(
         key=topic.pk,
         name=topic.name,
-        url=f"{url}{mirror_path(mirror.name)}" if mirror else "",
+        url=reverse("pages:mirror", args=(*link.url_args, mirror.name)) if mirror else "",
         look=TOPIC_LOOKS[topic.status],
         state_look=mirror_look(mirror.state, mirror.stop_reason) if mirror else None,
         code=topic.error_code,

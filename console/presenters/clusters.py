@@ -38,7 +38,7 @@ def cluster_row(cluster: Cluster, *, now: datetime) -> ClusterRow:
     return ClusterRow(
         name=cluster.name,
         cluster_id=cluster.cluster_id,
-        url=f"/clusters/{cluster.cluster_id}/",
+        url=cluster.get_absolute_url(),
         bootstrap_servers=cluster.bootstrap_servers,
         look=cluster_look(probed=cluster.probed_at is not None, error_code=cluster.error_code),
         brokers=numbers.count(cluster.brokers),

@@ -76,11 +76,6 @@ class Flow:
     sentence: str
 
 
-def link_url(link: ClusterLink) -> str:
-    """Return the URL of a link's page. Link names and cluster IDs need no quoting."""
-    return f"/links/{link.destination.cluster_id}/{link.name}/"
-
-
 GAP_FILLERS = {
     GapFiller.MARKERS: "Transaction markers, many offsets per request (WriteTxnMarkers).",
     GapFiller.TRANSACTIONS: "Empty transactions, one offset each, because the destination rejects markers from the link's "
@@ -126,7 +121,7 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
         key=link.pk,
         environment=link.destination.environment_id,
         name=link.name,
-        url=link_url(link),
+        url=link.get_absolute_url(),
         source=source,
         destination=destination,
         mode=mode_label(link),

@@ -34,7 +34,6 @@ class MirrorRow:
 
     key: int
     name: str
-    path: str  # below the link's page
     source_topic: str
     look: Badge  # of the state
     health: HealthView | None  # None: not derived for this list
@@ -49,18 +48,12 @@ class MirrorRow:
     deleting: bool
 
 
-def mirror_path(name: str) -> str:
-    """Return the path of a mirror's page below its link. ``new`` is not the path of the page that adds mirrors."""
-    return f"mirrors/{name}/-/" if name == "new" else f"mirrors/{name}/"
-
-
 def mirror_row(summary: MirrorSummary, *, now: datetime, health: Verdict | None = None) -> MirrorRow:
     """Create the row of a mirror."""
     mirror = summary.mirror
     return MirrorRow(
         key=mirror.pk,
         name=mirror.name,
-        path=mirror_path(mirror.name),
         source_topic=mirror.source_topic,
         look=mirror_look(mirror.state, mirror.stop_reason),
         health=health_view(health) if health else None,

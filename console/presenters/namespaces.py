@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from django.urls import reverse
+
 from console.presenters.badges import Badge, Family
 from linkengine.domain.namespaces import ReplicationState
 
@@ -86,7 +88,7 @@ def namespace_row(summary: NamespaceSummary, *, links: Iterable[ClusterLink]) ->
         name=str(namespace),
         look=REPLICATION_LOOKS[summary.state] if namespace.link else _NOT_ATTACHED,
         link=namespace.link.name if namespace.link else "",
-        link_url=f"/links/{namespace.cluster.cluster_id}/{namespace.link.name}/" if namespace.link else "",
+        link_url=reverse("pages:link", args=(namespace.cluster.cluster_id, namespace.link.name)) if namespace.link else "",
         leader=f"{namespace.leader_prefix}*" if namespace.link else "",
         mirrors=summary.mirrors,
         unmirrored=_unmirrored(summary),

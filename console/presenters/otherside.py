@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
+
+from django.urls import reverse
 
 from console.presenters.badges import Badge
 from console.presenters.directions import BOTH, SEND, Direction, opposite
-from console.presenters.links import link_url
 from console.presenters.states import link_look
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def other_side(link: ClusterLink, other: ClusterLink | None, *, may_see: bool, m
             sentence=_PURPOSE[direction.key],
             name=other.name,
             cluster=cluster,
-            url=link_url(other) if may_see else "",
+            url=other.get_absolute_url() if may_see else "",
             look=link_look(other.state),
         )
     return OtherSide(
@@ -78,4 +78,4 @@ def _connection_mode(link: ClusterLink, direction: Direction) -> str:
 
 def _create_url(link: ClusterLink, direction: Direction) -> str:
     known = {"direction": direction.key, "destination": link.source_cluster_id, "source": link.destination.cluster_id}
-    return f"/links/new/?{urlencode(known | {'name': link.name})}"
+    return reverse("pages:new-link", query=known | {"name": link.name})

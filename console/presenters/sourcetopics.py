@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from console.presenters.badges import Badge, Family
-from console.presenters.mirrors import mirror_path
 from console.presenters.states import MIRROR_LOOKS
 from linkengine.domain.mirrorability import CheckCode, Standing, Verdict
 
@@ -92,7 +91,7 @@ class SourceTopicRow:
     look: Badge
     reason: str
     mirror: str
-    mirror_path: str  # "" without a mirror
+    is_mirrored: bool
     mirror_look: Badge | None
     mirrorable: bool  # a mirror topic can be added, whatever the auto-create filters say
 
@@ -106,7 +105,7 @@ def source_topic_row(verdict: Verdict) -> SourceTopicRow:
         look=STANDING_LOOKS[verdict.standing],
         reason=failed[0].finding if failed else "",
         mirror=verdict.mirror,
-        mirror_path=mirror_path(verdict.mirror) if mirrored else "",
+        is_mirrored=mirrored,
         mirror_look=MIRROR_LOOKS[verdict.mirror_state] if verdict.mirror_state else None,
         mirrorable=is_mirrorable(verdict),
     )

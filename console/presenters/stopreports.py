@@ -67,7 +67,7 @@ def report_row(report: StopReport, *, now: datetime, groups: Collection[str] = (
     """Create the row of a report. ``groups`` are those whose offsets were clamped."""
     return ReportRow(
         name=report.mirror.name,
-        url=f"/links/{report.mirror.link.destination.cluster_id}/{report.mirror.link.name}/mirrors/{report.mirror.name}/",
+        url=report.mirror.get_absolute_url(),
         kind=_OPERATIONS[StopReason(report.reason)],
         by=report.requested_by,
         requested=moment(report.requested_at, now=now),

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, F, Q
 
 from console.models import ClusterLink, SyncedAcl
 from linkengine.domain.acls import AclStatus
 
 Sample = tuple[dict[str, str], float]
 _CONFLICTS = Count("pk", filter=Q(is_conflict=True))
-
-
-def list_acls(*, link: ClusterLink, status: str = "", conflicts: bool = False, search: str = "") -> QuerySet[SyncedAcl]:
-    """Return the ACLs of a link. The caller has checked the permission on the link."""
-    rows = SyncedAcl.objects.filter(link=link)
-    if status:
-        rows = rows.filter(status=status)
-    if conflicts:
-        rows = rows.filter(is_conflict=True)
-    return rows.filter(Q(resource_name__icontains=search) | Q(principal__icontains=search)) if search else rows
 
 
 def count_acls(*, link: ClusterLink) -> tuple[dict[AclStatus, int], int]:

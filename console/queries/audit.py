@@ -4,42 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from console.access import Permission, check_permission
 from console.access.roles import ROLE_PERMISSIONS, Role
 from console.actors import Actor
 from console.audit import path_of
 from console.models import AuditEvent, Cluster, Environment, Organization, RoleBinding
+from console.models.access import AuditEventQuerySet
 
 
-def list_events(*, by: Actor, search: str = "", action: str = "", result: str = "", resource: str = "") -> QuerySet[AuditEvent]:
-    """Return the events of the scopes whose audit log the actor may view, and the actor's own."""
-    return narrow(readable_events(by=by), search=search, action=action, result=result, resource=resource)
+def readable_events(*, by: Actor) -> AuditEventQuerySet:
+    """Return the events of the scopes whose audit log the actor may view, and the actor's own.
 
-
-def actions_of(events: QuerySet[AuditEvent]) -> list[str]:
-    """Return the distinct actions of these events. One query."""
-    return sorted(events.order_by().values_list("action", flat=True).distinct())
-
-
-def narrow(
-    events: QuerySet[AuditEvent], *, search: str = "", action: str = "", result: str = "", resource: str = ""
-) -> QuerySet[AuditEvent]:
-    """Filter events. ``resource`` includes the resources below it."""
-    if search:
-        events = events.filter(Q(actor__icontains=search) | Q(resource__icontains=search) | Q(action__icontains=search))
-    if action:
-        events = events.filter(action=action)
-    if result:
-        events = events.filter(result=result)
-    if resource:
-        events = events.filter(Q(resource=resource) | Q(resource__startswith=f"{resource}/"))
-    return events
-
-
-def readable_events(*, by: Actor) -> QuerySet[AuditEvent]:
-    """Return the events that the actor may view; raise DeniedError if the actor may view none."""
+    Raises DeniedError if the actor may view no audit log.
+    """
     if by.may_do_all:
         return AuditEvent.objects.all()
     reading = [

@@ -11,7 +11,7 @@ from console.access import visible_mirrors
 from console.actors import Actor
 from console.models import GapRange, MirrorTopic
 from linkengine.domain.clusterviews import ReversalRisks, TransactionalWriters
-from linkengine.domain.states import GapReason, MirrorEvent, MirrorState
+from linkengine.domain.states import GapReason, MirrorEvent
 
 REVERSALS = (MirrorEvent.REVERSE_AND_START, MirrorEvent.REVERSE_AND_PAUSE)
 WARNED = (*REVERSALS, MirrorEvent.DELETE)  # the operations that can have warnings
@@ -55,8 +55,7 @@ def mirrored_elsewhere(cluster_id: str, topic: str, *, by: Actor) -> str:
 
 def _mirrored_elsewhere(cluster_id: str, topics: Iterable[str], *, by: Actor) -> dict[str, str]:
     """Return the warning by topic, without the topics from which no mirror copies."""
-    mirrors = MirrorTopic.objects.filter(link__source_cluster_id=cluster_id, source_topic__in=topics, drill=None)
-    mirrors = mirrors.exclude(state=MirrorState.STOPPED)
+    mirrors = MirrorTopic.objects.listed().unstopped().filter(link__source_cluster_id=cluster_id, source_topic__in=topics)
     totals: dict[str, int] = defaultdict(int)
     for topic in mirrors.values_list("source_topic", flat=True):
         totals[topic] += 1

@@ -12,7 +12,6 @@ from django.db.models import F, Q, QuerySet
 from console.access import visible_mirrors, visible_topics
 from console.actors import Actor
 from console.models import Cluster, SourceTopic
-from linkengine.domain.states import MirrorState
 
 Row = dict[str, Any]
 
@@ -40,7 +39,7 @@ def with_mirrors(topics: Sequence[SourceTopic], *, cluster: Cluster, by: Actor) 
     names = {topic.name for topic in topics}
     here = Q(link__destination=cluster, name__in=names)
     there = Q(link__source_cluster_id=cluster.cluster_id, source_topic__in=names)
-    rows = visible_mirrors(by).exclude(state=MirrorState.STOPPED).filter(here | there).order_by("name", "pk")
+    rows = visible_mirrors(by).unstopped().filter(here | there).order_by("name", "pk")
     mirror_of: dict[str, Row] = {}
     source_for: dict[str, list[Row]] = defaultdict(list)
     columns: Iterable[Any] = rows.values(

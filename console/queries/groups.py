@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.db.models import Count, F, QuerySet
+from django.db.models import Count, F
 
 from console.models import ClampedOffset, ClusterLink, GroupOffset, MirrorTopic, SyncedGroup
 from linkengine.domain.groups import GroupStatus
@@ -22,14 +22,6 @@ _ORDER = (
     GroupStatus.UNSUPPORTED_TYPE,
     GroupStatus.EXCLUDED,
 )
-
-
-def list_groups(*, link: ClusterLink, status: str = "", search: str = "") -> QuerySet[SyncedGroup]:
-    """Return the groups of a link by name. The caller has checked the permission on the link."""
-    groups = SyncedGroup.objects.filter(link=link)
-    if status:
-        groups = groups.filter(status=status)
-    return groups.filter(name__icontains=search) if search else groups
 
 
 def offsets_of(groups: Sequence[SyncedGroup]) -> dict[int, list[GroupOffset]]:

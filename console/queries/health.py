@@ -18,7 +18,7 @@ from console.mirrors import progress
 from console.mirrors.progress import EXPECTED, CurrentMirror, is_expected
 from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic
 from console.models.links import LinkMode
-from console.models.mirrors import AHEAD, KEPT
+from console.models.mirrors import AHEAD, KEPT, MirrorTopicQuerySet
 from console.queries.figures import is_lacking
 from console.queries.linktasks import failing_rows
 from linkengine.domain.errors import WAITING, ErrorCode
@@ -104,7 +104,7 @@ NOT_JUDGED = LinkHealth(verdict=Verdict(health=Health.UNKNOWN, reason=Reason.NOT
 
 def links_health(
     links: Sequence[ClusterLink],
-    mirrors: QuerySet[MirrorTopic],
+    mirrors: MirrorTopicQuerySet,
     *,
     now: datetime,
     failing: Mapping[int, Sequence[LinkTask]],
@@ -122,7 +122,7 @@ def links_health(
     known = {link.pk: link for link in links}
     mirrors = mirrors.filter(link__in=known)
     if current is None:
-        current = progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now)
+        current = progress.current(mirrors.unstopped(), now=now)
     reports = reports_by_mirror(current, now=now)
     for pk, link_id, name, row in _rows(mirrors):
         errors = [code for code, _ in named[link_id].get(name, ())]
@@ -155,7 +155,7 @@ def links_health(
 
 def health_of_link(
     link: ClusterLink,
-    mirrors: QuerySet[MirrorTopic],
+    mirrors: MirrorTopicQuerySet,
     *,
     now: datetime,
     failing: Sequence[LinkTask],
@@ -196,7 +196,7 @@ def health_samples(current: Iterable[CurrentMirror], *, now: datetime) -> list[_
     """
     links = list(ClusterLink.objects.select_related("destination").order_by("pk"))
     failing, shown = failing_rows(links=links), [link.pk for link in links]
-    found = links_health(links, MirrorTopic.objects.filter(drill=None), now=now, failing=failing, shown=shown, current=current)
+    found = links_health(links, MirrorTopic.objects.listed(), now=now, failing=failing, shown=shown, current=current)
     state: list[Sample] = []
     mirrors: list[Sample] = []
     for link in links:

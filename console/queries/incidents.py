@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from console.access import Permission, can
 from console.actors import Actor
@@ -103,7 +103,7 @@ def mirrors_of(subject: ClusterLink | MirrorTopic) -> QuerySet[MirrorTopic]:
     """Return the mirrors of a link without the scratch copies of drills, or the single mirror."""
     if isinstance(subject, MirrorTopic):
         return MirrorTopic.objects.filter(pk=subject.pk)
-    return MirrorTopic.objects.filter(link=subject, drill=None)
+    return subject.mirrors.listed()
 
 
 def read_past(subject: ClusterLink | MirrorTopic, *, start: datetime) -> Past:
@@ -163,7 +163,7 @@ def audit_events(subject: ClusterLink | MirrorTopic, *, start: datetime, end: da
     if not may_view_audit(subject, by=by):
         return AuditEvent.objects.none()
     path = path_of(subject)
-    return AuditEvent.objects.filter(Q(resource=path) | Q(resource__startswith=f"{path}/"), at__gte=start, at__lt=end)
+    return AuditEvent.objects.matching(resource=path).filter(at__gte=start, at__lt=end)
 
 
 def transition_errors(subject: ClusterLink | MirrorTopic, *, before: datetime) -> QuerySet[StateTransitionError]:

@@ -118,7 +118,7 @@ def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
     shown = {link.pk for link in chosen if can(by, Permission.VIEW, link=link)}
     failing = failing_rows(links=unchecked)
     mirrors, now = visible_mirrors(by).filter(link__in=chosen), timezone.now()
-    current = progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now)
+    current = progress.current(mirrors.unstopped(), now=now)
     health = links_health(chosen, mirrors, now=now, failing=failing, shown=shown, current=current)
     states, unseen = _mirror_counts(health)
     totals = _partition_totals(current, unseen, now=now)

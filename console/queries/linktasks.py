@@ -144,7 +144,7 @@ def _copy(link: ClusterLink, facts: _Facts) -> TaskView:
 def _copy_errors(link: ClusterLink, facts: _Facts) -> list[TaskError]:
     """Return the errors of copying, first that of the whole link: of many errors only the first are listed."""
     found = [TaskError(code=ErrorCode.INTERNAL_ERROR, message=link.engine_error)] if link.engine_error else []
-    failed = MirrorTopic.objects.filter(link=link, drill=None).exclude(state__in=WRITABLE).exclude(error_code="")
+    failed = link.mirrors.listed().unstopped().exclude(error_code="")
     permanent = failed.values_list("name", "error_code", "error_message")
     found += [TaskError(code=code, message=f"{name}: {message}") for name, code, message in permanent]
     return found + [TaskError(code=row.code, message=row.message) for row in facts.troubles if row.code != RECORDS_DIFFER]

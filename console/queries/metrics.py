@@ -92,14 +92,14 @@ def _queue_depths() -> list[Metric]:
 def _stored() -> list[Metric]:
     """Return the metrics that need the database."""
     now = timezone.now()
-    mirrors = progress.current(MirrorTopic.objects.filter(drill=None), now=now)
+    mirrors = progress.current(MirrorTopic.objects.listed(), now=now)
     return [
         *_metric("clusterlink_links", "gauge", "Cluster links by state.", _by_state(ClusterLink.objects.all(), LinkState)),
         *_metric(
             "clusterlink_mirror_topics",
             "gauge",
             "Mirror topics by state.",
-            _by_state(MirrorTopic.objects.filter(drill=None), MirrorState),
+            _by_state(MirrorTopic.objects.listed(), MirrorState),
         ),
         *_partition_metrics(mirrors, now),
         *_metric("clusterlink_last_failover_seconds", "gauge", "RTO of the last failover, as measured.", _recovery_times()),
@@ -225,7 +225,7 @@ def _recovery_times() -> list[Sample]:
 def _lost() -> list[Sample]:
     """Return the lost offsets of each mirror topic, also if 0: Prometheus sees an increase only from an earlier sample."""
     lost = Sum("gaps__filled", filter=Q(gaps__reason=GapReason.LOST))
-    named = MirrorTopic.objects.filter(drill=None).order_by().annotate(lost=lost)
+    named = MirrorTopic.objects.listed().order_by().annotate(lost=lost)
     rows = named.values_list("link__destination__cluster_id", "link__name", "name", "lost")
     return [({"cluster": cluster, "link": link, "topic": topic}, count or 0) for cluster, link, topic, count in rows]
 

@@ -58,7 +58,7 @@ def filters_of(link: ClusterLink) -> tuple[NameFilter, ...]:
 
 def sources() -> Mapping[Place, Place]:
     """Return the source topic of each mirror topic that is not stopped, of all links. One query."""
-    rows = MirrorTopic.objects.exclude(state=MirrorState.STOPPED).order_by()
+    rows = MirrorTopic.objects.unstopped().order_by()
     values = rows.values_list("link__destination__cluster_id", "name", "link__source_cluster_id", "source_topic")
     return {Place(here, name): Place(there, topic) for here, name, there, topic in values}
 
@@ -92,7 +92,7 @@ def _unnamed(_link: str) -> str:
 
 
 def _mirrors(link: ClusterLink, display_name: Callable[[str], str]) -> dict[str, KnownMirror]:
-    rows = MirrorTopic.objects.filter(link__destination=link.destination_id, drill=None).order_by()
+    rows = MirrorTopic.objects.listed().filter(link__destination=link.destination_id).order_by()
     known: dict[str, KnownMirror] = {}
     for name, link_id, link_name, state in rows.values_list("name", "link_id", "link__name", "state"):
         mirror = KnownMirror(link=display_name(link_name), state=MirrorState(state), own=link_id == link.pk)

@@ -22,7 +22,6 @@ from django.db.models import (
     OrderBy,
     OuterRef,
     Q,
-    QuerySet,
     Subquery,
     Value,
     When,
@@ -32,11 +31,12 @@ from django.db.models import (
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from console.access import visible_mirrors, with_links
+from console.access import links_with_sight, visible_mirrors
 from console.actors import Actor
 from console.mirrors import progress
 from console.mirrors.progress import CurrentMirror
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
+from console.models.mirrors import MirrorTopicQuerySet
 from console.queries.figures import Figures, figures_of
 from console.queries.health import LinkHealth, health_of_link
 from console.queries.mirrors import MirrorSummary, summarize
@@ -117,7 +117,7 @@ def link_figures(
     """Return the totals of the mirrors of a link that the actor may see. No query if ``health`` and ``current`` were read."""
     now, mirrors = timezone.now(), visible_mirrors(by).filter(link=link)
     if current is None:
-        current = progress.current(mirrors.exclude(state=MirrorState.STOPPED), now=now)
+        current = progress.current(mirrors.unstopped(), now=now)
     if health is None:
         health = health_of_link(link, mirrors, now=now, failing=(), shows_tasks=False, current=current)
     total = Figures()
@@ -135,10 +135,10 @@ def link_figures(
     )
 
 
-def _read(mirrors: QuerySet[MirrorTopic], start: int, size: int, *, link: ClusterLink | None, by: Actor) -> list[MirrorTopic]:
+def _read(mirrors: MirrorTopicQuerySet, start: int, size: int, *, link: ClusterLink | None, by: Actor) -> list[MirrorTopic]:
     """Return mirrors with their links; ``link`` is that of all of them, if it was read."""
     if link is None:
-        return list(with_links(mirrors, by=by)[start : start + size])
+        return list(mirrors.with_links(links_with_sight(by))[start : start + size])
     found = list(mirrors[start : start + size])
     prefetch_related_objects([link] if found else [], "configs")
     for mirror in found:
@@ -152,8 +152,8 @@ def _is_troubled() -> Q:
 
 
 def _filtered(
-    mirrors: QuerySet[MirrorTopic], *, link: ClusterLink | None, search: str, state: str, names: Sequence[str] | None
-) -> QuerySet[MirrorTopic]:
+    mirrors: MirrorTopicQuerySet, *, link: ClusterLink | None, search: str, state: str, names: Sequence[str] | None
+) -> MirrorTopicQuerySet:
     if link is not None:
         mirrors = mirrors.filter(link=link)
     if search:
@@ -163,7 +163,7 @@ def _filtered(
     return mirrors if names is None else mirrors.filter(name__in=names)
 
 
-def _ordered(mirrors: QuerySet[MirrorTopic], order: str, severities: Mapping[int, int]) -> QuerySet[MirrorTopic]:
+def _ordered(mirrors: MirrorTopicQuerySet, order: str, severities: Mapping[int, int]) -> MirrorTopicQuerySet:
     name, reverse = order.removeprefix("-"), order.startswith("-")
     if name == "health":
         return _worst_first(mirrors, severities, reverse=reverse)
@@ -175,7 +175,7 @@ def _ordered(mirrors: QuerySet[MirrorTopic], order: str, severities: Mapping[int
     return mirrors.order_by(Case(*states, erring, default=Value(len(_FIRST) + 1)), "name")
 
 
-def _worst_first(mirrors: QuerySet[MirrorTopic], severities: Mapping[int, int], *, reverse: bool) -> QuerySet[MirrorTopic]:
+def _worst_first(mirrors: MirrorTopicQuerySet, severities: Mapping[int, int], *, reverse: bool) -> MirrorTopicQuerySet:
     """Sort by severity and name. The most frequent severity is the default, which keeps the SQL short."""
     by_severity: dict[int, list[int]] = defaultdict(list)
     for pk, severity in severities.items():
@@ -191,7 +191,7 @@ def _last_start(total: int, size: int) -> int:
 
 
 def _page_by_figure(
-    mirrors: QuerySet[MirrorTopic],
+    mirrors: MirrorTopicQuerySet,
     order: str,
     *,
     link: ClusterLink | None,

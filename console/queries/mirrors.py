@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
-from console.access import sight_of, visible_mirrors, with_links
+from console.access import links_with_sight, sight_of, visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.mirrors import progress
 from console.mirrors.loss import sum_if_known
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
-from console.models.mirrors import UNSEEN, is_fresh
+from console.models.mirrors import UNSEEN, MirrorTopicQuerySet, is_fresh
 from linkengine.domain.states import MirrorState
 from linkengine.domain.stopreports import estimated_bytes
 
@@ -166,9 +166,9 @@ def list_transitions(*, mirror: MirrorTopic, limit: int = 100) -> list[StateTran
     return list(mirror.transitions.all()[:limit])
 
 
-def _complete(mirrors: QuerySet[MirrorTopic], *, by: Actor) -> QuerySet[MirrorTopic]:
+def _complete(mirrors: MirrorTopicQuerySet, *, by: Actor) -> MirrorTopicQuerySet:
     errors = Prefetch("transition_errors", queryset=StateTransitionError.objects.order_by("since", "pk"))
-    return with_links(mirrors, by=by).prefetch_related("partitions", errors)
+    return mirrors.with_links(links_with_sight(by)).prefetch_related("partitions", errors)
 
 
 def _lag_ms(mirror: MirrorTopic, partitions: Sequence[MirrorPartition], now: datetime) -> int | None:

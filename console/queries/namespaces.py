@@ -55,7 +55,7 @@ def summary_of(namespace: Namespace) -> NamespaceSummary:
 def _mirrors_by_link(links: Iterable[int | None]) -> dict[int | None, list[tuple[MirrorTopic, Follower]]]:
     now = timezone.now()
     found: dict[int | None, list[tuple[MirrorTopic, Follower]]] = defaultdict(list)
-    chosen = MirrorTopic.objects.filter(link__in=list(links), drill=None).select_related("link").defer("link__properties")
+    chosen = MirrorTopic.objects.listed().filter(link__in=list(links)).select_related("link").defer("link__properties")
     mirrors = list(chosen.prefetch_related("partitions"))
     progress.refresh(mirrors, now=now)
     for mirror in mirrors:

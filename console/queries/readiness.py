@@ -17,7 +17,6 @@ from linkengine.domain.groups import GroupStatus
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.linktasks import TASKS, TaskName
 from linkengine.domain.readiness import Readiness, StoredFacts, readiness
-from linkengine.domain.states import MirrorState
 
 _OVER = (Drill.Status.PASSED, Drill.Status.FAILED)
 _RIGHTS = ErrorCode.AUTHORIZATION_ERROR
@@ -27,7 +26,7 @@ _SYNC_OFFSETS = TASKS[TaskName.CONSUMER_OFFSETS].enable_config
 
 def link_readiness(*, link: ClusterLink, now: datetime) -> Readiness:
     """Return the readiness of a link. The caller has checked the permission on the whole link. Six queries."""
-    mirrors = MirrorTopic.objects.filter(link=link, drill=None, deletion_requested_at=None).exclude(state=MirrorState.STOPPED)
+    mirrors = link.mirrors.listed().unstopped().filter(deletion_requested_at=None)
     current = progress.current(mirrors, now=now)
     if not current:
         return readiness(StoredFacts(mirrors=0))

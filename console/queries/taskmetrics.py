@@ -8,7 +8,6 @@ from django.db.models import Exists, OuterRef
 
 from console.models import LinkTask, MirrorTopic
 from linkengine.domain.linktasks import TASKS, TaskName, is_configured
-from linkengine.domain.states import WRITABLE
 
 Sample = tuple[dict[str, str], float]
 
@@ -37,7 +36,7 @@ _METRICS: tuple[tuple[str, str, str, Callable[[LinkTask], float | None]], ...] =
 
 def task_samples() -> list[tuple[str, str, str, list[Sample]]]:
     """Return (name, type, help, samples) of each metric. Two queries."""
-    unstopped = Exists(MirrorTopic.objects.filter(link=OuterRef("link")).exclude(state__in=WRITABLE))
+    unstopped = Exists(MirrorTopic.objects.unstopped().filter(link=OuterRef("link")))
     tasks = LinkTask.objects.select_related("link__destination").prefetch_related("link__configs")
     rows = list(tasks.annotate(unstopped=unstopped))
     return [(name, kind, text, _samples(rows, value)) for name, kind, text, value in _METRICS]

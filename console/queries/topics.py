@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db.models import QuerySet
-
 from console.access import Permission, can, link_words
 from console.actors import Actor
 from console.models import ClusterLink, MirrorTopic, SourceTopic
@@ -30,7 +28,7 @@ def source_topics_for(*, link: ClusterLink, by: Actor, search: str = "", limit: 
     """Return source topics by name, those that can be mirrored first. Three queries. Empty unless ``is_listable``."""
     if not is_listable(link) or not can(by, Permission.VIEW, link=link):
         return []
-    topics = _topics(link)
+    topics = link.source_topics.all()
     if search:
         topics = topics.filter(name__icontains=search)
     mirrored = dict(MirrorTopic.objects.filter(link__destination=link.destination_id).values_list("name", "link__name"))
@@ -56,10 +54,6 @@ def matching_names(*, link: ClusterLink, by: Actor, search: str, standing: str, 
 def is_listable(link: ClusterLink) -> bool:
     """Return True if the source topics are known, so that a page can list them."""
     return link.topics_at is not None
-
-
-def _topics(link: ClusterLink) -> QuerySet[SourceTopic]:
-    return SourceTopic.objects.filter(link=link)
 
 
 def _choice(topic: SourceTopic, link: ClusterLink, *, mirrored: dict[str, str], taken: set[str]) -> SourceTopicChoice:

@@ -111,7 +111,7 @@ def is_continuous(*, link: ClusterLink) -> bool:
 
 def watches_of(*, link: ClusterLink) -> QuerySet[VerifyWatch]:
     """Return the last attempts of continuous verification of a link's mirrors, by name of the mirror."""
-    watched = MirrorTopic.objects.filter(link=link, state__in=WATCHED, deletion_requested_at=None, drill=None)
+    watched = link.mirrors.listed().filter(state__in=WATCHED, deletion_requested_at=None)
     return VerifyWatch.objects.filter(mirror__in=watched).select_related("mirror").order_by("mirror__name")
 
 

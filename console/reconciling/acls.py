@@ -14,7 +14,6 @@ from console.models.links import show_change
 from linkengine.domain.aclfilters import Acl, parse_acl_filters
 from linkengine.domain.acls import AclFacts, AclPlan, AclRow, AclStatus, namespace_guard, topic_guard
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.states import MirrorState
 
 KEY = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
 _VALUES = ("status", "message", "is_conflict")
@@ -34,7 +33,7 @@ class OwnRules:
 
 def own_rules(link: ClusterLink) -> OwnRules:
     """Return the console's own ACLs on both sides; three queries. A set-up that failed may have left its ACL."""
-    hidden = MirrorTopic.objects.exclude(state=MirrorState.STOPPED).filter(Q(num_partitions=0) | Q(holds_copy=False))
+    hidden = MirrorTopic.objects.unstopped().filter(Q(num_partitions=0) | Q(holds_copy=False))
     there = hidden.filter(link__destination__cluster_id=link.source_cluster_id).values_list("name", flat=True)
     reserved = Namespace.objects.filter(cluster__cluster_id=link.source_cluster_id).exclude(reserved=False, guarded=False)
     prefixes = reserved.values_list("prefix", flat=True)

@@ -32,7 +32,7 @@ _SEEN = ("source_offset", "destination_offset", "target", "outcome", "message")
 
 def mirrors_of(link: ClusterLink) -> list[MirrorTopic]:
     """Return the mirrors whose groups are synced continuously."""
-    return list(link.mirrors.filter(_unstopped(_FOLLOWING), drill=None, num_partitions__gt=0))
+    return list(link.mirrors.listed().filter(_unstopped(_FOLLOWING), num_partitions__gt=0))
 
 
 def still_following(link: ClusterLink, mirrors: Iterable[MirrorTopic], *, strict: bool = False) -> set[str]:

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
-from console.access import with_links
 from console.models import ClusterLink, MirrorTopic, VerifyWatch
 from console.models.links import show_change
 from console.models.mirrors import AHEAD
@@ -20,8 +19,8 @@ AT_ONCE = 50  # mirrors per pass
 
 def ensure_watches(*, now: datetime) -> None:
     """Create the row of each mirror that is copied. The first comparison follows after an interval."""
-    new = MirrorTopic.objects.filter(verify_watch=None, state__in=WATCHED, deletion_requested_at=None, drill=None)
-    rows = [VerifyWatch(mirror=mirror, next_at=now + interval(mirror.link)) for mirror in with_links(new)[:AT_ONCE]]
+    new = MirrorTopic.objects.listed().filter(verify_watch=None, state__in=WATCHED, deletion_requested_at=None)
+    rows = [VerifyWatch(mirror=mirror, next_at=now + interval(mirror.link)) for mirror in new.with_links()[:AT_ONCE]]
     if rows:
         VerifyWatch.objects.bulk_create(rows, ignore_conflicts=True)
 

@@ -16,7 +16,6 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from console.access import with_links
 from console.models import MirrorTopic
 from console.queue import dispatch
 from console.reconciling import ends, groups, plans
@@ -72,7 +71,7 @@ def _claim(link_id: int) -> list[MirrorTopic]:
         return []
     now = timezone.now()
     eligible.filter(pk__in=keys).update(fencing_at=now)
-    return list(with_links(MirrorTopic.objects.filter(pk__in=keys, fencing_at=now)).prefetch_related("partitions"))
+    return list(MirrorTopic.objects.filter(pk__in=keys, fencing_at=now).with_links().prefetch_related("partitions"))
 
 
 def _stop(mirrors: Mapping[str, MirrorTopic]) -> None:

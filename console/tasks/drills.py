@@ -18,7 +18,6 @@ from celery import shared_task
 from django.db.models import Sum
 from django.utils import timezone
 
-from console.access import with_links
 from console.actions import drills, mirrors, verification
 from console.actions.operations import fail_over
 from console.actors import ENGINE
@@ -141,7 +140,7 @@ _STEPS = {
 
 
 def _copies(drill: Drill) -> list[MirrorTopic]:
-    copies = list(with_links(MirrorTopic.objects.filter(drill=drill)).prefetch_related("partitions"))
+    copies = list(MirrorTopic.objects.filter(drill=drill).with_links().prefetch_related("partitions"))
     progress.refresh(copies, now=timezone.now())
     return copies
 
@@ -173,7 +172,7 @@ def _mirror_name(copy: MirrorTopic, drill: Drill) -> str:
 
 def _groups(copy: MirrorTopic, drill: Drill) -> list[GroupRow]:
     """Return where a failover would have left the synced consumer groups. Contacts no cluster and writes nothing."""
-    mirror = drill.link.mirrors.filter(drill=None, name=_mirror_name(copy, drill)).prefetch_related("partitions").first()
+    mirror = drill.link.mirrors.listed().filter(name=_mirror_name(copy, drill)).prefetch_related("partitions").first()
     stop = StopReport.objects.filter(mirror=copy).first()
     if mirror is None or stop is None:
         return []

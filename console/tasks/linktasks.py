@@ -22,7 +22,6 @@ from console.redis import locks
 from console.tasks import acls, autocreate, groups, topicconfigs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskError, TaskName, TaskOutcome
-from linkengine.domain.states import WRITABLE
 
 Sync = Callable[[ClusterLink], TaskOutcome]
 SYNCS: Mapping[TaskName, Sync] = MappingProxyType(
@@ -44,7 +43,7 @@ def run_link_task(*, link_id: int, task: str, **_: Any) -> None:
         link = plans.load_link(link_id) if acquired and name in SYNCS else None
         if link is None:
             return
-        mirrors = link.mirrors.exclude(state__in=WRITABLE).exists()
+        mirrors = link.mirrors.unstopped().exists()
         row = linktasks.begin(link=link, name=name, mirrors=mirrors, now=timezone.now())
         if row is not None:
             outcome = _outcome(name, link)

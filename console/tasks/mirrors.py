@@ -30,7 +30,7 @@ from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.domain.states import WRITABLE, MirrorEvent, MirrorState, can
+from linkengine.domain.states import MirrorEvent, MirrorState, can
 
 BACKOFF_S = 0.5
 RELEASE_WAIT_S = 2.0
@@ -207,7 +207,7 @@ def _open_lineage(mirror: MirrorTopic, *, now: datetime) -> None:
     """Store where new partitions come from, unless the mirror was stopped since, which has ended its lineage."""
     with transaction.atomic():
         known = MirrorTopic.objects.select_for_update(of=("self",)).select_related("link__destination")
-        found = known.filter(pk=mirror.pk).exclude(state__in=WRITABLE).first()
+        found = known.unstopped().filter(pk=mirror.pk).first()
         if found is not None:
             lineage.open_lineage(mirror=found, starts={}, now=now)
 

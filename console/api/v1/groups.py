@@ -140,7 +140,7 @@ class GroupListView(RestView):
         """Return groups with their offsets on both sides."""
         link = links.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         status = _one_of(request, "status", GroupStatus)
-        rows = list(groups.list_groups(link=link, status=status)[: limit_of(request)])
+        rows = list(link.groups.matching(status=status)[: limit_of(request)])
         data = SyncedGroupData(rows, many=True, context={"offsets": groups.offsets_of(rows)}).data
         return Response({"totals": _totals(groups.count_groups(link=link).items()), "data": data})
 
@@ -160,7 +160,7 @@ class AclListView(RestView):
         link = links.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         status = _one_of(request, "status", AclStatus)
         only = _one_of(request, "conflicts", ("true", "false")) == "true"
-        rows = acls.list_acls(link=link, status=status, conflicts=only)[: limit_of(request)]
+        rows = link.acls.matching(status=status, conflicts=only)[: limit_of(request)]
         counts, conflicts = acls.count_acls(link=link)
         return Response(
             {"totals": _totals(counts.items()), "conflicts": conflicts, "data": SyncedAclData(rows, many=True).data}

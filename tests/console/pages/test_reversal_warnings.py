@@ -11,7 +11,6 @@ from console.actors import Actor
 from console.errors import UnavailableError
 from console.models import ClusterLink, MirrorTopic
 from console.pages import bulk
-from console.presenters.links import link_url
 from linkengine.domain.clusterviews import ReversalRisks, TransactionalWriters
 from tests.console.conftest import Engine, MakeMirror
 
@@ -34,7 +33,7 @@ def test_transactional_ids_are_shown_before_a_reversal(
     assert owner.user is not None
     client.force_login(owner.user)
 
-    page = client.get(f"{link_url(mirror.link)}mirrors/{mirror.name}/reverse-and-start/").content.decode()
+    page = client.get(f"{mirror.link.get_absolute_url()}mirrors/{mirror.name}/reverse-and-start/").content.decode()
     previews = f"/api/v1/clusters/{back.source_cluster_id}/links/{mirror.link.name}/previews?operation=reverse-and-start"
     (preview,) = client.get(previews).json()["data"]
 
@@ -47,7 +46,7 @@ def test_transactional_ids_are_shown_before_a_reversal(
 def test_bulk_reversal_shows_the_warnings_of_each_topic_before_it_is_confirmed(
     make_mirror: MakeMirror, back: ClusterLink, page: Client, engine: Engine, operation: str
 ) -> None:
-    url = f"{link_url(make_mirror('orders').link)}bulk/"
+    url = f"{make_mirror('orders').link.get_absolute_url()}bulk/"
     make_mirror("payments")
     unclean = {"orders": ("Source",), "payments": ()}
     risks = {name: asdict(ReversalRisks(unclean_on=on, writers=NO_WRITERS)) for name, on in unclean.items()}
@@ -66,7 +65,7 @@ def test_bulk_reversal_shows_the_warnings_of_each_topic_before_it_is_confirmed(
 def test_bulk_reversal_says_that_unread_risks_are_unknown_and_which_topics_were_not_checked(
     make_mirror: MakeMirror, back: ClusterLink, page: Client, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"{link_url(make_mirror('orders').link)}bulk/"
+    url = f"{make_mirror('orders').link.get_absolute_url()}bulk/"
     make_mirror("payments")
     engine.refuses("find_reversal_risks", UnavailableError("No worker responds."))
     monkeypatch.setattr(bulk, "NAMES_SHOWN", 1)
@@ -84,7 +83,7 @@ def test_bulk_reversal_says_that_unread_risks_are_unknown_and_which_topics_were_
 def test_bulk_deletion_names_the_mirrors_that_copy_from_the_topics(
     make_mirror: MakeMirror, back: ClusterLink, page: Client, engine: Engine
 ) -> None:
-    url = f"{link_url(make_mirror('orders').link)}bulk/"
+    url = f"{make_mirror('orders').link.get_absolute_url()}bulk/"
     make_mirror("payments")
     make_mirror("orders", link=back)
 

@@ -9,7 +9,7 @@ from console.actions.access import grant_role
 from console.actors import SYSTEM, Actor
 from console.errors import DeniedError
 from console.models import AuditEvent, Cluster, ClusterLink, Environment
-from console.queries.audit import list_events
+from console.queries.audit import readable_events
 from tests.console.conftest import NOW, MakeActor
 
 
@@ -20,7 +20,7 @@ def events(link: ClusterLink) -> None:
 
 
 def seen(by: Actor, **filters: str) -> list[str]:
-    return [event.resource for event in list_events(by=by, **filters)]  # type: ignore[arg-type]
+    return [event.resource for event in readable_events(by=by).matching(**filters)]
 
 
 def test_cluster_admin_sees_events_of_its_cluster(make_actor: MakeActor, source: Cluster) -> None:
@@ -66,7 +66,7 @@ def test_long_resource_name_is_truncated() -> None:
 
 def test_reader_is_denied_and_the_denial_is_recorded(colleague: Actor) -> None:
     with pytest.raises(DeniedError):
-        list_events(by=colleague)
+        readable_events(by=colleague)
     assert seen(SYSTEM)[0] == "this installation"
 
 

@@ -6,22 +6,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 import redis
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from devcluster import parts
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.processes import Process
+from devcluster.tls import Certificates, certificates_in, write_certificates
 
 ROOT = Path(__file__).parents[3]
+ELSEWHERE = "127.0.0.2"
 CELERY = "from console.celery import app; app.connection().ensure_connection(max_retries=1, interval_start=0)"
 PAGES = "import django; django.setup(); from console.redis.client import redis_client; redis_client().ping()"
 COPY_WORKERS = "import os; from linkengine.coordination.client import clock_ms; clock_ms(os.environ['CLUSTERLINK_REDIS_URL'])"
@@ -29,43 +25,26 @@ ALL_CLIENTS = pytest.mark.parametrize("program", [CELERY, PAGES, COPY_WORKERS], 
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate authority, and a certificate that it has signed for the server at 127.0.0.1."""
-    path = tmp_path_factory.mktemp("tls")
-    authority, server = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    names = {name: x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in ("authority", "server")}
-    now = datetime.now(tz=UTC)
-    for name, key in (("authority", authority), ("server", server)):
-        made = (
-            x509.CertificateBuilder()
-            .subject_name(names[name])
-            .issuer_name(names["authority"])
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=name == "authority", path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(LOOPBACK))]), critical=False)
-            .sign(authority, hashes.SHA256())
-        )
-        (path / f"{name}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (path / "server.key").write_bytes(server.private_bytes(*plain))
-    return path
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """A certificate authority, and a certificate that it has signed for a server at 127.0.0.1."""
+    directory = tmp_path_factory.mktemp("tls")
+    write_certificates(directory)
+    return certificates_in(directory)
 
 
 @pytest.fixture(scope="module")
-def port(directory: Path) -> Iterator[int]:
-    """The port of a Redis server that accepts TLS only."""
-    found = free_port()
-    command = [parts.program("redis-server", package="redis-server"), "--bind", LOOPBACK, "--port", "0", "--save", ""]
-    command += ["--tls-port", str(found), "--tls-auth-clients", "no", "--dir", str(directory)]
-    command += ["--tls-cert-file", str(directory / "server.pem"), "--tls-key-file", str(directory / "server.key")]
-    command += ["--tls-ca-cert-file", str(directory / "authority.pem")]
+def port(certificates: Certificates) -> Iterator[int]:
+    """The port of a Redis server at two addresses that accepts TLS only; its certificate is for the first."""
+    found, directory = free_port(), certificates.authority.parent
+    command = [parts.program("redis-server", package="redis-server"), "--bind", LOOPBACK, ELSEWHERE]
+    command += ["--port", "0", "--save", "", "--dir", str(directory)]
+    command += ["--tls-port", str(found), "--tls-auth-clients", "no"]
+    command += ["--tls-cert-file", str(certificates.broker), "--tls-key-file", str(certificates.broker)]
+    command += ["--tls-ca-cert-file", str(certificates.authority)]
     server = Process(command, name="redis", log=directory / "redis.log")
 
     def is_up() -> bool:
-        with redis.Redis(host=LOOPBACK, port=found, ssl=True, ssl_ca_certs=str(directory / "authority.pem")) as client:
+        with redis.Redis(host=LOOPBACK, port=found, ssl=True, ssl_ca_certs=str(certificates.authority)) as client:
             try:
                 return bool(client.ping())
             except redis.RedisError:
@@ -93,15 +72,15 @@ def test_certificate_of_an_unknown_authority_is_refused(program: str, port: int)
 
 
 @ALL_CLIENTS
-def test_configured_authority_is_trusted(program: str, port: int, directory: Path) -> None:
-    done = connect(program, f"rediss://{LOOPBACK}:{port}/0?ssl_ca_certs={directory / 'authority.pem'}")
+def test_configured_authority_is_trusted(program: str, port: int, certificates: Certificates) -> None:
+    done = connect(program, f"rediss://{LOOPBACK}:{port}/0?ssl_ca_certs={certificates.authority}")
 
     assert done.returncode == 0, done.stderr
 
 
 @ALL_CLIENTS
-def test_a_certificate_for_another_host_is_refused(program: str, port: int, directory: Path) -> None:
-    done = connect(program, f"rediss://localhost:{port}/0?ssl_ca_certs={directory / 'authority.pem'}")
+def test_a_certificate_for_another_host_is_refused(program: str, port: int, certificates: Certificates) -> None:
+    done = connect(program, f"rediss://{ELSEWHERE}:{port}/0?ssl_ca_certs={certificates.authority}")
 
     assert done.returncode != 0
     assert "CERTIFICATE_VERIFY_FAILED" in done.stderr
