@@ -6,6 +6,7 @@ pytest-django would load it before this file.) What a test breaks on purpose it 
 """
 
 import base64
+import gc
 import os
 import secrets
 import tempfile
@@ -96,6 +97,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {path: float(n) for n, path in enumerate(short)}
     place |= {path: 0.85 * n * len(short) / max(1, len(long)) - 0.5 for n, path in enumerate(long)}
     items.sort(key=lambda item: place[item.path])
+
+
+def pytest_collection_finish() -> None:
+    """Exempt all modules and collected tests from garbage collection.
+
+    They are millions of permanent objects, which each full collection would scan.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _longest_s(items: list[pytest.Item]) -> float:
