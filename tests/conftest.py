@@ -9,9 +9,10 @@ import base64
 import gc
 import os
 import secrets
+import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,11 @@ os.environ.update(
     CLUSTERLINK_ALLOWED_HOSTS=f"{LOOPBACK},localhost,testserver",
     CLUSTERLINK_COPY_WORKERS="1",
     CLUSTERLINK_DEBUG="false",
+    PYTHONDONTWRITEBYTECODE="",  # as in the Makefile: each process that a test starts would compile the whole product
     # brokers and Spark live for minutes here: compiling their code a second time, and better, costs more than it gives
     JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1",
 )
+sys.dont_write_bytecode = False  # in this process, for the rewritten modules of the tests
 # not forced: the database part of the suite also runs against a PostgreSQL named from outside
 os.environ.setdefault("CLUSTERLINK_DATABASE_URL", f"sqlite:///{_HOME.name}/tests.sqlite3")
 django.setup()
@@ -83,6 +86,13 @@ pytest_plugins = ["tests.unit_lane"]
 MakeCluster = Callable[..., KafkaCluster]
 
 SHARED = {"source_cluster", "destination_cluster", "spark_server"}
+# Of the shared clusters, which exist for the whole run and collect hundreds of topics. With the intervals of development
+# clusters an idle broker takes 3.5 % of a core, mostly for these three; tests wait for retention and compaction in few places.
+CALM: Mapping[str, object] = {
+    "log.retention.check.interval.ms": 2000,
+    "log.cleaner.backoff.ms": 1500,
+    "broker.heartbeat.interval.ms": 1500,
+}
 LONG_S = 600  # a file with a test that may take this long starts clusters of its own or waits for many processes
 
 
@@ -134,14 +144,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.fixture(scope="session")
 def source_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """The shared cluster that tests mirror from: one broker, SASL, ACLs."""
-    with KafkaCluster("source", directory=tmp_path_factory.mktemp("source")) as cluster:
+    with KafkaCluster("source", directory=tmp_path_factory.mktemp("source"), extra=CALM) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def destination_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """The shared cluster that tests mirror to: one broker, SASL, ACLs."""
-    with KafkaCluster("destination", directory=tmp_path_factory.mktemp("destination")) as cluster:
+    with KafkaCluster("destination", directory=tmp_path_factory.mktemp("destination"), extra=CALM) as cluster:
         yield cluster
 
 
