@@ -30,6 +30,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
 from tests.console.tasks.kills import CrashingWorkers
 from tests.console.tasks.reversal import Drive, Records, records, write_one
+from tests.effort import tries
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 S, E = MirrorState, MirrorEvent
@@ -37,7 +38,6 @@ RESTING = {S.ACTIVE, S.PAUSED, S.STOPPED}
 MOVES = (E.REVERSE_AND_START, E.REVERSE_AND_PAUSE, E.PAUSE, E.RESUME, E.FAILOVER, E.RESTORE, E.PROMOTE)
 CLOSED = {S.ACTIVE, S.PAUSED, S.SOURCE_UNAVAILABLE, S.PENDING_SYNCHRONIZE}  # of a mirror: no application writes to it
 SEED = os.environ.get("WALK_SEED", "0")  # each seed is another walk
-WALKS = int(os.environ.get("WALKS", "0"))  # 0: the default of each test
 Pair = tuple[ClusterLink, ClusterLink]
 
 
@@ -115,7 +115,7 @@ def exported(run: RestoreRun) -> Records:
 def walk_along(walk: Walk, *, disturb: Callable[[], object], walks: int, moves: int) -> None:
     """Take random steps; what ``disturb`` does to the workers after each must not matter."""
     chance = random.Random(SEED)
-    for number in range(WALKS or walks):
+    for number in range(tries(walks)):
         for _ in range(moves):
             move, side, rest = chance.choice(MOVES), chance.randrange(2), chance.random() < 0.5
             accepted = walk.operate(move, side)
