@@ -94,7 +94,7 @@ CALM: Mapping[str, object] = {
     "log.cleaner.backoff.ms": 1500,
     "broker.heartbeat.interval.ms": 1500,
 }
-LONG_S = 600  # a file with a test that may take this long starts clusters of its own or waits for many processes
+LONG_S = 280  # a file with a test that may take this long starts clusters of its own or waits for many processes
 
 
 @pytest.hookimpl(trylast=True)

@@ -22,7 +22,7 @@ from linkengine.verifyjob.reading import TopicPart
 from tests.linkengine.copyjob.copying import wait_for
 from tests.linkengine.verifyjob.recording import HOLE, Rec, write
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(290)]
 Send = Callable[..., None]
 
 
