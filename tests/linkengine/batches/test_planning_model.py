@@ -5,10 +5,11 @@ from linkengine.batches.patch import next_sequence, patch_for_append
 from linkengine.batches.planning import Append, Fill, SegmentPlanner, Step, is_contradictory
 from linkengine.batches.view import CorruptBatchError
 from linkengine.domain.states import GapReason
+from tests.effort import tries
 from tests.linkengine.batches.batchlog import read_payload
 from tests.linkengine.batches.sourcelog import Shown, SourceLog, source_logs
 
-SETTINGS = settings(max_examples=120, deadline=None)
+SETTINGS = settings(max_examples=tries(60), deadline=None)
 PRODUCER_ID = (1 << 62) + 7
 
 
