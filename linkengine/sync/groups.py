@@ -204,7 +204,7 @@ def _observe(
     starts, ends = destination.many_offsets(places, OffsetKind.START), destination.many_offsets(places, OffsetKind.END)
     results: dict[str, _Observed | LinkEngineError] = {}
     for case in cases:
-        error = failures.get(case.group.name) or refusals.get(case.name)
+        refusal = failures.get(case.group.name) or refusals.get(case.name)
         memory, offsets = memories.get(case.group.name, {}), source_offsets.get(case.group.name, {})
         facts = {
             place: OffsetFacts(
@@ -218,7 +218,7 @@ def _observe(
             if place in starts and place in ends
         }
         unreadable = {place: offset.offset for place, offset in offsets.items() if place not in facts}
-        results[case.group.name] = error or _Observed(facts=facts, unreadable=unreadable)
+        results[case.group.name] = refusal or _Observed(facts=facts, unreadable=unreadable)
     return results
 
 
