@@ -38,7 +38,7 @@ RESTING = {S.ACTIVE, S.PAUSED, S.STOPPED}
 MOVES = (E.REVERSE_AND_START, E.REVERSE_AND_PAUSE, E.PAUSE, E.RESUME, E.FAILOVER, E.RESTORE, E.PROMOTE)
 CLOSED = {S.ACTIVE, S.PAUSED, S.SOURCE_UNAVAILABLE, S.PENDING_SYNCHRONIZE}  # of a mirror: no application writes to it
 TRIED = 6  # operations per step
-SEED = os.environ.get("WALK_SEED", "1")  # each seed is another walk; this one accepts an operation of each kind
+SEED = os.environ.get("WALK_SEED", "1")  # each seed is another walk
 Pair = tuple[ClusterLink, ClusterLink]
 
 
