@@ -242,14 +242,15 @@ def _other_side_of_doomed(mirror: MirrorTopic, run: RestoreRun) -> tuple[tuple[L
 def _held(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
     """Return the log ranges of the diverged topic, or () once it is deleted.
 
-    Raises SIDES_DIVERGED if another topic has its name.
+    It counts as deleted only if no broker has its id (``find_mirror`` raises if one has it, or is silent): metadata that is out
+    of date would end the export, and the topic would be deleted all the same. Raises SIDES_DIVERGED if another topic has its
+    name.
     """
     here = mirror.link.destination.address
-    found = jobs.find_topic(here, mirror.name)
-    same = found is not None and found.topic_id == run.diverged_topic_id
-    if run.doomed_at is not None and not same:
-        return ()
-    if run.diverged_topic_id and not same:
+    known = run.diverged_topic_id
+    if known and jobs.find_mirror(here, mirror.name, topic_id=known) is None:
+        if run.doomed_at is not None:
+            return ()
         raise LinkEngineError(
             ErrorCode.SIDES_DIVERGED,
             f"Topic '{mirror.name}' was deleted and created again since both sides agreed on offsets, or the console's "

@@ -42,8 +42,13 @@ _FATAL_IN_SETUP = {
     ErrorCode.SOURCE_PARTITIONS_DECREASED,  # an earlier attempt created more partitions, which cannot be removed
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
 }
-# A broker may have older metadata than others, so these errors count only after several attempts.
-_COUNT_AFTER_RETRIES = {ErrorCode.TOPIC_EXISTS_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR}
+# A broker may have older metadata or a shorter log than others, and a single response may be damaged, so these errors count
+# only after several attempts.
+_COUNT_AFTER_RETRIES = {
+    ErrorCode.TOPIC_EXISTS_ERROR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
+    ErrorCode.SOURCE_TOPIC_ID_CHANGED,
+}
 # Without a response from the cluster the topic may still be deleted. After any other error it was not.
 _MAY_BE_DELETED_YET = frozenset(
     {

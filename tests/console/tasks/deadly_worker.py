@@ -9,6 +9,7 @@ line per worker.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -143,6 +144,7 @@ def main(directory: Path) -> None:
     app.finalize()
     hurry()
     arm(Deaths(directory))
+    gc.freeze()  # a worker's garbage collections would copy the memory that it shares with this process
     while True:
         while not run.exists():
             idle.touch()
