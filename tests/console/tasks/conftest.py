@@ -17,7 +17,8 @@ from django.db import connection
 from console.config import signing_keys
 from console.models import Cluster, ClusterLink, CopyWorker, Environment, MirrorPartition, MirrorTopic
 from console.queue import dispatch
-from console.tasks import mirrors, pool
+from console.tasks.mirrors import setup_mirror
+from console.workflows import pool
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.copyjob.spark_job import copy_until_the_end
@@ -240,7 +241,7 @@ def twin(pair: tuple[ClusterLink, ClusterLink], make_topic: MakeTopic) -> Mirror
     """A mirror on the destination's side, set up and not copied yet: 100 records in each of two partitions."""
     topic, dated = make_topic(), {"state_since": NOW, "created_at": NOW}
     row = MirrorTopic.objects.create(link=pair[0], name=topic, source_topic=topic, state=MirrorState.PENDING_SETUP, **dated)
-    mirrors.setup_mirror(mirror_id=row.pk)
+    setup_mirror(mirror_id=row.pk)
     return MirrorTopic.objects.select_related("link__destination__environment").get(pk=row.pk)
 
 

@@ -42,7 +42,9 @@ from console.actions import transitions  # noqa: E402
 from console.celery import app  # noqa: E402
 from console.reconciling import due_tasks, ends  # noqa: E402
 from console.redis import locks  # noqa: E402
-from console.tasks import batch_stop, drills, pool, reconcile, restoring, reversing, verifying  # noqa: E402
+from console.tasks import links as link_tasks  # noqa: E402
+from console.tasks import verification  # noqa: E402
+from console.workflows import links, pool, restoring, reversing, stopping  # noqa: E402
 from linkengine import jobs  # noqa: E402
 
 BEAT_S = 0.4
@@ -113,13 +115,13 @@ def arm(deaths: Deaths) -> None:
 def hurry() -> None:
     """Shorten the pauses between attempts. The order of operations stays the same."""
     locks.LOCK_TTL_S = 0.5
-    reconcile.CLAIM_MS = reconcile.WAITING_MS = 200
-    drills.RESEND_MS = 200
-    verifying.CLAIM_MS = 200
+    links.CLAIM_MS = link_tasks.WAITING_MS = 200
+    verification.DRILL_RESEND_MS = 200
+    verification.RUN_CLAIM_MS = 200
     pool.CLAIM_MS = 200
     reversing.LOOK_EVERY_S = 0.1
     reversing.SETTLE_S = restoring.SETTLE_S = 0.2
-    due_tasks.MANY = batch_stop.MANY = 3
+    due_tasks.MANY = stopping.MANY = 3
 
 
 @worker_ready.connect

@@ -9,7 +9,8 @@ from django.conf import settings
 
 from console.models import ClusterLink, GateRun, MirrorPartition, MirrorTopic
 from console.reconciling import plans
-from console.tasks import gates, groups
+from console.tasks.verification import advance_gate
+from console.workflows import groups
 from devcluster.kafka import KafkaCluster
 from linkengine.coordination.lease import RedisLease
 from linkengine.domain.groups import Committed
@@ -59,7 +60,7 @@ def offsets_of(admin: ClusterAdmin, group: str, topic: str) -> dict[int, int]:
 def checks_of(mirror: MirrorTopic) -> list[tuple[str, str]]:
     """Run the migration gate once. Returns state and detail of its checks of groups and ACLs."""
     row = GateRun.objects.create(mirror=mirror, status="RUNNING", requested_by="test", requested_at=NOW)
-    gates.advance_gate(run_id=row.pk)
+    advance_gate(run_id=row.pk)
     row.refresh_from_db()
     assert row.status == "RED"  # no record was compared
     return [(check["state"], check["detail"]) for check in row.checks if check["name"] in ("GROUPS_SYNCED", "ACLS_SYNCED")]

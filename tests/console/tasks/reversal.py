@@ -14,7 +14,8 @@ from console.actions.operations import operate, operate_many
 from console.actors import SYSTEM
 from console.mirrors import diverged_exports
 from console.models import Cluster, ClusterLink, MirrorTopic, RestoreRun
-from console.tasks import mirrors, reconcile
+from console.tasks.links import reconcile
+from console.tasks.mirrors import setup_mirror
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent
 from tests.console.conftest import NOW
@@ -53,7 +54,7 @@ def request_operation(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopi
 
 def set_up(mirror: MirrorTopic) -> MirrorTopic:
     """Run the set-up of a new mirror and return its row."""
-    mirrors.setup_mirror(mirror_id=mirror.pk)
+    setup_mirror(mirror_id=mirror.pk)
     return fresh(mirror)
 
 
@@ -88,7 +89,7 @@ def lose_the_fence() -> None:
 
 def beat(worker: Worker) -> None:
     """Do what the product does once a second."""
-    reconcile.reconcile()
+    reconcile()
     worker()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic, Namespace, SyncedAcl
 from console.reconciling import plans
-from console.tasks import acls
+from console.workflows import acls
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.aclfilters import Acl

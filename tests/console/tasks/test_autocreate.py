@@ -25,7 +25,7 @@ from console.errors import ConflictError
 from console.models import AuditEvent, AutoCreateFailure, ClusterLink, LinkConfig, MirrorTopic, SourceTopic
 from console.queries.mirrorability import judge_topic
 from console.reconciling import plans
-from console.tasks import autocreate
+from console.workflows import autocreate
 from devcluster.access import APP, create_acls
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs

@@ -26,8 +26,7 @@ from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
 from console.reconciling.due_tasks import MANY, stopped_together
 from console.reconciling.ends import fenced_ends, mirrored_ends, record_ends, record_many_ends, with_known_ends
-from console.tasks.batch_stop import _claim
-from console.tasks.stopping import note_many_stopped, note_stopped
+from console.workflows.stopping import _claim_many, note_many_stopped, note_stopped
 from linkengine.domain.mirrorjobs import MirrorStopped, RefusedStep
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import MirrorState
@@ -145,7 +144,7 @@ def test_mirror_that_is_still_being_set_up_is_stopped_singly(make_mirror: MakeMi
     MirrorTopic.objects.filter(pk=mirrors[0].pk).update(prior_state=S.PENDING_SETUP)
 
     assert stopped_together(link.mirrors.all()) == frozenset()
-    assert _claim(link.pk) == []
+    assert _claim_many(link.pk) == []
 
 
 def test_mirrors_with_transactions_as_gap_filler_are_stopped_singly(make_mirror: MakeMirror, link: ClusterLink) -> None:
@@ -156,7 +155,7 @@ def test_mirrors_with_transactions_as_gap_filler_are_stopped_singly(make_mirror:
     ClusterLink.objects.update(gap_filler=GapFiller.TRANSACTIONS)
 
     assert stopped_together(MirrorTopic.objects.select_related("link")) == frozenset()
-    assert _claim(link.pk) == []
+    assert _claim_many(link.pk) == []
     assert not MirrorTopic.objects.exclude(fencing_at=None).exists()
 
 

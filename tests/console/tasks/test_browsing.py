@@ -13,7 +13,7 @@ from console import audit
 from console.actors import SYSTEM
 from console.models import Cluster
 from console.redis import replies
-from console.tasks import browsing
+from console.tasks.clusters import CHANGES, change_cluster, query_cluster
 from devcluster.kafka import KafkaCluster
 from tests.console.api.brokers import ACL, CONFIG, GROUP, RESET, TIMED, lag, partition, topic
 
@@ -25,12 +25,12 @@ ANYTHING = {
 
 
 def ask(cluster: Cluster, query: str, **arguments: Any) -> dict[str, Any]:
-    if query in browsing.CHANGES:
+    if query in CHANGES:
         entry = audit.entry(by=SYSTEM, action=query, resource="cluster", detail=arguments)
         about = {"query": query, "arguments": arguments, "entry": entry, "change_id": uuid4().hex}
-        browsing.change_cluster(reply_to="reply", cluster_pk=cluster.pk, **about)
+        change_cluster(reply_to="reply", cluster_pk=cluster.pk, **about)
     else:
-        browsing.query_cluster(reply_to="reply", cluster_pk=cluster.pk, query=query, arguments=arguments)
+        query_cluster(reply_to="reply", cluster_pk=cluster.pk, query=query, arguments=arguments)
     answer = replies.wait_for_reply("reply", timeout_s=5)
     assert answer is not None
     return answer

@@ -14,9 +14,9 @@ from console.actions import bulkoperations
 from console.models import BulkOperation, ClusterLink, MirrorTopic
 from console.queue import dispatch
 from console.redis import locks
-from console.tasks import bulkoperations as tasks
-from console.tasks.bulkoperations import advance_bulk_operation, look_after_operations
-from console.tasks.reconcile import KEEP_OPERATIONS, forget_old_rows
+from console.tasks import mirrors
+from console.tasks.links import KEEP_OPERATIONS, forget_old_rows
+from console.tasks.mirrors import advance_bulk_operation, look_after_operations
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
 
@@ -66,7 +66,7 @@ def test_task_is_sent_again_after_its_slice(operation: BulkOperation, sent: Sent
         time.sleep(0.1)
         return more
 
-    monkeypatch.setattr(tasks, "SLICE_S", 0.05)
+    monkeypatch.setattr(mirrors, "BULK_SLICE_S", 0.05)
     monkeypatch.setattr(bulkoperations, "carry_out", slowly)
 
     advance_bulk_operation(operation_id=operation.pk)

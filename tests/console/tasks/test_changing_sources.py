@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from console.models import ClusterLink, ConfigRevert, LinkConfig, MirrorTopic
-from console.tasks import acls, autocreate, groups, mirrors, topicconfigs
+from console.tasks.mirrors import setup_mirror
+from console.workflows import acls, autocreate, groups, topicconfigs
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.aclfilters import Acl
 from linkengine.domain.groups import Committed
@@ -72,7 +73,7 @@ def test_moving_groups_are_never_moved_back_or_past_the_mirror(
     link, topic = new_mirror.link, new_mirror.name
     filters = json.dumps({"groupFilters": filters_for(topic)})
     switch_on(link, consumer_offset_sync_enable="true", consumer_offset_group_filters=filters)
-    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    setup_mirror(mirror_id=new_mirror.pk)
     fill(destination_cluster, topic, records=range(60))
     names = [f"{topic}-{letter}" for letter in "abc"]
 
@@ -156,7 +157,7 @@ def test_changing_configs_are_no_local_edits_and_new_partitions_are_copied(
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
 ) -> None:
-    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    setup_mirror(mirror_id=new_mirror.pk)
     link, topic = new_mirror.link, new_mirror.name
     drive(lambda: len(records(destination_cluster, topic)) == 200)
 

@@ -11,7 +11,7 @@ from console.models import ClusterLink, MirrorTopic
 from console.models.fields import unseal
 from console.redis import replies
 from console.redis.client import redis_client
-from console.tasks import comparing
+from console.tasks.mirrors import compare_record
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorState
 from tests.console.api.brokers import compared, side
@@ -34,11 +34,11 @@ def test_reply_is_encrypted_and_has_both_sides(
     mirror = MirrorTopic.objects.create(link=link, name=topic_name, source_topic=topic_name, state=MirrorState.ACTIVE, **dated)
     place = {"mirror_pk": mirror.pk, "partition": 0, "offset": 0, "timestamp_ms": None}
 
-    comparing.compare_record(reply_to="reply", **place)
+    compare_record(reply_to="reply", **place)
     in_redis = json.dumps(redis_client().lrange("reply", 0, -1))
     answer = replies.wait_for_reply("reply", timeout_s=5)
     mirror.delete()
-    comparing.compare_record(reply_to="reply", **place)
+    compare_record(reply_to="reply", **place)
     refused = replies.wait_for_reply("reply", timeout_s=5)
 
     assert "secret" not in in_redis

@@ -16,8 +16,7 @@ from console.models.mirrors import RECORDS_DIFFER
 from console.queries import verification
 from console.redis import locks
 from console.redis.client import redis_client
-from console.tasks.covering import TURN, look_after_coverage, verify_next
-from console.tasks.verifying import TURNS, verify_mirror
+from console.tasks.verification import TURN, TURNS, look_after_coverage, verify_mirror, verify_next
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW

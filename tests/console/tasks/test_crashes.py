@@ -17,7 +17,8 @@ from console.actors import SYSTEM
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import due_tasks
 from console.redis import locks
-from console.tasks import batch_stop, reversing
+from console.tasks.mirrors import stop_many
+from console.workflows import reversing, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -63,7 +64,7 @@ def test_bulk_failover_survives_a_crash_after_the_fences(
 ) -> None:
     for module in (bulk,):
         monkeypatch.setattr(module, "FEW", 1)
-    for module in (due_tasks, batch_stop):
+    for module in (due_tasks, stopping):
         monkeypatch.setattr(module, "MANY", 1)
     drive(lambda: len(records(destination_cluster, twin.name)) == 200)
     die("stop_many", "after")
@@ -78,13 +79,13 @@ def test_bulk_failover_survives_a_crash_after_the_fences(
 def test_many_mirrors_are_stopped_in_one_task(
     twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_stop, "MANY", 1)
+    monkeypatch.setattr(stopping, "MANY", 1)
     monkeypatch.setattr(due_tasks, "MANY", 1)
     drive(lambda: len(records(destination_cluster, twin.name)) == 200)
     request_operation(twin, E.FAILOVER)
     assert due_tasks.stopped_together([fresh(twin)]) == {twin.pk}
 
-    batch_stop.stop_many(link_id=twin.link_id)
+    stop_many(link_id=twin.link_id)
 
     assert states(twin) == [S.STOPPED]
     assert set(fresh(twin).partitions.values_list("stopped_end", flat=True)) == {100}

@@ -14,8 +14,9 @@ from console.actors import SYSTEM
 from console.mirrors import diverged_exports
 from console.models import AuditEvent, ClusterLink, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
-from console.tasks import export_diverged, restoring
-from console.tasks.preemption import PreemptedError
+from console.tasks.mirrors import advance_restore
+from console.workflows import export_diverged
+from console.workflows.preemption import PreemptedError
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -102,11 +103,11 @@ def test_restored_database_does_not_overwrite_an_export_file(
     MirrorTopic.objects.filter(pk=row.pk).update(state=S.PENDING_RESTORE_MIRROR, holds_copy=False)
 
     def refused() -> bool:
-        restoring.advance_restore(mirror_id=row.pk)  # does nothing while the finished restore's task still holds the lock
+        advance_restore(mirror_id=row.pk)  # does nothing while the finished restore's task still holds the lock
         return row.transition_errors.filter(code=ErrorCode.SIDES_DIVERGED).exists()
 
     until(refused)
-    restoring.advance_restore(mirror_id=row.pk)
+    advance_restore(mirror_id=row.pk)
 
     assert kept.read_bytes() == content
     assert there.describe(topic).topic_id == topic_id
@@ -127,10 +128,10 @@ def test_delayed_deletion_of_a_doomed_topic_does_not_block_the_restore(
     assert write(source_cluster, topic, "only here") == [None]
     row = restore(pair[1], topic)
     for _ in range(2):
-        restoring.advance_restore(mirror_id=row.pk)
+        advance_restore(mirror_id=row.pk)
     assert RestoreRun.objects.get().exported_at is None
     delete(**requests[0])
-    restoring.advance_restore(mirror_id=row.pk)
+    advance_restore(mirror_id=row.pk)
 
     run = RestoreRun.objects.get()
     assert states(row) == [S.ACTIVE]
@@ -185,7 +186,7 @@ def doomed(
     die_once(monkeypatch, BEFORE_DELETION, doing=lose)
     assert write(source_cluster, stopped.name, "only here") == [None]
     row = restore(pair[1], stopped.name)
-    restoring.advance_restore(mirror_id=row.pk)
+    advance_restore(mirror_id=row.pk)
     assert len(requests) == 1
     return row, requests
 

@@ -13,8 +13,9 @@ from console.actions import drills
 from console.actions.drills import start_drill
 from console.actors import SYSTEM
 from console.models import ClusterLink, Drill, GroupOffset, LinkConfig, MirrorPartition, MirrorTopic, SyncedGroup
-from console.tasks import mirrors, reconcile
-from console.tasks.drills import look_after_drills
+from console.tasks.links import reconcile_link
+from console.tasks.mirrors import setup_mirror
+from console.tasks.verification import look_after_drills
 from linkengine.domain.states import MirrorState
 from tests.console.tasks.conftest import Until
 from tests.topics import create_topics
@@ -35,13 +36,13 @@ def test_a_drill_fails_over_scratch_copies_only_and_fails_if_no_record_of_a_fill
     def after_pass(condition: Callable[[], Any]) -> Callable[[], Any]:
         def run() -> Any:
             look_after_drills()
-            reconcile.reconcile_link(link_id=link.pk)
+            reconcile_link(link_id=link.pk)
             worker()
             return condition()
 
         return run
 
-    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    setup_mirror(mirror_id=new_mirror.pk)
     rows = MirrorPartition.objects.filter(mirror=new_mirror)
     until(after_pass(lambda: [row.mirror_end for row in rows.all()] == [100, 100]))
     monkeypatch.setattr(drills, "BATCH", 1)
@@ -91,7 +92,7 @@ def _empty_mirror(beside: MirrorTopic, source_admin: AdminClient) -> MirrorTopic
     create_topics(source_admin, NewTopic(name, 1, 1))
     dated = {"state_since": beside.state_since, "created_at": beside.created_at}
     mirror = MirrorTopic.objects.create(link=beside.link, name=name, source_topic=name, **dated)
-    mirrors.setup_mirror(mirror_id=mirror.pk)
+    setup_mirror(mirror_id=mirror.pk)
     return mirror
 
 

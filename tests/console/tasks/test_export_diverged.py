@@ -12,7 +12,8 @@ import pytest
 
 from console.mirrors import diverged_exports
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, RestoreRun
-from console.tasks import restoring
+from console.tasks.mirrors import advance_restore
+from console.workflows import restoring
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -246,7 +247,7 @@ def test_topic_is_kept_if_the_other_side_loses_its_fence_after_the_agreement(
     before, here = records(source_cluster, topic), ClusterAdmin(pair[1].destination.address)
     row, topic_id = restore(pair[1], topic), here.describe(topic).topic_id
     for _ in range(2):
-        restoring.advance_restore(mirror_id=row.pk)
+        advance_restore(mirror_id=row.pk)
 
     assert states(row) == [S.PENDING_RESTORE_MIRROR]
     (error,) = row.transition_errors.all()
@@ -279,7 +280,7 @@ def test_restore_waits_while_the_other_side_is_being_restored_too(stopped: Mirro
     row = restore(pair[1], stopped.name)
     MirrorTopic.objects.filter(pk=stopped.pk).update(state=S.PENDING_SETUP_FOR_RESTORE)
 
-    restoring.advance_restore(mirror_id=row.pk)
+    advance_restore(mirror_id=row.pk)
 
     assert states(row) == [S.PENDING_SETUP_FOR_RESTORE]
     assert row.transition_errors.filter(code=ErrorCode.WAITING_FOR_OTHER_SIDE).exists()

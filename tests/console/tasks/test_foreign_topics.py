@@ -11,7 +11,8 @@ from console.actions.transitions import apply_event
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import due_tasks
-from console.tasks import batch_stop, mirrors, stopping
+from console.tasks.mirrors import advance_stop, delete_mirror, setup_mirror, stop_many
+from console.workflows import stopping
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.plans import TopicDescription
@@ -35,7 +36,7 @@ def here_of(mirror: MirrorTopic) -> ClusterAdmin:
 @pytest.fixture
 def mirror(new_mirror: MirrorTopic) -> MirrorTopic:
     """A mirror that has been set up."""
-    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    setup_mirror(mirror_id=new_mirror.pk)
     assert states(new_mirror) == [S.ACTIVE]
     return new_mirror
 
@@ -67,7 +68,7 @@ def assert_untouched(theirs: TopicDescription, mirror: MirrorTopic, cluster: Kaf
 def fail_set_up(mirror: MirrorTopic) -> None:
     """Repeat the set-up until the existing topic fails it; a crashed worker has left its ACL."""
     for _ in range(5):
-        mirrors.setup_mirror(mirror_id=mirror.pk)
+        setup_mirror(mirror_id=mirror.pk)
     assert states(mirror) == [S.FAILED]
     here_of(mirror).deny_writes(mirror.name)
 
@@ -85,7 +86,7 @@ def test_delete_keeps_a_topic_that_existed_before_the_mirror(
     fail_set_up(new_mirror)
 
     request_operation(new_mirror, E.DELETE)
-    mirrors.delete_mirror(mirror_id=new_mirror.pk)
+    delete_mirror(mirror_id=new_mirror.pk)
 
     assert not MirrorTopic.objects.exists()
     assert_untouched(theirs, new_mirror, destination_cluster)
@@ -98,7 +99,7 @@ def test_delete_keeps_a_topic_that_replaced_the_mirrors(
     miss(mirror)
 
     request_operation(mirror, E.DELETE)
-    mirrors.delete_mirror(mirror_id=mirror.pk)
+    delete_mirror(mirror_id=mirror.pk)
 
     assert not MirrorTopic.objects.exists()
     assert_untouched(theirs, mirror, destination_cluster)
@@ -112,7 +113,7 @@ def test_failover_keeps_a_topic_that_existed_before_the_mirror(
     here_of(new_mirror).deny_reads(new_mirror.name)  # as a set-up does that seeds a head
 
     request_operation(new_mirror, E.FAILOVER)
-    stopping.advance_stop(mirror_id=new_mirror.pk)
+    advance_stop(mirror_id=new_mirror.pk)
 
     assert states(new_mirror) == [S.STOPPED]
     assert_untouched(theirs, new_mirror, destination_cluster)
@@ -126,15 +127,15 @@ def test_failover_keeps_a_topic_that_replaced_the_mirrors(
     monkeypatch: pytest.MonkeyPatch,
     together: bool,
 ) -> None:
-    for module in (due_tasks, batch_stop):
+    for module in (due_tasks, stopping):
         monkeypatch.setattr(module, "MANY", 1)
     theirs = intrude(mirror)
     miss(mirror)
 
     request_operation(mirror, E.FAILOVER)
     if together:
-        batch_stop.stop_many(link_id=mirror.link_id)  # leaves it to the task for a single mirror
-    stopping.advance_stop(mirror_id=mirror.pk)
+        stop_many(link_id=mirror.link_id)  # leaves it to the task for a single mirror
+    advance_stop(mirror_id=mirror.pk)
 
     assert states(mirror) == [S.STOPPED]
     assert "it was deleted" in mirror.transitions.get(event="fenced").detail
@@ -144,11 +145,11 @@ def test_failover_keeps_a_topic_that_replaced_the_mirrors(
 def test_delete_removes_the_topic_of_a_stopped_mirror(mirror: MirrorTopic) -> None:
     here = here_of(mirror)
     request_operation(mirror, E.FAILOVER)
-    stopping.advance_stop(mirror_id=mirror.pk)
+    advance_stop(mirror_id=mirror.pk)
     assert not looks_like_mirror(here.describe(mirror.name).configs)
 
     request_operation(mirror, E.DELETE)
-    mirrors.delete_mirror(mirror_id=mirror.pk)
+    delete_mirror(mirror_id=mirror.pk)
 
     assert here.find(mirror.name) is None
 
@@ -169,11 +170,11 @@ def test_delete_keeps_the_acls_of_another_mirror_with_the_same_name(
         state_since=NOW,
         created_at=NOW,
     )
-    mirrors.setup_mirror(mirror_id=other.pk)
+    setup_mirror(mirror_id=other.pk)
     theirs = here.describe(mirror.name)
 
     request_operation(mirror, E.DELETE)
-    mirrors.delete_mirror(mirror_id=mirror.pk)
+    delete_mirror(mirror_id=mirror.pk)
 
     assert MirrorTopic.objects.get() == other
     assert here.describe(mirror.name) == theirs

@@ -9,7 +9,7 @@ from django.conf import settings
 
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import plans
-from console.tasks import leases
+from console.workflows import leases
 from linkengine.coordination.lease import RedisLease
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW

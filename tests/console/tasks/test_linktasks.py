@@ -10,7 +10,8 @@ import pytest
 
 from console.models import ClusterLink, LinkTask, MirrorTopic
 from console.redis import locks
-from console.tasks import linktasks, reconcile
+from console.tasks.links import reconcile_link, run_link_task
+from console.workflows import links
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskName, TaskOutcome
 from linkengine.domain.states import MirrorState
@@ -26,7 +27,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     """Replace the real sync."""
 
     def put(sync: Callable[[ClusterLink], TaskOutcome]) -> None:
-        monkeypatch.setattr(linktasks, "SYNCS", MappingProxyType({CONFIGS: sync}))
+        monkeypatch.setattr(links, "SYNCS", MappingProxyType({CONFIGS: sync}))
 
     return put
 
@@ -39,7 +40,7 @@ def mirrored(link: ClusterLink) -> MirrorTopic:
 
 
 def run(link: ClusterLink) -> LinkTask | None:
-    linktasks.run_link_task(link_id=link.pk, task=CONFIGS)
+    run_link_task(link_id=link.pk, task=CONFIGS)
     return LinkTask.objects.first()
 
 
@@ -89,6 +90,6 @@ def test_task_does_not_run_twice_at_once(link: ClusterLink, mirrored: MirrorTopi
 def test_reconcile_pass_sends_the_tasks_that_are_due(
     link: ClusterLink, mirrored: MirrorTopic, sent: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assert [task for task in sent if task[0] == "run_link_task"] == [("run_link_task", {"link_id": link.pk, "task": CONFIGS})]

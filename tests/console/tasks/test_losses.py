@@ -12,7 +12,8 @@ from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, 
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
 from console.redis import replies
-from console.tasks import reconcile, restoring
+from console.tasks.links import reconcile_link
+from console.workflows import restoring
 from linkengine import jobs
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.mirrorjobs import MirrorCreated
@@ -50,7 +51,7 @@ def test_loss_of_a_crashed_copy_worker_is_stored_and_shown(link: ClusterLink) ->
     lose(mirror)
     before = link.sequence
 
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assert ledger(mirror) == [(10, 1_400, GapReason.LOST, 500, None)]
     assert mirror.transition_errors.get().code == RECORDS_LOST
@@ -75,7 +76,7 @@ def test_loss_that_the_next_copy_worker_reports_is_stored_once(link: ClusterLink
     )
     RedisProgress(settings.REDIS_URL, signing_keys.link_signer).report(plans.link_key(link), [progress])
 
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assert ledger(mirror) == [(10, 1_400, GapReason.LOST, 500, 900)]
 
@@ -85,7 +86,7 @@ def test_loss_of_another_mirror_is_left_for_it(link: ClusterLink) -> None:
     other = (f"{plans.mirror_key(mirror)}0/0", LOST)
     RedisProgress(settings.REDIS_URL, signing_keys.link_signer).lose(plans.link_key(link), other)
 
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assert ledger(mirror) == []
     assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == [other]
@@ -110,7 +111,7 @@ def test_forged_reports_and_losses_in_redis_are_refused(link: ClusterLink) -> No
     stranger.keep(plans.link_key(link), forged)
     stranger.lose(plans.link_key(link), (key, LOST))
 
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assert ledger(mirror) == []
     assert MirrorPartition.objects.get(mirror=mirror).mirror_end is None
@@ -122,7 +123,7 @@ def test_forged_reports_and_losses_in_redis_are_refused(link: ClusterLink) -> No
 def test_loss_ends_with_the_log_that_has_it(link: ClusterLink, in_place: bool) -> None:
     mirror = mirror_of(link)
     lose(mirror)
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     assert mirror.transition_errors.filter(code=RECORDS_LOST).exists()
 
     restore(mirror, in_place=in_place)
@@ -137,11 +138,11 @@ def test_reports_on_a_deleted_log_do_not_count_for_the_new_one(link: ClusterLink
     restore(mirror)
     report(mirror, key, topic_ids=topic_ids_of("source", "old"))  # from a worker that does not have the new assignment yet
 
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     assert ledger(mirror) == []
 
     report(mirror, key, topic_ids=topic_ids_of("source", "anew"))
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     assert ledger(mirror) == [(700, 1_400, GapReason.HEAD, None, None)]
 
 

@@ -27,7 +27,11 @@ from console.models import (
 from console.reconciling import plans, sampling
 from console.redis import locks
 from console.redis.client import redis_client
-from console.tasks import gates, mirrors, pool, reconcile, stopping, topicconfigs, verifying
+from console.tasks.links import reconcile_link
+from console.tasks.mirrors import advance_stop, delete_mirror, setup_mirror
+from console.tasks.verification import advance_gate, look_after_runs, verify_mirror
+from console.tasks.workers import run_copy_worker
+from console.workflows import pool, stopping, topicconfigs
 from devcluster.kafka import KafkaCluster
 from linkengine.coordination.lease import RedisLease
 from linkengine.domain.configs import mirror_configs
@@ -54,7 +58,7 @@ def mirror(new_mirror: MirrorTopic) -> MirrorTopic:
 
 def test_a_mirror_is_set_up_once(new_mirror: MirrorTopic, destination_admin: AdminClient) -> None:
     for _ in range(2):
-        mirrors.setup_mirror(mirror_id=new_mirror.pk)
+        setup_mirror(mirror_id=new_mirror.pk)
 
     row = MirrorTopic.objects.get()
     assert (row.state, row.num_partitions, row.read_only) == (S.ACTIVE, 2, True)
@@ -69,7 +73,7 @@ def test_setup_is_retried_while_the_source_is_unavailable(new_mirror: MirrorTopi
     link.properties = {"bootstrap.servers": "127.0.0.1:9", "security.protocol": "PLAINTEXT"}
     link.save()
 
-    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    setup_mirror(mirror_id=new_mirror.pk)
 
     row = MirrorTopic.objects.get()
     assert (row.state, row.retry_count) == (S.PENDING_SETUP, 1)
@@ -82,12 +86,12 @@ def test_setup_fails_if_the_topic_exists_at_several_attempts(new_mirror: MirrorT
 
     create_topics(destination_admin, NewTopic(new_mirror.name, 1, 1))
 
-    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    setup_mirror(mirror_id=new_mirror.pk)
     assert (
         MirrorTopic.objects.get().state == S.PENDING_SETUP
     )  # a broker may have old metadata, so a single error does not count
     for _ in range(4):
-        mirrors.setup_mirror(mirror_id=new_mirror.pk)
+        setup_mirror(mirror_id=new_mirror.pk)
 
     row = MirrorTopic.objects.get()
     assert (row.state, row.error_code) == (S.FAILED, "TOPIC_EXISTS_ERROR")
@@ -101,7 +105,7 @@ def test_setup_fails_if_the_source_was_created_anew_with_fewer_partitions(
 
     create_topics(destination_admin, NewTopic(new_mirror.name, 3, 1, config=mirror_configs({})))
 
-    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    setup_mirror(mirror_id=new_mirror.pk)
 
     row = MirrorTopic.objects.get()
     assert (row.state, row.error_code) == (S.FAILED, "SOURCE_PARTITIONS_DECREASED")
@@ -121,7 +125,7 @@ def test_a_failover_needs_no_source(mirror: MirrorTopic, link: ClusterLink, dest
     operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
 
     for _ in range(2):
-        stopping.advance_stop(mirror_id=mirror.pk)
+        advance_stop(mirror_id=mirror.pk)
 
     assert state_of(mirror) == S.STOPPED
     assert events() == ["setup-done", "failover", "fenced"]
@@ -132,7 +136,7 @@ def test_promotion_waits_for_lag_zero_and_shows_the_lag(mirror: MirrorTopic, mon
     monkeypatch.setattr(stopping, "DRAIN_S", 0.5)
     operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
 
-    stopping.advance_stop(mirror_id=mirror.pk)
+    advance_stop(mirror_id=mirror.pk)
 
     assert state_of(mirror) == S.PENDING_STOPPED
     error = mirror.transition_errors.get()
@@ -144,7 +148,7 @@ def test_failover_replaces_a_promotion_in_progress(mirror: MirrorTopic) -> None:
     operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
     with locks.lock(f"stop:promote:{mirror.pk}"):  # as the task of the promotion does
         operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
-        stopping.advance_stop(mirror_id=mirror.pk)
+        advance_stop(mirror_id=mirror.pk)
 
     assert state_of(mirror) == S.STOPPED
 
@@ -153,21 +157,21 @@ def test_mirror_whose_topic_was_deleted_can_be_failed_over(mirror: MirrorTopic, 
     destination_admin.delete_topics([mirror.name])[mirror.name].result(30)
     operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
 
-    stopping.advance_stop(mirror_id=mirror.pk)
+    advance_stop(mirror_id=mirror.pk)
 
     assert state_of(mirror) == S.STOPPED
 
 
 def test_delete_removes_topic_and_row(mirror: MirrorTopic, destination_admin: AdminClient, settings: Any) -> None:
     generations = [f"generation:{{{key}}}" for key in plans.partition_keys(mirror)]
-    mirrors.delete_mirror(mirror_id=mirror.pk)
+    delete_mirror(mirror_id=mirror.pk)
     assert MirrorTopic.objects.exists()
     RedisLease(settings.REDIS_URL, ttl_ms=1).acquire_all(plans.partition_keys(mirror), "a copier")
     assert redis_client().exists(*generations) == 2
     operate(mirror=mirror, operation=MirrorEvent.DELETE, by=SYSTEM, now=NOW)
 
     for _ in range(2):
-        mirrors.delete_mirror(mirror_id=mirror.pk)
+        delete_mirror(mirror_id=mirror.pk)
 
     assert all(redis_client().pttl(key) > 0 for key in generations)  # kept for a day because of stale writers
     assert not MirrorTopic.objects.exists()
@@ -176,12 +180,12 @@ def test_delete_removes_topic_and_row(mirror: MirrorTopic, destination_admin: Ad
 
 def test_link_is_reconciled_by_one_worker_at_a_time(link: ClusterLink, sent: list[tuple[str, dict[str, Any]]]) -> None:
     with locks.lock(f"link:{link.pk}"):
-        reconcile.reconcile_link(link_id=link.pk)
+        reconcile_link(link_id=link.pk)
         assert sent == []
         assert locks.pop_recheck(f"link:{link.pk}")
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     assert sent == [("probe_link", {"link_id": link.pk})]
-    reconcile.reconcile_link(link_id=0)
+    reconcile_link(link_id=0)
 
 
 def test_mirror_that_is_deleted_during_a_reconcile_pass_is_skipped(link: ClusterLink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +198,7 @@ def test_mirror_that_is_deleted_during_a_reconcile_pass_is_skipped(link: Cluster
         return real(mirror)
 
     monkeypatch.setattr(sampling, "ensure_rows", overtaken)
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assert not MirrorPartition.objects.exists()
 
@@ -204,8 +208,8 @@ def test_unavailable_spark_server_is_shown_on_the_link(mirror: MirrorTopic, link
     pool.maintain_workers()
 
     for _ in range(2):
-        pool.run_copy_worker(number=0)
-    reconcile.reconcile_link(link_id=link.pk)
+        run_copy_worker(number=0)
+    reconcile_link(link_id=link.pk)
 
     link.refresh_from_db()
     assert link.engine_error.startswith("Copy engine unavailable: No Spark Connect server responds")
@@ -226,7 +230,7 @@ def test_queued_verification_is_sent_again_and_an_abandoned_one_is_ended(
 
     with locks.lock(f"verify:{held.pk}"):
         for _ in range(5):
-            verifying.look_after_runs(now=NOW + timedelta(minutes=1))
+            look_after_runs(now=NOW + timedelta(minutes=1))
             time.sleep(0.1)
 
     assert sent == [("verify_mirror", {"run_id": queued.pk})]
@@ -245,7 +249,7 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
 ) -> None:
     def beat(check: Callable[[], Any]) -> Callable[[], Any]:
         def once() -> Any:
-            reconcile.reconcile_link(link_id=link.pk)
+            reconcile_link(link_id=link.pk)
             worker()
             return check()
 
@@ -271,13 +275,13 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
 
     run = VerifyRun.objects.create(mirror=mirror, requested_by="test", requested_at=NOW)
     for _ in range(2):
-        verifying.verify_mirror(run_id=run.pk)
+        verify_mirror(run_id=run.pk)
     run.refresh_from_db()
     assert (run.status, run.records_compared, run.error_message) == ("EQUAL", 210, "")
 
     gate = GateRun.objects.create(mirror=mirror, status="RUNNING", requested_by="test", requested_at=NOW, verify_run=run)
     for _ in range(2):
-        gates.advance_gate(run_id=gate.pk)
+        advance_gate(run_id=gate.pk)
     gate.refresh_from_db()
     assert (gate.status, {check["name"]: check["state"] for check in gate.checks if check["state"] != "PASSED"}) == (
         "GREEN",
@@ -286,7 +290,7 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
 
     destination_admin.delete_records([TopicPartition(mirror.name, 1, 30)])[TopicPartition(mirror.name, 1)].result(30)
     GateRun.objects.filter(pk=gate.pk).update(status="RUNNING")
-    gates.advance_gate(run_id=gate.pk)
+    advance_gate(run_id=gate.pk)
     gate.refresh_from_db()
     assert [check["detail"] for check in gate.checks if check["state"] == "FAILED"] == [
         "30 offsets that the source still holds are no longer on the mirror (partition 1: [0, 30))."

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from console.actions.namespaces import delete_namespace
 from console.actors import SYSTEM
 from console.models import Cluster, Namespace
-from console.tasks.namespaces import guard_namespace
+from console.tasks.clusters import guard_namespace
 from devcluster.kafka import KafkaCluster
 from tests.console.conftest import NOW
 from tests.linkengine.copyjob.copying import wait_for

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from console.models import ClusterLink, LinkConfig, MirrorTopic, StateTransition
-from console.tasks import mirrors
+from console.tasks.mirrors import setup_mirror
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.aclfilters import Acl
 from linkengine.domain.addresses import address_from_properties
@@ -42,7 +42,7 @@ def test_mirror_waits_for_its_source_and_fails_if_a_refusal_or_deletion_lasts_an
 ) -> None:
     topic, there = new_mirror.name, ClusterAdmin(address_from_properties(source_cluster.client_properties("admin")))
     ClusterLink.objects.update(properties=source_cluster.client_properties("app"))
-    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    setup_mirror(mirror_id=new_mirror.pk)
     drive(lambda: len(records(destination_cluster, topic)) == 200)
 
     source_cluster.kill()

@@ -17,7 +17,9 @@ from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
 from console.reconciling import placing, plans
 from console.redis import locks, spark_health
 from console.redis.client import redis_client
-from console.tasks import pool, reconcile
+from console.tasks.links import reconcile_link
+from console.tasks.workers import run_copy_worker
+from console.workflows import pool
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
 from linkengine.domain.assignment import Place
@@ -129,7 +131,7 @@ def test_live_worker_without_a_waiting_thread_is_replaced_after_a_while(mirror: 
 def test_replaced_worker_is_drained_gradually_and_then_ends(link: ClusterLink, make_mirror: MakeMirror, sent: Sent) -> None:
     make_mirror(partitions=20)
     old = Worker(0)
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     assert placed() == {old.worker_id: 20}
     new = Worker(0, "b")
 
@@ -137,7 +139,7 @@ def test_replaced_worker_is_drained_gradually_and_then_ends(link: ClusterLink, m
     for _ in range(12):
         locks.release_claim("copy-balance")
         pool.maintain_workers()
-        reconcile.reconcile_link(link_id=link.pk)
+        reconcile_link(link_id=link.pk)
         left.append(len(old.keys(link)))
         for worker in (old, new):
             worker.beat()
@@ -153,7 +155,7 @@ def test_smaller_pool_ends_the_workers_with_the_highest_numbers(
 ) -> None:
     make_mirror(partitions=2)
     first, second = Worker(0), Worker(1)
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     assert placed() == {first.worker_id: 1, second.worker_id: 1}
     settings.COPY_WORKERS = 1
 
@@ -169,7 +171,7 @@ def test_new_partition_is_placed_and_assigned_in_the_same_pass(link: ClusterLink
     workers = [Worker(0), Worker(1)]
     mirror = make_mirror(partitions=4)
 
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assert sorted(len(worker.keys(link)) for worker in workers) == [2, 2]
     assert workers[0].keys(link) | workers[1].keys(link) == set(plans.partition_keys(mirror))
@@ -189,11 +191,11 @@ def test_partitions_that_are_no_longer_copied_are_released(
     link: ClusterLink, make_mirror: MakeMirror, change: Callable[[MirrorTopic], Any]
 ) -> None:
     worker, mirror = Worker(0), make_mirror(partitions=2)
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     assert len(worker.keys(link)) == 2
 
     change(mirror)
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assert worker.keys(link) == set()
     assert placed() == {"": 2}
@@ -201,7 +203,7 @@ def test_partitions_that_are_no_longer_copied_are_released(
 
 def test_deleted_link_is_released(link: ClusterLink, mirror: MirrorTopic) -> None:
     worker = Worker(0)
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     worker.beat()
     MirrorTopic.objects.all().delete()
     ClusterLink.objects.all().delete()
@@ -216,7 +218,7 @@ def test_partitions_of_a_silent_worker_move_to_others_at_once(
 ) -> None:
     make_mirror(partitions=30)
     silent, live = Worker(0), Worker(1)
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     locks.claim("copy-balance", ttl_ms=60_000)
     silence(monkeypatch, silent.worker_id)
 
@@ -232,13 +234,13 @@ def test_loss_of_redis_data_moves_no_partition(
     """Some workers send their next heartbeat a second later than others."""
     make_mirror(partitions=30)
     first, second = Worker(0), Worker(1)
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     before = placed()
     redis_client().flushdb()
     first.beat()
 
     pool.maintain_workers()
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assert placed() == before == {first.worker_id: 15, second.worker_id: 15}
     assert len(second.keys(link)) == 15
@@ -272,7 +274,7 @@ def test_waiting_job_ends_as_soon_as_it_starts_once_another_was_submitted(
     CopyWorker.objects.create(number=1, worker_id=waiting, submitted_at=NOW)
 
     for number in (0, 1):
-        pool.run_copy_worker(number=number)
+        run_copy_worker(number=number)
 
     late = Worker(1, "waiting", known=False)
     assert (alive.ends, late.ends) == (False, True)
@@ -281,12 +283,12 @@ def test_waiting_job_ends_as_soon_as_it_starts_once_another_was_submitted(
 
 def test_failure_of_a_copy_worker_is_shown_on_the_link_until_it_runs(link: ClusterLink, mirror: MirrorTopic) -> None:
     CopyWorker.objects.create(number=0, error="No Spark.", ended_at=NOW)
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     link.refresh_from_db()
     assert link.engine_error == "Copy engine unavailable: No Spark."
 
     Worker(0)
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     link.refresh_from_db()
     assert link.engine_error == ""
@@ -294,10 +296,10 @@ def test_failure_of_a_copy_worker_is_shown_on_the_link_until_it_runs(link: Clust
 
 def test_error_of_a_worker_for_a_link_is_shown_on_the_link(link: ClusterLink, mirror: MirrorTopic) -> None:
     worker = Worker(0)
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     worker.beat(error="It failed unexpectedly.")
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     link.refresh_from_db()
     assert link.engine_error == "Copy engine unavailable: It failed unexpectedly."
@@ -309,7 +311,7 @@ def test_job_that_does_not_start_is_reported(link: ClusterLink, mirror: MirrorTo
 
     with locks.lock(pool.lock_name(0)):
         pool.maintain_workers()
-        reconcile.reconcile_link(link_id=link.pk)
+        reconcile_link(link_id=link.pk)
 
     link.refresh_from_db()
     assert "no free task slot" in link.engine_error
@@ -341,7 +343,7 @@ def crowded(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> list[str
 
 
 def test_worker_that_shares_its_executor_is_replaced_before_it_ends(link: ClusterLink, crowded: list[str], sent: Sent) -> None:
-    pool.run_copy_worker(number=1)
+    run_copy_worker(number=1)
     first = CopyWorker.objects.get(number=1)
     assert first.ended_at is None
     pool.maintain_workers()
@@ -353,7 +355,7 @@ def test_worker_that_shares_its_executor_is_replaced_before_it_ends(link: Cluste
 def test_worker_is_not_replaced_once_the_workers_are_spread(crowded: list[str]) -> None:
     crowded[:] = ["a", "b"]
 
-    pool.run_copy_worker(number=1)
+    run_copy_worker(number=1)
 
     assert CopyWorker.objects.get(number=1).ended_at is not None
 
@@ -363,7 +365,7 @@ def test_probe_before_a_replacement_shows_that_the_other_executor_is_lost(
 ) -> None:
     monkeypatch.setattr(pool, "probe_spark", lambda: spark_health.note(slots=None))
 
-    pool.run_copy_worker(number=1)
+    run_copy_worker(number=1)
 
     assert CopyWorker.objects.get(number=1).ended_at is not None
 
@@ -372,12 +374,12 @@ def test_replacements_stop_after_some_tries_until_the_slots_change(crowded: list
     """The other executor may have no free slot for hours."""
     tried = []
     for _ in range(pool.SPREAD_TRIES + 1):
-        pool.run_copy_worker(number=1)
+        run_copy_worker(number=1)
         tried.append(CopyWorker.objects.get(number=1).ended_at is None)
     assert tried == [True] * pool.SPREAD_TRIES + [False]
 
     spark_health.note(slots=6)
-    pool.run_copy_worker(number=1)
+    run_copy_worker(number=1)
     assert CopyWorker.objects.get(number=1).ended_at is None
 
 
@@ -399,7 +401,7 @@ def test_pool_grows_and_shrinks_with_the_slots_that_probes_of_spark_find(
     make_mirror(partitions=2)
     spark_health.note(slots=4)
     workers = [Worker(0), Worker(1)]
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     pool.maintain_workers()
     assert submitted(sent) == []
 
@@ -460,7 +462,7 @@ def test_worker_without_heartbeats_is_abandoned_although_spark_reports_no_end(
 
     monkeypatch.setattr(pool, "recent_heartbeats", heartbeats)
 
-    pool.run_copy_worker(number=0)
+    run_copy_worker(number=0)
 
     row = CopyWorker.objects.get(number=0)
     assert "no heartbeat for a minute" in row.error

@@ -11,7 +11,9 @@ import pytest
 
 from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
 from console.reconciling import plans
-from console.tasks import mirrors, pool, reconcile
+from console.tasks.links import reconcile_link
+from console.tasks.mirrors import setup_mirror
+from console.workflows import pool
 from devcluster.kafka import KafkaCluster
 from devcluster.spark import SparkConnectServer
 from linkengine import jobs
@@ -105,9 +107,9 @@ def test_new_mirror_is_copied_within_seconds_by_a_running_copy_worker(
     before, topic, dated = CopyWorker.objects.get().worker_id, make_topic(), {"state_since": NOW, "created_at": NOW}
     row = MirrorTopic.objects.create(link=link, name=topic, source_topic=topic, state=S.PENDING_SETUP, **dated)
 
-    mirrors.setup_mirror(mirror_id=row.pk)
+    setup_mirror(mirror_id=row.pk)
     made_at = time.monotonic()
-    reconcile.reconcile_link(link_id=link.pk)  # sent at the end of the set-up
+    reconcile_link(link_id=link.pk)  # sent at the end of the set-up
     key, signer = plans.link_key(link), plans.signer_of(link)
     while [progress.mirror_end for progress in jobs.read_progress(settings.REDIS_URL, key, signer)] != [100, 100]:
         assert time.monotonic() - made_at < 20, (pool.current_pool(), list(MirrorPartition.objects.values()), states(row))

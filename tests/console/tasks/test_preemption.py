@@ -9,7 +9,8 @@ import pytest
 
 from console.models import ClusterLink, LineageRange, MirrorTopic
 from console.redis.client import redis_client
-from console.tasks import mirrors, preemption, reversing, stopping
+from console.tasks.mirrors import advance_reversal, advance_stop, delete_mirror, setup_mirror
+from console.workflows import preemption
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.copyjob.destination import head_seed
@@ -65,7 +66,7 @@ def interleave(monkeypatch: pytest.MonkeyPatch) -> Interleave:
 
 def fail_over(mirror: MirrorTopic) -> None:
     request_operation(mirror, E.FAILOVER)
-    stopping.advance_stop(mirror_id=mirror.pk)
+    advance_stop(mirror_id=mirror.pk)
 
 
 def fail_over_without_locks(mirror: MirrorTopic) -> None:
@@ -99,9 +100,9 @@ def assert_ordinary_and_empty(mirror: MirrorTopic, cluster: KafkaCluster) -> Non
 def test_failover_before_the_topic_is_created_leaves_no_topic_and_no_acl(mirror: MirrorTopic, interleave: Interleave) -> None:
     interleave(engine, "_guard", lambda: fail_over(mirror), after=True)
 
-    mirrors.setup_mirror(mirror_id=mirror.pk)
+    setup_mirror(mirror_id=mirror.pk)
     assert states(mirror) == [S.PENDING_STOPPED]  # the set-up had the lock, and has given way
-    stopping.advance_stop(mirror_id=mirror.pk)
+    advance_stop(mirror_id=mirror.pk)
 
     assert_open(mirror)
     assert here_of(mirror).find(mirror.name) is None
@@ -113,7 +114,7 @@ def test_setup_that_was_suspended_during_a_failover_leaves_the_topic_open(
 ) -> None:
     interleave(engine, step, lambda: fail_over_without_locks(mirror))
 
-    mirrors.setup_mirror(mirror_id=mirror.pk)
+    setup_mirror(mirror_id=mirror.pk)
 
     assert_open(mirror)
     found = here_of(mirror).find(mirror.name)
@@ -134,17 +135,17 @@ def test_failover_during_seeding_leaves_an_empty_writable_topic(
 ) -> None:
     interleave(engine, "seed_head", lambda: fail_over(mirror), after=True)  # the first of two partitions
 
-    mirrors.setup_mirror(mirror_id=mirror.pk)
+    setup_mirror(mirror_id=mirror.pk)
     if refused:
         interleave(jobs, "stop_mirror", fail)
-        stopping.advance_stop(mirror_id=mirror.pk)
+        advance_stop(mirror_id=mirror.pk)
         assert states(mirror) == [S.PENDING_STOPPED]
-    stopping.advance_stop(mirror_id=mirror.pk)
+    advance_stop(mirror_id=mirror.pk)
 
     assert here_of(mirror).offsets(mirror.name, OffsetKind.END)[1] == 1  # the fence
     assert_ordinary_and_empty(mirror, destination_cluster)
     request_operation(mirror, E.DELETE)
-    mirrors.delete_mirror(mirror_id=mirror.pk)
+    delete_mirror(mirror_id=mirror.pk)
     assert here_of(mirror).find(mirror.name) is None  # its id was stored before it lost its mirror configs
 
 
@@ -154,8 +155,8 @@ def test_failover_between_fillers_ends_the_seeding(
     monkeypatch.setattr(head_seed, "FILLER_MAX", 10)
     interleave(head_seed._Lifter, "_await", lambda: fail_over(mirror), after=True)
 
-    mirrors.setup_mirror(mirror_id=mirror.pk)
-    stopping.advance_stop(mirror_id=mirror.pk)
+    setup_mirror(mirror_id=mirror.pk)
+    advance_stop(mirror_id=mirror.pk)
 
     assert here_of(mirror).offsets(mirror.name, OffsetKind.END)[0] < START
     assert_ordinary_and_empty(mirror, destination_cluster)
@@ -174,7 +175,7 @@ def test_records_written_after_a_failover_survive_a_suspended_setup(
 
     interleave(module, step, stop_and_write)
 
-    mirrors.setup_mirror(mirror_id=mirror.pk)
+    setup_mirror(mirror_id=mirror.pk)
 
     assert_open(mirror)
     assert list(records(destination_cluster, mirror.name).values()) == [value.encode() for value in values]
@@ -214,7 +215,7 @@ def test_reversal_that_was_suspended_before_closing_the_source_leaves_it_open_af
             fail()
 
     monkeypatch.setattr(jobs, "close_topic", fail_over_first)
-    reversing.advance_reversal(mirror_id=twin.pk)
+    advance_reversal(mirror_id=twin.pk)
 
     assert states(twin, other) == [S.ACTIVE, S.STOPPED]
     assert not here_of(fresh(other)).denies_writes(other.name)
@@ -235,8 +236,8 @@ def test_failover_opens_a_source_that_a_crashed_reversal_has_closed(
 
     monkeypatch.setattr(jobs, "close_topic", be_killed)
     with pytest.raises(KeyboardInterrupt):
-        reversing.advance_reversal(mirror_id=twin.pk)
-    stopping.advance_stop(mirror_id=other.pk)
+        advance_reversal(mirror_id=twin.pk)
+    advance_stop(mirror_id=other.pk)
 
     assert states(twin, other) == [S.ACTIVE, S.STOPPED]
     assert not here_of(fresh(other)).denies_writes(other.name)
@@ -249,7 +250,7 @@ def test_reversal_opens_the_source_if_its_other_side_is_deleted(twin: MirrorTopi
     jobs.close_topic(other.link.destination.address, other.name)
     other.delete()
 
-    reversing.advance_reversal(mirror_id=twin.pk)
+    advance_reversal(mirror_id=twin.pk)
 
     assert states(twin) == [S.ACTIVE]
     assert write(source_cluster, twin.source_topic, "mine still") == [None]
@@ -262,7 +263,7 @@ def test_topic_stays_closed_until_its_row_is_stopped(twin: MirrorTopic, pair: Pa
     jobs.close_topic(other.link.destination.address, other.name)
     ClusterLink.objects.filter(pk=other.link_id).update(deletion_requested_at=NOW)
 
-    reversing.advance_reversal(mirror_id=twin.pk)
+    advance_reversal(mirror_id=twin.pk)
     assert (states(twin, other), here_of(other).denies_writes(other.name)) == ([S.ACTIVE, S.PENDING_MIRROR], True)
 
     fail_over(other)

@@ -11,7 +11,9 @@ import pytest
 from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
 from console.models.fields import seal
 from console.redis import replies
-from console.tasks import probes
+from console.tasks.clusters import probe_address, probe_cluster, probe_clusters, refresh_topics
+from console.tasks.links import check_link, probe_link
+from console.tasks.mirrors import check_mirror
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
 from linkengine.domain.states import LinkState
@@ -31,8 +33,8 @@ def answer_of(task: Any, **kwargs: Any) -> dict[str, Any]:
 def test_a_link_is_checked_before_it_is_stored(source: Cluster, destination: Cluster) -> None:
     sealed = seal({"source": source.properties, "destination": destination.properties})
 
-    fine = answer_of(probes.check_link, sealed=sealed, source_cluster_id=source.cluster_id)
-    wrong = answer_of(probes.check_link, sealed=sealed, source_cluster_id="another")
+    fine = answer_of(check_link, sealed=sealed, source_cluster_id=source.cluster_id)
+    wrong = answer_of(check_link, sealed=sealed, source_cluster_id="another")
 
     assert fine["result"]["cluster_id"] == source.cluster_id
     assert wrong["error"]["code"] == "CLUSTER_ID_MISMATCH"
@@ -42,8 +44,8 @@ def test_a_mirror_is_checked_before_it_is_stored(link: ClusterLink, make_topic: 
     topic = make_topic()
     options = {"link_id": link.pk, "replication_factor": None, "configs": {}}
 
-    fine = answer_of(probes.check_mirror, source_topic=topic, mirror_topic=topic, **options)
-    unknown = answer_of(probes.check_mirror, source_topic="no-such-topic", mirror_topic="no-such-topic", **options)
+    fine = answer_of(check_mirror, source_topic=topic, mirror_topic=topic, **options)
+    unknown = answer_of(check_mirror, source_topic="no-such-topic", mirror_topic="no-such-topic", **options)
 
     assert fine["result"]["partitions"] == 2
     assert unknown["error"]["code"] == "UNKNOWN_TOPIC_OR_PARTITION_ERROR"
@@ -60,7 +62,7 @@ def test_first_probe_chooses_the_gap_filler_on_the_side_with_mirrors(
     if mode == "SOURCE":
         inbound_side(link)
 
-    probes.probe_link(link_id=link.pk)
+    probe_link(link_id=link.pk)
 
     link.refresh_from_db()
     assert link.probed_at is not None
@@ -74,10 +76,10 @@ def test_gap_filler_stays_once_a_mirror_is_set_up_or_the_link_was_probed(
     destination.save()
     dated = {"state_since": NOW, "created_at": NOW}
     mirror = MirrorTopic.objects.create(link=link, name="a", source_topic="a", num_partitions=1, **dated)
-    probes.probe_link(link_id=link.pk)
+    probe_link(link_id=link.pk)
     mirror.delete()
 
-    probes.probe_link(link_id=link.pk)
+    probe_link(link_id=link.pk)
 
     link.refresh_from_db()
     assert (link.state, link.gap_filler) == (LinkState.ACTIVE, "markers")
@@ -87,13 +89,13 @@ def test_destination_that_is_unavailable_at_the_first_probe_is_probed_again(link
     reached = dict(destination.properties)
     destination.properties = {"bootstrap.servers": f"127.0.0.1:{free_port()}", "security.protocol": "PLAINTEXT"}
     destination.save()
-    probes.probe_link(link_id=link.pk)
+    probe_link(link_id=link.pk)
     link.refresh_from_db()
     assert (link.state, link.error_code, link.probed_at) == (LinkState.UNAVAILABLE, "DESTINATION_UNAVAILABLE", None)
 
     destination.properties = reached
     destination.save()
-    probes.probe_link(link_id=link.pk)
+    probe_link(link_id=link.pk)
 
     link.refresh_from_db()
     assert link.state == LinkState.ACTIVE
@@ -116,19 +118,19 @@ def inbound_side(link: ClusterLink) -> ClusterLink:
 
 
 def test_an_address_is_probed(source: Cluster) -> None:
-    answer = answer_of(probes.probe_address, sealed=seal(source.properties))
+    answer = answer_of(probe_address, sealed=seal(source.properties))
 
     assert answer["result"]["cluster_id"] == source.cluster_id
     assert answer["result"]["authorizer"] is True
 
 
 def test_registered_clusters_are_probed(source: Cluster, sent: list[tuple[str, dict[str, Any]]]) -> None:
-    probes.probe_clusters()
+    probe_clusters()
     assert sent == [("probe_cluster", {"cluster_pk": source.pk})]
 
-    probes.probe_cluster(cluster_pk=source.pk)
-    probes.probe_cluster(cluster_pk=source.pk)
-    probes.probe_cluster(cluster_pk=0)
+    probe_cluster(cluster_pk=source.pk)
+    probe_cluster(cluster_pk=source.pk)
+    probe_cluster(cluster_pk=0)
 
     source.refresh_from_db()
     assert (source.brokers, source.error_code) == (1, "")
@@ -140,12 +142,12 @@ def test_wrong_password_fails_the_link_until_it_is_corrected(link: ClusterLink, 
     wrong = good["sasl.jaas.config"].replace(source_cluster.users["admin"], "wrong")
     ClusterLink.objects.filter(pk=link.pk).update(properties={**good, "sasl.jaas.config": wrong})
 
-    probes.probe_link(link_id=link.pk)
+    probe_link(link_id=link.pk)
     row = ClusterLink.objects.get()
     assert (row.state, row.error_code) == (LinkState.FAILED, "AUTHENTICATION_ERROR")
 
     ClusterLink.objects.filter(pk=link.pk).update(properties=good)
-    probes.probe_link(link_id=link.pk)
+    probe_link(link_id=link.pk)
     row = ClusterLink.objects.get()
     assert (row.state, row.error_code, row.error_message) == (LinkState.ACTIVE, "", "")
 
@@ -171,7 +173,7 @@ def test_each_reason_for_an_unreachable_source_has_its_own_code(
     properties = {**link.properties, "bootstrap.servers": server.replace("mute", str(mute_port))}
     ClusterLink.objects.update(properties=properties)
 
-    probes.probe_link(link_id=link.pk)
+    probe_link(link_id=link.pk)
 
     row = ClusterLink.objects.get()
     assert (row.state, row.error_code) == (state, code)
@@ -181,7 +183,7 @@ def test_each_reason_for_an_unreachable_source_has_its_own_code(
 def test_address_of_another_cluster_is_an_error(link: ClusterLink) -> None:
     ClusterLink.objects.update(source_cluster_id="another")
 
-    probes.probe_link(link_id=link.pk)
+    probe_link(link_id=link.pk)
 
     assert ClusterLink.objects.get().error_code == "CLUSTER_ID_MISMATCH"
 
@@ -191,8 +193,8 @@ def test_topics_are_listed_and_deleted_ones_removed(link: ClusterLink, make_topi
     SourceTopic.objects.create(link=link, name="gone", partitions=1, seen_at=link.created_at)
 
     for _ in range(2):
-        probes.refresh_topics(link_id=link.pk)
-        probes.refresh_topics(cluster_pk=link.source_id)
+        refresh_topics(link_id=link.pk)
+        refresh_topics(cluster_pk=link.source_id)
 
     names = set(SourceTopic.objects.filter(link=link).values_list("name", flat=True))
     assert topic in names
@@ -202,7 +204,7 @@ def test_topics_are_listed_and_deleted_ones_removed(link: ClusterLink, make_topi
 
 
 def test_refresh_without_an_id_lists_everything(link: ClusterLink, sent: list[tuple[str, dict[str, Any]]]) -> None:
-    probes.refresh_topics()
+    refresh_topics()
 
     assert {tuple(kwargs) for _, kwargs in sent} == {("cluster_pk",), ("link_id",)}
     assert len(sent) == 3

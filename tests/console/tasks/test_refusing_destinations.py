@@ -17,7 +17,10 @@ from console.errors import ConflictError
 from console.mirrors.rules import refused_steps, why_not
 from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic, StopReport
 from console.models.mirrors import CONFIGS_REFUSED, DELETION_REFUSED
-from console.tasks import mirrors, probes, reconcile, stopping
+from console.tasks import mirrors
+from console.tasks.clusters import probe_cluster
+from console.tasks.links import reconcile_link
+from console.tasks.mirrors import advance_stop
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode
@@ -69,7 +72,7 @@ def put_into(mirror: MirrorTopic, state: MirrorState) -> MirrorTopic:
 
 def stop(mirror: MirrorTopic) -> None:
     request_operation(mirror, E.FAILOVER)
-    stopping.advance_stop(mirror_id=mirror.pk)
+    advance_stop(mirror_id=mirror.pk)
 
 
 @pytest.mark.parametrize("state", [state for state in S if state is not S.STOPPED])
@@ -97,7 +100,7 @@ def test_mirror_whose_deletion_is_refused_keeps_its_state_and_can_fail_over(
 def test_deletion_is_refused_in_advance_once_the_setting_is_known(
     active: MirrorTopic, destination: Cluster, link: ClusterLink
 ) -> None:
-    probes.probe_cluster(cluster_pk=destination.pk)
+    probe_cluster(cluster_pk=destination.pk)
     mirror = fresh(active)
 
     with pytest.raises(ConflictError, match=r"delete\.topic\.enable=false") as refused:
@@ -118,8 +121,8 @@ def test_forced_deletion_of_a_link_keeps_a_topic_that_cannot_be_deleted(
     mirrors.delete_mirror(mirror_id=active.pk)
 
     delete_link(link=fresh(active).link, force=True, by=SYSTEM, now=NOW)
-    stopping.advance_stop(mirror_id=active.pk)
-    reconcile.reconcile_link(link_id=link.pk)
+    advance_stop(mirror_id=active.pk)
+    reconcile_link(link_id=link.pk)
 
     assert not ClusterLink.objects.filter(pk=link.pk).exists()
     assert here.find(active.name) is not None

@@ -15,8 +15,7 @@ from console.errors import ConflictError
 from console.models import Cluster, ClusterLink, Environment, LineageRange, MirrorPartition, MirrorTopic
 from console.queue import dispatch
 from console.reconciling import plans
-from console.tasks.leases import Taken
-from console.tasks.reparenting import check_released
+from console.workflows.leases import Taken, check_released
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import Grant

@@ -7,7 +7,7 @@ import pytest
 from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actors import SYSTEM
 from console.models import Cluster, ClusterLink, MirrorTopic
-from console.tasks import mirrors
+from console.tasks.mirrors import setup_mirror
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.conftest import NOW
@@ -33,7 +33,7 @@ def test_link_follows_a_new_address_and_refuses_another_cluster(
     """The other cluster is the destination: it has a topic of this name and accepts the credentials; only its id differs."""
     link, topic = new_mirror.link, new_mirror.name
     right = dict(link.properties)
-    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    setup_mirror(mirror_id=new_mirror.pk)
     drive(lambda: len(records(destination_cluster, topic)) == 200)
 
     point(link, {**right, "bootstrap.servers": right["bootstrap.servers"].replace("127.0.0.1", "localhost")})

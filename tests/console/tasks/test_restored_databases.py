@@ -23,7 +23,9 @@ from console.models import (
     SyncedGroup,
 )
 from console.reconciling import plans
-from console.tasks import reconcile, stopping, topicconfigs
+from console.tasks.links import reconcile_link
+from console.tasks.mirrors import advance_stop
+from console.workflows import topicconfigs
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
@@ -58,7 +60,7 @@ def test_assignments_from_before_a_database_restore_are_replaced_at_once(
     )
     CopyWorker.objects.create(number=0, worker_id="0000-w")
 
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assigned = worker.read().plans[key]
     assert assigned.revision == link.revision
@@ -72,7 +74,7 @@ def test_mirror_that_was_stopped_after_the_backup_fails_and_stays_as_it_is(
     mirror: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive, found_by: str
 ) -> None:
     operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
-    stopping.advance_stop(mirror_id=mirror.pk)
+    advance_stop(mirror_id=mirror.pk)
     assert state_of(mirror) == S.STOPPED
     here, group = ClusterAdmin(mirror.link.destination.address), f"{mirror.name}-app"
     write(destination_cluster, mirror.name, "a", "b", "c")
@@ -87,7 +89,7 @@ def test_mirror_that_was_stopped_after_the_backup_fails_and_stays_as_it_is(
         drive(lambda: state_of(mirror) == S.FAILED)
         assert MirrorTopic.objects.get().error_code == "MIRROR_WAS_STOPPED"
     operate(mirror=fresh(mirror), operation=MirrorEvent.FAILOVER, by=SYSTEM, now=timezone.now())
-    stopping.advance_stop(mirror_id=mirror.pk)
+    advance_stop(mirror_id=mirror.pk)
 
     assert state_of(mirror) == S.STOPPED
     assert here.describe(mirror.name).configs == configs

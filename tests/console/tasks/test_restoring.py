@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import Producer
 
 from console.models import ClusterLink, LineageRange, MirrorTopic, RestoreRun
-from console.tasks import preemption, restoring, stopping
+from console.tasks.mirrors import advance_restore, advance_stop
+from console.workflows import preemption, restoring
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.configs import ConfigChange, looks_like_mirror
@@ -111,7 +112,7 @@ def test_next_worker_completes_a_restore_after_a_crash_before_the_mirror_is_stor
     die_once(monkeypatch, (restoring, "note_mirroring"), error=KeyboardInterrupt)
     row = restore(pair[1], stopped.name)
     with pytest.raises(KeyboardInterrupt):
-        restoring.advance_restore(mirror_id=row.pk)
+        advance_restore(mirror_id=row.pk)
     assert states(row) == [S.PENDING_RESTORE_MIRROR]
 
     drive(lambda: states(row) == [S.ACTIVE])
@@ -124,8 +125,8 @@ def test_markers_of_an_interrupted_takeover_do_not_count_as_writes(
     die_once(monkeypatch, (restoring, "note_mirroring"), error=KeyboardInterrupt)
     row = restore(pair[1], stopped.name)
     with pytest.raises(KeyboardInterrupt):
-        restoring.advance_restore(mirror_id=row.pk)
-    restoring.advance_restore(mirror_id=row.pk)
+        advance_restore(mirror_id=row.pk)
+    advance_restore(mirror_id=row.pk)
 
     run = RestoreRun.objects.get()
     assert states(row) == [S.ACTIVE]
@@ -206,13 +207,13 @@ def test_failover_after_the_deletion_leaves_a_writable_topic_or_none(
         answer = real(*arguments, **options)
         if left and left.pop():
             request_operation(row, E.FAILOVER)
-            stopping.advance_stop(mirror_id=row.pk)
+            advance_stop(mirror_id=row.pk)
         return answer
 
     monkeypatch.setattr(jobs, step, fail_over_behind)
     for _ in range(5):
-        restoring.advance_restore(mirror_id=row.pk)
-        stopping.advance_stop(mirror_id=row.pk)
+        advance_restore(mirror_id=row.pk)
+        advance_stop(mirror_id=row.pk)
 
     found = there.find(topic)
     assert (left, states(row)) == ([], [S.STOPPED])

@@ -25,7 +25,9 @@ from django.utils import timezone
 from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actors import SYSTEM
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
-from console.tasks import mirrors, reconcile, verifying
+from console.tasks.links import reconcile_link
+from console.tasks.mirrors import setup_mirror
+from console.tasks.verification import verify_mirror
 from devcluster.kafka import KafkaCluster
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
@@ -86,7 +88,7 @@ def test_credentials_change_while_records_are_copied(
     first, second = User(source_admin), User(source_admin)
     link.properties = link.properties | {"sasl.jaas.config": first.change_password()}
     link.save()
-    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    setup_mirror(mirror_id=new_mirror.pk)
     rows = MirrorPartition.objects.filter(mirror=new_mirror)
     producer = Producer(source_cluster.client("admin"))
     written = [100, 100]
@@ -98,7 +100,7 @@ def test_credentials_change_while_records_are_copied(
         assert producer.flush(30) == 0
 
     def copied() -> bool:
-        reconcile.reconcile_link(link_id=link.pk)
+        reconcile_link(link_id=link.pk)
         worker()
         return list(rows.values_list("mirror_end", flat=True)) == written
 
@@ -129,7 +131,7 @@ def test_credentials_change_while_records_are_copied(
 
     assert set(rows.values_list("error_code", flat=True)) == {""}
     run = VerifyRun.objects.create(mirror=new_mirror, requested_by="test", requested_at=NOW)
-    verifying.verify_mirror(run_id=run.pk)
+    verify_mirror(run_id=run.pk)
     run.refresh_from_db()
     assert (run.status, run.records_compared) == ("EQUAL", sum(written))
     link.refresh_from_db()

@@ -10,7 +10,10 @@ from console.actors import SYSTEM
 from console.links import pairs
 from console.models import Cluster, ClusterLink, Environment, MirrorTopic, VerifyRun
 from console.reconciling import plans
-from console.tasks import gates, mirrors, probes, verifying
+from console.tasks.links import probe_link
+from console.tasks.mirrors import setup_mirror
+from console.tasks.verification import verify_mirror
+from console.workflows import gates
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import PartitionPhase
@@ -39,7 +42,7 @@ def mirror_on(link: ClusterLink, source_topic: str) -> MirrorTopic:
     """Create a mirror and set it up."""
     dated = {"state_since": NOW, "created_at": NOW}
     row = MirrorTopic.objects.create(link=link, name=link.prefix + source_topic, source_topic=source_topic, **dated)
-    mirrors.setup_mirror(mirror_id=row.pk)
+    setup_mirror(mirror_id=row.pk)
     return row
 
 
@@ -71,14 +74,14 @@ def test_source_initiated_link_works_once_both_sides_exist(
 ) -> None:
     topic = make_topic()
     inbound = link_to(destination, source, "pushed", connection_mode="INBOUND", properties={})
-    probes.probe_link(link_id=inbound.pk)
+    probe_link(link_id=inbound.pk)
     inbound.refresh_from_db()
     assert (inbound.state, inbound.error_code) == (LinkState.FAILED, "REMOTE_LINK_NOT_FOUND_ERROR")
     assert "link.mode=SOURCE" in inbound.error_message
 
     outbound = link_to(source, destination, "pushed", mode="SOURCE")
     for side in (inbound, outbound):
-        probes.probe_link(link_id=side.pk)
+        probe_link(link_id=side.pk)
     mirror_on(inbound, topic)
     drive(lambda: len(records(destination_cluster, topic)) == 200)
 
@@ -104,7 +107,7 @@ def test_source_initiated_link_uses_the_credentials_of_the_source_side(
         "local.sasl.jaas.config": credentials["sasl.jaas.config"].replace('password="', 'password="not-'),
     }
     ClusterLink.objects.filter(pk=outbound.pk).update(properties=wrong)
-    probes.probe_link(link_id=inbound.pk)
+    probe_link(link_id=inbound.pk)
 
     row = ClusterLink.objects.get(pk=inbound.pk)
     assert (row.state, row.error_code) == (LinkState.FAILED, "AUTHENTICATION_ERROR")
@@ -148,7 +151,7 @@ def test_inbound_link_without_its_source_side_has_no_credentials_and_can_be_fail
         with pytest.raises(LinkEngineError, match="The source side is missing"):
             make()
     run = start_verify(mirror=loaded, by=SYSTEM, now=NOW)
-    verifying.verify_mirror(run_id=run.pk)
+    verify_mirror(run_id=run.pk)
     run.refresh_from_db()
     assert (run.status, run.records_compared) == (VerifyRun.Status.ERROR, None)
     assert "The source side is missing" in run.error_message

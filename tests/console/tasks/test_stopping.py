@@ -13,7 +13,8 @@ from console.models import MirrorTopic
 from console.reconciling import plans
 from console.reconciling.ends import fenced_ends, mirrored_ends
 from console.redis import locks
-from console.tasks import stopping
+from console.tasks.mirrors import advance_stop
+from console.workflows import stopping
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
 from linkengine.coordination.lease import RedisLease
@@ -52,7 +53,7 @@ def test_stop_that_another_worker_took_over_does_not_change_the_topic(
 
     monkeypatch.setattr(engine, "clamp_groups", sleep_long)
     request_operation(twin, MirrorEvent.FAILOVER)
-    stopping.advance_stop(mirror_id=twin.pk)
+    advance_stop(mirror_id=twin.pk)
 
     assert here.denies_writes(twin.name)
     assert looks_like_mirror(here.describe(twin.name).configs)
@@ -177,7 +178,7 @@ def test_promotion_retried_after_its_fence_does_not_check_the_lag_again(
 def test_promotion_continued_after_its_fence_reports_what_was_not_copied(twin: MirrorTopic) -> None:
     request_operation(twin, MirrorEvent.PROMOTE)
     MirrorTopic.objects.filter(pk=twin.pk).update(fencing_at=NOW)  # a worker crashed here; the source's 200 records came later
-    stopping.advance_stop(mirror_id=twin.pk)
+    advance_stop(mirror_id=twin.pk)
 
     assert states(twin) == [MirrorState.STOPPED]
     report = twin.stop_reports.get()
@@ -190,7 +191,7 @@ def test_promotion_whose_source_is_lost_after_the_fence_reports_unknown_loss(twi
     MirrorTopic.objects.filter(pk=twin.pk).update(fencing_at=NOW)
     twin.link.properties = {**twin.link.properties, "bootstrap.servers": f"127.0.0.1:{free_port()}"}
     twin.link.save()
-    stopping.advance_stop(mirror_id=twin.pk)
+    advance_stop(mirror_id=twin.pk)
 
     assert states(twin) == [MirrorState.STOPPED]
     report = twin.stop_reports.get()
@@ -209,7 +210,7 @@ def test_mirror_with_a_foreign_record_in_place_of_a_source_record_is_not_promote
     # a check that started before may still report a lag
     drive(lambda: not locks.is_locked(f"stop:{StopReason.PROMOTE}:{paused.pk}"))
     for _ in range(3):
-        stopping.advance_stop(mirror_id=paused.pk)
+        advance_stop(mirror_id=paused.pk)
     drive(lambda: _codes(paused) == [ErrorCode.FOREIGN_WRITE])
 
     assert (states(paused), fresh(paused).fencing_at) == ([MirrorState.PENDING_STOPPED], None)
@@ -219,7 +220,7 @@ def test_unchanged_paused_mirror_is_promoted_without_another_copy_worker(
     paused: MirrorTopic,
 ) -> None:
     request_operation(paused, MirrorEvent.PROMOTE)
-    stopping.advance_stop(mirror_id=paused.pk)
+    advance_stop(mirror_id=paused.pk)
     assert states(paused) == [MirrorState.STOPPED]
 
 
@@ -237,7 +238,7 @@ def test_mirror_with_markers_in_flight_is_promoted_after_a_clean_release(
         other.release(grant, seen=before.left, clean=False)
 
     request_operation(paused, MirrorEvent.PROMOTE)
-    stopping.advance_stop(mirror_id=paused.pk)
+    advance_stop(mirror_id=paused.pk)
     assert states(paused) == [MirrorState.STOPPED]
 
 
@@ -247,7 +248,7 @@ def test_mirror_without_a_tail_check_after_a_crash_is_not_promoted(paused: Mirro
     time.sleep(0.5)
 
     request_operation(paused, MirrorEvent.PROMOTE)
-    stopping.advance_stop(mirror_id=paused.pk)
+    advance_stop(mirror_id=paused.pk)
     assert (states(paused), fresh(paused).fencing_at) == ([MirrorState.PENDING_STOPPED], None)
     drive(lambda: states(paused) == [MirrorState.STOPPED])
 

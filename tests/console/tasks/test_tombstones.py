@@ -16,8 +16,7 @@ from console.models import LinkConfig, MirrorPartition, MirrorTopic, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.queries import verification
 from console.reconciling import plans
-from console.tasks.covering import verify_next
-from console.tasks.verifying import verify_mirror
+from console.tasks.verification import verify_mirror, verify_next
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW

@@ -15,7 +15,9 @@ from console.models import AuditEvent, ClusterLink, ConfigRevert, GateRun, LinkC
 from console.queries.metrics import prometheus_text
 from console.queries.mirrors import list_mirrors
 from console.reconciling import plans
-from console.tasks import gates, mirrors, topicconfigs
+from console.tasks.mirrors import setup_mirror
+from console.tasks.verification import advance_gate
+from console.workflows import topicconfigs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskOutcome
 from linkengine.domain.states import MirrorState
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture
 def mirror(new_mirror: MirrorTopic) -> MirrorTopic:
     """A mirror that has just been set up."""
-    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    setup_mirror(mirror_id=new_mirror.pk)
     return MirrorTopic.objects.select_related("link__destination", "link__source").get()
 
 
@@ -125,7 +127,7 @@ def test_gate_of_a_stopped_topic_changes_nothing_and_is_red(mirror: MirrorTopic)
     here.set_configs(mirror.name, {"retention.ms": "60000"})
     gate = GateRun.objects.create(mirror=mirror, status="RUNNING", requested_by="test", requested_at=NOW)
 
-    gates.advance_gate(run_id=gate.pk)
+    advance_gate(run_id=gate.pk)
 
     gate.refresh_from_db()
     assert gate.status == "RED"
@@ -149,7 +151,7 @@ def second(mirror: MirrorTopic, source_admin: AdminClient) -> MirrorTopic:
     topic, dated = f"{mirror.name}.second", {"state_since": NOW, "created_at": NOW}
     create_topics(source_admin, NewTopic(topic, 1, 1))
     row = MirrorTopic.objects.create(link=mirror.link, name=topic, source_topic=topic, state="PENDING_SETUP", **dated)
-    mirrors.setup_mirror(mirror_id=row.pk)
+    setup_mirror(mirror_id=row.pk)
     return MirrorTopic.objects.get(pk=row.pk)
 
 

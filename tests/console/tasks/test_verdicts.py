@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from console.reconciling import plans
-from console.tasks import acls, export_diverged, mirrors
+from console.workflows import acls, export_diverged, mirrors
 from linkengine import jobs
 from linkengine.domain.aclfilters import Acl, parse_acl_filters
 from linkengine.domain.acls import AclFacts, AclPlan, AclStatus

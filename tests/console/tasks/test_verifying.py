@@ -17,7 +17,9 @@ from console.models import MirrorTopic, VerifyRun
 from console.reconciling import plans
 from console.redis import locks
 from console.redis.client import redis_client
-from console.tasks import thread_limit, verifying
+from console.tasks import workers
+from console.tasks.verification import TURNS, look_after_runs, verify_mirror
+from console.tasks.workers import for_long
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
 
@@ -38,14 +40,14 @@ def queue(mirror: MirrorTopic) -> VerifyRun:
 def test_two_runs_are_compared_at_a_time_and_the_oldest_is_next(mirror: MirrorTopic, sent: Sent) -> None:
     first, second, third = (queue(mirror) for _ in range(3))
 
-    with locks.lock(verifying.TURNS[0]), locks.lock(verifying.TURNS[1]):
-        verifying.verify_mirror(run_id=first.pk)
-        verifying.look_after_runs(now=NOW + timedelta(minutes=1))
+    with locks.lock(TURNS[0]), locks.lock(TURNS[1]):
+        verify_mirror(run_id=first.pk)
+        look_after_runs(now=NOW + timedelta(minutes=1))
     assert (VerifyRun.objects.filter(status="QUEUED").count(), sent) == (3, [])
-    with locks.lock(verifying.TURNS[0]):
-        verifying.verify_mirror(run_id=second.pk)
-        verifying.verify_mirror(run_id=second.pk)
-        verifying.look_after_runs(now=NOW + timedelta(minutes=1))
+    with locks.lock(TURNS[0]):
+        verify_mirror(run_id=second.pk)
+        verify_mirror(run_id=second.pk)
+        look_after_runs(now=NOW + timedelta(minutes=1))
 
     assert [run.status for run in VerifyRun.objects.order_by("pk")] == ["QUEUED", "ERROR", "QUEUED"]  # the topic does not exist
     waiting = [("verify_mirror", {"run_id": run.pk}) for run in (first, third)]
@@ -60,7 +62,7 @@ def test_log_lines_of_a_run_have_the_id_of_its_request_whichever_message_starts_
     run = start_verify(mirror=mirror, by=owner if actor == "owner" else ENGINE, now=NOW)
 
     with bound_contextvars(request_id="reconcile-pass"), capture_logs(processors=[merge_contextvars]) as lines:
-        verifying.verify_mirror(run_id=run.pk)
+        verify_mirror(run_id=run.pk)
 
     run.refresh_from_db()
     assert run.status == "ERROR"  # the topic does not exist
@@ -77,13 +79,13 @@ def test_verification_waits_for_a_thread_for_long_work(
     mirror: MirrorTopic, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = queue(mirror)
-    monkeypatch.setattr(thread_limit, "_free", BoundedSemaphore(1))
+    monkeypatch.setattr(workers, "_free", BoundedSemaphore(1))
 
-    with thread_limit.for_long():
-        verifying.verify_mirror(run_id=run.pk)
+    with for_long():
+        verify_mirror(run_id=run.pk)
         run.refresh_from_db()
         assert run.status == "QUEUED"
-    verifying.verify_mirror(run_id=run.pk)
+    verify_mirror(run_id=run.pk)
     run.refresh_from_db()
     assert run.status == "ERROR"
 
@@ -99,11 +101,11 @@ def test_queued_run_is_sent_again_and_an_abandoned_run_is_ended(
     queued = VerifyRun.objects.create(**common)
     left = VerifyRun.objects.create(**common, started_at=dated, status=VerifyRun.Status.RUNNING)
 
-    verifying.look_after_runs(now=NOW)
+    look_after_runs(now=NOW)
     left.refresh_from_db()
     assert left.status == VerifyRun.Status.RUNNING  # Redis may just have lost the lock
     time.sleep(0.1)
-    verifying.look_after_runs(now=NOW)
+    look_after_runs(now=NOW)
 
     left.refresh_from_db()
     assert sent == [("verify_mirror", {"run_id": queued.pk})]

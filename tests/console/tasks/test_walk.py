@@ -24,7 +24,7 @@ from console.errors import ConsoleError
 from console.mirrors import diverged_exports
 from console.models import ClusterLink, MirrorTopic, RestoreRun
 from console.redis import locks
-from console.tasks import reversing
+from console.workflows import reversing
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW

@@ -16,7 +16,8 @@ from console.models import Cluster, ClusterLink, MirrorTopic, StopReport
 from console.models.fields import UnreadableProperties
 from console.reconciling import due_tasks, plans, refusals
 from console.redis import replies
-from console.tasks import batch_stop, mirrors, preemption, stopping
+from console.tasks.mirrors import give_configs_back, setup_mirror
+from console.workflows import preemption, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
@@ -79,7 +80,7 @@ def test_mirror_in_an_error_state_can_be_failed_over_or_deleted(
     topic = new_mirror.name
     other = MirrorTopic.objects.create(link=new_mirror.link, name=f"{topic}-other", source_topic=topic, **dated)
     for mirror in (new_mirror, other):
-        mirrors.setup_mirror(mirror_id=mirror.pk)
+        setup_mirror(mirror_id=mirror.pk)
         facts = {"stop_reason": "promote"} if event is E.PROMOTE else {}
         transitions.apply_event(mirror=fresh(mirror), event=event, by=ENGINE, now=NOW, **facts)
     if why:
@@ -107,7 +108,7 @@ def test_mirrors_of_a_link_without_a_usable_address_are_failed_over_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bulk, "FEW", 3)
-    for module in (due_tasks, batch_stop):
+    for module in (due_tasks, stopping):
         monkeypatch.setattr(module, "MANY", 3)
     together: list[set[str]] = []
     stop_many = jobs.stop_many
@@ -122,7 +123,7 @@ def test_mirrors_of_a_link_without_a_usable_address_are_failed_over_together(
     names = [f"{topic}-{number}" for number in (2, 3)]
     rows = [MirrorTopic.objects.create(link=new_mirror.link, name=name, source_topic=topic, **dated) for name in names]
     for mirror in (new_mirror, *rows):
-        mirrors.setup_mirror(mirror_id=mirror.pk)
+        setup_mirror(mirror_id=mirror.pk)
     make_unusable(new_mirror.link, why)
 
     operate_many(link=new_mirror.link, names=[topic, *names], operation=E.FAILOVER, by=SYSTEM, now=NOW)
@@ -135,7 +136,7 @@ def test_mirrors_of_a_link_without_a_usable_address_are_failed_over_together(
 def test_stopped_topic_of_a_link_without_a_usable_address_can_be_reopened_and_gets_its_configs_back(
     new_mirror: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:
-    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    setup_mirror(mirror_id=new_mirror.pk)
     request_operation(new_mirror, E.FAILOVER)
     drive(lambda: states(new_mirror) == [S.STOPPED])
     make_unusable(new_mirror.link, "no properties")
@@ -148,7 +149,7 @@ def test_stopped_topic_of_a_link_without_a_usable_address_can_be_reopened_and_ge
         refused=[RefusedStep(name="retention.ms", value="1", code="POLICY_VIOLATION_ERROR", message="No.")],
         now=NOW,
     )
-    stopping.give_configs_back(mirror_id=new_mirror.pk, reply_to="reply")
+    give_configs_back(mirror_id=new_mirror.pk, reply_to="reply")
 
     assert replies.wait_for_reply("reply", timeout_s=5) == {"result": []}
     assert write(destination_cluster, new_mirror.name, "open") == [None]

@@ -10,7 +10,7 @@ import pytest
 from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.models import LinkConfig, MirrorTopic
-from console.tasks import mirrors, stopping
+from console.tasks.mirrors import advance_stop, setup_mirror
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
@@ -26,7 +26,7 @@ def mirror(new_mirror: MirrorTopic, destination_cluster: KafkaCluster) -> Mirror
     filters = f'{{"groupFilters": [{{"name": "{new_mirror.name}", "patternType": "PREFIXED", "filterType": "INCLUDE"}}]}}'
     for name, value in (("consumer.offset.sync.enable", "true"), ("consumer.offset.group.filters", filters)):
         LinkConfig.objects.create(link=new_mirror.link, name=name, value=value)
-    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    setup_mirror(mirror_id=new_mirror.pk)
     copy_in(destination_cluster, new_mirror, records=range(60))
     return MirrorTopic.objects.select_related("link__destination__environment").get(pk=new_mirror.pk)
 
@@ -54,7 +54,7 @@ def fail_over(mirror: MirrorTopic, destination_cluster: KafkaCluster) -> Callabl
 
     def run() -> None:
         operate(mirror=MirrorTopic.objects.get(pk=mirror.pk), operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
-        stopping.advance_stop(mirror_id=mirror.pk)
+        advance_stop(mirror_id=mirror.pk)
         assert MirrorTopic.objects.get(pk=mirror.pk).state == MirrorState.STOPPED
         fill(destination_cluster, mirror.name, records=range(50))
 

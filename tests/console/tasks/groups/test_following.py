@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient
 from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.models import ClampedOffset, ClusterLink, GroupOffset, LinkConfig, LinkTask, MirrorTopic, SyncedGroup
-from console.tasks import groups, stopping
+from console.tasks.mirrors import advance_stop
+from console.workflows import groups, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.aclfilters import Acl
 from linkengine.domain.errors import ErrorCode
@@ -104,7 +105,7 @@ def test_promotion_waits_until_a_group_is_no_longer_in_use(
         consumer.poll(0.2)
     operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
 
-    stopping.advance_stop(mirror_id=mirror.pk)
+    advance_stop(mirror_id=mirror.pk)
 
     mirror.refresh_from_db()
     assert mirror.state == MirrorState.PENDING_STOPPED
@@ -115,7 +116,7 @@ def test_promotion_waits_until_a_group_is_no_longer_in_use(
     consumer.close()
     deadline = time.monotonic() + WAIT_S
     while mirror.state != MirrorState.STOPPED and time.monotonic() < deadline:
-        stopping.advance_stop(mirror_id=mirror.pk)
+        advance_stop(mirror_id=mirror.pk)
         mirror.refresh_from_db()
     assert mirror.state == MirrorState.STOPPED
     assert offsets_of(here, group, mirror.name) == {0: 70, 1: 80}
@@ -135,7 +136,7 @@ def test_failover_clamps_groups_to_the_mirrored_end_without_the_source(
     operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
 
     for _ in range(2):
-        stopping.advance_stop(mirror_id=mirror.pk)
+        advance_stop(mirror_id=mirror.pk)
 
     assert MirrorTopic.objects.get().state == MirrorState.STOPPED
     assert offsets_of(here, group, mirror.name) == {0: 20, 1: 80}

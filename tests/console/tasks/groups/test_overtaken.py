@@ -9,7 +9,8 @@ import pytest
 from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.models import GroupOffset, LinkTask, MirrorTopic, SyncedGroup
-from console.tasks import stopping
+from console.tasks.mirrors import advance_stop
+from console.workflows import stopping
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -55,7 +56,7 @@ def test_promotion_check_that_a_failover_overtakes_moves_no_group_and_leaves_no_
     operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
     meanwhile(fail_over)
 
-    stopping.advance_stop(mirror_id=mirror.pk)
+    advance_stop(mirror_id=mirror.pk)
 
     assert offsets_of(here, group, mirror.name) == {0: 20, 1: 95}
     assert not mirror.transition_errors.exists()
@@ -97,7 +98,7 @@ def test_gate_and_promotion_wait_for_an_offset_in_an_open_transaction(
     LinkTask.objects.create(link=mirror.link, name="ConsumerOffsetSync", finished_at=NOW)
 
     def state() -> str:
-        stopping.advance_stop(mirror_id=mirror.pk)
+        advance_stop(mirror_id=mirror.pk)
         return MirrorTopic.objects.get(pk=mirror.pk).state
 
     with open_transaction(source_cluster, group, mirror.name, {0: 100}) as commit_transaction:
@@ -134,7 +135,7 @@ def test_offsets_of_a_source_created_anew_are_not_synced_while_a_promotion_waits
 ) -> None:
     operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
 
-    stopping.advance_stop(mirror_id=mirror.pk)
+    advance_stop(mirror_id=mirror.pk)
     run(mirror)
 
     assert mirror.transition_errors.get().code == "SOURCE_TOPIC_ID_CHANGED"

@@ -2,15 +2,21 @@
 
 The order matters within a mirror, because the alarms compare reports with the rows before these are updated. If a step fails
 for a mirror, its later steps are skipped, and its kept reports and losses stay in Redis for the next pass.
+
+Of the reports of copy workers, the last one of each lease is kept until it is processed, and once a minute one with gaps. Of
+all other reports only the newest exists, read or not. Kept reports stay in Redis until a reconcile pass of their link has
+processed them together with the current ones, so that a single writer counts them, and all are compared with the same topic
+ids.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import structlog
 from django.conf import settings
 from django.utils import timezone
 
@@ -19,8 +25,6 @@ from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, gaps, placing, plans, sampling, tombstones
 from console.reconciling.isolation import Failures
 from console.redis import locks
-from console.tasks import worker_results
-from console.tasks.worker_results import Kept
 from linkengine import jobs
 from linkengine.domain.plans import PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange
@@ -29,6 +33,7 @@ from linkengine.domain.states import GapReason, MirrorState
 SAMPLES_MS = 10_000  # between two batches of samples of one link
 Rows = dict[str, MirrorPartition]
 Loss = tuple[str, OffsetRange]
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -38,6 +43,14 @@ class Told:
     losses: list[Loss] = field(default_factory=list)
     kept: list[PartitionProgress] = field(default_factory=list)
     reports: list[PartitionProgress] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The kept reports of a link: the names of all, and those that count, oldest first."""
+
+    names: dict[str, str]  # name of the report -> its mirror, or "" if it does not count
+    reports: tuple[PartitionProgress, ...]
 
 
 def ensure_rows(mirrors: Sequence[MirrorTopic], failures: Failures) -> Rows:
@@ -59,7 +72,7 @@ def observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, fa
     key, signer = plans.link_key(link), plans.signer_of(link)
     sampling.lift_level(link, rows.values())
     readings = jobs.read_readings(settings.REDIS_URL, key, signer)
-    kept = worker_results.read(link, mirrors)
+    kept = read_kept(link, mirrors)
     losses = jobs.read_losses(settings.REDIS_URL, key, signer)
     latest = placing.of_current_topics(mirrors, readings.latest.values())
     former = _former_news(placing.of_current_topics(mirrors, readings.former.values()), latest, rows)
@@ -150,7 +163,7 @@ def _forget_processed(
     failed = {plans.mirror_key(mirror) for mirror in mirrors if failures.has_failed(mirror.pk)}
     stored = [loss for key, reported in by_mirror.items() if key not in failed for loss in reported.losses]
     jobs.forget_losses(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link), stored)
-    worker_results.forget(link, kept, but_of=failed)
+    forget_kept(link, kept, but_of=failed)
 
 
 def _note_observed(rows: Rows, reports: Iterable[PartitionProgress], failures: Failures) -> None:
@@ -161,3 +174,25 @@ def _note_observed(rows: Rows, reports: Iterable[PartitionProgress], failures: F
             with suppress(ValueError, OverflowError, OSError):  # a time outside the range of datetime
                 row.observed_at = time_of(report.observed_at_ms)
                 row.phase, row.hold_id = report.phase, report.hold_id
+
+
+def read_kept(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> Kept:
+    """Return the kept reports of a link's mirrors. They stay until ``forget_kept`` is called."""
+    found = jobs.read_kept(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link))
+    for name, report in found.items():
+        if report is None:  # written by another version during a rolling deployment
+            _log.warning("ending.unreadable", name=name)
+    counted = tuple(placing.of_current_topics(mirrors, [report for report in found.values() if report is not None]))
+    counting = {id(report) for report in counted}
+    names = {
+        name: report.key.rpartition("/")[0] if report is not None and id(report) in counting else ""
+        for name, report in found.items()
+    }
+    return Kept(names=names, reports=counted)
+
+
+def forget_kept(link: ClusterLink, kept: Kept, *, but_of: Collection[str]) -> None:
+    """Delete the reports that were processed, except those of some mirrors (by the engine's key): they are read again."""
+    jobs.forget_kept(
+        settings.REDIS_URL, plans.link_key(link), [name for name, mirror in kept.names.items() if mirror not in but_of]
+    )

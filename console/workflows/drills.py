@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
-from celery import shared_task
 from django.db.models import Sum
 from django.utils import timezone
 
@@ -27,45 +26,30 @@ from console.mirrors.rules import refused_steps
 from console.models import Drill, MirrorTopic, StopReport, VerifyRun
 from console.models.mirrors import DELETION_REFUSED, is_fresh
 from console.queries.mirrors import FRESH
-from console.queue import dispatch
 from console.reconciling.groups import known_offsets
-from console.redis import locks
 from linkengine import jobs
 from linkengine.domain.drills import DrillRow, GroupRow, groups_after, proven_by, scratch_name, scratch_suffix
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import MirrorState
 
 Status = Drill.Status
-RESEND_MS = 1_000
 COMPARISONS = 3  # attempts per scratch copy
 LONGEST_STEP = timedelta(minutes=30)  # a drill whose step takes longer fails
 _log = structlog.get_logger(__name__)
 
 
-@shared_task(name="advance_drill")
-def advance_drill(*, drill_id: int, **_: Any) -> None:
-    """Run the current step of a drill under its lock."""
-    with locks.lock(f"drill:{drill_id}") as acquired:
-        drill = Drill.objects.select_related("link__destination").filter(pk=drill_id).first() if acquired else None
-        if drill is None or drill.status in drills.OVER:
-            return
-        copies = _copies(drill)
-        now = timezone.now()
-        if drill.status != Status.CLEANING and now - drill.status_since > LONGEST_STEP:
-            problem = f"The step {drill.status} took longer than {LONGEST_STEP.seconds // 60} minutes."
-            drills.move(drill=drill, status=Status.CLEANING, now=now, problem=problem)
-            return
-        if not copies and drill.status != Status.CLEANING:
-            drills.move(drill=drill, status=Status.CLEANING, now=now, problem="The scratch copies are gone.")
-            return
-        _STEPS[Status(drill.status)](drill, copies, now)
-
-
-def look_after_drills() -> None:
-    """Send the task for each drill that is not over."""
-    for drill_id in Drill.objects.exclude(status__in=drills.OVER).values_list("pk", flat=True):
-        if locks.claim(f"drill:{drill_id}", ttl_ms=RESEND_MS):
-            dispatch.send("advance_drill", drill_id=drill_id)
+def advance(drill: Drill) -> None:
+    """Run the current step of a drill that is not over."""
+    copies = _copies(drill)
+    now = timezone.now()
+    if drill.status != Status.CLEANING and now - drill.status_since > LONGEST_STEP:
+        problem = f"The step {drill.status} took longer than {LONGEST_STEP.seconds // 60} minutes."
+        drills.move(drill=drill, status=Status.CLEANING, now=now, problem=problem)
+        return
+    if not copies and drill.status != Status.CLEANING:
+        drills.move(drill=drill, status=Status.CLEANING, now=now, problem="The scratch copies are gone.")
+        return
+    _STEPS[Status(drill.status)](drill, copies, now)
 
 
 def _prepare(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:

@@ -1,6 +1,6 @@
 """Reverses a mirror and its source topic, in a task for each side.
 
-    step  mirror (``advance_reversal``)                          source topic (``turn_into_mirror``)
+    step  mirror (``close_source``)                              source topic (``turn_into_mirror``)
     1     PENDING_SYNCHRONIZE: close the source to producers     PENDING_MIRROR: waits until the other side is STOPPED
     2     wait until the lag is zero
     3     PENDING_STOPPED: promote, which fences (``stopping``)
@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any
 
 import structlog
-from celery import shared_task
 from django.db import transaction
 from django.utils import timezone
 
@@ -34,11 +33,10 @@ from console.models.mirrors import CONFIGS_REFUSED
 from console.queue import dispatch
 from console.reconciling import coverage, gaps, plans, sampling, tombstones, transition_errors
 from console.reconciling.ends import fenced_ends, mirrored_ends
-from console.redis import locks
-from console.tasks import leases
-from console.tasks.mirrors import note_delay, note_failure
-from console.tasks.preemption import PreemptedError, check_wanted, lock_name, unless_preempted, wait_for_lock
-from console.tasks.stopping import blockers_of, note_blockers
+from console.workflows import leases
+from console.workflows.mirrors import note_delay, note_failure
+from console.workflows.preemption import PreemptedError, check_wanted, lock_name, unless_preempted, wait_for_lock
+from console.workflows.stopping import blockers_of, note_blockers
 from linkengine import jobs
 from linkengine.domain.configs import COMPRESSION, PHYSICAL
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
@@ -55,38 +53,32 @@ HOLD_WAIT_S = 2.0  # the other side's task holds its lock briefly, every two sec
 _log = structlog.get_logger(__name__)
 
 
-@shared_task(name="advance_reversal")
-def advance_reversal(*, mirror_id: int, **_: Any) -> None:
+def close_source(mirror: MirrorTopic) -> None:
     """Close the source to producers and wait until the mirror has all of its records."""
-    with locks.lock(f"reverse:{mirror_id}") as acquired:
-        mirror = plans.load(mirror_id) if acquired else None
-        if mirror is None or not _is_draining(mirror):
-            return
-        other = pairs.counterpart(mirror)
-        if other is None or other.state != MirrorState.PENDING_MIRROR:
-            _end_reversal(mirror, now=timezone.now())
-            return
-        if _close(mirror, other) and _drain(mirror) and reversing.note_synchronized(mirror=mirror, now=timezone.now()):
-            dispatch.send("advance_stop", mirror_id=mirror_id)
+    if not _is_draining(mirror):
+        return
+    other = pairs.counterpart(mirror)
+    if other is None or other.state != MirrorState.PENDING_MIRROR:
+        _end_reversal(mirror, now=timezone.now())
+        return
+    if _close(mirror, other) and _drain(mirror) and reversing.note_synchronized(mirror=mirror, now=timezone.now()):
+        dispatch.send("advance_stop", mirror_id=mirror.pk)
 
 
-@shared_task(name="turn_into_mirror")
-def turn_into_mirror(*, mirror_id: int, **_: Any) -> None:
+def turn_into_mirror(mirror: MirrorTopic) -> None:
     """Take the former source over as a mirror once its former mirror is fenced."""
-    with locks.lock(lock_name(mirror_id)) as acquired:
-        mirror = plans.load(mirror_id) if acquired else None
-        if mirror is None or mirror.state != MirrorState.PENDING_MIRROR:
-            return
-        other = pairs.counterpart(mirror)
-        reason = _waits_for(mirror, other)
-        if reason:
-            if transition_errors.replace(mirror=mirror, errors=reason, now=timezone.now()):
-                dispatch.send("reconcile_link", link_id=mirror.link_id)
-            return
-        assert other is not None
-        with unless_preempted(mirror, otherwise=partial(note_delay, mirror)):
-            _turn(mirror, other)
+    if mirror.state != MirrorState.PENDING_MIRROR:
+        return
+    other = pairs.counterpart(mirror)
+    reason = _waits_for(mirror, other)
+    if reason:
+        if transition_errors.replace(mirror=mirror, errors=reason, now=timezone.now()):
             dispatch.send("reconcile_link", link_id=mirror.link_id)
+        return
+    assert other is not None
+    with unless_preempted(mirror, otherwise=partial(note_delay, mirror)):
+        _turn(mirror, other)
+        dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
 def _turn(mirror: MirrorTopic, other: MirrorTopic) -> None:

@@ -13,7 +13,7 @@ from django.utils import timezone
 from console.models import ClusterLink, MirrorTopic
 from console.presenters.numbers import plural
 from console.reconciling import plans, tombstones, topic_configs
-from console.tasks.mirrors import note_failure, note_synced
+from console.workflows.mirrors import note_failure, note_synced
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskError, TaskOutcome

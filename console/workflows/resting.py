@@ -35,7 +35,7 @@ from console.reconciling.lateness import LEAST, completed_at, lateness_of
 from console.reconciling.phases import Verdict
 from console.redis import locks
 from console.redis.client import redis_client
-from console.tasks import observing, pool
+from console.workflows import observing, pool
 from linkengine import jobs
 from linkengine.coordination.client import redis_answers
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, topic_ids_of

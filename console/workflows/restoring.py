@@ -2,7 +2,7 @@
 
     PENDING_SETUP_FOR_RESTORE  close the topic to producers and wait for open transactions to end; find, per partition, the
                                first offset that the two sides do not have in common (the restore point), and store it
-    PENDING_RESTORE_MIRROR     if the topics diverged: export the diverged records (``settingaside``), delete the topic,
+    PENDING_RESTORE_MIRROR     if the topics diverged: export the diverged records (``export_diverged``), delete the topic,
                                create it anew and seed its head
                                if not (``in_place``): take the topic over as it is (``reversing.take_over``)
 
@@ -18,9 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
-from typing import Any
 
-from celery import shared_task
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
@@ -33,12 +31,11 @@ from console.models.mirrors import RECORDS_LOST
 from console.queue import dispatch
 from console.reconciling import gaps, plans, transition_errors
 from console.reconciling.ends import fenced_ends
-from console.redis import locks
-from console.tasks.export_diverged import check_common, delete_doomed, export_diverged
-from console.tasks.log_ranges import Topic, find_divergence, log_ranges_of
-from console.tasks.mirrors import create_topic, note_delay
-from console.tasks.preemption import PreemptedError, Watch, check_wanted, lock_name, unless_preempted
-from console.tasks.reversing import SETTLE_S, keep_compression, note_mirroring, take_over
+from console.workflows.divergence import Topic, find_divergence, log_ranges_of
+from console.workflows.export_diverged import check_common, delete_doomed, export_diverged
+from console.workflows.mirrors import create_topic, note_delay
+from console.workflows.preemption import PreemptedError, Watch, check_wanted, unless_preempted
+from console.workflows.reversing import SETTLE_S, keep_compression, note_mirroring, take_over
 from linkengine import jobs
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -48,20 +45,17 @@ from linkengine.domain.restoring import RestorePoint, open_transactions
 from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState
 
 
-@shared_task(name="advance_restore")
-def advance_restore(*, mirror_id: int, **_: Any) -> None:
+def advance(mirror: MirrorTopic) -> None:
     """Take a restore as far as possible."""
-    with locks.lock(lock_name(mirror_id)) as acquired:
-        mirror = plans.load(mirror_id) if acquired else None
-        run = mirror.restores.filter(finished_at=None).first() if mirror else None
-        if mirror is None or run is None:
-            return
-        with unless_preempted(mirror, otherwise=partial(note_delay, mirror)):
-            if mirror.state == MirrorState.PENDING_SETUP_FOR_RESTORE:
-                mirror = _agree(mirror, run, now=timezone.now())
-            if mirror.state == MirrorState.PENDING_RESTORE_MIRROR:
-                _restore(mirror, run)
-            dispatch.send("reconcile_link", link_id=mirror.link_id)
+    run = mirror.restores.filter(finished_at=None).first()
+    if run is None:
+        return
+    with unless_preempted(mirror, otherwise=partial(note_delay, mirror)):
+        if mirror.state == MirrorState.PENDING_SETUP_FOR_RESTORE:
+            mirror = _agree(mirror, run, now=timezone.now())
+        if mirror.state == MirrorState.PENDING_RESTORE_MIRROR:
+            _restore(mirror, run)
+        dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
 def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopic:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import structlog
 from django.conf import settings
 from django.db.models import F, prefetch_related_objects
 from django.utils import timezone
@@ -12,12 +13,14 @@ from console.config import signing_keys
 from console.mirrors import progress
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import placing, plans
-from console.tasks import pool
-from console.tasks.pool import Pool
+from console.workflows import pool
+from console.workflows.pool import Pool
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.leases import CoordinationUnavailableError
 
 PREFIX = "Copy engine unavailable: "
+_log = structlog.get_logger(__name__)
 
 
 def assign_link(
@@ -43,6 +46,23 @@ def assign_link(
     applied = {name: beat.links[key].applied for name, beat in workers.beats.items() if key in beat.links}
     jobs.write_assignments(settings.REDIS_URL, key, published, secrets=signing_keys.worker_secrets(), applied=applied)
     _note_trouble(link, trouble or _trouble(workers, key, wanted))
+
+
+def write_assignments(link_id: int) -> None:
+    """Write the assignments of a link as its rows are now, without waiting for the reconciler.
+
+    A failure is logged and delays no stop: workers release partitions sooner with new assignments, but the fence works without.
+    """
+    link = plans.load_link(link_id)
+    if link is None:
+        return
+    mirrors = list(link.mirrors.all())
+    try:
+        assign_link(link, mirrors)
+    except CoordinationUnavailableError as error:
+        _log.warning("orders.not_written", link=link.name, error=str(error))
+    except Exception:  # noqa: BLE001 - logged with traceback; the reconciler reports it on the link
+        _log.exception("orders.not_written", link=link.name)
 
 
 def _place(workers: Pool, wanted: Mapping[str, MirrorPartition]) -> None:

@@ -37,12 +37,15 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from console import audit
+from console.actors import ENGINE
 from console.mirrors import diverged_exports
 from console.models import MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans, transition_errors
-from console.tasks.log_ranges import Topic, common_now, log_ranges_of
-from console.tasks.preemption import PreemptedError
+from console.workflows.divergence import Topic, common_now, log_ranges_of
+from console.workflows.mirrors import REFUSED_DELETION, note_failure
+from console.workflows.preemption import PreemptedError
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import LogRange
@@ -85,6 +88,78 @@ def keep_doomed(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> None:
             raise PreemptedError
         MirrorTopic.objects.filter(pk=mirror.pk).update(mirror_topic_id=run.diverged_topic_id)
     mirror.mirror_topic_id = run.diverged_topic_id
+
+
+# --- the topic of an interrupted restore ------------------------------------------------------------------------------
+
+
+def remove_doomed(mirror: MirrorTopic) -> bool:
+    """Finish the deletion that an interrupted restore has started, or revert it. False: it has to be tried again.
+
+    Otherwise producers would write to a topic about to be deleted.
+    """
+    run = mirror.restores.filter(finished_at=None).exclude(doomed_at=None).first()
+    if run is None:
+        return True
+    here = mirror.link.destination.address
+    try:
+        if not _try_export(mirror, run) or not _try_deletion(mirror, run):
+            return True
+        if jobs.find_topic(here, mirror.name) is None:
+            jobs.open_topic(here, mirror.name)
+    except LinkEngineError as error:
+        note_failure(mirror, error, fatal=False, now=timezone.now())
+        return False
+    except PreemptedError:
+        _log.warning("stop.doomed_topic_decided_again", mirror=mirror.name)
+        return False
+    mirror.restores.filter(pk=run.pk).update(finished_at=timezone.now())
+    return True
+
+
+def _try_export(mirror: MirrorTopic, run: RestoreRun) -> bool:
+    """Export what is to be deleted. False if that is not possible: then the topic is kept with all its records.
+
+    The file of the restore was complete when the deletion was decided. It has to be written again if it was lost, if a super
+    user wrote to the topic, or if the other side lost records, and by now the disk may be full or a record unreadable. Raises
+    the error while an earlier request may still delete the topic (``LATE``).
+    """
+    try:
+        export_diverged(mirror, run)
+    except LinkEngineError as error:
+        found = jobs.find_topic(mirror.link.destination.address, mirror.name)
+        if found is None or found.topic_id != run.diverged_topic_id or run.doomed_at is None:
+            raise  # deleted since: the next attempt notices
+        keep_at = run.doomed_at + LATE
+        if timezone.now() < keep_at:
+            message = f"{error.message} If that is still so at {keep_at:%H:%M:%S} UTC, the topic is kept with all its records."
+            raise LinkEngineError(error.code, message) from error
+        _keep_and_audit(mirror, run, error)
+        return False
+    return True
+
+
+def _try_deletion(mirror: MirrorTopic, run: RestoreRun) -> bool:
+    """Delete the topic of an interrupted restore. False if the cluster refuses: then it is kept with all its records."""
+    try:
+        delete_doomed(mirror, run, decided_at=redecide(run, now=timezone.now()))
+    except LinkEngineError as error:
+        if error.code not in REFUSED_DELETION:
+            raise
+        _keep_and_audit(mirror, run, error)
+        return False
+    return True
+
+
+def _keep_and_audit(mirror: MirrorTopic, run: RestoreRun, error: LinkEngineError) -> None:
+    now, detail = timezone.now(), {"restore": run.pk, "code": error.code, "reason": error.message}
+    with transaction.atomic():
+        keep_doomed(mirror, run, now=now)
+        audit.record(by=ENGINE, action="KeepDivergedTopic", resource=audit.path_of(mirror), now=now, detail=detail)
+    _log.warning("stop.doomed_topic_kept", mirror=mirror.name, code=error.code)
+
+
+# --- the export -------------------------------------------------------------------------------------------------------
 
 
 def export_diverged(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callable[[], None] = lambda: None) -> None:

@@ -1,4 +1,4 @@
-"""Reads the log ranges of a topic, and finds the offsets at which two topics with a common history diverge.
+"""Reads the log ranges of topics, and finds the offsets at which two topics with a common history diverge.
 
 Topics are compared by id, because a topic that was deleted and created again has the same name but other records.
 """
@@ -6,13 +6,21 @@ Topics are compared by id, because a topic that was deleted and created again ha
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
+from console.models import ClusterLink, MirrorTopic
+from console.reconciling import plans
+from console.workflows import leases
+from console.workflows.assigning import write_assignments
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import LogRange
 from linkengine.domain.restoring import CommonPart, RestorePoint, common_ends, restore_points
+from linkengine.domain.states import MirrorState
+
+RELEASE_S = 6.0  # the lease of a crashed copy worker expires after four
 
 
 class Topic(NamedTuple):
@@ -72,3 +80,32 @@ def _confirmed(part: CommonPart, here: Topic, there: Topic) -> CommonPart:
     kept = part.as_kept(jobs.kept_up_to(*source, epochs=part.epochs))
     lost = jobs.lost_fences(*copy, fences=part.fences, epochs=part.fence_epochs, by_markers=part.by_markers)
     return kept.without(lost)
+
+
+def restore_points_of(
+    link: ClusterLink, topic: str, *, source_topic: str, parts: list[dict[str, Any]]
+) -> tuple[RestorePoint, ...]:
+    """Return the restore points of a topic of the link's own cluster. Contacts both clusters and changes nothing."""
+    known = [CommonPart.from_json(part) for part in parts]
+    here, there = Topic(link.destination.address, topic), Topic(plans.source_address(link), source_topic)
+    return find_divergence(here, there, parts=known).points
+
+
+def measure_reparenting(mirror: MirrorTopic | None, link: ClusterLink | None, *, parent_topic: str) -> dict[str, Any]:
+    """Return the ids and log ranges of a paused mirror and of another copy of its source, which it could continue from.
+
+    They are final: all leases of the mirror are released.
+    """
+    if mirror is None or link is None or mirror.state != MirrorState.PAUSED:
+        raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is no longer paused. Refresh its state, then retry.")
+    write_assignments(mirror.link_id)
+    with leases.taken(mirror, wait_s=RELEASE_S) as taken:
+        leases.check_released(mirror, taken)
+        parent_id, parent = log_ranges_of(plans.source_address(link), parent_topic, closed=False)
+        topic_id, held = log_ranges_of(mirror.link.destination.address, mirror.name, closed=True)
+    return {
+        "topic_id": topic_id,
+        "held": [asdict(part) for part in held],
+        "parent_id": parent_id,
+        "parent": [asdict(part) for part in parent],
+    }

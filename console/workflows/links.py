@@ -1,6 +1,8 @@
-"""The reconciler: brings rows and the engine's state into agreement, link by link, every second and after each action.
+"""Reconciles a link: brings its rows and the engine's state into agreement. Runs its recurring tasks, by the table ``SYNCS``.
 
-A link at rest is reconciled less often (``console.tasks.resting``).
+A sync is a function that takes the link and returns a ``TaskOutcome``. It does a bounded part of its work, raises
+LinkEngineError if nothing could be done at all, and is safe to repeat. A new sync needs an entry here and one in
+``linkengine.domain.linktasks.TASKS``; scheduling, mutual exclusion, rows, REST, pages and metrics are generic.
 """
 
 from __future__ import annotations
@@ -8,167 +10,43 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
+from types import MappingProxyType
 
 import structlog
-from celery import shared_task
-from django.conf import settings
-from django.contrib.sessions.backends.db import SessionStore
-from django.db import IntegrityError
 from django.utils import timezone
 
 from console.actions.links import remove_link
 from console.actors import Actor
-from console.models import BulkOperation, ClusterLink, MirrorTopic, VerifyRun
+from console.models import ClusterLink, MirrorTopic
 from console.models.links import show_change
 from console.queue import dispatch
-from console.queue.schedule_health import records_health
 from console.reconciling import due_tasks, history, linkhealth, linktasks, phases, placing, plans, promote_backoff
 from console.reconciling.isolation import Failures
 from console.reconciling.phases import Verdict
-from console.redis import clock_skew, heartbeats, locks, reconciler_health
-from console.tasks import observing, resting
-from console.tasks.assigning import assign_link
-from console.tasks.bulkoperations import look_after_operations
-from console.tasks.covering import look_after_coverage
-from console.tasks.drills import look_after_drills
-from console.tasks.gates import look_after_gates
-from console.tasks.linktasks import SYNCS
-from console.tasks.namespaces import look_after_namespaces
-from console.tasks.observing import Rows
-from console.tasks.pool import maintain_workers
-from console.tasks.verifying import look_after_runs
-from linkengine import jobs
+from console.redis import locks, reconciler_health
+from console.workflows import acls, autocreate, groups, observing, resting, topicconfigs
+from console.workflows.assigning import assign_link
+from console.workflows.observing import Rows
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.domain.linktasks import TaskError, TaskName, TaskOutcome
 from linkengine.domain.states import WRITABLE
 
-ROUNDS = 3  # passes per task, if another pass is requested while one is running
 CLAIM_MS = 2_000  # how often a due task is sent, at most
-WAITING_MS = 3_000  # a pass that has not started after this time is sent again
-KEEP_RUNS = timedelta(days=30)
-KEEP_OPERATIONS = timedelta(days=90)
+Sync = Callable[[ClusterLink], TaskOutcome]
+SYNCS: Mapping[TaskName, Sync] = MappingProxyType(
+    {
+        TaskName.ACLS: acls.follow_acls,
+        TaskName.AUTO_CREATE: autocreate.create_mirrors,
+        TaskName.CONSUMER_OFFSETS: groups.follow_groups,
+        TaskName.TOPIC_CONFIGS: topicconfigs.follow_topics,
+    }
+)
 _log = structlog.get_logger(__name__)
 
 
-@shared_task(name="reconcile")
-def reconcile(**_: Any) -> None:
-    """Run every step of a pass, even if others fail. The run itself shows that a worker is alive."""
-    heartbeats.note_worker()
-    clock_skew.note_worker()
-    for name in reconciler_health.STEPS:
-        _try(name)
-
-
-@shared_task(name="reconcile_link")
-def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
-    """Run a reconcile pass of a link under its lock. While another task has the lock, request another pass from that task."""
-    name = f"link:{link_id}"
-    locks.release_claim(_waiting(link_id))
-    if probe:
-        ClusterLink.objects.filter(pk=link_id).update(looked_at=None)
-    for _round in range(ROUNDS):
-        with locks.lock(name) as acquired:
-            if not acquired:
-                locks.request_recheck(name)
-                return
-            locks.pop_recheck(name)
-            _reconcile_noted(link_id)
-        if not locks.pop_recheck(name):
-            return
-
-
-@shared_task(name="sample_link")
-def sample_link(*, link_id: int, **_: Any) -> None:
-    """Store samples of a link at rest; reconcile the link if that is not enough."""
-    link = ClusterLink.objects.filter(pk=link_id).first()
-    if link is None:
-        return
-    with locks.lock(f"link:{link_id}") as acquired:
-        if not acquired:  # a reconcile pass is running
-            return
-        try:
-            rests = resting.sample(link, now=timezone.now())
-        except CoordinationUnavailableError as error:
-            _log.warning("reconcile.no_redis", link=link.name, error=str(error))
-            return
-    if rests:
-        reconciler_health.note_success(reconciler_health.of_link(link_id))
-    else:
-        resting.wake(link_id)
-        reconcile_link(link_id=link_id)
-
-
-@shared_task(name="forget_link")
-def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_: Any) -> None:
-    """Remove the engine's data of a deleted link and its mirrors; ``partitions``: the number of partitions of each, by key."""
-    keys = [f"{name}/{number}" for name, count in (partitions or {}).items() for number in range(count)]
-    jobs.clear_link(settings.REDIS_URL, link_key, keys=keys)
-
-
-@shared_task(name="forget_old_rows")
-@records_health("forget_old_rows")
-def forget_old_rows(**_: Any) -> None:
-    """Summarize samples; delete old samples, verification runs, bulk operations and expired sessions. The audit log is kept."""
-    now = timezone.now()
-    history.summarize_samples(now=now)
-    history.forget_old(now=now)
-    VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
-    BulkOperation.objects.filter(finished_at__lt=now - KEEP_OPERATIONS).delete()
-    SessionStore.clear_expired()
-
-
-def _waiting(link_id: int) -> str:
-    return f"reconcile:{link_id}"
-
-
-def _send_links() -> None:
-    active, at_rest = resting.sorted_out(ClusterLink.objects.only("link_uuid", "sequence", "revision"))
-    for link_id in active:
-        if locks.claim(_waiting(link_id), ttl_ms=WAITING_MS):  # if all threads are busy, messages would accumulate
-            dispatch.send("reconcile_link", link_id=link_id)
-    for link_id in at_rest:
-        if locks.claim(f"sample-rest:{link_id}", ttl_ms=resting.SAMPLE_MS):
-            dispatch.send("sample_link", link_id=link_id)
-
-
-_STEPS: Mapping[str, Callable[[], None]] = {
-    "workers": maintain_workers,
-    "comparisons": lambda: look_after_runs(now=timezone.now()),
-    "coverage": lambda: look_after_coverage(now=timezone.now()),
-    "gates": look_after_gates,
-    "drills": look_after_drills,
-    "namespaces": look_after_namespaces,
-    "operations": look_after_operations,
-    "links": _send_links,
-}
-
-
-def _try(name: str) -> None:
-    """Run a step. A failure of any kind is logged and counted and must not prevent the other steps."""
-    try:
-        _STEPS[name]()
-    except Exception as error:  # noqa: BLE001 - logged with traceback, counted and reported by /readyz
-        _log.exception("reconcile.step_failed", step=name)
-        reconciler_health.note_failure(name, error)
-    else:
-        reconciler_health.note_success(name)
-
-
-def _reconcile_noted(link_id: int) -> None:
-    name = reconciler_health.of_link(link_id)
-    try:
-        if _reconcile(link_id):
-            reconciler_health.note_success(name)
-    except IntegrityError as error:  # a mirror was deleted during the pass; the next pass does not include it
-        _log.warning("reconcile.overtaken", link_id=link_id, error=str(error))
-        reconciler_health.note_failure(name, error)  # if it is repeated in every pass, a deleted mirror is not the cause
-    except Exception as error:
-        reconciler_health.note_failure(name, error)
-        raise
-
-
-def _reconcile(link_id: int) -> bool:
+def reconcile(link_id: int) -> bool:
     """Run a pass of a link. Return whether all steps succeeded, apart from failures of single mirrors."""
     link, began = plans.load_link(link_id), time.thread_time()
     if link is None:
@@ -209,7 +87,7 @@ def _run_steps(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Fail
     with failures.of_step("copy"):
         assign_link(link, mirrors, rows=rows)
     with failures.of_step("tasks"):
-        _run_tasks(link, mirrors)
+        _send_tasks(link, mirrors)
     with failures.of_step("chores"):
         _send_due_tasks(link, mirrors, rows=rows, failures=failures)
     with failures.of_step("samples"):
@@ -263,7 +141,7 @@ def _any_unstopped(mirrors: Sequence[MirrorTopic]) -> bool:
     return any(mirror.state not in WRITABLE for mirror in mirrors)
 
 
-def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
+def _send_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
     for name in linktasks.due_tasks(link=link, mirrors=_any_unstopped(mirrors), now=timezone.now()):
         if name in SYNCS and locks.claim(f"task:{link.pk}:{name}", ttl_ms=CLAIM_MS):
             dispatch.send("run_link_task", link_id=link.pk, task=name)
@@ -295,3 +173,29 @@ def _judge(
         show_change(link.pk)
         link.sequence += 1
     return copied
+
+
+# --- recurring tasks --------------------------------------------------------------------------------------------------
+
+
+def run_task(link: ClusterLink, name: TaskName) -> None:
+    """Run a recurring task of a link if it is due, and store its outcome."""
+    mirrors = link.mirrors.unstopped().exists()
+    row = linktasks.begin(link=link, name=name, mirrors=mirrors, now=timezone.now())
+    if row is not None:
+        outcome = _outcome(name, link)
+        linktasks.finish(row=row, outcome=outcome, now=timezone.now())
+        if promote_backoff.wake_after(link=link, task=name, outcome=outcome):
+            dispatch.send("reconcile_link", link_id=link.pk)
+
+
+def _outcome(name: TaskName, link: ClusterLink) -> TaskOutcome:
+    try:
+        return SYNCS[name](link)
+    except LinkEngineError as error:
+        _log.info("link_task.failed", task=name, link=link.name, code=error.code)
+        return TaskOutcome(errors=(TaskError(code=error.code, message=error.message),))
+    except Exception:  # noqa: BLE001 - logged with traceback, shown on the link, retried
+        _log.exception("link_task.failed", task=name, link=link.name)
+        message = f"{name} failed unexpectedly; the worker's log has the details. It is retried automatically."
+        return TaskOutcome(errors=(TaskError(code=ErrorCode.INTERNAL_ERROR, message=message),))

@@ -14,11 +14,11 @@ from django.utils import timezone
 from console.actions.mirrors import auto_create, draft
 from console.actors import ENGINE
 from console.errors import BadRequestError, ConflictError
-from console.models import AutoCreateFailure, ClusterLink
+from console.models import AutoCreateFailure, ClusterLink, MirrorTopic
 from console.presenters.numbers import plural
 from console.queries.mirrorability import surroundings_of
 from console.reconciling import plans
-from console.tasks.probes import store_topics
+from console.workflows.probes import store_topics
 from linkengine import jobs
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -122,6 +122,16 @@ def refusal_of(setup: MirrorSetup) -> LinkEngineError | None:
     except LinkEngineError as error:
         return error
     return None
+
+
+def check_together(mirrors: Sequence[MirrorTopic]) -> list[LinkEngineError | None]:
+    """Return why the clusters refuse to create each of the mirrors, None if they do not; ``AT_ONCE`` are checked at once."""
+    try:
+        setups = [plans.setup_of(mirror) for mirror in mirrors]
+    except LinkEngineError as error:  # the link's properties cannot be used
+        return [error] * len(mirrors)
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="check-mirror") as pool:
+        return list(pool.map(refusal_of, setups))
 
 
 def _may_continue(link: ClusterLink) -> bool:

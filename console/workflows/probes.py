@@ -1,141 +1,69 @@
-"""Tasks that read from clusters: checks with a waiting caller, probes, and lists of topics."""
+"""Probes clusters, links and Spark, and stores lists of topics."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 import structlog
-from celery import shared_task
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
 from console.actions import clusters
 from console.links import pairs
-from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
-from console.models.fields import unseal
+from console.models import Cluster, ClusterLink, SourceTopic
 from console.models.links import LinkMode
-from console.queue import dispatch
 from console.queue.schedule_health import records_health
 from console.reconciling import linkhealth, plans
 from console.redis import locks, spark_health
-from console.tasks.calls import replying
-from console.tasks.log_ranges import Topic, find_divergence
 from linkengine import jobs
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import ReversalRisks
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
-from linkengine.domain.restoring import CommonPart, RestorePoint
 from linkengine.sparkclient import SparkSilentError, SparkUnavailableError, count_slots
 
 _NO_LIST = {ErrorCode.AUTHORIZATION_ERROR, ErrorCode.AUTHENTICATION_ERROR, ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR}
-_LINKS = ("destination", "source")
 _TOPIC_FIELDS = ("topic_id", "partitions", "replication_factor", "internal", "is_mirror", "retention_ms")
 _log = structlog.get_logger(__name__)
 
 
-@shared_task(name="check_link")
-@replying
-def check_link(*, sealed: str, source_cluster_id: str, fills_gaps: bool = True, with_distances: bool = False) -> dict[str, Any]:
-    """Check a link, which need not be stored yet."""
-    properties = unseal(sealed)
-    probe = jobs.check_link(
-        source=address_from_properties(properties["source"]),
-        destination=address_from_properties(properties["destination"]),
-        expected_source_cluster_id=source_cluster_id or None,
-        fills_gaps=fills_gaps,
-        with_distances=with_distances,
-    )
-    return asdict(probe)
-
-
-@shared_task(name="check_mirror")
-@replying
-def check_mirror(
-    *, link_id: int, source_topic: str, mirror_topic: str, replication_factor: int | None, configs: dict[str, str]
-) -> dict[str, Any]:
-    """Check whether a topic can be mirrored."""
-    link = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id)
-    mirror = MirrorTopic(
-        link=link, name=mirror_topic, source_topic=source_topic, replication_factor=replication_factor, config_overrides=configs
-    )
-    return asdict(jobs.check_mirror(plans.setup_of(mirror)))
-
-
-@shared_task(name="count_divergence")
-@replying
-def count_divergence(*, link_id: int, known: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, int]]]:
-    """Return what restores would truncate, by topic of the link's own cluster: a row per partition."""
-    link = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id)
-    return {topic: [asdict(point) for point in _points(link, topic, **facts)] for topic, facts in known.items()}
-
-
-@shared_task(name="find_reversal_risks")
-@replying
-def find_reversal_risks(*, link_id: int, topics: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Return ``ReversalRisks`` as JSON by mirror topic; ``topics`` maps mirrors to sources."""
-    link = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id)
+def find_reversal_risks(link: ClusterLink, topics: Mapping[str, str]) -> dict[str, ReversalRisks]:
+    """Return the risks of reversing mirrors, by mirror topic; ``topics`` maps mirrors to sources."""
     there = jobs.unclean_elections(plans.source_address(link), list(topics.values()))
     here = jobs.unclean_elections(link.destination.address, list(topics))
     writers = jobs.transactional_writers(plans.source_address(link), list(topics.values()))
     source = link.source.name if link.source else link.source_cluster_id
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, ReversalRisks] = {}
     for mirror, topic in topics.items():
         sides = ((source, there.get(topic)), (link.destination.name, here.get(mirror)))
         named = tuple(name for name, unclean in sides if unclean)
         known = named or all(unclean is not None for _, unclean in sides)
-        found[mirror] = asdict(ReversalRisks(unclean_on=named if known else None, writers=writers.get(topic)))
+        found[mirror] = ReversalRisks(unclean_on=named if known else None, writers=writers.get(topic))
     return found
 
 
-def _points(link: ClusterLink, topic: str, *, source_topic: str, parts: list[dict[str, Any]]) -> tuple[RestorePoint, ...]:
-    known = [CommonPart.from_json(part) for part in parts]
-    here, there = Topic(link.destination.address, topic), Topic(plans.source_address(link), source_topic)
-    return find_divergence(here, there, parts=known).points
-
-
-@shared_task(name="probe_address")
-@replying
-def probe_address(*, sealed: str) -> dict[str, Any]:
-    """Probe a cluster that is not registered yet."""
-    return _probe(address_from_properties(unseal(sealed)))
-
-
-@shared_task(name="probe_clusters")
-@records_health("probe_clusters")
-def probe_clusters(**_: Any) -> None:
-    """Send a probe task for each registered cluster."""
-    for cluster_pk in Cluster.objects.values_list("pk", flat=True):
-        dispatch.send("probe_cluster", cluster_pk=cluster_pk)
-
-
-@shared_task(name="probe_cluster")
-@records_health("probe_clusters")
-def probe_cluster(*, cluster_pk: int, **_: Any) -> None:
+def probe_cluster(cluster: Cluster) -> None:
     """Probe a registered cluster and store the result."""
-    cluster = Cluster.objects.filter(pk=cluster_pk).first()
-    if cluster is None:
-        return
     try:
-        probe = _probe(cluster.address)
+        probe = probe_address(cluster.address)
     except LinkEngineError as error:
         clusters.note_failed_probe(cluster=cluster, error=error)
     else:
         clusters.note_probe(cluster=cluster, probe=probe, now=timezone.now())
 
 
-def _probe(address: ClusterAddress) -> dict[str, Any]:
+def probe_address(address: ClusterAddress) -> dict[str, Any]:
+    """Probe a cluster, which need not be registered yet."""
     return asdict(jobs.probe_cluster(address)) | {"deletes_topics": jobs.deletes_topics(address)}
 
 
-@shared_task(name="probe_spark")
 @records_health("probe_spark")
-def probe_spark(**_: Any) -> None:
+def probe_spark() -> None:
     """Store whether the Spark Connect server is available, and its slots. A hanging server blocks at most a single thread."""
     with locks.lock("probe_spark") as acquired:
         if not acquired:
@@ -148,14 +76,10 @@ def probe_spark(**_: Any) -> None:
             spark_health.note(problem="accepts connections but answers no call" if silent else "does not answer")
 
 
-@shared_task(name="probe_link")
-def probe_link(*, link_id: int, **_: Any) -> None:
+def probe_link(link: ClusterLink) -> None:
     """Probe the source of a link with the link's own properties."""
-    link = ClusterLink.objects.select_related(*_LINKS).filter(pk=link_id).first()
-    if link is None:
-        return
     now = timezone.now()
-    ClusterLink.objects.filter(pk=link_id).update(looked_at=now)
+    ClusterLink.objects.filter(pk=link.pk).update(looked_at=now)
     try:
         _check_source(link)
         _choose_gap_filler(link)
@@ -163,21 +87,6 @@ def probe_link(*, link_id: int, **_: Any) -> None:
         linkhealth.note_failure(link=link, error=error, now=now)
     else:
         linkhealth.note_success(link=link, now=now)
-
-
-@shared_task(name="refresh_topics")
-@records_health("refresh_topics")
-def refresh_topics(*, cluster_pk: int | None = None, link_id: int | None = None, **_: Any) -> None:
-    """List the topics of a cluster or of a link's source; without either, send a task for each of them."""
-    if cluster_pk is not None:
-        _refresh_cluster(cluster_pk)
-    elif link_id is not None:
-        _refresh_link(link_id)
-    else:
-        for pk in Cluster.objects.values_list("pk", flat=True):
-            dispatch.send("refresh_topics", cluster_pk=pk)
-        for pk in ClusterLink.objects.values_list("pk", flat=True):
-            dispatch.send("refresh_topics", link_id=pk)
 
 
 def store_topics(topics: Sequence[TopicDescription], *, now: datetime, **owner: Any) -> None:
@@ -225,10 +134,8 @@ def _choose_gap_filler(link: ClusterLink) -> None:
     ClusterLink.objects.filter(pk=link.pk).exclude(mirrors__num_partitions__gt=0).update(gap_filler=found)
 
 
-def _refresh_cluster(cluster_pk: int) -> None:
-    cluster = Cluster.objects.filter(pk=cluster_pk).first()
-    if cluster is None:
-        return
+def refresh_cluster(cluster: Cluster) -> None:
+    """List the topics of a cluster."""
     try:
         topics = jobs.list_topics(cluster.address)
     except LinkEngineError as error:
@@ -237,20 +144,18 @@ def _refresh_cluster(cluster_pk: int) -> None:
     store_topics(topics, now=timezone.now(), cluster=cluster)
 
 
-def _refresh_link(link_id: int) -> None:
-    link = ClusterLink.objects.select_related(*_LINKS).filter(pk=link_id).first()
-    if link is None:
-        return
+def refresh_link(link: ClusterLink) -> None:
+    """List the topics of a link's source."""
     now = timezone.now()
     try:
         _check_side(link)  # without it the source side does not allow its topics to be listed
         topics = jobs.list_topics(plans.source_address(link))
     except LinkEngineError as error:
         if error.code in _NO_LIST:  # after other errors the last list is still useful
-            ClusterLink.objects.filter(pk=link_id).update(topics_at=None)
+            ClusterLink.objects.filter(pk=link.pk).update(topics_at=None)
         return
     store_topics(topics, now=now, link=link)
-    ClusterLink.objects.filter(pk=link_id).update(topics_at=now if topics else None)
+    ClusterLink.objects.filter(pk=link.pk).update(topics_at=now if topics else None)
 
 
 def _values_of(row: SourceTopic) -> tuple[object, ...]:

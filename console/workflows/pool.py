@@ -27,8 +27,6 @@ from typing import Any
 
 import redis
 import structlog
-from celery import shared_task
-from celery.signals import worker_ready, worker_shutting_down
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
@@ -39,8 +37,7 @@ from console.queue import dispatch
 from console.reconciling import placing, plans
 from console.redis import locks, spark_health
 from console.redis.client import redis_client
-from console.tasks import thread_limit
-from console.tasks.probes import probe_spark
+from console.workflows.probes import probe_spark
 from linkengine import jobs
 from linkengine.domain.assignment import Place
 from linkengine.domain.errors import LinkEngineError
@@ -90,24 +87,9 @@ class Pool:
 # --- what Spark runs --------------------------------------------------------------------------------------------------
 
 
-@worker_ready.connect
-def _warm_up(**_: Any) -> None:
-    """Load PySpark, open the session and count the slots at startup. It takes seconds, which would delay the first mirror."""
-    Thread(target=_open_session, name="warm-up", daemon=True).start()
-
-
-@worker_shutting_down.connect
-def _free_threads(**_: Any) -> None:
+def stop_waiting() -> None:
     """Stop waiting for copy workers on a clean shutdown. They copy on, and the next Celery worker replaces them."""
     _shutting_down.set()
-
-
-@shared_task(name="run_copy_worker", acks_late=False)
-def run_copy_worker(*, number: int, **_: Any) -> None:
-    """Submit a copy worker to Spark and wait until it has ended. A lock excludes other threads for the same number."""
-    with thread_limit.for_long() as has_thread, locks.lock(lock_name(number)) as acquired:
-        if has_thread and acquired and not _shutting_down.is_set():
-            _run(number)
 
 
 def lock_name(number: int) -> str:
@@ -115,7 +97,10 @@ def lock_name(number: int) -> str:
     return f"copy-worker:{number}"
 
 
-def _run(number: int) -> None:
+def run_worker(number: int) -> None:
+    """Submit a copy worker to Spark and wait until it has ended. Call it with the lock of the number."""
+    if _shutting_down.is_set():
+        return
     worker_id, now = worker_id_for(number, uuid.uuid4().hex[:12]), timezone.now()
     _end_previous(number)
     CopyWorker.objects.filter(number=number).update(worker_id=worker_id, submitted_at=now, left_at=None, ended_at=None)
@@ -239,7 +224,8 @@ def _note_ended(number: int, worker_id: str, *, error: str, submitted_at: dateti
     row.save()
 
 
-def _open_session() -> None:
+def open_session() -> None:
+    """Load PySpark, open the session and count the slots. It takes seconds, which would delay the first mirror."""
     try:
         session(settings.SPARK_URL)
     except SparkUnavailableError as error:  # the first job reports the error where people see it

@@ -20,44 +20,43 @@ step 1.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import structlog
-from celery import shared_task
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
-from console import audit
 from console.actions import transitions
 from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import ENGINE
-from console.mirrors import lineage
-from console.models import MirrorTopic, RestoreRun
+from console.mirrors import lineage, progress
+from console.models import MirrorTopic
 from console.queue import dispatch
 from console.reconciling import ends, groups, plans, promote_backoff, refusals, transition_errors
-from console.redis import locks
-from console.tasks import leases, tail_check
-from console.tasks.assigning import assign_link
-from console.tasks.calls import replying
-from console.tasks.export_diverged import LATE, delete_doomed, export_diverged, keep_doomed, redecide
-from console.tasks.groups import group_blockers
-from console.tasks.mirrors import REFUSED_DELETION, follow_source, note_failure
-from console.tasks.preemption import PreemptedError, check_wanted, lock_name, preempting
+from console.reconciling.due_tasks import MANY
+from console.workflows import leases
+from console.workflows.assigning import write_assignments
+from console.workflows.export_diverged import remove_doomed
+from console.workflows.groups import group_blockers
+from console.workflows.mirrors import follow_source, note_failure
+from console.workflows.preemption import PreemptedError, check_wanted, preempting
 from linkengine import jobs
 from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
-from linkengine.domain.leases import CoordinationUnavailableError
-from linkengine.domain.mirrorjobs import MirrorStopped
-from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
+from linkengine.domain.leases import Grant
+from linkengine.domain.mirrorjobs import MirrorStopped, RefusedStep
+from linkengine.domain.plans import GapFiller, PartitionPhase
+from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState, StopReason
 
 DRAIN_S = 3.0  # how long a task repeats the check; later checks are further apart and in tasks of their own
 PROMOTE_RELEASE_S = 10.0  # a copy worker releases within a second; that of a crashed worker expires after four
 FAILOVER_RELEASE_S = 1.0
+PER_COMMIT = 100  # mirrors that are stopped together, so that other writers are not blocked for long
 _WAITING = {
     ErrorCode.WAITING_FOR_LAG,
     ErrorCode.WAITING_FOR_CONFIGS,
@@ -82,19 +81,12 @@ class StopTakenOverError(Exception):
     """Another worker has continued this stop, so this process must not change the topic any further."""
 
 
-@shared_task(name="advance_stop")
-def advance_stop(*, mirror_id: int, **_: Any) -> None:
-    """Take a stopping mirror as far as possible. A failover does not wait for the promotion that it replaces."""
-    mirror = plans.load(mirror_id)
-    if mirror is None or not _is_stopping(mirror) or (mirror.fencing_at and locks.is_locked(batch_name(mirror.link_id))):
-        return
-    with locks.lock(f"stop:{mirror.stop_reason}:{mirror_id}") as acquired:
-        if not acquired:
-            return
-        if mirror.stop_reason == StopReason.FAILOVER or mirror.fencing_at is not None:
-            _stop_now(mirror)
-        else:
-            _promote(mirror)
+def advance(mirror: MirrorTopic) -> None:
+    """Take a stopping mirror as far as possible."""
+    if mirror.stop_reason == StopReason.FAILOVER or mirror.fencing_at is not None:
+        _stop_now(mirror)
+    else:
+        _promote(mirror)
 
 
 def batch_name(link_id: int) -> str:
@@ -105,7 +97,7 @@ def batch_name(link_id: int) -> str:
 def _promote(mirror: MirrorTopic) -> None:
     deadline, checks = time.monotonic() + DRAIN_S, mirror.retry_count
     # Not behind its own fence: there the mirror is longer than its source, and the reason it is not open yet is shown already.
-    while _is_stopping(mirror) and mirror.stop_reason == StopReason.PROMOTE and mirror.fencing_at is None:
+    while is_stopping(mirror) and mirror.stop_reason == StopReason.PROMOTE and mirror.fencing_at is None:
         blockers = blockers_of(mirror)
         note_blockers(mirror, blockers, now=timezone.now())
         if blockers and mirror.drained_at is not None:
@@ -144,83 +136,17 @@ def _release_and_stop(mirror: MirrorTopic) -> None:
 def _last_check(mirror: MirrorTopic, taken: leases.Taken) -> dict[ErrorCode, str]:
     if not taken.complete:
         return {ErrorCode.WAITING_FOR_LAG: "The copy workers have not released all partitions yet."}
-    return blockers_of(mirror) or tail_check.unconfirmed_end(mirror, taken.grants)
+    return blockers_of(mirror) or unconfirmed_end(mirror, taken.grants)
 
 
 def _stop_now(mirror: MirrorTopic) -> None:
     """Fence whatever the state of the source: for a failover, or for a stop that has been marked before."""
     write_assignments(mirror.link_id)
     with preempting(mirror) as found:
-        if found is None or not _is_stopping(found) or not _remove_doomed(found):
+        if found is None or not is_stopping(found) or not remove_doomed(found):
             return
         with leases.taken(found, wait_s=FAILOVER_RELEASE_S) as taken:
             _fence(found, taken)
-
-
-def _remove_doomed(mirror: MirrorTopic) -> bool:
-    """Finish the deletion that an interrupted restore has started, or revert it. False: it has to be tried again.
-
-    Otherwise producers would write to a topic about to be deleted.
-    """
-    run = mirror.restores.filter(finished_at=None).exclude(doomed_at=None).first()
-    if run is None:
-        return True
-    here = mirror.link.destination.address
-    try:
-        if not _export_doomed(mirror, run) or not _delete_doomed(mirror, run):
-            return True
-        if jobs.find_topic(here, mirror.name) is None:
-            jobs.open_topic(here, mirror.name)
-    except LinkEngineError as error:
-        note_failure(mirror, error, fatal=False, now=timezone.now())
-        return False
-    except PreemptedError:
-        _log.warning("stop.doomed_topic_decided_again", mirror=mirror.name)
-        return False
-    mirror.restores.filter(pk=run.pk).update(finished_at=timezone.now())
-    return True
-
-
-def _export_doomed(mirror: MirrorTopic, run: RestoreRun) -> bool:
-    """Export what is to be deleted. False if that is not possible: then the topic is kept with all its records.
-
-    The file of the restore was complete when the deletion was decided. It has to be written again if it was lost, if a super
-    user wrote to the topic, or if the other side lost records, and by now the disk may be full or a record unreadable. Raises
-    the error while an earlier request may still delete the topic (``LATE``).
-    """
-    try:
-        export_diverged(mirror, run)
-    except LinkEngineError as error:
-        found = jobs.find_topic(mirror.link.destination.address, mirror.name)
-        if found is None or found.topic_id != run.diverged_topic_id or run.doomed_at is None:
-            raise  # deleted since: the next attempt notices
-        keep_at = run.doomed_at + LATE
-        if timezone.now() < keep_at:
-            message = f"{error.message} If that is still so at {keep_at:%H:%M:%S} UTC, the topic is kept with all its records."
-            raise LinkEngineError(error.code, message) from error
-        _keep_doomed(mirror, run, error)
-        return False
-    return True
-
-
-def _delete_doomed(mirror: MirrorTopic, run: RestoreRun) -> bool:
-    """Delete the topic of an interrupted restore. False if the cluster refuses: then it is kept with all its records."""
-    try:
-        delete_doomed(mirror, run, decided_at=redecide(run, now=timezone.now()))
-    except LinkEngineError as error:
-        if error.code not in REFUSED_DELETION:
-            raise
-        _keep_doomed(mirror, run, error)
-        return False
-    return True
-
-
-def _keep_doomed(mirror: MirrorTopic, run: RestoreRun, error: LinkEngineError) -> None:
-    now, detail = timezone.now(), {"restore": run.pk, "code": error.code, "reason": error.message}
-    with transaction.atomic():
-        keep_doomed(mirror, run, now=now)
-        audit.record(by=ENGINE, action="KeepDivergedTopic", resource=audit.path_of(mirror), now=now, detail=detail)
-    _log.warning("stop.doomed_topic_kept", mirror=mirror.name, code=error.code)
 
 
 def _fence(mirror: MirrorTopic, taken: leases.Taken, **unchanged: datetime) -> None:
@@ -303,26 +229,9 @@ def check_marks(mirror_ids: Sequence[int], *, marked_at: datetime) -> None:
         raise StopTakenOverError
 
 
-def write_assignments(link_id: int) -> None:
-    """Write the assignments of a link as its rows are now, without waiting for the reconciler.
-
-    A failure is logged and delays no stop: workers release partitions sooner with new assignments, but the fence works without.
-    """
-    link = plans.load_link(link_id)
-    if link is None:
-        return
-    mirrors = list(link.mirrors.all())
-    try:
-        assign_link(link, mirrors)
-    except CoordinationUnavailableError as error:
-        _log.warning("orders.not_written", link=link.name, error=str(error))
-    except Exception:  # noqa: BLE001 - logged with traceback; the reconciler reports it on the link
-        _log.exception("orders.not_written", link=link.name)
-
-
 def blockers_of(mirror: MirrorTopic) -> dict[ErrorCode, str]:
     """Return what keeps a promotion waiting, by error code."""
-    failure = tail_check.copy_failure(mirror)
+    failure = copy_failure(mirror)
     if failure:
         return failure
     try:
@@ -404,27 +313,138 @@ def note_many_stopped(stops: Sequence[tuple[MirrorTopic, MirrorStopped]], *, now
         note_stopped(mirror, now=now, stopped=stopped[mirror.pk])
 
 
-@shared_task(name="give_configs_back")
-@replying
-def give_configs_back(*, mirror_id: int) -> list[dict[str, Any]]:
-    """Retry the configs that the destination refused when the mirror was stopped. Returns what it refuses now."""
-    with locks.lock(lock_name(mirror_id)) as acquired:
-        mirror = plans.load(mirror_id) if acquired else None
-        if mirror is None or mirror.state != MirrorState.STOPPED or mirror.deletion_requested_at is not None:
-            raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is changing. Refresh its state and try again.")
-        stop, check_ours = plans.stop_of(mirror, generation=0), partial(check_wanted, mirror)
-        try:
-            refused = jobs.give_configs_back(stop, check_ours=check_ours)
-        except PreemptedError:
-            message = f"Mirror topic '{mirror.name}' is no longer STOPPED, so its configs belong to the mirror."
-            raise LinkEngineError(ErrorCode.ILLEGAL_STATE, message) from None
-        refusals.settle(mirror=mirror, refused=refused, now=timezone.now())
-    return [asdict(step) for step in refused]
+def give_configs_back(mirror: MirrorTopic | None) -> tuple[RefusedStep, ...]:
+    """Retry the configs that the destination refused when the mirror was stopped. Returns what it refuses now.
+
+    ``mirror``: None if another task has its lock.
+    """
+    if mirror is None or mirror.state != MirrorState.STOPPED or mirror.deletion_requested_at is not None:
+        raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is changing. Refresh its state and try again.")
+    stop, check_ours = plans.stop_of(mirror, generation=0), partial(check_wanted, mirror)
+    try:
+        refused = jobs.give_configs_back(stop, check_ours=check_ours)
+    except PreemptedError:
+        message = f"Mirror topic '{mirror.name}' is no longer STOPPED, so its configs belong to the mirror."
+        raise LinkEngineError(ErrorCode.ILLEGAL_STATE, message) from None
+    refusals.settle(mirror=mirror, refused=refused, now=timezone.now())
+    return refused
+
+
+def is_stopping(mirror: MirrorTopic) -> bool:
+    """Return whether the mirror is to be stopped and not to be deleted."""
+    return mirror.state == MirrorState.PENDING_STOPPED and mirror.deletion_requested_at is None
 
 
 def _set_drained(mirror: MirrorTopic, *, at: datetime | None) -> None:
     MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_STOPPED).update(drained_at=at)
 
 
-def _is_stopping(mirror: MirrorTopic) -> bool:
-    return mirror.state == MirrorState.PENDING_STOPPED and mirror.deletion_requested_at is None
+# --- the checks of a promotion against the copy -------------------------------------------------------------------------
+
+
+def copy_failure(mirror: MirrorTopic) -> dict[ErrorCode, str]:
+    """Return the error of a partition that has failed permanently, if any has. Equal log ends do not override it."""
+    newest = progress.current(MirrorTopic.objects.filter(pk=mirror.pk), now=timezone.now(), insist=True)
+    failed = [row for entry in newest for row in entry.partitions if row.phase == PartitionPhase.FAILED]
+    return {ErrorCode(row.error_code): row.error_message for row in failed[:1]}
+
+
+def unconfirmed_end(mirror: MirrorTopic, grants: Iterable[Grant]) -> dict[ErrorCode, str]:
+    """Return why the mirror's last records are not confirmed to be the source's. Call it while no copy worker runs.
+
+    ``grants`` are the released leases; they contain how each owner left its partition. If a mirror's end is not confirmed, the
+    next copy worker runs a tail check before it resumes, so the promotion has to wait for it. Markers that a crashed owner may
+    have in flight are no reason to wait: the fence of the promotion makes the broker refuse them.
+    """
+    left = {grant.key: grant.left for grant in grants}
+    try:
+        found = jobs.failed_tail_checks(
+            source=plans.source_address(mirror.link),
+            destination=mirror.link.destination.address,
+            source_topic=mirror.source_topic,
+            mirror_topic=mirror.name,
+            left={partition.partition: left.get(partition.key) for partition in plans.assignments_of(mirror)},
+        )
+    except LinkEngineError as error:
+        return {error.code: error.message}
+    if not found:
+        return {}
+    return {
+        ErrorCode.WAITING_FOR_LAG: "Both sides end at the same offset, but the mirror's last records were not compared with "
+        f"the source's yet (partition {found[0]}). The tail check runs as soon as copying resumes."
+    }
+
+
+# --- the failover of many mirrors -------------------------------------------------------------------------------------
+
+
+def stop_many(link_id: int) -> None:
+    """Fail many mirrors of a link over at once: the same steps, each for all mirrors together.
+
+    Takes only mirrors without a mark, and marks them first. Mirrors that are not finished keep the mark, so the task for a
+    single mirror continues with them.
+    """
+    write_assignments(link_id)
+    mirrors = _claim_many(link_id)
+    if mirrors:
+        _stop_many({mirror.name: mirror for mirror in mirrors})
+
+
+def _claim_many(link_id: int) -> list[MirrorTopic]:
+    """Mark the mirrors that can be stopped together, and return them."""
+    eligible = MirrorTopic.objects.filter(
+        link=link_id,
+        state=MirrorState.PENDING_STOPPED,
+        stop_reason=StopReason.FAILOVER,
+        fencing_at=None,
+        deletion_requested_at=None,
+        num_partitions__gt=0,
+        holds_copy=True,
+        link__gap_filler=GapFiller.MARKERS,
+    ).exclude(Q(partitions__stopped_end__isnull=False) | Q(prior_state__in=BECOMING))
+    keys = list(eligible.values_list("pk", flat=True))
+    if len(keys) < MANY:
+        return []
+    now = timezone.now()
+    eligible.filter(pk__in=keys).update(fencing_at=now)
+    return list(MirrorTopic.objects.filter(pk__in=keys, fencing_at=now).with_links().prefetch_related("partitions"))
+
+
+def _stop_many(mirrors: Mapping[str, MirrorTopic]) -> None:
+    with leases.taken_from_many(list(mirrors.values()), wait_s=FAILOVER_RELEASE_S) as taken:
+        stops = plans.stops_of(mirrors.values(), generations={key: lease.generation for key, lease in taken.items()})
+        grants = [grant for lease in taken.values() for grant in lease.grants]
+        opened = Opening()
+        known = ends.many_with_known_ends(list(zip(mirrors.values(), stops, strict=True)), grants=grants)
+        try:
+            stopped = jobs.stop_many(
+                [stop for _, stop in known],
+                on_fenced=lambda found: _record_many(mirrors, found.items()),
+                on_open=opened.note,
+                check_ours=partial(_check_many_marks, mirrors),
+            )
+        except StopTakenOverError:
+            _log.warning("stop_many.taken_over", mirrors=len(mirrors))
+            return
+        except LinkEngineError as error:  # the task for a single mirror recognizes those that were fenced
+            _log.warning("stop_many.failed", code=error.code, mirrors=len(mirrors))
+            return
+    done = list(stopped.items())
+    for first in range(0, len(done), PER_COMMIT):
+        with transaction.atomic():
+            batch = done[first : first + PER_COMMIT]
+            for name, result in batch:
+                if result.clamped:
+                    groups.store_clamped(mirror=mirrors[name], clamped=result.clamped, now=timezone.now())
+            note_many_stopped([(mirrors[name], result) for name, result in batch], now=opened.at or timezone.now())
+
+
+def _check_many_marks(mirrors: Mapping[str, MirrorTopic]) -> None:
+    marks = {mirror.fencing_at for mirror in mirrors.values()}
+    for marked_at in marks - {None}:
+        assert marked_at is not None
+        check_marks([mirror.pk for mirror in mirrors.values() if mirror.fencing_at == marked_at], marked_at=marked_at)
+
+
+def _record_many(mirrors: Mapping[str, MirrorTopic], found: Iterable[tuple[str, MirrorStopped]]) -> None:
+    ends.record_many_ends((mirrors[name], stopped) for name, stopped in found)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import structlog
-from celery import shared_task
 from django.db.models import F, Sum
 from django.utils import timezone
 
@@ -19,12 +17,10 @@ from console.models import GateRun, MirrorTopic, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.queries.linktasks import list_tasks
 from console.queries.verification import missing_beginnings
-from console.queue import dispatch
 from console.reconciling import plans
-from console.redis import locks
-from console.tasks.acls import acl_inequalities
-from console.tasks.groups import group_blockers
-from console.tasks.mirrors import follow_source
+from console.workflows.acls import acl_inequalities
+from console.workflows.groups import group_blockers
+from console.workflows.mirrors import follow_source
 from linkengine import jobs
 from linkengine.domain.coverage import missing_words, not_reached
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -42,36 +38,22 @@ from linkengine.domain.gates import (
 from linkengine.domain.linktasks import LINK_TROUBLES, TaskName, TaskState
 from linkengine.domain.states import GapReason
 
-RESEND_MS = 2_000
 _RUNNING = frozenset(TaskState) - LINK_TROUBLES - {TaskState.NOT_CONFIGURED}
 _OTHER_TOPICS = (ErrorCode.SOURCE_TOPIC_ID_CHANGED, ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED, ErrorCode.MIRROR_TOPIC_MISSING)
-_RELATED = ("mirror__link__destination__environment", "mirror__link__source", "verify_run")
 _Compare = Callable[[MirrorTopic], Sequence[str]]  # returns what is unequal
 _log = structlog.get_logger(__name__)
 
 
-@shared_task(name="advance_gate")
-def advance_gate(*, run_id: int, **_: Any) -> None:
-    """Finish a gate run whose verification run has ended; never twice at once."""
-    with locks.lock(f"gate:{run_id}") as acquired:
-        runs = GateRun.objects.select_related(*_RELATED).filter(pk=run_id, status=GateRun.Status.RUNNING)
-        run = runs.first() if acquired else None
-        if run is None or _is_waiting(run):
-            return
+def advance(run: GateRun) -> None:
+    """Finish a gate run if its verification run has ended."""
+    if not _is_waiting(run):
         gates.record_checks(run=run, checks=_checks(run), now=timezone.now())
-
-
-def look_after_gates() -> None:
-    """Send the task again for runs that have not ended."""
-    for run_id in GateRun.objects.filter(status=GateRun.Status.RUNNING).values_list("pk", flat=True):
-        if locks.claim(f"gate:{run_id}", ttl_ms=RESEND_MS):
-            dispatch.send("advance_gate", run_id=run_id)
 
 
 def _is_waiting(run: GateRun) -> bool:
     """Return whether the verification run is unfinished. A terabyte takes hours.
 
-    If its worker has crashed, ``verifying.look_after_runs`` ends it.
+    If its worker has crashed, ``look_after_runs`` ends it.
     """
     return run.verify_run is not None and run.verify_run.status in UNFINISHED
 

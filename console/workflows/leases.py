@@ -19,7 +19,8 @@ from django.conf import settings
 from console.models import MirrorTopic
 from console.reconciling import plans
 from linkengine.coordination.lease import RedisLease
-from linkengine.domain.leases import CoordinationUnavailableError, Grant
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import FIRST_GENERATION, CoordinationUnavailableError, Grant
 
 POLL_S = 0.05
 RENEWALS_PER_TTL = 4
@@ -65,6 +66,26 @@ def taken_from_many(mirrors: Sequence[MirrorTopic], *, wait_s: float) -> Iterato
         done.set()
         keeper.join()
         _release(lease, [grant for held in got.values() for grant in held.grants])
+
+
+def check_released(mirror: MirrorTopic, taken: Taken) -> None:
+    """Raise unless the last owner released every partition. Leases that only expired are left to expire again."""
+    # the first generation: Redis has lost the leases, so the previous owner is unknown
+    unclean = [grant for grant in taken.grants if not grant.clean or grant.generation <= FIRST_GENERATION]
+    for grant in unclean:  # not to be released: the next owner must see that the previous one did not release it
+        taken.grants.remove(grant)
+    if not taken.complete:
+        raise LinkEngineError(
+            ErrorCode.TIMEOUT_ERROR,
+            f"The copy workers have not released every partition of {mirror.name!r} yet. Try again in a few seconds.",
+        )
+    if unclean:
+        raise LinkEngineError(
+            ErrorCode.ILLEGAL_STATE,
+            f"The last copy worker of {mirror.name!r} may have crashed, and its requests may still arrive. Resume the mirror "
+            "topic, wait until its partitions are reported again, pause it and retry. If that does not help, it crashed while "
+            "filling a gap: repeat this half an hour later.",
+        )
 
 
 def _take(lease: RedisLease, wanted: Mapping[str, Taken], got: Mapping[int, Taken], *, wait_s: float) -> None:
