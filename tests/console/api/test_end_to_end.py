@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from devcluster.kafka import KafkaCluster
 from tests.console.api.service import Service, running
-from tests.console.tasks.reversal import records
+from tests.console.workflows.reversal import records
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 RECORDS = 500
