@@ -339,7 +339,7 @@ def _set_drained(mirror: MirrorTopic, *, at: datetime | None) -> None:
     MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_STOPPED).update(drained_at=at)
 
 
-# --- the checks of a promotion against the copy -------------------------------------------------------------------------
+# --- the checks of a promotion against the copy -----------------------------------------------------------------------
 
 
 def copy_failure(mirror: MirrorTopic) -> dict[ErrorCode, str]:

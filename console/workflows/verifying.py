@@ -16,7 +16,8 @@ from django.utils import timezone
 from console.actions import verification
 from console.mirrors import progress
 from console.models import MirrorTopic, VerifyRun
-from console.queries import verification as known
+from console.queries.verification import WATCHED
+from console.queries.verification import coverage as coverage_of
 from console.reconciling import coverage, plans, watching
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
@@ -67,13 +68,13 @@ def load_watched(mirror_id: int) -> MirrorTopic | None:
     """Return a mirror if continuous verification compares it."""
     mirrors = MirrorTopic.objects.select_related("link__destination", "link__source")
     mirrors = mirrors.prefetch_related("link__configs", "partitions")
-    return mirrors.filter(pk=mirror_id, state__in=known.WATCHED, deletion_requested_at=None).first()
+    return mirrors.filter(pk=mirror_id, state__in=WATCHED, deletion_requested_at=None).first()
 
 
 def _is_covered(mirror: MirrorTopic) -> bool:
     """Return whether nothing is left to compare, according to the copy workers' reports: idle mirrors cost no request."""
     progress.refresh([mirror], now=timezone.now())
-    parts = known.coverage(mirror=mirror)
+    parts = coverage_of(mirror=mirror)
     return bool(parts) and all(part.unverified == 0 for part in parts)
 
 
