@@ -88,11 +88,12 @@ MakeCluster = Callable[..., KafkaCluster]
 
 SHARED = {"source_cluster", "destination_cluster", "spark_server"}
 # Of the shared clusters, which exist for the whole run and collect hundreds of topics. With the intervals of development
-# clusters an idle broker takes 3.5 % of a core, mostly for these three; tests wait for retention and compaction in few places.
+# clusters an idle broker takes 3.5 % of a core, mostly for these; tests wait for retention and compaction in few places.
 CALM: Mapping[str, object] = {
     "log.retention.check.interval.ms": 2000,
     "log.cleaner.backoff.ms": 1500,
     "broker.heartbeat.interval.ms": 1500,
+    "replica.high.watermark.checkpoint.interval.ms": 60_000,  # of all partitions; read when a broker starts again
 }
 LONG_S = 280  # a file with a test that may take this long starts clusters of its own or waits for many processes
 
