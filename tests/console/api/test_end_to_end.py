@@ -14,7 +14,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import address_from_properties
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.api.service import Service, running
-from tests.console.tasks.reversal import records
+from tests.console.workflows.reversal import records
 from tests.linkengine.jobs.test_group_names import NAMES
 from tests.linkengine.sync.conftest import commit
 
