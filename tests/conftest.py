@@ -46,8 +46,8 @@ os.environ.update(
     CLUSTERLINK_COPY_WORKERS="1",
     CLUSTERLINK_DEBUG="false",
     PYTHONDONTWRITEBYTECODE="",  # as in the Makefile: each process that a test starts would compile the whole product
-    # Brokers and Spark live for minutes here: compiling their code a second time, and better, costs more than it gives. So
-    # told, a JVM reserves 48 MB for compiled code instead of 240. Spark fills these in half an hour, then compiles nothing.
+    # Brokers and Spark live for minutes here: compiling their code a second time, and better, costs more than it gives.
+    # With this option alone a JVM reserves 48 MB for compiled code. Spark fills them in half an hour, then compiles nothing.
     JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
 )
 sys.dont_write_bytecode = False  # in this process, for the rewritten modules of the tests

@@ -223,7 +223,7 @@ def _observe(
 
 
 def _confirm(case: _Case, found: _Observed | LinkEngineError) -> None:
-    """Keep of the offsets to commit what a second reading confirms."""
+    """Remove the offsets that a second reading does not confirm from those to be committed."""
     if isinstance(found, LinkEngineError):
         case.error, case.decisions = found, {}
         return

@@ -27,7 +27,7 @@ that has just started, does not know topics that exist.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -47,7 +47,7 @@ from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode, UnreplicatedError
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, TopicPartition, list_offsets, log_ends
+from linkengine.kafka.offsets import EARLIEST_LOCAL, LATEST, TopicPartition, list_offsets, log_ends, log_starts
 from linkengine.kafka.producers import ProducerState, describe_producers
 from linkengine.kafka.topicviews import Leader, Survey, locate
 from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
@@ -154,7 +154,7 @@ def _read_group(
     epochs = {_place(query): leader.epoch for query, leader, _ in group}
     producer_ids = {_place(query): _producer_id(query) for query, _, _ in group}
     try:
-        starts = _starts(cluster, broker, epochs)
+        starts = log_starts(cluster, broker, epochs)
         readings = agreed_readings(cluster, broker, epochs, producer_ids, once=all(query.once for query, _, _ in group))
     except LinkEngineError as error:
         return {query.assignment.key: error for query, _, _ in group}
@@ -164,10 +164,11 @@ def _read_group(
         if isinstance(reading, LinkEngineError):
             results[query.assignment.key] = reading
             continue
+        start_error, start = starts[_place(query)]
         log_end = LogEnd(
             leader=leader,
             topic_id=topic_id,
-            start=starts[_place(query)],
+            start=0 if start_error else start,
             end=reading.end,
             producer=reading.producer,
             producer_id=_producer_id(query),
@@ -176,15 +177,6 @@ def _read_group(
         came = reading.came
         results[query.assignment.key] = _unsettled(cluster, query, log_end, came) if came else _checked(cluster, query, log_end)
     return results | _with_tails(cluster, broker, [query for query, _, _ in group], results)
-
-
-def _starts(cluster: Cluster, broker: int, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the log starts, 0 if a leader does not return them. Of two responses the lower start counts, for it only grows.
-
-    A damaged start at or behind the log end would look like an empty mirror, which needs no tail check.
-    """
-    answers = [list_offsets(cluster, broker, places, timestamp=EARLIEST) for _ in range(2)]
-    return {place: min(0 if error else start for error, start in (answer[place] for answer in answers)) for place in places}
 
 
 def _checked(cluster: Cluster, query: LogEndQuery, log_end: LogEnd) -> LogEnd | LinkEngineError:

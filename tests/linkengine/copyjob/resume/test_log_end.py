@@ -1,6 +1,7 @@
 """How a mirror's log end is judged, without brokers: the topic's id, foreign writes, and when a tail check is needed."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from linkengine.copyjob.resume.unacknowledged import Unacknowledged
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka import offsets as offsets_module
 from linkengine.kafka.codes import UnreplicatedError
 from linkengine.kafka.producers import ProducerState
 from linkengine.kafka.topicviews import Leader, Survey, TopicView
@@ -29,14 +31,16 @@ STRETCH = LogTail(start=0, end=10, records={}, markers=frozenset())
 @pytest.fixture(autouse=True)
 def ends_at_ten(monkeypatch: pytest.MonkeyPatch) -> None:
     state = ProducerState(epoch=0, last_sequence=9, coordinator_epoch=0)
-    monkeypatch.setattr(
-        log_end_module,
-        "list_offsets",
-        lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == log_end_module.EARLIEST else 10)},
-    )
+    show_offsets(monkeypatch, lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == offsets_module.EARLIEST else 10)})
     monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, 10)})
     monkeypatch.setattr(log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
     monkeypatch.setattr(log_end_module, "read_log_tail", lambda *_, **__: STRETCH)
+
+
+def show_offsets(monkeypatch: pytest.MonkeyPatch, list_offsets: Callable[..., dict[tuple[str, int], tuple[int, int]]]) -> None:
+    """Simulate ListOffsets for the module, and of what it calls to read log starts."""
+    for module in (log_end_module, offsets_module):
+        monkeypatch.setattr(module, "list_offsets", list_offsets)
 
 
 def assigned(mirror_topic_id: str = "") -> PartitionAssignment:
@@ -181,11 +185,11 @@ def test_damaged_log_start_does_not_spare_a_mirror_its_tail_check(monkeypatch: p
     readings = count()
 
     def offsets(*_: object, timestamp: int, **__: object) -> dict[tuple[str, int], tuple[int, int]]:
-        if timestamp != log_end_module.EARLIEST:
+        if timestamp != offsets_module.EARLIEST:
             return {PLACE: (0, 10)}
         return {PLACE: (0, start if next(readings) == at else 0)}
 
-    monkeypatch.setattr(log_end_module, "list_offsets", offsets)
+    show_offsets(monkeypatch, offsets)
 
     found = read(clean=False, check_tail=True)
 
@@ -226,7 +230,7 @@ def test_empty_mirror_that_starts_behind_everything_sent_had_a_foreign_write(
     """Retention, or following the source's log start, may empty the mirror up to everything sent, and no further."""
     state = ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch)
     monkeypatch.setattr(log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
-    monkeypatch.setattr(log_end_module, "list_offsets", lambda *_, **__: {PLACE: (0, 10)})
+    show_offsets(monkeypatch, lambda *_, **__: {PLACE: (0, 10)})
     unacknowledged = None if doubt_at is None else Unacknowledged(offset=doubt_at, sequence=None, producer_id=1 << 62)
 
     found = read(
@@ -249,10 +253,8 @@ def test_unacknowledged_append_counts_as_mirrored_when_it_is_replicated(
     monkeypatch: pytest.MonkeyPatch, replicated: int, doubt_at: int, counts: bool
 ) -> None:
     """A leader with too few in-sync followers appends and returns an error; if it is lost, so are the records."""
-    monkeypatch.setattr(
-        log_end_module,
-        "list_offsets",
-        lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == log_end_module.EARLIEST else replicated)},
+    show_offsets(
+        monkeypatch, lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == offsets_module.EARLIEST else replicated)}
     )
 
     found = read(
