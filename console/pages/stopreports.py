@@ -83,7 +83,7 @@ def report(request: HttpRequest, report_id: int, form: str = "page") -> HttpResp
     if form == "json":
         return _file(f"failover-report-{report_id}.json", _content(found, totals))
     document = report_document(found, total=1, totals=totals, clamped=stopreports.clamped_of(found), now=timezone.now())
-    return _pdf(document) if form == "pdf" else _page(request, document, url=found[0].get_absolute_url())
+    return _pdf(document) if form == "pdf" else _page(request, document, name="report", number=report_id)
 
 
 @page("links")
@@ -122,8 +122,7 @@ def operation_report(request: HttpRequest, operation_id: int, form: str = "page"
     )
     if form == "pdf":
         return _pdf(document, more=total - len(found))
-    url = reverse("pages:operation-report", args=(operation_id,))
-    return _page(request, document, url=url, pager=pager, operation=operation)
+    return _page(request, document, name="operation-report", number=operation_id, pager=pager, operation=operation)
 
 
 @page("links")
@@ -143,13 +142,15 @@ def retry_refused(request: HttpRequest, cluster_id: str, link_name: str, mirror_
     return done(request, f"{mirror.get_absolute_url()}#stop-reports")
 
 
-def _page(request: HttpRequest, document: ReportDocument, *, url: str, **more: object) -> HttpResponse:
+def _page(request: HttpRequest, document: ReportDocument, *, name: str, number: int, **more: object) -> HttpResponse:
+    """Show a report. ``name`` and ``number`` are those of its URL; the files have the same number."""
+    files = {f"{form}_url": reverse(f"pages:{name}-{form}", args=(number,)) for form in ("json", "pdf")}
     crumbs_ = [
         Crumb(label="Cluster links", url=reverse("pages:links")),
         Crumb(label="Failover reports", url=reverse("pages:reports")),
         Crumb(label=document.title),
     ]
-    return reply(request, "reports/detail.html", {"document": document, "url": url, "crumbs": crumbs_} | more)
+    return reply(request, "reports/detail.html", {"document": document, "crumbs": crumbs_} | files | more)
 
 
 def _no_report(request: HttpRequest, operation: BulkOperation | None, number: int) -> HttpResponse:

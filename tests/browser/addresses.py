@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.browser.page_data import EAST, MIRRORS, WEST
-from tests.browser.page_fixtures import OPERATION, REPORT
+from tests.browser.page_fixtures import OPERATION, REPORT, REPORTED_OPERATION
 
 _LINK = f"/links/{EAST}/west-to-east/"
 _FAILED = f"/links/{EAST}/south-archive/"
@@ -77,6 +77,7 @@ PAGES = (
     "/failover-reports/",
     "/failover-reports/?q=nothing-has-this-name",
     f"/failover-reports/{REPORT}/",
+    f"/failover-reports/operations/{REPORTED_OPERATION}/",
     "/operations/",
     f"/operations/{OPERATION}/",
     f"/operations/{OPERATION}/?status=FAILED",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 OPERATION = 90_001  # primary key of the bulk operation; later ones get the next keys of the table
 
 REPORT = 70_001  # primary key of the failover report
+REPORTED_OPERATION = 80_001  # number of the operation that requested the stop; it was deleted since
 
 
 def furnish(scene: Scene) -> None:
@@ -103,6 +104,7 @@ def _add_errors_and_reports(scene: Scene) -> None:
     )
     StopReport.objects.create(
         pk=REPORT,
+        operation_number=REPORTED_OPERATION,
         mirror=mirrors["gates"],
         reason="failover",
         requested_by="amelia",

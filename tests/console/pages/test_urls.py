@@ -27,6 +27,7 @@ EXEMPT = {
 # Actions of forms, downloads and redirects. The page that removes a role binding needs the key of a row.
 NO_PAGES = {
     "cluster-refresh",
+    "link-drill-cancel",
     "link-task-run",
     "mirror-gate",
     "mirror-gate-override",
@@ -41,8 +42,9 @@ NO_PAGES = {
     "start",
     "theme",
 }
+FILES = ("-csv", "-json", "-pdf", "-series", "-events")
 REFUSED = [address for address, _ in addresses.REFUSALS if address.startswith("/links/")]
-EXAMPLES = {"restore_id": 7, "binding_id": 7, "operation_id": 7, "slug": "production"}
+EXAMPLES = {"restore_id": 7, "binding_id": 7, "operation_id": 7, "report_id": 7, "drill_id": 7, "slug": "production"}
 
 
 def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
@@ -181,7 +183,7 @@ def test_every_page_has_a_name() -> None:
 
 def test_every_page_is_tested_for_accessibility_and_queries() -> None:
     """A new page belongs in ``tests/browser/addresses.py``; a URL that shows no page of its own belongs in ``NO_PAGES``."""
-    names = {pattern.name for _, pattern in NAMED if pattern.name and not pattern.name.endswith(("-csv", "-series", "-events"))}
+    names = {pattern.name for _, pattern in NAMED if pattern.name and not pattern.name.endswith(FILES)}
     tested = {resolve(address.split("?")[0]).url_name for address in (*addresses.PAGES, *addresses.OPEN, *REFUSED)}
 
     assert names - tested == NO_PAGES
