@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods
 from console.access import Permission, can, check_permission
 from console.actions import linkconfigs
 from console.actions import links as link_actions
-from console.actions.drills import check_no_drill, running_drill
+from console.actions.drills import running_drill
 from console.actions.linkconfigs import ConfigChange
 from console.actors import Actor
 from console.errors import ConsoleError
@@ -39,7 +39,7 @@ from linkengine.domain.addresses import TOKEN_URL, address_from_properties, prop
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkaddresses import own_properties, registered_properties, secrets_to_repeat
 from linkengine.domain.linkconfigs import LINK_CONFIGS
-from linkengine.domain.states import MirrorState
+from linkengine.domain.states import COPYING, MirrorState
 
 PAUSED = "cluster.link.paused"
 JAAS = "sasl.jaas.config"
@@ -178,7 +178,7 @@ def _pause_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, *
     context = {
         "link": link_head(link, now=timezone.now()),
         "is_paused": _is_paused(link),
-        "mirrors": link.mirrors.listed().unstopped().count(),
+        "mirrors": link.mirrors.listed().filter(state__in=COPYING, deletion_requested_at=None).count(),
         "crumbs": crumbs(link, last="Resume" if _is_paused(link) else "Pause"),
         "environment_name": link.destination.environment.name,
     }
@@ -199,10 +199,7 @@ def delete(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     if _stopping_mirrors(link) and request.POST.get("ends") != "true":
         return _delete_form(request, link, not_selected="Select this option to stop copying for the paired link.", status=422)
     try:
-        force = request.POST.get("force") == "true"
-        if not force:
-            check_no_drill(link)
-        link_actions.delete_link(link=link, force=force, by=by, now=now)
+        link_actions.delete_link(link=link, force=request.POST.get("force") == "true", by=by, now=now)
     except ConsoleError as error:
         return _delete_form(request, link, problem=problem_of(error), status=status_of(error))
     return done(request, reverse("pages:links"), f"Cluster link {link.name} is being deleted.")

@@ -19,7 +19,7 @@ from console.actors import Actor
 from console.mirrors import loss
 from console.models import ClusterLink
 from console.models.links import LinkMode
-from console.pages.bulk import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of, unavailable_of
+from console.pages.bulk import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of, refusals_of
 from console.pages.linkpages import link_context, observe
 from console.pages.links import is_unchanged, seen_token
 from console.pages.lists import PAGE_SIZE, pager, start_of
@@ -160,14 +160,17 @@ def _review(
 ) -> HttpResponse:
     """Show what a failover of the chosen topics costs, the checklist for clients, and the confirmation."""
     by, now, values = actor_of(request), timezone.now(), request.POST
-    mirrors = [summary.mirror for summary in chosen]
+    refusals = refusals_of(link, chosen, VERB, now=now)
+    possible = [summary for summary in chosen if summary.mirror.name not in refusals.names]
+    mirrors = [summary.mirror for summary in possible]
     at_risk, groups = loss.records_at_risk_of(mirrors), groups_at_risk(link, mirrors)
     known = [count for count in at_risk.values() if count is not None]
     set_back = group_rows(groups, {mirror.pk: mirror.name for mirror in mirrors})
     context = {
         "total": len(chosen),
-        "at_risk": records_words(sum(known), unknown=len(at_risk) - len(known), topics=len(chosen)),
-        "rpo": rpo_words(_worst_rpo(chosen)),
+        "refusals": refusals,
+        "at_risk": records_words(sum(known), unknown=len(at_risk) - len(known), topics=len(possible)),
+        "rpo": rpo_words(_worst_rpo(possible)),
         "rows": [
             failover_row(
                 summary,
@@ -176,13 +179,13 @@ def _review(
                 health=None,
                 now=now,
             )
-            for summary in chosen[:NAMES_SHOWN]
+            for summary in possible[:NAMES_SHOWN]
         ],
-        "more_names": max(0, len(chosen) - NAMES_SHOWN),
+        "more_names": max(0, len(possible) - NAMES_SHOWN),
         "groups": set_back[:GROUPS_SHOWN],
         "more_groups": max(0, len(set_back) - GROUPS_SHOWN),
         "group_count": len({row.group for row in set_back}),
-        "unavailable": unavailable_of(link, chosen, VERB, now=now),
+        "unavailable": refusals.rows[:NAMES_SHOWN],
         "reversibility": reversibility(MirrorEvent.FAILOVER, bidirectional=link.mode == LinkMode.BIDIRECTIONAL),
         "checklist": check_items(values.getlist("confirmed-item")),
         "reason": values.get("reason", ""),
