@@ -35,6 +35,8 @@ MOST_QUERIES = {
     "/namespaces/": 9,
 }
 
+EXACT = re.compile(r"\(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)")  # beside the relative time
+
 
 @pytest.fixture(scope="module")
 def scene_of_all(django_db_setup: None, django_db_blocker: Any) -> Iterator[Scene]:
@@ -59,6 +61,7 @@ def test_administrator_sees_every_page(admin: Client, queue: Queue, address: str
     assert len(re.findall("<h1", text)) == 1
     assert "<title>" in text
     assert SECRET not in text
+    assert [time for time in re.findall("<time.*?</time>", text, re.DOTALL) if not EXACT.search(time)] == []
     assert queue.called == []  # no page waits for a worker or for Kafka
 
 

@@ -232,3 +232,15 @@ def test_more_topics_need_no_more_queries_and_no_call_to_a_cluster(admin: Client
     assert response.status_code == 200
     assert len(many) <= len(few) <= 10
     assert queue.called == []
+
+
+def test_review_counts_only_topics_that_can_be_failed_over(admin: Client, scene: Scene) -> None:
+    MirrorTopic.objects.filter(name="flights").update(deletion_requested_at=scene.now)
+
+    text = review(admin, scene, mirror=["planes", "flights"]).content.decode()
+
+    assert "Fail over 1 of 2 mirror topics?" in text
+    assert "Fail over 1 topic<" in text
+    assert "Topic &#x27;flights&#x27; is being deleted." in text
+    assert "<dt>Records at risk</dt><dd><strong>216</strong>" in text
+    assert set(rows_of(text)) == {"planes"}
