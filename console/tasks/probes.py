@@ -16,7 +16,7 @@ from django.utils import timezone
 from console.actions import clusters
 from console.links import pairs
 from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
-from console.models.fields import unseal
+from console.models.fields import seal, unseal
 from console.models.links import LinkMode
 from console.queue import dispatch
 from console.queue.schedule_health import records_health
@@ -28,6 +28,7 @@ from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.clusterviews import ReversalRisks
 from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.connectionchecks import ConnectionRole
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
 from linkengine.domain.restoring import CommonPart, RestorePoint
@@ -104,6 +105,26 @@ def _points(link: ClusterLink, topic: str, *, source_topic: str, parts: list[dic
 def probe_address(*, sealed: str) -> dict[str, Any]:
     """Probe a cluster that is not registered yet."""
     return _probe(address_from_properties(unseal(sealed)))
+
+
+@shared_task(name="check_connection")
+@replying
+def check_connection(*, sealed: str, role: str, expected_cluster_id: str, other_cluster_id: str) -> list[dict[str, Any]]:
+    """Test the connection to a cluster; return the checklist. Neither cluster nor link need be stored."""
+    checks = jobs.check_connection(
+        address_from_properties(unseal(sealed)),
+        role=ConnectionRole(role),
+        expected_cluster_id=expected_cluster_id,
+        other_cluster_id=other_cluster_id,
+    )
+    return [asdict(check) for check in checks]
+
+
+@shared_task(name="list_source")
+@replying
+def list_source(*, sealed: str) -> str:
+    """List topics, consumer groups and ACLs of a source; return ``SourceListing`` as JSON, sealed."""
+    return seal(jobs.list_source(address_from_properties(unseal(sealed))).to_json())
 
 
 @shared_task(name="probe_clusters")

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
-from console.models.fields import seal
+from console.models.fields import seal, unseal
 from console.redis import replies
 from console.tasks import probes
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
+from linkengine.domain.connectionchecks import checks_from_json
+from linkengine.domain.sourcelistings import listing_from_json
 from linkengine.domain.states import LinkState
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import MakeTopic
@@ -206,3 +208,17 @@ def test_refresh_without_an_id_lists_everything(link: ClusterLink, sent: list[tu
 
     assert {tuple(kwargs) for _, kwargs in sent} == {("cluster_pk",), ("link_id",)}
     assert len(sent) == 3
+
+
+def test_connection_test_replies_with_the_checklist_and_lists_reply_sealed(source: Cluster) -> None:
+    sealed = seal(source.properties)
+
+    checks = answer_of(
+        probes.check_connection, sealed=sealed, role="SOURCE", expected_cluster_id=source.cluster_id, other_cluster_id=""
+    )["result"]
+    listed = answer_of(probes.list_source, sealed=sealed)["result"]
+
+    assert checks_from_json(checks)[-1].code == "DESCRIBE_CLUSTER"
+    assert "FAILED" not in {check["status"] for check in checks}
+    assert "topics" not in listed
+    assert listing_from_json(unseal(listed)).errors == {}
