@@ -20,8 +20,9 @@ from django.utils import timezone
 
 from console.actions.links import remove_link
 from console.actors import Actor
-from console.models import BulkOperation, ClusterLink, MirrorTopic, VerifyRun
+from console.models import BulkOperation, ClusterLink, LinkDraft, MirrorTopic, VerifyRun
 from console.models.links import show_change
+from console.queries.linkdrafts import KEEP_DRAFTS
 from console.queue import dispatch
 from console.queue.schedule_health import records_health
 from console.reconciling import due_tasks, history, linkhealth, linktasks, phases, placing, plans, promote_backoff
@@ -109,12 +110,13 @@ def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_:
 @shared_task(name="forget_old_rows")
 @records_health("forget_old_rows")
 def forget_old_rows(**_: Any) -> None:
-    """Summarize samples; delete old samples, verification runs, bulk operations and expired sessions. The audit log is kept."""
+    """Summarize samples; delete old samples, runs, operations, drafts of links and expired sessions. The audit log is kept."""
     now = timezone.now()
     history.summarize_samples(now=now)
     history.forget_old(now=now)
     VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
     BulkOperation.objects.filter(finished_at__lt=now - KEEP_OPERATIONS).delete()
+    LinkDraft.objects.filter(updated_at__lt=now - KEEP_DRAFTS).delete()
     SessionStore.clear_expired()
 
 
