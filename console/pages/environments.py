@@ -83,7 +83,7 @@ class RegisterForm(ConnectionForm):
 
 
 @page("environments")
-@sensitive_post_parameters("password")
+@sensitive_post_parameters("password", "key_pem", "key_password")
 @require_http_methods(["GET", "POST"])
 def register(request: HttpRequest, slug: str) -> HttpResponse:
     """Test the connection to a cluster, or register it."""
