@@ -41,6 +41,11 @@ _FIELD_OF_CODE = {
 }
 
 
+def field_of(error: ConsoleError) -> str:
+    """Return the form field that an error of an action concerns, "" if unknown."""
+    return FIELD_OF.get(error.field or "", error.field or "") or _FIELD_OF_CODE.get(error.code, "")
+
+
 class ConsoleForm(forms.Form):
     """A form with Bootstrap classes. Errors of actions are shown with code, meaning and fix."""
 
@@ -56,7 +61,7 @@ class ConsoleForm(forms.Form):
 
     def refuse(self, error: ConsoleError) -> bool:
         """Show the error of an action at its field. Return False if this form has no such field."""
-        name = FIELD_OF.get(error.field or "", error.field or "") or _FIELD_OF_CODE.get(error.code, "")
+        name = field_of(error)
         if name not in self.fields:
             return False
         known = help_for(error.code)

@@ -10,9 +10,10 @@ from typing import Any
 from django import forms
 from django.forms import BaseFormSet, BoundField, formset_factory
 
+from console.errors import ConsoleError
 from console.links.drafts import OTHER, REGISTERED, SWITCHES, DraftValues, kept_secrets
 from console.models import Cluster
-from console.pages.forms import FIELD_OF, ConnectionForm, ConsoleForm, address_of
+from console.pages.forms import FIELD_OF, ConnectionForm, ConsoleForm, address_of, field_of
 from console.presenters.directions import DIRECTIONS, RECEIVE, Direction
 from console.presenters.presets import PRESETS
 from linkengine.domain.aclfilters import AclFilter, parse_acl_filters
@@ -478,7 +479,7 @@ _FIELDS_OF_PART: Mapping[str, frozenset[str]] = {
 }
 
 
-def part_of(field: str) -> str:
-    """Return the part of the draft ("own", "other" or "configuration") to which the field of an error belongs, or ""."""
-    name = FIELD_OF.get(field, field)
+def part_of(error: ConsoleError) -> str:
+    """Return the part of the draft, "own", "other" or "configuration", that an error of an action concerns, or ""."""
+    name = field_of(error)
     return next((part for part, names in _FIELDS_OF_PART.items() if name in names), "")

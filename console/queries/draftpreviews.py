@@ -7,7 +7,7 @@ its mirror would be created. An unknown list has no counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from console.actors import Actor
@@ -18,7 +18,7 @@ from linkengine.domain.aclfilters import parse_acl_filters
 from linkengine.domain.acls import is_guard
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.filters import FilterType, NameFilter, chooses, known_filters
-from linkengine.domain.mirrorability import CheckCode, Standing, Verdict
+from linkengine.domain.mirrorability import Check, CheckCode, Standing, Verdict
 from linkengine.domain.mirrorchecks import judge_all
 from linkengine.domain.sourcelistings import ACLS, GROUPS, TOPICS, SourceListing
 
@@ -42,8 +42,10 @@ class FilterCounts:
         return self.matched - len(self.names)
 
 
-def count_topics(*, listing: SourceListing, values: DraftValues, destination: Cluster, by: Actor) -> FilterCounts:
-    """Return which mirror topics would be created. Six queries."""
+def count_topics(
+    *, listing: SourceListing, values: DraftValues, destination: Cluster, cluster_names: Mapping[str, str], by: Actor
+) -> FilterCounts:
+    """Return which mirror topics would be created. Five queries. ``cluster_names``: of those that the user may see wholly."""
     if listing.topics is None:
         return _unknown(listing, TOPICS)
     around = surroundings_of_new(
@@ -51,11 +53,12 @@ def count_topics(*, listing: SourceListing, values: DraftValues, destination: Cl
         source_cluster_id=values.remote_id,
         prefix=values.prefix if values.add_prefix else "",
         filters=known_filters(values.topic_filters),
+        cluster_names=cluster_names,
         by=by,
     )
     verdicts = list(judge_all(listing.topics, around))
     created = [verdict.mirror for verdict in verdicts if verdict.standing is not Standing.NOT_MIRRORED]
-    failed = [verdict.failed[0] for verdict in verdicts if verdict.standing is Standing.NOT_MIRRORED]
+    failed = [_first_block(verdict) for verdict in verdicts if verdict.standing is Standing.NOT_MIRRORED]
     counted = Counter(_REASONS.get(check.code, _OTHER_REASON) for check in failed)
     return FilterCounts(
         total=len(verdicts),
@@ -135,6 +138,10 @@ def _unknown(listing: SourceListing, kind: str) -> FilterCounts:
 
 def _is_incomplete(listing: SourceListing, kind: str) -> bool:
     return kind in listing.cut or kind in listing.errors
+
+
+def _first_block(verdict: Verdict) -> Check:
+    return next(check for check in verdict.failed if check.blocks)
 
 
 def _problem(verdict: Verdict) -> str:

@@ -28,14 +28,14 @@ class StoredChecks:
 
 
 def own_drafts(*, by: Actor, now: datetime) -> QuerySet[LinkDraft]:
-    """Return the drafts of a user that have not expired, newest first, without the lists of their sources."""
-    drafts = LinkDraft.objects.filter(user=by.user, updated_at__gte=now - KEEP_DRAFTS)
-    return drafts.defer("listing")
+    """Return the drafts of a user that have not expired, newest first."""
+    return LinkDraft.objects.filter(user=by.user, updated_at__gte=now - KEEP_DRAFTS)
 
 
-def get_draft(*, draft_id: int, by: Actor, now: datetime) -> LinkDraft:
-    """Return a draft of the user; raise NotFoundError."""
-    draft = own_drafts(by=by, now=now).filter(pk=draft_id).first() if by.user is not None else None
+def get_draft(*, draft_id: int, by: Actor, now: datetime, with_listing: bool = False) -> LinkDraft:
+    """Return a draft of the user; raise NotFoundError. The list of its source is long, and loaded on request only."""
+    drafts = own_drafts(by=by, now=now) if with_listing else own_drafts(by=by, now=now).defer("listing")
+    draft = drafts.filter(pk=draft_id).first() if by.user is not None else None
     if draft is None:
         message = (
             f"Draft {draft_id} does not exist. Its link may have been created, or it expired after {KEEP_DRAFTS.days} days."
@@ -57,6 +57,6 @@ def checks_of(draft: LinkDraft) -> dict[str, StoredChecks]:
 
 
 def listing_of(draft: LinkDraft) -> SourceListing | None:
-    """Return what the source had when it was listed, None if it was not. Loads the listing: one query."""
+    """Return what the source had when it was listed, None if it was not. One query, unless the listing is loaded."""
     stored = readable(draft.listing)
     return listing_from_json(stored) if stored else None

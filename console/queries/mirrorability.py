@@ -52,9 +52,15 @@ def surroundings_of(link: ClusterLink, *, by: Actor | None = None, taken: Iterab
 
 
 def surroundings_of_new(
-    *, destination: Cluster, source_cluster_id: str, prefix: str, filters: tuple[NameFilter, ...], by: Actor
+    *,
+    destination: Cluster,
+    source_cluster_id: str,
+    prefix: str,
+    filters: tuple[NameFilter, ...],
+    cluster_names: Mapping[str, str],
+    by: Actor,
 ) -> Surroundings:
-    """Load the facts of a link that is not stored yet, with auto-create on. Six queries."""
+    """Load the facts of a link that is not stored yet, with auto-create on. Five queries."""
     names = link_words(by, destination)
     taken = SourceTopic.objects.filter(cluster=destination).values_list("name", flat=True)
     return Surroundings(
@@ -67,7 +73,7 @@ def surroundings_of_new(
         taken=frozenset(taken),
         reserved=_reserved(destination, names),
         sources=sources(),
-        cluster_names=whole_cluster_names(by),
+        cluster_names=cluster_names,
     )
 
 
