@@ -212,13 +212,13 @@ def _preview(wizard: _Wizard, values: DraftValues) -> list[PreviewRow]:
             cluster.cluster_id: cluster.name for cluster in wizard.clusters if can(wizard.by, Permission.VIEW, cluster=cluster)
         }
         counts = count_topics(listing=listing, values=values, destination=own, cluster_names=known, by=wizard.by)
-        rows.append(drafts.preview_row("Topics", "source topic", counts, verb="get a mirror topic"))
+        rows.append(drafts.preview_row("Topics", "source topic", counts, verb="Mirror topics are created for"))
     if values.sync_offsets:
         counts = count_groups(listing=listing, values=values)
-        rows.append(drafts.preview_row("Consumer groups", "consumer group", counts, verb="are synced"))
+        rows.append(drafts.preview_row("Consumer groups", "consumer group", counts, verb="Synced:"))
     if values.sync_acls:
         counts = count_acls(listing=listing, values=values)
-        rows.append(drafts.preview_row("ACLs", "ACL", counts, verb="are synced"))
+        rows.append(drafts.preview_row("ACLs", "ACL", counts, verb="Synced:"))
     return rows
 
 

@@ -168,6 +168,7 @@ class OtherClusterForm(ConnectionForm):
         self._check_combination(values)
         if not self.errors:
             self._check_properties()
+        if not self.errors:
             for secret, config in kept_secrets(self._draft.connection, self.properties(), entered=self.entered()):
                 message = f"Enter it again. With another {config}, the stored one would be sent elsewhere."
                 self.add_error(_SECRET_FIELDS[secret], message)

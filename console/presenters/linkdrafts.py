@@ -174,12 +174,12 @@ def config_rows(values: DraftValues) -> list[tuple[str, str]]:
 
 
 def preview_row(title: str, noun: str, counts: FilterCounts, *, verb: str) -> PreviewRow:
-    """Return the sentence of a preview, for example "132 of 240 topics are mirrored: 12 excluded, 2 internal."."""
+    """Return the sentence of a preview, for example "Synced: 12 of 14 consumer groups. Not included: 2 excluded."."""
     if counts.total is None:
         sentence = f"Unknown. {counts.reason}"
         return PreviewRow(title=title, sentence=sentence, names=(), more="", problems=())
-    start = "At least " if counts.at_least else ""
-    of = f"{start}{numbers.count(counts.matched)} of {numbers.plural(counts.total, noun)} {verb}"
+    least = "at least " if counts.at_least else ""
+    of = f"{verb} {least}{numbers.count(counts.matched)} of {numbers.plural(counts.total, noun)}"
     left_out = ", ".join(f"{numbers.count(number)} {reason}" for reason, number in counts.left_out)
     sentence = f"{of}. Not included: {left_out}." if left_out else f"{of}."
     incomplete = f" The list is incomplete: {counts.reason}" if counts.reason else ""
