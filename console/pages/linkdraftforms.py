@@ -265,9 +265,17 @@ class NameFilterForm(ConsoleForm):
 
     name = forms.CharField(label="Name", required=False, widget=forms.TextInput(attrs=_PLAIN))
     pattern = forms.ChoiceField(
-        label="Pattern type", choices=[(each.value, each.value) for each in PatternType], required=False
+        label="Pattern type",
+        choices=[(each.value, each.value) for each in PatternType],
+        initial=PatternType.LITERAL.value,
+        required=False,
     )
-    kind = forms.ChoiceField(label="Filter type", choices=[(each.value, each.value) for each in FilterType], required=False)
+    kind = forms.ChoiceField(
+        label="Filter type",
+        choices=[(each.value, each.value) for each in FilterType],
+        initial=FilterType.INCLUDE.value,
+        required=False,
+    )
 
     def clean(self) -> dict[str, Any] | None:
         values = super().clean() or {}

@@ -147,12 +147,10 @@ def other_name(values: DraftValues, names: Mapping[str, str]) -> str:
 def summary_rows(values: DraftValues, names: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return what is created, as pairs of label and value."""
     direction = direction_of(values)
-    rows = [
-        ("Direction", direction.title),
-        (direction.own, names.get(values.own, values.own) or "not chosen"),
-        (direction.other, other_name(values, names)),
-        ("Connection", _connection_words(values)),
-    ]
+    own = (direction.own, names.get(values.own, values.own) or "not chosen")
+    other = (direction.other, other_name(values, names))
+    clusters = [own, other] if direction.own_first else [other, own]
+    rows = [("Direction", direction.title), *clusters, ("Connection", _connection_words(values))]
     if not values.has_mirrors:
         return rows
     return [

@@ -78,7 +78,7 @@ def htmx(target: str, **more: str) -> dict[str, Any]:
 
 def hidden_in(answer: Any) -> dict[str, str]:
     """Return the hidden fields of a page, which a browser submits with the form."""
-    fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', answer.content.decode())
+    fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"[^>]*>', answer.content.decode())
     return {name: html.unescape(value) for name, value in fields}
 
 

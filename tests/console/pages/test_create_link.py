@@ -47,9 +47,9 @@ ACL = Acl(
 LISTING = SourceListing(
     topics=(
         Topic(name="__consumer_offsets", internal=True),
-        Topic(name="flights"),  # the destination has a mirror topic of this name
-        Topic(name="orders"),
-        Topic(name="orders.audit"),
+        Topic(name="planes"),  # the destination has a mirror topic of this name
+        Topic(name="receipts"),
+        Topic(name="receipts.audit"),
         Topic(name="radar"),
     ),
     groups=(Group(name="billing", kind="classic"), Group(name="shared", kind="share"), Group(name="test", kind="consumer")),
@@ -79,8 +79,8 @@ def launch(client: Client, draft: str, *, name: str = "fresh", intent: str = "cr
 
 def configure(client: Client, draft: str, values: dict[str, str], *, intent: str = "next", **more: Any) -> Any:
     """Submit the configuration with the rows that the page shows."""
-    page = client.get(f"{draft}configuration/").content.decode()
-    shown = hidden_in(client.get(f"{draft}configuration/")) | _rows_in(page)
+    page = client.get(f"{draft}configuration/")
+    shown = hidden_in(page) | _rows_in(page.content.decode())
     return client.post(f"{draft}configuration/", shown | values | {"intent": intent}, **more)
 
 
@@ -283,7 +283,7 @@ def test_source_is_listed_and_the_filters_are_counted(scene: Scene, admin: Clien
     assert response["Location"] == f"{draft}configuration/#preview-title"
     assert queue.called == ["list_source"]
     assert "Mirror topics are created for 3 of 5 source topics. Not included: 1 internal, 1 mirrored by another link." in text
-    assert "orders, orders.audit, radar" in text
+    assert "receipts, receipts.audit, radar" in text
     assert "Synced: 2 of 3 consumer groups. Not included: 1 of a type that is not synced (share, streams)." in text
     assert "Synced: 1 of 1 ACL." in text
 
@@ -297,12 +297,12 @@ def test_preview_counts_changed_filters_and_stores_nothing(scene: Scene, admin: 
     queue.called.clear()
     place = {"cluster": scene.east, "created_at": scene.now}
     Namespace.objects.create(prefix="w.rad", reserved=True, created_by="owner", **place)
-    SourceTopic.objects.create(cluster=scene.east, name="w.orders", partitions=1, seen_at=scene.now)
+    SourceTopic.objects.create(cluster=scene.east, name="w.receipts", partitions=1, seen_at=scene.now)
     changed = {
         "auto_create": "on",
         "add_prefix": "on",
         "prefix": "w.",
-        "topics-1-name": "orders.audit",
+        "topics-1-name": "receipts.audit",
         "topics-1-pattern": "LITERAL",
         "topics-1-kind": "EXCLUDE",
     }
@@ -315,7 +315,7 @@ def test_preview_counts_changed_filters_and_stores_nothing(scene: Scene, admin: 
         assert response.status_code == 200
         assert "Mirror topics are created for 1 of 5 source topics." in text
         assert "1 internal, 1 excluded, 1 already on the destination, 1 in a reserved namespace" in text
-        assert "w.flights" in text
+        assert "w.planes" in text
     assert "<html" in whole.content.decode()
     assert "<html" not in part.content.decode()
     assert queue.called == []  # the last list is counted in; no cluster is asked
