@@ -87,7 +87,7 @@ def step(request: HttpRequest, draft_id: int, step: str) -> HttpResponse:
     draft = draft_queries.get_draft(draft_id=draft_id, by=by, now=now, with_listing=step == CONFIGURATION)
     values = values_of(draft)
     if step not in drafts.steps_of(values):
-        raise NotFoundError(f"This draft has no step {step!r}.", code="UNKNOWN_STEP")
+        raise NotFoundError(f"This draft has no step {step!r}.")
     clusters = list(visible_clusters(by).select_related("environment").order_by("environment__name", "name"))
     wizard = _Wizard(request=request, draft=draft, values=values, step=step, clusters=clusters)
     return _HANDLERS[step](wizard)
@@ -139,8 +139,10 @@ class _Wizard:
 def _cluster_step(wizard: _Wizard) -> HttpResponse:
     """Show a cluster's step; store it, go on, or test the connection."""
     side = drafts.side_of(wizard.step, wizard.direction)
-    make = OwnClusterForm if side == OWN_SIDE else OtherClusterForm
-    form = make(wizard.data, draft=wizard.values, direction=wizard.direction, clusters=wizard.clusters)
+    facts: dict[str, Any] = {"draft": wizard.values, "direction": wizard.direction, "clusters": wizard.clusters}
+    form: OwnClusterForm | OtherClusterForm = (
+        OwnClusterForm(wizard.data, **facts) if side == OWN_SIDE else OtherClusterForm(wizard.data, **facts)
+    )
     if wizard.request.method == "GET":
         return _show_cluster(wizard, form, side=side)
     if not form.is_valid():

@@ -112,10 +112,6 @@ class OwnClusterForm(ConsoleForm):
         """Return the fields of the draft."""
         return dict(self.cleaned_data)
 
-    def entered(self) -> list[str]:
-        """Return the names of the secret configs that were entered: none."""
-        return []
-
 
 class OtherClusterForm(ConnectionForm):
     """The other cluster of the link: a registered one, or the connection to any other. Empty secrets keep the stored ones."""

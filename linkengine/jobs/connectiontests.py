@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from typing import TypeVar
 
 from linkengine.domain.addresses import ClusterAddress
@@ -76,7 +76,7 @@ def list_source(address: ClusterAddress) -> SourceListing:
             Topic(name=topic.name, internal=topic.internal, is_mirror=looks_like_mirror(topic.configs)) for topic in topics
         ]
     groups = None if found is None else sorted(found[0].values(), key=lambda group: group.name)
-    lists = {TOPICS: names, GROUPS: groups, ACLS: acls}
+    lists: dict[str, Sized | None] = {TOPICS: names, GROUPS: groups, ACLS: acls}
     return SourceListing(
         topics=_first(names),
         groups=_first(groups),

@@ -22,7 +22,7 @@ EXEMPT = {
     "console/api/schema.py",  # edits the paths of the OpenAPI document
     "console/api/views.py",  # below the prefix of the request; reverse() would percent-encode twice
 }
-EXAMPLES = {"restore_id": 7, "binding_id": 7, "operation_id": 7, "slug": "production"}
+EXAMPLES = {"restore_id": 7, "binding_id": 7, "operation_id": 7, "draft_id": 7, "slug": "production"}
 
 
 def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
