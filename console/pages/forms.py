@@ -46,6 +46,18 @@ def field_of(error: ConsoleError) -> str:
     return FIELD_OF.get(error.field or "", error.field or "") or _FIELD_OF_CODE.get(error.code, "")
 
 
+# What to do about an error of a connection in a form that has its fields; ``console.presenters.errors`` speaks of stored links.
+_FIX_IN_FORM = {
+    "AUTHENTICATION_ERROR": "Enter user name and password again, and choose the mechanism that the listener offers.",
+    "UNRESOLVABLE_BOOTSTRAP_ERROR": "Correct the host name, or use an address that the worker can resolve.",
+    "BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR": "Check the port, the firewall and that the brokers are running.",
+    "TIMEOUT_ERROR": "Check the address, the security protocol and the load of the brokers.",
+    "MISCONFIGURATION_ERROR": "Correct the value.",
+    "CLUSTER_ID_MISMATCH": "Correct the cluster ID, or the bootstrap servers.",
+    "SECRET_NEEDED": "Enter password and private key again.",
+}
+
+
 class ConsoleForm(forms.Form):
     """A form with Bootstrap classes. Errors of actions are shown with code, meaning and fix."""
 
@@ -65,7 +77,8 @@ class ConsoleForm(forms.Form):
         if name not in self.fields:
             return False
         known = help_for(error.code)
-        params = {"shown_code": error.code, "meaning": known.meaning, "fix": known.fix if known.meaning else ""}
+        fix = _FIX_IN_FORM.get(error.code, known.fix) if known.meaning else ""
+        params = {"shown_code": error.code, "meaning": known.meaning, "fix": fix}
         self.add_error(name, ValidationError(error.message.replace("%", "%%"), code=error.code, params=params))
         return True
 

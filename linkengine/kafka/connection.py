@@ -290,7 +290,7 @@ def _sasl_step(connection: Connection, mechanism: Any, *, address: ClusterAddres
             ErrorCode.AUTHENTICATION_ERROR,
             f"Broker {connection.peer} refused user {user!r}"
             + (f": {_refusal_reason(address)}. " if wrong else f" (error {error_code}). ")
-            + "Correct sasl.jaas.config and sasl.mechanism of the link; copying then continues automatically.",
+            + "Correct the credentials (sasl.jaas.config) or sasl.mechanism.",
         )
     try:
         mechanism.receive(challenge)

@@ -117,7 +117,7 @@ def _groups(address: ClusterAddress) -> tuple[int | None, tuple[str, ...], str]:
     try:
         groups, incomplete = admin.groups()
         sample = list(islice(sorted(groups), GROUPS_SAMPLED))
-        _, errors = admin.committed(sample)
+        errors = admin.committed(sample)[1] if sample else {}
     except LinkEngineError as error:
         return None, (), error.message
     refused = tuple(name for name, error in errors.items() if error.code is ErrorCode.AUTHORIZATION_ERROR)
