@@ -117,12 +117,12 @@ class _Wizard:
         self.draft = draft_actions.save(draft=self.draft, changes=form.changes(), entered=entered, by=self.by, now=self.now)
         self.values = values_of(self.draft)
 
-    def go_to(self, step: str, *, anchor: str = "") -> HttpResponse:
+    def redirect_to(self, step: str, *, anchor: str = "") -> HttpResponse:
         return go(self.request, f"{drafts.step_url(self.draft.pk, step)}{anchor}")
 
-    def go_on(self) -> HttpResponse:
-        """Go to the next or, if requested, to the previous step."""
-        return self.go_to(drafts.neighbour(self.values, self.step, back=self.intent == "back"))
+    def redirect_onward(self) -> HttpResponse:
+        """Redirect to the next or, if requested, to the previous step."""
+        return self.redirect_to(drafts.neighbour(self.values, self.step, back=self.intent == "back"))
 
     def show(self, template: str, form: Any, *, status: int = 200, **more: Any) -> HttpResponse:
         context = {
@@ -137,7 +137,7 @@ class _Wizard:
 
 
 def _cluster_step(wizard: _Wizard) -> HttpResponse:
-    """Show a cluster's step; store it, go on, or test the connection."""
+    """Show the step of a cluster; store it, or test the connection as well."""
     side = drafts.side_of(wizard.step, wizard.direction)
     facts: dict[str, Any] = {"draft": wizard.values, "direction": wizard.direction, "clusters": wizard.clusters}
     form: OwnClusterForm | OtherClusterForm = (
@@ -146,16 +146,16 @@ def _cluster_step(wizard: _Wizard) -> HttpResponse:
     if wizard.request.method == "GET":
         return _show_cluster(wizard, form, side=side)
     if not form.is_valid():
-        return wizard.go_on() if wizard.intent == "back" else _show_cluster(wizard, form, side=side, status=422)
+        return wizard.redirect_onward() if wizard.intent == "back" else _show_cluster(wizard, form, side=side, status=422)
     try:
         wizard.save(form)
         if wizard.intent == "test":
             draft_actions.check_side(draft=wizard.draft, side=side, by=wizard.by, now=wizard.now)
-            return wizard.go_to(wizard.step, anchor="#checklist")
+            return wizard.redirect_to(wizard.step, anchor="#checklist")
     except ConsoleError as error:
         problem = {} if form.refuse(error) else problem_of(error)
         return _show_cluster(wizard, form, side=side, problem=problem, status=status_of(error))
-    return wizard.go_on()
+    return wizard.redirect_onward()
 
 
 def _show_cluster(wizard: _Wizard, form: Any, *, side: str, status: int = 200, **more: Any) -> HttpResponse:
@@ -172,17 +172,17 @@ def _configuration_step(wizard: _Wizard) -> HttpResponse:
     if wizard.request.method == "GET":
         return _show_configuration(wizard, form, wizard.values)
     if not form.is_valid():
-        return wizard.go_on() if wizard.intent == "back" else _show_configuration(wizard, form, None, status=422)
+        return wizard.redirect_onward() if wizard.intent == "back" else _show_configuration(wizard, form, None, status=422)
     if wizard.intent == "preview":
         return _show_configuration(wizard, form, _changed(wizard.values, form))
     try:
         wizard.save(form)
         if wizard.intent == "list":
             draft_actions.list_source(draft=wizard.draft, by=wizard.by, now=wizard.now)
-            return wizard.go_to(CONFIGURATION, anchor="#preview-title")
+            return wizard.redirect_to(CONFIGURATION, anchor="#preview-title")
     except ConsoleError as error:
         return _show_configuration(wizard, form, wizard.values, problem=_problem(wizard, error), status=status_of(error))
-    return wizard.go_on()
+    return wizard.redirect_onward()
 
 
 def _show_configuration(
@@ -237,11 +237,11 @@ def _review_step(wizard: _Wizard) -> HttpResponse:
     if wizard.request.method == "GET":
         return _show_review(wizard, form)
     if not form.is_valid():
-        return wizard.go_on() if wizard.intent == "back" else _show_review(wizard, form, status=422)
+        return wizard.redirect_onward() if wizard.intent == "back" else _show_review(wizard, form, status=422)
     try:
         wizard.save(form)
         if wizard.intent in ("back", "commands"):
-            return wizard.go_on() if wizard.intent == "back" else wizard.go_to(REVIEW, anchor="#commands-title")
+            return wizard.redirect_onward() if wizard.intent == "back" else wizard.redirect_to(REVIEW, anchor="#commands-title")
         launched = draft_actions.launch(
             draft=wizard.draft, validate_only=wizard.intent == "validate", by=wizard.by, now=wizard.now
         )

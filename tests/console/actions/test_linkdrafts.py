@@ -18,7 +18,6 @@ from console.links.drafts import OTHER_SIDE, OWN_SIDE, DraftValues, values_of
 from console.models import AuditEvent, Cluster, ClusterLink, Environment, LinkDraft, RoleBinding
 from console.models.fields import seal, unseal
 from console.queries.linkdrafts import KEEP_DRAFTS, checks_of, get_draft, listing_of, own_drafts
-from console.tasks.reconcile import forget_old_rows
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorability import Topic
 from linkengine.domain.sourcelistings import SourceListing
@@ -92,16 +91,6 @@ def test_draft_is_visible_to_its_user_only_until_it_expires(
         linkdrafts.save(draft=draft, changes={"name": "stolen"}, by=colleague, now=NOW)
     linkdrafts.discard(draft=draft, by=colleague)
     assert list(own_drafts(by=owner, now=NOW)) == [draft]
-
-
-def test_daily_task_deletes_expired_drafts(start: Start) -> None:
-    draft, fresh = start(**OTHER), start(**REGISTERED)
-    LinkDraft.objects.filter(pk=fresh.pk).update(updated_at=NOW + timedelta(days=36_500))
-
-    forget_old_rows()
-
-    assert not LinkDraft.objects.filter(pk=draft.pk).exists()
-    assert LinkDraft.objects.filter(pk=fresh.pk).exists()
 
 
 def test_number_of_drafts_is_limited(start: Start) -> None:
