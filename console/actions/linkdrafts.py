@@ -37,6 +37,7 @@ _CONNECTING = ("own", "other_kind", "other", "other_cluster_id", "connection", "
 def start(*, values: DraftValues, by: Actor, now: datetime) -> LinkDraft:
     """Create a draft; the user must be allowed to manage links somewhere."""
     check_anywhere(by, Permission.MANAGE_LINK)
+    assert by.user is not None  # pages require a sign-in, and only pages create drafts
     if LinkDraft.objects.filter(user=by.user).count() >= MOST_DRAFTS:
         raise ConflictError(
             f"You already have {MOST_DRAFTS} drafts of cluster links. Continue or discard one of them.", code="TOO_MANY_DRAFTS"

@@ -31,7 +31,7 @@ from console.presenters import linkdrafts as drafts
 from console.presenters.connectionchecks import checklist
 from console.presenters.directions import DIRECTIONS, Direction
 from console.presenters.distances import distance_rows
-from console.presenters.linkcommands import link_commands
+from console.presenters.linkcommands import LinkCommand, link_commands
 from console.presenters.linkdrafts import CONFIGURATION, DESTINATION, REVIEW, SOURCE, PreviewRow
 from console.presenters.numbers import moment
 from console.presenters.presets import PRESETS
@@ -267,7 +267,7 @@ def _show_review(wizard: _Wizard, form: NameForm, *, status: int = 200, **more: 
     return wizard.show("links/new_review.html", form, status=status, **context, **more)
 
 
-def _commands(wizard: _Wizard) -> Any:
+def _commands(wizard: _Wizard) -> list[LinkCommand]:
     values = wizard.values
     other = next((cluster for cluster in wizard.clusters if cluster.cluster_id == values.other), None)
     return link_commands(
