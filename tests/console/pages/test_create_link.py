@@ -583,5 +583,5 @@ def test_create_page_without_visible_clusters_says_what_to_do_first(scene: Scene
         assert 'name="direction"' not in text
 
 
-def test_draft_is_never_shared_by_its_defaults() -> None:
+def test_drafts_share_no_values() -> None:
     assert DraftValues().connection is not DraftValues().connection
