@@ -90,6 +90,7 @@ def check_side(*, draft: LinkDraft, side: str, by: Actor, now: datetime) -> tupl
             role=_other_role(values),
             expected_cluster_id=values.remote_id,
             other_cluster_id=values.own,
+            by=by,
         )
     tested = {"checks": [asdict(check) for check in checks], "tested_at": now.isoformat()}
     with transaction.atomic():
@@ -101,12 +102,17 @@ def check_side(*, draft: LinkDraft, side: str, by: Actor, now: datetime) -> tupl
 
 
 def list_source(*, draft: LinkDraft, by: Actor, now: datetime) -> None:
-    """List topics, groups and ACLs of the source through a worker, with the link's credentials, and store them."""
-    check_anywhere(by, Permission.MANAGE_LINK)
+    """List topics, groups and ACLs of the source through a worker, with the link's credentials, and store them.
+
+    Needs the permission to create the link: a paired link's stored credentials may be used for it.
+    """
     values = values_of(draft)
+    own, name = _own_cluster(values, by=by), values.name or UNNAMED
+    links.check_creation(destination=own, name=name, by=by)
+    connectiontests.count_test(by=by)
     unsaved = linkchecks.unsaved_link(
-        destination=_own_cluster(values, by=by),
-        name=values.name or UNNAMED,
+        destination=own,
+        name=name,
         source_cluster_id=values.remote_id,
         configs=values.connection_configs(),
         by=by,

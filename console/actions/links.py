@@ -48,9 +48,7 @@ def create_link(  # noqa: PLR0913 - one keyword per value of the request
     With ``validate_link`` the source is contacted, which takes up to ``linkchecks.CHECK_TIMEOUT_S``.
     """
     path = f"{audit.path_of(destination)}/link/{name}"
-    check_permission(
-        by, Permission.MANAGE_LINK, cluster=destination, resource_type=RoleBinding.ResourceType.CLUSTER_LINK, resource_name=name
-    )
+    check_creation(destination=destination, name=name, by=by)
     _check_name(name)
     unsaved = linkchecks.unsaved_link(
         destination=destination,
@@ -78,6 +76,12 @@ def create_link(  # noqa: PLR0913 - one keyword per value of the request
         audit.record(by=by, action="CreateClusterLink", resource=path, now=now, result=audit.Result.FAILURE, detail=detail)
         raise
     return found if validate_only else _store(unsaved, by=by, now=now)
+
+
+def check_creation(*, destination: Cluster, name: str, by: Actor) -> None:
+    """Raise DeniedError unless the actor may create a link with this name on the cluster."""
+    kind = RoleBinding.ResourceType.CLUSTER_LINK
+    check_permission(by, Permission.MANAGE_LINK, cluster=destination, resource_type=kind, resource_name=name)
 
 
 def delete_link(*, link: ClusterLink, force: bool = False, validate_only: bool = False, by: Actor, now: datetime) -> None:

@@ -39,6 +39,7 @@ from console.queries import linkdrafts as draft_queries
 from console.queries.clusters import list_environments
 from console.queries.draftpreviews import count_acls, count_groups, count_topics
 from linkengine.domain.linkrules import PREFIX_PATTERN
+from linkengine.domain.sourcelistings import SourceListing
 
 _PREFILLED = {"direction": "direction", "destination": "own", "source": "other", "name": "name"}  # query -> field
 _LONGEST_SUGGESTION = 12  # of a prefix
@@ -189,10 +190,11 @@ def _show_configuration(
     wizard: _Wizard, form: ConfigurationForm, values: DraftValues | None, *, status: int = 200, **more: Any
 ) -> HttpResponse:
     """Show the form with the preview of these values; without values, which are not valid, the page shows no counts."""
+    listing = _listing(wizard)
     context = {
-        "rows": _preview(wizard, values) if values is not None else [],
+        "rows": _preview(wizard, values, listing) if values is not None and listing is not None else [],
         "invalid": values is None,
-        "listed": moment(wizard.draft.listed_at, now=wizard.now),
+        "listed": moment(wizard.draft.listed_at if listing is not None else None, now=wizard.now),
         "url": drafts.step_url(wizard.draft.pk, CONFIGURATION),
     }
     return wizard.show("links/new_configuration.html", form, status=status, **context, **more)
@@ -202,11 +204,19 @@ def _changed(values: DraftValues, form: ConfigurationForm) -> DraftValues:
     return replace(values, **form.changes())
 
 
-def _preview(wizard: _Wizard, values: DraftValues) -> list[PreviewRow]:
-    """Return what the filters match in the last list of the source; empty if it was not listed."""
-    listing = draft_queries.listing_of(wizard.draft) if wizard.draft.listed_at is not None else None
-    if listing is None:
-        return []
+def _listing(wizard: _Wizard) -> SourceListing | None:
+    """Return the last list of the source, None if there is none, or if the user may not use these credentials any more."""
+    values = wizard.values
+    other = next((cluster for cluster in wizard.clusters if cluster.cluster_id == values.other), None)
+    # an inbound link is listed with the credentials of its paired link
+    may_list = values.has_own_connection or (
+        other is not None and (values.connection_mode == "INBOUND" or can(wizard.by, Permission.USE_CREDENTIALS, cluster=other))
+    )
+    return draft_queries.listing_of(wizard.draft) if may_list and wizard.draft.listed_at is not None else None
+
+
+def _preview(wizard: _Wizard, values: DraftValues, listing: SourceListing) -> list[PreviewRow]:
+    """Return what the filters match in the last list of the source."""
     own = next((cluster for cluster in wizard.clusters if cluster.cluster_id == values.own), None)
     rows = []
     if values.auto_create and own is not None:

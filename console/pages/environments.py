@@ -99,7 +99,7 @@ def register(request: HttpRequest, slug: str) -> HttpResponse:
         return _register_form(request, environment, form, status=422)
     try:
         if request.POST.get("intent") == "test":
-            checks = connectiontests.check_properties(form.properties())
+            checks = connectiontests.check_properties(form.properties(), by=by)
             return _register_form(request, environment, form, checklist=checklist(checks, now=timezone.now()))
         cluster = cluster_actions.register_cluster(
             environment=environment,

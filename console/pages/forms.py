@@ -33,7 +33,6 @@ FIELD_OF = {
 }
 # Error code -> form field, for errors that name no field.
 _FIELD_OF_CODE = {
-    "AUTHENTICATION_ERROR": "password",
     "UNRESOLVABLE_BOOTSTRAP_ERROR": "bootstrap_servers",
     "BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR": "bootstrap_servers",
     "TIMEOUT_ERROR": "bootstrap_servers",
@@ -42,7 +41,12 @@ _FIELD_OF_CODE = {
 
 
 def field_of(error: ConsoleError) -> str:
-    """Return the form field that an error of an action concerns, "" if unknown."""
+    """Return the form field that an error of an action concerns, "" if unknown.
+
+    A refused login and failed TLS have the same code; only the message of the latter names the trusted certificates.
+    """
+    if error.code == "AUTHENTICATION_ERROR":
+        return "ca_pem" if "ssl.truststore.certificates" in error.message else "password"
     return FIELD_OF.get(error.field or "", error.field or "") or _FIELD_OF_CODE.get(error.code, "")
 
 
@@ -56,6 +60,10 @@ _FIX_IN_FORM = {
     "CLUSTER_ID_MISMATCH": "Correct the cluster ID, or the bootstrap servers.",
     "SECRET_NEEDED": "Enter password and private key again.",
 }
+_FIX_OF_TLS = (
+    "Check that the port is a TLS listener, enter the CA certificate that signed the brokers' certificates, and use the host "
+    "names in these. If the brokers require client certificates, enter certificate and key."
+)
 
 
 class ConsoleForm(forms.Form):
@@ -78,6 +86,8 @@ class ConsoleForm(forms.Form):
             return False
         known = help_for(error.code)
         fix = _FIX_IN_FORM.get(error.code, known.fix) if known.meaning else ""
+        if name == "ca_pem":
+            fix = _FIX_OF_TLS
         params = {"shown_code": error.code, "meaning": known.meaning, "fix": fix}
         self.add_error(name, ValidationError(error.message.replace("%", "%%"), code=error.code, params=params))
         return True

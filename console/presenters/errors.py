@@ -343,6 +343,11 @@ _LISTED_ROWS: tuple[tuple[str, str, str], ...] = (
         "Use the same CLUSTERLINK_EXPORT_DIR for web process and worker, or restore the file from a backup.",
     ),
     ("TOO_MANY_DRAFTS", "A user can have 20 drafts of cluster links.", "Continue or discard one of them."),
+    (
+        "TOO_MANY_TESTS",
+        "A user can start 30 connection tests at once, then one every two seconds.",
+        "Wait as long as the message says, then try again.",
+    ),
     ("TOPIC_NOT_FOUND", "The topic does not exist on the cluster, or you may not see it.", "Check the name."),
     ("PARTITION_NOT_FOUND", "The topic has no partition with this number.", "Partitions are numbered from 0."),
     ("UNKNOWN_BROKER", "The cluster has no broker with this id.", "List the brokers of the cluster."),

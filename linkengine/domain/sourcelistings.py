@@ -15,6 +15,7 @@ from linkengine.domain.groups import KINDS, Group
 from linkengine.domain.mirrorability import Topic
 
 MOST_LISTED = 20_000  # of each kind; stored with the draft of the link
+MOST_CHARACTERS = 4 << 20  # of the names of each kind: a cluster must not be able to fill the database
 TOPICS, GROUPS, ACLS = "topics", "groups", "acls"
 
 
@@ -26,7 +27,7 @@ class SourceListing:
     groups: tuple[Group, ...] | None = None
     acls: tuple[Acl, ...] | None = None
     errors: Mapping[str, str] = field(default_factory=dict)  # why a list is None or incomplete, by its name
-    cut: tuple[str, ...] = ()  # names of the lists that have more than MOST_LISTED entries
+    cut: tuple[str, ...] = ()  # names of the lists that have more entries than are kept
 
     @property
     def synced_groups(self) -> tuple[Group, ...] | None:

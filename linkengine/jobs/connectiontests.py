@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from linkengine.domain.addresses import ClusterAddress
+from cryptography import x509
+
+from linkengine.domain.addresses import OAUTH, ClusterAddress
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.connectionchecks import (
     ClusterFacts,
@@ -21,7 +23,7 @@ from linkengine.domain.connectionchecks import (
 from linkengine.domain.distances import BrokerDistance
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorability import Topic
-from linkengine.domain.sourcelistings import ACLS, GROUPS, MOST_LISTED, TOPICS, SourceListing
+from linkengine.domain.sourcelistings import ACLS, GROUPS, MOST_CHARACTERS, MOST_LISTED, TOPICS, SourceListing
 from linkengine.kafka import connectiontest
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.distances import measure_distances
@@ -51,7 +53,19 @@ def check_connection(
         distances = _distances(address)
     checks += cluster_checks(facts, distances, expected_id=expected_cluster_id, other_id=other_cluster_id)
     mistaken = any(check.code is ConnectionCheckCode.CLUSTER_ID and is_failed([check]) for check in checks)
-    return checks + rights_checks(None if mistaken else facts, role=role, principal=address.sasl_username or "ANONYMOUS")
+    return checks + rights_checks(None if mistaken else facts, role=role, principal=principal_of(address))
+
+
+def principal_of(address: ClusterAddress) -> str:
+    """Return the principal that brokers use by default, for the commands that grant rights; a placeholder if it is unknown."""
+    if address.uses_sasl:
+        return "<subject of the token>" if address.sasl_mechanism == OAUTH else address.sasl_username
+    if not address.ssl_certificate_pem:
+        return "ANONYMOUS"
+    try:
+        return x509.load_pem_x509_certificate(address.ssl_certificate_pem.encode()).subject.rfc4514_string()
+    except ValueError:
+        return "<subject of the client certificate>"
 
 
 def _distances(address: ClusterAddress) -> tuple[BrokerDistance, ...] | None:
@@ -76,13 +90,13 @@ def list_source(address: ClusterAddress) -> SourceListing:
             Topic(name=topic.name, internal=topic.internal, is_mirror=looks_like_mirror(topic.configs)) for topic in topics
         ]
     groups = None if found is None else sorted(found[0].values(), key=lambda group: group.name)
-    lists: dict[str, Sized | None] = {TOPICS: names, GROUPS: groups, ACLS: acls}
+    cut: list[str] = []
     return SourceListing(
-        topics=_first(names),
-        groups=_first(groups),
-        acls=_first(None if acls is None else sorted(acls)),
+        topics=_first(TOPICS, names, lambda topic: topic.name, cut),
+        groups=_first(GROUPS, groups, lambda group: group.name, cut),
+        acls=_first(ACLS, None if acls is None else sorted(acls), str, cut),
         errors=errors,
-        cut=tuple(kind for kind, rows in lists.items() if rows is not None and len(rows) > MOST_LISTED),
+        cut=tuple(cut),
     )
 
 
@@ -94,5 +108,16 @@ def _tried(kind: str, read: Callable[[], _Row], errors: dict[str, str]) -> _Row 
         return None
 
 
-def _first(rows: Iterable[_Row] | None) -> tuple[_Row, ...] | None:
-    return None if rows is None else tuple(rows)[:MOST_LISTED]
+def _first(kind: str, rows: Sequence[_Row] | None, text: Callable[[_Row], str], cut: list[str]) -> tuple[_Row, ...] | None:
+    """Return the rows that a listing may have; add its name to ``cut`` if there are more. Names of groups may be huge."""
+    if rows is None:
+        return None
+    kept, characters = 0, 0
+    for row in rows[:MOST_LISTED]:
+        characters += len(text(row))
+        if characters > MOST_CHARACTERS:
+            break
+        kept += 1
+    if kept < len(rows):
+        cut.append(kind)
+    return tuple(rows[:kept])

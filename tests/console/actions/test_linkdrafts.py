@@ -11,13 +11,14 @@ import pytest
 from cryptography.fernet import Fernet
 from django.db import connection
 
-from console.actions import linkdrafts
+from console.actions import connectiontests, linkdrafts
 from console.actors import Actor
-from console.errors import BadRequestError, ConflictError, DeniedError, InvalidInputError, NotFoundError
+from console.errors import BadRequestError, ConflictError, DeniedError, InvalidInputError, NotFoundError, UnavailableError
 from console.links.drafts import OTHER_SIDE, OWN_SIDE, DraftValues, values_of
 from console.models import AuditEvent, Cluster, ClusterLink, Environment, LinkDraft, RoleBinding
 from console.models.fields import seal, unseal
 from console.queries.linkdrafts import KEEP_DRAFTS, checks_of, get_draft, listing_of, own_drafts
+from console.redis import rate_limit
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorability import Topic
 from linkengine.domain.sourcelistings import SourceListing
@@ -173,6 +174,41 @@ def test_connection_test_uses_stored_credentials_only_with_permission(
 
     linkdrafts.check_side(draft=draft, side=OWN_SIDE, by=stranger, now=NOW)
     assert len(engine.calls) == 1
+
+
+def test_source_is_listed_only_for_users_who_may_create_the_link(
+    start: Start, source: Cluster, destination: Cluster, stranger: Actor, engine: Engine
+) -> None:
+    """Stored credentials of a paired link would be used for an inbound link, which needs no permission to use them."""
+    binding = {"user": stranger.user, "granted_at": NOW, "granted_by": "test"}
+    RoleBinding.objects.create(role="ResourceOwner", cluster=source, **binding)
+    RoleBinding.objects.create(role="DeveloperRead", cluster=destination, **binding)
+    draft = start(by=stranger, **REGISTERED, connection_mode="INBOUND")
+
+    with pytest.raises(DeniedError, match="manage links"):
+        linkdrafts.list_source(draft=draft, by=stranger, now=NOW)
+
+    assert engine.calls == []
+
+
+def test_number_of_tests_in_a_row_is_limited(
+    start: Start, owner: Actor, engine: Engine, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connectiontests, "TESTS_AT_ONCE", 2)
+    monkeypatch.setattr(connectiontests, "TESTS_PER_S", 0.01)
+    rate_limit.reset(f"connection-test:{owner.name}")
+    draft = start(**OTHER)
+    linkdrafts.check_side(draft=draft, side=OTHER_SIDE, by=owner, now=NOW)
+    linkdrafts.list_source(draft=draft, by=owner, now=NOW)
+
+    with pytest.raises(UnavailableError, match="Try again in") as refused:
+        linkdrafts.check_side(draft=draft, side=OTHER_SIDE, by=owner, now=NOW)
+    with pytest.raises(UnavailableError):
+        linkdrafts.list_source(draft=draft, by=owner, now=NOW)
+    rate_limit.reset(f"connection-test:{owner.name}")
+
+    assert refused.value.code == "TOO_MANY_TESTS"
+    assert [task for task, _ in engine.calls] == ["check_connection", "list_source"]
 
 
 def test_source_is_listed_with_the_credentials_of_the_link(start: Start, owner: Actor, engine: Engine) -> None:

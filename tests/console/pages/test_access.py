@@ -209,13 +209,34 @@ def test_cluster_is_registered(admin: Client, queue: Queue) -> None:
     assert admin.get(response["Location"]).status_code == 200
 
 
-def test_unreachable_cluster_shows_the_reason_at_the_field(admin: Client, queue: Queue) -> None:
-    queue.answer = LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "No broker listens there.")
+# code and message of the engine, the field, and the beginning of what to do there
+UNREACHABLE = [
+    (
+        ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
+        "No broker listens.",
+        "bootstrap_servers",
+        "Check the port, the firewall",
+    ),
+    (ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "No such name.", "bootstrap_servers", "Correct the host name"),
+    (ErrorCode.TIMEOUT_ERROR, "No response.", "bootstrap_servers", "Check the address, the security protocol"),
+    (ErrorCode.AUTHENTICATION_ERROR, "User refused.", "password", "Enter user name and password again"),
+    (ErrorCode.AUTHENTICATION_ERROR, "Check ssl.truststore.certificates.", "ca_pem", "Check that the port is a TLS listener"),
+]
+
+
+@pytest.mark.parametrize(("code", "message", "field", "fix"), UNREACHABLE)
+def test_unreachable_cluster_shows_reason_and_fix_at_the_field(
+    admin: Client, queue: Queue, code: ErrorCode, message: str, field: str, fix: str
+) -> None:
+    queue.answer = LinkEngineError(code, message)
 
     response = admin.post("/environments/production/clusters/new/", CLUSTER | {"intent": "register"})
 
     assert response.status_code == 422
-    assert "No broker listens there." in response.content.decode().split('id="bootstrap_servers_error"')[1]
+    shown = response.content.decode().split(f'id="{field}_error"')[1].split("</div>")[0]
+    assert message in shown
+    assert f" {fix}" in shown
+    assert code in shown
     assert not Cluster.objects.filter(name="ap-north").exists()
 
 

@@ -12,7 +12,7 @@ from django.test import Client
 
 from console.errors import UnavailableError
 from console.links.drafts import DraftValues, values_of
-from console.models import Cluster, ClusterLink, LinkDraft, MirrorTopic, Namespace, SourceTopic
+from console.models import Cluster, ClusterLink, LinkDraft, MirrorTopic, Namespace, RoleBinding, SourceTopic
 from console.models.fields import seal
 from console.queries.linkdrafts import KEEP_DRAFTS
 from linkengine.domain.aclfilters import Acl
@@ -349,6 +349,25 @@ def test_list_that_may_not_be_read_is_unknown_with_the_reason(admin: Client, que
 
     assert "Unknown. Broker 1 is silent." in text
     assert "Unknown. You may not DESCRIBE the cluster." in text
+
+
+def test_list_is_not_shown_to_a_user_who_may_not_use_the_credentials_any_more(scene: Scene, queue: Queue) -> None:
+    operator = User.objects.create_user("olga")
+    for role, cluster in (("CloudClusterAdmin", scene.west), ("CloudClusterAdmin", scene.east)):
+        facts = {"granted_at": scene.now, "granted_by": "test"}
+        RoleBinding.objects.create(user=operator, role=role, cluster=cluster, **facts)
+    queue.answer = seal(LISTING.to_json())
+    draft = begin(client_of(operator), preset="migrate")
+    choose_clusters(client_of(operator), draft)
+    configure(client_of(operator), draft, {"sync_offsets": "on"}, intent="list")
+    before = client_of(operator).get(f"{draft}configuration/").content.decode()
+
+    RoleBinding.objects.filter(user=operator, cluster=scene.west).update(role="ResourceOwner")
+    after = client_of(operator).get(f"{draft}configuration/").content.decode()
+
+    assert "billing" in before
+    assert "billing" not in after
+    assert "has not been listed yet" in after
 
 
 def test_error_of_the_list_names_the_step_that_corrects_it(admin: Client, queue: Queue) -> None:

@@ -27,6 +27,7 @@ EXEMPT = {
 # Actions of forms, downloads and redirects. The page that removes a role binding needs the key of a row.
 NO_PAGES = {
     "cluster-refresh",
+    "cluster-test",
     "link-task-run",
     "mirror-gate",
     "mirror-gate-override",
@@ -34,6 +35,7 @@ NO_PAGES = {
     "mirror-reparent",
     "mirror-restore-records",
     "mirror-verify",
+    "new-link-discard",
     "operation-cancel",
     "operation-retry",
     "revoke",

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka.admin import (
@@ -18,6 +19,11 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import LOOPBACK, free_port
@@ -25,6 +31,8 @@ from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.connectionchecks import CheckStatus, ConnectionCheck, ConnectionCheckCode, ConnectionRole
 from linkengine.domain.errors import ErrorCode
+from linkengine.jobs import connectiontests
+from linkengine.jobs.connectiontests import principal_of
 
 pytestmark = pytest.mark.kafka
 
@@ -100,6 +108,30 @@ def test_principal_without_rights_gets_the_commands_that_grant_them(
     assert "--allow-principal User:app --operation Read" in check.fix
 
 
+def make_certificate(name: x509.Name) -> str:
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    signed = builder.not_valid_before(since).not_valid_after(since + timedelta(days=1)).sign(key, SHA256())
+    return signed.public_bytes(Encoding.PEM).decode()
+
+
+def test_commands_name_the_principal_that_brokers_use() -> None:
+    subject = x509.Name(
+        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Skyways"), x509.NameAttribute(NameOID.COMMON_NAME, "link")]
+    )
+    mutual = ClusterAddress(
+        bootstrap_servers="far.example:9093", security_protocol="SSL", ssl_certificate_pem=make_certificate(subject)
+    )
+    scram = replace(mutual, security_protocol="SASL_SSL", sasl_mechanism="SCRAM-SHA-512", sasl_username="app")
+
+    assert principal_of(mutual) == "CN=link,O=Skyways"
+    assert principal_of(replace(mutual, ssl_certificate_pem="not a certificate")) == "<subject of the client certificate>"
+    assert principal_of(replace(mutual, ssl_certificate_pem="")) == "ANONYMOUS"
+    assert principal_of(scram) == "app"
+    assert principal_of(replace(scram, sasl_mechanism="OAUTHBEARER")) == "<subject of the token>"
+
+
 def test_tls_check_passes_with_the_authority_and_fails_without(make_cluster: Callable[..., KafkaCluster]) -> None:
     cluster = make_cluster(security="SASL_SSL")
     authority = cluster.certificates.authority.read_text()
@@ -136,6 +168,17 @@ def test_source_is_listed_with_topics_groups_and_acls(source: ClusterAddress, so
     assert listing.groups is not None
     assert listing.acls is not None
     assert (listing.errors, listing.cut) == ({}, ())
+
+
+def test_lists_with_too_much_text_are_cut_off_and_named(
+    source: ClusterAddress, source_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connectiontests, "MOST_CHARACTERS", 0)
+
+    listing = jobs.list_source(source)
+
+    assert listing.topics == (), source_topic
+    assert "topics" in listing.cut
 
 
 def test_unreachable_source_has_unknown_lists_with_the_reason(source: ClusterAddress) -> None:
