@@ -175,7 +175,8 @@ def _other_properties(values: DraftValues, *, by: Actor) -> Mapping[str, str]:
     if cluster is None:
         raise InvalidInputError("Choose the other cluster of the link.", field="other")
     check_permission(by, Permission.USE_CREDENTIALS, cluster=cluster)
-    return cluster.properties
+    properties: Mapping[str, str] = cluster.properties
+    return properties
 
 
 def _own_role(values: DraftValues) -> ConnectionRole:

@@ -62,7 +62,7 @@ class StartForm(ConsoleForm):
         """Return the values of the new draft."""
         cleaned = self.cleaned_data
         direction = DIRECTIONS[cleaned["direction"]]
-        switches = PRESETS[cleaned["preset"]].switches() if direction.has_mirrors else {}
+        switches: dict[str, Any] = PRESETS[cleaned["preset"]].switches() if direction.has_mirrors else {}
         return DraftValues(
             direction=direction.key,
             preset=cleaned["preset"],
@@ -346,8 +346,11 @@ class ConfigurationForm(ConsoleForm):
     conditional = frozenset({"prefix"})
 
     auto_create = _switch("Auto-create mirror topics", "For migration, disaster recovery and sharing. Runs every five minutes.")
-    add_prefix = _switch("Add a prefix to mirror topics", "For sharing and aggregation. Cannot be changed later.")
-    prefix = forms.CharField(
+    # Django takes fields out of the class, so these two do not replace the attributes of the same names.
+    add_prefix = _switch(  # type: ignore[assignment]
+        "Add a prefix to mirror topics", "For sharing and aggregation. Cannot be changed later."
+    )
+    prefix = forms.CharField(  # type: ignore[assignment]
         label="Prefix",
         required=False,
         max_length=LONGEST_PREFIX,
