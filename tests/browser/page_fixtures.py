@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from console.actions.gates import record_checks
+from console.links.drafts import DraftValues
 from console.models import (
     ApiKey,
     AuditEvent,
@@ -16,6 +18,7 @@ from console.models import (
     GapRange,
     GateRun,
     GroupOffset,
+    LinkDraft,
     LinkSample,
     MirrorSample,
     MirrorTopic,
@@ -27,6 +30,8 @@ from console.models import (
     VerifyRun,
 )
 from linkengine.domain.acls import AclStatus
+from linkengine.domain.addresses import ClusterAddress, properties_of
+from linkengine.domain.connectionchecks import CheckStatus, ConnectionCheck, ConnectionCheckCode
 from linkengine.domain.gates import (
     CanaryRead,
     VerifiedData,
@@ -36,14 +41,17 @@ from linkengine.domain.gates import (
     check_losses,
     check_task,
 )
-from linkengine.domain.groups import GroupStatus
+from linkengine.domain.groups import Group, GroupStatus
 from linkengine.domain.linktasks import TaskName, TaskState
+from linkengine.domain.mirrorability import Topic
+from linkengine.domain.sourcelistings import SourceListing
 
 if TYPE_CHECKING:
     from tests.browser.page_data import Scene
 
 
 OPERATION = 90_001  # primary key of the bulk operation; later ones get the next keys of the table
+DRAFT = 90_001  # primary key of the draft of a link, likewise
 
 REPORT = 70_001  # primary key of the failover report
 REPORTED_OPERATION = 80_001  # number of the operation that requested the stop; it was deleted since
@@ -57,6 +65,61 @@ def furnish(scene: Scene) -> None:
     _add_namespaces(scene)
     _add_gate(scene)
     _add_operation(scene)
+    _add_draft(scene)
+
+
+def _add_draft(scene: Scene) -> None:
+    """Add the draft of a link to a cluster that is not registered, tested with a failure, with a list of its source."""
+    connection = properties_of(
+        ClusterAddress(
+            bootstrap_servers="far.example:9093",
+            security_protocol="SASL_SSL",
+            sasl_mechanism="SCRAM-SHA-512",
+            sasl_username="link",
+            sasl_password="a-secret-that-no-page-may-show",
+            ssl_ca_pem="-----BEGIN CERTIFICATE-----",
+        )
+    )
+    values = DraftValues(
+        direction="receive",
+        preset="recovery",
+        own=scene.east.cluster_id,
+        other_kind="other",
+        other_cluster_id="ZmFyLWNsdXN0ZXItaWQtMQ",
+        connection=connection,
+        auto_create=True,
+        sync_offsets=True,
+        sync_acls=True,
+        name="far-to-east",
+    )
+    listing = SourceListing(
+        topics=(Topic(name="__consumer_offsets", internal=True), Topic(name="flights"), Topic(name="fresh")),
+        groups=(Group(name="billing", kind="classic"), Group(name="shared", kind="share")),
+        errors={"acls": "The principal may not DESCRIBE the cluster."},
+    )
+    rows = (
+        ConnectionCheck(code=ConnectionCheckCode.DNS, status=CheckStatus.PASSED, finding="The names resolve."),
+        ConnectionCheck(
+            code=ConnectionCheckCode.TCP,
+            status=CheckStatus.FAILED,
+            finding="Broker far.example:9093 accepts no connection.",
+            fix="Check the port, the firewall between worker and brokers, and that the brokers are running.",
+            error_code="BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR",
+        ),
+        ConnectionCheck(code=ConnectionCheckCode.TLS, status=CheckStatus.NOT_TESTED, finding="Not tested."),
+        ConnectionCheck(code=ConnectionCheckCode.READ_TOPICS, status=CheckStatus.WARNING, finding="No READ on 1 topic."),
+    )
+    tested = {"checks": [asdict(row) for row in rows], "tested_at": scene.now.isoformat()}
+    LinkDraft.objects.create(
+        pk=DRAFT,
+        user=scene.admin,
+        values=values.to_json(),
+        checks={"other": tested},
+        listing=listing.to_json(),
+        listed_at=scene.now,
+        created_at=scene.now,
+        updated_at=scene.now,
+    )
 
 
 def _add_operation(scene: Scene) -> None:

@@ -27,6 +27,7 @@ EXEMPT = {
 # Actions of forms, downloads and redirects. The page that removes a role binding needs the key of a row.
 NO_PAGES = {
     "cluster-refresh",
+    "cluster-test",
     "link-drill-cancel",
     "link-task-run",
     "mirror-gate",
@@ -35,6 +36,7 @@ NO_PAGES = {
     "mirror-reparent",
     "mirror-restore-records",
     "mirror-verify",
+    "new-link-discard",
     "operation-cancel",
     "operation-retry",
     "revoke",
@@ -44,7 +46,15 @@ NO_PAGES = {
 }
 FILES = ("-csv", "-json", "-pdf", "-series", "-events")
 REFUSED = [address for address, _ in addresses.REFUSALS if address.startswith("/links/")]
-EXAMPLES = {"restore_id": 7, "binding_id": 7, "operation_id": 7, "report_id": 7, "drill_id": 7, "slug": "production"}
+EXAMPLES = {
+    "restore_id": 7,
+    "binding_id": 7,
+    "operation_id": 7,
+    "report_id": 7,
+    "drill_id": 7,
+    "draft_id": 7,
+    "slug": "production",
+}
 
 
 def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
