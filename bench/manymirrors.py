@@ -25,7 +25,7 @@ from devcluster.spark import SparkConnectServer
 
 NAME = "ten thousand partitions"
 MIRRORS, PARTITIONS = 1_000, 10
-RATE, RECORD_BYTES = 10_000, 1_000  # records/s over all partitions: 10 MB/s
+RATE, RECORD_BYTES, BATCH = 10_000, 1_000, 10  # records/s over all partitions: 10 MB/s; a partition gets BATCH at a time
 READ_EVERY = 20  # every n-th topic is read: a consumer of all topics would be a load of its own
 IDLE_S, LOAD_S, SETTLE_S = 30.0, 30.0, 15.0
 PREFIX, LINK = "bench-wide-", "bench-wide"
@@ -161,7 +161,7 @@ def _write(source: KafkaCluster, size: Size, stop: threading.Event) -> None:
     due, number = time.monotonic(), 0
     while not stop.is_set():
         for _ in range(RATE // 100):
-            name, partition = places[number % len(places)]
+            name, partition = places[number // BATCH % len(places)]
             producer.produce(name, f"{time.time() * 1000:.3f}".ljust(RECORD_BYTES), partition=partition)
             number += 1
         producer.poll(0)

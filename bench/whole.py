@@ -104,7 +104,10 @@ def _pids() -> dict[str, int]:
     words = {"uvicorn": "web", "worker": "worker", "beat": "beat", "redis-server": "Redis", "postgres": "PostgreSQL"}
     found: dict[str, int] = {}
     for process in psutil.Process().children(recursive=True):
-        line = " ".join(process.cmdline()[:8])
+        try:
+            line = " ".join(process.cmdline()[:8])
+        except psutil.Error:  # it has just ended
+            continue
         for word, name in words.items():
             if word in line and name not in found and "pyspark" not in line and "java" not in line:
                 found[name] = process.pid

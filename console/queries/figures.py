@@ -10,6 +10,20 @@ from console.models import MirrorPartition
 from console.models.mirrors import AHEAD, UNSEEN
 from linkengine.domain.stopreports import estimated_bytes
 
+_COUNTS = (
+    "partitions",
+    "hidden",
+    "lacking",
+    "never",
+    "held_unknown",
+    "unsized",
+    "total_lag",
+    "held",
+    "lag_size",
+    "bytes_copied",
+    "records_copied",
+)
+
 
 @dataclass(slots=True)
 class Figures:
@@ -45,6 +59,16 @@ class Figures:
         self.never += count
         self.held_unknown += count
         self.unsized += count
+
+    def add(self, other: Figures) -> None:
+        """Add the figures of other partitions."""
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.max_lag = max((lag for lag in (self.max_lag, other.max_lag) if lag is not None), default=None)
+        self.behind_since = min((at for at in (self.behind_since, other.behind_since) if at is not None), default=None)
+        self.reported_at = max((at for at in (self.reported_at, other.reported_at) if at is not None), default=None)
+        self.bytes_per_s = _sum(self.bytes_per_s, other.bytes_per_s)
+        self.records_per_s = _sum(self.records_per_s, other.records_per_s)
 
     def oldest_ms(self, now: datetime) -> int | None:
         """Return the age of the oldest lacking record, 0 if none is lacking; None while unknown, or without partitions."""

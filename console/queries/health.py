@@ -221,46 +221,46 @@ def reports_by_mirror(current: Iterable[CurrentMirror], *, now: datetime) -> dic
 
 def reports_of(rows: Iterable[MirrorPartition], *, began: datetime, now: datetime) -> Reports:
     """Return what was reported on partitions that are to be copied since ``began``; the rows have their current progress."""
-    counts: Counter[str] = Counter()
+    partitions = silent = blocked = waiting = stalled = unknown_lags = lacking = never = 0
     oldest, since, rate = None, None, None
+    silent_since, stalled_since = now - _SILENT, now - _STALLED
     for row in rows:
         reported_at = began if row.observed_at is None or row.observed_at > now + AHEAD else max(began, row.observed_at)
         oldest = reported_at if oldest is None else min(oldest, reported_at)
         rate = row.bytes_per_s if rate is None else rate + (row.bytes_per_s or 0.0)
         lag = row.lag_at(now)
-        lacks = is_lacking(row, lag)
         caught_up_at = None if row.behind_ms(now) is None else row.caught_up_at
-        if lacks and caught_up_at is not None:
-            since = caught_up_at if since is None else min(since, caught_up_at)
-        counts.update(
-            partitions=1,
-            silent=reported_at <= now - _SILENT,
-            blocked=row.phase in _BLOCKED,
-            waiting=row.phase in _WAITING,
-            stalled=bool(lag) and caught_up_at is not None and caught_up_at <= now - _STALLED,
-            unknown_lags=lag is None,
-            lacking=lacks,
-            never=lacks and caught_up_at is None,
-        )
+        partitions += 1
+        silent += reported_at <= silent_since
+        blocked += row.phase in _BLOCKED
+        waiting += row.phase in _WAITING
+        stalled += bool(lag) and caught_up_at is not None and caught_up_at <= stalled_since
+        unknown_lags += lag is None
+        if is_lacking(row, lag):
+            lacking += 1
+            if caught_up_at is None:
+                never += 1
+            else:
+                since = caught_up_at if since is None else min(since, caught_up_at)
     if oldest is None:
         return NO_REPORTS
     return Reports(
-        partitions=counts["partitions"],
+        partitions=partitions,
         silence_ms=_age_ms(oldest, now),
-        silent=counts["silent"],
-        blocked=counts["blocked"],
-        waiting=counts["waiting"],
-        stalled=counts["stalled"] if rate == 0 else 0,
-        unknown_lags=counts["unknown_lags"],
-        lag_ms=_lag_ms(counts, since, now),
+        silent=silent,
+        blocked=blocked,
+        waiting=waiting,
+        stalled=stalled if rate == 0 else 0,
+        unknown_lags=unknown_lags,
+        lag_ms=_lag_ms(since, lacking=lacking, never=never, now=now),
     )
 
 
-def _lag_ms(counts: Mapping[str, int], since: datetime | None, now: datetime) -> int | None:
+def _lag_ms(since: datetime | None, *, lacking: int, never: int, now: datetime) -> int | None:
     """Return the age of the oldest lacking record; None if that of any partition is unknown."""
-    if not counts["lacking"]:
+    if not lacking:
         return 0
-    return None if counts["never"] or since is None else _age_ms(since, now)
+    return None if never or since is None else _age_ms(since, now)
 
 
 def _rows(mirrors: QuerySet[MirrorTopic]) -> Iterable[tuple[int, int, str, _Mirror]]:

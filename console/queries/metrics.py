@@ -120,8 +120,8 @@ def _by_state(rows: QuerySet[ClusterLink] | QuerySet[MirrorTopic], states: Itera
 
 
 def _partition_metrics(mirrors: Sequence[CurrentMirror], now: datetime) -> list[Metric]:
-    measured = [mirror for mirror in mirrors if mirror.state != MirrorState.STOPPED]
-    links = _by_link(measured, now)
+    topics = [(mirror, figures_of(mirror.partitions, now=now)) for mirror in mirrors]
+    links = _by_link((mirror, total) for mirror, total in topics if mirror.state != MirrorState.STOPPED)
     # A known lag above 0 is exported also while others are unknown, so that it can alert; 0 only if all lags are known.
     lags = [
         (place, total.max_lag or 0)
@@ -165,23 +165,23 @@ def _partition_metrics(mirrors: Sequence[CurrentMirror], now: datetime) -> list[
             [(place, total.hidden) for place, total in links],
         ),
         *_metric("clusterlink_bytes_per_second", "gauge", "Copied at present; no sample while unknown.", rates),
-        *_topic_metrics(mirrors, now),
+        *_topic_metrics([(mirror, total) for mirror, total in topics if mirror.partitions], now),
     ]
 
 
-def _by_link(mirrors: Iterable[CurrentMirror], now: datetime) -> list[tuple[dict[str, str], Figures]]:
+def _by_link(topics: Iterable[tuple[CurrentMirror, Figures]]) -> list[tuple[dict[str, str], Figures]]:
     found: dict[tuple[str, str], Figures] = defaultdict(Figures)
-    for mirror in mirrors:
+    for mirror, total in topics:
+        link = found[mirror.cluster_id, mirror.link]
         if mirror.partitions:
-            figures_of(mirror.partitions, now=now, into=found[mirror.cluster_id, mirror.link])
+            link.add(total)
         else:
-            found[mirror.cluster_id, mirror.link].add_unseen(1)
+            link.add_unseen(1)
     return [({"cluster": cluster, "link": link}, total) for (cluster, link), total in found.items()]
 
 
-def _topic_metrics(mirrors: Sequence[CurrentMirror], now: datetime) -> list[Metric]:
+def _topic_metrics(topics: Sequence[tuple[CurrentMirror, Figures]], now: datetime) -> list[Metric]:
     """Return the lag of each mirror topic. A topic of which any partition's value is unknown has no sample of that value."""
-    topics = [(mirror, figures_of(mirror.partitions, now=now)) for mirror in mirrors if mirror.partitions]
     measured = [(mirror, total) for mirror, total in topics if mirror.state != MirrorState.STOPPED]
     messages = [(_of_topic(mirror), total.total_lag) for mirror, total in measured if not total.hidden]
     ages = [

@@ -15,7 +15,16 @@ from console.actors import Actor
 from console.errors import NotFoundError
 from console.links import pairs
 from console.mirrors.migration_gate import GATED
-from console.models import AuditEvent, ClusterLink, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun, VerifyWatch
+from console.models import (
+    AuditEvent,
+    ClusterLink,
+    LinkConfig,
+    MirrorPartition,
+    MirrorTopic,
+    VerifiedRange,
+    VerifyRun,
+    VerifyWatch,
+)
 from linkengine.domain import coverage as ranges
 from linkengine.domain.configs import follows_start
 from linkengine.domain.linkconfigs import LINK_CONFIGS
@@ -107,6 +116,13 @@ def is_continuous(*, link: ClusterLink) -> bool:
     name = "verify.continuous.enable"
     value = next((config.value for config in link.configs.all() if config.name == name), "")
     return (value or LINK_CONFIGS[name].default) == "true"
+
+
+def continuous_links() -> QuerySet[ClusterLink]:
+    """Return the links for which ``is_continuous`` holds."""
+    name = "verify.continuous.enable"
+    switched_off = LinkConfig.objects.filter(name=name).exclude(value__in=("", "true"))
+    return ClusterLink.objects.exclude(pk__in=switched_off.values("link")).order_by()
 
 
 def watches_of(*, link: ClusterLink) -> QuerySet[VerifyWatch]:

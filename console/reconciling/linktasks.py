@@ -24,14 +24,6 @@ def due_tasks(*, link: ClusterLink, mirrors: bool, now: datetime) -> list[TaskNa
     return [spec.name for spec in configured if _is_due(rows.get(spec.name), longest=_interval(spec, link), now=now)]
 
 
-def next_run(*, link: ClusterLink, mirrors: bool, now: datetime) -> datetime | None:
-    """Return when the next task will be due after those that are due now. No query if the link's tasks are prefetched."""
-    due = due_tasks(link=link, mirrors=mirrors, now=now)
-    known = [task.next_run_at for task in link.tasks.all() if task.name not in due and task.next_run_at is not None]
-    after = [now + _interval(TASKS[name], link) for name in due]
-    return min([*after, *(at for at in known if at > now)], default=None)
-
-
 def begin(*, link: ClusterLink, name: TaskName, mirrors: bool, now: datetime) -> LinkTask | None:
     """Store the start of a run and return its row, or None if it is no longer due. The caller must hold the task's lock."""
     if name not in due_tasks(link=link, mirrors=mirrors, now=now):

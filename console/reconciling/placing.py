@@ -10,11 +10,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Count, Q, Sum
+from django.db.models.functions import Coalesce
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling.plans import mirror_key, partition_keys
-from linkengine.domain.assignment import Place, Wanted, assign
+from linkengine.domain.assignment import EACH_BYTES_PER_S, Place, Wanted, assign, moves_nothing
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionProgress, topic_ids_of
 from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
@@ -65,8 +66,10 @@ def place(places: Collection[Place], newcomers: Collection[int] = (), *, fine: b
     """Assign a worker to each partition, move those that have to move, and return their links (primary keys).
 
     ``newcomers``: partitions (primary keys) that are to be copied and have no worker. ``fine``: as for ``assign``. Takes a
-    query, and another per pair of old and new worker.
+    query while all partitions stay, else two, and another per pair of old and new worker.
     """
+    if not newcomers and moves_nothing(_loads(), places, fine=fine):
+        return set()
     rows = MirrorPartition.objects.filter(~Q(worker_id="") | Q(pk__in=newcomers))
     found: list[Any] = list(rows.order_by().values_list("pk", "mirror__link_id", "worker_id", "bytes_per_s"))
     wanted = [Wanted(key=str(pk), link_id=str(link), worker_id=worker, bytes_per_s=rate) for pk, link, worker, rate in found]
@@ -78,6 +81,13 @@ def place(places: Collection[Place], newcomers: Collection[int] = (), *, fine: b
     for (old, new), keys in moves.items():
         MirrorPartition.objects.filter(pk__in=[int(key) for key in keys], worker_id=old).update(worker_id=new)
     return {links[key] for keys in moves.values() for key in keys}
+
+
+def _loads() -> dict[str, float]:
+    """Return the load of each worker that has partitions, as ``Wanted.load`` of all of them."""
+    placed = MirrorPartition.objects.exclude(worker_id="").order_by().values("worker_id")
+    sums = placed.annotate(partitions=Count("pk"), rate=Coalesce(Sum("bytes_per_s"), 0.0))
+    return {row["worker_id"]: row["rate"] + row["partitions"] * EACH_BYTES_PER_S for row in sums}
 
 
 def read_places(rows: Collection[MirrorPartition]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
@@ -213,21 +213,27 @@ def keyless(mirrors: Iterable[MirrorTopic]) -> set[int]:
     return set(refused.values_list("mirror_id", flat=True))
 
 
-def sync_of(mirror: MirrorTopic, *, keyless: bool = False) -> MirrorSync:
-    """Return the engine's plan for syncing configs and partitions with the source; ``keyless`` as in ``MirrorSync``."""
-    return MirrorSync(
-        source=source_address(mirror.link),
-        destination=mirror.link.destination.address,
-        source_topic=mirror.source_topic,
-        source_topic_id=mirror.source_topic_id,
-        mirror_topic=mirror.name,
-        mirror_topic_id=mirror.mirror_topic_id,
-        sync_include=mirror.link.sync_include,
-        previous=dict(mirror.source_configs),
-        configs=dict(mirror.config_overrides),
-        keyless=keyless,
-        guard=is_guarded(mirror.link),
-    )
+def syncs_of(mirrors: Sequence[MirrorTopic]) -> list[MirrorSync]:
+    """Return the engine's plans for syncing configs and partitions of mirrors of a link with their sources. A query."""
+    assert len({mirror.link_id for mirror in mirrors}) == 1
+    link, refusing = mirrors[0].link, keyless(mirrors)
+    source, destination, include = source_address(link), link.destination.address, link.sync_include
+    return [
+        MirrorSync(
+            source=source,
+            destination=destination,
+            source_topic=mirror.source_topic,
+            source_topic_id=mirror.source_topic_id,
+            mirror_topic=mirror.name,
+            mirror_topic_id=mirror.mirror_topic_id,
+            sync_include=include,
+            previous=dict(mirror.source_configs),
+            configs=dict(mirror.config_overrides),
+            keyless=mirror.pk in refusing,
+            guard=is_guarded(link),
+        )
+        for mirror in mirrors
+    ]
 
 
 def stop_of(

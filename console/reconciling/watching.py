@@ -9,7 +9,7 @@ from django.db.models import Q
 from console.models import ClusterLink, MirrorTopic, VerifyWatch
 from console.models.links import show_change
 from console.models.mirrors import AHEAD
-from console.queries.verification import WATCHED, is_continuous
+from console.queries.verification import WATCHED, continuous_links
 from console.reconciling.plans import config_of
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 
@@ -18,25 +18,22 @@ AT_ONCE = 50  # mirrors per pass
 
 
 def ensure_watches(*, now: datetime) -> None:
-    """Create the row of each mirror that is copied. The first comparison follows after an interval."""
+    """Create the row of each mirror that is compared. The first comparison follows after an interval."""
     new = MirrorTopic.objects.listed().filter(verify_watch=None, state__in=WATCHED, deletion_requested_at=None)
+    new = new.filter(link__in=continuous_links())
     rows = [VerifyWatch(mirror=mirror, next_at=now + interval(mirror.link)) for mirror in new.with_links()[:AT_ONCE]]
     if rows:
         VerifyWatch.objects.bulk_create(rows, ignore_conflicts=True)
 
 
 def next_due(*, now: datetime) -> VerifyWatch | None:
-    """Return the row whose turn it is. Mirrors of links without continuous verification are postponed.
+    """Return the row whose turn it is; mirrors of links without continuous verification have none.
 
     A finish time in the future was stored before a clock was set back, and its next time is as far in the future.
     """
     due = VerifyWatch.objects.filter(Q(next_at__lte=now) | Q(finished_at__gt=now + AHEAD), mirror__state__in=WATCHED)
-    due = due.filter(mirror__deletion_requested_at=None).order_by("next_at", "pk")
-    for watch in due.select_related("mirror").prefetch_related("mirror__link__configs")[:AT_ONCE]:
-        if is_continuous(link=watch.mirror.link):
-            return watch
-        VerifyWatch.objects.filter(pk=watch.pk).update(next_at=now + interval(watch.mirror.link))
-    return None
+    due = due.filter(mirror__deletion_requested_at=None, mirror__link__in=continuous_links())
+    return due.select_related("mirror").order_by("next_at", "pk").first()
 
 
 def note_attempt(*, mirror: MirrorTopic, started_at: datetime, now: datetime, error: str = "") -> None:

@@ -150,6 +150,7 @@ def _send_links() -> None:
     for link_id in active:
         if locks.claim(_waiting(link_id), ttl_ms=WAITING_MS):  # if all threads are busy, messages would accumulate
             dispatch.send("reconcile_link", link_id=link_id)
+    links.send_due_tasks(at_rest)
     for link_id in at_rest:
         if locks.claim(f"sample-rest:{link_id}", ttl_ms=resting.SAMPLE_MS):
             dispatch.send("sample_link", link_id=link_id)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 import structlog
@@ -18,7 +17,7 @@ from django.utils import timezone
 
 from console.actions.links import remove_link
 from console.actors import Actor
-from console.models import ClusterLink, MirrorTopic
+from console.models import ClusterLink, LinkTask, MirrorTopic
 from console.models.links import show_change
 from console.queue import dispatch
 from console.reconciling import due_tasks, history, linkhealth, linktasks, phases, placing, plans, promote_backoff
@@ -62,9 +61,9 @@ def reconcile(link_id: int) -> bool:
     try:
         (seen,) = resting.look([link])
         settled = _run_steps(link, mirrors, failures) and not failures.steps and not failures.mirrors
-        now, took_s = timezone.now(), time.thread_time() - began
+        took_s = time.thread_time() - began
         if settled:
-            resting.rest(link, seen, took_s=took_s, until=_next_task(link, mirrors, now=now), now=now)
+            resting.rest(link, seen, took_s=took_s)
         else:
             resting.pace(link, took_s=took_s)
     except CoordinationUnavailableError as error:
@@ -87,7 +86,7 @@ def _run_steps(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Fail
     with failures.of_step("copy"):
         assign_link(link, mirrors, rows=rows)
     with failures.of_step("tasks"):
-        _send_tasks(link, mirrors)
+        _send_tasks(link, mirrors=any(mirror.state not in WRITABLE for mirror in mirrors))
     with failures.of_step("chores"):
         _send_due_tasks(link, mirrors, rows=rows, failures=failures)
     with failures.of_step("samples"):
@@ -133,16 +132,16 @@ def _has_computable_tasks(mirror: MirrorTopic, *, rows: Rows, failures: Failures
     return False
 
 
-def _next_task(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, now: datetime) -> datetime | None:
-    return linktasks.next_run(link=link, mirrors=_any_unstopped(mirrors), now=now)
+def send_due_tasks(link_ids: Collection[int]) -> None:
+    """Send the recurring tasks that are due of links at rest, which have mirrors that are copied. A query if there are none."""
+    due = LinkTask.objects.filter(link__in=link_ids, next_run_at__lte=timezone.now())
+    for link in ClusterLink.objects.filter(pk__in=due.values("link")).prefetch_related("configs", "tasks"):
+        _send_tasks(link, mirrors=True)
 
 
-def _any_unstopped(mirrors: Sequence[MirrorTopic]) -> bool:
-    return any(mirror.state not in WRITABLE for mirror in mirrors)
-
-
-def _send_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
-    for name in linktasks.due_tasks(link=link, mirrors=_any_unstopped(mirrors), now=timezone.now()):
+def _send_tasks(link: ClusterLink, *, mirrors: bool) -> None:
+    """Send the recurring tasks that are due; ``mirrors``: the link has mirrors that are not stopped."""
+    for name in linktasks.due_tasks(link=link, mirrors=mirrors, now=timezone.now()):
         if name in SYNCS and locks.claim(f"task:{link.pk}:{name}", ttl_ms=CLAIM_MS):
             dispatch.send("run_link_task", link_id=link.pk, task=name)
 

@@ -161,7 +161,7 @@ def _note_refusal_of_cluster(mirror: MirrorTopic, action: str, error: LinkEngine
 
 def follow_source(mirror: MirrorTopic) -> MirrorSynced:
     """Sync partitions and configs of a mirror once, store the outcome and return it."""
-    plan, asked_at = plans.sync_of(mirror, keyless=mirror.pk in plans.keyless([mirror])), timezone.now()
+    (plan,), asked_at = plans.syncs_of([mirror]), timezone.now()
     synced = jobs.sync_mirror(plan, still_mirrors=topic_configs.still_mirrors(mirror.link))
     note_synced(mirror, synced, now=timezone.now(), asked_at=asked_at)
     return synced

@@ -10,16 +10,16 @@ sends no pass. It becomes invalid when
 * a copy worker starts or ends.
 
 An action that sends ``reconcile_link`` gets its pass immediately, whatever the mark. If Redis has lost the mark, there is a
-pass. In between, ``sample`` stores samples and the time at which idle partitions were in sync, from a few columns of the rows;
-if it finds anything else, the rest ends. So only what has none of these effects is delayed, by at most ``LONGEST_S``: samples
-for charts.
+pass. Recurring tasks that are due are sent without a pass. In between, ``sample`` stores samples and the time at which idle
+partitions were in sync, from a few columns of the rows; if it finds anything else, the rest ends. So only what has none of
+these effects is delayed, by at most ``LONGEST_S``: samples for charts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
@@ -42,7 +42,7 @@ from linkengine.domain.plans import PartitionPhase, PartitionProgress, topic_ids
 from linkengine.domain.states import LinkState, MirrorState
 
 BEAT_S = 1.0
-LONGEST_S = 30.0
+LONGEST_S = 60.0
 PACE, MOST_PACE_S = 2.0, 4.0  # pause as a multiple of the last pass, and its limit
 SAMPLE_MS = 5_000  # between two samples of a link at rest; less than ``lateness.LEAST``
 BUSY = 0.05  # share of a core that the passes of all links may take, unless their interval is ``LONGEST_S`` already
@@ -110,12 +110,9 @@ def wake(link_id: int) -> None:
         redis_client().delete(_name(link_id))
 
 
-def rest(link: ClusterLink, seen: Seen, *, took_s: float, until: datetime | None, now: datetime) -> None:
-    """Skip passes for some seconds. ``until``: when a recurring task is due. ``link`` has the sequence that the pass stored."""
-    links = ClusterLink.objects.count()
-    pause_s = min(LONGEST_S, took_s * links / BUSY)
-    if until is not None:
-        pause_s = min(pause_s, (until - now) / timedelta(seconds=1))
+def rest(link: ClusterLink, seen: Seen, *, took_s: float) -> None:
+    """Skip passes for some seconds. ``link`` has the sequence that the pass stored."""
+    pause_s = min(LONGEST_S, took_s * ClusterLink.objects.count() / BUSY)
     if pause_s > BEAT_S:
         with redis_answers("store a mark"):
             redis_client().set(_name(link.pk), seen.mark(link), px=int(pause_s * 1000))

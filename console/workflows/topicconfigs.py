@@ -62,9 +62,8 @@ def _follow(link: ClusterLink, mirror_ids: Sequence[int]) -> TaskOutcome:
     chosen = list(_mirrors(link).filter(pk__in=mirror_ids))
     if not chosen:
         return TaskOutcome()
-    keyless, late, asked_at = plans.keyless(chosen), tombstones.kept_late(chosen), timezone.now()
-    wanted = [plans.sync_of(mirror, keyless=mirror.pk in keyless) for mirror in chosen]
-    outcomes = jobs.sync_mirrors(wanted, still_mirrors=topic_configs.still_mirrors(link))
+    late, asked_at = tombstones.kept_late(chosen), timezone.now()
+    outcomes = jobs.sync_mirrors(plans.syncs_of(chosen), still_mirrors=topic_configs.still_mirrors(link))
     errors, changes = [], 0
     for mirror, outcome in zip(chosen, outcomes, strict=True):
         if isinstance(outcome, LinkEngineError):

@@ -112,7 +112,10 @@ for i = 1, #KEYS / 2 do
   if mine or untaken or data_lost then
     if not mine and not untaken and generation == own then generation = own + 1 end  -- so that the new owner loses it
     redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
-    redis.call('HSET', record, 'generation', math.max(generation, own), 'holder', ARGV[1])
+    local highest = math.max(generation, own)
+    if known[2] ~= ARGV[1] or tonumber(known[1] or '0') ~= highest then  -- most renewals would write what is there
+      redis.call('HSET', record, 'generation', highest, 'holder', ARGV[1])
+    end
     if announced == '2' then redis.call('HSET', record, 'markers_at', stamp) end
     if announced == '1' then redis.call('HSETNX', record, 'markers_at', stamp) end
     held[i] = 1

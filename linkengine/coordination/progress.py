@@ -61,10 +61,12 @@ _REPORT = (
 for i = 4, #ARGV, 4 do
   local key, hold, generation = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   local before = redis.call('HGET', KEYS[1], key) or ''
-  local at, text = string.match(before, '^(%d+) %d+ %x+ (.*)$')
-  local owner = at and string.match(text, '"hold_id": "([^"]*)"')
-  local hidden = false
-  if owner and owner ~= hold then
+  local hidden, at, text, owner = false
+  if not string.find(before, '"hold_id": "' .. hold .. '"', 1, true) then
+    at, text = string.match(before, '^(%d+) %d+ %x+ (.*)$')
+    owner = at and string.match(text, '"hold_id": "([^"]*)"')
+  end
+  if owner then
     local age, known = now - tonumber(at), tonumber(string.match(text, '"generation": (%d+)') or '0')
     local released = string.find(text, '"phase": "RELEASED"', 1, true)
     hidden = known > generation and age >= 0 and age < tonumber(ARGV[2]) and not (generation == 0 and released)
@@ -258,12 +260,16 @@ def from_json(text: str, *, observed_at_ms: int | None = None) -> PartitionProgr
     ``observed_at_ms``, all times are shifted to the clock by which the observation was made at that time.
     """
     try:
-        values = {name: value for name, value in json.loads(text).items() if name in _FIELDS}
+        values = json.loads(text)
+        for name in values.keys() - _FIELDS.keys():
+            del values[name]
         values["phase"] = PartitionPhase(values["phase"])
-        values["gaps"] = tuple(_gap(*words[:_GAP_WORDS]) for words in values.get("gaps", ()))
-        if observed_at_ms is not None:
-            shift_ms = observed_at_ms - values["observed_at_ms"]
-            values |= {name: at_ms + shift_ms for name in _TIMES if (at_ms := values.get(name)) is not None}
+        if "gaps" in values:
+            values["gaps"] = tuple(_gap(*words[:_GAP_WORDS]) for words in values["gaps"])
+        shift_ms = 0 if observed_at_ms is None else observed_at_ms - values["observed_at_ms"]
+        for name in _TIMES if shift_ms else ():
+            if (at_ms := values.get(name)) is not None:
+                values[name] = at_ms + shift_ms
         return PartitionProgress(**values)
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not a partition's progress: {error}") from error

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 EACH_BYTES_PER_S = 10_000.0  # constant load of a partition besides its bytes: requests, reports, lease
@@ -102,6 +102,20 @@ def assign(partitions: Iterable[Wanted], places: Collection[Place], *, fine: boo
         table.apply(shift)
         left, ratio = left - shift.partitions, SETTLED
     return table.moved
+
+
+def moves_nothing(loads: Mapping[str, float], places: Collection[Place], *, fine: bool = False) -> bool:
+    """Return whether ``assign`` surely moves nothing; ``loads``: the load of each worker that has partitions, by worker id.
+
+    It needs sums only, so that thousands of partitions need not be read to learn that all of them stay where they are.
+    """
+    available = {place.worker_id for place in places if not place.draining}
+    if not available:
+        return True
+    if not loads.keys() <= available:
+        return False
+    known = [loads.get(worker, 0.0) for worker in available]
+    return max(known) <= (BALANCED if fine else COARSE) * min(known)
 
 
 class _Placement:

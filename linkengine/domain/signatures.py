@@ -84,5 +84,5 @@ class SeenRefusals:
 
 
 def _mac(key: bytes, purpose: str, words: Iterable[str]) -> str:
-    encoded = (word.encode(errors="surrogatepass") for word in (purpose, *words))
-    return hmac.digest(key, b"".join(len(word).to_bytes(8, "big") + word for word in encoded), "sha256").hex()
+    encoded = [word.encode(errors="surrogatepass") for word in (purpose, *words)]
+    return hmac.digest(key, b"".join([len(word).to_bytes(8, "big") + word for word in encoded]), "sha256").hex()

@@ -7,7 +7,8 @@ the topic with the mirror's configs; seeding; the mirror's final configs; remova
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import structlog
@@ -74,25 +75,47 @@ def setup_mirror(
     check_ours()
     guarded = setup.guard and _guard(destination, setup.mirror_topic, hide=bool(to_seed))
     check_ours()
-    if not _create(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed))):
-        to_seed = _still_to_seed(destination, setup, destination.describe(setup.mirror_topic), starts=starts)
+    created = _create(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
+    with _retried_while_unknown(setup.mirror_topic):
+        if not created:
+            to_seed = _still_to_seed(destination, setup, destination.describe(setup.mirror_topic), starts=starts)
+            check_ours()
+            _adopt(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
+        _check_writable(destination, setup)
+        _seed(setup, assignments_factory(topic.partitions, topic.topic_id), starts=to_seed, check_ours=check_ours)
         check_ours()
-        _adopt(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
-    _check_writable(destination, setup)
-    _seed(setup, assignments_factory(topic.partitions, topic.topic_id), starts=to_seed, check_ours=check_ours)
-    check_ours()
-    sync_configs(destination, setup.mirror_topic, source_configs=values, include=setup.sync_include)
-    check_ours()
-    if guarded and (starts or destination.denies_reads(setup.mirror_topic)):  # an earlier attempt may have hidden a head
-        destination.allow_reads(setup.mirror_topic)
+        sync_configs(destination, setup.mirror_topic, source_configs=values, include=setup.sync_include)
+        check_ours()
+        if guarded and (starts or destination.denies_reads(setup.mirror_topic)):  # an earlier attempt may have hidden a head
+            destination.allow_reads(setup.mirror_topic)
+        mirror_topic_id = destination.describe(setup.mirror_topic).topic_id
     return MirrorCreated(
         source_topic_id=topic.topic_id,
-        mirror_topic_id=destination.describe(setup.mirror_topic).topic_id,
+        mirror_topic_id=mirror_topic_id,
         partitions=topic.partitions,
         read_only=guarded,
         seeded=tuple(sorted(starts.items())),
         source_configs=values,
     )
+
+
+@contextmanager
+def _retried_while_unknown(mirror_topic: str) -> Iterator[None]:
+    """Turn "unknown topic" for the mirror topic into an error after which the set-up is tried again.
+
+    The destination has confirmed that the topic exists. A busy broker shows a new topic seconds later; if the topic was deleted
+    meanwhile, the next attempt creates it again.
+    """
+    try:
+        yield
+    except LinkEngineError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR:
+            raise
+        raise LinkEngineError(
+            ErrorCode.TIMEOUT_ERROR,
+            f"The destination has created mirror topic {mirror_topic!r}, but does not show it yet: its brokers are busy, or "
+            "the topic was deleted meanwhile. The set-up is retried automatically.",
+        ) from error
 
 
 def _glance(destination: ClusterAdmin, mirror_topic: str) -> TopicDescription | None:

@@ -165,7 +165,7 @@ def test_plans_contain_the_links_config_sync_filter(mirror: MirrorTopic, link: C
     mirror.link = ClusterLink.objects.get()
 
     assert plans.setup_of(mirror).sync_include == ("retention.ms", "cleanup.policy")
-    assert plans.sync_of(mirror).sync_include == ("retention.ms", "cleanup.policy")
+    assert plans.syncs_of([mirror])[0].sync_include == ("retention.ms", "cleanup.policy")
 
 
 def test_stop_and_verify_plans_contain_recorded_ends(make_mirror: MakeMirror) -> None:
@@ -247,7 +247,7 @@ def test_mirrors_that_refused_records_without_a_key_are_returned_until_the_error
     transition_errors.note(mirror=other, code="TIMEOUT_ERROR", message="Late.", now=NOW)
 
     assert plans.keyless([refusing, other]) == {refusing.pk}
+    assert [plan.keyless for plan in plans.syncs_of([refusing, other])] == [True, False]
     assert plans.keyless([other]) == set()
     transition_errors.clear(mirror=refusing)
     assert plans.keyless([refusing, other]) == set()
-    assert plans.sync_of(refusing, keyless=True).keyless

@@ -54,10 +54,20 @@ def test_stopped_mirrors_and_disabled_links_are_not_compared(
     stopped = make_mirror("stopped", MirrorState.STOPPED)
     for watched in (mirror, stopped):
         VerifyWatch.objects.create(mirror=watched, next_at=NOW)
-    configure(link, verify_continuous_enable="false", verify_interval_ms="5000")
+    configure(link, verify_continuous_enable="false")
 
     assert watching.next_due(now=NOW) is None
-    assert VerifyWatch.objects.get(mirror=mirror).next_at == NOW + timedelta(seconds=5)
+
+
+def test_links_without_continuous_verification_cost_no_rows(link: ClusterLink, mirror: MirrorTopic) -> None:
+    configure(link, verify_continuous_enable="false")
+
+    watching.ensure_watches(now=NOW)
+    assert not VerifyWatch.objects.exists()
+
+    LinkConfig.objects.filter(link=link, name="verify.continuous.enable").update(value="true")
+    watching.ensure_watches(now=NOW)
+    assert VerifyWatch.objects.get().mirror == mirror
 
 
 def test_slow_comparison_is_followed_by_a_long_pause_and_an_error_is_stored(mirror: MirrorTopic) -> None:

@@ -147,7 +147,7 @@ def test_inbound_link_without_its_source_side_has_no_credentials_and_can_be_fail
 
     drive(lambda: phases(mirror) == {PartitionPhase.RELEASED})  # the worker has ended, with the credentials it had
     loaded = fresh(mirror)
-    for make in (lambda: plans.setup_of(loaded), lambda: plans.sync_of(loaded), lambda: plans.verify_of(loaded)):
+    for make in (lambda: plans.setup_of(loaded), lambda: plans.syncs_of([loaded]), lambda: plans.verify_of(loaded)):
         with pytest.raises(LinkEngineError, match="The source side is missing"):
             make()
     run = start_verify(mirror=loaded, by=SYSTEM, now=NOW)

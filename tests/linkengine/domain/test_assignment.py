@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.domain.assignment import BALANCED, COARSE, EACH_BYTES_PER_S, Place, Wanted, assign, tenth
+from linkengine.domain.assignment import BALANCED, COARSE, EACH_BYTES_PER_S, Place, Wanted, assign, moves_nothing, tenth
 
 MOST_ROUNDS = 200
 _WORKERS = [f"w{number}" for number in range(5)]
@@ -89,6 +89,15 @@ def test_at_most_a_tenth_of_the_assigned_partitions_move_per_call(pool: tuple[li
     moved = [partition for partition in partitions if partition.key in moves and partition.worker_id in known]
     assert len(moved) <= max(2, tenth(len(partitions)))
     assert all(moves[partition.key] != partition.worker_id for partition in moved)
+
+
+@given(_pools(), st.booleans())
+def test_sums_of_loads_show_that_nothing_moves(pool: tuple[list[Wanted], list[Place]], fine: bool) -> None:
+    partitions, places = pool
+    placed = [partition for partition in partitions if partition.worker_id]
+
+    if moves_nothing(_loads(placed), places, fine=fine):
+        assert assign(placed, places, fine=fine) == {}
 
 
 @given(_pools())
@@ -201,6 +210,18 @@ def test_a_third_worker_gets_its_share_in_steps_of_a_tenth() -> None:
         partitions = _after(partitions, assign(partitions, places))
 
     assert _ratio(partitions, places) <= COARSE
+
+
+def test_balanced_workers_need_no_look_at_their_partitions() -> None:
+    places = [Place(worker_id="a"), Place(worker_id="b")]
+    loads = {"a": 1.1e6, "b": 1.0e6}
+
+    assert moves_nothing(loads, places)
+    assert moves_nothing({"a": 1e6}, places[:1])
+    assert moves_nothing({"a": 1e6}, [])
+    assert not moves_nothing({**loads, "gone": 1.0}, places)
+    assert not moves_nothing({"a": 1e6}, places)
+    assert not moves_nothing({"a": 1.3e6, "b": 1e6}, places, fine=True)
 
 
 def test_a_busy_partition_does_not_move_back_and_forth() -> None:

@@ -270,6 +270,25 @@ def test_partitions_added_at_the_source_between_two_attempts_are_added_to_the_mi
     assert here.describe(source_topic).partitions == 3
 
 
+def test_a_mirror_topic_that_the_destination_does_not_show_is_waited_for(
+    setup_plan: MirrorSetup,
+    assignments: AssignmentsFactory,
+    here: ClusterAdmin,
+    source_topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """UNKNOWN_TOPIC_OR_PARTITION_ERROR would end the set-up for good, as for a source topic that does not exist."""
+    with monkeypatch.context() as patch:
+        patch.setattr(setting_up, "_seed", lambda *_, **__: here.delete_topic(source_topic))
+        with pytest.raises(LinkEngineError) as refused:
+            jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+
+    assert refused.value.code is ErrorCode.TIMEOUT_ERROR
+    assert (
+        jobs.setup_mirror(setup_plan, assignments_factory=assignments).mirror_topic_id == here.describe(source_topic).topic_id
+    )
+
+
 def test_missing_rights_of_a_link_raise_before_anything_is_copied(
     make_cluster: Callable[..., KafkaCluster],
     setup_plan: MirrorSetup,
