@@ -1,6 +1,15 @@
 """Models and their invariants. No decisions and no effects: ``queries`` read them, ``actions`` write them."""
 
-from console.models.access import ApiKey, AuditEvent, RoleBinding
+from console.models.access import (
+    Account,
+    ApiKey,
+    AuditEvent,
+    GroupMember,
+    Invitation,
+    RoleBinding,
+    UserGroup,
+    UserSession,
+)
 from console.models.acls import SyncedAcl
 from console.models.bulkoperations import BulkOperation, BulkOperationTopic
 from console.models.clusters import Cluster, Environment, Organization, SourceTopic
@@ -18,6 +27,7 @@ from console.models.verification import GateRun, VerifiedRange, VerifyRun, Verif
 from console.models.workers import CopyWorker
 
 __all__ = [
+    "Account",
     "ApiKey",
     "AuditEvent",
     "AutoCreateFailure",
@@ -32,7 +42,9 @@ __all__ = [
     "Environment",
     "GapRange",
     "GateRun",
+    "GroupMember",
     "GroupOffset",
+    "Invitation",
     "LineageRange",
     "LinkConfig",
     "LinkSample",
@@ -52,6 +64,8 @@ __all__ = [
     "StopReport",
     "SyncedAcl",
     "SyncedGroup",
+    "UserGroup",
+    "UserSession",
     "VerifiedRange",
     "VerifyRun",
     "VerifyWatch",

@@ -16,8 +16,10 @@ from django.views.decorators.http import require_http_methods, require_POST
 from console.access import login_throttle
 from console.access.sign_in import SignInForm
 from console.actions import access as access_actions
+from console.actions.accounts import end_sessions
 from console.errors import ConsoleError
 from console.pages.forms import ConsoleForm
+from console.pages.preferences import record_session
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.shell import THEME_COOKIE, THEMES, Crumb
 
@@ -113,7 +115,10 @@ def change_password(request: HttpRequest) -> HttpResponse:
     except ConsoleError as error:
         problem = {} if form.refuse(error) else problem_of(error)
         return _password_page(request, form, status=status_of(error), problem=problem)
-    update_session_auth_hash(request, by.user)  # type: ignore[arg-type]  # the action needs a user
+    assert by.user is not None  # the action needs a user
+    update_session_auth_hash(request, by.user)
+    record_session(request, by.user)
+    end_sessions(by.user, but=request.session.session_key)
     return done(request, reverse("pages:me"), "Password changed. Your other sessions have ended. API keys remain valid.")
 
 
