@@ -17,6 +17,7 @@ from console.access import Permission, can, check_permission
 from console.access.api_keys import hash_secret, read_token
 from console.access.grants import reach_of
 from console.access.permissions import allowing
+from console.access.roles import permissions_of
 from console.actors import Actor
 from console.http import database_outages
 from console.models import Account, ApiKey, GroupMember, Organization, RoleBinding, UserGroup, UserSession
@@ -102,15 +103,16 @@ def list_api_keys(*, by: Actor) -> list[ApiKey]:
         return list(rows)
     if by.user is None:
         return []
-    service = Q(user__account__kind=Account.Kind.SERVICE, user__account__organization__in=managed_organizations(by=by))
+    managed = _organization_ids(Permission.MANAGE_USERS, by=by)
+    service = Q(user__account__kind=Account.Kind.SERVICE, user__account__organization__in=managed)
     return list(rows.filter(Q(user=by.user) | service))
 
 
 def key_owners(*, by: Actor) -> list[User]:
-    """Return the users for whom the actor may create API keys: the actor, then service accounts. One or two queries."""
+    """Return the users for whom the actor may create API keys: the actor, then service accounts. One query."""
     service = User.objects.filter(account__kind=Account.Kind.SERVICE, is_active=True).order_by("username")
     if not by.may_do_all:
-        service = service.filter(account__organization__in=managed_organizations(by=by))
+        service = service.filter(account__organization__in=_organization_ids(Permission.MANAGE_USERS, by=by))
     return [*([by.user] if by.user else []), *service]
 
 
@@ -143,7 +145,8 @@ def managed_organizations(*, by: Actor) -> list[Organization]:
     """Return the organizations whose users the actor manages. At most one query beside the actor's bindings."""
     if by.may_do_all:
         return list(Organization.objects.order_by("name"))
-    return _organizations_with(Permission.MANAGE_USERS, by=by)
+    found = _organization_ids(Permission.MANAGE_USERS, by=by)
+    return list(Organization.objects.filter(pk__in=found).order_by("name")) if found else []
 
 
 def list_accounts(*, by: Actor) -> QuerySet[User]:
@@ -151,7 +154,7 @@ def list_accounts(*, by: Actor) -> QuerySet[User]:
     users = User.objects.select_related("account__organization", "invitation").order_by("username")
     if by.may_do_all:
         return users
-    return users.filter(account__organization__in=_organizations_with(Permission.VIEW_ACCESS, by=by))
+    return users.filter(account__organization__in=_organization_ids(Permission.VIEW_ACCESS, by=by))
 
 
 def list_groups(*, by: Actor) -> QuerySet[UserGroup]:
@@ -161,7 +164,7 @@ def list_groups(*, by: Actor) -> QuerySet[UserGroup]:
         "role_count": Count("role_bindings", distinct=True),
     }
     groups = UserGroup.objects.select_related("organization").annotate(**counts)
-    return groups if by.may_do_all else groups.filter(organization__in=_organizations_with(Permission.VIEW_ACCESS, by=by))
+    return groups if by.may_do_all else groups.filter(organization__in=_organization_ids(Permission.VIEW_ACCESS, by=by))
 
 
 def grantable_groups(*, by: Actor) -> list[UserGroup]:
@@ -195,12 +198,10 @@ def _with_limit() -> QuerySet[ApiKey]:
     return ApiKey.objects.select_related("user", "organization", "environment", "cluster__environment")
 
 
-def _organizations_with(permission: Permission, *, by: Actor) -> list[Organization]:
-    candidates = [binding.organization_id for binding in by.bindings if binding.organization_id]
-    if not candidates:
-        return []
-    found = Organization.objects.filter(pk__in=candidates).order_by("name")
-    return [organization for organization in found if can(by, permission, organization=organization)]
+def _organization_ids(permission: Permission, *, by: Actor) -> list[int]:
+    """Return the keys of the organizations on which the actor has a permission; for actors that may not do everything."""
+    granting = (binding for binding in by.bindings if permission in permissions_of(binding))
+    return sorted({binding.organization_id for binding in granting if binding.organization_id is not None})
 
 
 def _is_own(binding: RoleBinding, by: Actor) -> bool:

@@ -9,7 +9,7 @@ _LINK = f"/links/{EAST}/west-to-east/"
 _FAILED = f"/links/{EAST}/south-archive/"
 
 # Pages without a session.
-OPEN = ("/sign-in/",)
+OPEN = ("/sign-in/",)  # an invitation needs a token, see tests/console/pages/test_people.py
 # Pages that an administrator of the organization sees with status 200.
 PAGES = (
     "/environments/",
@@ -76,11 +76,17 @@ PAGES = (
     f"/operations/{OPERATION}/?status=FAILED",
     "/access/",
     "/access/new/",
+    "/access/explain/",
+    "/access/users/",
+    "/access/users/?q=a",
+    "/access/groups/",
     "/access/roles/",
     "/access/me/",
     "/access/password/",
     "/access/api-keys/",
+    "/access/api-keys/ABCDEFGHIJKLMNOP/rotate/",
     "/access/api-keys/ABCDEFGHIJKLMNOP/delete/",
+    "/settings/profile/",
     "/audit/",
     "/audit/?result=DENIED",
     "/help/states/",
