@@ -166,8 +166,8 @@ def _is_self(user: User, by: Actor) -> bool:
 def _denied(user: User, *, by: Actor, reason: str = "", field: str | None = None) -> DeniedError:
     """Record the denial and return its error."""
     reason = reason or (
-        "You may manage your own API keys, and those of service accounts of organizations whose users you manage. Ask an "
-        "administrator of this installation to do it."
+        "You may create and delete only your own API keys, and those of service accounts of organizations whose users you "
+        "manage. Ask an administrator of this installation to do it."
     )
     audit.record_denial(by=by, action="MANAGE_API_KEY", resource=f"user/{user.get_username()}", reason=reason)
     return DeniedError(reason, code="NOT_AUTHORIZED", field=field)
