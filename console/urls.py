@@ -1,10 +1,19 @@
 """URLs: pages, REST under both prefixes that clients use, the admin site, health and metrics."""
 
+from django.conf import settings
 from django.contrib import admin
-from django.urls import include, path, re_path
+from django.urls import URLResolver, include, path, re_path
 
 from console.api.views import UnknownEndpointView
 from console.http import health
+
+
+def provider_urls() -> list[URLResolver]:
+    """Return the two URLs of the sign-in with OpenID Connect, if it is configured; no other URL of django-allauth is served."""
+    if not settings.OIDC_ISSUER:
+        return []
+    return [path("sign-in/", include("allauth.socialaccount.providers.openid_connect.urls"))]
+
 
 handler500 = "console.http.database_outages.handle_500"
 urlpatterns = [
@@ -17,5 +26,6 @@ urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", health.metrics, name="metrics"),
+    *provider_urls(),
     path("", include("console.pages.urls")),
 ]

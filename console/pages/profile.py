@@ -6,6 +6,7 @@ import zoneinfo
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -74,7 +75,7 @@ def profile(request: HttpRequest) -> HttpResponse:
         form = ProfileForm(initial={"time_zone": stored.time_zone, "density": stored.density})
     current = request.session.session_key
     rows = [session_row(row, current_key=current, now=now) for row in access_queries.my_sessions(by=by, now=now)]
-    context = {"form": form, "sessions": rows, "crumbs": [Crumb(label="Profile")]}
+    context = {"form": form, "sessions": rows, "second_factor": settings.SECOND_FACTOR, "crumbs": [Crumb(label="Profile")]}
     return reply(request, "session/profile.html", context, status=422 if request.method == "POST" else 200)
 
 

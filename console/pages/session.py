@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib.auth import login, logout, update_session_auth_hash
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -14,10 +15,12 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from console.access import login_throttle
+from console.access.second_factor import has_second_factor
 from console.access.sign_in import SignInForm
 from console.actions import access as access_actions
 from console.actions.accounts import end_sessions
 from console.errors import ConsoleError
+from console.pages import secondfactor
 from console.pages.forms import ConsoleForm
 from console.pages.preferences import record_session
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
@@ -35,6 +38,9 @@ def sign_in(request: HttpRequest) -> HttpResponse:
         return HttpResponseRedirect(target)
     form = SignInForm(request, data=request.POST or None)
     if request.method == "POST" and form.is_valid():
+        if has_second_factor(form.get_user()):
+            secondfactor.remember_password(request, form.get_user(), target=target)
+            return HttpResponseRedirect(reverse("pages:sign-in-code"))
         login(request, form.get_user())
         return HttpResponseRedirect(target)
     return _sign_in_page(request, form, target)
@@ -42,7 +48,14 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 
 def _sign_in_page(request: HttpRequest, form: SignInForm, target: str) -> HttpResponse:
     failed = request.method == "POST"
-    context = {"failed": failed, "wait_s": form.wait_s, "next": target, "user_name": request.POST.get("username", "")}
+    provider = {"provider": settings.OIDC_NAME} if settings.OIDC_ISSUER else {}
+    context = {
+        **provider,
+        "failed": failed,
+        "wait_s": form.wait_s,
+        "next": target,
+        "user_name": request.POST.get("username", ""),
+    }
     status = 429 if form.wait_s else 422 if failed else 200
     response = reply(request, "session/sign_in.html", context, status=status)
     if form.wait_s:

@@ -1,0 +1,117 @@
+"""Time-based codes (TOTP, RFC 6238) and recovery codes as the second factor of a password.
+
+Rows and arithmetic are those of django-allauth, which remembers used codes in the cache of a single process. Here the counter
+of the last accepted code is stored in the row, under a lock, so that all processes together accept a code once (RFC 6238,
+section 5.2). Without the setting SECOND_FACTOR nothing of django-allauth is loaded, and no user has a second factor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.utils.module_loading import import_string
+
+_TOTP, _RECOVERY = "totp", "recovery_codes"
+_COUNTER = "counter"  # of the last accepted code, in the data of the row
+_AUTH = "allauth.mfa.totp.internal.auth"
+
+
+def has_second_factor(user: User) -> bool:
+    """Return whether the user has set up time-based codes."""
+    return settings.SECOND_FACTOR and _rows(user).filter(type=_TOTP).exists()
+
+
+def new_secret() -> str:
+    """Return a new secret, in base32."""
+    return str(import_string(f"{_AUTH}.generate_totp_secret")())
+
+
+def uri_of(user: User, secret: str) -> str:
+    """Return the address of a secret that authenticator apps read from a QR code."""
+    return str(_adapter().build_totp_url(user, secret))
+
+
+def qr_of(uri: str) -> str:
+    """Return the QR code of an address as SVG."""
+    return str(_adapter().build_totp_svg(uri))
+
+
+def matches(secret: str, code: str) -> bool:
+    """Return whether a code belongs to a secret now, to confirm a set-up."""
+    return _counter_of(secret, code) is not None
+
+
+def activate(user: User, secret: str, code: str) -> list[str] | None:
+    """Store the secret of a user and return new recovery codes; None if the code does not belong to the secret.
+
+    Call it in a transaction.
+    """
+    counter = _counter_of(secret, code)
+    if counter is None:
+        return None
+    _rows(user).delete()
+    encrypted = _adapter().encrypt(secret)
+    _model().objects.create(user=user, type=_TOTP, data={"secret": encrypted, _COUNTER: counter})
+    return list(_recovery().activate(user).get_unused_codes())
+
+
+def deactivate(user: User) -> bool:
+    """Delete secret and recovery codes of a user; return whether there were any."""
+    deleted, _ = _rows(user).delete()
+    return deleted > 0
+
+
+def accept_code(user: User, code: str) -> bool:
+    """Return whether a code is valid now, and use it up: it is not accepted a second time."""
+    with transaction.atomic():
+        row = _rows(user).select_for_update().filter(type=_TOTP).first()
+        if row is None:
+            return False
+        counter = _counter_of(_adapter().decrypt(row.data["secret"]), code)
+        if counter is None or counter <= row.data.get(_COUNTER, -1):
+            return False
+        row.data[_COUNTER] = counter
+        row.save(update_fields=["data"])
+        row.record_usage()
+    return True
+
+
+def accept_recovery_code(user: User, code: str) -> bool:
+    """Return whether a recovery code is valid, and use it up."""
+    row = _rows(user).filter(type=_RECOVERY).first()
+    return row is not None and bool(_recovery()(row).validate_code(code.strip()))
+
+
+def recovery_codes_left(user: User) -> int:
+    """Return the number of unused recovery codes."""
+    row = _rows(user).filter(type=_RECOVERY).first()
+    return len(_recovery()(row).get_unused_codes()) if row is not None else 0
+
+
+def _counter_of(secret: str, code: str) -> int | None:
+    """Return the counter for which the code is valid; None if it is not valid now."""
+    digits = "".join(code.split())
+    value_of, text_of = import_string(f"{_AUTH}.hotp_value"), import_string(f"{_AUTH}.format_hotp_value")
+    same = import_string("django.utils.crypto.constant_time_compare")
+    counters = import_string(f"{_AUTH}.yield_hotp_counters_from_time")()
+    return next((int(counter) for counter in counters if same(digits, text_of(value_of(secret, counter)))), None)
+
+
+def _model() -> Any:
+    return apps.get_model("mfa", "Authenticator")
+
+
+def _rows(user: User) -> Any:
+    return _model().objects.filter(user=user)
+
+
+def _adapter() -> Any:
+    return import_string("allauth.mfa.adapter.get_adapter")()
+
+
+def _recovery() -> Any:
+    return import_string("allauth.mfa.recovery_codes.internal.auth.RecoveryCodes")

@@ -1,0 +1,135 @@
+"""Sign-in with OpenID Connect: what of django-allauth applies, and which users of the provider may sign in as whom.
+
+Imported by django-allauth, if it is configured. A user of the provider is identified by issuer and subject, never by name or
+e-mail address: otherwise the provider's users could choose to be any local user. The first sign-in creates a user, whose name
+must be free. Rights come from roles only; the provider's groups give the roles of groups that a superuser has mapped. Neither a
+claim nor a group makes a superuser.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NoReturn
+
+import structlog
+from allauth.account.adapter import DefaultAccountAdapter
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+
+from console import audit
+from console.actions.accounts import RESERVED_NAMES
+from console.actions.usergroups import follow_provider
+from console.actors import ENGINE
+from console.models import Account
+
+_NAME = re.compile(r"[\w.@+-]{1,150}")  # as Django's validator of user names
+_log = structlog.get_logger(__name__)
+
+
+class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
+    """No messages, no e-mail and no further steps: the provider has authenticated the user, with its own second factor."""
+
+    def get_login_stages(self) -> list[str]:
+        """Return no stages."""
+        return []
+
+    def add_message(self, *_args: Any, **_more: Any) -> None:
+        """Show no message."""
+
+    def send_mail(self, *_args: Any, **_more: Any) -> None:
+        """Send no mail."""
+
+    def is_open_for_signup(self, _request: HttpRequest) -> bool:
+        """Refuse registrations; ``ProviderAdapter`` decides about users of the provider."""
+        return False
+
+    def respond_user_inactive(self, request: HttpRequest, user: User) -> HttpResponse:
+        """Return to the sign-in page."""
+        return _back(request, f"User '{user.get_username()}' is deactivated. Ask an administrator of your organization.")
+
+
+class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
+    """Decides about a user of the provider after the provider has authenticated the user."""
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
+        """Check the claims; follow the groups of a known user. A refusal returns to the sign-in page."""
+        claims = claims_of(sociallogin.account.extra_data)
+        if sociallogin.state.get("process") not in (None, "login"):
+            _refuse(request, "A sign-in of the provider cannot be connected to another user.")
+        if claims is None:
+            _refuse(request, "The provider's responses name different users. Ask the administrator of the provider.")
+        groups = groups_of(claims)
+        if settings.OIDC_REQUIRED_GROUP and settings.OIDC_REQUIRED_GROUP not in groups:
+            _refuse(request, f"You are not in the group '{settings.OIDC_REQUIRED_GROUP}' of the provider. Ask for membership.")
+        sociallogin.email_addresses = []
+        if sociallogin.is_existing:
+            follow_provider(user=sociallogin.user, external_names=groups, now=timezone.now())
+        else:
+            sociallogin.user = _new_user(request, claims)
+
+    def is_open_for_signup(self, _request: HttpRequest, _sociallogin: Any) -> bool:
+        """Accept new users; ``pre_social_login`` has checked them."""
+        return True
+
+    def save_user(self, request: HttpRequest, sociallogin: Any, form: Any = None) -> User:
+        """Store a new user at the first sign-in, without roles except those of mapped groups."""
+        user: User = super().save_user(request, sociallogin, form)
+        now = timezone.now()
+        Account.objects.create(user=user, created_at=now, created_by=ENGINE.name)
+        detail = {"provider": settings.OIDC_ISSUER, "subject": sociallogin.account.uid}
+        audit.record(by=ENGINE, action="CreateUser", resource=f"user/{user.get_username()}", now=now, detail=detail)
+        groups = groups_of(claims_of(sociallogin.account.extra_data) or {})
+        follow_provider(user=user, external_names=groups, now=now)
+        return user
+
+    def on_authentication_error(
+        self, request: HttpRequest, _provider: Any, error: Any = None, exception: Any = None, extra_context: Any = None
+    ) -> None:
+        """Return to the sign-in page. The log has the reason, which may come from the provider."""
+        del extra_context
+        _log.warning("oidc.failed", error=str(error), reason=repr(exception))
+        _refuse(request, "The sign-in with the provider failed or was canceled. Try again; the log of the service has details.")
+
+
+def claims_of(stored: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the claims of the ID token and of the userinfo endpoint together; None if their subjects differ.
+
+    A userinfo response for another subject must not be used (OpenID Connect Core 1.0, section 5.3.2).
+    """
+    token, userinfo = stored.get("id_token") or {}, stored.get("userinfo") or {}
+    if not token or (userinfo and token.get("sub") != userinfo.get("sub")):
+        return None
+    return {**userinfo, **token}
+
+
+def groups_of(claims: dict[str, Any]) -> list[str]:
+    """Return the groups in the claim that is configured; a claim of another form counts as no group."""
+    found = claims.get(settings.OIDC_GROUPS_CLAIM)
+    found = [found] if isinstance(found, str) else found
+    return [name for name in found if isinstance(name, str) and name] if isinstance(found, list) else []
+
+
+def _new_user(request: HttpRequest, claims: dict[str, Any]) -> User:
+    name = claims.get(settings.OIDC_USER_CLAIM)
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.lower() in RESERVED_NAMES:
+        _refuse(request, f"The claim '{settings.OIDC_USER_CLAIM}' of the provider is not a valid user name.")
+    if User.objects.filter(username__iexact=name).exists():
+        _refuse(
+            request, f"A user with the name '{name}' exists already and does not belong to the provider. Ask an administrator."
+        )
+    return User(username=name)
+
+
+def _refuse(request: HttpRequest, reason: str) -> NoReturn:
+    raise ImmediateHttpResponse(_back(request, reason))
+
+
+def _back(request: HttpRequest, reason: str) -> HttpResponse:
+    messages.error(request, reason)
+    return HttpResponseRedirect(reverse("pages:sign-in"))

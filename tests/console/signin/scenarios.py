@@ -1,0 +1,225 @@
+"""Runs sign-ins with an identity provider and with a second factor, and prints what happened as JSON.
+
+Run as a program of its own: django-allauth has to be in INSTALLED_APPS when Django starts, and the other tests run without it.
+"""
+
+# ruff: noqa: PLC0415, PLR0915 - Django starts in ``set_up``, so models are imported afterwards; a scenario is a sequence
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import secrets
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from tests.console.signin.provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
+
+PASSWORD = "a long passphrase 4711"
+facts: dict[str, Any] = {}
+
+
+def set_up(provider: Provider, folder: str) -> None:
+    """Start Django with both features and empty tables, without migrations, which take seconds."""
+    os.environ.update(
+        DJANGO_SETTINGS_MODULE="console.settings",
+        CLUSTERLINK_DATABASE_URL=f"sqlite:///{folder}/tests.sqlite3",
+        CLUSTERLINK_REDIS_URL="redis://127.0.0.1:1/0",
+        CLUSTERLINK_SPARK_URL="sc://127.0.0.1:1/",
+        CLUSTERLINK_SECRET_KEY=secrets.token_urlsafe(50),
+        CLUSTERLINK_CREDENTIALS_KEY=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+        CLUSTERLINK_ALLOWED_HOSTS="testserver",
+        CLUSTERLINK_LOG_LEVEL="ERROR",
+        CLUSTERLINK_SECOND_FACTOR="true",
+        CLUSTERLINK_OIDC_ISSUER=provider.address,
+        CLUSTERLINK_OIDC_CLIENT_ID=CLIENT_ID,
+        CLUSTERLINK_OIDC_CLIENT_SECRET=CLIENT_SECRET,
+    )
+    import django
+    from django.conf import settings
+    from django.core.management import call_command
+
+    django.setup()
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+    class NoMigrations:
+        def __contains__(self, _app: str) -> bool:
+            return True
+
+        def __getitem__(self, _app: str) -> None:
+            return None
+
+    settings.MIGRATION_MODULES = NoMigrations()
+    call_command("migrate", run_syncdb=True, verbosity=0)
+    call_command("check")
+
+
+def sign_in(provider: Provider, claims: dict[str, Any], *, query: str = "", **more: Any) -> dict[str, Any]:
+    """Sign in with the provider, and return what a browser would see then."""
+    from django.test import Client
+
+    client = Client()
+    start = client.get(f"/sign-in/oidc/login/{query}")
+    back = provider.authorize(start["Location"], claims, userinfo=more.pop("userinfo", None)) | more
+    done = client.get(f"/sign-in/oidc/login/callback/?{urlencode(back)}")
+    where = done.headers.get("Location", "")
+    page = client.get(where).content.decode() if where == "/sign-in/" else ""
+    message = re.search(r'class="note bad" role="status">.*?<div>(.*?)</div>', page, re.DOTALL)
+    return {
+        "status": done.status_code,
+        "where": where,
+        "user": client.session.get("_auth_user_id"),
+        "message": message.group(1) if message else "",
+        "session_rows": _session_rows(client),
+    }
+
+
+def _session_rows(client: Any) -> int:
+    from console.models import UserSession
+
+    return UserSession.objects.filter(session_key=client.session.session_key).count()
+
+
+def provider_scenarios(provider: Provider) -> None:
+    """Sign in with the provider in all ways that matter."""
+    from django.conf import settings
+    from django.contrib.auth.models import User
+    from django.test import Client
+    from django.utils import timezone
+
+    from console.actions.usergroups import create_group
+    from console.actors import SYSTEM
+    from console.models import AuditEvent, Organization, UserGroup
+
+    now = timezone.now()
+    organization = Organization.objects.create(name="Acme", created_at=now)
+    for name in ("on-call", "admins"):
+        create_group(name=name, organization=organization, external_name=f"idp-{name}", by=SYSTEM, now=now)
+    User.objects.create_superuser("root", password=PASSWORD)
+
+    def groups() -> list[str]:
+        return sorted(UserGroup.objects.filter(memberships__user__username="erika").values_list("name", flat=True))
+
+    facts["button"] = "/sign-in/oidc/login/?next=" in Client().get("/sign-in/").content.decode()
+    erika = {"sub": "1", "preferred_username": "erika", "groups": ["idp-on-call", "other"], "is_superuser": True}
+    facts["first"] = sign_in(provider, erika, query="?next=/links/")
+    user = User.objects.get(username="erika")
+    facts["first_user"] = [user.is_superuser, user.is_staff, user.has_usable_password(), user.role_bindings.count()]
+    facts["first_groups"] = groups()
+    facts["first_audit"] = list(AuditEvent.objects.filter(action="CreateUser").values_list("resource", flat=True))
+    facts["again"] = sign_in(provider, {**erika, "preferred_username": "renamed", "groups": "idp-admins"})
+    facts["again_groups"] = groups()
+    facts["elsewhere"] = sign_in(provider, erika, query="?next=https://elsewhere.example/")
+    facts["user_id"] = str(user.pk)
+    facts["without_groups"] = sign_in(provider, {"sub": "1", "preferred_username": "erika"})["user"]
+    facts["no_groups"] = groups()
+    facts["taken"] = sign_in(provider, {"sub": "2", "preferred_username": "ROOT"})
+    facts["reserved"] = sign_in(provider, {"sub": "3", "preferred_username": "engine"})
+    facts["malformed"] = sign_in(provider, {"sub": "4", "preferred_username": "with space"})
+    facts["other_subject"] = sign_in(provider, {"sub": "5", "preferred_username": "eve"}, userinfo={"sub": "1"})
+    facts["wrong_state"] = sign_in(provider, erika, state="forged")
+    facts["wrong_code"] = sign_in(provider, erika, code="forged")
+    facts["connect"] = sign_in(provider, {"sub": "6", "preferred_username": "mallory"}, query="?process=connect")
+    facts["token_requests_refused"] = len(provider.refused)
+    settings.OIDC_REQUIRED_GROUP = "console-users"
+    facts["not_in_group"] = sign_in(provider, erika)
+    facts["in_group"] = sign_in(provider, {**erika, "groups": ["console-users"]})
+    settings.OIDC_REQUIRED_GROUP = ""
+    User.objects.filter(pk=user.pk).update(is_active=False)
+    facts["deactivated"] = sign_in(provider, erika)
+    facts["users"] = sorted(User.objects.values_list("username", flat=True))
+    paths = ("login/", "signup/", "password/reset/", "2fa/", "social/signup/", "logout/")
+    addresses = [f"/{prefix}{path}" for prefix in ("", "accounts/", "sign-in/") for path in paths]
+    facts["other_urls"] = sorted({Client().get(address).status_code for address in addresses})
+
+
+def code_at(secret: str, periods: int) -> str:
+    """Return the code of the period that is so many periods from now."""
+    from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
+
+    return str(format_hotp_value(hotp_value(secret, int(time.time()) // 30 + periods)))
+
+
+def second_factor_scenarios() -> None:
+    """Turn the second factor on, sign in with it, and turn it off."""
+    from allauth.mfa.models import Authenticator
+    from django.contrib.auth.models import User
+    from django.test import Client
+
+    from console.models import AuditEvent
+
+    address, page = "/sign-in/code/", "/settings/second-factor/"
+    User.objects.create_superuser("amelia", password=PASSWORD)
+    while time.time() % 30 > 20:  # all codes below are of the same period
+        time.sleep(0.5)
+
+    def with_password() -> Any:
+        client = Client()
+        answer = client.post("/sign-in/", {"username": "amelia", "password": PASSWORD, "next": "/links/"})
+        return client, answer["Location"], "_auth_user_id" in client.session
+
+    client, facts["where_without"], facts["signed_in_without"] = with_password()
+    text = client.get(page).content.decode()
+    (secret,) = re.findall(r'aria-label="secret">([A-Z2-7]+)<', text)
+    facts["qr"] = "<svg" in text
+    facts["wrong_password"] = client.post(page, {"password": "guess", "code": code_at(secret, 0)}).status_code
+    facts["wrong_first_code"] = client.post(page, {"password": PASSWORD, "code": "abc"}).status_code
+    facts["rows_before"] = Authenticator.objects.count()
+    turned_on = client.post(page, {"password": PASSWORD, "code": code_at(secret, -1)})
+    recovery = re.findall(
+        r"^\d{8}$", re.search(r"<pre[^>]*>(.*?)</pre>", turned_on.content.decode(), re.DOTALL)[1], re.MULTILINE
+    )  # type: ignore[index]
+    facts["turned_on"], facts["recovery_codes"] = turned_on.status_code, len(recovery)
+    facts["secret_in_clear"] = secret in str(list(Authenticator.objects.values_list("data", flat=True)))
+    facts["secret_shown_again"] = secret in client.get(page).content.decode()
+
+    client, facts["where"], facts["signed_in_by_password"] = with_password()
+    facts["page_before_code"] = client.get("/links/").status_code
+    facts["used_at_set_up"] = client.post(address, {"code": code_at(secret, -1)}).status_code
+    facts["wrong_code_status"] = client.post(address, {"code": "000000"}).status_code
+    answer = client.post(address, {"code": code_at(secret, 0)})
+    facts["after_code"] = [answer.status_code, answer.headers.get("Location"), "_auth_user_id" in client.session]
+
+    other, _, _ = with_password()
+    facts["replayed"] = other.post(address, {"code": code_at(secret, 0)}).status_code
+    facts["recovered"] = other.post(address, {"code": recovery[0]}).status_code
+    third, _, _ = with_password()
+    facts["recovered_twice"] = third.post(address, {"code": recovery[0]}).status_code
+    session = third.session
+    session["second_factor"] = {**session["second_factor"], "until": time.time() - 1}
+    session.save()
+    facts["too_late"] = third.post(address, {"code": recovery[1]}).headers.get("Location")
+    fourth, _, _ = with_password()
+    user = User.objects.get(username="amelia")
+    user.set_password("another passphrase 4712")
+    user.save()
+    facts["password_changed"] = fourth.post(address, {"code": recovery[1]}).headers.get("Location")
+    user.set_password(PASSWORD)
+    user.save()
+    admin = Client()
+    admin.post("/admin/login/", {"username": "amelia", "password": PASSWORD})
+    facts["admin_form"] = "_auth_user_id" in admin.session
+    facts["without_password"] = Client().get(address).headers.get("Location")
+
+    last, _, _ = with_password()
+    last.post(address, {"code": recovery[2]})
+    facts["off_without_code"] = last.post(page, {"password": PASSWORD, "code": "000000"}).status_code
+    facts["off"] = last.post(page, {"password": PASSWORD, "code": code_at(secret, 1)}).status_code
+    facts["rows_after"] = Authenticator.objects.count()
+    facts["signed_in_after"] = with_password()[2]
+    facts["audit"] = list(AuditEvent.objects.filter(actor="amelia").order_by("pk").values_list("action", flat=True))
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as home, running_provider() as running:
+        set_up(running, home)
+        provider_scenarios(running)
+        second_factor_scenarios()
+    json.dump(facts, sys.stdout)
