@@ -54,6 +54,7 @@ class OrganizationAdmin(_GroupAdmin):
 class EnvironmentAdmin(_GroupAdmin):
     """Groups of clusters."""
 
+    exclude = ("created_at", "approval_operations")  # chosen on the environment's page, with its own permission
     list_display = ("name", "organization", "slug")
     view_on_site = False
     prepopulated_fields = {"slug": ("name",)}

@@ -11,6 +11,7 @@ from console.models.access import (
     UserSession,
 )
 from console.models.acls import SyncedAcl
+from console.models.approvals import ApprovalRequest
 from console.models.bulkoperations import BulkOperation, BulkOperationTopic
 from console.models.clusters import Cluster, Environment, Organization, SourceTopic
 from console.models.drills import Drill
@@ -29,6 +30,7 @@ from console.models.workers import CopyWorker
 __all__ = [
     "Account",
     "ApiKey",
+    "ApprovalRequest",
     "AuditEvent",
     "AutoCreateFailure",
     "BulkOperation",

@@ -33,6 +33,7 @@ _TABS = (
     ("explain", "Explain access", "pages:explain-access"),
     ("users", "Users", "pages:users"),
     ("groups", "Groups", "pages:groups"),
+    ("approvals", "Approvals", "pages:approvals"),
     ("roles", "Roles", "pages:roles"),
     ("me", "My roles", "pages:me"),
     ("keys", "API keys", "pages:api-keys"),

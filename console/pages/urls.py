@@ -8,6 +8,7 @@ from django.views.generic import RedirectView
 
 from console.pages import (
     access,
+    approvals,
     audit,
     bulk,
     bulkoperations,
@@ -140,6 +141,11 @@ urlpatterns = [
     path("access/groups/<int:group_id>/", users.group, name="group"),
     path("access/groups/<int:group_id>/delete/", users.delete_group, name="delete-group"),
     path("access/groups/<int:group_id>/members/<int:user_id>/remove/", users.remove_member, name="remove-member"),
+    path("access/approvals/", approvals.index, name="approvals"),
+    path("access/approvals/new/", approvals.create, name="new-approval"),
+    path("access/approvals/environments/<slug:slug>/", approvals.choose_operations, name="approval-operations"),
+    path("access/approvals/<int:request_id>/", approvals.detail, name="approval"),
+    path("access/approvals/<int:request_id>/<str:verb>/", approvals.decide, name="decide-approval"),
     path("access/roles/", access.roles, name="roles"),
     path("access/me/", access.me, name="me"),
     path("access/password/", session.change_password, name="password"),

@@ -1,0 +1,105 @@
+"""Pages of approvals."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from console.actions.access import grant_role
+from console.actors import SYSTEM
+from console.models import ApprovalRequest, MirrorTopic
+from tests.browser.page_data import Scene
+from tests.console.pages.conftest import client_of
+
+
+@pytest.fixture
+def operator(scene: Scene) -> Client:
+    """Charles, as an operator of the environment, in which failovers need an approval."""
+    scene.environment.approval_operations = ["failover"]
+    scene.environment.save()
+    grant_role(user=scene.stranger, role="Operator", environment=scene.environment, by=SYSTEM, now=scene.now)
+    return client_of(scene.stranger)
+
+
+def ask(scene: Scene, client: Client) -> str:
+    values = {"link": str(scene.link.pk), "operation": "failover", "topics": "flights", "reason": "The source is down."}
+    return str(client.post("/access/approvals/new/", values)["Location"])
+
+
+def test_a_failover_is_requested_approved_and_carried_out(scene: Scene, operator: Client, admin: Client) -> None:
+    failover = {"confirm": "flights", "reason": "x"}
+    assert operator.post(f"{scene.mirror_url('flights')}failover/", failover).status_code == 403
+
+    address = ask(scene, operator)
+    assert "The source is down." in admin.get(address).content.decode()
+    assert "Approve" not in operator.get(address).content.decode().split("<h1", 1)[1]
+    assert operator.post(f"{address}approve/", {"lasts": "1"}).status_code == 403
+    admin.post(f"{address}approve/", {"lasts": "1", "reason": "Go ahead."})
+
+    request = ApprovalRequest.objects.get()
+    assert (request.status, request.decided_by, request.topics) == ("APPROVED", scene.admin, ["flights"])
+    operator.post(f"{scene.mirror_url('flights')}failover/", failover)
+    assert MirrorTopic.objects.get(name="flights").state == "PENDING_STOPPED"
+    assert "Go ahead." in operator.get(address).content.decode()
+
+
+def test_a_rejection_needs_a_reason(scene: Scene, operator: Client, admin: Client) -> None:
+    address = ask(scene, operator)
+
+    assert admin.post(f"{address}reject/", {"lasts": "1"}).status_code == 422
+    admin.post(f"{address}reject/", {"lasts": "1", "reason": "Not now."})
+    assert "Not now." in operator.get(address).content.decode()
+    assert admin.post(f"{address}approve/", {"lasts": "1"}).status_code == 409
+
+
+def test_a_request_is_withdrawn(scene: Scene, operator: Client, admin: Client) -> None:
+    address = ask(scene, operator)
+
+    operator.post(f"{address}withdraw/")
+
+    assert admin.post(f"{address}approve/", {"lasts": "1"}).status_code == 409
+    assert "Withdrawn" in admin.get("/access/approvals/").content.decode()
+
+
+def test_an_operation_without_the_rule_needs_no_request(scene: Scene, operator: Client) -> None:
+    values = {"link": str(scene.link.pk), "operation": "promote", "topics": "", "reason": "x"}
+
+    assert operator.post("/access/approvals/new/", values).status_code == 422
+
+
+def test_a_reader_sees_requests_and_decides_nothing(scene: Scene, operator: Client, reader: Client) -> None:
+    address = ask(scene, operator)
+
+    assert reader.get(address).status_code == 200
+    assert reader.post(f"{address}approve/", {"lasts": "1"}).status_code == 403
+    assert reader.post(f"{address}withdraw/").status_code == 403
+    assert ApprovalRequest.objects.get().status == "REQUESTED"
+
+
+def test_users_without_a_role_see_no_requests(scene: Scene, operator: Client, stranger: Client) -> None:
+    address = ask(scene, operator)
+    scene.stranger.role_bindings.all().delete()
+
+    assert client_of(scene.stranger).get(address).status_code == 404
+
+
+def test_the_rule_is_changed_by_organization_admins_only(scene: Scene, operator: Client, admin: Client) -> None:
+    address = "/access/approvals/environments/production/"
+
+    assert operator.get(address).status_code == operator.post(address).status_code == 404
+    assert 'value="failover" checked' in admin.get(address).content.decode()
+    admin.post(address, {"operations": ["promote", "delete"]})
+
+    scene.environment.refresh_from_db()
+    assert scene.environment.approval_operations == ["delete", "promote"]
+    assert "Promote" in admin.get("/access/approvals/").content.decode()
+
+
+def test_the_pages_need_few_queries(scene: Scene, operator: Client, admin: Client) -> None:
+    detail = ask(scene, operator)
+    for address in ("/access/approvals/", "/access/approvals/new/", detail):
+        with CaptureQueriesContext(connection) as queries:
+            assert admin.get(address).status_code == 200
+        assert len(queries) <= 10, address
