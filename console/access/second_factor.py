@@ -22,7 +22,7 @@ _AUTH = "allauth.mfa.totp.internal.auth"
 
 def has_second_factor(user: User) -> bool:
     """Return whether the user has set up time-based codes."""
-    return settings.SECOND_FACTOR and _rows(user).filter(type=_TOTP).exists()
+    return bool(settings.SECOND_FACTOR) and bool(_rows(user).filter(type=_TOTP).exists())
 
 
 def new_secret() -> str:

@@ -169,7 +169,8 @@ class KeyForm(ConsoleForm):
         """Return the values as keywords of ``create_api_key``."""
         values = self.cleaned_data
         place = self._places.get(values["place"])
-        limit = key_actions.KeyLimit(role=values["role"], **(place.keyword if place else {}))
+        scope: dict[str, Any] = dict(place.keyword) if place else {}
+        limit = key_actions.KeyLimit(role=values["role"], **scope)
         return {
             "user": self._owners.get(values["owner"], self._by.user),
             "description": values["description"].strip(),
