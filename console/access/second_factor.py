@@ -7,6 +7,7 @@ section 5.2). Without the setting SECOND_FACTOR nothing of django-allauth is loa
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.apps import apps
@@ -16,6 +17,7 @@ from django.db import transaction
 from django.utils.module_loading import import_string
 
 _TOTP, _RECOVERY = "totp", "recovery_codes"
+_SECRETS = ("secret", "seed")  # encrypted values in the data of a row
 _COUNTER = "counter"  # of the last accepted code, in the data of the row
 _AUTH = "allauth.mfa.totp.internal.auth"
 
@@ -90,6 +92,24 @@ def recovery_codes_left(user: User) -> int:
     """Return the number of unused recovery codes."""
     row = _rows(user).filter(type=_RECOVERY).first()
     return len(_recovery()(row).get_unused_codes()) if row is not None else 0
+
+
+def renew_secrets(renewed: Callable[[str], str | None], *, check: bool) -> Iterator[bool]:
+    """Encrypt all secrets with the newest key; yields for each whether it had another key. ``check`` changes nothing.
+
+    ``renewed`` returns a token encrypted with the newest key, or None if it is already.
+    """
+    if not settings.SECOND_FACTOR:
+        return
+    for key in list(_model().objects.values_list("pk", flat=True)):
+        with transaction.atomic():
+            row = _model().objects.select_for_update().filter(pk=key).first()
+            found = {name: renewed(row.data[name]) for name in _SECRETS if row is not None and name in row.data}
+            changed = {name: token for name, token in found.items() if token is not None}
+            if changed and not check:
+                row.data |= changed
+                row.save(update_fields=["data"])
+        yield bool(changed)
 
 
 def _counter_of(secret: str, code: str) -> int | None:

@@ -7,6 +7,8 @@ Run as a program of its own: django-allauth has to be in INSTALLED_APPS when Dja
 from __future__ import annotations
 
 import base64
+import contextlib
+import io
 import json
 import os
 import re
@@ -147,6 +149,23 @@ def code_at(secret: str, periods: int) -> str:
     return str(format_hotp_value(hotp_value(secret, int(time.time()) // 30 + periods)))
 
 
+def rotate_key() -> list[str]:
+    """Rotate the key of stored credentials; return what the command prints about second factors."""
+    from django.conf import settings
+    from django.core.management import CommandError, call_command
+
+    newest = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+    settings.CREDENTIALS_KEYS = [newest, *settings.CREDENTIALS_KEYS]
+    lines = []
+    for arguments in (["--check"], [], ["--check"]):
+        output = io.StringIO()
+        with contextlib.suppress(CommandError):
+            call_command("reencrypt_credentials", *arguments, stdout=output)
+        lines += [line for line in output.getvalue().splitlines() if line.startswith("Second")]
+    settings.CREDENTIALS_KEYS = [newest]
+    return lines
+
+
 def second_factor_scenarios() -> None:
     """Turn the second factor on, sign in with it, and turn it off."""
     from allauth.mfa.models import Authenticator
@@ -208,6 +227,7 @@ def second_factor_scenarios() -> None:
     facts["admin_form"] = "_auth_user_id" in admin.session
     facts["without_password"] = Client().get(address).headers.get("Location")
 
+    facts["rotated"] = rotate_key()
     last, _, _ = with_password()
     last.post(address, {"code": recovery[2]})
     facts["off_without_code"] = last.post(page, {"password": PASSWORD, "code": "000000"}).status_code

@@ -122,6 +122,13 @@ class TestSecondFactor:
     def test_the_administration_does_not_bypass_it(self, facts: Facts) -> None:
         assert not facts["admin_form"]
 
+    def test_a_rotation_of_the_key_keeps_it(self, facts: Facts) -> None:
+        assert facts["rotated"] == [
+            "Second factors: 2 rewritten",
+            "Second factors: 2 rewritten",
+            "Second factors: 2 had the newest key",
+        ]
+
     def test_it_is_turned_off_with_a_code(self, facts: Facts) -> None:
         assert (facts["off_without_code"], facts["off"], facts["rows_after"]) == (422, 302, 0)
         assert facts["signed_in_after"]
