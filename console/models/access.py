@@ -284,7 +284,8 @@ class ApiKey(models.Model):
 
     def narrow(self, bindings: Iterable[RoleBinding]) -> tuple[RoleBinding, ...]:
         """Return the bindings limited to the role and the place of this key: copies that are not stored."""
-        scope, kept = _path_of(self.node), []
+        scope = _path_of(self.node)
+        kept: list[RoleBinding] = []
         for binding in bindings:
             place = _path_of(binding.node)
             if _contains(scope, place):

@@ -73,6 +73,10 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         else:
             sociallogin.user = _new_user(request, claims)
 
+    def list_apps(self, request: HttpRequest, provider: Any = None, client_id: Any = None) -> list[Any]:
+        """Return the provider of the settings only: rows of the database, which staff may add, are not used."""
+        return [app for app in super().list_apps(request, provider, client_id) if app.pk is None]
+
     def is_open_for_signup(self, _request: HttpRequest, _sociallogin: Any) -> bool:
         """Accept new users; ``pre_social_login`` has checked them."""
         return True

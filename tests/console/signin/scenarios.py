@@ -91,6 +91,7 @@ def _session_rows(client: Any) -> int:
 
 def provider_scenarios(provider: Provider) -> None:
     """Sign in with the provider in all ways that matter."""
+    from allauth.socialaccount.models import SocialApp
     from django.conf import settings
     from django.contrib.auth.models import User
     from django.test import Client
@@ -130,6 +131,9 @@ def provider_scenarios(provider: Provider) -> None:
     facts["wrong_code"] = sign_in(provider, erika, code="forged")
     facts["connect"] = sign_in(provider, {"sub": "6", "preferred_username": "mallory"}, query="?process=connect")
     facts["token_requests_refused"] = len(provider.refused)
+    other = {"client_id": "other", "secret": "other", "settings": {"server_url": provider.address}}
+    SocialApp.objects.create(provider="openid_connect", provider_id="other", name="Other", **other)
+    facts["other_provider"] = Client().get("/sign-in/other/login/").status_code
     settings.OIDC_REQUIRED_GROUP = "console-users"
     facts["not_in_group"] = sign_in(provider, erika)
     facts["in_group"] = sign_in(provider, {**erika, "groups": ["console-users"]})

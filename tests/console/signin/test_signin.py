@@ -88,6 +88,9 @@ class TestProvider:
     def test_a_sign_in_does_not_redirect_to_other_hosts(self, facts: Facts) -> None:
         assert facts["elsewhere"]["where"] == "/"
 
+    def test_a_provider_in_the_database_is_not_used(self, facts: Facts) -> None:
+        assert facts["other_provider"] == 404
+
     def test_no_other_page_of_the_library_is_served(self, facts: Facts) -> None:
         assert facts["other_urls"] == [404]
 
