@@ -342,6 +342,11 @@ _LISTED_ROWS: tuple[tuple[str, str, str], ...] = (
         "The file with the diverged records of a restore is missing or incomplete. It may be their only copy.",
         "Use the same CLUSTERLINK_EXPORT_DIR for web process and worker, or restore the file from a backup.",
     ),
+    (
+        "APPROVAL_NEEDED",
+        "The environment requires that a second user approves this operation, and no approval is in force.",
+        "Request an approval under Access, Approvals. Repeat the operation when another user has approved it.",
+    ),
     ("TOPIC_NOT_FOUND", "The topic does not exist on the cluster, or you may not see it.", "Check the name."),
     ("PARTITION_NOT_FOUND", "The topic has no partition with this number.", "Partitions are numbered from 0."),
     ("UNKNOWN_BROKER", "The cluster has no broker with this id.", "List the brokers of the cluster."),
