@@ -86,6 +86,7 @@ urlpatterns = [
     path("invitation/<str:token>/", profile.invitation, name="invitation"),
     path("search/", topics.search, name="search"),
     path("help/states/", guide.states, name="states"),
+    path("help/first-steps/", guide.steps, name="first-steps"),
     path("environments/", environments.index, name="environments"),
     path("environments/<slug:slug>/", environments.detail, name="environment"),
     path("environments/<slug:slug>/clusters/new/", environments.register, name="register"),

@@ -93,6 +93,7 @@ PAGES = (
     "/audit/",
     "/audit/?result=DENIED",
     "/help/states/",
+    "/help/first-steps/",
 )
 # Error pages with their status.
 REFUSALS = (
