@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 PARTS := $(STATE)/venv $(STATE)/kafka $(STATE)/spark $(STATE)/assets $(STATE)/archive
 
-.PHONY: help setup demo dev test test-fast check fix bench chaos clients docs audit sbom image-digests part-hashes clean
+.PHONY: help setup demo dev test test-fast pictures check fix bench chaos clients docs audit sbom image-digests part-hashes clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -35,6 +35,10 @@ test: setup $(if $(KAFKA),$(STATE)/kafka-$(KAFKA)) ## Run every test against rea
 test-fast: $(STATE)/venv ## Run the unit tests: no other program, sockets blocked; ARGS go to pytest
 	@mkdir -p staticfiles # where an image build collects; WhiteNoise warns if it is missing, and warnings are errors
 	@$(RUN) -m pytest -m unit -n logical $(ARGS)
+
+pictures: $(PARTS) $(STATE)/programs-test ## Take pictures of the main pages, light, dark and on a phone: var/pictures/
+	@$(RUN) -m pytest -q -n 0 tests/browser/pictures.py
+	@ls var/pictures/*.png
 
 # settings that nothing connects with: the checks only need the project to load
 check docs: export CLUSTERLINK_SECRET_KEY := check

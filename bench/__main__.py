@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from bench import giants, holes, idledemo, load, manylinks, manymirrors, newmirror, product, sparkworkers
+from bench import giants, holes, idledemo, load, manylinks, manymirrors, newmirror, pages, product, sparkworkers
 from bench.calm import Stolen, Takes, calm_takes, unstalled
 from bench.farreader import measure_far_readers
 from bench.figures import Figure
@@ -95,6 +95,7 @@ def _single_figures(minutes: float | None) -> dict[tuple[str, ...], Callable[[St
         (newmirror.NAME,): lambda stage, _: newmirror.measure_new_mirror(*stage.clusters),
         (idledemo.NAME,): lambda _stage, _: idledemo.measure_idle_demo(),
         (product.NAME,): lambda stage, _: product.measure_product(*stage.clusters, **stage.for_product),
+        (pages.NAME,): lambda _stage, _: pages.measure_pages(),
         (manymirrors.NAME,): lambda stage, _: manymirrors.measure_many_mirrors(*stage.clusters, **stage.for_product),
     }
     if minutes is not None:

@@ -77,6 +77,9 @@ def writing(cluster: KafkaCluster, load: Load) -> Iterator[SteadyWriter]:
         writer.end()
 
 
+_MOST_BUFFERED = 1_000_000  # records
+
+
 def _write(settings: Mapping[str, str], load: Load, stop: Event, parent: int) -> None:
     """Run in the writer's process. An error ends it: a full buffer or a failed delivery makes every figure wrong."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops it
@@ -86,7 +89,8 @@ def _write(settings: Mapping[str, str], load: Load, stop: Event, parent: int) ->
         if error is not None:
             failed.append(error)
 
-    producer = Producer({**settings, "linger.ms": 0, "acks": "all"})
+    # while Spark starts, this machine may be busy for half a minute; nothing is measured until all records are fresh again
+    producer = Producer({**settings, "linger.ms": 0, "acks": "all", "queue.buffering.max.messages": _MOST_BUFFERED})
     due, number = time.monotonic(), 0
     while not stop.is_set() and os.getppid() == parent:
         topic, partition = load.places[number % len(load.places)]

@@ -104,7 +104,12 @@ TEMPLATES = [
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
 STATICFILES_DIRS = [BASE_DIR / "static"]  # static/vendor is filled at set-up, never committed
-WHITENOISE_USE_FINDERS = True  # no collectstatic needed; the image build runs it nevertheless
+# collectstatic, which the image build runs, also writes compressed files. Without it files are found where they are written.
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
+}
+WHITENOISE_USE_FINDERS = not (STATIC_ROOT / "css").is_dir()
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True

@@ -6,11 +6,13 @@ pytest-django would load it before this file.) What a test breaks on purpose it 
 """
 
 import base64
+import gc
 import os
 import secrets
+import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +45,12 @@ os.environ.update(
     CLUSTERLINK_ALLOWED_HOSTS=f"{LOOPBACK},localhost,testserver",
     CLUSTERLINK_COPY_WORKERS="1",
     CLUSTERLINK_DEBUG="false",
-    # brokers and Spark live for minutes here: compiling their code a second time, and better, costs more than it gives
-    JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1",
+    PYTHONDONTWRITEBYTECODE="",  # as in the Makefile: each process that a test starts would compile the whole product
+    # Brokers and Spark live for minutes here: compiling their code a second time, and better, costs more than it gives.
+    # With this option alone a JVM reserves 48 MB for compiled code. Spark fills them in half an hour, then compiles nothing.
+    JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
 )
+sys.dont_write_bytecode = False  # in this process, for the rewritten modules of the tests
 # not forced: the database part of the suite also runs against a PostgreSQL named from outside
 os.environ.setdefault("CLUSTERLINK_DATABASE_URL", f"sqlite:///{_HOME.name}/tests.sqlite3")
 django.setup()
@@ -82,7 +87,15 @@ pytest_plugins = ["tests.unit_lane"]
 MakeCluster = Callable[..., KafkaCluster]
 
 SHARED = {"source_cluster", "destination_cluster", "spark_server"}
-LONG_S = 600  # a file with a test that may take this long starts clusters of its own or waits for many processes
+# Of the shared clusters, which exist for the whole run and collect hundreds of topics. With the intervals of development
+# clusters an idle broker takes 3.5 % of a core, mostly for these; tests wait for retention and compaction in few places.
+CALM: Mapping[str, object] = {
+    "log.retention.check.interval.ms": 2000,
+    "log.cleaner.backoff.ms": 1500,
+    "broker.heartbeat.interval.ms": 1500,
+    "replica.high.watermark.checkpoint.interval.ms": 60_000,  # of all partitions; read when a broker starts again
+}
+LONG_S = 280  # a file with a test that may take this long starts clusters of its own or waits for many processes
 
 
 @pytest.hookimpl(trylast=True)
@@ -96,6 +109,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {path: float(n) for n, path in enumerate(short)}
     place |= {path: 0.85 * n * len(short) / max(1, len(long)) - 0.5 for n, path in enumerate(long)}
     items.sort(key=lambda item: place[item.path])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Collect tests without garbage collections, and exempt what exists afterwards from later ones.
+
+    All modules and more than 8,000 tests are almost a million permanent objects. A full collection scans them for a second;
+    those during the collection of tests were a quarter of its time.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def _longest_s(items: list[pytest.Item]) -> float:
@@ -117,14 +146,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.fixture(scope="session")
 def source_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """The shared cluster that tests mirror from: one broker, SASL, ACLs."""
-    with KafkaCluster("source", directory=tmp_path_factory.mktemp("source")) as cluster:
+    with KafkaCluster("source", directory=tmp_path_factory.mktemp("source"), extra=CALM) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def destination_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """The shared cluster that tests mirror to: one broker, SASL, ACLs."""
-    with KafkaCluster("destination", directory=tmp_path_factory.mktemp("destination")) as cluster:
+    with KafkaCluster("destination", directory=tmp_path_factory.mktemp("destination"), extra=CALM) as cluster:
         yield cluster
 
 

@@ -23,7 +23,7 @@ from devcluster.kafka import KafkaCluster
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.postgres import PostgresServer
 from devcluster.redis import RedisServer
-from tests.console.tasks.reversal import write
+from tests.console.workflows.reversal import write
 
 pytestmark = pytest.mark.timeout(280)
 SCENE = """

@@ -30,8 +30,8 @@ OVER = (Status.PASSED, Status.FAILED)
 def start_drill(*, link: ClusterLink, names: Sequence[str] = (), start_spec: str = LATEST, by: Actor, now: datetime) -> Drill:
     """Create scratch copies of the named mirrors, or of all active ones, in batches of ``BATCH``, and store the drill.
 
-    A copy that has caught up is failed over automatically (``console.tasks.drills``). ``start_spec`` is the offset at which the
-    copies start: ``latest`` copies only new records, ``earliest`` all records, a timestamp the records from then on.
+    A copy that has caught up is failed over automatically (``console.workflows.drills``). ``start_spec`` is the offset at which
+    the copies start: ``latest`` copies only new records, ``earliest`` all records, a timestamp the records from then on.
     """
     check_permission(by, Permission.OPERATE_MIRROR, link=link)
     check_permission(by, Permission.MANAGE_MIRROR, link=link)

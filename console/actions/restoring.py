@@ -1,7 +1,7 @@
 """Truncate and restore: an ordinary topic becomes the mirror of its former mirror, which was stopped and is written to now.
 
 The operation is requested on the topic that is to become the mirror. That topic may never have been a mirror, so its row may be
-created here. ``console.tasks.restoring`` carries the restore out.
+created here. ``console.workflows.restoring`` carries the restore out.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ the directions are swapped  STOPPED              ACTIVE or PAUSED
 ==========================  ===================  =======================
 
 Both rows change in one transaction, the other side's row first. So no reader sees half of a reversal, and of two concurrent
-requests the second waits for the first and reads its changes. ``console.tasks.reversing`` carries the steps out.
+requests the second waits for the first and reads its changes. ``console.workflows.reversing`` carries the steps out.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _UNKNOWN = (
 
 
 def run_query(cluster: Cluster, query: str, **arguments: Any) -> Any:
-    """Run a query of ``console.tasks.browsing.QUERIES`` on a cluster and return its result.
+    """Run a query of ``console.tasks.clusters.QUERIES`` on a cluster and return its result.
 
     Results are plain values as in ``linkengine.domain.clusterviews``. Raises the ConsoleError for the cluster's error, or
     UnavailableError if no worker responds.
@@ -44,7 +44,7 @@ def change(
     answer_as: str = "",
     **arguments: Any,
 ) -> Any:
-    """Make a change of ``console.tasks.browsing.CHANGES`` on a cluster and return its result. Raises ConsoleError.
+    """Make a change of ``console.tasks.clusters.CHANGES`` on a cluster and return its result. Raises ConsoleError.
 
     The task that makes the change writes its audit row (``audit.carried_out``), so there is no change without one; with
     ``answer_as`` the row has the cluster's response under that name. If no worker responds, a row says that the outcome is

@@ -15,7 +15,6 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.deprecation import MiddlewareMixin
-from django.views.defaults import server_error
 
 RETRY_AFTER_S = 5
 AWAY, FULL, READ_ONLY = "does not answer", "has no connection left", "accepts no writes"
@@ -65,12 +64,16 @@ class DatabaseOutageMiddleware(MiddlewareMixin):
 def handle_500(request: HttpRequest) -> HttpResponse:
     """Django's ``handler500``: an outage that no view raised is still a 503."""
     outage = outage_of(sys.exc_info()[1])
-    return server_error(request) if outage is None else _unavailable(request, outage)
+    return _page(request, "500.html", status=500) if outage is None else _unavailable(request, outage)
 
 
 def _unavailable(request: HttpRequest, outage: str) -> HttpResponse:
     _log.warning("database.unavailable", outage=outage, path=request.path)
-    values = {"message": sentence(outage), "request_id": getattr(request, "request_id", "")}
-    response = render(None, "503.html", values, status=503)  # without the request: context processors read the session
+    response = _page(request, "503.html", status=503, message=sentence(outage))
     response["Retry-After"] = str(RETRY_AFTER_S)
     return response
+
+
+def _page(request: HttpRequest, template: str, *, status: int, **values: str) -> HttpResponse:
+    """Render a page with the request id but without the request: the context processors read the session."""
+    return render(None, template, values | {"request_id": getattr(request, "request_id", "")}, status=status)

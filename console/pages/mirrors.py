@@ -78,7 +78,8 @@ def verify(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
 def create(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the form, with a list of source topics if it is available; add one mirror topic, or start an operation for several.
 
-    The list of source topics posts its selection with the intent ``choose``, which shows the form for it.
+    The list of source topics posts its selection with the intent ``choose``, which shows the form for it. The intent ``curl``
+    shows the REST requests that add what the form contains.
     """
     by = actor_of(request)
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
@@ -90,6 +91,8 @@ def create(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     if factor and not (factor.isdecimal() and len(factor) <= MOST_DIGITS and 1 <= int(factor) <= MOST_REPLICAS):
         wrong = f"Enter a whole number from 1 to {MOST_REPLICAS:,}, or leave the field empty."
         return _form(request, link, replication_wrong=wrong, status=422)
+    if request.POST.get("intent") == "curl":
+        return _form(request, link, curl=True)
     start, names = request.POST.get("start", "").strip(), _submitted_topics(request)
     try:
         if request.POST.get("all") or len(names) > 1:
@@ -191,13 +194,22 @@ def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
         "replication_factor": request.POST.get("replication_factor", ""),
         "start": request.POST.get("start", ""),
         "default_start": mirror_actions.default_start(link),
-        "snippet": curl(
-            "POST",
-            rest_url(request, "kafka:mirrors", link.url_args),
-            {"source_topic_name": chosen[0] if chosen else "<source topic>"},
+        "snippet": "\n".join(
+            _command(request, link, topic) for topic in (matching if values.get("all") else chosen) or ["<source topic>"]
         ),
     }
     return reply(request, "mirrors/new.html", context | more, status=status)
+
+
+def _command(request: HttpRequest, link: ClusterLink, topic: str) -> str:
+    """Return the curl command that adds a mirror topic with the other values of the form."""
+    body: dict[str, object] = {"source_topic_name": topic}
+    factor, start = (request.POST.get(name, "").strip() for name in ("replication_factor", "start"))
+    if factor.isdecimal() and len(factor) <= MOST_DIGITS:
+        body["replication_factor"] = int(factor)
+    if start:
+        body["configs"] = [{"name": START_SPEC, "value": start}]
+    return curl("POST", rest_url(request, "kafka:mirrors", link.url_args), body)
 
 
 def rest_url(request: HttpRequest, name: str, args: Sequence[str], **query: str) -> str:

@@ -110,8 +110,7 @@ def refusal(request: HttpRequest, error: ConsoleError) -> HttpResponse:
     """Return an error page, for errors before anything else could be shown."""
     status = PAGE_STATUS[error.kind]
     template = {403: "failures/denied.html", 404: "failures/missing.html"}.get(status, "failures/refused.html")
-    problem = problem_of(error) | {"request_id": getattr(request, "request_id", "")}
-    return reply(request, template, {"problem": problem}, status=status)
+    return reply(request, template, {"problem": problem_of(error)}, status=status)
 
 
 def _to_sign_in(request: HttpRequest) -> HttpResponse:

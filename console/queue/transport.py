@@ -15,7 +15,7 @@ redelivered. It is logged and counted (``clusterlink_refused_messages_total``).
 
 Kombu marks redelivered messages as ``redelivered``; these two marks are the only content outside the signature. A copy of a
 message in its own queue before its expiry is executed again: tasks are idempotent, and a change of a cluster has an audit row
-that can be written only once (``console.tasks.browsing``).
+that can be written only once (``console.tasks.clusters``).
 
 **Closed connections.** When Redis disconnects, Celery closes its broken connection and later acknowledges tasks that arrived
 on it. Kombu (5.7) then reads the host name of a closed connection and fails with an AttributeError, which Celery does not

@@ -27,7 +27,7 @@ NOT_SEEN = -1
 
 
 class UnconfirmedBatchError(Exception):
-    """A response begins with an unexpected batch that nothing in it confirms: read it again."""
+    """A response begins with an unexpected batch that nothing in it confirms, or contradicts itself: read it again."""
 
     def __init__(self, base_offset: int) -> None:
         super().__init__(base_offset)

@@ -14,6 +14,10 @@ exactly once, which is checked before it is returned. It ends earlier, maybe wit
 MOST_MADE bytes or MOST_APPENDS: compressed records may expand a thousandfold; the rest is read again. Transactions follow
 KIP-98 and the consumer's interpretation of it: the response lists aborted transactions; a producer counts as aborting from the
 first batch that reaches its transaction's first offset until its ABORT marker.
+
+The list has no checksum, while markers do. If a marker contradicts what the list says of the data before it in the same
+response, the response is read again, for committed records would be lost or aborted ones copied. A second response counts as it
+is. A transaction whose marker is not in the response cannot be checked.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from linkengine.batches.compression import DecompressedTooLargeError
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.decoding import decode_batch
 from linkengine.batches.large import rewrite_large
-from linkengine.batches.offset_order import OrderCheck
+from linkengine.batches.offset_order import NOT_SEEN, OrderCheck, UnconfirmedBatchError
 from linkengine.batches.patch import restamp
 from linkengine.batches.records import RecordLike
 from linkengine.batches.single_record_rows import LEAST_ROW, Row, merge_row
@@ -42,7 +46,16 @@ from linkengine.batches.view import (
 )
 from linkengine.domain.states import GapReason
 
-__all__ = ["AbortedTransaction", "AbortedTransactions", "Append", "Fill", "SegmentPlanner", "Step", "gap_reason"]
+__all__ = [
+    "AbortedTransaction",
+    "AbortedTransactions",
+    "Append",
+    "Fill",
+    "SegmentPlanner",
+    "Step",
+    "gap_reason",
+    "is_contradictory",
+]
 
 MOST_MADE = 16 << 20  # approximate bytes of re-encoded batches per plan; batches that pass stay in the receive buffer
 MOST_APPENDS = 20_000  # re-encoded batches per plan; a compacted log may have a gap behind every record
@@ -79,15 +92,15 @@ class SegmentPlanner:
         which must be writable to be patched and must live until they are sent. Raises CorruptBatchError.
 
         A caller that can fetch again sets ``seen`` to the offset of an unexpected batch that a response began with before:
-        DoubtfulBatchError is raised if this response begins with another unexpected batch that nothing confirms
-        (``offset_order``).
+        UnconfirmedBatchError is raised if this response begins with another unexpected batch that nothing confirms
+        (``offset_order``), and, unless there was a response before, if a marker contradicts ``aborted``.
         """
         plain = None if aborted else plain_appends(buffer, next_offset=next_offset, high_end=high_end)
         if plain is not None:
             return [*plain]
         order = OrderCheck(buffer, first=next_offset, high_end=high_end, seen=seen)
         draft = _Draft(order, next_offset=next_offset, high_end=high_end, coalesce_bytes=coalesce_bytes)
-        transactions = AbortedTransactions(aborted)
+        transactions = AbortedTransactions(aborted, checks=seen == NOT_SEEN)
         position = 0
         while position < len(buffer):
             position = self._plan_some(buffer, position, draft, transactions)
@@ -135,13 +148,19 @@ def gap_reason(view: BatchView, *, aborted: bool) -> GapReason | None:
 
 
 class AbortedTransactions:
-    """The producers with an aborted transaction in progress at the current batch."""
+    """The producers with an aborted transaction in progress at the current batch.
 
-    __slots__ = ("_aborting", "_waiting")
+    ``checks``: raise UnconfirmedBatchError at a marker that contradicts the list. All batches must be below the last stable
+    offset, or they may belong to transactions that were aborted after the list was made.
+    """
 
-    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+    __slots__ = ("_aborting", "_checks", "_committing", "_waiting")
+
+    def __init__(self, aborted: Sequence[AbortedTransaction], *, checks: bool = False) -> None:
         self._waiting = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)  # the next is last
         self._aborting: set[int] = set()
+        self._committing: set[int] = set()  # producers whose data since their last marker is not aborted, by the list
+        self._checks = checks
 
     @property
     def any(self) -> bool:
@@ -152,13 +171,40 @@ class AbortedTransactions:
         """Return whether the batch is aborted data. Must be called for every batch, in order."""
         while self._waiting and self._waiting[-1].first_offset < view.next_offset:
             self._aborting.add(self._waiting.pop().producer_id)
-        if view.producer_id not in self._aborting or not view.is_transactional:
+        if not view.is_transactional:
             return False
         if view.is_control:
-            if control_type(view, batch) is ControlType.ABORT:
-                self._aborting.discard(view.producer_id)
+            self._end(view, batch)
             return False
+        if view.producer_id in self._aborting:
+            return True
+        if self._checks and view.record_count > 0:  # the cleaner keeps empty batches for the producer state
+            self._committing.add(view.producer_id)
+        return False
+
+    def _end(self, view: BatchView, batch: memoryview) -> None:
+        """Handle a marker; its type matters only after data of its producer."""
+        aborting, committing = view.producer_id in self._aborting, view.producer_id in self._committing
+        if not (aborting or committing):
+            return
+        kind = control_type(view, batch)
+        contradicts = (aborting and kind is ControlType.COMMIT) or (committing and kind is ControlType.ABORT)
+        if self._checks and contradicts:
+            raise UnconfirmedBatchError(view.base_offset)
+        self._committing.discard(view.producer_id)
+        if kind is ControlType.ABORT:
+            self._aborting.discard(view.producer_id)
+
+
+def is_contradictory(buffer: memoryview, aborted: Sequence[AbortedTransaction]) -> bool:
+    """Return whether a marker in a read-committed response contradicts the response's list of aborted transactions."""
+    transactions = AbortedTransactions(aborted, checks=True)
+    try:
+        for start, view in iter_batches(buffer):
+            transactions.contain(view, buffer[start : start + view.size])
+    except UnconfirmedBatchError:
         return True
+    return False
 
 
 def _passable(view: BatchView, batch: memoryview) -> BatchView | None:

@@ -143,6 +143,23 @@ def decide(facts: OffsetFacts) -> OffsetDecision:
     )
 
 
+Decided = tuple[OffsetFacts, OffsetDecision]
+
+
+def agreed(first: Decided, second: Decided) -> Decided | None:
+    """Return what two readings of a partition decide together, None if they contradict each other.
+
+    ``first`` is to be committed. A single response may be damaged or out of date, so the more careful target counts: the lower
+    one of an advance, which skips no record, and the higher one of a rewind, which repeats the fewest.
+    """
+    if not second[1].write:
+        return second
+    if first[1].outcome is not second[1].outcome:
+        return None
+    lower, higher = sorted((first, second), key=lambda seen: (seen[1].target, seen[0].source.offset))
+    return higher if first[1].outcome is OffsetOutcome.REWOUND else lower
+
+
 def settle(facts: OffsetFacts) -> OffsetDecision:
     """Decide about a partition whose mirror has just been fenced at ``mirror_end``; ``source`` is the last known offset.
 

@@ -5,7 +5,7 @@ functions use neither database, Celery nor pages, and callers need no other pack
 ``linkengine.domain``.
 """
 
-from linkengine.jobs.acls import change_acls, read_acls
+from linkengine.jobs.acls import change_acls, read_acls, read_acls_of_every_broker
 from linkengine.jobs.canary import read_canary, try_writing
 from linkengine.jobs.comparing_records import RecordSide, compare_record
 from linkengine.jobs.copying import (
@@ -93,6 +93,7 @@ __all__ = [
     "probe_cluster",
     "promotion_blockers",
     "read_acls",
+    "read_acls_of_every_broker",
     "read_canary",
     "read_kept",
     "read_losses",

@@ -10,12 +10,17 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sync import acls
 
-__all__ = ["change_acls", "read_acls"]
+__all__ = ["change_acls", "read_acls", "read_acls_of_every_broker"]
 
 
 def read_acls(address: ClusterAddress) -> set[Acl]:
     """Return every ACL of a cluster; needs DESCRIBE on it. Raises SECURITY_DISABLED_ERROR if it has no authorizer."""
     return acls.read_acls(ClusterAdmin(address))
+
+
+def read_acls_of_every_broker(address: ClusterAddress) -> set[Acl]:
+    """Return every ACL that any broker shows: the others are deleted. Raises TIMEOUT_ERROR if a broker is silent."""
+    return ClusterAdmin(address).acls_of_every_broker()
 
 
 def change_acls(

@@ -8,7 +8,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import TopicDescription
-from linkengine.jobs.reversing import open_topic
+from linkengine.jobs.reversing import log_ranges, open_topic
 from linkengine.kafka import deletion
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.newest_offsets import newest_ends
@@ -50,9 +50,13 @@ def delete_diverged(
 
 
 def _is_empty(destination: ClusterAddress, topic: TopicDescription) -> bool:
-    """Read the ends from the newest leaders: a leader that was cut off may not have what producers have written since."""
+    """Read the ends from the newest leaders: a leader that was cut off may not have what producers have written since.
+
+    They are read twice, and the second time records that followers do not have yet count as well (``log_ranges`` raises).
+    """
     found = newest_ends(destination, topic.name)
-    return found.topic_id == topic.topic_id and not any(found.ends.values())
+    same = found.topic_id == topic.topic_id
+    return same and not any(found.ends.values()) and not any(part.end for part in log_ranges(destination, topic.name))
 
 
 def deletes_topics(address: ClusterAddress) -> bool | None:

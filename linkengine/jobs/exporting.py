@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import structlog
 
 from linkengine.batches.large import LargeRecord, read_any
-from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, gap_reason
+from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, gap_reason, is_contradictory
 from linkengine.batches.records import RecordLike
 from linkengine.batches.view import check_crc, iter_batches
 from linkengine.domain.addresses import ClusterAddress
@@ -52,11 +52,15 @@ def export_records(address: ClusterAddress, topic: str, ranges: Mapping[int, Off
 def _export(
     connection: Connection, place: tuple[str, bytes, int], leader_epoch: int, wanted: OffsetRange, *, sink: Sink
 ) -> int:
-    position, count = wanted.start, 0
+    position, count, read_again = wanted.start, 0, False
     while position < wanted.end:
-        error, aborted, data = read_committed(connection, topic=place, leader_epoch=leader_epoch, offset=position)
+        error, listed, data = read_committed(connection, topic=place, leader_epoch=leader_epoch, offset=position)
         if error:
             raise BrokerError(error, f"Records of {place[0]}-{place[2]} from offset {position} on cannot be read")
+        aborted = [AbortedTransaction(producer_id=producer, first_offset=first) for producer, first in listed]
+        read_again = not read_again and is_contradictory(data, aborted)
+        if read_again:  # the list of aborted transactions may be damaged: committed records would be left out
+            continue
         before = position
         for record, after in _records(data, aborted=aborted):
             if record is not None and max(before, wanted.start) <= record.offset < wanted.end:
@@ -74,12 +78,10 @@ def _export(
 
 
 def _records(
-    data: memoryview, *, aborted: tuple[tuple[int, int], ...]
+    data: memoryview, *, aborted: Sequence[AbortedTransaction]
 ) -> Iterator[tuple[RecordLike | LargeRecord | None, int]]:
     """Yield (record, offset after its batch); (None, offset after the batch) for each batch."""
-    transactions = AbortedTransactions(
-        [AbortedTransaction(producer_id=producer, first_offset=first) for producer, first in aborted]
-    )
+    transactions = AbortedTransactions(aborted)
     for at, view in iter_batches(data):
         batch = data[at : at + view.size]
         yield None, view.next_offset

@@ -137,10 +137,14 @@ def _starts(admin: ClusterAdmin, topic: TopicDescription) -> dict[int, int]:
 def _wanted_starts(source: ClusterAdmin, topic: TopicDescription, spec: str) -> dict[int, int]:
     """Return where each partition begins; "latest" is before the first open transaction, so that none is split.
 
-    Log starts are read twice and the lower one counts, so that a damaged response leaves no record out (they only grow).
+    Everything is read twice and the lower offset counts, so that a damaged response leaves no record out.
     """
-    first, second = _starts(source, topic), _starts(source, topic)
-    starts = {partition: min(start, second[partition]) for partition, start in first.items()}
+    first, second = (_wanted_starts_once(source, topic, spec) for _ in range(2))
+    return {partition: min(start, second[partition]) for partition, start in first.items()}
+
+
+def _wanted_starts_once(source: ClusterAdmin, topic: TopicDescription, spec: str) -> dict[int, int]:
+    starts = _starts(source, topic)
     if spec == EARLIEST:
         return starts
     ends = source.offsets(topic.name, OffsetKind.STABLE_END, partitions=topic.partitions)

@@ -201,14 +201,18 @@ def _stopped(
 
 
 def _foreign(stop: MirrorStop, assignments: Sequence[PartitionAssignment], fences: Mapping[int, int]) -> dict[int, int]:
-    """Return from which offsets on a mirror has foreign records; a topic that was only becoming a mirror is not checked."""
+    """Return from which offsets on a mirror has foreign records; a topic that was only becoming a mirror is not checked.
+
+    Where a copy worker left it in an orderly way does not count if more was reported: Redis was restored from a backup.
+    """
     if not stop.was_mirror:
         return {}
-    # known from an earlier attempt, or reported by a copy worker that has ended in an orderly way
-    known = {**dict(stop.left), **{number: end for number, end in stop.copied if number in dict(stop.fenced_ends)}}
+    copied, fenced = dict(stop.copied), dict(stop.fenced_ends)
+    left = {number: end for number, end in stop.left if end >= copied.get(number, 0)}
+    known = left | {number: end for number, end in copied.items() if number in fenced}  # the latter from an earlier attempt
     below_fence = {number: end for number, end in known.items() if end < fences.get(number, end)}
     unknown = [partition for partition in assignments if partition.partition not in known]
-    return below_fence | foreign_starts(stop.destination, unknown, fences=fences, copied=dict(stop.copied))
+    return below_fence | foreign_starts(stop.destination, unknown, fences=fences, copied=copied)
 
 
 def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> list[ClampedOffset]:
@@ -220,7 +224,7 @@ def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) 
     can_tell = all_fenced and stop.guard and destination.has_authorizer()
     ends = dict(stopped.ends) | dict(stopped.foreign)
     try:
-        if can_tell and not destination.denies_writes(topic):
+        if can_tell and destination.lacks_deny_write(topic):
             return []
         return clamp_groups(destination, topic, ends=ends, known=stop.group_offsets)
     except LinkEngineError as error:  # a failing coordinator must not delay producers
@@ -284,11 +288,13 @@ def _open_heads(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStop
 
 
 def _source_configs(stop: MirrorStop) -> dict[str, str]:
+    """Return the source's configs: as two equal readings show them for a promotion, otherwise those of the last sync."""
     if stop.source_configs and stop.reason is StopReason.FAILOVER:
         return stop.source_configs
     topic = stop.source_topic or (stop.assignments[0].source_topic if stop.assignments else "")
     try:
-        return read_source_configs(ClusterAdmin(stop.source), topic, include=stop.sync_include)
+        first, second = (read_source_configs(ClusterAdmin(stop.source), topic, include=stop.sync_include) for _ in range(2))
     except LinkEngineError as error:
         log.warning("source_configs_not_read", topic=topic, code=error.code, known=bool(stop.source_configs))
         return stop.source_configs
+    return first if first == second else stop.source_configs

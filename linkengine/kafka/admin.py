@@ -18,7 +18,7 @@ from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed, Group, Place
 from linkengine.domain.plans import ClusterProbe, TopicDescription
-from linkengine.kafka import admin_acls, admin_groups, admin_offsets, admin_topics, topicconfigs, view_topics
+from linkengine.kafka import admin_acls, admin_groups, admin_offsets, admin_topics, topicconfigs, topicwriters, view_topics
 from linkengine.kafka.admin_groups import Offsets, StillDue
 from linkengine.kafka.admin_offsets import OffsetKind
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
@@ -208,11 +208,11 @@ class ClusterAdmin:
             return admin_groups.list_groups(cluster)
 
     def committed(
-        self, groups: Iterable[str], *, stable_at: Iterable[Place] | None = None
+        self, groups: Iterable[str], *, stable_at: Iterable[Place] | None = None, certain: bool = False
     ) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
         """Return the committed offsets of groups by topic and partition, and the errors of groups that cannot be read."""
         with closing(Cluster(self.address)) as cluster:
-            return admin_groups.committed(cluster, groups, stable_at=stable_at)
+            return admin_groups.committed(cluster, groups, stable_at=stable_at, certain=certain)
 
     def commit(
         self, offsets: Mapping[str, Offsets], *, still_due: StillDue = lambda offsets: offsets
@@ -226,6 +226,10 @@ class ClusterAdmin:
     def acls(self) -> set[Acl]:
         """Return every ACL; call ``has_authorizer`` first."""
         return admin_acls.describe(self._session)
+
+    def acls_of_every_broker(self) -> set[Acl]:
+        """Return every ACL that any broker shows; raise LinkEngineError if a silent broker may know others."""
+        return admin_acls.describe_at_every_broker(self.address)
 
     def create_acls(self, acls: Sequence[Acl]) -> dict[Acl, LinkEngineError]:
         """Create ACLs; return the refusals. Idempotent."""
@@ -252,6 +256,15 @@ class ClusterAdmin:
     def denies_writes(self, topic: str) -> bool:
         """Return whether ``deny_writes`` is in force."""
         return admin_acls.denies(self._session, topic, AclOperation.WRITE)
+
+    def lacks_deny_write(self, topic: str) -> bool:
+        """Return True if ``deny_writes`` is certainly not in force; False also if the principal may not read ACLs."""
+        return admin_acls.is_absent(self._session, topic, AclOperation.WRITE)
+
+    def denies_writes_nowhere(self, topic: str) -> bool:
+        """Return True if ``deny_writes`` is in force on no broker; raise LinkEngineError if a broker is silent or refuses."""
+        with closing(Cluster(self.address)) as cluster:
+            return set(topicwriters.brokers_without_deny_write(cluster, topic)) == set(cluster.brokers())
 
     def deny_reads(self, topic: str) -> None:
         """Hide a topic's records while its head is being seeded. Idempotent."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from functools import partial
 from typing import Any, TypeVar
 
@@ -33,6 +34,8 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin_errors import translated
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.connection import Connection
 from linkengine.kafka.preflight import first_connection
 
 _ANY_USER = "User:*"
@@ -171,6 +174,49 @@ def delete(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineEr
     return {wire[rule]: translated(error, what=f"delete the ACL {wire[rule]}") for rule, error in failures.items()}
 
 
+def describe_at_every_broker(address: ClusterAddress) -> set[Acl]:
+    """Return every ACL that any broker shows; raise LinkEngineError if a broker refuses, or a silent one may know others.
+
+    A broker that was cut off from the controllers shows old ACLs for as long as it is cut off.
+    """
+    with closing(Cluster(address)) as cluster:
+        cluster.survey().check_complete("ACLs have been deleted")
+        answers = [cluster.call(broker, _all_acls, response=DescribeAclsResponse, read=_read) for broker in cluster.brokers()]
+    refused = next((error_code for error_code, _ in answers if error_code), 0)
+    if refused:
+        raise translated(KafkaError(refused), what="read the ACLs of the cluster")
+    return {acl for _, acls in answers for acl in acls}
+
+
+def _all_acls(connection: Connection) -> Any:
+    lowest, highest = _VERSIONS
+    version = connection.version_for(DescribeAclsRequest.API_KEY, highest=highest, lowest=lowest)
+    return _describe_request(_ALL_ACLS, version=version)
+
+
+def _read(response: Any) -> tuple[int, list[Acl]]:
+    return response.error_code, [
+        Acl(
+            resource_type="CLUSTER"
+            if resource.resource_type == ResourceType.BROKER.value
+            else _name(ResourceType, resource.resource_type),
+            resource_name=resource.resource_name,
+            pattern_type=_name(ResourcePatternType, resource.pattern_type),
+            principal=acl.principal,
+            host=acl.host,
+            operation=_name(AclOperation, acl.operation),
+            permission=_name(AclPermissionType, acl.permission_type),
+        )
+        for resource in response.resources
+        for acl in resource.acls
+    ]
+
+
+def _name(kind: Any, number: int) -> str:
+    """Return librdkafka's name of a number; it does not know all of Kafka's."""
+    return str(kind(number).name) if number in [member.value for member in kind] else "UNKNOWN"
+
+
 def _acl(binding: Any) -> Acl:
     return Acl(
         resource_type="CLUSTER" if binding.restype is ResourceType.BROKER else binding.restype.name,
@@ -200,19 +246,23 @@ def is_empty(address: ClusterAddress, rule: Any, *, what: str) -> bool:
     lowest, highest = _VERSIONS
     with first_connection(address) as connection:
         version = connection.version_for(DescribeAclsRequest.API_KEY, highest=highest, lowest=lowest)
-        request = DescribeAclsRequest(
-            version=version,
-            resource_type_filter=rule.restype.value,
-            resource_name_filter=rule.name,
-            pattern_type_filter=rule.resource_pattern_type.value,
-            principal_filter=rule.principal,
-            host_filter=rule.host,
-            operation=rule.operation.value,
-            permission_type=rule.permission_type.value,
-        )
+        request = _describe_request(rule, version=version)
         error_code, found = connection.request(
             request, response=DescribeAclsResponse, read=lambda response: (response.error_code, bool(response.resources))
         )
     if error_code:
         raise translated(KafkaError(error_code), what=what)
     return not found
+
+
+def _describe_request(rule: Any, *, version: int) -> DescribeAclsRequest:
+    return DescribeAclsRequest(
+        version=version,
+        resource_type_filter=rule.restype.value,
+        resource_name_filter=rule.name,
+        pattern_type_filter=rule.resource_pattern_type.value,
+        principal_filter=rule.principal,
+        host_filter=rule.host,
+        operation=rule.operation.value,
+        permission_type=rule.permission_type.value,
+    )

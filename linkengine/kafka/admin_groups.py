@@ -83,16 +83,17 @@ def list_groups(cluster: Cluster) -> tuple[dict[str, Group], str]:
 
 
 def committed(
-    cluster: Cluster, groups: Iterable[str], *, stable_at: Iterable[Place] | None = None
+    cluster: Cluster, groups: Iterable[str], *, stable_at: Iterable[Place] | None = None, certain: bool = False
 ) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
     """Return all committed offsets of groups by topic and partition, and the errors of groups that cannot be read.
 
     With ``stable_at``, only these partitions are read, and a group with an offset there in a pending transaction cannot be read
     (KIP-447). The partitions are named in the request, since a broker that is asked for all offsets leaves out those without an
-    earlier commit. Raises TIMEOUT_ERROR in this case while a silent broker may know newer coordinators.
+    earlier commit. In this case, or if they have to be ``certain``, raises TIMEOUT_ERROR while a silent broker may know newer
+    coordinators.
     """
     topics = None if stable_at is None else _by_topic(stable_at)
-    results = at_coordinators(cluster, groups, partial(_fetch, stable_at=topics), certain=topics is not None)
+    results = at_coordinators(cluster, groups, partial(_fetch, stable_at=topics), certain=certain or topics is not None)
     offsets = {name: result for name, result in results.items() if not isinstance(result, LinkEngineError)}
     return offsets, {name: result for name, result in results.items() if isinstance(result, LinkEngineError)}
 

@@ -15,7 +15,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.admin_errors import refused
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.codes import TOPIC_GONE, BrokerError
 from linkengine.kafka.offsets import LATEST, epoch_ends, list_offsets
 from linkengine.kafka.topicviews import Survey, TopicView
 
@@ -48,11 +48,14 @@ def count_partitions(address: ClusterAddress, topic: str) -> int:
 
 
 def known_topic_ids(address: ClusterAddress, topic: str) -> frozenset[str]:
-    """Return the ids under which any broker knows the topic; raise if a silent broker may know it."""
+    """Return the ids under which any broker has the topic; raise if one that is silent or refuses may have it."""
     with closing(Cluster(address)) as cluster:
         survey = _survey(cluster, topic)
     survey.check_complete(f"topic {topic!r} exists")
-    return survey.topic_ids[topic]
+    known, error = survey.topic_ids[topic], survey.topics[topic].error
+    if not known and error and error not in TOPIC_GONE:
+        raise BrokerError(error, f"It is unknown whether topic {topic!r} exists")
+    return known
 
 
 def newest_view(cluster: Cluster, topic: str) -> TopicView:

@@ -134,6 +134,17 @@ def list_offsets(
     return cluster.call(broker, build, response=ListOffsetsResponse, read=read)
 
 
+def log_starts(cluster: Cluster, broker: int, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    """Return (error, log start offset) per partition, from two requests: the lower offset, and the first error if there is one.
+
+    Log starts only grow, and Kafka's protocol has no checksum over them. Records before a start count as gone, so a start that
+    was damaged in transit would lose records.
+    """
+    places = list(partitions)
+    first, second = (list_offsets(cluster, broker, places, timestamp=EARLIEST) for _ in range(2))
+    return {place: (first[place][0] or second[place][0], min(first[place][1], second[place][1])) for place in places}
+
+
 def delete_records(
     cluster: Cluster, broker: int, befores: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, tuple[int, int]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.codes import BrokerError, KafkaCode
+from linkengine.kafka.codes import TOPIC_GONE, BrokerError, KafkaCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +94,12 @@ def newest(views: Sequence[TopicView]) -> TopicView:
     """Combine the views of a topic: per partition, the leader with the highest leader epoch.
 
     A stale broker may still show a deleted topic under the name of the topic that was created since, with higher leader epochs.
-    So only the topic id that most brokers show counts. Without a majority the error is LEADER_NOT_AVAILABLE.
+    So only the topic id that most brokers show counts. Without a majority the error is LEADER_NOT_AVAILABLE. A topic is unknown
+    only if all brokers say so: one that refuses to describe it may have it.
     """
     shown = [view for view in views if not view.error]
     if not shown:
-        return views[0]
+        return next((view for view in views if view.error not in TOPIC_GONE), views[0])
     shown = [view for view in shown if any(view.topic_id)] or shown  # during an upgrade, a broker may not have topic ids yet
     (topic_id, most), *others = Counter(view.topic_id for view in shown).most_common(2)
     if others and others[0][1] == most:

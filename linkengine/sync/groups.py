@@ -3,8 +3,13 @@
 ``linkengine.domain.groups`` decides what happens to each offset. A group that cannot be read or written gets an outcome of its
 own and does not stop the others.
 
-Order of the reads: offsets at the source, offsets at the destination, log ends of the mirrors. A mirror that grows between them
-only raises the limit.
+Order of the reads: offsets at the source, offsets at the destination, log starts and ends of the mirrors. A mirror that grows
+between them only raises the limit.
+
+Kafka's protocol has no checksum over these numbers, and a coordinator that was cut off from the other brokers returns old
+offsets. So everything is read a second time for each group that is to be moved, and only what both readings decide is
+committed, at the more careful of the two targets (``agreed``). Before a group is moved backwards, all brokers of the source
+have to respond.
 
 Failover during a run. A failover fences the mirror, clamps the groups to its end and then admits producers. A log end that is
 read after that includes the producers' records, and a commit at that offset would skip records that no consumer has read.
@@ -32,6 +37,7 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, MirroredTopic, PartitionOutcome
 from linkengine.domain.groups import (
     Committed,
+    Decided,
     Group,
     GroupStatus,
     Memory,
@@ -39,6 +45,7 @@ from linkengine.domain.groups import (
     OffsetFacts,
     OffsetOutcome,
     Place,
+    agreed,
     decide,
     next_batch,
     shown,
@@ -64,19 +71,30 @@ class _Case:
     name: str  # at the destination
     in_use: bool
     is_listed: bool
-    decisions: dict[Place, tuple[OffsetFacts, OffsetDecision]] = field(default_factory=dict)
-    unreadable: dict[Place, int] = field(default_factory=dict)  # the source's offsets where the mirror's own are unknown
+    decisions: dict[Place, Decided] = field(default_factory=dict)
+    undecided: dict[Place, tuple[int, str]] = field(default_factory=dict)  # the source's offset, and why nothing was decided
     error: LinkEngineError | None = None
 
     def forget(self, places: Iterable[Place]) -> None:
-        """Drop the decisions for places whose mirror was stopped during the run."""
+        """Drop the places whose mirror was stopped during the run."""
         for place in places:
-            del self.decisions[place]
+            self.decisions.pop(place, None)
+            self.undecided.pop(place, None)
+
+    @property
+    def places(self) -> set[Place]:
+        """The partitions of mirrors that the group has committed offsets for."""
+        return {*self.decisions, *self.undecided}
+
+    @property
+    def rewinds(self) -> bool:
+        """True if an offset is to be moved backwards."""
+        return any(self.decisions[place][1].outcome is OffsetOutcome.REWOUND for place in self.writes)
 
     @property
     def is_gone(self) -> bool:
         """True if the source has deleted the group: it is not listed and holds no offset of a mirrored topic."""
-        return not (self.is_listed or self.error or self.decisions or self.unreadable)
+        return not (self.is_listed or self.error or self.places)
 
     @property
     def writes(self) -> dict[Place, Committed]:
@@ -133,29 +151,89 @@ def _examine(
     following: Following,
 ) -> None:
     """Read the offsets and decide, for every case, about the partitions of mirrored topics that the group has committed."""
-    source_offsets, failures = _source_offsets(source, cases, sync)
+    observed = _observe(source, destination, cases, sync, memories=memories)
+    for case in cases:
+        found = observed[case.group.name]
+        if isinstance(found, LinkEngineError):
+            case.error = found
+        else:
+            case.undecided = {place: (offset, _no_leader(place)) for place, offset in found.unreadable.items()}
+            case.decisions = {place: (facts, decide(facts)) for place, facts in found.facts.items()}
+    moved = [case for case in cases if case.writes]
+    again = _observe(source, destination, [case for case in moved if not case.rewinds], sync, memories=memories)
+    again |= _observe(source, destination, [case for case in moved if case.rewinds], sync, memories=memories, certain=True)
+    for case in moved:
+        _confirm(case, again[case.group.name])
+    topics = {topic for case in cases for topic, _ in case.places}
+    followed = _followed(source, destination, topics, sync, following=following)  # after the ends
+    for case in cases:
+        case.forget([place for place in case.places if place[0] not in followed])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Observed:
+    """What a reading shows of a group, by partition of a mirror."""
+
+    facts: Mapping[Place, OffsetFacts]
+    unreadable: Mapping[Place, int]  # the source's offsets where the mirror's own are unknown
+
+
+def _observe(
+    source: ClusterAdmin,
+    destination: ClusterAdmin,
+    cases: Sequence[_Case],
+    sync: GroupSync,
+    *,
+    memories: Mapping[str, Memory],
+    certain: bool = False,
+) -> dict[str, _Observed | LinkEngineError]:
+    """Return what both clusters show of each group, by its name at the source, or why it cannot be read.
+
+    ``certain``: no group can be read while a silent broker of the source may have newer offsets.
+    """
+    if not cases:
+        return {}
+    try:
+        source_offsets, failures = _source_offsets(source, cases, sync, certain=certain)
+    except LinkEngineError as error:
+        if not certain:
+            raise
+        return {case.group.name: error for case in cases}
     present, refusals = destination.committed([case.name for case in cases if source_offsets.get(case.group.name)])
     places = sorted({place for offsets in source_offsets.values() for place in offsets})
     starts, ends = destination.many_offsets(places, OffsetKind.START), destination.many_offsets(places, OffsetKind.END)
-    followed = _followed(source, destination, {topic for topic, _ in places}, sync, following=following)  # after the ends
+    results: dict[str, _Observed | LinkEngineError] = {}
     for case in cases:
-        case.error = failures.get(case.group.name) or refusals.get(case.name)
-        memory = memories.get(case.group.name, {})
-        wanted = source_offsets.get(case.group.name, {}) if case.error is None else {}
-        for place, offset in wanted.items():
-            if place[0] not in followed:
-                continue
-            if place not in starts or place not in ends:
-                case.unreadable[place] = offset.offset
-            else:
-                facts = OffsetFacts(
-                    source=offset,
-                    mirror_start=starts[place],
-                    mirror_end=ends[place],
-                    destination=present.get(case.name, {}).get(place),
-                    remembered=memory.get(place),
-                )
-                case.decisions[place] = (facts, decide(facts))
+        refusal = failures.get(case.group.name) or refusals.get(case.name)
+        memory, offsets = memories.get(case.group.name, {}), source_offsets.get(case.group.name, {})
+        facts = {
+            place: OffsetFacts(
+                source=offset,
+                mirror_start=starts[place],
+                mirror_end=ends[place],
+                destination=present.get(case.name, {}).get(place),
+                remembered=memory.get(place),
+            )
+            for place, offset in offsets.items()
+            if place in starts and place in ends
+        }
+        unreadable = {place: offset.offset for place, offset in offsets.items() if place not in facts}
+        results[case.group.name] = refusal or _Observed(facts=facts, unreadable=unreadable)
+    return results
+
+
+def _confirm(case: _Case, found: _Observed | LinkEngineError) -> None:
+    """Remove the offsets that a second reading does not confirm from those to be committed."""
+    if isinstance(found, LinkEngineError):
+        case.error, case.decisions = found, {}
+        return
+    for place in case.writes:
+        first, facts = case.decisions.pop(place), found.facts.get(place)
+        both = agreed(first, (facts, decide(facts))) if facts is not None else None
+        if both is not None:
+            case.decisions[place] = both
+        else:
+            case.undecided[place] = first[0].source.offset, _contradictory(place)
 
 
 def _followed(
@@ -171,12 +249,12 @@ def _followed(
 
 
 def _source_offsets(
-    source: ClusterAdmin, cases: Sequence[_Case], sync: GroupSync
+    source: ClusterAdmin, cases: Sequence[_Case], sync: GroupSync, *, certain: bool
 ) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
     """Return, by group and mirror partition, the offsets that are committed at the source, and the errors by group."""
     mirrored = {(topic.source_topic, n): (topic.mirror_topic, n) for topic in sync.topics for n in range(topic.partitions)}
     names = [case.group.name for case in cases]
-    found, failures = source.committed(names, stable_at=mirrored if sync.strict else None)
+    found, failures = source.committed(names, stable_at=mirrored if sync.strict else None, certain=certain)
     source_offsets = {
         name: {mirrored[place]: offset for place, offset in offsets.items() if place in mirrored}
         for name, offsets in found.items()
@@ -201,13 +279,13 @@ def _outcome(case: _Case, refusals: Mapping[Place, LinkEngineError | None]) -> G
         log.info("group_not_synced", group=case.group.name, code=case.error.code)
         message = case.error.message if case.is_listed else _unlisted_message(case.error)
         return replace(_skipped(case.group, GroupStatus.FAILED, message, name=case.name), is_listed=case.is_listed)
-    if not case.decisions and not case.unreadable:
+    if not case.places:
         message = "This group has committed no offset for a topic that the link mirrors now."
         return _skipped(case.group, GroupStatus.NO_MIRROR_TOPIC, message, name=case.name)
     in_use = case.in_use or any(isinstance(error, GroupInUseError) for error in refusals.values())
     partitions = (
         *(_partition(place, *both, error=refusals.get(place), in_use=in_use) for place, both in sorted(case.decisions.items())),
-        *(_unreadable(place, source) for place, source in sorted(case.unreadable.items())),
+        *(_undecided(place, *known) for place, known in sorted(case.undecided.items())),
     )
     status = status_of((partition.outcome for partition in partitions), in_use=in_use)
     message = _refusal_summary(partitions) or next((partition.message for partition in partitions if partition.message), "")
@@ -264,8 +342,15 @@ def _refusal_summary(partitions: Sequence[PartitionOutcome]) -> str:
     return f"{len(failed)} of {len(partitions)} offsets are left out, the others follow: {named}{more}. {failed[0].message}"
 
 
-def _unreadable(place: Place, source: int) -> PartitionOutcome:
-    message = f"Partition {place[1]} of mirror topic {place[0]!r} returns no offsets: it has no leader now. Retrying."
+def _no_leader(place: Place) -> str:
+    return f"Partition {place[1]} of mirror topic {place[0]!r} returns no offsets: it has no leader now. Retrying."
+
+
+def _contradictory(place: Place) -> str:
+    return f"Two readings of the group's offsets in {place[0]} partition {place[1]} contradict each other. Retrying."
+
+
+def _undecided(place: Place, source: int, message: str) -> PartitionOutcome:
     return PartitionOutcome(
         mirror_topic=place[0],
         partition=place[1],

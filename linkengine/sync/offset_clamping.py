@@ -2,18 +2,23 @@
 
 The source may be gone. A group that had read further on the source than was mirrored resumes at the mirror's end, so it misses
 nothing that is written there from now on. ``linkengine.domain.groups`` decides where each offset belongs.
+
+No later run corrects these offsets, and Kafka's protocol has no checksum over the numbers that they follow from. So a group is
+moved only if two readings of it agree; of several log starts the lowest counts, for they only grow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groupplans import ClampedOffset, KnownOffset
-from linkengine.domain.groups import Committed, OffsetDecision, OffsetFacts, Place, settle
+from linkengine.domain.groups import Committed, OffsetDecision, OffsetFacts, Place, settle, shown
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_groups import MetadataLeftOutError
+
+READINGS = 4  # of a group, two of which have to agree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +52,7 @@ def clamp_groups(
             by_group.setdefault(offset.group, []).append(offset)
     if not by_group:
         return []
-    present, failures = destination.committed(by_group)
-    places = [(mirror_topic, partition) for partition in ends]
-    starts = destination.many_offsets(places, OffsetKind.START)
-    cases = {
-        name: [
-            _case(offset, present[name], (mirror_topic, offset.partition), end=ends[offset.partition], starts=starts)
-            for offset in rows
-        ]
-        for name, rows in by_group.items()
-        if name in present
-    }
+    cases, failures = _agreed_cases(destination, by_group, mirror_topic, ends=ends)
     refusals = _write(destination, cases)
     clamped = [
         _clamped(case, refusals.get(name, {}).get(case.place))
@@ -66,6 +61,49 @@ def clamp_groups(
         if _is_limited(case) or refusals.get(name, {}).get(case.place)
     ]
     return clamped + [_unread_offset(offset, failures[name]) for name in failures for offset in by_group[name]]
+
+
+def _agreed_cases(
+    destination: ClusterAdmin, by_group: Mapping[str, list[KnownOffset]], mirror_topic: str, *, ends: Mapping[int, int]
+) -> tuple[dict[str, list[_Case]], dict[str, LinkEngineError]]:
+    """Return what to do by group, and the errors of the groups that cannot be read or whose readings contradict each other."""
+    places = [(mirror_topic, partition) for partition in ends]
+    starts: dict[Place, int] = {}
+    readings: list[dict[str, list[_Case]]] = []
+    failures: dict[str, LinkEngineError] = {}
+    agreed: dict[str, list[_Case]] = {}
+    for _ in range(READINGS):
+        open_groups = by_group.keys() - agreed.keys() - failures.keys()
+        if not open_groups:
+            break
+        present, unread = destination.committed(sorted(open_groups))
+        failures |= unread
+        for place, start in destination.many_offsets(places, OffsetKind.START).items():
+            starts[place] = min(start, starts.get(place, start))
+        cases = {
+            name: [
+                _case(offset, present[name], (mirror_topic, offset.partition), end=ends[offset.partition], starts=starts)
+                for offset in by_group[name]
+            ]
+            for name in open_groups - unread.keys()
+            if name in present
+        }
+        agreed |= {name: found for name, found in cases.items() if _settles(found, [seen.get(name) for seen in readings])}
+        readings.append(cases)
+    return agreed, failures | {name: _contradictory(name) for name in by_group.keys() - agreed.keys() - failures.keys()}
+
+
+def _settles(found: list[_Case], earlier: Sequence[list[_Case] | None]) -> bool:
+    """Return whether a reading of a group counts: it moves nothing, or an earlier reading was the same."""
+    return not any(case.decision.write for case in found) or found in earlier
+
+
+def _contradictory(name: str) -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.TIMEOUT_ERROR,
+        f"The offsets of consumer group {shown(name)} were different each time they were read, so they are not moved. Check "
+        "them, and set them by hand if needed.",
+    )
 
 
 def unread_groups(known: Iterable[KnownOffset], *, ends: Mapping[int, int], error: LinkEngineError) -> list[ClampedOffset]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import axe_playwright_python
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.browser.addresses import LOOKS_ALIKE, OPEN, PAGES, REFUSALS
 from tests.browser.conftest import Visitor, Visits
@@ -22,6 +22,15 @@ EVERYTHING = {"runOnly": {"type": "tag", "values": TAGS}, "resultTypes": ["viola
 COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}, "resultTypes": ["violations"]}
 ADDRESSES = tuple(page for page in (*PAGES, *(address for address, _ in REFUSALS)) if page not in LOOKS_ALIKE)
 WIDTHS = (1280, 768, 390, 320)
+BADGES = """badges => badges.map((badge) => ({
+  text: badge.textContent.trim(),
+  border: getComputedStyle(badge).borderTopStyle,
+  icon: badge.querySelector("svg").getBoundingClientRect().width,
+}))"""
+# Links and buttons that a user can see.
+OFFERED = """() => [...document.querySelectorAll("main a[href], main button, main summary, .sidenav a, .topbar summary")]
+  .filter((element) => element.checkVisibility())
+  .map((element) => element.id || element.getAttribute("href") || element.textContent.trim())"""
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -45,23 +54,46 @@ def test_sign_in_page_passes_axe_and_fits_all_widths(scene: Scene, visits: Visit
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_dialog_menu_and_combobox_pass_axe(scene: Scene, visits: Visits, theme: str, width: int) -> None:
-    visitor = visits.start(scene.admin, theme=theme, width=width)
+def test_dialog_menu_and_combobox_pass_axe(scene: Scene, visits: Visits, width: int) -> None:
+    visitor = visits.start(scene.admin, width=width)
     page = visitor.open(scene.mirror_url("flights"))
     page.click("#do-failover")
     page.wait_for_selector("dialog[open] #confirm-name")
 
-    findings = _run(page, EVERYTHING, "dialog")
+    findings = _in_both_themes(page, "dialog")
     page.keyboard.press("Escape")
     page.locator(".topbar summary").last.click()
-    findings += _run(page, EVERYTHING, "menu")
+    findings += _in_both_themes(page, "menu")
     page = visitor.open(f"{scene.link_url}mirrors/new/")
     page.click(".ts-control")
     page.wait_for_selector(".ts-dropdown [role=option]")
-    findings += _run(page, EVERYTHING, "combobox")
+    findings += _in_both_themes(page, "combobox")
 
     assert not findings, "\n".join(findings)
+
+
+def test_states_are_legible_with_forced_colors(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin).open(scene.link_url)
+    page.emulate_media(forced_colors="active")
+
+    badges = page.eval_on_selector_all(".badge-state", BADGES)
+
+    assert len(badges) > 5
+    assert [badge for badge in badges if not (badge["text"] and badge["border"] == "solid" and badge["icon"] > 0)] == []
+
+
+def test_everything_that_a_wide_window_offers_is_offered_on_a_narrow_screen(scene: Scene, visits: Visits) -> None:
+    visitor = visits.start(scene.admin)
+    for address in ("/links/", "/environments/production/", scene.link_url, scene.mirror_url("flights"), "/audit/"):
+        page = visitor.open(address)
+        page.wait_for_load_state("networkidle")  # charts replace the pictures of the server
+        wide = set(page.evaluate(OFFERED))
+        page.set_viewport_size({"width": 320, "height": 900})
+        narrow = set(page.evaluate(OFFERED))
+
+        assert wide - narrow == set(), address
+        expect(page.get_by_role("link", name="Search", exact=True)).to_be_visible()  # instead of the field in the top bar
+        page.set_viewport_size({"width": 1280, "height": 900})
 
 
 def _is_expected(message: str) -> bool:

@@ -187,7 +187,12 @@ def test_all_operations_work_without_javascript(scene: Scene, visits: Visits, en
     expect(page.locator(".page-head .api-state")).to_have_text("State Active · setting up")
     engine.did("fares", MirrorEvent.SETUP_DONE, num_partitions=1)
 
-    for verb, typed, state in (("Pause", "", "Paused"), ("Resume", "", "Active"), ("Fail over", "fares", "Failing over")):
+    for verb, typed, state in (
+        ("Pause", "", "Paused"),
+        ("Resume", "", "Active"),
+        ("Promote", "fares", "Promoting"),
+        ("Fail over", "fares", "Failing over"),
+    ):
         visitor.open(scene.mirror_url("fares")).get_by_role("link", name=verb).click()
         if typed:
             page.get_by_label("Type fares to confirm").fill(typed)

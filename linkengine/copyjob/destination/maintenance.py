@@ -94,7 +94,9 @@ class Maintenance:
         starts = self._read_starts({trim.source: trim.leader for trim in trims.values()})
         befores = {place: min(trim.before, starts.get(trim.source, 0)) for place, trim in trims.items()}
         wanted = {place: before for place, before in befores.items() if before > trims[place].start}
-        return delete_records(self._cluster, broker, wanted) if wanted else {}
+        results = delete_records(self._cluster, broker, wanted) if wanted else {}
+        # offsets below the reported start count as gone, and differences found there as settled
+        return {place: (error, min(start, wanted[place])) for place, (error, start) in results.items()}
 
     def _new_start(self, partition: MirrorPartition) -> int | None:
         counters = partition.counters

@@ -6,8 +6,10 @@ There is no offsets topic. After any error the mirror's log says where to contin
 1. Ask all brokers for the partition's leader and take the answer with the newest leader epoch.
 2. Read the log end with OffsetForLeaderEpoch in that epoch; a leader that knows a newer epoch refuses.
 3. Read the producer's epoch and last sequence with DescribeProducers (KIP-664).
-4. Repeat 2 and 3 until two readings agree, unless the hand-over was clean (``agreed_readings``). If none agree, check which
-   producer wrote what was appended between them.
+4. Repeat 2 and 3 until two readings agree (``agreed_readings``), also after a clean hand-over: Kafka's protocol has no checksum
+   over these numbers. From a log end that is too low, records would be appended a second time; an odd coordinator epoch looks
+   like the fence of a stop; and the epoch of the next marker cannot be lowered again. For a fence, the epochs alone have to
+   agree. If no two readings agree, check which producer wrote what was appended between them.
 5. If the log ends behind everything that was sent, check which producer wrote the excess. If the log *starts* behind it, the
    records in between were foreign and have been deleted.
 6. If the expected log end is unknown or the log does not end there, read the last records for a tail check (``tail_check``).
@@ -45,7 +47,7 @@ from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode, UnreplicatedError
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, TopicPartition, list_offsets, log_ends
+from linkengine.kafka.offsets import EARLIEST_LOCAL, LATEST, TopicPartition, list_offsets, log_ends, log_starts
 from linkengine.kafka.producers import ProducerState, describe_producers
 from linkengine.kafka.topicviews import Leader, Survey, locate
 from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
@@ -70,8 +72,8 @@ class LogEndQuery:
     """One partition to read, and what is known of its log end."""
 
     assignment: PartitionAssignment
-    clean: bool  # no request of any writer can be in flight: one reading is enough
-    once: bool = False  # one reading is enough although writes may continue: the caller checks what was appended
+    clean: bool  # no request of any writer can be in flight
+    once: bool = False  # the end may move, since writes continue: the caller checks what was appended
     lost_marker: LostMarker | None = None
     transactions: TransactionalProducer | None = None  # the producer of this hold, if none of its transactions is ongoing
     expected_end: int | None = None  # offset after everything that this owner or its clean predecessor sent; None: unknown
@@ -83,7 +85,7 @@ class LogEndQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
-    """Log end and producer state of a mirror partition; two readings agree unless a single one was enough."""
+    """Log end and producer state of a mirror partition; two readings agree, in the epochs only if the query allows that."""
 
     leader: Leader
     topic_id: bytes
@@ -152,10 +154,8 @@ def _read_group(
     epochs = {_place(query): leader.epoch for query, leader, _ in group}
     producer_ids = {_place(query): _producer_id(query) for query, _, _ in group}
     try:
-        starts = list_offsets(cluster, broker, epochs, timestamp=EARLIEST)
-        readings = agreed_readings(
-            cluster, broker, epochs, producer_ids, once=all(query.clean or query.once for query, _, _ in group)
-        )
+        starts = log_starts(cluster, broker, epochs)
+        readings = agreed_readings(cluster, broker, epochs, producer_ids, once=all(query.once for query, _, _ in group))
     except LinkEngineError as error:
         return {query.assignment.key: error for query, _, _ in group}
     results: dict[str, LogEnd | LinkEngineError] = {}
@@ -164,7 +164,7 @@ def _read_group(
         if isinstance(reading, LinkEngineError):
             results[query.assignment.key] = reading
             continue
-        start_error, start = starts.get(_place(query), (0, 0))
+        start_error, start = starts[_place(query)]
         log_end = LogEnd(
             leader=leader,
             topic_id=topic_id,
@@ -354,16 +354,36 @@ def agreed_readings(
 ) -> dict[TopicPartition, ReadingOrError]:
     """Return log end and producer state of partitions that ``broker`` leads in these leader ``epochs``.
 
-    ``once``: return the first reading.
+    ``once``: return the second reading if both have the same epochs of the producer: those of a marker that were derived from
+    a damaged response could not be lowered again.
     """
     readings = [_reading(cluster, broker, epochs, producer_ids)]
     if once:
-        return readings[0]
+        return _with_equal_epochs(readings[0], _reading(cluster, broker, epochs, producer_ids))
     agreed: dict[TopicPartition, ReadingOrError] = {}
     while len(agreed) < len(epochs) and len(readings) <= READINGS:
         readings.append(_reading(cluster, broker, epochs, producer_ids))
         agreed = _agreeing(readings[-2], readings[-1]) | agreed
     return {place: _moving([reading[place] for reading in readings]) for place in epochs} | agreed
+
+
+def _with_equal_epochs(
+    before: Mapping[TopicPartition, ReadingOrError], now: Mapping[TopicPartition, ReadingOrError]
+) -> dict[TopicPartition, ReadingOrError]:
+    return {place: _with_epochs_of(before[place], reading, place) for place, reading in now.items()}
+
+
+def _with_epochs_of(before: ReadingOrError, now: ReadingOrError, place: TopicPartition) -> ReadingOrError:
+    if isinstance(before, LinkEngineError) or isinstance(now, LinkEngineError):
+        return before if isinstance(before, LinkEngineError) else now
+    first, second = before.producer, now.producer
+    if (first.epoch, first.coordinator_epoch) == (second.epoch, second.coordinator_epoch):
+        return now
+    return LinkEngineError(
+        ErrorCode.TIMEOUT_ERROR,
+        f"Two readings of the producer epochs of mirror {place[0]}-{place[1]} differ: another writer is active, or a response "
+        "was damaged. Retrying automatically.",
+    )
 
 
 def _agreeing(

@@ -77,11 +77,12 @@ def _inherited(partition: MirrorPartition) -> tuple[int, int] | None:
 def _left_end(partition: MirrorPartition) -> int | None:
     """Return where the previous owner left the mirror, whichever leader it read from.
 
-    Only if progress of these topics was reported before (``source_seen``): when a mirror is stopped while Redis is away,
-    the lease record keeps what an owner left before the stop.
+    Only if progress of these topics was reported before (``source_seen``), and not beyond that end: when a mirror is stopped
+    while Redis is away, or Redis is restored from a backup, the lease record keeps what an earlier owner left. A log that
+    starts behind such an end had no foreign write.
     """
-    seen = _left(partition)
-    return seen[1] if seen is not None and partition.assignment.source_seen is not None else None
+    seen, reported = _left(partition), partition.assignment.source_seen
+    return seen[1] if seen is not None and reported is not None and reported[1] <= seen[1] else None
 
 
 def _left(partition: MirrorPartition) -> tuple[int, int] | None:

@@ -23,7 +23,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
-from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, TopicPartition, list_offsets, log_ends
+from linkengine.kafka.offsets import EARLIEST_LOCAL, TopicPartition, list_offsets, log_ends, log_starts
 from linkengine.kafka.topicviews import Leader, Survey, TopicView, locate
 
 EVERY_S = 5.0
@@ -62,7 +62,7 @@ def locate_sources(
 def read_extent(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> SourceExtent:
     """Return the bounds of a log; raise BrokerError if the leader refuses, for example because it is no longer the leader."""
     place = (topic, partition)
-    start_error, start = _starts_twice(cluster, leader.broker, [place])[place]
+    start_error, start = log_starts(cluster, leader.broker, [place])[place]
     end_error, end = log_ends(cluster, leader.broker, {place: leader.epoch})[place]
     if start_error or end_error:
         raise BrokerError(start_error or end_error, f"Log start and log end of source {topic}-{partition} cannot be read")
@@ -76,21 +76,8 @@ def read_starts(cluster: Cluster, leaders: Mapping[TopicPartition, int]) -> dict
     """
     found: dict[TopicPartition, tuple[int, int]] = {}
     for broker in set(leaders.values()):
-        found |= _starts_twice(cluster, broker, [place for place, leader in leaders.items() if leader == broker])
+        found |= log_starts(cluster, broker, [place for place, leader in leaders.items() if leader == broker])
     return {place: start for place, (error, start) in found.items() if not error}
-
-
-def _starts_twice(cluster: Cluster, broker: int, places: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """Return (error, log start) per partition from two requests: the lower start, so that a damaged response loses nothing.
-
-    Offsets before a log start count as lost, and their copies are deleted from mirrors that follow it. It only grows.
-    """
-    answers = [list_offsets(cluster, broker, places, timestamp=EARLIEST) for _ in range(2)]
-    return {
-        place: (next((error for error, _ in pair if error), 0), min(offset for _, offset in pair))
-        for place in places
-        for pair in [[answer[place] for answer in answers]]
-    }
 
 
 def read_local_start(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> int:

@@ -103,7 +103,7 @@ class _Fencing:
         failure: LinkEngineError | None = None
         try:
             _finish_begun(self._cluster, missing)
-            # a single reading is enough: the fence ends the mirror, and whatever is appended before it is below it
+            # the end may move: the fence ends the mirror, and whatever is appended before it is below it
             log_ends = read_log_ends(
                 self._cluster, [LogEndQuery(assignment=assignment, clean=False, once=True) for assignment in missing]
             )
@@ -275,7 +275,8 @@ def fence_many(
 
 
 def _planned(cluster: Cluster, assignments: Sequence[PartitionAssignment], generations: Mapping[str, int]) -> Iterable[_Fence]:
-    log_ends = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=True) for assignment in assignments])
+    # the end may move, since unreachable copy workers may still write: a fence counts only if a later reading confirms it
+    log_ends = read_log_ends(cluster, [LogEndQuery(assignment=assignment, clean=True, once=True) for assignment in assignments])
     for assignment in assignments:
         log_end = log_ends[assignment.key]
         if isinstance(log_end, LinkEngineError):
@@ -337,7 +338,7 @@ def _confirm_patiently(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, 
 
 
 def _confirmed(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, tuple[int, int]]:
-    log_ends = read_log_ends(cluster, [LogEndQuery(assignment=fence.assignment, clean=True) for fence in fences])
+    log_ends = read_log_ends(cluster, [LogEndQuery(assignment=fence.assignment, clean=True, once=True) for fence in fences])
     confirmed: dict[str, tuple[int, int]] = {}
     for broker, group in _by_broker(fences).items():
         places = {(fence.assignment.mirror_topic, fence.assignment.partition): fence for fence in group}

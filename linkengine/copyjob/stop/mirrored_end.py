@@ -18,7 +18,7 @@ from contextlib import closing
 import structlog
 
 from linkengine.batches.control import is_commit
-from linkengine.batches.view import BatchView
+from linkengine.batches.view import BatchView, check_crc
 from linkengine.copyjob.destination.foreign_writes import batches_in
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import LinkEngineError
@@ -95,7 +95,10 @@ def _mirrored_end(batches: Iterable[tuple[BatchView, memoryview]], *, start: int
     """Return the end of the mirrored part from ``start`` on; offsets behind it that were cleaned away do not count."""
     end = start
     for view, batch in batches:
-        if view.producer_id not in producer_ids or is_commit(view, batch):
+        if view.producer_id not in producer_ids:
+            check_crc(view, batch)  # the producer id may have been damaged in transit; then the batch is read again
+            break
+        if is_commit(view, batch):
             break
         end = view.next_offset
     return end

@@ -17,7 +17,8 @@ from console.actions.verification import start_verify
 from console.actors import Actor
 from console.errors import ConflictError, NotFoundError
 from console.models import AuditEvent, ClusterLink, MirrorTopic
-from console.tasks import mirrors, reconcile
+from console.tasks import mirrors
+from console.tasks.links import reconcile_link
 from linkengine import jobs
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
@@ -71,10 +72,10 @@ def test_a_pending_topic_deletion_is_completed_before_the_link_is_deleted(
     delete_link(link=link, by=owner, now=NOW)
     with pytest.raises(ConflictError, match="'done' of cluster link 'west-to-east' is being deleted"):
         remove_link(link=link, by=owner, now=NOW)
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     assert (deleted, ClusterLink.objects.count()) == ([], 1)
     mirrors.delete_mirror(mirror_id=mirror.pk)
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assert (deleted, ClusterLink.objects.count()) == (["done"], 0)
     actions = AuditEvent.objects.order_by("pk").values_list("action", flat=True)

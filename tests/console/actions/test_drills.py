@@ -17,7 +17,7 @@ from console.models import AuditEvent, ClusterLink, Drill, LinkConfig, MirrorPar
 from console.models.mirrors import DELETION_REFUSED
 from console.queries.mirrorpages import link_figures
 from console.reconciling import transition_errors
-from console.tasks.drills import COMPARISONS, _clean, _comparison, _copies, _judged
+from console.workflows.drills import COMPARISONS, _clean, _comparison, _copies, _judged
 from linkengine import jobs
 from linkengine.domain.drills import BATCH, DrillRow
 from linkengine.domain.mirrorjobs import RefusedStep

@@ -17,8 +17,8 @@ from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
 from console.models import AuditEvent, ClusterLink, GateRun, LinkConfig, MirrorTopic
 from console.models.mirrors import STAYING
-from console.tasks.gates import _checks, _comparison, _with_the_rest
-from console.tasks.verifying import _keep
+from console.workflows.gates import _checks, _comparison, _with_the_rest
+from console.workflows.verifying import _keep
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.gates import VerifiedData, check_data, check_losses

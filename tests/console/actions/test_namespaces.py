@@ -12,7 +12,7 @@ from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
 from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic, Namespace, SourceTopic
 from console.queries.mirrorability import judge_topic
-from console.tasks.namespaces import guard_namespace
+from console.tasks.clusters import guard_namespace
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorability import CheckCode, Standing

@@ -1,4 +1,4 @@
-"""A fake of a small cluster for ``console.tasks.browsing`` and ``comparing``; other tests check real clusters."""
+"""A fake of a small cluster for the queries and changes of ``console.tasks.clusters``; other tests check real clusters."""
 
 from base64 import b64encode
 from dataclasses import asdict

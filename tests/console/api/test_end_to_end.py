@@ -11,8 +11,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devcluster.kafka import KafkaCluster
+from linkengine.domain.addresses import address_from_properties
+from linkengine.kafka.admin import ClusterAdmin
 from tests.console.api.service import Service, running
-from tests.console.tasks.reversal import records
+from tests.console.workflows.reversal import records
+from tests.linkengine.jobs.test_group_names import NAMES
+from tests.linkengine.sync.conftest import commit
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 RECORDS = 500
@@ -258,3 +262,27 @@ def test_concurrent_operations_end_in_a_legal_state_without_losing_records(
     for side in (links, back):
         service.call("DELETE", f"{side}/pair?force=true", expect=200)
         service.wait_for("gone", lambda side=side: service.client.get(f"{side}/pair").status_code == 404)  # type: ignore[misc]
+
+
+def test_every_url_of_every_group_of_a_cluster_exists_over_http(
+    service: Service, destination_cluster: KafkaCluster, topic_name: str
+) -> None:
+    """Through uvicorn, which passes raw paths on; ``test_paths.py`` uses Django's client."""
+    admin = ClusterAdmin(address_from_properties(destination_cluster.client_properties("link")))
+    admin.create_topic(topic_name, partitions=1)
+    for name in NAMES:
+        commit(admin, name, topic_name, {0: 0})
+
+    def get(address: str) -> Any:
+        return service.call("GET", address, expect=200)
+
+    listed = get(f"/kafka/v3/clusters/{destination_cluster.cluster_id}/consumer-groups")["data"]
+    groups = {group["consumer_group_id"]: group for group in listed if group["consumer_group_id"] in NAMES}
+
+    assert set(groups) == set(NAMES)
+    for name, group in groups.items():
+        assert get(group["metadata"]["self"]) == group
+        assert get(group["consumers"]["related"])["data"] == []
+        assert get(group["lag_summary"]["related"])["consumer_group_id"] == name
+        for lag in get(group["metadata"]["self"] + "/lags")["data"]:
+            assert get(lag["metadata"]["self"]) == lag

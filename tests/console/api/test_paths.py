@@ -1,8 +1,7 @@
-"""Names with any characters in REST paths: through Django's test client with a raw path, and through uvicorn."""
+"""Names with any characters in REST paths, through a client that sends raw paths (through uvicorn: ``test_end_to_end.py``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -13,14 +12,9 @@ from hypothesis import strategies as st
 
 from console.api.paths import encode_path, encode_segment
 from console.models import Cluster
-from devcluster.kafka import KafkaCluster
-from linkengine.domain.addresses import address_from_properties
-from linkengine.kafka.admin import ClusterAdmin
 from tests.console.api.actors import Rest
 from tests.console.api.brokers import GROUP, MEMBER, SmallCluster
-from tests.console.api.service import Service, running
 from tests.linkengine.jobs.test_group_names import NAMES
-from tests.linkengine.sync.conftest import commit
 
 
 def sent(rest: Rest, address: str) -> Any:
@@ -111,36 +105,3 @@ def test_a_group_that_cannot_be_described_is_listed_with_the_reason(
     assert "error_message" not in readers
     assert (secret["state"], secret["error_message"]) == ("UNKNOWN", "Not allowed.")
     assert secret["coordinator"]["related"].endswith("/brokers")
-
-
-@pytest.fixture(scope="module")
-def service(destination_cluster: KafkaCluster, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    assert redis_url
-    clusters = {"Destination": destination_cluster.client_properties("link")}
-    with running(directory=tmp_path_factory.mktemp("paths"), clusters=clusters) as service:
-        yield service
-
-
-@pytest.mark.kafka
-@pytest.mark.timeout(600)
-def test_every_url_of_every_group_of_a_cluster_exists_over_http(
-    service: Service, destination_cluster: KafkaCluster, topic_name: str
-) -> None:
-    admin = ClusterAdmin(address_from_properties(destination_cluster.client_properties("link")))
-    admin.create_topic(topic_name, partitions=1)
-    for name in NAMES:
-        commit(admin, name, topic_name, {0: 0})
-
-    def get(address: str) -> Any:
-        return service.call("GET", address, expect=200)
-
-    listed = get(f"/kafka/v3/clusters/{destination_cluster.cluster_id}/consumer-groups")["data"]
-    groups = {group["consumer_group_id"]: group for group in listed if group["consumer_group_id"] in NAMES}
-
-    assert set(groups) == set(NAMES)
-    for name, group in groups.items():
-        assert get(group["metadata"]["self"]) == group
-        assert get(group["consumers"]["related"])["data"] == []
-        assert get(group["lag_summary"]["related"])["consumer_group_id"] == name
-        for lag in get(group["metadata"]["self"] + "/lags")["data"]:
-            assert get(lag["metadata"]["self"]) == lag

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from console.models import ClusterLink
-from console.tasks.namespaces import guard_namespace
+from console.tasks.clusters import guard_namespace
 from linkengine import jobs
 from tests.console.api.actors import DESTINATION, Boundary, Rest
 

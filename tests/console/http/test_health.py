@@ -18,7 +18,7 @@ from console.queries.linktasks import list_tasks
 from console.queries.verifymetrics import verify_samples
 from console.redis import heartbeats, reconciler_health, spark_health
 from console.redis.client import redis_client
-from console.tasks.probes import probe_spark
+from console.tasks.clusters import probe_spark
 from devcluster.ports import free_port
 from linkctl import __version__
 from linkengine.domain.linktasks import TaskName

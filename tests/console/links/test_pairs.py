@@ -9,7 +9,7 @@ from console.actors import SYSTEM
 from console.links import pairs
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.mirrors import RECORDS_DIFFER
-from console.tasks import stopping
+from console.workflows import stopping
 from linkengine.domain.restoring import common_ends
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 from tests.console.conftest import NOW, MakeMirror

@@ -38,6 +38,12 @@ from tests.console.conftest import Engine
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@pytest.fixture(scope="module")
+def raised() -> dict[str, Any]:
+    """The codes of the console's own errors, found once: every module of the console is parsed for them."""
+    return console_codes(ROOT / "console")
+
+
 def run(*words: str) -> Any:
     output = StringIO()
     call_command(*words, stdout=output)
@@ -109,9 +115,8 @@ def test_table_of_error_codes_is_up_to_date_and_complete() -> None:
         with_table("no table", ["x\n"], name=INDEX)
 
 
-def test_table_of_the_consoles_error_codes_has_each_code_with_its_status() -> None:
+def test_table_of_the_consoles_error_codes_has_each_code_with_its_status(raised: dict[str, Any]) -> None:
     text = (ROOT / PLACE / CONSOLE).read_text()
-    raised = console_codes(ROOT / "console")
 
     rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \|$", text, re.MULTILINE)
     assert {code for code, *_ in rows} == set(raised)
@@ -165,22 +170,26 @@ def test_codes_of_the_console_are_found_in_its_modules(tmp_path: Path) -> None:
     ids=["undescribed", "obsolete"],
 )
 def test_check_fails_if_codes_and_descriptions_of_the_console_differ(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], dict[str, Any]], message: str
+    monkeypatch: pytest.MonkeyPatch,
+    raised: dict[str, Any],
+    change: Callable[[dict[str, Any]], dict[str, Any]],
+    message: str,
 ) -> None:
-    changed = change(console_codes(ROOT / "console"))
-    monkeypatch.setattr(render_errors, "console_codes", lambda _folder: changed)
+    monkeypatch.setattr(render_errors, "console_codes", lambda _folder: change(raised))
 
     with pytest.raises(CommandError, match=message):
         call_command("render_errors", "--check")
 
 
-def test_manual_text_on_the_page_of_an_error_code_is_kept(settings: Any, tmp_path: Path) -> None:
+def test_manual_text_on_the_page_of_an_error_code_is_kept(
+    settings: Any, tmp_path: Path, raised: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render_errors, "console_codes", lambda _folder: raised)
     settings.BASE_DIR = tmp_path
     folder = tmp_path / PLACE
     folder.mkdir(parents=True)
     for name in (INDEX, CONSOLE):
         (folder / name).write_text(BEGIN + END)
-    (tmp_path / "console").symlink_to(ROOT / "console")
     (folder / "CORRUPT_RECORDS.md").write_text("## In detail\n")
     with pytest.raises(CommandError, match="differ from the code"):
         call_command("render_errors", "--check")

@@ -15,7 +15,7 @@ from console.mirrors.lineage import close_lineage, open_lineage
 from console.models import Cluster, ClusterLink, LineageRange, MirrorPartition, MirrorTopic
 from console.presenters.lineage import origin_rows
 from console.queries.lineage import Origin, lineage_of
-from console.tasks.mirrors import note_synced
+from console.workflows.mirrors import note_synced
 from linkengine.domain.mirrorjobs import MirrorSynced
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeActor

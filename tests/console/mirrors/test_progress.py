@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
 from django.utils import timezone
 
 from console.actions.stopreports import write_stop_report
@@ -21,7 +22,8 @@ from console.queries.mirrorpages import link_figures, mirror_page
 from console.queries.mirrors import get_mirror, list_mirrors
 from console.queries.readiness import link_readiness
 from console.reconciling import coverage, plans
-from console.tasks import reconcile, tail_check
+from console.tasks.links import reconcile_link
+from console.workflows import stopping
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.coverage import CheckedRange, hash_of
 from linkengine.domain.errors import ErrorCode
@@ -89,7 +91,7 @@ def report(mirror: MirrorTopic, **values: Any) -> PartitionProgress:
 
 def publish(mirror: MirrorTopic, *reports: PartitionProgress) -> None:
     """Report as a copy worker, without storing the report in the database."""
-    RedisProgress(reconcile.settings.REDIS_URL, signing_keys.link_signer).report(plans.link_key(mirror.link), list(reports))
+    RedisProgress(django_settings.REDIS_URL, signing_keys.link_signer).report(plans.link_key(mirror.link), list(reports))
 
 
 def row_of(mirror: MirrorTopic) -> MirrorPartition:
@@ -175,11 +177,11 @@ def test_bytes_copied_before_a_crash_are_counted_once(mirror: MirrorTopic, link:
     publish(mirror, report(mirror, hold_id="second", generation=2, bytes_copied=7))
 
     assert row_of(mirror).bytes_copied == 157  # the last report of the first hold is not stored: a counter must not fall
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     assert MirrorPartition.objects.get(mirror=mirror).bytes_copied == 157
     assert row_of(mirror).bytes_copied == 157
     publish(mirror, report(mirror, hold_id="third", generation=3, bytes_copied=1))
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     assert MirrorPartition.objects.get(mirror=mirror).bytes_copied == 158
 
 
@@ -194,7 +196,7 @@ def test_a_mirror_that_became_shorter_in_a_crash_is_detected_without_a_stored_en
     publish(mirror, report(mirror, mirror_end=120))
     publish(mirror, report(mirror, hold_id="second", generation=2, mirror_end=60))
 
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assert [(verified.start, verified.end) for verified in mirror.verified_ranges.all()] == [(0, 60)]
 
@@ -249,7 +251,7 @@ def test_a_task_contacts_redis_again_immediately_after_an_outage_seen_by_a_page(
 def test_a_promotion_reads_a_permanent_failure_that_is_not_stored_yet(mirror: MirrorTopic) -> None:
     publish(mirror, report(mirror, phase=PartitionPhase.FAILED, error_code="CORRUPT_RECORDS", error_message="Corrupt."))
 
-    assert tail_check.copy_failure(mirror) == {ErrorCode.CORRUPT_RECORDS: "Corrupt."}
+    assert stopping.copy_failure(mirror) == {ErrorCode.CORRUPT_RECORDS: "Corrupt."}
     assert MirrorPartition.objects.get(mirror=mirror).phase == PartitionPhase.COPYING
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.state import StateApps
 
 from tests.console.conftest import NOW, SOURCE_PROPERTIES
 
@@ -14,8 +15,10 @@ BINDINGS = ([("console", "0024_topics_without_cleanup_policy")], [("console", "0
 CREDENTIALS = ([("console", "0032_what_may_have_gone_unseen")], [("console", "0033_cred_uses_cluster_credentials")])
 
 
-def migrate(to: list[tuple[str, str]]) -> None:
+def migrated(*, to: list[tuple[str, str]]) -> StateApps:
+    """Migrate the tables forwards or backwards and return their models."""
     MigrationExecutor(connection).migrate(to)
+    return MigrationExecutor(connection).loader.project_state(to).apps
 
 
 @pytest.fixture
@@ -27,30 +30,40 @@ def tables(transactional_db: None) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("tables")
-def test_oldest_of_duplicate_role_bindings_stays() -> None:
+def test_migrations_keep_the_oldest_of_duplicate_role_bindings_and_mark_links_that_use_registered_credentials() -> None:
+    """Both in one pass: the tables go through dozens of migrations, back and forth."""
     before, after = BINDINGS
-    migrate(before)
-    apps = MigrationExecutor(connection).loader.project_state(before).apps
+    apps = migrated(to=before)
+    _create_duplicate_bindings(apps)
+
+    apps = migrated(to=after)
+    bindings = apps.get_model("console", "RoleBinding").objects
+    assert sorted(bindings.values_list("granted_by", flat=True)) == ["first", "third"]
+
+    before, after = CREDENTIALS
+    apps = migrated(to=before)
+    _create_links(apps)
+
+    apps = migrated(to=after)
+    marked = apps.get_model("console", "ClusterLink").objects.filter(uses_cluster_credentials=True)
+    assert list(marked.values_list("name", flat=True)) == ["registered"]
+
+
+def _create_duplicate_bindings(apps: StateApps) -> None:
     binding = apps.get_model("console", "RoleBinding")
     user = apps.get_model("auth", "User").objects.create(username="a-user")
     place = apps.get_model("console", "Organization").objects.create(name="Acme", created_at=NOW)
     for granted_by, role in (("first", "DeveloperRead"), ("second", "DeveloperRead"), ("third", "DeveloperManage")):
         binding.objects.create(user=user, role=role, organization=place, granted_at=NOW, granted_by=granted_by)
 
-    migrate(after)
 
-    assert sorted(binding.objects.values_list("granted_by", flat=True)) == ["first", "third"]
-
-
-@pytest.mark.usefixtures("tables")
-def test_links_that_use_registered_credentials_are_marked() -> None:
-    """Earlier versions derived this from the configs whenever copying started."""
-    before, after = CREDENTIALS
-    migrate(before)
-    apps = MigrationExecutor(connection).loader.project_state(before).apps
-    organization = apps.get_model("console", "Organization").objects.create(name="Acme", created_at=NOW)
+def _create_links(apps: StateApps) -> None:
+    """Create links whose credentials earlier versions derived from the configs whenever copying started."""
     environment = apps.get_model("console", "Environment").objects.create(
-        organization=organization, name="Production", slug="production", created_at=NOW
+        organization=apps.get_model("console", "Organization").objects.get(),
+        name="Production",
+        slug="production",
+        created_at=NOW,
     )
     clusters = apps.get_model("console", "Cluster").objects
     source, destination = (
@@ -70,8 +83,3 @@ def test_links_that_use_registered_credentials_are_marked() -> None:
     links.create(name="inbound", source=source, properties={}, connection_mode="INBOUND", **common)
     links.create(name="own", source=source, properties=SOURCE_PROPERTIES, **common)
     links.create(name="unregistered", source=None, properties=SOURCE_PROPERTIES, **common)
-
-    migrate(after)
-
-    marked = MigrationExecutor(connection).loader.project_state(after).apps.get_model("console", "ClusterLink").objects
-    assert list(marked.filter(uses_cluster_credentials=True).values_list("name", flat=True)) == ["registered"]

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
@@ -13,7 +16,7 @@ from console.models import Cluster, ClusterLink, Environment, Organization, Role
 from console.models.fields import UnreadableProperties
 from linkengine.domain.states import LinkState, MirrorState
 from tests.browser.addresses import OPEN, PAGES, REFUSALS
-from tests.browser.page_data import EAST, SECRET, Scene, make_cluster, make_link, make_mirror
+from tests.browser.page_data import EAST, SECRET, Scene, make_cluster, make_link, make_mirror, make_scene
 from tests.console.pages.conftest import Queue, client_of, htmx
 
 # Queries per page: the page of a mirror needs one per part (session, roles, mirror, partitions, errors, gaps, ...), the tasks
@@ -30,6 +33,19 @@ MOST_QUERIES = {
     "/west-to-east/": 11,
     "/namespaces/": 9,
 }
+
+
+@pytest.fixture(scope="module")
+def scene_of_all(django_db_setup: None, django_db_blocker: Any) -> Iterator[Scene]:
+    """Create the scene once for hundreds of tests, in a transaction around those of the tests."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield make_scene()
+        transaction.set_rollback(True)
+
+
+@pytest.fixture
+def scene(scene_of_all: Scene, db: None) -> Scene:
+    return deepcopy(scene_of_all)
 
 
 @pytest.mark.parametrize("address", PAGES)

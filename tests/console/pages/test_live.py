@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -15,6 +16,8 @@ from django.utils import timezone
 from console.models import ClusterLink, MirrorPartition, RoleBinding
 from tests.browser.page_data import Scene
 from tests.console.pages.conftest import htmx
+
+TEMPLATES = Path(__file__).resolve().parents[3] / "templates"
 
 
 def seen_in(text: str) -> str:
@@ -36,6 +39,15 @@ def test_poll_returns_204_until_something_changes(scene: Scene, admin: Client, p
     assert quiet.content == b""
     assert moved.status_code == 200
     assert seen_in(moved.content.decode()) != seen
+
+
+@pytest.mark.parametrize(
+    "page", ["links/list", "links/overview", "links/tasks", "links/drills", "mirrors/detail", "operations/detail"]
+)
+def test_page_with_states_polls_at_least_every_two_seconds(page: str) -> None:
+    (region,) = re.findall(r'<div id="live" [^>]*>', (TEMPLATES / f"{page}.html").read_text())
+
+    assert re.search(r'hx-trigger="every [12]s"', region)
 
 
 @pytest.mark.parametrize("target", ["live", "history"])

@@ -7,12 +7,22 @@ from django.test import Client
 from django.utils import timezone
 
 from console.errors import UnavailableError
-from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic, SourceTopic, VerifyRun
+from console.models import (
+    ClusterLink,
+    GroupOffset,
+    LinkConfig,
+    MirrorPartition,
+    MirrorTopic,
+    SourceTopic,
+    SyncedGroup,
+    VerifyRun,
+)
 from console.queries import topics
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.states import MirrorState
+from linkengine.domain.groups import GroupStatus
+from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.browser.page_data import EAST, Scene, make_mirror
-from tests.console.pages.conftest import Queue, htmx
+from tests.console.pages.conftest import Queue, hidden_in, htmx
 
 
 def state_of(name: str) -> str:
@@ -125,14 +135,42 @@ def test_confirmed_operation_is_performed(
     assert state_of(name) == after
 
 
-@pytest.mark.parametrize("operation", ["promote", "failover", "delete"])
-@pytest.mark.parametrize("typed", ["", "Flights", "planes"])
-def test_irreversible_operation_requires_the_topic_name(scene: Scene, admin: Client, operation: str, typed: str) -> None:
-    response = admin.post(f"{scene.mirror_url('flights')}{operation}/", {"confirm": typed})
+@pytest.mark.parametrize(
+    ("operation", "possible"), [(MirrorEvent.PROMOTE, 3), (MirrorEvent.FAILOVER, 12), (MirrorEvent.DELETE, 10)]
+)
+def test_irreversible_operation_requires_the_topic_name_in_each_state(
+    scene: Scene, admin: Client, operation: MirrorEvent, possible: int
+) -> None:
+    asked = []
+    for name, mirror in scene.mirrors.items():
+        address = f"{scene.mirror_url(name)}{operation}/"
+        shown = admin.get(address)
+        if shown.status_code == 409:  # not possible in this state: the page has the reason instead of a button
+            continue
+        asked.append(name)
+        assert "This cannot be undone" in shown.content.decode()
+        assert operation is not MirrorEvent.FAILOVER or "<dt>Records at risk</dt>" in shown.content.decode()
+        for typed in ("", name.title(), scene.link.name):
+            response = admin.post(address, hidden_in(shown) | {"confirm": typed})
+            assert response.status_code == 422
+            assert "The name does not match" in response.content.decode()
+        assert (state_of(name), MirrorTopic.objects.get(name=name).deletion_requested_at) == (mirror.state, None)
 
-    assert response.status_code == 422
-    assert "The name does not match" in response.content.decode()
-    assert state_of("flights") == "ACTIVE"
+    assert len(asked) == possible
+
+
+def test_failover_confirmation_names_the_groups_to_be_clamped(scene: Scene, admin: Client) -> None:
+    LinkConfig.objects.update_or_create(link=scene.link, name="consumer.offset.sync.enable", defaults={"value": "true"})
+    group = SyncedGroup.objects.create(
+        link=scene.link, name="readers", destination_name="readers", status=GroupStatus.SYNCED, listed_at=scene.now
+    )
+    ahead = {"source_offset": 2_000_000, "target": 2_000_000, "outcome": "SYNCED"}
+    GroupOffset.objects.create(group=group, mirror=scene.mirrors["planes"], partition=0, **ahead)
+
+    text = admin.get(f"{scene.mirror_url('planes')}failover/").content.decode()
+
+    assert "Consumer groups with clamped offsets: 1" in text
+    assert "readers, partition 0: 2000000" in text
 
 
 def test_records_at_risk_are_the_sum_of_all_partitions(scene: Scene, admin: Client) -> None:

@@ -70,7 +70,11 @@ def test_cancel_leads_to_a_page_if_the_topic_was_never_a_mirror(admin: Client, b
     assert admin.get(found[1]).status_code == 200
 
 
-def test_confirmed_restore_starts(admin: Client, back: ClusterLink) -> None:
+def test_restore_starts_after_the_topic_name_was_typed(admin: Client, back: ClusterLink, queue: Queue) -> None:
+    queue.answer = {}
+    assert admin.post(restore_url(back), {"confirm": "flight"}).status_code == 422
+    assert not MirrorTopic.objects.filter(link=back).exists()
+
     response = admin.post(restore_url(back), {"confirm": NAME})
 
     assert response.status_code == 302

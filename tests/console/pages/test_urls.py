@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver, resolve, reverse
 
+from tests.browser import addresses
+
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = get_resolver("console.pages.urls")
 # Paths that are no URLs of a request, or that must not depend on the URL configuration.
@@ -22,6 +24,24 @@ EXEMPT = {
     "console/api/schema.py",  # edits the paths of the OpenAPI document
     "console/api/views.py",  # below the prefix of the request; reverse() would percent-encode twice
 }
+# Actions of forms, downloads and redirects. The page that removes a role binding needs the key of a row.
+NO_PAGES = {
+    "cluster-refresh",
+    "link-task-run",
+    "mirror-gate",
+    "mirror-gate-override",
+    "mirror-refused-configs",
+    "mirror-reparent",
+    "mirror-restore-records",
+    "mirror-verify",
+    "operation-cancel",
+    "operation-retry",
+    "revoke",
+    "sign-out",
+    "start",
+    "theme",
+}
+REFUSED = [address for address, _ in addresses.REFUSALS if address.startswith("/links/")]
 EXAMPLES = {"restore_id": 7, "binding_id": 7, "operation_id": 7, "slug": "production"}
 
 
@@ -157,6 +177,14 @@ def test_every_page_has_a_name() -> None:
 
     assert len(unnamed) == 1  # the redirect to the path with a slash
     assert "?P<rest>" in unnamed[0]
+
+
+def test_every_page_is_tested_for_accessibility_and_queries() -> None:
+    """A new page belongs in ``tests/browser/addresses.py``; a URL that shows no page of its own belongs in ``NO_PAGES``."""
+    names = {pattern.name for _, pattern in NAMED if pattern.name and not pattern.name.endswith(("-csv", "-series", "-events"))}
+    tested = {resolve(address.split("?")[0]).url_name for address in (*addresses.PAGES, *addresses.OPEN, *REFUSED)}
+
+    assert names - tested == NO_PAGES
 
 
 @pytest.mark.parametrize("name", sorted({pattern.name for _, pattern in NAMED if pattern.name}))

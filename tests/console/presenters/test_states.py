@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -66,18 +69,35 @@ def test_every_mirror_state_has_a_next_step(state: MirrorState) -> None:
     assert MIRROR_LOOKS[state].next_step
 
 
-def test_labels_of_mirror_states_are_unique() -> None:
-    labels = [look.label for look in MIRROR_LOOKS.values()]
+def colours_of(theme: str) -> dict[str, tuple[int, int, int]]:
+    """Return the colours of a theme by the names of their variables."""
+    block = (STATIC / "css" / "theme.css").read_text().split(f'[data-bs-theme="{theme}"] {{')[1].split("}")[0]
+    found = re.findall(r"--([a-z-]+): #([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2});", block)
+    return {name: (int(red, 16), int(green, 16), int(blue, 16)) for name, red, green, blue in found}
 
-    assert len(set(labels)) == len(labels)
+
+def luminance(colour: tuple[int, int, int]) -> float:
+    """Return the relative luminance as WCAG 2 defines it."""
+    parts = [part / 255 for part in colour]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("family", Family)
-def test_every_family_has_colours_in_both_themes(family: Family) -> None:
-    theme = (STATIC / "css" / "theme.css").read_text()
+def test_every_family_has_colours_with_enough_contrast_in_both_themes(family: Family, theme: str) -> None:
+    colours = colours_of(theme)
+    dark, light = sorted((luminance(colours[f"{family}-ink"]), luminance(colours[f"{family}-fill"])))
 
-    assert theme.count(f"--{family}-ink:") == 2
-    assert theme.count(f"--{family}-fill:") == 2
+    assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+@pytest.mark.parametrize("looks", [MIRROR_LOOKS, LINK_LOOKS, CLUSTER_LOOKS], ids=["mirrors", "links", "clusters"])
+def test_states_differ_in_more_than_colour(looks: Mapping[str, Badge]) -> None:
+    """Without colours, as in forced-colors mode, states of different families have different icons and labels."""
+    for first, second in combinations(looks.values(), 2):
+        assert first.label != second.label
+        assert first.icon != second.icon or first.family == second.family
 
 
 def test_failover_and_promotion_have_different_labels() -> None:

@@ -18,8 +18,8 @@ from console.queries.metrics import prometheus_text
 from console.queue import schedule_health
 from console.redis import reconciler_health
 from console.redis.client import redis_client
-from console.tasks.probes import probe_clusters, probe_spark, refresh_topics
-from console.tasks.reconcile import forget_old_rows, reconcile, reconcile_link
+from console.tasks.clusters import probe_clusters, probe_spark, refresh_topics
+from console.tasks.links import forget_old_rows, reconcile, reconcile_link
 from devcluster.ports import free_port
 
 Sent = list[tuple[str, dict[str, Any]]]

@@ -16,7 +16,7 @@ from django.db import connection
 from console.models import CopyWorker
 from console.redis import heartbeats
 from console.redis.client import redis_client
-from console.tasks.thread_limit import threads_for_long
+from console.tasks.workers import threads_for_long
 from devcluster.ports import LOOPBACK
 from devcluster.processes import Process
 

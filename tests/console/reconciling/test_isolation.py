@@ -17,8 +17,8 @@ from console.queries.metrics import prometheus_text
 from console.reconciling import placing, plans, promote_backoff
 from console.redis import reconciler_health
 from console.redis.client import redis_client
-from console.tasks import worker_results
-from console.tasks.reconcile import reconcile, reconcile_link
+from console.tasks.links import reconcile, reconcile_link
+from console.workflows import observing
 from linkengine import jobs
 from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, topic_ids_of
@@ -135,7 +135,7 @@ def test_only_reports_of_a_failed_mirror_are_processed_again(link: ClusterLink, 
 
     reconcile_link(link_id=link.pk)
 
-    assert [kept.key for kept in worker_results.read(link, mirrors).reports] == [plans.partition_keys(bad)[0]]
+    assert [kept.key for kept in observing.read_kept(link, mirrors).reports] == [plans.partition_keys(bad)[0]]
     assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == lost[:1]
     assert last.gaps.count() == 2
     assert MirrorPartition.objects.get(mirror=last).bytes_copied == 5
@@ -143,7 +143,7 @@ def test_only_reports_of_a_failed_mirror_are_processed_again(link: ClusterLink, 
     report(link, progress_of(bad, mirror_end=20))
     reconcile_link(link_id=link.pk)
 
-    assert worker_results.read(link, mirrors).names == {}
+    assert observing.read_kept(link, mirrors).names == {}
     assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == []
     assert sorted(bad.gaps.values_list("reason", flat=True)) == [GapReason.ABORTED, GapReason.LOST]
     assert MirrorPartition.objects.get(mirror=bad).bytes_copied == 5
@@ -194,13 +194,13 @@ def test_failed_step_of_a_link_does_not_prevent_the_next_ones(
 def test_mirror_deleted_during_the_pass_is_not_a_failure(
     link: ClusterLink, mirrors: list[MirrorTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = worker_results.read
+    real = observing.read_kept
 
     def deletes(*args: Any) -> Any:
         MirrorTopic.objects.filter(pk=mirrors[1].pk).delete()
         return real(*args)
 
-    monkeypatch.setattr(worker_results, "read", deletes)
+    monkeypatch.setattr(observing, "read_kept", deletes)
     report(link, fail_row(mirrors[1]), progress_of(mirrors[2], mirror_end=20))
 
     reconcile_link(link_id=link.pk)

@@ -11,8 +11,8 @@ from console.links import pairs
 from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic, RestoreRun
 from console.models.fields import UnreadableProperties
 from console.reconciling import plans, transition_errors
-from console.tasks.mirrors import note_synced
-from console.tasks.reversing import note_mirroring
+from console.workflows.mirrors import note_synced
+from console.workflows.reversing import note_mirroring
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
 from linkengine.domain.states import MirrorEvent, MirrorState

@@ -11,7 +11,7 @@ from django.utils import timezone
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import promote_backoff, transition_errors
 from console.reconciling.plans import mirror_key
-from console.tasks.mirrors import note_delay
+from console.workflows.mirrors import note_delay
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskName, TaskOutcome
 from linkengine.domain.states import MirrorState

@@ -16,7 +16,9 @@ from console.models.links import show_change
 from console.reconciling import plans
 from console.redis import locks
 from console.redis.client import redis_client
-from console.tasks import pool, reconcile, resting
+from console.tasks import links
+from console.tasks.links import _send_links, reconcile_link, sample_link
+from console.workflows import pool, resting
 from linkengine import jobs
 from linkengine.coordination.pool import RedisAssignments
 from linkengine.coordination.progress import RedisProgress
@@ -79,7 +81,7 @@ def report(sink: RedisProgress, mirror: MirrorTopic, **values: Any) -> None:
 def settle(link: ClusterLink) -> None:
     """Reconcile until a pass changes nothing."""
     for _ in range(3):
-        reconcile.reconcile_link(link_id=link.pk)
+        reconcile_link(link_id=link.pk)
 
 
 def is_reconciled(sent: Sent) -> bool:
@@ -87,7 +89,7 @@ def is_reconciled(sent: Sent) -> bool:
     del sent[:]
     for link_id in ClusterLink.objects.values_list("pk", flat=True):
         locks.release_claim(f"reconcile:{link_id}")
-    reconcile._send_links()
+    _send_links()
     return any(task == "reconcile_link" for task, _ in sent)
 
 
@@ -154,7 +156,7 @@ def test_the_rest_of_a_link_ends_before_its_next_recurring_task(
         link=link, name=TaskName.TOPIC_CONFIGS, defaults={"next_run_at": timezone.now() + timedelta(seconds=1.5)}
     )
     redis_client().delete(f"console:rest:{link.pk}")
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assert 0 < redis_client().pttl(f"console:rest:{link.pk}") <= 1_500
 
@@ -190,13 +192,13 @@ def test_a_link_at_rest_stores_samples_and_the_time_of_being_in_sync(
     level_report(sink, mirror, source_end=12, mirror_end=12, bytes_copied=50)
     before = timezone.now()
 
-    reconcile.sample_link(link_id=link.pk)
+    sample_link(link_id=link.pk)
 
     link.refresh_from_db()
     assert MirrorPartition.objects.get().mirror_end == 12
     assert link.level_at is not None
     assert not is_reconciled(sent)  # the rest continues, although pages show a change
-    reconcile.sample_link(link_id=link.pk)
+    sample_link(link_id=link.pk)
     assert MirrorPartition.objects.get().observed_at >= before - timedelta(seconds=1)
 
 
@@ -209,7 +211,7 @@ def test_an_idle_link_at_rest_stores_no_partition(
     before = MirrorPartition.objects.get().observed_at
     level_report(sink, mirror)
 
-    reconcile.sample_link(link_id=link.pk)
+    sample_link(link_id=link.pk)
 
     assert MirrorPartition.objects.get().observed_at == before
     assert not is_reconciled(sent)
@@ -240,9 +242,9 @@ def test_sampling_a_link_that_needs_a_pass_reconciles_it(
         )
         sink.keep(plans.link_key(link), kept)
     reconciled: list[int] = []
-    monkeypatch.setattr(reconcile, "reconcile_link", lambda *, link_id: reconciled.append(link_id))
+    monkeypatch.setattr(links, "reconcile_link", lambda *, link_id: reconciled.append(link_id))
 
-    reconcile.sample_link(link_id=link.pk)
+    sample_link(link_id=link.pk)
 
     assert reconciled == [link.pk]
     assert is_reconciled(sent)

@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 
 from console.models import Cluster, ClusterLink, LinkTask, MirrorTopic, SourceTopic
 from console.reconciling.linktasks import begin, finish
-from console.tasks import topicconfigs
-from console.tasks.probes import store_topics
+from console.workflows import topicconfigs
+from console.workflows.probes import store_topics
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskName, TaskOutcome

@@ -12,9 +12,9 @@ from console.models.mirrors import TOMBSTONES_MISSED
 from console.reconciling import coverage, tombstones, transition_errors
 from console.reconciling.plans import mirror_key
 from console.reconciling.sampling import lift_level, note_level, store_progress
-from console.tasks import restoring, reversing
-from console.tasks.gates import _comparison
-from console.tasks.mirrors import note_synced
+from console.workflows import restoring, reversing
+from console.workflows.gates import _comparison
+from console.workflows.mirrors import note_synced
 from linkengine import jobs
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
 from linkengine.domain.plans import PartitionPhase, PartitionProgress

@@ -6,13 +6,14 @@ import time
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
 from django.utils import timezone
 
 from console.config import signing_keys
 from console.mirrors import progress
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, plans
-from console.tasks import reconcile
+from console.tasks.links import reconcile_link
 from linkengine import jobs
 from linkengine.coordination.client import client_for
 from linkengine.coordination.progress import RedisProgress
@@ -45,18 +46,18 @@ def progress_of(
 def ended(link: ClusterLink, *outcomes: PartitionProgress) -> None:
     """Store reports of a copy worker that has released partitions."""
     for outcome in outcomes:
-        RedisProgress(reconcile.settings.REDIS_URL, signing_keys.link_signer).keep(plans.link_key(link), outcome)
+        RedisProgress(django_settings.REDIS_URL, signing_keys.link_signer).keep(plans.link_key(link), outcome)
 
 
 def kept(link: ClusterLink) -> list[str]:
-    return list(jobs.read_kept(reconcile.settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)))
+    return list(jobs.read_kept(django_settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)))
 
 
 def reported(mirror: MirrorTopic, hold_id: str, **changes: Any) -> None:
     """Report as a worker, and run a pass that reads it."""
-    sink = RedisProgress(reconcile.settings.REDIS_URL, signing_keys.link_signer)
+    sink = RedisProgress(django_settings.REDIS_URL, signing_keys.link_signer)
     sink.report(plans.link_key(mirror.link), [progress_of(mirror, hold_id, **changes)])
-    reconcile.reconcile_link(link_id=mirror.link_id)
+    reconcile_link(link_id=mirror.link_id)
 
 
 def totals() -> tuple[int, int]:
@@ -74,7 +75,7 @@ def test_records_copied_after_the_last_report_are_counted(mirror: MirrorTopic, l
 
     assert totals() == (137, 15)
     assert not kept(link)
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     assert totals() == (137, 15)
 
 
@@ -84,7 +85,7 @@ def test_only_reports_on_the_current_topics_get_into_the_ledger(
 ) -> None:
     ended(link, progress_of(mirror, "one", topic_ids=topic_ids, gaps=FILLED, bytes_copied=1))
 
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assert mirror.gaps.count() == known
 
@@ -98,7 +99,7 @@ def test_loss_in_the_last_report_of_a_lease_is_found(mirror: MirrorTopic, link: 
     reported(mirror, "two", generation=2, mirror_end=120)
     ended(link, progress_of(mirror, "one", mirror_end=60, set_back_to=60, set_backs=1))
 
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assert [(row.start, row.end) for row in mirror.verified_ranges.all()] == [(0, 60)]
     assert MirrorPartition.objects.get().mirror_end == 120
@@ -108,7 +109,7 @@ def test_lower_end_in_an_old_report_is_not_a_loss(mirror: MirrorTopic, link: Clu
     reported(mirror, "two", generation=2, mirror_end=120)
     ended(link, progress_of(mirror, "one", mirror_end=60, bytes_copied=5))
 
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     mirror.refresh_from_db()
     assert mirror.doubted_at is None
@@ -117,7 +118,7 @@ def test_lower_end_in_an_old_report_is_not_a_loss(mirror: MirrorTopic, link: Clu
 def test_kept_report_of_a_lease_that_continues_is_counted_once(mirror: MirrorTopic, link: ClusterLink) -> None:
     reported(mirror, "one", generation=1, bytes_copied=100, records_copied=10)
     ended(link, progress_of(mirror, "one", bytes_copied=60, records_copied=6, gaps=FILLED))
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
     time.sleep(0.25)  # otherwise it counts as the same report
     reported(mirror, "one", generation=1, bytes_copied=120, records_copied=12)
 
@@ -127,9 +128,9 @@ def test_kept_report_of_a_lease_that_continues_is_counted_once(mirror: MirrorTop
 
 def test_kept_report_of_another_version_is_deleted(mirror: MirrorTopic, link: ClusterLink) -> None:
     ended(link, progress_of(mirror, "one", gaps=FILLED))
-    client_for(reconcile.settings.REDIS_URL).hset(f"kept:{plans.link_key(link)}", "m/0 s 1", "unreadable")
+    client_for(django_settings.REDIS_URL).hset(f"kept:{plans.link_key(link)}", "m/0 s 1", "unreadable")
 
-    reconcile.reconcile_link(link_id=link.pk)
+    reconcile_link(link_id=link.pk)
 
     assert mirror.gaps.count() == 1
     assert not kept(link)

@@ -17,7 +17,7 @@ from console.queries.metrics import prometheus_text
 from console.queue import schedule_health
 from console.redis import clock_skew, reconciler_health
 from console.redis.client import redis_client
-from console.tasks.reconcile import reconcile, reconcile_link
+from console.tasks.links import reconcile, reconcile_link
 from devcluster.ports import free_port
 from tests.console.conftest import NOW
 

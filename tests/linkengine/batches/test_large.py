@@ -16,6 +16,7 @@ from linkengine.batches.planning import Append, Fill, SegmentPlanner, Step
 from linkengine.batches.records import RecordLike, decode_records
 from linkengine.batches.view import CURRENT_MAGIC, BatchView, CorruptBatchError, read_view
 from linkengine.domain.states import GapReason
+from tests.effort import tries
 from tests.linkengine.batches.batchlog import (
     GZIP,
     LOG_APPEND_TIME,
@@ -93,7 +94,7 @@ def replanned(log: SourceLog, next_offset: int) -> list[Step]:
     return steps
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 @given(source_logs(), st.data(), st.booleans())
 def test_every_offset_shows_what_the_source_shows_with_small_plans_and_large_batches(
     log: SourceLog,

@@ -16,10 +16,11 @@ from linkengine.batches.offset_order import NOT_SEEN, UnconfirmedBatchError, int
 from linkengine.batches.planning import SegmentPlanner
 from linkengine.batches.record_size import decompressed_limit, decompressed_size, heaviest_record
 from linkengine.batches.view import CURRENT_MAGIC, BatchView, CorruptBatchError, iter_batches
+from tests.effort import tries
 from tests.linkengine.batches.batchlog import CONTROL, Batch, crc32_of_gzip
 from tests.linkengine.batches.sourcelog import SourceLog, source_logs
 
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=tries(75), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def read_all(view: BatchView, batch: memoryview) -> None:

@@ -1,6 +1,7 @@
 import pytest
 
-from linkengine.batches.planning import AbortedTransaction, Append, Fill, SegmentPlanner, Step
+from linkengine.batches.offset_order import NOT_SEEN, UnconfirmedBatchError
+from linkengine.batches.planning import AbortedTransaction, Append, Fill, SegmentPlanner, Step, is_contradictory
 from linkengine.batches.view import CorruptBatchError
 from linkengine.domain.states import GapReason
 from tests.linkengine.batches.batchlog import (
@@ -230,3 +231,50 @@ def test_a_flipped_bit_does_not_make_a_gap_of_records(log: list[Batch | bytes]) 
     """A fill cannot be undone, so the batch that it replaces must be undamaged."""
     with pytest.raises(CorruptBatchError, match="does not have the checksum"):
         plan(*log, aborted=(AbortedTransaction(7, 0),), high_end=1_000)
+
+
+COMMIT, ABORT = 1, 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "listed", "consistent"),
+    [
+        (COMMIT, (), True),
+        (ABORT, (AbortedTransaction(5, 0),), True),
+        (COMMIT, (AbortedTransaction(5, 0),), False),  # a committed transaction would be lost
+        (ABORT, (), False),  # an aborted one would be copied
+        (ABORT, (AbortedTransaction(4, 0),), False),  # a flipped bit in the producer id
+        (ABORT, (AbortedTransaction(5, 64),), False),  # or in the first offset
+        (COMMIT, (AbortedTransaction(5, 3),), True),  # of a later transaction
+    ],
+)
+def test_response_whose_marker_contradicts_its_aborted_transactions_is_read_again(
+    kind: int, listed: tuple[AbortedTransaction, ...], *, consistent: bool
+) -> None:
+    log = (dense(0, [BIG, BIG], bits=TRANSACTIONAL, producer_id=5), marker(2, kind, 5), marker(3, ABORT, 9))
+
+    def planned(seen: int | None) -> list[Step]:
+        return SegmentPlanner().plan(log_of(*log), next_offset=0, aborted=listed, high_end=4, seen=seen)
+
+    assert is_contradictory(log_of(*log), listed) is not consistent
+    if consistent:
+        assert planned(NOT_SEEN)[-1].end == 4
+        return
+    with pytest.raises(UnconfirmedBatchError) as raised:
+        planned(NOT_SEEN)
+    assert raised.value.base_offset == 2
+    assert planned(2)[-1].end == 4  # consumers of the source see the same
+    assert planned(None)[-1].end == 4  # it cannot be read again
+
+
+def test_producer_that_commits_and_then_aborts_does_not_contradict_itself() -> None:
+    def data(offset: int) -> Batch:
+        return dense(offset, [BIG], bits=TRANSACTIONAL, producer_id=5)
+
+    log = log_of(
+        data(0), marker(1, COMMIT, 5), data(2), marker(3, ABORT, 5), marker(4, ABORT, 5), data(5), marker(6, COMMIT, 5)
+    )
+
+    steps = SegmentPlanner().plan(log, next_offset=0, aborted=(AbortedTransaction(5, 2),), high_end=7, seen=NOT_SEEN)
+
+    assert [step.end for step in steps if isinstance(step, Append)] == [1, 6]

@@ -2,13 +2,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkengine.batches.patch import next_sequence, patch_for_append
-from linkengine.batches.planning import Append, Fill, SegmentPlanner, Step
+from linkengine.batches.planning import Append, Fill, SegmentPlanner, Step, is_contradictory
 from linkengine.batches.view import CorruptBatchError
 from linkengine.domain.states import GapReason
+from tests.effort import tries
 from tests.linkengine.batches.batchlog import read_payload
 from tests.linkengine.batches.sourcelog import Shown, SourceLog, source_logs
 
-SETTINGS = settings(max_examples=120, deadline=None)
+SETTINGS = settings(max_examples=tries(60), deadline=None)
 PRODUCER_ID = (1 << 62) + 7
 
 
@@ -65,6 +66,15 @@ def test_nothing_at_or_beyond_the_high_end_is_planned(log: SourceLog, data: st.D
     steps = planned(log, next_offset, high_end=high_end, coalesce_bytes=1 << 20)
 
     assert mirrored(steps) == expected(log, next_offset, min(high_end, log.end))
+
+
+@SETTINGS
+@given(source_logs(), st.data())
+def test_undamaged_response_does_not_contradict_its_aborted_transactions(log: SourceLog, data: st.DataObject) -> None:
+    buffer, aborted = log.response(data.draw(st.integers(0, log.end)))
+    cut = data.draw(st.integers(1, len(buffer)))
+
+    assert not is_contradictory(memoryview(buffer)[:cut], aborted)
 
 
 @SETTINGS

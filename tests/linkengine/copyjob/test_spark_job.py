@@ -83,6 +83,7 @@ def test_garbage_collection_is_rare_and_skips_old_objects_while_a_worker_copies(
     assert frozen > 10_000
     assert collects_after == COLLECT_AFTER > before[0]
     assert (gc.get_freeze_count(), gc.get_threshold()) == (0, before)
+    gc.freeze()  # as before this test: see tests/conftest.py
 
 
 def test_worker_setup_shows_no_secret() -> None:

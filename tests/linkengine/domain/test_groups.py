@@ -12,6 +12,7 @@ from linkengine.domain.groups import (
     OffsetFacts,
     OffsetOutcome,
     Remembered,
+    agreed,
     decide,
     next_batch,
     settle,
@@ -187,3 +188,37 @@ def _status(name: str, filters: tuple[NameFilter, ...]) -> GroupStatus | None:
 def _text(name: str, filters: tuple[NameFilter, ...]) -> str:
     found = why_skipped(Group(name=name), filters=filters)
     return found[1] if found else ""
+
+
+DAMAGED = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "target"),
+    [
+        (facts(50, 40), facts(50, 40), 50),
+        (facts(50, 40), facts(52, 40), 50),  # has committed in between
+        (facts(50 + DAMAGED, 40, end=DAMAGED * 2), facts(50, 40, end=DAMAGED * 2), 50),
+        (facts(50, 40, start=90), facts(50, 40), 50),  # a start that is too high would skip records
+        (facts(50, 40), facts(50, 40, start=90), 50),
+        (facts(50, 40, end=DAMAGED), facts(50, 40), 50),
+        (facts(5, 40, remembered=(50, 40)), facts(50, 40, remembered=(50, 40)), None),  # no reset: a damaged offset
+        (facts(50, 40, remembered=(50, 40)), facts(5, 40, remembered=(50, 40)), None),
+        (facts(5, 40, remembered=(50, 40)), facts(5, 40, remembered=(50, 40)), 5),
+        (facts(5, 40, remembered=(50, 40)), facts(6, 40, remembered=(50, 40)), 6),
+    ],
+)
+def test_two_readings_agree_on_the_more_careful_target(first: OffsetFacts, second: OffsetFacts, target: int | None) -> None:
+    found = agreed((first, decide(first)), (second, decide(second)))
+
+    assert (None if found is None else found[1].target) == target
+    assert found is None or (found[1].write and found[0].source.offset < DAMAGED)
+
+
+def test_group_that_the_second_reading_finds_ahead_stays() -> None:
+    damaged, actual = facts(50, 3), facts(50, 90)
+
+    found = agreed((damaged, decide(damaged)), (actual, decide(actual)))
+
+    assert found is not None
+    assert (found[1].outcome, found[1].write) == (OffsetOutcome.AHEAD, False)

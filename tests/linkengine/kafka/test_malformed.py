@@ -64,6 +64,7 @@ from linkengine.kafka.produce import decode_produce, encode_produce
 from linkengine.kafka.record_writer import OddWriter
 from linkengine.kafka.transactions import EmptyTransactions
 from linkengine.kafka.wire import INT32, MalformedResponseError
+from tests.effort import tries
 from tests.linkengine.batches.batchlog import Rec, dense
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -328,7 +329,7 @@ def changed(frame: bytes, data: st.DataObject) -> bytes:
     return bytes(mutable)
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tries(750), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_changed_response_is_decoded_or_raises_LinkEngineError(recorded: dict[str, Recorded], data: st.DataObject) -> None:
     recording = recorded[data.draw(st.sampled_from(sorted(recorded)))]

@@ -2,9 +2,11 @@
 
 import pytest
 
-from linkengine.domain.errors import ErrorCode
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka import newest_offsets
 from linkengine.kafka.codes import engine_code
-from linkengine.kafka.topicviews import Leader, TopicView, newest
+from linkengine.kafka.topicviews import Leader, Survey, TopicView, newest, topic_ids
 
 ID, ANOTHER = b"0123456789abcdef", b"fedcba9876543210"
 UNKNOWN = TopicView(topic_id=bytes(16), partitions={}, error=3)
@@ -24,6 +26,23 @@ def test_each_partition_has_the_leader_of_the_newest_epoch() -> None:
 
 def test_a_topic_that_no_broker_knows_is_unknown() -> None:
     assert newest([UNKNOWN, UNKNOWN]) == UNKNOWN
+
+
+REFUSED = TopicView(topic_id=bytes(16), partitions={}, error=29)
+
+
+@pytest.mark.parametrize("views", [[UNKNOWN, REFUSED], [REFUSED, UNKNOWN], [UNKNOWN, UNKNOWN, REFUSED]])
+def test_topic_that_a_broker_refuses_to_describe_is_not_unknown(
+    views: list[TopicView], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mirror whose topic is missing is failed, and a stop would fence nothing."""
+    combined = Survey(topics={"t": newest(views)}, complete=True, unlisted_brokers=set(), topic_ids={"t": topic_ids(views)})
+    monkeypatch.setattr(newest_offsets, "_survey", lambda *_: combined)
+
+    assert newest(views) == REFUSED
+    with pytest.raises(LinkEngineError) as raised:
+        newest_offsets.known_topic_ids(ClusterAddress(bootstrap_servers="127.0.0.1:1", security_protocol="PLAINTEXT"), "t")
+    assert raised.value.code is ErrorCode.AUTHORIZATION_ERROR
 
 
 def test_a_recreated_topic_is_not_combined_with_its_predecessor() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from linkengine.domain.groups import Place
 from linkengine.kafka.view_groups import _assigned
+from tests.effort import tries
 
 SOON_S = 5.0  # CPU time; an endless loop takes hours, a quadratic one minutes
 ENDLESS = bytes.fromhex(
@@ -93,7 +94,7 @@ def test_random_bytes_are_decoded_soon(data: bytes) -> None:
     decoded_soon(b"\0\0\x7f\xff\xff\xff" + data)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=tries(750), deadline=None)
 @given(st.data())
 def test_a_changed_assignment_is_decoded_soon(data: st.DataObject) -> None:
     changed = bytearray(encode({"orders": [0, 1, 2], "payments": [7], "": []}))

@@ -1,9 +1,14 @@
-"""Verification runs on real topics: no difference for equal topics, exact differences otherwise."""
+"""Verification runs on real topics: no difference for equal topics, exact differences otherwise.
+
+A run takes seconds, however little it compares. Most cases are therefore partitions of the same topics, which one run compares.
+"""
 
 from __future__ import annotations
 
+import secrets
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
-from linkengine.domain.coverage import RecordDifference, combine
+from linkengine.domain.coverage import CheckedRange, RecordDifference, combine
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.sparkclient import SparkUnavailableError
@@ -21,6 +26,113 @@ from linkengine.verifyjob.job import run_verify
 from tests.linkengine.verifyjob.recording import BASE_MS, HOLE, Rec, create, deny_read, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
+LONG = b"a" * 5_000
+OLD = [Rec()] * 10
+TEN = [Rec(value=str(number).encode()) for number in range(10)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A partition of both topics, compared within ``[start, end)``; ``records``: how many records the run has to compare."""
+
+    source: Sequence[Rec]
+    mirror: Sequence[Rec]
+    end: int
+    records: int
+    start: int = 0
+    deleted: int = 0  # the source's log start
+
+    @property
+    def partition(self) -> int:
+        return list(CASES.values()).index(self)
+
+
+CASES = {
+    "every kind": Case(
+        source=[
+            Rec(), Rec(key=b"one"), Rec(value=b"right"), Rec(headers=(("h", b"1"),)), Rec(after_ms=5),
+            Rec(value=b"lost", transaction="commit"), HOLE,
+            Rec(value=None), Rec(headers=(("h", None),)), Rec(value=LONG + b"end"), Rec(),
+        ],
+        mirror=[
+            Rec(), Rec(key=b"two"), Rec(value=b"wrong"), Rec(headers=(("h", b"2"),)), Rec(after_ms=6),
+            HOLE, Rec(value=b"foreign\x00", transaction="commit"),
+            Rec(value=b""), Rec(headers=(("h", b""),)), Rec(value=LONG + b"END"), Rec(),
+        ],
+        end=13,
+        records=11,
+    ),
+    "aborted": Case(
+        source=[HOLE, Rec(), HOLE, Rec(value=b"kept", transaction="commit"), HOLE, HOLE],
+        mirror=[
+            replace(HOLE, value=b"other garbage"), Rec(), replace(HOLE, value=b"other garbage"),
+            Rec(value=b"kept", transaction="commit"), replace(HOLE, value=b"other garbage"),
+            replace(HOLE, value=b"other garbage"),
+        ],
+        end=11,
+        records=2,
+    ),
+    "live": Case(source=[Rec()] * 5 + [Rec(value=b"not copied yet")] * 5, mirror=[Rec()] * 5, end=5, records=5),
+    "log start": Case(
+        source=[*OLD, Rec(value=b"good")], mirror=[*OLD, Rec(value=b"bad")], start=4, deleted=4, end=11, records=7
+    ),
+    "all deleted": Case(source=OLD, mirror=OLD, start=10, deleted=10, end=10, records=0),
+    "short source": Case(source=[Rec()] * 3, mirror=[Rec()] * 5, end=5, records=5),
+    "empty source": Case(source=[], mirror=[Rec()], end=1, records=1),
+    "concatenated": Case(
+        source=[Rec(key=b"ab", value=b"c"), Rec(key=None, value=b"x"), Rec(headers=(("h", None), ("x", b"a")))],
+        mirror=[Rec(key=b"a", value=b"bc"), Rec(key=b"", value=b"x"), Rec(headers=(("h", b"x"), ("a", None)))],
+        end=3,
+        records=3,
+    ),
+    "ten": Case(source=TEN, mirror=TEN, end=10, records=10),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cases(source_cluster: KafkaCluster) -> VerifyPlan:
+    """Write all cases and return the plan that compares them."""
+    admin, name = address_from_properties(source_cluster.client_properties("admin")), f"topic-{secrets.token_hex(6)}"
+    plan = VerifyPlan(
+        source=admin,
+        destination=admin,
+        source_topic=f"{name}-source",
+        mirror_topic=f"{name}-mirror",
+        starts=tuple((case.partition, case.start) for case in CASES.values()),
+        ends=tuple((case.partition, case.end) for case in CASES.values()),
+    )
+    for topic in (plan.source_topic, plan.mirror_topic):
+        create(source_cluster, topic, partitions=len(CASES))
+        for case in CASES.values():
+            records = case.source if topic == plan.source_topic else case.mirror
+            write(source_cluster, topic, records, partition=case.partition)
+    doomed = [TopicPartition(plan.source_topic, case.partition, case.deleted) for case in CASES.values() if case.deleted]
+    client = AdminClient(source_cluster.client("admin"))
+    for deleted in client.delete_records(doomed).values():
+        deleted.result(30)
+    return plan
+
+
+@pytest.fixture(scope="module")
+def report(cases: VerifyPlan, spark_connect_url: str) -> VerifyReport:
+    """The result of the run that compares all cases."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(reading.LIMITS, "kafkaConsumer.pollTimeoutMs", "2000")  # the wait for missing records, per pass
+        return run_verify(cases, spark_url=spark_connect_url)
+
+
+def found_in(report: VerifyReport, name: str) -> tuple[RecordDifference, ...]:
+    """Return the differences that were found in a case, as if it were partition 0."""
+    partition = CASES[name].partition
+    return tuple(replace(found, partition=0) for found in report.first_differences if found.partition == partition)
+
+
+def places_in(report: VerifyReport, name: str) -> list[tuple[int, str]]:
+    return [(found.offset, found.kind) for found in found_in(report, name)]
+
+
+def checked_in(report: VerifyReport, name: str) -> list[CheckedRange]:
+    return [checked for checked in report.checked if checked.partition == CASES[name].partition]
 
 
 @pytest.fixture
@@ -42,12 +154,11 @@ def verify(
     source: list[Rec],
     mirror: list[Rec],
     ends: tuple[tuple[int, int], ...],
-    compacted: bool = False,
 ) -> VerifyReport:
     for topic, records in ((pair.source_topic, source), (pair.mirror_topic, mirror)):
         create(cluster, topic)
         write(cluster, topic, records)
-    return run_verify(replace(pair, ends=ends, compacted=compacted), spark_url=spark_url)
+    return run_verify(replace(pair, ends=ends), spark_url=spark_url)
 
 
 def difference(offset: int, kind: str, source: str | None = None, mirror: str | None = None) -> RecordDifference:
@@ -78,24 +189,8 @@ def test_equal_topics_have_no_difference_and_the_right_count(
     assert report.duration_ms > 0
 
 
-def test_every_kind_of_difference_is_reported_with_its_offset(
-    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
-) -> None:
-    long = b"a" * 5_000
-    source = [
-        Rec(), Rec(key=b"one"), Rec(value=b"right"), Rec(headers=(("h", b"1"),)), Rec(after_ms=5),
-        Rec(value=b"lost", transaction="commit"), HOLE,
-        Rec(value=None), Rec(headers=(("h", None),)), Rec(value=long + b"end"), Rec(),
-    ]  # fmt: skip
-    mirror = [
-        Rec(), Rec(key=b"two"), Rec(value=b"wrong"), Rec(headers=(("h", b"2"),)), Rec(after_ms=6),
-        HOLE, Rec(value=b"foreign\x00", transaction="commit"),
-        Rec(value=b""), Rec(headers=(("h", b""),)), Rec(value=long + b"END"), Rec(),
-    ]  # fmt: skip
-
-    report = verify(spark_connect_url, source_cluster, pair, source=source, mirror=mirror, ends=((0, 13),))
-
-    assert report.first_differences == (
+def test_every_kind_of_difference_is_reported_with_its_offset(report: VerifyReport) -> None:
+    assert found_in(report, "every kind") == (
         difference(1, "key", "one", "two"),
         difference(2, "value", "right", "wrong"),
         difference(3, "headers", "h=1", "h=2"),
@@ -106,90 +201,60 @@ def test_every_kind_of_difference_is_reported_with_its_offset(
         difference(10, "headers", "h=null", "h="),
         difference(11, "value", "(from byte 4988) …aaaaaaaaaaaaend", "(from byte 4988) …aaaaaaaaaaaaEND"),
     )
-    assert (report.records_compared, report.differences) == (11, 9)
+    assert [checked.differences for checked in checked_in(report, "every kind")] == [9]
 
 
-def test_aborted_records_are_not_compared(spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan) -> None:
-    committed = Rec(value=b"kept", transaction="commit")
-    source = [HOLE, Rec(), HOLE, committed, HOLE, HOLE]
-    mirror = [replace(record, value=b"other garbage") if record is HOLE else record for record in source]
-
-    report = verify(spark_connect_url, source_cluster, pair, source=source, mirror=mirror, ends=((0, 11),))
-
-    assert (report.records_compared, report.differences) == (2, 0)
+def test_records_and_differences_of_all_partitions_are_counted(report: VerifyReport) -> None:
+    assert report.records_compared == sum(case.records for case in CASES.values())
+    assert report.differences == len(report.first_differences) == 16
 
 
-def test_a_live_topic_is_compared_up_to_the_given_ends(
-    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
-) -> None:
-    source = [Rec()] * 5 + [Rec(value=b"not copied yet")] * 5
+def test_aborted_records_are_not_compared(report: VerifyReport) -> None:
+    [checked] = checked_in(report, "aborted")
 
-    report = verify(spark_connect_url, source_cluster, pair, source=source, mirror=[Rec()] * 5, ends=((0, 5),))
-
-    assert (report.records_compared, report.differences, report.partitions) == (5, 0, ((0, 0, 5),))
+    assert (checked.records, checked.differences, found_in(report, "aborted")) == (2, 0, ())
 
 
-def test_offsets_below_the_sources_log_start_are_not_compared(
-    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
-) -> None:
-    for topic in (pair.source_topic, pair.mirror_topic):
-        create(source_cluster, topic, partitions=2)
-        for partition in range(2):
-            write(source_cluster, topic, [Rec()] * 10, partition=partition)
-    write(source_cluster, pair.source_topic, [Rec(value=b"good")])
-    write(source_cluster, pair.mirror_topic, [Rec(value=b"bad")])
-    doomed = [TopicPartition(pair.source_topic, 0, 4), TopicPartition(pair.source_topic, 1, 10)]
-    admin = AdminClient(source_cluster.client("admin"))
-    for deleted in admin.delete_records(doomed).values():
-        deleted.result(30)
+def test_a_live_topic_is_compared_up_to_the_given_ends(report: VerifyReport) -> None:
+    [checked] = checked_in(report, "live")
 
-    report = run_verify(replace(pair, starts=((0, 4), (1, 10)), ends=((0, 11), (1, 10))), spark_url=spark_connect_url)
-
-    assert places(report) == [(10, "value")]
-    assert report.records_compared == 7
-    assert report.partitions == ((0, 4, 11), (1, 10, 10))
+    assert (checked.start, checked.end, checked.records, checked.differences) == (0, 5, 5, 0)
+    assert report.partitions[checked.partition] == (checked.partition, 0, 5)
 
 
-def test_a_source_that_ends_before_the_mirror_shows_the_rest_as_extra(
-    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(reading.LIMITS, "kafkaConsumer.pollTimeoutMs", "2000")  # the wait for missing records, per pass
-    report = verify(spark_connect_url, source_cluster, pair, source=[Rec()] * 3, mirror=[Rec()] * 5, ends=((0, 5),))
+def test_offsets_below_the_sources_log_start_are_not_compared(report: VerifyReport) -> None:
+    some, none = (CASES[name].partition for name in ("log start", "all deleted"))
 
-    assert places(report) == [(3, "extra"), (4, "extra")]
-
-
-def test_a_record_that_an_empty_source_lacks_is_extra(
-    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(reading.LIMITS, "kafkaConsumer.pollTimeoutMs", "2000")
-    report = verify(spark_connect_url, source_cluster, pair, source=[], mirror=[Rec()], ends=((0, 1),))
-
-    assert places(report) == [(0, "extra")]
+    assert places_in(report, "log start") == [(10, "value")]
+    assert [checked.records for checked in checked_in(report, "log start")] == [7]
+    assert checked_in(report, "all deleted") == []
+    assert [report.partitions[some], report.partitions[none]] == [(some, 4, 11), (none, 10, 10)]
 
 
-def test_records_whose_concatenated_fields_are_equal_differ(
-    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
-) -> None:
-    source = [Rec(key=b"ab", value=b"c"), Rec(key=None, value=b"x"), Rec(headers=(("h", None), ("x", b"a")))]
-    mirror = [Rec(key=b"a", value=b"bc"), Rec(key=b"", value=b"x"), Rec(headers=(("h", b"x"), ("a", None)))]
+def test_a_source_that_ends_before_the_mirror_shows_the_rest_as_extra(report: VerifyReport) -> None:
+    assert places_in(report, "short source") == [(3, "extra"), (4, "extra")]
 
-    report = verify(spark_connect_url, source_cluster, pair, source=source, mirror=mirror, ends=((0, 3),))
 
-    assert places(report) == [(0, "key"), (1, "key"), (2, "headers")]
+def test_a_record_that_an_empty_source_lacks_is_extra(report: VerifyReport) -> None:
+    assert places_in(report, "empty source") == [(0, "extra")]
+
+
+def test_records_whose_concatenated_fields_are_equal_differ(report: VerifyReport) -> None:
+    assert places_in(report, "concatenated") == [(0, "key"), (1, "key"), (2, "headers")]
 
 
 def test_hashes_of_adjacent_ranges_combine_to_the_hash_of_the_whole(
-    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+    report: VerifyReport, cases: VerifyPlan, spark_connect_url: str
 ) -> None:
-    records = [Rec(value=str(number).encode()) for number in range(10)]
-    whole = verify(spark_connect_url, source_cluster, pair, source=records, mirror=records, ends=((0, 10),))
+    partition = CASES["ten"].partition
     first, second = (
-        run_verify(replace(pair, starts=((0, start),), ends=((0, end),)), spark_url=spark_connect_url)
+        run_verify(
+            replace(cases, starts=((partition, start),), ends=((partition, end),), gentle=True), spark_url=spark_connect_url
+        )
         for start, end in ((0, 4), (4, 10))
     )
 
-    [low], [high], [both] = first.checked, second.checked, whole.checked
+    [low], [high], [both] = first.checked, second.checked, checked_in(report, "ten")
     assert both.hash == combine(low.hash, high.hash) != low.hash != high.hash
     assert (low.records, high.records, both.records) == (4, 6, 10)
 
@@ -221,6 +286,7 @@ def test_a_difference_that_disappears_after_it_was_counted_is_not_shown(
         return read(*arguments)
 
     monkeypatch.setattr(job, "_joined", healing)
+    pair = replace(pair, gentle=True)
     report = verify(spark_connect_url, source_cluster, pair, source=[Rec()] * 3, mirror=[Rec()] * 2, ends=((0, 3),))
 
     assert (report.differences, report.first_differences) == (1, ())
@@ -232,30 +298,31 @@ def test_log_append_time_is_kept_as_create_time(spark_connect_url: str, source_c
     write(source_cluster, pair.source_topic, [Rec()])
     write(source_cluster, pair.mirror_topic, [Rec(after_ms=append_time_of(source_cluster, pair.source_topic) - BASE_MS)])
 
-    report = run_verify(replace(pair, ends=((0, 1),)), spark_url=spark_connect_url)
+    report = run_verify(replace(pair, ends=((0, 1),), gentle=True), spark_url=spark_connect_url)
 
     assert (report.records_compared, report.differences) == (1, 0)
 
 
-@pytest.mark.parametrize(("later_ms", "kinds"), [(0, []), (1, ["timestamp"])], ids=["the same time", "another time"])
 def test_after_a_reversal_timestamps_of_a_mirror_with_log_append_time_are_compared(
-    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan, later_ms: int, kinds: list[str]
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
-    create(source_cluster, pair.mirror_topic, **{"message.timestamp.type": "LogAppendTime"})
-    create(source_cluster, pair.source_topic)
-    write(source_cluster, pair.mirror_topic, [Rec()])
-    copied = append_time_of(source_cluster, pair.mirror_topic) - BASE_MS + later_ms
-    write(source_cluster, pair.source_topic, [Rec(after_ms=copied)])
+    """Partition 0 has the same time on both sides, partition 1 has not."""
+    create(source_cluster, pair.mirror_topic, partitions=2, **{"message.timestamp.type": "LogAppendTime"})
+    create(source_cluster, pair.source_topic, partitions=2)
+    for partition, later_ms in ((0, 0), (1, 1)):
+        write(source_cluster, pair.mirror_topic, [Rec()], partition=partition)
+        copied = append_time_of(source_cluster, pair.mirror_topic, partition=partition) - BASE_MS + later_ms
+        write(source_cluster, pair.source_topic, [Rec(after_ms=copied)], partition=partition)
 
-    report = run_verify(replace(pair, ends=((0, 1),)), spark_url=spark_connect_url)
+    report = run_verify(replace(pair, ends=((0, 1), (1, 1)), gentle=True), spark_url=spark_connect_url)
 
-    assert report.records_compared == 1
-    assert [difference.kind for difference in report.first_differences] == kinds
+    assert report.records_compared == 2
+    assert [(difference.partition, difference.kind) for difference in report.first_differences] == [(1, "timestamp")]
 
 
-def append_time_of(cluster: KafkaCluster, topic: str) -> int:
+def append_time_of(cluster: KafkaCluster, topic: str, *, partition: int = 0) -> int:
     consumer = Consumer({**cluster.client("admin"), "group.id": "append-time"})
-    consumer.assign([TopicPartition(topic, 0, 0)])
+    consumer.assign([TopicPartition(topic, partition, 0)])
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         if (message := consumer.poll(1)) is not None and not message.error():

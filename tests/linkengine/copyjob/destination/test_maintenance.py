@@ -155,3 +155,14 @@ def test_silent_source_is_not_asked_by_several_threads() -> None:
         upkeep.tick(number * EVERY_S, {0: [mirror]})
 
     assert later.jobs == 1
+
+
+def test_reported_start_is_not_beyond_what_was_deleted(monkeypatch: pytest.MonkeyPatch, deleted: list[int]) -> None:
+    """Differences that a verification found below a mirror's start count as settled."""
+    monkeypatch.setattr(f"{Maintenance.__module__}.delete_records", lambda *_: {PLACE: (0, 9)})
+    upkeep, mirror = maintained(read_starts=lambda _: {PLACE: 4}), mirror_of(4)
+
+    for now_s in (0.0, EVERY_S):
+        upkeep.tick(now_s, {0: [mirror]})
+
+    assert mirror.counters.mirror_start == 4

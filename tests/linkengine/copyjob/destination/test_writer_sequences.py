@@ -34,9 +34,13 @@ def write(clusters: Pair, topic: str, count: int, *, commit: bool = False) -> No
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
 def test_sequences_wrap_within_a_batch_and_across_resumes(
-    make_cluster: MakeCluster, source_cluster: KafkaCluster, topic_name: str, version: str
+    make_cluster: MakeCluster,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    topic_name: str,
+    version: str,
 ) -> None:
-    clusters = (source_cluster, make_cluster(version=version))
+    clusters = (source_cluster, destination_cluster if version == NEWEST else make_cluster(version=version))
     create_pair(clusters, topic_name)
     plan, lease = plan_of(clusters, topic_name), MemoryLease()
     write(clusters, topic_name, 1)

@@ -1,6 +1,8 @@
 """How a mirror's log end is judged, without brokers: the topic's id, foreign writes, and when a tail check is needed."""
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +16,7 @@ from linkengine.copyjob.resume.unacknowledged import Unacknowledged
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka import offsets as offsets_module
 from linkengine.kafka.codes import UnreplicatedError
 from linkengine.kafka.producers import ProducerState
 from linkengine.kafka.topicviews import Leader, Survey, TopicView
@@ -28,14 +31,16 @@ STRETCH = LogTail(start=0, end=10, records={}, markers=frozenset())
 @pytest.fixture(autouse=True)
 def ends_at_ten(monkeypatch: pytest.MonkeyPatch) -> None:
     state = ProducerState(epoch=0, last_sequence=9, coordinator_epoch=0)
-    monkeypatch.setattr(
-        log_end_module,
-        "list_offsets",
-        lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == log_end_module.EARLIEST else 10)},
-    )
+    show_offsets(monkeypatch, lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == offsets_module.EARLIEST else 10)})
     monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, 10)})
     monkeypatch.setattr(log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
     monkeypatch.setattr(log_end_module, "read_log_tail", lambda *_, **__: STRETCH)
+
+
+def show_offsets(monkeypatch: pytest.MonkeyPatch, list_offsets: Callable[..., dict[tuple[str, int], tuple[int, int]]]) -> None:
+    """Simulate ListOffsets for the module, and of what it calls to read log starts."""
+    for module in (log_end_module, offsets_module):
+        monkeypatch.setattr(module, "list_offsets", list_offsets)
 
 
 def assigned(mirror_topic_id: str = "") -> PartitionAssignment:
@@ -105,6 +110,93 @@ def test_mirror_shorter_than_its_previous_owner_left_it_needs_a_tail_check(left_
     assert (found.tail is STRETCH) is proven
 
 
+GOOD = (10, ProducerState(epoch=0, last_sequence=9, coordinator_epoch=0))
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        (2, GOOD[1]),  # the records from there on would be copied a second time
+        (10, replace(GOOD[1], coordinator_epoch=1)),  # looks like the fence of a stop: the mirror would fail permanently
+        (10, replace(GOOD[1], epoch=1 << 14)),  # markers would use up the epochs
+        (10, ProducerState()),
+    ],
+    ids=["end", "coordinator epoch", "epoch", "producer id"],
+)
+@pytest.mark.parametrize("at", [0, 1])
+def test_damaged_response_does_not_count_even_after_a_clean_handover(
+    monkeypatch: pytest.MonkeyPatch, damaged: tuple[int, ProducerState], at: int
+) -> None:
+    readings = count()
+    answers: list[tuple[int, ProducerState]] = []
+
+    def describe(*_: object, **__: object) -> dict[tuple[str, int], tuple[int, ProducerState]]:
+        answers.append(damaged if next(readings) == at else GOOD)
+        return {PLACE: (0, answers[-1][1])}
+
+    monkeypatch.setattr(log_end_module, "describe_producers", describe)
+    monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, answers[-1][0])})
+
+    found = read(clean=True, expected_end=GOOD[0])
+
+    assert isinstance(found, LogEnd)
+    assert (found.end, found.producer) == GOOD
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [replace(GOOD[1], epoch=1 << 14), replace(GOOD[1], coordinator_epoch=1 << 20), ProducerState()],
+    ids=["epoch", "coordinator epoch", "producer id"],
+)
+@pytest.mark.parametrize("at", [0, 1])
+def test_epochs_of_a_fence_do_not_follow_from_a_damaged_response(
+    monkeypatch: pytest.MonkeyPatch, damaged: ProducerState, at: int
+) -> None:
+    readings = count()
+    monkeypatch.setattr(
+        log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, damaged if next(readings) == at else GOOD[1])}
+    )
+
+    found, again = (read(clean=False, once=True) for _ in range(2))
+
+    assert isinstance(found, LinkEngineError)
+    assert found.code == ErrorCode.TIMEOUT_ERROR
+    assert isinstance(again, LogEnd)
+    assert again.producer == GOOD[1]
+
+
+def test_end_for_a_fence_may_move_between_two_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends, sequences = count(10), count(9)
+    monkeypatch.setattr(log_end_module, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
+    monkeypatch.setattr(
+        log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, replace(GOOD[1], last_sequence=next(sequences)))}
+    )
+
+    found = read(clean=False, once=True)
+
+    assert isinstance(found, LogEnd)
+    assert found.end == 11
+
+
+@pytest.mark.parametrize("start", [10, 1 << 40])
+@pytest.mark.parametrize("at", [0, 1])
+def test_damaged_log_start_does_not_spare_a_mirror_its_tail_check(monkeypatch: pytest.MonkeyPatch, start: int, at: int) -> None:
+    """A log that starts at its end has no records to compare."""
+    readings = count()
+
+    def offsets(*_: object, timestamp: int, **__: object) -> dict[tuple[str, int], tuple[int, int]]:
+        if timestamp != offsets_module.EARLIEST:
+            return {PLACE: (0, 10)}
+        return {PLACE: (0, start if next(readings) == at else 0)}
+
+    show_offsets(monkeypatch, offsets)
+
+    found = read(clean=False, check_tail=True)
+
+    assert isinstance(found, LogEnd)
+    assert found.tail is STRETCH
+
+
 @pytest.mark.parametrize(
     ("sent_end", "doubt_at", "proven"),
     [(1_000, None, True), (1_000, 1_000, True), (1_000, 11, True), (1_000, 10, False), (10, None, False)],
@@ -138,7 +230,7 @@ def test_empty_mirror_that_starts_behind_everything_sent_had_a_foreign_write(
     """Retention, or following the source's log start, may empty the mirror up to everything sent, and no further."""
     state = ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch)
     monkeypatch.setattr(log_end_module, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
-    monkeypatch.setattr(log_end_module, "list_offsets", lambda *_, **__: {PLACE: (0, 10)})
+    show_offsets(monkeypatch, lambda *_, **__: {PLACE: (0, 10)})
     unacknowledged = None if doubt_at is None else Unacknowledged(offset=doubt_at, sequence=None, producer_id=1 << 62)
 
     found = read(
@@ -161,10 +253,8 @@ def test_unacknowledged_append_counts_as_mirrored_when_it_is_replicated(
     monkeypatch: pytest.MonkeyPatch, replicated: int, doubt_at: int, counts: bool
 ) -> None:
     """A leader with too few in-sync followers appends and returns an error; if it is lost, so are the records."""
-    monkeypatch.setattr(
-        log_end_module,
-        "list_offsets",
-        lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == log_end_module.EARLIEST else replicated)},
+    show_offsets(
+        monkeypatch, lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == offsets_module.EARLIEST else replicated)}
     )
 
     found = read(

@@ -13,8 +13,8 @@ from tests.linkengine.copyjob.partitions import partition
 
 @pytest.mark.parametrize(
     ("reported", "clean", "known"),
-    [((5, 900), True, 1_000), ((5, 900), False, None), (None, True, None)],
-    ids=["clean release", "expired lease", "topics without a report"],
+    [((5, 900), True, 1_000), ((5, 900), False, None), (None, True, None), ((5, 1_000), True, 1_000), ((5, 1_001), True, None)],
+    ids=["clean release", "expired lease", "topics without a report", "reported", "Redis was restored from a backup"],
 )
 def test_end_left_by_the_previous_owner_is_known_before_the_source_is_located(
     reported: tuple[int, int] | None, clean: bool, known: int | None

@@ -16,7 +16,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.codes import BrokerError, RedirectedError
 from linkengine.kafka.fetch import BY_ID, FetchedPartition, decode_fetch
 from linkengine.kafka.topicviews import Leader
-from tests.linkengine.batches.batchlog import Batch, Rec, dense
+from tests.linkengine.batches.batchlog import TRANSACTIONAL, Batch, Rec, dense, marker
 from tests.linkengine.copyjob.partitions import partition
 
 TOPIC_ID = uuid.UUID(int=77)
@@ -130,6 +130,27 @@ def test_gap_that_disappears_on_the_second_read_is_not_filled(recorded: Recorded
     recorded.take(mirror, answer(dense(4, [HUGE]), end=20))
 
     assert [(type(step), step.start, step.end) for chunk in mirror.chunks for step in chunk.steps] == [(Append, 4, 5)]
+
+
+@pytest.mark.parametrize(
+    ("commits", "damaged", "listed", "planned"),
+    [
+        (False, ((4, 0),), ((5, 0),), [(Fill, 0, 1), (Fill, 1, 2)]),
+        (True, ((5, 0),), ((4, 0),), [(Append, 0, 1), (Fill, 1, 2)]),
+    ],
+    ids=["aborted", "committed"],
+)
+def test_list_of_aborted_transactions_that_a_marker_contradicts_is_read_again(
+    recorded: RecordedIntake, commits: bool, damaged: Any, listed: Any, planned: Any
+) -> None:
+    """Otherwise committed records would be lost, or aborted ones copied."""
+    mirror, whole = copying(0), answer(dense(0, [HUGE], bits=TRANSACTIONAL, producer_id=5), marker(1, commits, 5), end=2)
+
+    recorded.take(mirror, whole._replace(aborted=damaged))
+    assert (recorded.planned, recorded.refusals, len(mirror.chunks), mirror.position) == (0, [], 0, 0)
+    recorded.take(mirror, whole._replace(aborted=listed))
+
+    assert [(type(step), step.start, step.end) for chunk in mirror.chunks for step in chunk.steps] == planned
 
 
 def test_batch_that_stays_beyond_the_last_stable_offset_is_corrupt(recorded: RecordedIntake) -> None:

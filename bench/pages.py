@@ -1,0 +1,244 @@
+"""The pages of the console: first byte, poll, picture, a change of a state in an open page, and a bulk operation.
+
+A web process with PostgreSQL and Redis, without a worker and without Kafka: rows are created as the engine would write them.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import httpx
+import psycopg
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from bench.figures import Figure
+from devcluster.demo import services
+from devcluster.demo.services import Console
+from devcluster.postgres import PostgresServer
+from devcluster.redis import RedisServer
+
+NAME = "pages of the console"
+SMALL, LARGE = 1_000, 10_000  # mirror topics
+REQUESTS, CHANGES, LOADS = 200, 50, 5
+MOST_SMALL_MS, MOST_LARGE_MS, MOST_POLL_MS = 50.0, 80.0, 10.0  # p95
+MOST_CHANGE_S, MOST_CHANGE_WORST_S, MOST_PICTURE_S, MOST_ACCEPT_S = 2.0, 3.0, 1.0, 1.0
+_TIMEOUT_S = 60.0
+_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
+# Run in the product's shell with the number of mirrors that should exist: creates what is missing, prints cookie and key.
+_SEED = """
+import json, sys
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends.db import SessionStore
+from django.utils import timezone
+from console.models import Cluster, ClusterLink, Environment, MirrorPartition, MirrorTopic, Organization, RoleBinding
+wanted, now = int(sys.stdin.read()), timezone.now()
+user, is_new = User.objects.get_or_create(username="bench")
+if is_new:
+    organization = Organization.objects.create(name="Bench", created_at=now)
+    environment = Environment.objects.create(organization=organization, name="Bench", slug="bench", created_at=now)
+    role = {"role": "OrganizationAdmin", "organization": organization}
+    RoleBinding.objects.create(user=user, granted_at=now, granted_by="bench", **role)
+    source, destination = (
+        Cluster.objects.create(
+            environment=environment, name=name, cluster_id=name, bootstrap_servers=f"{name}:9092",
+            properties={"bootstrap.servers": f"{name}:9092"}, probed_at=now, created_at=now,
+        )
+        for name in ("source", "destination")
+    )
+    for number in range(20):
+        ClusterLink.objects.create(
+            name=f"link-{number:02}", destination=destination, source=source, source_cluster_id="source", state="ACTIVE",
+            properties=source.properties, state_since=now, probed_at=now, created_at=now, created_by="bench",
+        )
+link = ClusterLink.objects.get(name="link-00")
+names = [f"topic-{number:05}" for number in range(link.mirrors.count(), wanted)]
+more = {"link": link, "state": "ACTIVE", "state_since": now, "num_partitions": 3, "created_at": now, "created_by": "bench"}
+mirrors = MirrorTopic.objects.bulk_create(MirrorTopic(name=name, source_topic=name, **more) for name in names)
+ends = {"source_end": 1_000, "last_high_watermark": 1_000, "mirror_end": 990, "last_source_seen_at": now, "observed_at": now}
+MirrorPartition.objects.bulk_create(
+    MirrorPartition(mirror=mirror, partition=number, **ends) for mirror in mirrors for number in range(3)
+)
+session = SessionStore()
+session[SESSION_KEY], session[HASH_SESSION_KEY] = str(user.pk), user.get_session_auth_hash()
+session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
+session.create()
+print(json.dumps([settings.SESSION_COOKIE_NAME, session.session_key]))
+"""
+_LINKS, _LINK = "/links/", "/links/destination/link-00/"
+_BADGE = "#bulk tbody tr:first-child .api-state"
+# Resolves when the first mirror in the list shows another state.
+_CHANGE = """selector => new Promise((resolve) => {
+  const shown = () => document.querySelector(selector).textContent.trim(), before = shown();
+  new MutationObserver((_, observer) => { if (shown() !== before) { observer.disconnect(); resolve(shown()); } })
+    .observe(document.querySelector("#live"), {subtree: true, childList: true, characterData: true});
+})"""
+_PICTURE = """() => new Promise((resolve) => new PerformanceObserver((list) => resolve(list.getEntries().at(-1).startTime))
+  .observe({type: "largest-contentful-paint", buffered: true}))"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The running web process and its database."""
+
+    console: Console
+    database_url: str
+
+    def fill(self, mirrors: int) -> tuple[str, str]:
+        """Create rows up to a number of mirrors; return name and value of a session cookie."""
+        name, value = json.loads(services.manage(self.console, "shell", "-v0", "-c", _SEED, text=str(mirrors)).splitlines()[-1])
+        return str(name), str(value)
+
+    def change(self, state: str) -> None:
+        """Change the state of the first mirror, as a worker does."""
+        with psycopg.connect(self.database_url) as connection:
+            connection.execute("UPDATE console_mirrortopic SET state = %s WHERE name = 'topic-00000'", [state])
+            connection.execute("UPDATE console_clusterlink SET sequence = sequence + 1 WHERE name = 'link-00'")
+
+
+def measure_pages() -> Iterator[Figure]:
+    """Measure with 1,000 mirrors, then with 10,000."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        raise RuntimeError("The pages are measured in Chromium, and there is no program of this name. Install it.")
+    with _running() as site:
+        cookie = site.fill(SMALL)
+        with httpx.Client(base_url=site.console.base_url, cookies=dict([cookie]), timeout=_TIMEOUT_S) as client:
+            yield from _first_bytes(client, mirrors=SMALL, most_ms=MOST_SMALL_MS)
+            yield from _polls(client)
+            yield _bulk(client)
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium, args=_FLAGS)
+            try:
+                yield _picture(browser, site, cookie)
+                yield from _changes(browser, site, cookie)
+            finally:
+                browser.close()
+        cookie = site.fill(LARGE)
+        with httpx.Client(base_url=site.console.base_url, cookies=dict([cookie]), timeout=_TIMEOUT_S) as client:
+            yield from _first_bytes(client, mirrors=LARGE, most_ms=MOST_LARGE_MS)
+
+
+@contextmanager
+def _running() -> Iterator[Site]:
+    with tempfile.TemporaryDirectory() as directory, PostgresServer() as database, RedisServer() as redis:
+        console = services.plan_console(Path(directory), redis_url=redis.url, spark_url="sc://127.0.0.1:1")
+        console = replace(console, environment={**console.environment, "CLUSTERLINK_DATABASE_URL": database.url})
+        services.manage(console, "migrate", "--verbosity", "0")
+        web = services.start_service(console, "web")
+        try:
+            web.wait_until(lambda: _is_up(console), timeout_s=_TIMEOUT_S)
+            yield Site(console=console, database_url=database.url)
+        finally:
+            web.stop()
+
+
+def _is_up(console: Console) -> bool:
+    try:
+        return httpx.get(f"{console.base_url}/healthz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _first_bytes(client: httpx.Client, *, mirrors: int, most_ms: float) -> Iterator[Figure]:
+    pages = ((_LINKS, "list of links"), (_LINK, "page of a link with 50 of its mirror topics"))
+    for path, what in pages:
+        found = _p95_ms(partial(_first_byte_s, client, path, expect=200))
+        yield Figure(
+            what=f"{what}, {mirrors:,} mirror topics: first byte, p95", unit="ms", found=found, goal=most_ms, most=True
+        )
+
+
+def _polls(client: httpx.Client) -> Iterator[Figure]:
+    """Measure polls of a page that has not changed, which get 204; a page is drawn anew every few seconds."""
+    headers = {"HX-Request": "true", "HX-Target": "live"}
+
+    def poll() -> float:
+        seen = re.findall(r'name="seen" value="([^"]+)"', client.get(_LINK).text)[0]
+        return _first_byte_s(client, f"{_LINK}?seen={seen}", expect=204, headers=headers)
+
+    yield Figure(what="poll of an unchanged page: p95", unit="ms", found=_p95_ms(poll), goal=MOST_POLL_MS, most=True, digits=1)
+
+
+def _bulk(client: httpx.Client) -> Figure:
+    """Pause all mirrors on the pages, as a browser does without scripts."""
+    token = _hidden(client.get(_LINK).text)["csrfmiddlewaretoken"]
+    asked = client.post(f"{_LINK}bulk/", data={"operation": "pause", "all": "1", "csrfmiddlewaretoken": token})
+    began = time.perf_counter()
+    response = client.post(f"{_LINK}bulk/", data=_hidden(asked.text))
+    accepted_s = time.perf_counter() - began
+    if response.status_code != 302 or not response.headers["Location"].startswith("/operations/"):
+        raise RuntimeError(f"The operation was not accepted: {response.status_code}")
+    what = f"operation on {SMALL:,} topics accepted by the page"
+    return Figure(what=what, unit="s", found=accepted_s, goal=MOST_ACCEPT_S, most=True, digits=2)
+
+
+def _hidden(text: str) -> dict[str, str]:
+    """Return the hidden fields of a page, which a browser submits."""
+    return dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', text))
+
+
+def _picture(browser: Browser, site: Site, cookie: tuple[str, str]) -> Figure:
+    """Load the page of a link with an empty cache."""
+    found: list[float] = []
+    for _ in range(LOADS):
+        page = _open(browser, site, cookie)
+        found.append(page.evaluate(_PICTURE) / 1000)
+        page.context.close()
+    what = f"first load of a link's page, largest contentful paint, worst of {LOADS}"
+    return Figure(what=what, unit="s", found=max(found), goal=MOST_PICTURE_S, most=True, digits=2)
+
+
+def _changes(browser: Browser, site: Site, cookie: tuple[str, str]) -> Iterator[Figure]:
+    """Change a state at any moment between two polls; measure until the open page shows it."""
+    page, found = _open(browser, site, cookie), list[float]()
+    for number in range(CHANGES):
+        time.sleep(random.uniform(0.0, 1.0))
+        page.evaluate(f"selector => {{ window.change = ({_CHANGE})(selector) }}", _BADGE)
+        began = time.perf_counter()
+        site.change("ACTIVE" if number % 2 else "PAUSED")
+        page.evaluate("() => window.change")
+        found.append(time.perf_counter() - began)
+    page.context.close()
+    what = f"change of a state shown without a reload, {CHANGES} times"
+    yield Figure(what=f"{what}: p95", unit="s", found=_p95(found), goal=MOST_CHANGE_S, most=True, digits=2)
+    yield Figure(what=f"{what}: longest", unit="s", found=max(found), goal=MOST_CHANGE_WORST_S, most=True, digits=2)
+
+
+def _open(browser: Browser, site: Site, cookie: tuple[str, str]) -> Page:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.add_cookies([{"name": cookie[0], "value": cookie[1], "url": site.console.base_url}])
+    page = context.new_page()
+    page.goto(f"{site.console.base_url}{_LINK}?sort=name", wait_until="load")
+    return page
+
+
+def _first_byte_s(client: httpx.Client, path: str, *, expect: int, headers: dict[str, str] | None = None) -> float:
+    began = time.perf_counter()
+    with client.stream("GET", path, headers=headers) as response:
+        elapsed_s = time.perf_counter() - began
+        if response.status_code != expect:
+            raise RuntimeError(f"{path}: {response.status_code} instead of {expect}")
+        response.read()
+    return elapsed_s
+
+
+def _p95_ms(measure: Callable[[], float]) -> float:
+    for _ in range(REQUESTS // 10):  # templates and query plans are compiled
+        measure()
+    return 1_000 * _p95([measure() for _ in range(REQUESTS)])
+
+
+def _p95(values: list[float]) -> float:
+    return sorted(values)[int(0.95 * (len(values) - 1))]

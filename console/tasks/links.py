@@ -1,0 +1,188 @@
+"""The reconciler and the other tasks on links. It runs every second, and for a link after each action.
+
+A link at rest is reconciled less often (``console.workflows.resting``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from celery import shared_task
+from django.conf import settings
+from django.contrib.sessions.backends.db import SessionStore
+from django.db import IntegrityError
+from django.utils import timezone
+
+from console.models import BulkOperation, ClusterLink, VerifyRun
+from console.models.fields import unseal
+from console.queue import dispatch
+from console.queue.schedule_health import records_health
+from console.reconciling import history, plans
+from console.redis import clock_skew, heartbeats, locks, reconciler_health
+from console.tasks import clusters, mirrors, verification
+from console.tasks.calls import replying
+from console.workflows import links, pool, probes, resting
+from linkengine import jobs
+from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.domain.linktasks import TaskName
+
+ROUNDS = 3  # passes per task, if another pass is requested while one is running
+WAITING_MS = 3_000  # a pass that has not started after this time is sent again
+KEEP_RUNS = timedelta(days=30)
+KEEP_OPERATIONS = timedelta(days=90)
+_log = structlog.get_logger(__name__)
+
+
+@shared_task(name="reconcile")
+def reconcile(**_: Any) -> None:
+    """Run every step of a pass, even if others fail. The run itself shows that a worker is alive."""
+    heartbeats.note_worker()
+    clock_skew.note_worker()
+    for name in reconciler_health.STEPS:
+        _try(name)
+
+
+@shared_task(name="reconcile_link")
+def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
+    """Run a reconcile pass of a link under its lock. While another task has the lock, request another pass from that task."""
+    name = f"link:{link_id}"
+    locks.release_claim(_waiting(link_id))
+    if probe:
+        ClusterLink.objects.filter(pk=link_id).update(looked_at=None)
+    for _round in range(ROUNDS):
+        with locks.lock(name) as acquired:
+            if not acquired:
+                locks.request_recheck(name)
+                return
+            locks.pop_recheck(name)
+            _reconcile_noted(link_id)
+        if not locks.pop_recheck(name):
+            return
+
+
+@shared_task(name="sample_link")
+def sample_link(*, link_id: int, **_: Any) -> None:
+    """Store samples of a link at rest; reconcile the link if that is not enough."""
+    link = ClusterLink.objects.filter(pk=link_id).first()
+    if link is None:
+        return
+    with locks.lock(f"link:{link_id}") as acquired:
+        if not acquired:  # a reconcile pass is running
+            return
+        try:
+            rests = resting.sample(link, now=timezone.now())
+        except CoordinationUnavailableError as error:
+            _log.warning("reconcile.no_redis", link=link.name, error=str(error))
+            return
+    if rests:
+        reconciler_health.note_success(reconciler_health.of_link(link_id))
+    else:
+        resting.wake(link_id)
+        reconcile_link(link_id=link_id)
+
+
+@shared_task(name="run_link_task")
+def run_link_task(*, link_id: int, task: str, **_: Any) -> None:
+    """Run a recurring task of a link if it is due; never twice at once."""
+    name = TaskName(task)
+    with locks.lock(f"linktask:{link_id}:{name}") as acquired:
+        link = plans.load_link(link_id) if acquired and name in links.SYNCS else None
+        if link is not None:
+            links.run_task(link, name)
+
+
+@shared_task(name="check_link")
+@replying
+def check_link(*, sealed: str, source_cluster_id: str, fills_gaps: bool = True, with_distances: bool = False) -> dict[str, Any]:
+    """Check a link, which need not be stored yet."""
+    properties = unseal(sealed)
+    probe = jobs.check_link(
+        source=address_from_properties(properties["source"]),
+        destination=address_from_properties(properties["destination"]),
+        expected_source_cluster_id=source_cluster_id or None,
+        fills_gaps=fills_gaps,
+        with_distances=with_distances,
+    )
+    return asdict(probe)
+
+
+@shared_task(name="probe_link")
+def probe_link(*, link_id: int, **_: Any) -> None:
+    """Probe the source of a link with the link's own properties."""
+    link = ClusterLink.objects.select_related("destination", "source").filter(pk=link_id).first()
+    if link is not None:
+        probes.probe_link(link)
+
+
+@shared_task(name="forget_link")
+def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_: Any) -> None:
+    """Remove the engine's data of a deleted link and its mirrors; ``partitions``: the number of partitions of each, by key."""
+    keys = [f"{name}/{number}" for name, count in (partitions or {}).items() for number in range(count)]
+    jobs.clear_link(settings.REDIS_URL, link_key, keys=keys)
+
+
+@shared_task(name="forget_old_rows")
+@records_health("forget_old_rows")
+def forget_old_rows(**_: Any) -> None:
+    """Summarize samples; delete old samples, verification runs, bulk operations and expired sessions. The audit log is kept."""
+    now = timezone.now()
+    history.summarize_samples(now=now)
+    history.forget_old(now=now)
+    VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
+    BulkOperation.objects.filter(finished_at__lt=now - KEEP_OPERATIONS).delete()
+    SessionStore.clear_expired()
+
+
+def _waiting(link_id: int) -> str:
+    return f"reconcile:{link_id}"
+
+
+def _send_links() -> None:
+    active, at_rest = resting.sorted_out(ClusterLink.objects.only("link_uuid", "sequence", "revision"))
+    for link_id in active:
+        if locks.claim(_waiting(link_id), ttl_ms=WAITING_MS):  # if all threads are busy, messages would accumulate
+            dispatch.send("reconcile_link", link_id=link_id)
+    for link_id in at_rest:
+        if locks.claim(f"sample-rest:{link_id}", ttl_ms=resting.SAMPLE_MS):
+            dispatch.send("sample_link", link_id=link_id)
+
+
+_STEPS: Mapping[str, Callable[[], None]] = {
+    "workers": pool.maintain_workers,
+    "comparisons": lambda: verification.look_after_runs(now=timezone.now()),
+    "coverage": lambda: verification.look_after_coverage(now=timezone.now()),
+    "gates": verification.look_after_gates,
+    "drills": verification.look_after_drills,
+    "namespaces": clusters.look_after_namespaces,
+    "operations": mirrors.look_after_operations,
+    "links": _send_links,
+}
+
+
+def _try(name: str) -> None:
+    """Run a step. A failure of any kind is logged and counted and must not prevent the other steps."""
+    try:
+        _STEPS[name]()
+    except Exception as error:  # noqa: BLE001 - logged with traceback, counted and reported by /readyz
+        _log.exception("reconcile.step_failed", step=name)
+        reconciler_health.note_failure(name, error)
+    else:
+        reconciler_health.note_success(name)
+
+
+def _reconcile_noted(link_id: int) -> None:
+    name = reconciler_health.of_link(link_id)
+    try:
+        if links.reconcile(link_id):
+            reconciler_health.note_success(name)
+    except IntegrityError as error:  # a mirror was deleted during the pass; the next pass does not include it
+        _log.warning("reconcile.overtaken", link_id=link_id, error=str(error))
+        reconciler_health.note_failure(name, error)  # if it is repeated in every pass, a deleted mirror is not the cause
+    except Exception as error:
+        reconciler_health.note_failure(name, error)
+        raise

@@ -1,0 +1,66 @@
+"""Runs copy workers, and limits how many threads of a Celery worker they and verification runs may occupy, each for hours.
+
+Some threads stay free for all other tasks, since a failover must not wait. If no thread is left for long work, the message is
+acknowledged and nothing is done: it is sent again later, perhaps to another worker, as if it had been lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import BoundedSemaphore, Thread
+from typing import Any
+
+from celery import shared_task
+from celery.signals import celeryd_after_setup, worker_ready, worker_shutting_down
+
+from console.redis import locks
+from console.workflows import pool
+
+MOST_KEPT = 16  # for all other tasks
+_free: BoundedSemaphore | None = None  # None: this process is not a Celery worker
+
+
+def threads_for_long(threads: int) -> int:
+    """Return how many of a worker's threads may do long work."""
+    return threads - min(MOST_KEPT, threads // 4)
+
+
+@contextmanager
+def for_long() -> Iterator[bool]:
+    """Take a thread for long work inside the block; yields whether a thread was free. Do nothing if not."""
+    free = _free
+    acquired = free is None or free.acquire(blocking=False)
+    try:
+        yield acquired
+    finally:
+        if free is not None and acquired:
+            free.release()
+
+
+@celeryd_after_setup.connect
+def _measure(instance: Any, **_: Any) -> None:
+    """Count the worker's threads. A worker that consumes only the queue of long work needs to keep none free."""
+    global _free  # noqa: PLW0603 - a process is one worker
+    others = set(instance.app.amqp.queues.consume_from) - {"spark"}
+    _free = BoundedSemaphore(threads_for_long(instance.concurrency) if others else instance.concurrency)
+
+
+@worker_ready.connect
+def _warm_up(**_: Any) -> None:
+    """Open the Spark session at startup."""
+    Thread(target=pool.open_session, name="warm-up", daemon=True).start()
+
+
+@worker_shutting_down.connect
+def _free_threads(**_: Any) -> None:
+    """Stop waiting for copy workers."""
+    pool.stop_waiting()
+
+
+@shared_task(name="run_copy_worker", acks_late=False)
+def run_copy_worker(*, number: int, **_: Any) -> None:
+    """Submit a copy worker to Spark and wait until it has ended. A lock excludes other threads for the same number."""
+    with for_long() as has_thread, locks.lock(pool.lock_name(number)) as acquired:
+        if has_thread and acquired:
+            pool.run_worker(number)

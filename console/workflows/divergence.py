@@ -1,0 +1,111 @@
+"""Reads the log ranges of topics, and finds the offsets at which two topics with a common history diverge.
+
+Topics are compared by id, because a topic that was deleted and created again has the same name but other records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from console.models import ClusterLink, MirrorTopic
+from console.reconciling import plans
+from console.workflows import leases
+from console.workflows.assigning import write_assignments
+from linkengine import jobs
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import LogRange
+from linkengine.domain.restoring import CommonPart, RestorePoint, common_ends, restore_points
+from linkengine.domain.states import MirrorState
+
+RELEASE_S = 6.0  # the lease of a crashed copy worker expires after four
+
+
+class Topic(NamedTuple):
+    """A topic name and the cluster that has the topic."""
+
+    address: ClusterAddress
+    name: str
+
+
+class Divergence(NamedTuple):
+    """Two topics, by id, and the restore point of each partition: where the two diverge."""
+
+    here_id: str
+    there_id: str
+    points: tuple[RestorePoint, ...]
+
+
+def log_ranges_of(address: ClusterAddress, topic: str, *, closed: bool) -> tuple[str, Sequence[LogRange]]:
+    """Return the topic's id and the log range of each partition. ``closed``: no producer may write, so the ends are final.
+
+    Raises UNKNOWN_TOPIC_OR_PARTITION_ERROR if the topic does not exist, and the errors of ``jobs.log_ranges``.
+    """
+    found = jobs.find_topic(address, topic)
+    if found is None:
+        raise LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, f"Topic {topic!r} does not exist any more.")
+    return found.topic_id, jobs.log_ranges(address, topic, closed=closed)
+
+
+def find_divergence(
+    here: Topic, there: Topic, *, parts: Iterable[CommonPart], held: tuple[str, Sequence[LogRange]] | None = None
+) -> Divergence:
+    """Find where two topics diverge, from what is known of their common part and from their current log ranges.
+
+    ``held`` is the current range of the topic here, if the caller has just read it. If a source has lost records since they
+    were copied (an unclean leader election, a cluster restored from a snapshot), the two have only the records before the loss
+    in common (KIP-101). If a mirror has lost its end after it was stopped, how much it lost is not known, and nothing is
+    common.
+    """
+    here_id, ranges_here = held or log_ranges_of(*here, closed=False)
+    there_id, ranges_there = log_ranges_of(*there, closed=False)
+    common = common_now(here, there, parts=parts, ids=(here_id, there_id))
+    return Divergence(here_id, there_id, restore_points(ranges_here, common=common, other=ranges_there))
+
+
+def common_now(here: Topic, there: Topic, *, parts: Iterable[CommonPart], ids: tuple[str, str]) -> dict[int, int]:
+    """Return, by partition, up to which offset the two topics of these ids are the same, as both clusters confirm now."""
+    confirmed = [_confirmed(part, here, there) for part in parts if (part.here_id, part.there_id) == ids]
+    return common_ends(confirmed, here_id=ids[0], there_id=ids[1])
+
+
+def _confirmed(part: CommonPart, here: Topic, there: Topic) -> CommonPart:
+    """Return what both sides still have of a common part.
+
+    The source has it up to where its leader epoch history still matches, the copy wherever it still has its fence.
+    """
+    source, copy = (here, there) if part.source_is_here else (there, here)
+    kept = part.as_kept(jobs.kept_up_to(*source, epochs=part.epochs))
+    lost = jobs.lost_fences(*copy, fences=part.fences, epochs=part.fence_epochs, by_markers=part.by_markers)
+    return kept.without(lost)
+
+
+def restore_points_of(
+    link: ClusterLink, topic: str, *, source_topic: str, parts: list[dict[str, Any]]
+) -> tuple[RestorePoint, ...]:
+    """Return the restore points of a topic of the link's own cluster. Contacts both clusters and changes nothing."""
+    known = [CommonPart.from_json(part) for part in parts]
+    here, there = Topic(link.destination.address, topic), Topic(plans.source_address(link), source_topic)
+    return find_divergence(here, there, parts=known).points
+
+
+def measure_reparenting(mirror: MirrorTopic | None, link: ClusterLink | None, *, parent_topic: str) -> dict[str, Any]:
+    """Return the ids and log ranges of a paused mirror and of another copy of its source, which it could continue from.
+
+    They are final: all leases of the mirror are released.
+    """
+    if mirror is None or link is None or mirror.state != MirrorState.PAUSED:
+        raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is no longer paused. Refresh its state, then retry.")
+    write_assignments(mirror.link_id)
+    with leases.taken(mirror, wait_s=RELEASE_S) as taken:
+        leases.check_released(mirror, taken)
+        parent_id, parent = log_ranges_of(plans.source_address(link), parent_topic, closed=False)
+        topic_id, held = log_ranges_of(mirror.link.destination.address, mirror.name, closed=True)
+    return {
+        "topic_id": topic_id,
+        "held": [asdict(part) for part in held],
+        "parent_id": parent_id,
+        "parent": [asdict(part) for part in parent],
+    }

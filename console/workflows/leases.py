@@ -1,0 +1,129 @@
+"""Takes the leases of all partitions of mirrors, so that no copy worker writes while they are fenced or deleted.
+
+The leases make a stop faster and cleaner, but they are not what makes it safe. The lease of a crashed or unreachable copy
+worker cannot be taken before it expires, and Redis may be down. Then the stop continues without it: the fence has a higher
+generation than every known owner, so the broker refuses whatever that owner still sends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Event, Thread
+
+import structlog
+from django.conf import settings
+
+from console.models import MirrorTopic
+from console.reconciling import plans
+from linkengine.coordination.lease import RedisLease
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import FIRST_GENERATION, CoordinationUnavailableError, Grant
+
+POLL_S = 0.05
+RENEWALS_PER_TTL = 4
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Taken:
+    """The leases taken of a mirror.
+
+    ``complete``: those of all partitions, in time. ``generation`` is higher than that of every owner.
+    """
+
+    complete: bool = False
+    generation: int = 1
+    grants: list[Grant] = field(default_factory=list)
+
+
+@contextmanager
+def taken(mirror: MirrorTopic, *, wait_s: float) -> Iterator[Taken]:
+    """Hold a mirror's leases inside the block.
+
+    Order the copy workers to release them before; waits at most ``wait_s`` for that.
+
+    The leases are renewed until the block ends, since fencing many partitions may take longer than a lease lasts.
+    """
+    with taken_from_many([mirror], wait_s=wait_s) as got:
+        yield got[mirror.pk]
+
+
+@contextmanager
+def taken_from_many(mirrors: Sequence[MirrorTopic], *, wait_s: float) -> Iterator[dict[int, Taken]]:
+    """Hold the leases of many mirrors, with a common wait and few round trips. Yields them by the mirror's primary key."""
+    lease = RedisLease(settings.REDIS_URL, ttl_ms=plans.TUNING.lease_ttl_ms)
+    got, done = {mirror.pk: Taken() for mirror in mirrors}, Event()
+    keeper = Thread(target=_keep, args=(lease, tuple(got.values()), done), name=f"keep-leases-{min(got)}", daemon=True)
+    keeper.start()
+    try:
+        wanted = {partition.key: got[mirror.pk] for mirror in mirrors for partition in plans.assignments_of(mirror)}
+        _take(lease, wanted, got, wait_s=wait_s)
+        yield got
+    finally:
+        done.set()
+        keeper.join()
+        _release(lease, [grant for held in got.values() for grant in held.grants])
+
+
+def check_released(mirror: MirrorTopic, taken: Taken) -> None:
+    """Raise unless the last owner released every partition. Leases that only expired are left to expire again."""
+    # the first generation: Redis has lost the leases, so the previous owner is unknown
+    unclean = [grant for grant in taken.grants if not grant.clean or grant.generation <= FIRST_GENERATION]
+    for grant in unclean:  # not to be released: the next owner must see that the previous one did not release it
+        taken.grants.remove(grant)
+    if not taken.complete:
+        raise LinkEngineError(
+            ErrorCode.TIMEOUT_ERROR,
+            f"The copy workers have not released every partition of {mirror.name!r} yet. Try again in a few seconds.",
+        )
+    if unclean:
+        raise LinkEngineError(
+            ErrorCode.ILLEGAL_STATE,
+            f"The last copy worker of {mirror.name!r} may have crashed, and its requests may still arrive. Resume the mirror "
+            "topic, wait until its partitions are reported again, pause it and retry. If that does not help, it crashed while "
+            "filling a gap: repeat this half an hour later.",
+        )
+
+
+def _take(lease: RedisLease, wanted: Mapping[str, Taken], got: Mapping[int, Taken], *, wait_s: float) -> None:
+    deadline, missing = time.monotonic() + wait_s, dict(wanted)
+    try:
+        while missing:
+            for grant in lease.acquire_all(sorted(missing), f"stop-{min(got)}"):
+                _add(missing.pop(grant.key), grant)
+            if not missing or time.monotonic() >= deadline:
+                break
+            time.sleep(POLL_S)
+        raised = lease.raise_generations(sorted(missing), 0) if missing else {}
+        for key, known in raised.items():
+            missing[key].generation = max(missing[key].generation, known + 1)
+    except CoordinationUnavailableError as error:  # the fence works without leases
+        _log.warning("leases.unavailable", mirrors=len(got), missing=len(missing), error=str(error))
+        return
+    incomplete = {id(held) for held in missing.values()}
+    for held in got.values():
+        held.complete = id(held) not in incomplete
+
+
+def _add(held: Taken, grant: Grant) -> None:
+    held.grants.append(grant)
+    held.generation = max(held.generation, grant.generation)
+
+
+def _keep(lease: RedisLease, got: Sequence[Taken], done: Event) -> None:
+    while not done.wait(plans.TUNING.lease_ttl_ms / 1000 / RENEWALS_PER_TTL):
+        try:
+            lease.renew([grant for held in got for grant in list(held.grants)])
+        except CoordinationUnavailableError as error:  # the next renewal may be in time
+            _log.warning("leases.not_renewed", error=str(error))
+
+
+def _release(lease: RedisLease, grants: Sequence[Grant]) -> None:
+    """Release the leases that were handed over cleanly. The others expire, so that the next owner runs a tail check."""
+    try:
+        lease.release_all([grant for grant in grants if grant.clean])
+    except CoordinationUnavailableError as error:  # they expire
+        _log.warning("leases.not_released", leases=len(grants), error=str(error))

@@ -1,0 +1,201 @@
+"""Reconciles a link: brings its rows and the engine's state into agreement. Runs its recurring tasks, by the table ``SYNCS``.
+
+A sync is a function that takes the link and returns a ``TaskOutcome``. It does a bounded part of its work, raises
+LinkEngineError if nothing could be done at all, and is safe to repeat. A new sync needs an entry here and one in
+``linkengine.domain.linktasks.TASKS``; scheduling, mutual exclusion, rows, REST, pages and metrics are generic.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
+
+import structlog
+from django.utils import timezone
+
+from console.actions.links import remove_link
+from console.actors import Actor
+from console.models import ClusterLink, MirrorTopic
+from console.models.links import show_change
+from console.queue import dispatch
+from console.reconciling import due_tasks, history, linkhealth, linktasks, phases, placing, plans, promote_backoff
+from console.reconciling.isolation import Failures
+from console.reconciling.phases import Verdict
+from console.redis import locks, reconciler_health
+from console.workflows import acls, autocreate, groups, observing, resting, topicconfigs
+from console.workflows.assigning import assign_link
+from console.workflows.observing import Rows
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.domain.linktasks import TaskError, TaskName, TaskOutcome
+from linkengine.domain.states import WRITABLE
+
+CLAIM_MS = 2_000  # how often a due task is sent, at most
+Sync = Callable[[ClusterLink], TaskOutcome]
+SYNCS: Mapping[TaskName, Sync] = MappingProxyType(
+    {
+        TaskName.ACLS: acls.follow_acls,
+        TaskName.AUTO_CREATE: autocreate.create_mirrors,
+        TaskName.CONSUMER_OFFSETS: groups.follow_groups,
+        TaskName.TOPIC_CONFIGS: topicconfigs.follow_topics,
+    }
+)
+_log = structlog.get_logger(__name__)
+
+
+def reconcile(link_id: int) -> bool:
+    """Run a pass of a link. Return whether all steps succeeded, apart from failures of single mirrors."""
+    link, began = plans.load_link(link_id), time.thread_time()
+    if link is None:
+        return False
+    mirrors = list(link.mirrors.prefetch_related("partitions", "transition_errors"))
+    for mirror in mirrors:
+        mirror.link = link
+    if due_tasks.is_over(link=link, mirrors=mirrors):
+        remover = Actor(name=link.deletion_requested_by or "engine", user=None, trusted=True)
+        remove_link(link=link, by=remover, now=timezone.now())
+        return True
+    failures = Failures(link=link.name)
+    try:
+        (seen,) = resting.look([link])
+        settled = _run_steps(link, mirrors, failures) and not failures.steps and not failures.mirrors
+        now, took_s = timezone.now(), time.thread_time() - began
+        if settled:
+            resting.rest(link, seen, took_s=took_s, until=_next_task(link, mirrors, now=now), now=now)
+        else:
+            resting.pace(link, took_s=took_s)
+    except CoordinationUnavailableError as error:
+        _log.warning("reconcile.no_redis", link=link.name, error=str(error))
+        return False
+    _note_failures(link, mirrors, failures)
+    return not failures.steps
+
+
+def _run_steps(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> bool:
+    """Run the steps of a pass. Return whether nothing is left to do.
+
+    The failure of a mirror or a step does not affect the others, unless they depend on it.
+    """
+    verdicts: list[Verdict | None] = []
+    rows = observing.ensure_rows(mirrors, failures)
+    with failures.of_step("reports"):
+        changed = observing.observe(link, mirrors, rows=rows, failures=failures)
+        verdicts = _judge(link, mirrors, rows=rows, failures=failures, changed=changed)
+    with failures.of_step("copy"):
+        assign_link(link, mirrors, rows=rows)
+    with failures.of_step("tasks"):
+        _send_tasks(link, mirrors)
+    with failures.of_step("chores"):
+        _send_due_tasks(link, mirrors, rows=rows, failures=failures)
+    with failures.of_step("samples"):
+        _keep_samples(link, mirrors, failures)
+    return resting.is_at_rest(link, mirrors, verdicts)
+
+
+def _note_failures(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
+    """Record what failed: a failed step as a failure of the link, failed mirrors by name."""
+    if failures.steps:
+        reconciler_health.note_failure(reconciler_health.of_link(link.pk), next(iter(failures.steps.values())))
+    failed = {mirror.name: failures.mirrors[mirror.pk] for mirror in mirrors if mirror.pk in failures.mirrors}
+    reconciler_health.note_mirrors(link.pk, failed)
+
+
+def _keep_samples(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
+    sound = failures.not_failed(mirrors)
+    if locks.claim(f"sample:{link.pk}", ttl_ms=history.every_ms(len(mirrors))):
+        history.keep_samples(link=link, mirrors=sound, now=timezone.now(), whole=len(sound) == len(mirrors))
+
+
+def _send_due_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures) -> None:
+    known = [mirror for mirror in mirrors if _has_computable_tasks(mirror, rows=rows, failures=failures)]
+    together = due_tasks.stopped_together(known)
+    if together and locks.claim(f"stop_many:{link.pk}", ttl_ms=CLAIM_MS):
+        dispatch.send("stop_many", link_id=link.pk)
+    for mirror in promote_backoff.caught_up(mirrors=known, rows=rows, now=timezone.now()):
+        if locks.claim(f"wake:{mirror.pk}", ttl_ms=promote_backoff.WAKE_MS):
+            mirror.retry_at = None
+    for task, mirror_id in due_tasks.of_mirrors(mirrors=known, now=timezone.now()):
+        if mirror_id not in together and locks.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
+            dispatch.send(task, mirror_id=mirror_id)
+
+
+def _has_computable_tasks(mirror: MirrorTopic, *, rows: Rows, failures: Failures) -> bool:
+    """Return whether the due tasks of a mirror can be computed, so that a failure here cannot delay the failover of others."""
+    now = timezone.now()
+    with failures.of_mirror(mirror.pk):
+        deque(due_tasks.of_mirrors(mirrors=[mirror], now=now), maxlen=0)
+        deque(promote_backoff.caught_up(mirrors=[mirror], rows=rows, now=now), maxlen=0)
+        due_tasks.stopped_together([mirror])
+        return True
+    return False
+
+
+def _next_task(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, now: datetime) -> datetime | None:
+    return linktasks.next_run(link=link, mirrors=_any_unstopped(mirrors), now=now)
+
+
+def _any_unstopped(mirrors: Sequence[MirrorTopic]) -> bool:
+    return any(mirror.state not in WRITABLE for mirror in mirrors)
+
+
+def _send_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
+    for name in linktasks.due_tasks(link=link, mirrors=_any_unstopped(mirrors), now=timezone.now()):
+        if name in SYNCS and locks.claim(f"task:{link.pk}:{name}", ttl_ms=CLAIM_MS):
+            dispatch.send("run_link_task", link_id=link.pk, task=name)
+
+
+def _judge(
+    link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures, changed: bool
+) -> list[Verdict | None]:
+    """Derive the events of mirrors and the state of the link from the rows of the partitions.
+
+    Returns the verdicts on the mirrors that are to be copied.
+    """
+    now, retry_timeout = timezone.now(), plans.retry_timeout(link)
+    verdicts: list[Verdict | None] = []
+    copied: list[Verdict | None] = []
+    for mirror in failures.not_failed(mirrors):
+        key = plans.mirror_key(mirror)
+        own = [rows[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in rows]
+        with failures.of_mirror(mirror.pk):
+            verdict = phases.verdict_on(own, now=now)
+            changed |= phases.apply_verdict(mirror=mirror, verdict=verdict, now=now, retry_timeout=retry_timeout)
+            wanted = placing.is_wanted(mirror, link)
+            verdicts.append(verdict if wanted else None)
+            copied += [verdict] if wanted else []
+    changed |= linkhealth.note_verdicts(link=link, verdicts=verdicts, now=now)
+    if linkhealth.needs_probe(link=link, verdicts=verdicts, now=now) and locks.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
+        dispatch.send("probe_link", link_id=link.pk)
+    if changed:
+        show_change(link.pk)
+        link.sequence += 1
+    return copied
+
+
+# --- recurring tasks --------------------------------------------------------------------------------------------------
+
+
+def run_task(link: ClusterLink, name: TaskName) -> None:
+    """Run a recurring task of a link if it is due, and store its outcome."""
+    mirrors = link.mirrors.unstopped().exists()
+    row = linktasks.begin(link=link, name=name, mirrors=mirrors, now=timezone.now())
+    if row is not None:
+        outcome = _outcome(name, link)
+        linktasks.finish(row=row, outcome=outcome, now=timezone.now())
+        if promote_backoff.wake_after(link=link, task=name, outcome=outcome):
+            dispatch.send("reconcile_link", link_id=link.pk)
+
+
+def _outcome(name: TaskName, link: ClusterLink) -> TaskOutcome:
+    try:
+        return SYNCS[name](link)
+    except LinkEngineError as error:
+        _log.info("link_task.failed", task=name, link=link.name, code=error.code)
+        return TaskOutcome(errors=(TaskError(code=error.code, message=error.message),))
+    except Exception:  # noqa: BLE001 - logged with traceback, shown on the link, retried
+        _log.exception("link_task.failed", task=name, link=link.name)
+        message = f"{name} failed unexpectedly; the worker's log has the details. It is retried automatically."
+        return TaskOutcome(errors=(TaskError(code=ErrorCode.INTERNAL_ERROR, message=message),))

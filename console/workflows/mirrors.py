@@ -1,0 +1,259 @@
+"""Sets up and deletes mirror topics, and stores what a sync of topic configs and a failed step have found."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import partial
+from random import random
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+
+from console import audit
+from console.actions import transitions
+from console.actors import ENGINE
+from console.mirrors import lineage
+from console.models import Cluster, MirrorTopic, SourceTopic
+from console.models.links import show_change
+from console.models.mirrors import DELETION_REFUSED
+from console.queue import dispatch
+from console.reconciling import gaps, plans, promote_backoff, sampling, tombstones, topic_configs, transition_errors
+from console.redis import locks
+from console.workflows import leases
+from console.workflows.preemption import PreemptedError, check_wanted, unless_preempted
+from linkengine import jobs
+from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
+from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.domain.states import MirrorEvent, MirrorState, can
+
+BACKOFF_S = 0.5
+RELEASE_WAIT_S = 2.0
+_FATAL_IN_SETUP = {
+    ErrorCode.TOPIC_EXISTS_ERROR,
+    ErrorCode.INVALID_TOPIC,
+    ErrorCode.POLICY_VIOLATION_ERROR,
+    ErrorCode.SOURCE_TOPIC_ID_CHANGED,
+    ErrorCode.SOURCE_PARTITIONS_DECREASED,  # an earlier attempt created more partitions, which cannot be removed
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
+}
+# A broker may have older metadata or a shorter log than others, and a single response may be damaged, so these errors count
+# only after several attempts.
+_COUNT_AFTER_RETRIES = {
+    ErrorCode.TOPIC_EXISTS_ERROR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
+    ErrorCode.SOURCE_TOPIC_ID_CHANGED,
+}
+# Without a response from the cluster the topic may still be deleted. After any other error it was not.
+_MAY_BE_DELETED_YET = frozenset(
+    {
+        ErrorCode.TIMEOUT_ERROR,
+        ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
+        ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
+        ErrorCode.DESTINATION_UNAVAILABLE,
+    }
+)
+# Another attempt is refused as well, until the cluster's settings or the principal's rights are changed.
+REFUSED_DELETION = frozenset(
+    {
+        ErrorCode.TOPIC_DELETION_DISABLED,
+        ErrorCode.AUTHORIZATION_ERROR,
+        ErrorCode.POLICY_VIOLATION_ERROR,
+        ErrorCode.INVALID_REQUEST_ERROR,
+        ErrorCode.UNSUPPORTED_VERSION_ERROR,
+    }
+)
+CREATED_MS = 1_000  # when many mirrors are created in sequence, most start with the next reconcile pass
+_MIN_RETRIES = 4  # 7.5 s including the pauses
+_log = structlog.get_logger(__name__)
+
+
+def set_up(mirror: MirrorTopic) -> None:
+    """Create, guard and seed a mirror topic. The mirror is ACTIVE afterwards."""
+    if mirror.state != MirrorState.PENDING_SETUP or mirror.deletion_requested_at is not None:
+        return
+    with unless_preempted(mirror, otherwise=partial(_note_refusal, mirror)):
+        _note_created(mirror, create_topic(mirror), now=timezone.now())
+        if locks.claim(f"created:{mirror.link_id}", ttl_ms=CREATED_MS):
+            dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def create_topic(mirror: MirrorTopic) -> MirrorCreated:
+    """Create the topic. Raises PreemptedError if the row shows that the mirror is to be stopped or deleted."""
+
+    def assignments(partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
+        return plans.assignments_of(mirror, partitions=partitions, topic_id=topic_id)
+
+    return jobs.setup_mirror(plans.setup_of(mirror), assignments_factory=assignments, check_ours=partial(check_wanted, mirror))
+
+
+def _note_refusal(mirror: MirrorTopic, error: LinkEngineError) -> None:
+    note_failure(mirror, error, fatal=_ends_setup(mirror, error), now=timezone.now())
+
+
+def _ends_setup(mirror: MirrorTopic, error: LinkEngineError) -> bool:
+    return error.code in _FATAL_IN_SETUP and (error.code not in _COUNT_AFTER_RETRIES or mirror.retry_count >= _MIN_RETRIES)
+
+
+def delete(mirror: MirrorTopic) -> None:
+    """Delete the topic of a mirror that is to be deleted, then its row."""
+    if mirror.deletion_requested_at is None:
+        return
+    with leases.taken(mirror, wait_s=RELEASE_WAIT_S):
+        try:
+            jobs.delete_mirror(
+                destination=mirror.link.destination.address,
+                mirror_topic=mirror.name,
+                mirror_topic_id=mirror.mirror_topic_id,
+                guard=plans.is_guarded(mirror.link),
+                contested=plans.is_contested(mirror),
+            )
+        except LinkEngineError as error:
+            if not _is_gone(mirror, error):
+                _note_undeleted(mirror, error, now=timezone.now())
+                return
+    name, keys = plans.mirror_key(mirror), plans.partition_keys(mirror)
+    jobs.clear_mirror(settings.REDIS_URL, plans.link_key(mirror.link), mirror_id=name, keys=keys)
+    _remove(mirror)
+
+
+def _is_gone(mirror: MirrorTopic, error: LinkEngineError) -> bool:
+    """Return whether the topic is gone and only its ACLs could not be deleted: that is audited, and the row is deleted."""
+    if error.code != ErrorCode.AUTHORIZATION_ERROR:
+        return False
+    here, contested = mirror.link.destination.address, plans.is_contested(mirror)
+    try:
+        if jobs.find_mirror(here, mirror.name, topic_id=mirror.mirror_topic_id, contested=contested) is not None:
+            return False
+    except LinkEngineError:
+        return False
+    _note_refusal_of_cluster(mirror, "RemoveMirrorTopicRules", error, now=timezone.now())
+    return True
+
+
+def _note_undeleted(mirror: MirrorTopic, error: LinkEngineError, *, now: datetime) -> None:
+    """Store why the topic still exists. If the cluster refuses to delete it, the mirror continues as before the request.
+
+    Otherwise its row would refuse all operations, failover too. Without a response from the cluster the deletion is retried
+    and a failover stays refused, since the topic may still be deleted while producers write to it.
+    """
+    if error.code in _MAY_BE_DELETED_YET:
+        note_failure(mirror, error, fatal=False, now=now)
+        return
+    message = f"The destination did not delete topic '{mirror.name}', so the mirror continues. {error.message}"
+    with transaction.atomic():
+        MirrorTopic.objects.filter(pk=mirror.pk).update(deletion_requested_at=None, retry_at=None, retry_count=0)
+        transition_errors.note(mirror=mirror, code=DELETION_REFUSED, message=message, now=now)
+        if error.code == ErrorCode.TOPIC_DELETION_DISABLED:
+            Cluster.objects.filter(pk=mirror.link.destination_id).update(deletes_topics=False)
+        _note_refusal_of_cluster(mirror, "DeleteMirrorTopic", error, now=now)
+        show_change(mirror.link_id)
+    dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def _note_refusal_of_cluster(mirror: MirrorTopic, action: str, error: LinkEngineError, *, now: datetime) -> None:
+    detail = {"code": error.code, "reason": error.message}
+    audit.record(by=ENGINE, action=action, resource=audit.path_of(mirror), now=now, result=audit.Result.FAILURE, detail=detail)
+
+
+def follow_source(mirror: MirrorTopic) -> MirrorSynced:
+    """Sync partitions and configs of a mirror once, store the outcome and return it."""
+    plan, asked_at = plans.sync_of(mirror, keyless=mirror.pk in plans.keyless([mirror])), timezone.now()
+    synced = jobs.sync_mirror(plan, still_mirrors=topic_configs.still_mirrors(mirror.link))
+    note_synced(mirror, synced, now=timezone.now(), asked_at=asked_at)
+    return synced
+
+
+def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, asked_at: datetime | None = None) -> None:
+    """Store the outcome of a sync of partitions and configs.
+
+    ``asked_at``: when it started, if tombstones that were copied late are to be judged by the configs that it read.
+    """
+    grown = synced.partitions > mirror.num_partitions
+    facts = {
+        "num_partitions": max(synced.partitions, mirror.num_partitions),
+        "source_configs": synced.source_configs,
+        "was_compacted": mirror.was_compacted or plans.is_compacting(mirror, synced.source_configs),
+        **tombstones.cleaned(mirror, synced.source_configs, now=now),
+    }
+    if any(getattr(mirror, name) != value for name, value in facts.items()):
+        MirrorTopic.objects.filter(pk=mirror.pk).update(**facts)
+        for name, value in facts.items():
+            setattr(mirror, name, value)
+    if asked_at is not None and synced.read:
+        tombstones.judge(mirror, asked_at=asked_at, now=now)
+    if synced.ungrown is not None:
+        sampling.note_lacking(mirror, total=synced.source_partitions, why=synced.ungrown)
+    if synced.reverted:
+        topic_configs.note_reverts(mirror=mirror, edits=synced.reverted, now=now)
+    if grown:
+        _log.info("partitions.grown", mirror=mirror.name, partitions=mirror.num_partitions)
+        _open_lineage(mirror, now=now)
+        dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def _open_lineage(mirror: MirrorTopic, *, now: datetime) -> None:
+    """Store where new partitions come from, unless the mirror was stopped since, which has ended its lineage."""
+    with transaction.atomic():
+        known = MirrorTopic.objects.select_for_update(of=("self",)).select_related("link__destination")
+        found = known.unstopped().filter(pk=mirror.pk).first()
+        if found is not None:
+            lineage.open_lineage(mirror=found, starts={}, now=now)
+
+
+def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, now: datetime) -> None:
+    """Store why a step failed and when it is retried. A fatal error sets the mirror to FAILED if its state allows that."""
+    transition_errors.note(mirror=mirror, code=error.code, message=error.message, now=now)
+    if fatal and can(MirrorState(mirror.state), MirrorEvent.FATAL):
+        facts = {"error_code": error.code, "error_message": error.message, "error_since": now}
+        transitions.apply_event(mirror=mirror, event=MirrorEvent.FATAL, by=ENGINE, now=now, detail=error.message, **facts)
+        return
+    wait_s = min(promote_backoff.longest_s(mirror), BACKOFF_S * 2 ** min(mirror.retry_count, 12)) * (0.75 + random() / 2)  # noqa: S311
+    MirrorTopic.objects.filter(pk=mirror.pk).update(
+        retry_count=F("retry_count") + 1, retry_at=now + timedelta(seconds=wait_s), error_since=mirror.error_since or now
+    )
+    show_change(mirror.link_id)
+
+
+def note_delay(mirror: MirrorTopic, error: LinkEngineError) -> None:
+    """Store why a step failed that is retried without a limit."""
+    note_failure(mirror, error, fatal=False, now=timezone.now())
+
+
+def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime) -> None:
+    """Make the mirror ACTIVE, so that it is copied. Raises PreemptedError if it was stopped or is to be deleted."""
+    facts = {
+        "source_topic_id": created.source_topic_id,
+        "mirror_topic_id": created.mirror_topic_id,
+        "num_partitions": created.partitions,
+        "read_only": created.read_only,
+        "source_configs": created.source_configs,
+        "was_compacted": plans.is_compacting(mirror, created.source_configs),
+        "error_since": None,
+        "retry_count": 0,
+        "retry_at": None,
+    }
+    if not MirrorTopic.objects.filter(pk=mirror.pk).update(**facts):  # stored even if a failover came first
+        raise PreemptedError
+    for name, value in facts.items():
+        setattr(mirror, name, value)
+    sampling.ensure_rows(mirror)
+    check_wanted(mirror)
+    gaps.note_head(mirror=mirror, seeded=created.seeded, now=now)
+    lineage.open_lineage(mirror=mirror, starts=dict(created.seeded), now=now)
+    transition_errors.clear(mirror=mirror)
+    try:
+        transitions.apply_event(mirror=mirror, event=MirrorEvent.SETUP_DONE, by=ENGINE, now=now)
+    except IllegalTransitionError:  # failed over just now
+        raise PreemptedError from None
+
+
+def _remove(mirror: MirrorTopic) -> None:
+    with transaction.atomic():
+        lineage.close_lineage(mirror=mirror, now=timezone.now())
+        SourceTopic.objects.filter(cluster=mirror.link.destination_id, name=mirror.name).delete()
+        show_change(mirror.link_id)
+        mirror.delete()

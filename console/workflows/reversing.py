@@ -1,0 +1,269 @@
+"""Reverses a mirror and its source topic, in a task for each side.
+
+    step  mirror (``close_source``)                              source topic (``turn_into_mirror``)
+    1     PENDING_SYNCHRONIZE: close the source to producers     PENDING_MIRROR: waits until the other side is STOPPED
+    2     wait until the lag is zero
+    3     PENDING_STOPPED: promote, which fences (``stopping``)
+    4     STOPPED, writable                                      take over: append a marker at the fence's offset
+    5                                                            ACTIVE or PAUSED: mirrors the other topic from there on
+
+Step 4 deletes nothing. Both topics hold the same records below the fence, which takes offset E in the former mirror. The
+takeover appends a marker of its own at E in the former source, so that the offsets stay equal; it fails if another producer
+wrote since. Each step may be repeated: if a worker crashes, the reconciler continues from the rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import structlog
+from django.db import transaction
+from django.utils import timezone
+
+from console.actions import reversing, transitions
+from console.actors import ENGINE
+from console.links import pairs
+from console.mirrors import lineage
+from console.models import GroupOffset, MirrorPartition, MirrorTopic
+from console.models.mirrors import CONFIGS_REFUSED
+from console.queue import dispatch
+from console.reconciling import coverage, gaps, plans, sampling, tombstones, transition_errors
+from console.reconciling.ends import fenced_ends, mirrored_ends
+from console.workflows import leases
+from console.workflows.mirrors import note_delay, note_failure
+from console.workflows.preemption import PreemptedError, check_wanted, lock_name, unless_preempted, wait_for_lock
+from console.workflows.stopping import blockers_of, note_blockers
+from linkengine import jobs
+from linkengine.domain.configs import COMPRESSION, PHYSICAL
+from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
+from linkengine.domain.mirrorjobs import MirrorCreated
+from linkengine.domain.plans import GapFiller
+from linkengine.domain.ranges import Gap, OffsetRange
+from linkengine.domain.states import GapReason, MirrorEvent, MirrorState
+
+DRAIN_S = 20.0  # how long a task waits for lag zero; the next task continues
+LOOK_EVERY_S = 0.4
+SETTLE_S = 1.0  # Produce requests that a broker authorized before the new ACL are done by then
+RELEASE_S = 2.0
+HOLD_WAIT_S = 2.0  # the other side's task holds its lock briefly, every two seconds
+_log = structlog.get_logger(__name__)
+
+
+def close_source(mirror: MirrorTopic) -> None:
+    """Close the source to producers and wait until the mirror has all of its records."""
+    if not _is_draining(mirror):
+        return
+    other = pairs.counterpart(mirror)
+    if other is None or other.state != MirrorState.PENDING_MIRROR:
+        _end_reversal(mirror, now=timezone.now())
+        return
+    if _close(mirror, other) and _drain(mirror) and reversing.note_synchronized(mirror=mirror, now=timezone.now()):
+        dispatch.send("advance_stop", mirror_id=mirror.pk)
+
+
+def turn_into_mirror(mirror: MirrorTopic) -> None:
+    """Take the former source over as a mirror once its former mirror is fenced."""
+    if mirror.state != MirrorState.PENDING_MIRROR:
+        return
+    other = pairs.counterpart(mirror)
+    reason = _waits_for(mirror, other)
+    if reason:
+        if transition_errors.replace(mirror=mirror, errors=reason, now=timezone.now()):
+            dispatch.send("reconcile_link", link_id=mirror.link_id)
+        return
+    assert other is not None
+    with unless_preempted(mirror, otherwise=partial(note_delay, mirror)):
+        _turn(mirror, other)
+        dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def _turn(mirror: MirrorTopic, other: MirrorTopic) -> None:
+    ends = dict(fenced_ends(other))
+    _check_copy(mirror, other, ends)
+    check_wanted(mirror)
+    created = take_over(mirror, ends=ends, begins=pairs.first_offsets(other))
+    paused = mirror.reversal == MirrorEvent.REVERSE_AND_PAUSE
+    event = MirrorEvent.MIRROR_READY_PAUSED if paused else MirrorEvent.MIRROR_READY
+    note_mirroring(mirror, created, event=event, starts=ends, now=timezone.now())
+
+
+def _check_copy(mirror: MirrorTopic, other: MirrorTopic, fences: Mapping[int, int]) -> None:
+    """Raise SIDES_DIVERGED unless the other topic has exactly this topic's records up to its fence.
+
+    It has not if it was failed over after its mirror had failed or in spite of different records, or if its cluster has lost
+    the end of the copy since: then only this topic has those records.
+    """
+    if pairs.was_valid_copy(other) and mirrored_ends(other) == fenced_ends(other):
+        _check_fences(mirror, other, fences)
+        return
+    raise LinkEngineError(
+        ErrorCode.SIDES_DIVERGED,
+        f"The other side's copy of '{mirror.name}' was stopped with records that are not this topic's, or may not be, so this "
+        "topic cannot become its mirror without losing records. Fail over here to make it writable again; truncate-and-restore "
+        "then exports the diverged records.",
+    )
+
+
+def _check_fences(mirror: MirrorTopic, other: MirrorTopic, fences: Mapping[int, int]) -> None:
+    there, by_markers = plans.source_address(mirror.link), other.link.gap_filler == GapFiller.MARKERS
+    epochs = pairs.fence_epochs(other)
+    lost = jobs.lost_fences(there, mirror.source_topic, fences=fences, epochs=epochs, by_markers=by_markers)
+    if lost:
+        raise LinkEngineError(
+            ErrorCode.SIDES_DIVERGED,
+            f"The other side's copy of '{mirror.name}' lost records of partition {lost[0]} since it was stopped, or may have. "
+            "This topic still has them, so it does not become that topic's mirror. Fail over here to make it writable again; "
+            "truncate-and-restore on the other side then makes that topic a mirror of this one.",
+        )
+
+
+def take_over(mirror: MirrorTopic, *, ends: Mapping[int, int], begins: Mapping[int, int] | None = None) -> MirrorCreated:
+    """Take the topic over at the offsets of the other side's fences, and store the markers that this appends as gaps.
+
+    ``begins``: the other side's first offsets, unless the older records here were exported.
+    """
+    keep_compression(mirror)
+    with leases.taken(mirror, wait_s=RELEASE_S) as taken:
+        created = jobs.take_over_mirror(plans.turn_of(mirror, ends=ends, begins=begins, generation=taken.generation))
+    marks = {number: (Gap(OffsetRange(end, end + 1), GapReason.TRANSACTION_MARKER),) for number, end in ends.items()}
+    gaps.store_gaps(mirror=mirror, gaps=marks, now=timezone.now())
+    return created
+
+
+def keep_compression(mirror: MirrorTopic) -> None:
+    """Store the topic's own compression.type. Mirrors use ``producer``, and a stopped mirror gets its own value back.
+
+    Safe to repeat: the value that copying needs is never stored as the topic's own.
+    """
+    topic = jobs.find_topic(mirror.link.destination.address, mirror.name)
+    own = topic.configs.get(COMPRESSION) if topic else PHYSICAL[COMPRESSION]
+    if own == PHYSICAL[COMPRESSION]:
+        return
+    others = {name: value for name, value in mirror.config_overrides.items() if name != COMPRESSION}
+    mirror.config_overrides = others | ({COMPRESSION: own} if own else {})
+    MirrorTopic.objects.filter(pk=mirror.pk).update(config_overrides=mirror.config_overrides)
+
+
+def note_mirroring(
+    mirror: MirrorTopic, made: MirrorCreated, *, event: MirrorEvent, starts: Mapping[int, int], now: datetime
+) -> None:
+    """Make the row a mirror whose copying starts: of the other side's records from ``starts`` on.
+
+    Raises PreemptedError if it was failed over since.
+    """
+    facts: dict[str, Any] = {
+        **reversing.fresh_life(),
+        "source_topic_id": made.source_topic_id,
+        "mirror_topic_id": made.mirror_topic_id,
+        "num_partitions": made.partitions,
+        "read_only": made.read_only,
+        "source_configs": made.source_configs,
+        **_cleaning(mirror, made, now=now),
+        "holds_copy": True,
+        "reversal": "",
+    }
+    mirror.num_partitions = made.partitions
+    sampling.ensure_rows(mirror)
+    try:
+        with transaction.atomic():
+            ends = dict.fromkeys(("stopped_end", "fenced_end", "fence_epoch", "source_epoch", "source_epoch_end"))
+            MirrorPartition.objects.filter(mirror=mirror).update(**ends, **reversing.no_source_seen())
+            GroupOffset.objects.filter(mirror=mirror).delete()  # of an earlier mirror, so without meaning now
+            coverage.keep_for(mirror=mirror, made=made, now=now)
+            transition_errors.clear(mirror=mirror)
+            transition_errors.end(mirror=mirror, codes=[CONFIGS_REFUSED])  # the configs are a mirror's now
+            moved = transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, **facts)
+            lineage.open_lineage(mirror=moved, starts=starts, now=now)
+    except IllegalTransitionError:  # failed over since
+        raise PreemptedError from None
+
+
+def _cleaning(mirror: MirrorTopic, made: MirrorCreated, *, now: datetime) -> dict[str, Any]:
+    """Return the row's facts about compaction from now on."""
+    was_compacted = plans.is_compacting(mirror, made.source_configs) or _was_compacted(mirror, made)
+    nothing = {"cleaned_until": None, "cleaned_kept_ms": None}
+    stays = mirror.mirror_topic_id == made.mirror_topic_id
+    cleaned = tombstones.cleaned_unseen(mirror, made.source_configs, now=now) if stays and was_compacted else nothing
+    return {"was_compacted": was_compacted, **cleaned}
+
+
+def _was_compacted(mirror: MirrorTopic, made: MirrorCreated) -> bool:
+    """Return whether either side was compacted before. A topic that was created anew has all that the other side has."""
+    if mirror.mirror_topic_id != made.mirror_topic_id:
+        return False
+    other = pairs.counterpart(mirror)
+    return mirror.was_compacted or (other is not None and other.was_compacted)
+
+
+def _close(mirror: MirrorTopic, other: MirrorTopic) -> bool:
+    """Close the source to producers. Returns False on failure; opens the source again if it was failed over since.
+
+    A stop of the source waits for the lock (``preempting``), so it opens the topic afterwards even if this worker crashes
+    here.
+    """
+    closed = False
+    with wait_for_lock(lock_name(other.pk), wait_s=HOLD_WAIT_S) as acquired:
+        if not acquired:
+            return False
+        with unless_preempted(other, otherwise=lambda error: note_failure(mirror, error, fatal=False, now=timezone.now())):
+            check_wanted(other)
+            jobs.close_topic(plans.source_address(mirror.link), mirror.source_topic)
+            check_wanted(other)
+            closed = True
+    return closed
+
+
+def _drain(mirror: MirrorTopic) -> bool:
+    """Return whether nothing was left to copy at two checks with a pause between them."""
+    deadline, empty_since = time.monotonic() + DRAIN_S, None
+    while time.monotonic() < deadline:
+        blockers = blockers_of(mirror)
+        note_blockers(mirror, blockers, now=timezone.now())
+        if blockers:
+            empty_since = None
+        elif empty_since is None:
+            empty_since = time.monotonic()
+        elif time.monotonic() - empty_since >= SETTLE_S:
+            return True
+        time.sleep(LOOK_EVERY_S)
+        fresh = plans.load(mirror.pk)
+        if fresh is None or not _is_draining(fresh):
+            return False
+        mirror = fresh
+    return False
+
+
+def _waits_for(mirror: MirrorTopic, other: MirrorTopic | None) -> dict[str, str]:
+    """Return what the topic waits for before it can become a mirror, by error code."""
+    if other is None:
+        message = (
+            f"The mirror of '{mirror.name}' does not exist any more, so there is nothing to mirror. Fail over to make this "
+            "topic writable again."
+        )
+        return {ErrorCode.REMOTE_MIRROR_NOT_FOUND_ERROR: message}
+    if other.state != MirrorState.STOPPED:
+        message = f"Topic '{other.name}' on the other side is {other.state}; this topic becomes its mirror once it is STOPPED."
+        return {ErrorCode.WAITING_FOR_OTHER_SIDE: message}
+    return {}
+
+
+def _end_reversal(mirror: MirrorTopic, *, now: datetime) -> None:
+    """Resume mirroring. A source without a row is opened here; otherwise its own stop opens it."""
+    if not pairs.mirrors_of_name(mirror.link.source_cluster_id, mirror.source_topic).exists():
+        try:
+            jobs.open_if_closed(plans.source_address(mirror.link), mirror.source_topic)
+        except LinkEngineError as error:
+            note_failure(mirror, error, fatal=False, now=now)
+            return
+    transitions.apply_event(
+        mirror=mirror, event=MirrorEvent.REVERSAL_ENDED, by=ENGINE, now=now, detail="the other side is gone", reversal=""
+    )
+    dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def _is_draining(mirror: MirrorTopic) -> bool:
+    return mirror.state == MirrorState.PENDING_SYNCHRONIZE and mirror.deletion_requested_at is None

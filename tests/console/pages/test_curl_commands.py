@@ -1,0 +1,112 @@
+"""The curl commands of the pages, sent to the REST API, give the same result as the forms beside them."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shlex
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from django.forms import model_to_dict
+from django.test import Client
+
+from console.models import ClusterLink, LinkConfig, MirrorTopic
+from tests.browser.page_data import EAST, Scene
+from tests.console.api.actors import Rest, make_key
+from tests.console.pages.test_link_changes import OTHER, REGISTERED
+
+LINK_FORMS = {
+    "registered": REGISTERED,
+    "options": REGISTERED | {"auto_create": "on", "sync_offsets": "on", "topic_prefix": "west."},
+    "source side": REGISTERED | {"direction": "send"},
+    "paired": REGISTERED | {"direction": "both", "connection_mode": "OUTBOUND"},
+    "other cluster": OTHER,
+}
+
+
+@pytest.fixture
+def rest(scene: Scene, settings: Any) -> Rest:
+    """A client with an API key of the administrator."""
+    settings.API_RATE_PER_S = settings.ATTEMPTS_AT_ONCE = 0
+    key, secret = make_key(scene.admin)
+    return Rest(key.key, secret)
+
+
+def run(rest: Rest, page: Any, *, secret: str = "") -> Any:
+    """Send the request of the curl command on a page; the shell's own rules take it apart."""
+    (command,) = re.findall(r'aria-label="curl command">(.*?)</pre>', page.content.decode(), re.S)
+    words = shlex.split(html.unescape(command).replace("<secret>", secret))
+    assert words[:4] == ["curl", "-u", "$API_KEY:$API_SECRET", "-X"]
+    method, url, *options = words[4:]
+    values = dict(zip(options[::2], options[1::2], strict=True))
+    assert values.get("-H") in (None, "Content-Type: application/json")
+    parts = urlsplit(url)
+    path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    more = {"data": values["-d"], "content_type": "application/json"} if "-d" in values else {}
+    return getattr(rest.client, method.lower())(path, **more)
+
+
+def stored(link: ClusterLink) -> dict[str, Any]:
+    """Return the values of a link, except its times, ids and creator, and its configs."""
+    own = model_to_dict(link, exclude=["id", "state_since", "created_at", "created_by", "probed_at", "sequence"])
+    configs = LinkConfig.objects.filter(link=link)
+    return own | {"properties": dict(link.properties), "configs": dict(configs.values_list("name", "value"))}
+
+
+@pytest.mark.parametrize("form", LINK_FORMS)
+def test_command_of_the_link_form_creates_the_same_link(admin: Client, rest: Rest, form: str) -> None:
+    values = LINK_FORMS[form]
+    page = admin.post("/links/new/", values | {"intent": "curl"})
+    admin.post("/links/new/", values | {"intent": "create"})
+    by_form = ClusterLink.objects.get(name="fresh")
+    expected = stored(by_form)
+    by_form.delete()
+
+    secret = json.dumps(expected["properties"].get("sasl.jaas.config", ""))[1:-1]
+    response = run(rest, page, secret=secret)
+
+    assert response.status_code == 204, response.content
+    assert stored(ClusterLink.objects.get(name="fresh", destination__cluster_id=EAST)) == expected
+
+
+@pytest.mark.parametrize("prefix", ["", "west."])
+def test_command_of_the_mirror_form_adds_the_same_mirror_topic(scene: Scene, admin: Client, rest: Rest, prefix: str) -> None:
+    ClusterLink.objects.filter(pk=scene.link.pk).update(prefix=prefix)
+    values = {"source_topic": "fares", "start": "latest", "replication_factor": "3"}
+    page = admin.post(f"{scene.link_url}mirrors/new/", values | {"intent": "curl"})
+    admin.post(f"{scene.link_url}mirrors/new/", values)
+    fields = ("name", "source_topic", "start_spec", "replication_factor", "state", "config_overrides")
+    (expected,) = MirrorTopic.objects.filter(source_topic="fares").values(*fields)
+    MirrorTopic.objects.filter(source_topic="fares").delete()
+
+    response = run(rest, page)
+
+    assert response.status_code == 204, response.content
+    assert list(MirrorTopic.objects.filter(source_topic="fares").values(*fields)) == [expected]
+
+
+def test_command_of_the_mirror_form_names_each_chosen_topic(scene: Scene, admin: Client) -> None:
+    page = admin.post(f"{scene.link_url}mirrors/new/", {"source_topic": ["fares", "fleet"], "intent": "curl"})
+
+    text = html.unescape(page.content.decode())
+    assert re.findall(r'"source_topic_name": "(.*?)"', text) == ["fares", "fleet"]
+    assert not MirrorTopic.objects.filter(name__in=["fares", "fleet"]).exists()
+
+
+def test_command_of_the_mirror_page_returns_what_the_page_shows(scene: Scene, admin: Client, rest: Rest) -> None:
+    page = admin.get(scene.mirror_url("weather"))
+
+    shown = run(rest, page).json()
+
+    text = html.unescape(page.content.decode())
+    assert (shown["mirror_topic_name"], shown["mirror_status"]) == ("weather", "PENDING_STOPPED")
+    assert [lag["lag"] for lag in shown["mirror_lags"]] == [2_340, 1_170, 780]
+    for lag in shown["mirror_lags"]:
+        assert f"{lag['lag']:,}" in text
+        assert f"{lag['last_source_fetch_offset']:,}" in text
+    (error,) = shown["mirror_state_transition_errors"]
+    assert error["error_code"] in text
+    assert error["error_message"] in text

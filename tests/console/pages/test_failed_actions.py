@@ -1,0 +1,81 @@
+"""A failed action shows what happened, why, what to do, its code and the ID of the request; the form keeps its values."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from console.models import ClusterLink, MirrorTopic
+from console.presenters.errors import ERROR_HELP
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from tests.browser.page_data import Scene
+from tests.console.pages.conftest import Queue
+from tests.console.pages.test_link_changes import REGISTERED
+
+REQUEST = {"X-Request-ID": "request-of-this-test"}
+# action below the link's URL, its values, the status, words of the reason
+REFUSED = [
+    ("mirrors/gates/pause/", {}, 409, "has already stopped its mirror"),
+    ("mirrors/flights/resume/", {}, 409, "Cannot resume a mirror topic in state ACTIVE"),
+    ("mirrors/new/", {"source_topic": "flights"}, 422, "It is a mirror topic of"),
+    ("mirrors/new/", {"source_topic": ""}, 422, "must not be empty"),
+    ("delete/", {"confirm": "west-to-east"}, 409, "LINK_IN_USE"),
+    ("mirrors/flights/explode/", {}, 404, "Mirror topics have no operation"),
+]
+
+
+@pytest.mark.parametrize("form", ["links/new/", "mirrors/new/"])
+def test_each_error_of_a_cluster_has_code_cause_next_step_and_request_id(
+    scene: Scene, admin: Client, queue: Queue, form: str
+) -> None:
+    address, values = {
+        "links/new/": ("/links/new/", REGISTERED),
+        "mirrors/new/": (f"{scene.link_url}mirrors/new/", {"source_topic": "fares"}),
+    }[form]
+    for code in ErrorCode:
+        queue.answer = LinkEngineError(code, f"The cluster returned {code.lower()}.")
+
+        response = admin.post(address, values, headers=REQUEST)
+
+        text, known = html.unescape(response.content.decode()), ERROR_HELP[code]
+        assert response.status_code in {409, 422}, code
+        for words in (f"The cluster returned {code.lower()}.", code, known.meaning, known.fix, "request-of-this-test"):
+            assert words in text, (code, words)
+    assert not ClusterLink.objects.filter(name="fresh").exists()
+    assert not MirrorTopic.objects.filter(name="fares").exists()
+
+
+@pytest.mark.parametrize(("action", "values", "status", "words"), REFUSED)
+def test_refused_action_names_the_reason_and_the_request(
+    scene: Scene, admin: Client, action: str, values: dict[str, Any], status: int, words: str
+) -> None:
+    response = admin.post(f"{scene.link_url}{action}", values, headers=REQUEST)
+
+    text = html.unescape(response.content.decode())
+    assert response.status_code == status
+    assert words in text
+    assert "request-of-this-test" in text
+
+
+def test_denied_action_names_the_role_and_the_request(scene: Scene, reader: Client) -> None:
+    response = reader.post(f"{scene.mirror_url('flights')}pause/", headers=REQUEST)
+
+    text = response.content.decode()
+    assert response.status_code == 403
+    assert "Ask an administrator for the role" in text
+    assert "request-of-this-test" in text
+
+
+def test_internal_error_shows_the_request_id_and_no_details(scene: Scene, admin: Client, queue: Queue) -> None:
+    queue.answer, admin.raise_request_exception = ValueError("an internal detail"), False
+
+    response = admin.post("/links/new/", REGISTERED, headers=REQUEST)
+
+    text = response.content.decode()
+    assert response.status_code == 500
+    assert "Copying is not affected." in text
+    assert "Request ID: request-of-this-test" in text
+    assert "an internal detail" not in text

@@ -1,0 +1,171 @@
+"""Rows of many mirrors that are stopped together equal, row by row, the rows of mirrors that are stopped singly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.forms.models import model_to_dict
+from django.test.utils import CaptureQueriesContext
+
+from console.actors import ENGINE
+from console.mirrors.lineage import open_lineage
+from console.models import (
+    ClusterLink,
+    LineageRange,
+    MirrorPartition,
+    MirrorTopic,
+    StateTransition,
+    StateTransitionError,
+    StopReport,
+)
+from console.models.mirrors import RECORDS_LOST
+from console.reconciling import plans
+from console.reconciling.due_tasks import MANY, stopped_together
+from console.reconciling.ends import fenced_ends, mirrored_ends, record_ends, record_many_ends, with_known_ends
+from console.workflows.stopping import _claim_many, note_many_stopped, note_stopped
+from linkengine.domain.mirrorjobs import MirrorStopped, RefusedStep
+from linkengine.domain.plans import GapFiller
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW, MakeMirror
+
+S = MirrorState
+LATER = NOW + timedelta(seconds=7)
+KINDS = 5
+NOTHING_REFUSED = MirrorStopped(ends=())
+REFUSED = MirrorStopped(
+    ends=(), refused=(RefusedStep(name="retention.ms", value="99", code="POLICY_VIOLATION_ERROR", message="7 d at most."),)
+)
+TABLES: tuple[Any, ...] = (MirrorPartition, LineageRange, StateTransition, StateTransitionError, StopReport)
+pytestmark = pytest.mark.usefixtures("sent")
+
+
+@pytest.fixture
+def pairs(make_mirror: MakeMirror) -> list[tuple[MirrorTopic, MirrorTopic]]:
+    """Pairs of mirrors that differ by their name only, a pair of each kind."""
+    return [
+        (_stopping(make_mirror, f"one-{kind}", kind), _stopping(make_mirror, f"many-{kind}", kind)) for kind in range(KINDS)
+    ]
+
+
+def _stopping(make_mirror: MakeMirror, name: str, kind: int) -> MirrorTopic:
+    mirror = make_mirror(name, S.PENDING_STOPPED, stop_reason="failover", drained_at=NOW, error_code="X", error_since=NOW)
+    open_lineage(mirror=mirror, starts={0: kind * 5}, now=NOW)  # kind 2: nothing copied; 3 and 4: starts after its end
+    MirrorPartition.objects.filter(mirror=mirror).update(last_source_seen_at=NOW)
+    MirrorPartition.objects.filter(mirror=mirror, partition=1).update(
+        last_source_end=25,
+        last_high_watermark=25,
+        last_source_seen_at=NOW if kind % 2 else None,
+        mirror_end=None if kind == 1 else 10,
+    )
+    for number in range(kind):  # a failover after a promotion: the last request counts
+        at = NOW - timedelta(seconds=number % 3)
+        StateTransition.objects.create(
+            mirror=mirror, from_state=S.ACTIVE, to_state=S.PENDING_STOPPED, event="failover", by=f"owner-{number}", at=at
+        )
+    for code in ("WAITING_FOR_LAG", RECORDS_LOST)[: kind % 3]:
+        StateTransitionError.objects.create(mirror=mirror, code=code, message="why", since=NOW, last_seen_at=NOW)
+    return mirror
+
+
+def _written(mirror: MirrorTopic) -> dict[str, Any]:
+    """Return all rows of a mirror, without ids and names."""
+    hidden = {"id", "mirror", "name", "topic", "source_topic", "origin_topic"}
+
+    def shown(rows: Sequence[Any]) -> list[dict[str, Any]]:
+        return [{key: value for key, value in model_to_dict(row).items() if key not in hidden} for row in rows]
+
+    known = {table.__name__: shown(table.objects.filter(mirror=mirror).order_by("pk")) for table in TABLES}
+    return {**known, "itself": shown([MirrorTopic.objects.get(pk=mirror.pk)])}
+
+
+def test_rows_equal_those_of_single_stops(pairs: list[tuple[MirrorTopic, MirrorTopic]]) -> None:
+    ends = {0: MirrorStopped(ends=((0, 10), (1, 12)), epochs=((0, 3), (1, 4))), 1: MirrorStopped(ends=((0, 10),))}
+    for number, (single, _) in enumerate(pairs):
+        record_ends(single, ends[number % 2])
+    record_many_ends((many, ends[number % 2]) for number, (_, many) in enumerate(pairs))
+
+    stopped = [REFUSED if number == 4 else NOTHING_REFUSED for number in range(KINDS)]
+    for number, (single, _) in enumerate(pairs):
+        note_stopped(single, now=LATER, stopped=stopped[number])
+    note_many_stopped([(many, stopped[number]) for number, (_, many) in enumerate(pairs)], now=LATER)
+
+    assert set(MirrorTopic.objects.values_list("state", flat=True)) == {S.STOPPED}
+    for single, many in pairs:
+        assert _written(many) == _written(single)
+    assert set(MirrorPartition.objects.filter(partition=0).values_list("stopped_end", flat=True)) == {10}
+    assert set(MirrorPartition.objects.filter(partition=1).values_list("fence_epoch", flat=True)) == {4, None}
+    assert StopReport.objects.count() == 2 * KINDS
+
+
+def test_foreign_record_below_the_fence_is_not_part_of_the_copy(make_mirror: MakeMirror) -> None:
+    mirror = _stopping(make_mirror, "orders", 0)
+
+    record_ends(mirror, MirrorStopped(ends=((0, 12), (1, 10)), foreign=((0, 11),), epochs=((0, 3),)))
+    record_ends(mirror, MirrorStopped(ends=((0, 12), (1, 10)), foreign=((0, 11),)))  # a retry that finds the fences recorded
+
+    assert (mirrored_ends(mirror), fenced_ends(mirror)) == (((0, 11), (1, 10)), ((0, 12), (1, 10)))
+    assert plans.verify_of(mirror).ends == ((0, 11), (1, 10))
+    assert MirrorPartition.objects.get(mirror=mirror, partition=0).fence_epoch == 3
+    again = with_known_ends(plans.stop_of(mirror, generation=2), mirror)
+    assert (again.fenced_ends, again.copied) == (((0, 12), (1, 10)), ((0, 11), (1, 10)))
+
+
+def test_number_of_statements_does_not_grow_with_the_mirrors(make_mirror: MakeMirror) -> None:
+    mirrors = [_stopping(make_mirror, f"many-{number}", 1) for number in range(40)]
+
+    with CaptureQueriesContext(connection) as queries:
+        record_many_ends((mirror, MirrorStopped(ends=((0, 10), (1, 10)))) for mirror in mirrors)
+        note_many_stopped([(mirror, NOTHING_REFUSED) for mirror in mirrors], now=LATER)
+
+    assert len(queries) < len(mirrors)
+
+
+def test_mirror_that_was_stopped_in_between_is_not_changed(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    mirrors = [_stopping(make_mirror, f"many-{number}", 0) for number in range(3)]
+    note_stopped(MirrorTopic.objects.get(pk=mirrors[1].pk), now=NOW)
+    before = _written(mirrors[1])
+
+    note_many_stopped([(mirror, NOTHING_REFUSED) for mirror in mirrors], now=LATER)
+
+    assert _written(mirrors[1]) == before
+    assert StateTransition.objects.filter(to_state=S.STOPPED, by=ENGINE.name).count() == len(mirrors)
+    assert StopReport.objects.filter(writable_at=LATER).count() == 2
+
+
+def test_mirror_that_is_still_being_set_up_is_stopped_singly(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    """Its set-up has to give way first."""
+    mirrors = [_stopping(make_mirror, f"many-{number}", 0) for number in range(MANY)]
+    MirrorPartition.objects.update(stopped_end=None)
+    assert stopped_together(link.mirrors.all())
+    MirrorTopic.objects.filter(pk=mirrors[0].pk).update(prior_state=S.PENDING_SETUP)
+
+    assert stopped_together(link.mirrors.all()) == frozenset()
+    assert _claim_many(link.pk) == []
+
+
+def test_mirrors_with_transactions_as_gap_filler_are_stopped_singly(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    """Each of their fences is a transaction; a marker would be refused, or belong to a producer that never wrote them."""
+    for number in range(MANY):
+        _stopping(make_mirror, f"many-{number}", 0)
+    MirrorPartition.objects.update(stopped_end=None)
+    ClusterLink.objects.update(gap_filler=GapFiller.TRANSACTIONS)
+
+    assert stopped_together(MirrorTopic.objects.select_related("link")) == frozenset()
+    assert _claim_many(link.pk) == []
+    assert not MirrorTopic.objects.exclude(fencing_at=None).exists()
+
+
+@pytest.mark.parametrize("marked_at", [None, LATER], ids=["of a later stop", "by another worker"])
+def test_stop_that_another_worker_continued_is_not_stored(make_mirror: MakeMirror, marked_at: datetime | None) -> None:
+    """The mirror is stopping again, after a restore, and is not fenced yet; or another worker is about to fence it."""
+    mirror = _stopping(make_mirror, "orders", 0)
+    MirrorTopic.objects.filter(pk=mirror.pk).update(fencing_at=marked_at)
+
+    note_stopped(mirror, now=LATER, marked_at=NOW)
+
+    assert MirrorTopic.objects.get(pk=mirror.pk).state == S.PENDING_STOPPED
+    assert not StopReport.objects.exists()

@@ -1,0 +1,124 @@
+"""The task that carries out operations on several topics: slices, lost messages, crashes, checks on both clusters."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from console.actions import bulkoperations
+from console.models import BulkOperation, ClusterLink, MirrorTopic
+from console.queue import dispatch
+from console.redis import locks
+from console.tasks import mirrors
+from console.tasks.links import KEEP_OPERATIONS, forget_old_rows
+from console.tasks.mirrors import advance_bulk_operation, look_after_operations
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW
+
+pytestmark = [pytest.mark.kafka]
+Sent = list[tuple[str, dict[str, Any]]]
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    queued: Sent = []
+    monkeypatch.setattr(dispatch, "send", lambda name, **kwargs: queued.append((name, kwargs)))
+    return queued
+
+
+@pytest.fixture
+def operation(link: ClusterLink, sent: Sent) -> BulkOperation:
+    """Resumes twenty paused mirrors of a link with real clusters."""
+    names = [f"topic-{number:02}" for number in range(20)]
+    values = {"link": link, "state": MirrorState.PAUSED, "state_since": NOW, "created_at": NOW}
+    MirrorTopic.objects.bulk_create(MirrorTopic(name=name, source_topic=name, **values) for name in names)
+    return make_operation(link, "resume", names)
+
+
+def make_operation(link: ClusterLink, verb: str, names: list[str]) -> BulkOperation:
+    """Store an operation of a superuser."""
+    user = User.objects.create_superuser(f"root-{verb}")
+    operation = BulkOperation.objects.create(link=link, operation=verb, user=user, requested_by=user.username, requested_at=NOW)
+    for name in names:
+        operation.topics.create(name=name)
+    return operation
+
+
+def test_task_carries_out_all_topics(operation: BulkOperation) -> None:
+    advance_bulk_operation(operation_id=operation.pk)
+
+    operation.refresh_from_db()
+    assert operation.finished_at is not None
+    assert set(operation.topics.values_list("status", flat=True)) == {"ACCEPTED"}
+    assert set(MirrorTopic.objects.values_list("state", flat=True)) == {"ACTIVE"}
+
+
+def test_task_is_sent_again_after_its_slice(operation: BulkOperation, sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+    carry_out = bulkoperations.carry_out
+
+    def slowly(found: BulkOperation, **values: Any) -> bool:
+        more = carry_out(found, **values)
+        time.sleep(0.1)
+        return more
+
+    monkeypatch.setattr(mirrors, "BULK_SLICE_S", 0.05)
+    monkeypatch.setattr(bulkoperations, "carry_out", slowly)
+
+    advance_bulk_operation(operation_id=operation.pk)
+
+    assert sent.count(("advance_bulk_operation", {"operation_id": operation.pk})) == 1
+    assert operation.topics.filter(status="WAITING").count() == 20 - bulkoperations.BATCH
+
+
+def test_task_does_nothing_while_another_worker_has_the_operation(operation: BulkOperation, sent: Sent) -> None:
+    with locks.lock(f"bulk-operation:{operation.pk}"):
+        advance_bulk_operation(operation_id=operation.pk)
+        look_after_operations()
+
+    assert set(operation.topics.values_list("status", flat=True)) == {"WAITING"}
+    assert sent == []
+
+
+def test_reconciler_sends_the_task_of_an_unfinished_operation(operation: BulkOperation, sent: Sent) -> None:
+    look_after_operations()
+    look_after_operations()
+
+    assert sent == [("advance_bulk_operation", {"operation_id": operation.pk})]
+
+
+def test_finished_operation_is_not_sent_again(operation: BulkOperation, sent: Sent) -> None:
+    advance_bulk_operation(operation_id=operation.pk)
+    sent.clear()
+
+    look_after_operations()
+
+    assert sent == []
+
+
+def test_old_operations_are_deleted_but_not_unfinished_ones(operation: BulkOperation) -> None:
+    old = timezone.now() - KEEP_OPERATIONS - timedelta(days=1)
+    finished = BulkOperation.objects.create(
+        link=operation.link, operation="pause", requested_by="x", requested_at=old, finished_at=old
+    )
+    BulkOperation.objects.filter(pk=operation.pk).update(requested_at=old)
+
+    forget_old_rows()
+
+    assert list(BulkOperation.objects.all()) == [operation]
+    assert not BulkOperation.objects.filter(pk=finished.pk).exists()
+
+
+def test_creation_is_checked_on_both_clusters(link: ClusterLink, make_topic: Any, sent: Sent) -> None:
+    topic = make_topic(partitions=1)
+    operation = make_operation(link, "create", [topic, "no-such-topic"])
+
+    advance_bulk_operation(operation_id=operation.pk)
+
+    assert dict(operation.topics.values_list("name", "status")) == {topic: "ACCEPTED", "no-such-topic": "FAILED"}
+    assert operation.topics.get(name="no-such-topic").error_code == "UNKNOWN_TOPIC_OR_PARTITION_ERROR"
+    assert MirrorTopic.objects.get(name=topic).state == "PENDING_SETUP"

@@ -1,0 +1,52 @@
+"""Leases that a stop or a deletion takes: renewed while it runs, released at its end."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from console.models import ClusterLink, MirrorTopic
+from console.reconciling import plans
+from console.workflows import leases
+from linkengine.coordination.lease import RedisLease
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW
+
+pytestmark = pytest.mark.kafka
+
+
+def test_leases_are_renewed_and_released_clean(link: ClusterLink, monkeypatch: Any) -> None:
+    monkeypatch.setattr(plans, "TUNING", replace(plans.TUNING, lease_ttl_ms=300))
+    mirror = MirrorTopic.objects.create(
+        link=link, name="kept", source_topic="kept", state=MirrorState.ACTIVE, num_partitions=2, state_since=NOW, created_at=NOW
+    )
+    keys = [partition.key for partition in plans.assignments_of(mirror)]
+    other = RedisLease(settings.REDIS_URL, ttl_ms=300)
+
+    with leases.taken(mirror, wait_s=10) as taken:
+        time.sleep(1.0)
+        assert taken.complete
+        assert [other.acquire(key, "copier") for key in keys] == [None, None]
+
+    grants = [other.acquire(key, "copier") for key in keys]
+    assert all(grant is not None and grant.clean and grant.generation > taken.generation for grant in grants)
+
+
+def test_expired_lease_is_not_released_as_clean(link: ClusterLink, monkeypatch: Any) -> None:
+    monkeypatch.setattr(plans, "TUNING", replace(plans.TUNING, lease_ttl_ms=300))
+    mirror = MirrorTopic.objects.create(
+        link=link, name="left", source_topic="left", state=MirrorState.ACTIVE, num_partitions=1, state_since=NOW, created_at=NOW
+    )
+    (key,) = [partition.key for partition in plans.assignments_of(mirror)]
+    assert RedisLease(settings.REDIS_URL, ttl_ms=300).acquire(key, "a copier that crashes") is not None
+
+    with leases.taken(mirror, wait_s=10) as taken:
+        assert taken.complete  # the previous owner's lease has expired
+
+    other, grant, deadline = RedisLease(settings.REDIS_URL, ttl_ms=300), None, time.monotonic() + 30
+    while grant is None and time.monotonic() < deadline:
+        grant = other.acquire(key, "the next copier")
+    assert grant is not None
+    assert not grant.clean

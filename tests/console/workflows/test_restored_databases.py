@@ -1,0 +1,108 @@
+"""The console's database was restored from a backup that lacks changes of its mirrors, on real clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from console.actions.operations import operate
+from console.actors import SYSTEM
+from console.config import signing_keys
+from console.models import (
+    ClusterLink,
+    CopyWorker,
+    GroupOffset,
+    LineageRange,
+    LinkConfig,
+    MirrorPartition,
+    MirrorTopic,
+    SyncedGroup,
+)
+from console.reconciling import plans
+from console.tasks.links import reconcile_link
+from console.tasks.mirrors import advance_stop
+from console.workflows import topicconfigs
+from devcluster.kafka import KafkaCluster
+from linkengine import jobs
+from linkengine.coordination.pool import RedisAssignments
+from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.domain.workers import Heartbeat
+from linkengine.kafka.admin import ClusterAdmin
+from tests.console.conftest import NOW
+from tests.console.workflows.grouping import commit, offsets_of
+from tests.console.workflows.reversal import Drive, fresh, set_up, state_of, write
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+S = MirrorState
+Worker = Callable[[], None]
+
+
+@pytest.fixture
+def mirror(new_mirror: MirrorTopic) -> MirrorTopic:
+    """A mirror that has been set up."""
+    return set_up(new_mirror)
+
+
+def test_assignments_from_before_a_database_restore_are_replaced_at_once(
+    mirror: MirrorTopic, link: ClusterLink, settings: Any, sent: list[tuple[str, dict[str, Any]]]
+) -> None:
+    """An assignment written after the backup has a higher revision, but does not count more than the current assignment."""
+    setup = jobs.setup_worker("0000-w", redis_url=settings.REDIS_URL, secrets=signing_keys.worker_secrets(), lease_ttl_ms=4_000)
+    worker, key = RedisAssignments(setup), plans.link_key(link)
+    worker.beat(Heartbeat(worker_id="0000-w"))
+    later = replace(plans.empty_plan(key), revision=link.revision + 2)
+    jobs.write_assignments(
+        settings.REDIS_URL, key, {"0000-w": later}, secrets=signing_keys.worker_secrets(), applied={"0000-w": 1}
+    )
+    CopyWorker.objects.create(number=0, worker_id="0000-w")
+
+    reconcile_link(link_id=link.pk)
+
+    assigned = worker.read().plans[key]
+    assert assigned.revision == link.revision
+    assert [partition.key for partition in assigned.assignments] == plans.partition_keys(mirror)
+    assert "run_link_task" in dict(sent)
+
+
+@pytest.mark.usefixtures("copier")
+@pytest.mark.parametrize("found_by", ["copy worker", "TopicConfigsSync", "none"])
+def test_mirror_that_was_stopped_after_the_backup_fails_and_stays_as_it_is(
+    mirror: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive, found_by: str
+) -> None:
+    operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
+    advance_stop(mirror_id=mirror.pk)
+    assert state_of(mirror) == S.STOPPED
+    here, group = ClusterAdmin(mirror.link.destination.address), f"{mirror.name}-app"
+    write(destination_cluster, mirror.name, "a", "b", "c")
+    here.set_configs(mirror.name, {"retention.ms": "99000000"})
+    configs = here.describe(mirror.name).configs
+    commit(here, group, mirror.name, {0: 4})
+    _restore_database(mirror, group)
+
+    if found_by == "TopicConfigsSync":
+        assert [error.code for error in topicconfigs.follow_topics(mirror.link).errors] == ["MIRROR_WAS_STOPPED"]
+    if found_by != "none":
+        drive(lambda: state_of(mirror) == S.FAILED)
+        assert MirrorTopic.objects.get().error_code == "MIRROR_WAS_STOPPED"
+    operate(mirror=fresh(mirror), operation=MirrorEvent.FAILOVER, by=SYSTEM, now=timezone.now())
+    advance_stop(mirror_id=mirror.pk)
+
+    assert state_of(mirror) == S.STOPPED
+    assert here.describe(mirror.name).configs == configs
+    assert offsets_of(here, group, mirror.name) == {0: 4}
+    assert not here.denies_writes(mirror.name)
+
+
+def _restore_database(mirror: MirrorTopic, group: str) -> None:
+    """Set the rows as in a backup from before the stop: an active mirror, and a synced offset of the group."""
+    MirrorPartition.objects.update(stopped_end=None, fenced_end=None)
+    MirrorTopic.objects.update(state=S.ACTIVE, stop_reason="", fencing_at=None, state_since=NOW)
+    LineageRange.objects.update(closed_at=None)
+    LinkConfig.objects.create(link=mirror.link, name="consumer.offset.sync.enable", value="true")
+    row = SyncedGroup.objects.create(link=mirror.link, name=group, destination_name=group, status="SYNCED", listed_at=NOW)
+    seen = {"source_offset": 2, "target": 0, "outcome": "EQUAL"}
+    GroupOffset.objects.create(group=row, mirror=mirror, partition=0, **seen)

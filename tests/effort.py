@@ -1,0 +1,13 @@
+"""How much the tests with random input try: less in each run of the suite, more on request.
+
+``EFFORT=10 make test ARGS='...'`` multiplies the numbers of random walks, and of the generated examples that take longest.
+"""
+
+import os
+
+EFFORT = int(os.environ.get("EFFORT", "1"))
+
+
+def tries(count: int) -> int:
+    """Return how often to try in this run what a run of the suite tries ``count`` times."""
+    return count * EFFORT
