@@ -3,6 +3,7 @@
 from django.conf import settings
 from django.contrib import admin
 from django.urls import URLResolver, include, path, re_path
+from django.views.generic import RedirectView
 
 from console.api.views import UnknownEndpointView
 from console.http import health
@@ -22,6 +23,7 @@ urlpatterns = [
     re_path(r"^(?:kafka/v3|v3|api/v1)$", UnknownEndpointView.as_view()),  # the prefixes themselves: JSON errors, as below them
     path("api/v1/", include("console.api.v1_urls")),
     path("api/", include("console.api.docs")),
+    path("admin/password_change/", RedirectView.as_view(pattern_name="pages:password")),  # is throttled and audited
     path("admin/", admin.site.urls),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),

@@ -55,7 +55,7 @@ def approved(mirrors: Sequence[MirrorTopic], operation: MirrorEvent, *, by: Acto
     if by.user is None:
         return []
     found = _in_force(mirrors[0].link, operation, by=by)
-    return [mirror for mirror in mirrors if any(request.covers(mirror.name) for request in found)]
+    return [mirror for mirror in mirrors if any(request.covers(mirror) for request in found)]
 
 
 def _in_force(link: ClusterLink, operation: MirrorEvent, *, by: Actor) -> Iterable[ApprovalRequest]:

@@ -32,6 +32,16 @@ def new_secret() -> str:
     return str(import_string(f"{_AUTH}.generate_totp_secret")())
 
 
+def encrypted(secret: str) -> str:
+    """Return a secret that is not confirmed yet as the session may store it: sessions are rows of the database."""
+    return str(_adapter().encrypt(secret))
+
+
+def decrypted(stored: str) -> str:
+    """Return the secret of a session; "" if there is none."""
+    return str(_adapter().decrypt(stored)) if stored else ""
+
+
 def uri_of(user: User, secret: str) -> str:
     """Return the address of a secret that authenticator apps read from a QR code."""
     return str(_adapter().build_totp_url(user, secret))
@@ -83,8 +93,11 @@ def accept_code(user: User, code: str) -> bool:
 
 
 def accept_recovery_code(user: User, code: str) -> bool:
-    """Return whether a recovery code is valid, and use it up."""
-    row = _rows(user).filter(type=_RECOVERY).first()
+    """Return whether a recovery code is valid, and use it up. Call it in a transaction: the row is locked.
+
+    Two requests with the same code at once would otherwise both find it unused.
+    """
+    row = _rows(user).select_for_update().filter(type=_RECOVERY).first()
     return row is not None and bool(_recovery()(row).validate_code(code.strip()))
 
 

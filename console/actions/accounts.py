@@ -141,6 +141,16 @@ def save_preferences(*, time_zone: str, density: str, by: Actor, now: datetime) 
     return account
 
 
+def record_sign_in(*, path: str, by: Actor, now: datetime) -> None:
+    """Record that the actor has signed in at the page ``path``: with a password, a code, or an identity provider."""
+    audit.record(by=by, action="SignIn", resource=f"user/{by.name}", now=now, detail={"path": path})
+
+
+def record_sign_out(*, by: Actor, now: datetime) -> None:
+    """Record that the actor has signed out."""
+    audit.record(by=by, action="SignOut", resource=f"user/{by.name}", now=now)
+
+
 def end_session(*, session_id: int, by: Actor, now: datetime) -> None:
     """End one session of the actor."""
     row = UserSession.objects.filter(pk=session_id, user=by.user).first() if by.user else None

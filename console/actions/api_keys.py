@@ -97,9 +97,11 @@ def rotate_api_key(*, api_key: ApiKey, overlap: timedelta, by: Actor, now: datet
 
 
 def delete_api_key(*, api_key: ApiKey, by: Actor, now: datetime) -> None:
-    """Delete an API key; it and its bearer tokens are rejected from then on."""
+    """Delete an API key; it and its bearer tokens are rejected from then on. A limited key deletes itself only."""
     if not may_manage_keys(api_key.user, by=by):
         raise _denied(api_key.user, by=by)
+    if by.key is not None and by.key.is_limited and by.key.pk != api_key.pk:
+        raise _denied(api_key.user, by=by, reason="A limited API key can delete itself only. Use another key, or the console.")
     with transaction.atomic():
         audit.record(by=by, action="DeleteApiKey", resource=f"api-key/{api_key.key}", now=now)
         api_key.delete()

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from console import audit
-from console.access import Permission, can, check_permission
+from console.access import Permission, can, check_permission, visible_mirrors
 from console.access.approvals import APPROVABLE, needs_approval
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
@@ -18,7 +18,7 @@ from linkengine.domain.states import MirrorEvent
 
 Status = ApprovalRequest.Status
 MOST_TOPICS = 1_000
-WAITS = timedelta(hours=24)  # a request that nobody decides about expires
+WAITS = timedelta(hours=24)  # a request without a decision expires
 LONGEST = timedelta(hours=24)  # of an approval
 
 
@@ -42,12 +42,13 @@ def set_approval_operations(*, environment: Environment, operations: Collection[
 def request_approval(
     *, link: ClusterLink, operation: MirrorEvent, topics: Sequence[str], reason: str, by: Actor, now: datetime
 ) -> ApprovalRequest:
-    """Ask for the approval of an operation on topics of a link, or on all of them if ``topics`` is empty.
+    """Request the approval of an operation on mirror topics of a link, or on all that it has now if ``topics`` is empty.
 
-    The actor needs the permission for the operation, and every operation is checked again when it is carried out.
+    The actor needs the permission for the operation, and every operation is checked again when it is carried out. A request may
+    come with an API key; the decision may not (``may_decide``).
     """
-    if by.user is None or by.key is not None:
-        raise _denied(link, by=by, reason="Approvals are requested by users in the console, not with an API key.")
+    if by.user is None:
+        raise _denied(link, by=by, reason="Approvals are requested by users.")
     _check_may_operate(link, operation, topics, by=by)
     if not needs_approval(link, operation, by=by):
         raise InvalidInputError("This operation needs no approval here. Carry it out directly.", field="operation")
@@ -55,6 +56,7 @@ def request_approval(
         raise InvalidInputError("Give the reason for the operation. The approver and the audit log see it.", field="reason")
     if len(topics) > MOST_TOPICS:
         raise InvalidInputError(f"Name at most {MOST_TOPICS:,} topics, or none for all of the link.", field="topics")
+    _check_topics(link, operation, topics, by=by)
     with transaction.atomic():
         request = ApprovalRequest.objects.create(
             link=link,
@@ -131,12 +133,26 @@ def _check_may_operate(link: ClusterLink, operation: MirrorEvent, topics: Sequen
         check_permission(by, permission, link=link)
 
 
+def _check_topics(link: ClusterLink, operation: MirrorEvent, topics: Sequence[str], *, by: Actor) -> None:
+    """Raise InvalidInputError for a name that is no mirror topic: an approval of it would cover nothing.
+
+    A restore is requested for topics that may not have been mirrors.
+    """
+    if operation is MirrorEvent.RESTORE:
+        return
+    known = set(visible_mirrors(by).filter(link=link, name__in=topics).values_list("name", flat=True))
+    unknown = sorted(set(topics) - known)
+    if unknown:
+        message = f"Topic '{unknown[0]}' is not a mirror topic of cluster link '{link.name}'. Correct the name or omit it."
+        raise InvalidInputError(message, field="topics")
+
+
 def _denied(link: ClusterLink, *, by: Actor, reason: str) -> DeniedError:
     audit.record_denial(by=by, action="DecideApproval", resource=audit.path_of(link), reason=reason)
     return DeniedError(reason, code="NOT_AUTHORIZED")
 
 
 def _record(action: str, request: ApprovalRequest, *, by: Actor, now: datetime, **more: str) -> None:
-    asked = {"operation": request.operation, "topics": request.topics or "all", "requested_by": request.user.get_username()}
-    detail = {"request": request.pk, **asked, **more}
+    what = {"operation": request.operation, "topics": request.topics or "all", "requested_by": request.user.get_username()}
+    detail = {"request": request.pk, **what, **more}
     audit.record(by=by, action=action, resource=audit.path_of(request.link), now=now, detail=detail)

@@ -7,8 +7,8 @@ of organizations and environments are recorded in the audit log by ``places``.
 from django.contrib import admin
 
 from console.access.sign_in import AdminSignInForm
-from console.admin import access, audit, clusters, users
+from console.admin import access, audit, clusters, identities, users
 
 admin.site.login_form = AdminSignInForm
 
-__all__ = ["access", "audit", "clusters", "users"]
+__all__ = ["access", "audit", "clusters", "identities", "users"]

@@ -21,7 +21,7 @@ from console.admin.common import actor_of
 admin.site.unregister([User, Group])
 
 
-class _SuperuserAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class SuperuserAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Pages for superusers, with audit events."""
 
     def has_module_permission(self, request: HttpRequest) -> bool:
@@ -55,12 +55,12 @@ class _SuperuserAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 @admin.register(User)
-class SuperuserUserAdmin(_SuperuserAdmin, UserAdmin):  # type: ignore[type-arg]
+class SuperuserUserAdmin(SuperuserAdmin, UserAdmin):  # type: ignore[type-arg]
     """Users."""
 
 
 @admin.register(Group)
-class SuperuserGroupAdmin(_SuperuserAdmin, GroupAdmin):
+class SuperuserGroupAdmin(SuperuserAdmin, GroupAdmin):
     """Django's groups, which carry permissions of this site only. The console has groups of its own, for roles."""
 
 
@@ -69,6 +69,10 @@ def _is_superuser(request: HttpRequest) -> bool:
 
 
 def _record(request: HttpRequest, verb: str, obj: Model, **detail: Any) -> None:
-    kind, name = type(obj).__name__, str(obj)
-    resource = f"user/{name}" if kind == "User" else f"admin-group/{name}"
-    audit.record(by=actor_of(request), action=f"{verb}{kind}", resource=resource, now=timezone.now(), detail=detail)
+    kind = type(obj).__name__
+    audit.record(by=actor_of(request), action=f"{verb}{kind}", resource=_path(obj), now=timezone.now(), detail=detail)
+
+
+def _path(obj: Model) -> str:
+    owner = getattr(obj, "user", obj)  # identities and second factors belong to a user
+    return f"user/{owner.get_username()}" if isinstance(owner, User) else f"admin-group/{obj}"

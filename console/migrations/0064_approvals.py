@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['-id'],
-                'constraints': [models.CheckConstraint(condition=models.Q(models.Q(('status', 'APPROVED'), _negated=True), ('decided_by', None), models.Q(('decided_by', models.F('user')), _negated=True), _connector='OR'), name='nobody_approves_own_requests')],
+                'constraints': [models.CheckConstraint(condition=models.Q(models.Q(('status', 'APPROVED'), _negated=True), ('decided_by', None), models.Q(('decided_by', models.F('user')), _negated=True), _connector='OR'), name='approver_is_not_the_requester')],
             },
         ),
     ]

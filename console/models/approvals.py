@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from django.conf import settings
 from django.db import models
@@ -11,6 +11,9 @@ from django.db.models import F, Q
 from django.urls import reverse
 
 from console.models.links import ClusterLink
+
+if TYPE_CHECKING:
+    from console.models.mirrors import MirrorTopic
 
 
 class ApprovalRequestQuerySet(models.QuerySet["ApprovalRequest"]):
@@ -22,10 +25,11 @@ class ApprovalRequestQuerySet(models.QuerySet["ApprovalRequest"]):
 
 
 class ApprovalRequest(models.Model):
-    """A user asks that another user approves an operation on topics of a link.
+    """A request of a user that another user approves an operation on mirror topics of a link.
 
-    An approval lets the requester carry out the operation on these topics until ``expires_at``. The operation itself is
-    requested afterwards, with its own confirmation and checks.
+    An approval lets the requester carry out the operation on these mirror topics until ``expires_at``. The operation itself is
+    requested afterwards, with its own confirmation and checks. What a request covers never changes: no field except the
+    decision is updated, and mirrors that were created after the request are not covered, whatever their names.
     """
 
     class Status(models.TextChoices):
@@ -36,11 +40,11 @@ class ApprovalRequest(models.Model):
 
     link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="approval_requests")
     operation = models.CharField(max_length=30)  # a MirrorEvent
-    topics = models.JSONField(default=list)  # names of mirror topics; empty: all of the link
+    topics = models.JSONField(default=list)  # names of mirror topics; empty: all that the link had at ``requested_at``
     reason = models.CharField(max_length=500)
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="approval_requests"
-    )  # who asks, and may carry it out
+    )  # the requester, who may carry it out
     requested_at = models.DateTimeField()
     expires_at = models.DateTimeField()  # of the request, and then of the approval
     status = models.CharField(max_length=10, choices=Status, default=Status.REQUESTED)
@@ -54,7 +58,7 @@ class ApprovalRequest(models.Model):
         constraints = [
             models.CheckConstraint(
                 condition=~Q(status="APPROVED") | Q(decided_by=None) | ~Q(decided_by=F("user")),
-                name="nobody_approves_own_requests",
+                name="approver_is_not_the_requester",
             )
         ]
 
@@ -65,6 +69,11 @@ class ApprovalRequest(models.Model):
         """Return the URL of its page."""
         return reverse("pages:approval", args=(self.pk,))
 
-    def covers(self, name: str) -> bool:
-        """Return whether the request is for the mirror topic of this name."""
-        return not self.topics or name in self.topics
+    def covers(self, mirror: MirrorTopic) -> bool:
+        """Return whether the request is for this mirror topic, which has to be older than the request.
+
+        A topic that is restored may have no row yet. Then only its name counts.
+        """
+        if mirror.pk is not None and mirror.created_at > self.requested_at:
+            return False
+        return not self.topics or mirror.name in self.topics

@@ -23,9 +23,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from console import audit
+from console.access.login_throttle import NOBODY
 from console.actions.accounts import RESERVED_NAMES
 from console.actions.usergroups import follow_provider
-from console.actors import ENGINE
+from console.actors import ENGINE, Actor
 from console.models import Account
 
 _NAME = re.compile(r"[\w.@+-]{1,150}")  # as Django's validator of user names
@@ -59,19 +60,19 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
         """Check the claims; follow the groups of a known user. A refusal returns to the sign-in page."""
-        claims = claims_of(sociallogin.account.extra_data)
+        claims, subject = claims_of(sociallogin.account.extra_data), sociallogin.account.uid
         if sociallogin.state.get("process") not in (None, "login"):
-            _refuse(request, "A sign-in of the provider cannot be connected to another user.")
+            _refuse(request, "A sign-in of the provider cannot be connected to another user.", subject)
         if claims is None:
-            _refuse(request, "The provider's responses name different users. Ask the administrator of the provider.")
-        groups = groups_of(claims)
-        if settings.OIDC_REQUIRED_GROUP and settings.OIDC_REQUIRED_GROUP not in groups:
-            _refuse(request, f"You are not in the group '{settings.OIDC_REQUIRED_GROUP}' of the provider. Ask for membership.")
+            _refuse(request, "The provider's responses name different users. Ask the administrator of the provider.", subject)
+        groups, required = groups_of(claims), settings.OIDC_REQUIRED_GROUP
+        if required and required not in groups:
+            _refuse(request, f"You are not in the group '{required}' of the provider. Ask for membership.", subject)
         sociallogin.email_addresses = []
         if sociallogin.is_existing:
             follow_provider(user=sociallogin.user, external_names=groups, now=timezone.now())
         else:
-            sociallogin.user = _new_user(request, claims)
+            sociallogin.user = _new_user(request, claims, subject)
 
     def list_apps(self, request: HttpRequest, provider: Any = None, client_id: Any = None) -> list[Any]:
         """Return the provider of the settings only: rows of the database, which staff may add, are not used."""
@@ -98,18 +99,26 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         """Return to the sign-in page. The log has the reason, which may come from the provider."""
         del extra_context
         _log.warning("oidc.failed", error=str(error), reason=repr(exception))
-        _refuse(request, "The sign-in with the provider failed or was canceled. Try again; the log of the service has details.")
+        reason = "The sign-in with the provider failed or was canceled. Try again; the log of the service has details."
+        raise ImmediateHttpResponse(_back(request, reason))
 
 
 def claims_of(stored: dict[str, Any]) -> dict[str, Any] | None:
     """Return the claims of the ID token and of the userinfo endpoint together; None if their subjects differ.
 
-    A userinfo response for another subject must not be used (OpenID Connect Core 1.0, section 5.3.2).
+    A userinfo response for another subject must not be used (OpenID Connect Core 1.0, section 5.3.2). An e-mail address that
+    the provider has not verified is left out: users may choose it freely, so it must become neither a name nor a group.
     """
     token, userinfo = stored.get("id_token") or {}, stored.get("userinfo") or {}
     if not token or (userinfo and token.get("sub") != userinfo.get("sub")):
         return None
-    return {**userinfo, **token}
+    return {**_verified(userinfo), **_verified(token)}
+
+
+def _verified(claims: dict[str, Any]) -> dict[str, Any]:
+    """Return the claims without an e-mail address that is not verified."""
+    is_verified = claims.get("email_verified") is True
+    return {name: value for name, value in claims.items() if name != "email" or is_verified}
 
 
 def groups_of(claims: dict[str, Any]) -> list[str]:
@@ -119,18 +128,22 @@ def groups_of(claims: dict[str, Any]) -> list[str]:
     return [name for name in found if isinstance(name, str) and name] if isinstance(found, list) else []
 
 
-def _new_user(request: HttpRequest, claims: dict[str, Any]) -> User:
+def _new_user(request: HttpRequest, claims: dict[str, Any], subject: str) -> User:
     name = claims.get(settings.OIDC_USER_CLAIM)
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name.lower() in RESERVED_NAMES:
-        _refuse(request, f"The claim '{settings.OIDC_USER_CLAIM}' of the provider is not a valid user name.")
+        reason = f"The claim '{settings.OIDC_USER_CLAIM}' of the provider is missing, not verified, or not a valid user name."
+        _refuse(request, reason, subject)
     if User.objects.filter(username__iexact=name).exists():
-        _refuse(
-            request, f"A user with the name '{name}' exists already and does not belong to the provider. Ask an administrator."
-        )
+        reason = f"A user with the name '{name}' exists already and does not belong to the provider. Ask an administrator."
+        _refuse(request, reason, subject)
     return User(username=name)
 
 
-def _refuse(request: HttpRequest, reason: str) -> NoReturn:
+def _refuse(request: HttpRequest, reason: str, subject: str) -> NoReturn:
+    """Return to the sign-in page, with an audit row: the provider has authenticated the user."""
+    address = str(request.META.get("REMOTE_ADDR") or "")
+    by = Actor(name=NOBODY, user=None, request_id=getattr(request, "request_id", ""), client_address=address)
+    audit.record_denial(by=by, action="SignIn", resource=f"provider-subject/{subject}", reason=reason)
     raise ImmediateHttpResponse(_back(request, reason))
 
 

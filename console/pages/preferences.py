@@ -10,9 +10,12 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in
+from django.contrib.sessions.models import Session
 from django.http import HttpRequest
 from django.utils import timezone
 
+from console.actions.accounts import record_sign_in
+from console.actors import Actor
 from console.models import Account, UserSession
 
 TIME_ZONE, DENSITY = "time_zone", "density"  # keys of the session
@@ -39,9 +42,11 @@ def remember(request: HttpRequest, account: Account | None) -> None:
 
 
 def record_session(request: HttpRequest, user: User) -> None:
-    """Store the row of the request's session, and delete rows of sessions of the user that were replaced by it."""
+    """Store the row of the request's session, and delete rows of sessions of the user that have ended."""
     if not request.session.session_key:
         request.session.create()
+    alive = Session.objects.filter(expire_date__gt=timezone.now()).values("session_key")
+    UserSession.objects.filter(user=user).exclude(session_key__in=alive).delete()
     values = {
         "user": user,
         "started_at": timezone.now(),
@@ -54,3 +59,8 @@ def record_session(request: HttpRequest, user: User) -> None:
 def _signed_in(sender: Any, request: HttpRequest, user: User, **_more: Any) -> None:
     remember(request, Account.objects.filter(user=user).first())
     record_session(request, user)
+    request_id = getattr(request, "request_id", "")  # of the middleware: empty for a session that no HTTP request has created
+    if request_id:
+        address = str(request.META.get("REMOTE_ADDR") or "")
+        by = Actor(name=user.get_username(), user=user, request_id=request_id, client_address=address)
+        record_sign_in(path=request.path, by=by, now=timezone.now())

@@ -1,4 +1,4 @@
-"""The second factor: the step of the sign-in that asks for a code, and the page that turns the second factor on and off."""
+"""The second factor: the step of the sign-in that requires a code, and the page that turns the second factor on and off."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def remember_password(request: HttpRequest, user: User, *, target: str) -> None:
 @sensitive_post_parameters("code")
 @require_http_methods(["GET", "POST"])
 def code(request: HttpRequest) -> HttpResponse:
-    """Ask for the code of the second factor and sign in. Attempts are throttled per user and address."""
+    """Require the code of the second factor and sign in. Attempts are throttled per user and address."""
     pending = request.session.get(_PENDING)
     user = _pending_user(pending)
     if pending is None or user is None:
@@ -120,7 +120,8 @@ def _change(request: HttpRequest, form: ChangeForm, *, is_on: bool) -> HttpRespo
     assert by.user is not None  # guaranteed by ``page``
     try:
         if not is_on:
-            codes = secondfactor.turn_on(secret=request.session.get(_SECRET, ""), code=entered, by=by, now=now)
+            secret = second_factor.decrypted(request.session.get(_SECRET, ""))
+            codes = secondfactor.turn_on(secret=secret, code=entered, by=by, now=now)
             request.session.pop(_SECRET, None)
             login_throttle.reset(_attempts(request, by.user))
             return reply(request, "session/second_factor.html", _context() | {"codes": codes}, status=201)
@@ -142,7 +143,8 @@ def _settings_page(request: HttpRequest, form: ChangeForm, *, is_on: bool, statu
     if is_on:
         context["codes_left"] = second_factor.recovery_codes_left(user)
     else:
-        secret = request.session.setdefault(_SECRET, second_factor.new_secret())
+        secret = second_factor.decrypted(request.session.get(_SECRET, "")) or second_factor.new_secret()
+        request.session.setdefault(_SECRET, second_factor.encrypted(secret))
         uri = second_factor.uri_of(user, secret)
         context |= {"secret": secret, "uri": uri, "qr": mark_safe(second_factor.qr_of(uri))}  # noqa: S308 - drawn here
     return reply(request, "session/second_factor.html", context | more, status=status)

@@ -18,7 +18,7 @@ from console.access import login_throttle
 from console.access.second_factor import has_second_factor
 from console.access.sign_in import SignInForm
 from console.actions import access as access_actions
-from console.actions.accounts import end_sessions
+from console.actions.accounts import end_sessions, record_sign_out
 from console.errors import ConsoleError
 from console.pages import secondfactor
 from console.pages.forms import ConsoleForm
@@ -66,6 +66,8 @@ def _sign_in_page(request: HttpRequest, form: SignInForm, target: str) -> HttpRe
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
     """End the session."""
+    if request.user.is_authenticated:
+        record_sign_out(by=actor_of(request), now=timezone.now())
     logout(request)
     return HttpResponseRedirect(reverse("pages:sign-in"))
 

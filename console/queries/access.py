@@ -97,8 +97,13 @@ def explain(*, permission: Permission, place: dict[str, Any], user: User | None,
 
 
 def list_api_keys(*, by: Actor) -> list[ApiKey]:
-    """Return the actor's own keys and those of service accounts that the actor manages; for a superuser, all keys."""
+    """Return the actor's own keys and those of service accounts that the actor manages; for a superuser, all keys.
+
+    A request with a limited API key gets that key only.
+    """
     rows = ApiKey.objects.select_related("user__account", "rotated_to", *_TREE).order_by("-created_at", "key")
+    if by.key is not None and by.key.is_limited:
+        return list(rows.filter(pk=by.key.pk))
     if by.may_do_all:
         return list(rows)
     if by.user is None:

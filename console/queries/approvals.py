@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
-from console.access import Permission, can, visible_links
+from console.access import Permission, can, visible_links, whole_links
 from console.actors import Actor
 from console.models import ApprovalRequest, Environment
 
 
 def visible_requests(*, by: Actor) -> QuerySet[ApprovalRequest]:
-    """Return the requests on links that the actor may see."""
+    """Return the requests on links that the actor may see as a whole, and the actor's own: requests name mirror topics."""
     requests = ApprovalRequest.objects.select_related(
         "user", "decided_by", "link__destination__environment__organization", "link__source__environment"
     )
-    return requests if by.may_do_all else requests.filter(link__in=visible_links(by).values("pk"))
+    if by.may_do_all:
+        return requests
+    own = Q(user=by.user) & Q(link__in=visible_links(by).values("pk"))
+    return requests.filter(own | Q(link__in=whole_links(by).values("pk")))
 
 
 def governed_environments(*, by: Actor) -> list[Environment]:
