@@ -70,7 +70,7 @@ def delete_group(*, group: UserGroup, by: Actor, now: datetime) -> None:
 
 
 def add_member(*, group: UserGroup, user: User, by: Actor, now: datetime) -> GroupMember:
-    """Add a user to a group by hand; return the existing membership if there is one."""
+    """Add a user to a group manually; return the existing membership if there is one."""
     check_permission(by, Permission.MANAGE_USERS, organization=group.organization)
     _check_bindings(group, by=by, action="AddGroupMember", lasting=True, now=now)
     with transaction.atomic():
@@ -96,7 +96,7 @@ def remove_member(*, group: UserGroup, user: User, by: Actor, now: datetime) -> 
 def follow_provider(*, user: User, external_names: Collection[str], now: datetime) -> None:
     """Make the user a member of exactly those mapped groups that the identity provider named, at a sign-in.
 
-    Members that were added by hand stay. The mapping itself was made by a superuser (``create_group``).
+    Members that were added manually stay. The mapping itself was made by a superuser (``create_group``).
     """
     mapped = UserGroup.objects.exclude(external_name="")
     with transaction.atomic():

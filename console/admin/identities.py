@@ -24,9 +24,10 @@ _APPS: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
 
 
 class DeletableAdmin(SuperuserAdmin):
-    """Rows that a superuser may delete. The form is not shown: it has encrypted secrets, or claims of the provider."""
+    """Rows that a superuser may delete. Encrypted secrets and claims of the provider are not shown."""
 
     list_display_links = None
+    exclude = ("data", "extra_data")
 
     def has_add_permission(self, _request: HttpRequest) -> bool:
         return False

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Account(models.Model):
-    """What the console knows about a user beside Django's row: person or service account, organization, preferences.
+    """The attributes of a user that Django's row does not have: person or service account, organization, preferences.
 
     The administrators of ``organization`` may invite, deactivate and activate the account; without an organization only
     superusers may. A user without this row is a person without an organization.
@@ -77,7 +77,7 @@ class UserGroup(models.Model):
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="user_groups")
     name = models.CharField(max_length=150, unique=True)
     description = models.CharField(max_length=200, blank=True, default="")
-    # The group of the identity provider whose members are members here; "" for members that are added by hand only.
+    # The group of the identity provider whose members are members here; "" for members that are added manually only.
     external_name = models.CharField(max_length=255, blank=True, default="")
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)

@@ -40,7 +40,7 @@ def states(request: HttpRequest) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A step on the way from an empty installation to a verified mirror. Without ``url`` somebody else has to do it."""
+    """A step on the way from an empty installation to a verified mirror. Without ``url`` the user may not do it."""
 
     title: str
     explains: str

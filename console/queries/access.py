@@ -75,7 +75,7 @@ def my_bindings(*, by: Actor) -> list[RoleBinding]:
 def explain(*, permission: Permission, place: dict[str, Any], user: User | None, by: Actor, now: datetime) -> Explanation:
     """Return who has a permission at a place: ``user`` only, or all users if it is None. At most four queries.
 
-    ``place`` are keywords of ``can``. Everybody may ask about their own permissions; other questions need VIEW_ACCESS there.
+    ``place`` are keywords of ``can``. Users may query their own permissions; those of others need VIEW_ACCESS there.
     Superusers are listed for superusers only: for others, the console's administration is no part of the place.
     """
     if user is None or by.user is None or user.pk != by.user.pk:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.browser.page_data import EAST, MIRRORS, WEST
-from tests.browser.page_fixtures import OPERATION
+from tests.browser.page_fixtures import APPROVAL, GROUP, OPERATION, SERVICE_ACCOUNT
 
 _LINK = f"/links/{EAST}/west-to-east/"
 _FAILED = f"/links/{EAST}/south-archive/"
@@ -79,9 +79,16 @@ PAGES = (
     "/access/explain/",
     "/access/users/",
     "/access/users/?q=a",
+    "/access/users/invite/",
+    "/access/users/service/",
+    f"/access/users/{SERVICE_ACCOUNT}/deactivate/",
     "/access/groups/",
+    "/access/groups/new/",
+    f"/access/groups/{GROUP}/",
+    f"/access/groups/{GROUP}/delete/",
     "/access/approvals/",
     "/access/approvals/new/",
+    f"/access/approvals/{APPROVAL}/",
     "/access/approvals/environments/production/",
     "/access/roles/",
     "/access/me/",

@@ -5,9 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from django.contrib.auth.models import User
+
 from console.actions.gates import record_checks
 from console.models import (
+    Account,
     ApiKey,
+    ApprovalRequest,
     AuditEvent,
     BulkOperation,
     BulkOperationTopic,
@@ -15,15 +19,18 @@ from console.models import (
     Drill,
     GapRange,
     GateRun,
+    GroupMember,
     GroupOffset,
     LinkSample,
     MirrorSample,
     MirrorTopic,
     Namespace,
+    RoleBinding,
     StateTransitionError,
     StopReport,
     SyncedAcl,
     SyncedGroup,
+    UserGroup,
     VerifyRun,
 )
 from linkengine.domain.acls import AclStatus
@@ -43,7 +50,8 @@ if TYPE_CHECKING:
     from tests.browser.page_data import Scene
 
 
-OPERATION = 90_001  # primary key of the bulk operation; later ones get the next keys of the table
+# Primary keys of the bulk operation, the service account, the group and the approval request; later rows get the next keys.
+OPERATION = SERVICE_ACCOUNT = GROUP = APPROVAL = 90_001
 
 
 def furnish(scene: Scene) -> None:
@@ -54,6 +62,27 @@ def furnish(scene: Scene) -> None:
     _add_namespaces(scene)
     _add_gate(scene)
     _add_operation(scene)
+    _add_people(scene)
+
+
+def _add_people(scene: Scene) -> None:
+    """Add a service account, a group with a member and a role, and an approval request of the reader."""
+    made = {"created_at": scene.now, "created_by": "amelia"}
+    program = User.objects.create(pk=SERVICE_ACCOUNT, username="terraform-runner", password="!")
+    Account.objects.create(user=program, kind=Account.Kind.SERVICE, organization=scene.organization, **made)
+    group = UserGroup.objects.create(pk=GROUP, organization=scene.organization, name="network-operators", **made)
+    GroupMember.objects.create(group=group, user=program, added_at=scene.now, added_by="amelia")
+    RoleBinding.objects.create(group=group, role="Operator", cluster=scene.west, granted_at=scene.now, granted_by="amelia")
+    ApprovalRequest.objects.create(
+        pk=APPROVAL,
+        link=scene.link,
+        operation="failover",
+        topics=["flights"],
+        reason="The source data center is down.",
+        user=scene.reader,
+        requested_at=scene.now,
+        expires_at=scene.now + timedelta(hours=24),
+    )
 
 
 def _add_operation(scene: Scene) -> None:

@@ -143,7 +143,7 @@ class TestActivation:
         with pytest.raises(ConflictError, match="open invitation"):
             accounts.activate_user(user=invited[0], by=admin, now=NOW)
 
-    def test_nobody_deactivates_themselves(self, admin: Actor, organization: Organization) -> None:
+    def test_users_do_not_deactivate_their_own_account(self, admin: Actor, organization: Organization) -> None:
         Account.objects.create(user=admin.user, organization=organization, created_at=NOW, created_by="test")
         assert admin.user is not None
 

@@ -193,7 +193,9 @@ class TestApprovals:
             with pytest.raises(DeniedError):
                 allow(request, actor)
 
-    def test_one_topic_is_no_permission_for_the_link(self, link: ClusterLink, operator: Actor, make_actor: MakeActor) -> None:
+    def test_one_topic_is_no_permission_for_the_link(
+        self, mirror: MirrorTopic, link: ClusterLink, operator: Actor, make_actor: MakeActor
+    ) -> None:
         topic = {"cluster": link.destination, "resource_type": "Topic", "resource_name": "orders"}
         topic_operator = make_actor("topic-operator", "Operator", **topic)
 
@@ -201,7 +203,34 @@ class TestApprovals:
             allow(ask(link, operator), topic_operator)
         with pytest.raises(DeniedError):
             ask(link, topic_operator)
-        assert ask(link, topic_operator, "orders")
+        assert ask(link, topic_operator, mirror.name)
+
+    @pytest.mark.parametrize("topics", [(), ("orders",)])
+    def test_a_mirror_that_is_created_after_the_request_is_not_covered(
+        self, topics: tuple[str, ...], make_mirror: MakeMirror, link: ClusterLink, operator: Actor, approver: Actor
+    ) -> None:
+        """Also not under the name of an approved mirror that was deleted."""
+        make_mirror("orders")
+        allow(ask(link, operator, *topics), approver)
+        MirrorTopic.objects.all().delete()
+        later = make_mirror("orders")
+        MirrorTopic.objects.update(created_at=timezone.now())
+        later.refresh_from_db()
+
+        with pytest.raises(DeniedError):
+            operate(mirror=later, operation=E.FAILOVER, by=operator, now=NOW)
+
+    def test_a_name_that_is_no_mirror_is_refused(self, mirror: MirrorTopic, link: ClusterLink, operator: Actor) -> None:
+        with pytest.raises(InvalidInputError, match="'ordesr' is not a mirror topic"):
+            ask(link, operator, mirror.name, "ordesr")
+
+    def test_a_request_with_an_api_key_counts_for_its_owner(
+        self, mirror: MirrorTopic, link: ClusterLink, operator: Actor, approver: Actor
+    ) -> None:
+        with_key = Actor(name="operator", user=operator.user, key=ApiKey(user=operator.user))
+        allow(ask(link, with_key, mirror.name), approver)
+
+        assert operate(mirror=mirror, operation=E.FAILOVER, by=operator, now=NOW).state == MirrorState.PENDING_STOPPED
 
     def test_a_rejected_request_allows_nothing(
         self, mirror: MirrorTopic, link: ClusterLink, operator: Actor, approver: Actor

@@ -6,16 +6,29 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from console.access import Permission, can
 from console.access.grants import held_until
+from console.actions import bulkoperations
 from console.actions.access import grant_role, revoke_role
 from console.actions.usergroups import add_member, create_group, delete_group, follow_provider, remove_member
 from console.actors import SYSTEM, Actor
 from console.errors import DeniedError, InvalidInputError
-from console.models import AuditEvent, Cluster, Environment, GroupMember, MirrorTopic, Organization, RoleBinding, UserGroup
-from tests.console.conftest import NOW, MakeActor
+from console.models import (
+    AuditEvent,
+    BulkOperation,
+    Cluster,
+    ClusterLink,
+    Environment,
+    GroupMember,
+    MirrorTopic,
+    Organization,
+    RoleBinding,
+    UserGroup,
+)
+from tests.console.conftest import NOW, MakeActor, MakeMirror
 
 HOUR = timedelta(hours=1)
 
@@ -58,6 +71,26 @@ class TestExpiry:
         time_machine.move_to(end, tick=False)
         assert not can(again(stranger), Permission.VIEW, cluster=destination)
         assert RoleBinding.objects.filter(user=stranger.user).exists()
+
+    @pytest.mark.usefixtures("sent")
+    @pytest.mark.parametrize("end", ["expired", "deactivated"])
+    def test_queued_work_is_refused_after_the_role_or_the_user_has_ended(
+        self, end: str, make_mirror: MakeMirror, link: ClusterLink, stranger: Actor, time_machine: Any
+    ) -> None:
+        now = timezone.now()
+        grant_role(user=stranger.user, role="Operator", cluster=link.destination, expires_at=now + HOUR, by=SYSTEM, now=now)
+        topics: dict[str, MirrorTopic | None] = {name: make_mirror(name) for name in ("a", "b")}
+        stored = bulkoperations.start(link=link, operation="pause", topics=topics, by=again(stranger), now=now)
+
+        if end == "expired":
+            time_machine.move_to(now + HOUR)
+        else:
+            User.objects.filter(username=stranger.name).update(is_active=False)
+        stored = BulkOperation.objects.get(pk=stored.pk)
+        bulkoperations.carry_out(stored, check_clusters=lambda _mirrors: [], now=timezone.now())
+
+        assert set(stored.topics.values_list("status", flat=True)) == {"FAILED"}
+        assert set(MirrorTopic.objects.values_list("state", flat=True)) == {"ACTIVE"}
 
     def test_an_expiry_in_the_past_is_refused(self, stranger: Actor, owner: Actor, destination: Cluster) -> None:
         with pytest.raises(InvalidInputError, match="in the past") as caught:

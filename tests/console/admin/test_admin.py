@@ -34,7 +34,7 @@ def test_every_list_and_form_opens(model: str, staff: Client, link: ClusterLink)
 
 
 def test_users_are_edited_by_superusers_only(helper: Client, make_actor: MakeActor) -> None:
-    """Staff with Django's permission to change users could make themselves superusers."""
+    """Staff with Django's permission to change users could become superusers."""
     user = make_actor("helper").user
     assert user is not None
     for name, arguments in (("changelist", []), ("add", []), ("change", [user.pk]), ("delete", [user.pk])):

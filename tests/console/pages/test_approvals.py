@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from console.actions.access import grant_role
 from console.actors import SYSTEM
 from console.models import ApprovalRequest, MirrorTopic
-from tests.browser.page_data import Scene
+from tests.browser.page_data import Scene, make_user
 from tests.console.pages.conftest import client_of
 
 
@@ -38,7 +38,7 @@ def test_a_failover_is_requested_approved_and_carried_out(scene: Scene, operator
     assert operator.post(f"{address}approve/", {"lasts": "1"}).status_code == 403
     admin.post(f"{address}approve/", {"lasts": "1", "reason": "Go ahead."})
 
-    request = ApprovalRequest.objects.get()
+    request = ApprovalRequest.objects.get(user=scene.stranger)
     assert (request.status, request.decided_by, request.topics) == ("APPROVED", scene.admin, ["flights"])
     operator.post(f"{scene.mirror_url('flights')}failover/", failover)
     assert MirrorTopic.objects.get(name="flights").state == "PENDING_STOPPED"
@@ -75,7 +75,18 @@ def test_a_reader_sees_requests_and_decides_nothing(scene: Scene, operator: Clie
     assert reader.get(address).status_code == 200
     assert reader.post(f"{address}approve/", {"lasts": "1"}).status_code == 403
     assert reader.post(f"{address}withdraw/").status_code == 403
-    assert ApprovalRequest.objects.get().status == "REQUESTED"
+    assert ApprovalRequest.objects.get(user=scene.stranger).status == "REQUESTED"
+
+
+def test_a_user_with_a_role_on_a_topic_sees_own_requests_only(scene: Scene, operator: Client) -> None:
+    """A request names mirror topics, which that user may not see."""
+    address = ask(scene, operator)
+    others = make_user("dorothy")
+    topic = {"cluster": scene.east, "resource_type": "Topic", "resource_name": "flights"}
+    grant_role(user=others, role="Operator", by=SYSTEM, now=scene.now, **topic)
+
+    assert client_of(others).get(address).status_code == 404
+    assert client_of(others).get(ask(scene, client_of(others))).status_code == 200
 
 
 def test_users_without_a_role_see_no_requests(scene: Scene, operator: Client, stranger: Client) -> None:

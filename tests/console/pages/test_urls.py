@@ -24,9 +24,14 @@ EXEMPT = {
     "console/api/schema.py",  # edits the paths of the OpenAPI document
     "console/api/views.py",  # below the prefix of the request; reverse() would percent-encode twice
 }
-# Actions of forms, downloads and redirects. The page that removes a role binding needs the key of a row.
+# Actions of forms, downloads and redirects. The page that removes a role binding needs the key of a row, that of an invitation
+# its token, and those of the second factor a setting (tests/console/signin).
 NO_PAGES = {
     "cluster-refresh",
+    "decide-approval",
+    "end-other-sessions",
+    "end-session",
+    "invitation",
     "link-task-run",
     "mirror-gate",
     "mirror-gate-override",
@@ -36,13 +41,19 @@ NO_PAGES = {
     "mirror-verify",
     "operation-cancel",
     "operation-retry",
+    "remove-member",
     "revoke",
+    "second-factor",
+    "sign-in-code",
     "sign-out",
     "start",
     "theme",
 }
 REFUSED = [address for address, _ in addresses.REFUSALS if address.startswith("/links/")]
-EXAMPLES = {"restore_id": 7, "binding_id": 7, "operation_id": 7, "slug": "production"}
+EXAMPLES = {
+    "slug": "production",
+    **dict.fromkeys(("restore_id", "binding_id", "operation_id", "session_id", "user_id", "group_id", "request_id"), 7),
+}
 
 
 def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:

@@ -141,9 +141,73 @@ def provider_scenarios(provider: Provider) -> None:
     User.objects.filter(pk=user.pk).update(is_active=False)
     facts["deactivated"] = sign_in(provider, erika)
     facts["users"] = sorted(User.objects.values_list("username", flat=True))
+    facts["sign_ins"] = list(AuditEvent.objects.filter(action="SignIn").order_by("pk").values_list("result", "actor")[:2])
+    facts["refusals"] = sorted(AuditEvent.objects.filter(action="SignIn", result="DENIED").values_list("resource", flat=True))
     paths = ("login/", "signup/", "password/reset/", "2fa/", "social/signup/", "logout/")
     addresses = [f"/{prefix}{path}" for prefix in ("", "accounts/", "sign-in/") for path in paths]
     facts["other_urls"] = sorted({Client().get(address).status_code for address in addresses})
+
+
+def email_scenarios(provider: Provider) -> None:
+    """Sign in with e-mail addresses that the provider has verified, and with others."""
+    from django.conf import settings
+    from django.contrib.auth.models import User
+
+    from console.models import UserGroup
+
+    local = User.objects.create_user("local", email="local@example.com", password=PASSWORD)
+    same = {"sub": "20", "preferred_username": "other", "email": "local@example.com", "email_verified": True}
+    facts["same_email"] = sign_in(provider, same)["user"] not in (None, str(local.pk))
+    UserGroup.objects.filter(name="admins").update(external_name="boss@example.com")
+    settings.OIDC_USER_CLAIM = settings.OIDC_GROUPS_CLAIM = "email"
+    boss = {"sub": "21", "email": "boss@example.com"}
+    facts["unverified"] = [
+        sign_in(provider, {**boss, **more}) for more in ({}, {"email_verified": False}, {"email_verified": "true"})
+    ]
+    facts["unverified_userinfo"] = sign_in(
+        provider, {"sub": "21", "email_verified": True}, userinfo={**boss, "email_verified": False}
+    )
+    facts["unverified_users"] = User.objects.filter(username="boss@example.com").count()
+    facts["verified"] = sign_in(provider, {**boss, "email_verified": True})["user"]
+    facts["verified_groups"] = list(
+        UserGroup.objects.filter(memberships__user=facts["verified"]).values_list("name", flat=True)
+    )
+    settings.OIDC_USER_CLAIM, settings.OIDC_GROUPS_CLAIM = "preferred_username", "groups"
+
+
+def admin_scenarios() -> None:
+    """Open the administration's pages of identities and second factors as staff and as a superuser."""
+    from allauth.mfa.models import Authenticator
+    from allauth.socialaccount.models import SocialAccount
+    from django.contrib import admin
+    from django.contrib.auth.models import Permission, User
+    from django.test import Client
+    from django.urls import reverse
+
+    from console.models import AuditEvent
+
+    helper = User.objects.create_user("helper", password=PASSWORD, is_staff=True)
+    helper.user_permissions.set(Permission.objects.all())
+    erika = SocialAccount.objects.get(uid="1")
+    factor = Authenticator.objects.create(user=erika.user, type="totp", data={"secret": "sealed-secret"})
+    staff, root = Client(), Client()
+    staff.force_login(helper)
+    root.force_login(User.objects.get(username="root"))
+
+    def statuses(client: Client, model: str, pk: int) -> list[int]:
+        pages = (("changelist", ()), ("add", ()), ("change", (pk,)), ("delete", (pk,)))
+        return [client.get(reverse(f"admin:{model}_{page}", args=arguments)).status_code for page, arguments in pages]
+
+    rows = {"socialaccount_socialaccount": erika.pk, "mfa_authenticator": factor.pk}
+    facts["admin_staff"] = [statuses(staff, model, pk) for model, pk in rows.items()]
+    facts["admin_root"] = [statuses(root, model, pk) for model, pk in rows.items()]
+    listed = (root.get(reverse(f"admin:{model}_{page}", args=args)) for model, pk in rows.items()
+              for page, args in (("changelist", ()), ("change", (pk,))))  # fmt: skip
+    facts["admin_secret"] = any("sealed-secret" in answer.content.decode() for answer in listed)
+    facts["admin_models"] = sorted(model.__name__ for model in admin.site._registry if "allauth" in model.__module__)
+    root.post(reverse("admin:mfa_authenticator_delete", args=[factor.pk]), {"post": "yes"})
+    facts["factor_left"] = Authenticator.objects.filter(pk=factor.pk).exists()
+    facts["admin_audit"] = list(AuditEvent.objects.filter(action="DeleteAuthenticator").values_list("actor", "resource"))
 
 
 def code_at(secret: str, periods: int) -> str:
@@ -192,6 +256,8 @@ def second_factor_scenarios() -> None:
     text = client.get(page).content.decode()
     (secret,) = re.findall(r'aria-label="secret">([A-Z2-7]+)<', text)
     facts["qr"] = "<svg" in text
+    facts["secret_in_session"] = secret in str(dict(client.session.items()))
+    facts["secret_kept"] = secret in client.get(page).content.decode()
     facts["wrong_password"] = client.post(page, {"password": "guess", "code": code_at(secret, 0)}).status_code
     facts["wrong_first_code"] = client.post(page, {"password": PASSWORD, "code": "abc"}).status_code
     facts["rows_before"] = Authenticator.objects.count()
@@ -238,12 +304,16 @@ def second_factor_scenarios() -> None:
     facts["off"] = last.post(page, {"password": PASSWORD, "code": code_at(secret, 1)}).status_code
     facts["rows_after"] = Authenticator.objects.count()
     facts["signed_in_after"] = with_password()[2]
-    facts["audit"] = list(AuditEvent.objects.filter(actor="amelia").order_by("pk").values_list("action", flat=True))
+    events = AuditEvent.objects.filter(actor="amelia").order_by("pk")
+    facts["audit"] = list(events.exclude(action="SignIn").values_list("action", flat=True))
+    facts["code_sign_ins"] = sorted({event.detail["path"] for event in events.filter(action="SignIn")})
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as home, running_provider() as running:
         set_up(running, home)
         provider_scenarios(running)
+        email_scenarios(running)
+        admin_scenarios()
         second_factor_scenarios()
     json.dump(facts, sys.stdout)

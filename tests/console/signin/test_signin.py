@@ -60,6 +60,20 @@ class TestProvider:
         assert facts["again"]["user"] == facts["without_groups"] == facts["user_id"]
         assert facts["users"] == ["erika", "root"]
 
+    def test_sign_ins_and_refusals_are_audited(self, facts: Facts) -> None:
+        assert facts["sign_ins"] == [["SUCCESS", "erika"], ["SUCCESS", "erika"]]
+        assert {"provider-subject/2", "provider-subject/3", "provider-subject/6"} <= set(facts["refusals"])
+
+    def test_an_account_is_not_found_by_its_email_address(self, facts: Facts) -> None:
+        assert facts["same_email"]
+
+    def test_an_unverified_email_address_is_neither_a_name_nor_a_group(self, facts: Facts) -> None:
+        for outcome in (*facts["unverified"], facts["unverified_userinfo"]):
+            assert "not verified" in refused(outcome)
+        assert facts["unverified_users"] == 0
+        assert facts["verified"]
+        assert facts["verified_groups"] == ["admins"]
+
     def test_a_name_of_a_local_user_is_refused(self, facts: Facts) -> None:
         assert "exists already" in refused(facts["taken"])
 
@@ -95,6 +109,23 @@ class TestProvider:
         assert facts["other_urls"] == [404]
 
 
+class TestAdministration:
+    """Pages of the library's models in the Django administration."""
+
+    def test_staff_neither_see_nor_edit_identities(self, facts: Facts) -> None:
+        """Staff with all of Django's permissions; an edited identity would let its holder sign in as any user."""
+        assert facts["admin_staff"] == [[403] * 4, [403] * 4]
+
+    def test_superusers_delete_them_only(self, facts: Facts) -> None:
+        assert facts["admin_root"] == [[200, 403, 200, 200], [200, 403, 200, 200]]
+        assert facts["admin_models"] == ["Authenticator", "SocialAccount"]
+        assert not facts["factor_left"]
+        assert facts["admin_audit"] == [["root", "user/erika"]]
+
+    def test_stored_secrets_are_not_shown(self, facts: Facts) -> None:
+        assert not facts["admin_secret"]
+
+
 class TestSecondFactor:
     """Time-based codes and recovery codes."""
 
@@ -104,6 +135,8 @@ class TestSecondFactor:
 
     def test_the_secret_is_encrypted_and_not_shown_again(self, facts: Facts) -> None:
         assert not facts["secret_in_clear"]
+        assert not facts["secret_in_session"]
+        assert facts["secret_kept"]  # until it is confirmed
         assert not facts["secret_shown_again"]
 
     def test_the_password_alone_does_not_sign_in(self, facts: Facts) -> None:
@@ -137,6 +170,7 @@ class TestSecondFactor:
         assert facts["signed_in_after"]
 
     def test_changes_are_audited(self, facts: Facts) -> None:
+        assert facts["code_sign_ins"] == ["/sign-in/", "/sign-in/code/"]
         assert facts["audit"] == ["TurnOnSecondFactor", "UseRecoveryCode", "UseRecoveryCode", "TurnOffSecondFactor"]
 
 
