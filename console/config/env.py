@@ -149,8 +149,8 @@ def spark_address(url: str, token: str) -> str:
 def https_or_loopback(name: str, url: str) -> str:
     """Return the address of an identity provider; raise ImproperlyConfigured unless it is https, or a port of this machine.
 
-    Without TLS an attacker on the network path could sign in as any user: the signature of an ID token that comes from the token
-    endpoint is not checked (OpenID Connect Core 1.0, section 3.1.3.7).
+    Without TLS an attacker on the network path could sign in as any user: the signature of an ID token from the token endpoint
+    is not checked (OpenID Connect Core 1.0, section 3.1.3.7).
     """
     parts = urlsplit(url)
     if not url or (parts.scheme == "https" and parts.hostname):
