@@ -12,7 +12,7 @@ from linkctl.commands import as_json, client_of, complete_links, complete_mirror
 from linkctl.errors import Exit, LinkctlError
 
 _NAME = click.argument("name", shell_complete=complete_links)
-_OVER = ("PASSED", "FAILED")
+_OVER = ("PASSED", "FAILED", "CANCELED")
 
 
 @click.group("drill")
@@ -69,6 +69,16 @@ def show_all(context: click.Context, name: str, *, limit: int, as_json: bool) ->
 def describe(context: click.Context, name: str, number: int, *, as_json: bool) -> None:
     """Show the report of drill NUMBER of the cluster link NAME."""
     _write(client_of(context).get_own("links", name, "drills", str(number)), as_json=as_json)
+
+
+@group.command("cancel")
+@_NAME
+@click.argument("number", type=int)
+@as_json
+@click.pass_context
+def cancel(context: click.Context, name: str, number: int, *, as_json: bool) -> None:
+    """Cancel drill NUMBER of the cluster link NAME; its scratch copies are deleted."""
+    _write(client_of(context).send_own("POST", "links", name, "drills", str(number), "cancel"), as_json=as_json)
 
 
 def _is_over(drill: Json) -> bool:

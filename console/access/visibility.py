@@ -12,7 +12,7 @@ from django.db.models.lookups import Exact
 from console.access.permissions import can
 from console.access.roles import Permission
 from console.actors import Actor
-from console.models import Cluster, ClusterLink, Environment, MirrorTopic, RoleBinding, SourceTopic
+from console.models import Cluster, ClusterLink, Environment, MirrorTopic, RoleBinding, SourceTopic, StopReport
 from console.models.mirrors import MirrorTopicQuerySet
 
 ResourceType = RoleBinding.ResourceType
@@ -125,6 +125,29 @@ def visible_mirrors(by: Actor) -> MirrorTopicQuerySet:
         else:
             scope |= Q(link__in=ClusterLink.objects.filter(_link_scope(binding)).values("pk"))
     return listed.filter(scope)
+
+
+def visible_reports(by: Actor) -> QuerySet[StopReport]:
+    """Return the failover reports of mirror topics that the actor may see, without those of drills.
+
+    A role counts by name, so it also shows reports whose mirror topic or link was deleted. Reports of an unregistered cluster
+    are shown to superusers only.
+    """
+    reports = StopReport.objects.filter(drill=None)
+    if by.may_do_all:
+        return reports
+    scope = _NOTHING
+    for binding in by.bindings:
+        above, cluster = _above(binding, path="destination__"), Q(destination=binding.cluster_id)
+        if above is not None:
+            scope |= above
+        elif binding.resource_type == ResourceType.TOPIC:
+            scope |= cluster & _name("mirror_name", binding)
+        elif binding.resource_type == ResourceType.CLUSTER_LINK:
+            scope |= cluster & _name("link_name", binding)
+        elif binding.resource_type != ResourceType.GROUP:
+            scope |= cluster
+    return reports.filter(scope)
 
 
 def _link_scope(binding: RoleBinding) -> Q:

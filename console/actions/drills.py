@@ -1,4 +1,4 @@
-"""Starts a failover drill on scratch copies of mirrors, and stores its progress and report. The mirrors are not touched."""
+"""Starts and cancels failover drills on scratch copies of mirrors, stores progress and report. The mirrors are not touched."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from linkengine.domain.startspec import LATEST, start_problem
 from linkengine.domain.states import LinkState, MirrorState
 
 Status = Drill.Status
-OVER = (Status.PASSED, Status.FAILED)
+OVER = (Status.PASSED, Status.FAILED, Status.CANCELED)
 
 
 def start_drill(*, link: ClusterLink, names: Sequence[str] = (), start_spec: str = LATEST, by: Actor, now: datetime) -> Drill:
@@ -51,6 +51,47 @@ def start_drill(*, link: ClusterLink, names: Sequence[str] = (), start_spec: str
         show_change(link.pk)
     dispatch.send("reconcile_link", link_id=link.pk)
     return drill
+
+
+def cancel_drill(*, drill: Drill, by: Actor, now: datetime) -> None:
+    """Cancel a drill: its scratch copies are deleted, no further topics are rehearsed, and it ends CANCELED.
+
+    Raises ConflictError if it is over. A drill that is canceled already stays as it is.
+    """
+    check_permission(by, Permission.OPERATE_MIRROR, link=drill.link)
+    check_permission(by, Permission.MANAGE_MIRROR, link=drill.link)
+    with transaction.atomic():
+        lock_link(drill.link)
+        stored = Drill.objects.get(pk=drill.pk)
+        if stored.status in OVER:
+            raise ConflictError(f"Drill {drill.pk} has ended, so there is nothing to cancel.")
+        if stored.canceled_by:
+            return
+        changes: dict[str, object] = {"canceled_by": by.name, "problem": stored.problem or f"Canceled by {by.name}."}
+        if stored.status != Status.CLEANING:
+            changes |= {"status": Status.CLEANING, "status_since": now}
+        # A step that is in progress changes the status by compare-and-swap only, so it cannot undo this.
+        Drill.objects.filter(pk=drill.pk).exclude(status__in=OVER).update(**changes)
+        detail = {"drill": drill.pk}
+        audit.record(by=by, action="CancelFailoverDrill", resource=audit.path_of(drill.link), now=now, detail=detail)
+        show_change(drill.link_id)
+    dispatch.send("advance_drill", drill_id=drill.pk)
+
+
+def running_drill(link: ClusterLink) -> Drill | None:
+    """Return the drill of a link that is not over. One query."""
+    return link.drills.exclude(status__in=OVER).first()
+
+
+def check_no_drill(link: ClusterLink) -> None:
+    """Raise ConflictError while a drill of a link is in progress: its scratch copies need the link until they are deleted."""
+    drill = running_drill(link)
+    if drill is not None:
+        raise ConflictError(
+            f"Failover drill {drill.pk} of cluster link '{link.name}' is in progress; its scratch topics are deleted through "
+            "the link. Cancel the drill or wait until it has ended, then delete the link.",
+            code="LINK_IN_USE",
+        )
 
 
 def move(*, drill: Drill, status: Status, now: datetime, **changes: object) -> bool:
@@ -87,7 +128,10 @@ def conclude(*, drill: Drill, now: datetime) -> None:
     """Set the final status of a drill whose scratch copies have been deleted."""
     rows = [DrillRow(**values) for values in drill.report]
     passed = verdict(rows) and not drill.problem
-    move(drill=drill, status=Status.PASSED if passed else Status.FAILED, now=now, finished_at=now)
+    canceled = Drill.objects.filter(pk=drill.pk).exclude(canceled_by="").exists()
+    drill.stop_reports.all().delete()  # of the scratch copies; the drill's report has their figures
+    status = Status.CANCELED if canceled else Status.PASSED if passed else Status.FAILED
+    move(drill=drill, status=status, now=now, finished_at=now)
 
 
 def report_of(rows: Sequence[DrillRow | GroupRow]) -> list[dict[str, object]]:
@@ -96,6 +140,8 @@ def report_of(rows: Sequence[DrillRow | GroupRow]) -> list[dict[str, object]]:
 
 
 def _end_reason(drill: Drill) -> str:
+    if drill.canceled_by:
+        return "Not rehearsed: the drill was canceled."
     if drill.problem:
         return "Not rehearsed: the drill ended early because of a problem."
     deleting = ClusterLink.objects.exclude(deletion_requested_at=None).filter(pk=drill.link_id).exists()

@@ -12,6 +12,7 @@ from console import audit
 from console.access import Permission, check_permission
 from console.access.approvals import check_approved
 from console.actions import linkchecks, operations
+from console.actions.drills import check_no_drill
 from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actions.row_locks import lock_clusters, lock_link
 from console.actors import Actor
@@ -82,16 +83,17 @@ def create_link(  # noqa: PLR0913 - one keyword per value of the request
 
 
 def delete_link(*, link: ClusterLink, force: bool = False, validate_only: bool = False, by: Actor, now: datetime) -> None:
-    """Delete a link; raise ConflictError while it has mirrors that are not STOPPED, unless ``force`` is set.
+    """Delete a link; raise ConflictError while it has mirrors that are not STOPPED or a drill, unless ``force`` is set.
 
     ``force`` fails these mirrors over first: their topics stay on the destination as ordinary, writable topics, and the link is
     deleted when the last mirror is fenced. If the deletion of a stopped mirror's topic is pending, the link is deleted after
     it.
     """
     check_permission(by, Permission.MANAGE_LINK, link=link)
-    attached = list(link.mirrors.unstopped().values_list("name", flat=True))
+    attached = list(link.mirrors.unstopped().values_list("name", "drill"))
     if not force:
-        _check_detached(link, attached)
+        _check_detached(link, [name for name, drill in attached if drill is None])
+        check_no_drill(link)
     if validate_only:
         return
     if attached or link.mirrors.exclude(deletion_requested_at=None).exists():

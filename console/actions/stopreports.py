@@ -7,10 +7,19 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
+from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
 from console.mirrors import loss, progress
-from console.models import MirrorPartition, MirrorTopic, StateTransition, StopReport
+from console.models import (
+    BulkOperation,
+    BulkOperationTopic,
+    ClampedOffset,
+    MirrorPartition,
+    MirrorTopic,
+    StateTransition,
+    StopReport,
+)
 from console.models.mirrors import AHEAD, shows_source_end
 from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
@@ -39,6 +48,7 @@ def write_stop_report(
     report = _draft(known, now=now, source_ends=source_ends, asked_at=asked_at)
     report.refused = as_stored(refused)
     report.save(force_insert=True)
+    _assign_clamped([mirror])
     return report
 
 
@@ -48,8 +58,21 @@ def write_stop_reports(
     """Write the reports of many mirrors without contacting their sources; a few statements. ``refused`` is by primary key."""
     reports = [_draft(known, now=now) for known in _known(mirrors)]
     for report in reports:
-        report.refused = as_stored(refused.get(report.mirror_id, ()))
+        report.refused = as_stored(refused.get(report.mirror_id, ())) if report.mirror_id is not None else []
+        report.keep_names()
     StopReport.objects.bulk_create(reports)
+    _assign_clamped(mirrors)
+
+
+def _assign_clamped(mirrors: Sequence[MirrorTopic]) -> None:
+    """Assign the offsets that these stops clamped to their reports. One statement.
+
+    A stop starts before its topic becomes writable and after the previous stop finished, so a clamped offset belongs to the
+    first report at or after its start time.
+    """
+    reports = StopReport.objects.filter(mirror=OuterRef("mirror"), writable_at__gte=OuterRef("stopping_since"))
+    first = reports.order_by("writable_at", "pk").values("pk")[:1]
+    ClampedOffset.objects.filter(mirror__in=mirrors, report=None).update(report=Subquery(first))
 
 
 def as_stored(refused: Sequence[RefusedStep]) -> list[dict[str, str | None]]:
@@ -63,6 +86,7 @@ class _Known:
     request: StateTransition | None  # the transition that requested this stop
     rows: Sequence[MirrorPartition]
     source_partitions: int  # as last listed; 0: not listed
+    operation: BulkOperation | None  # on several topics, that requested this stop
 
 
 def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
@@ -72,15 +96,37 @@ def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
     chosen = MirrorTopic.objects.filter(pk__in=[mirror.pk for mirror in mirrors])
     rows = {mirror.pk: mirror.partitions for mirror in progress.current(chosen, now=timezone.now(), insist=True)}
     counts = loss.source_partitions(mirrors)
+    operations = _operations_of(mirrors, requests)
     return [
         _Known(
             mirror=mirror,
             request=requests.get(mirror.pk),
             rows=rows.get(mirror.pk, ()),
             source_partitions=counts[mirror.pk],
+            operation=operations.get(mirror.pk),
         )
         for mirror in mirrors
     ]
+
+
+def _operations_of(mirrors: Sequence[MirrorTopic], requests: Mapping[int, StateTransition]) -> dict[int, BulkOperation]:
+    """Return the operations on several topics that requested the stops, by primary key of the mirror. One query.
+
+    A topic of such an operation is done at the time of the transition that it requested.
+    """
+    names = {(mirror.link_id, mirror.name): mirror.pk for mirror in mirrors}
+    topics = BulkOperationTopic.objects.filter(
+        operation__link__in={mirror.link_id for mirror in mirrors},
+        operation__operation__in=[MirrorEvent.PROMOTE, MirrorEvent.FAILOVER],
+        name__in=[mirror.name for mirror in mirrors],
+        status=BulkOperationTopic.Status.ACCEPTED,
+    )
+    found: dict[int, BulkOperation] = {}
+    for topic in topics.select_related("operation"):
+        key = names.get((topic.operation.link_id, topic.name))
+        if key is not None and key in requests and requests[key].at == topic.done_at:
+            found[key] = topic.operation
+    return found
 
 
 def _draft(
@@ -100,11 +146,15 @@ def _draft(
         writable_at_ms=_unix_ms(now),
     )
     seen = [part.source_seen_at_ms for part in partitions if part.source_seen_at_ms is not None]
+    options = known.operation.options if known.operation else {}
     return StopReport(
         mirror=mirror,
         reason=mirror.stop_reason,
         requested_by=request.by if request else "engine",
         requested_at=requested_at,
+        operation_number=known.operation.pk if known.operation else None,
+        request_reason=options.get("reason", ""),
+        checklist=options.get("checklist", []),
         writable_at=now,
         records_not_copied=cost.records_not_copied,
         source_seen_at=_time(min(seen)) if seen and len(seen) == len(partitions) else None,

@@ -54,6 +54,7 @@ urlpatterns = [
     path(f"{_LINK}/rates", views.LinkRatesView.as_view()),
     path(f"{_LINK}/drills", drills.DrillListView.as_view()),
     path(f"{_LINK}/drills/<int:drill_id>", drills.DrillView.as_view()),
+    path(f"{_LINK}/drills/<int:drill_id>/cancel", drills.CancelDrillView.as_view()),
     path(f"{_LINK}/approval-requests", approvals.ApprovalRequestListView.as_view()),
     path(f"{_LINK}/approval-requests/<int:request_id>", approvals.ApprovalRequestView.as_view()),
     path(f"{_LINK}/approval-requests/<int:request_id>/withdraw", approvals.WithdrawApprovalView.as_view()),

@@ -34,8 +34,17 @@ def unmeasured_partitions(mirror: MirrorTopic, rows: Iterable[MirrorPartition], 
 def records_at_risk(mirror: MirrorTopic, *, source_partitions: int) -> int | None:
     """Return the offsets that a failover now would not copy, including those behind open transactions; None if unknown."""
     rows = list(mirror.partitions.all())
-    missing = unmeasured_partitions(mirror, rows, source_partitions=source_partitions)
-    return None if missing else sum_if_known([row.missing for row in rows])
+    return missing_records(rows, partitions=max(mirror.num_partitions, source_partitions))
+
+
+def missing_records(rows: Sequence[MirrorPartition], *, partitions: int) -> int | None:
+    """Return the offsets that a failover now would not copy; None if unknown.
+
+    ``partitions`` is the larger number of those of the mirror and of its source topic.
+    """
+    reported = {row.partition for row in rows}
+    is_complete = all(number in reported for number in range(partitions))
+    return sum_if_known([row.missing for row in rows]) if is_complete else None
 
 
 def records_at_risk_of(mirrors: Sequence[MirrorTopic]) -> dict[int, int | None]:

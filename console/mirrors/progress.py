@@ -26,7 +26,6 @@ from console.config import signing_keys
 from console.models import MirrorPartition, MirrorTopic
 from console.models.mirrors import AHEAD, engine_name_of, is_fresh
 from linkengine.coordination.progress import Readings, read_readings
-from linkengine.domain.errors import ErrorCode
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, topic_ids_of
 from linkengine.domain.states import COPYING, MirrorState, StopReason
@@ -224,7 +223,7 @@ def apply(row: MirrorPartition, report: PartitionProgress) -> None:
         row.caught_up_at = time_of(report.caught_up_at_ms)
     row.since_ms = report.since_ms
     row.phase, row.error_code, row.error_message = report.phase, report.error_code, report.error_message
-    if row.stopped_end is not None and row.error_code == ErrorCode.MIRROR_WAS_STOPPED:  # reported late, after the stop
+    if row.stopped_end is not None:  # reported late, after the stop, or the last error before it: nothing is copied any more
         row.error_code = row.error_message = ""
     row.observed_at = time_of(report.observed_at_ms)
 

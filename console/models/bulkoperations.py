@@ -20,7 +20,8 @@ class BulkOperation(models.Model):
 
     link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="bulk_operations")
     operation = models.CharField(max_length=30)
-    options = models.JSONField(default=dict)  # of mirrors to be created: replication_factor, start
+    # Of mirrors to be created: replication_factor, start. Of a failover: reason, checklist ({"text", "confirmed"}).
+    options = models.JSONField(default=dict)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="bulk_operations")
     requested_by = models.CharField(max_length=150)
     requested_at = models.DateTimeField()

@@ -20,6 +20,7 @@ class Drill(models.Model):
         CLEANING = "CLEANING"  # scratch copies are being deleted
         PASSED = "PASSED"
         FAILED = "FAILED"
+        CANCELED = "CANCELED"  # by a user; its scratch copies are deleted
 
     link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="drills")
     status = models.CharField(max_length=15, choices=Status, default=Status.PREPARING)
@@ -31,6 +32,7 @@ class Drill(models.Model):
     finished_at = models.DateTimeField(null=True)
     topics = models.JSONField(default=list)  # names of all mirrors to be rehearsed, in batches
     rto_ms = models.BigIntegerField(null=True)  # from the failover until the last scratch copy was writable; slowest batch
+    canceled_by = models.CharField(max_length=150, blank=True, default="")  # set while it still cleans up; "": not canceled
     problem = models.TextField(blank=True, default="")
     report = models.JSONField(default=list)  # of DrillRow as dicts; grows by batches
     groups = models.JSONField(default=list)  # of GroupRow as dicts

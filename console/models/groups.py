@@ -9,6 +9,7 @@ from django.db import models
 from console.models.fields import AnyTextField, KeyOfField
 from console.models.links import ClusterLink
 from console.models.mirrors import MirrorTopic
+from console.models.reports import StopReport
 from linkengine.domain.groups import GroupStatus, OffsetOutcome
 
 
@@ -70,9 +71,13 @@ class GroupOffset(models.Model):
 
 
 class ClampedOffset(models.Model):
-    """A group that was ahead of the mirrored records when its mirror was stopped. One row per stop, group and partition."""
+    """A group that was ahead of the mirrored records when its mirror was stopped. One row per stop, group and partition.
 
-    mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="clamped_offsets")
+    The row stays with the failover report, which is written later in the same stop and outlives the mirror.
+    """
+
+    mirror = models.ForeignKey(MirrorTopic, on_delete=models.SET_NULL, null=True, related_name="clamped_offsets")
+    report = models.ForeignKey(StopReport, on_delete=models.CASCADE, null=True, related_name="clamped")
     stopping_since = models.DateTimeField()  # identifies the stop
     group = AnyTextField()  # at the destination
     group_key = KeyOfField(of="group")

@@ -1,12 +1,15 @@
-"""The Audit log section."""
+"""The Audit log section: the list of events, and the same events as CSV."""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console.pages.lists import page_from
+from console.models.access import AuditEventQuerySet
+from console.pages.lists import page_from, range_fields, time_of
 from console.pages.request_handling import actor_of, page, reply
 from console.presenters.audit import event_row
 from console.presenters.reasons import AUDIT_LOOKS
@@ -16,20 +19,37 @@ from console.queries.audit import readable_events
 @page("audit")
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """List audit events, filtered by text, action and result."""
-    by, now = actor_of(request), timezone.now()
-    query, action, result = (request.GET.get(name, "").strip() for name in ("q", "action", "result"))
-    result = result if result in AUDIT_LOOKS else ""
-    readable = readable_events(by=by)
-    shown, pager = page_from(request, readable.matching(search=query, action=action, result=result))
+    """List audit events, filtered by text, action, result and time."""
+    now = timezone.now()
+    readable = readable_events(by=actor_of(request))
+    shown, pager = page_from(request, matching(request, readable))
+    texts, (start, end) = _texts(request), _times(request)
+    action = texts["action"]
     context = {
         "events": [event_row(event, now=now) for event in shown],
         "pager": pager,
-        "query": query,
+        "query": texts["search"],
         "action": action,
         "actions": sorted({*readable.actions(), *([action] if action else [])}),
-        "result": result,
+        "result": texts["result"],
         "results": list(AUDIT_LOOKS.values()),
-        "filtered": bool(query or action or result),
+        "filtered": any(texts.values()) or start is not None or end is not None,
+        "filters": request.GET.urlencode(),
+        **range_fields(start, end),
     }
     return reply(request, "audit/list.html", context)
+
+
+def matching(request: HttpRequest, events: AuditEventQuerySet) -> AuditEventQuerySet:
+    """Return the events that match the filters of the request."""
+    start, end = _times(request)
+    return events.matching(**_texts(request), start=start, end=end)
+
+
+def _texts(request: HttpRequest) -> dict[str, str]:
+    query, action, result = (request.GET.get(name, "").strip() for name in ("q", "action", "result"))
+    return {"search": query, "action": action, "result": result if result in AUDIT_LOOKS else ""}
+
+
+def _times(request: HttpRequest) -> tuple[datetime | None, datetime | None]:
+    return time_of(request, "from"), time_of(request, "to")

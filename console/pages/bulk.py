@@ -6,7 +6,7 @@ nothing is done and the confirmation is shown again. A worker carries the operat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -37,6 +37,9 @@ from console.queries.mirrors import MirrorSummary
 from console.queries.previews import GroupAtRisk, groups_at_risk
 from linkengine.domain.states import MirrorEvent, MirrorState
 
+# Operations whose rules need no queries: all selected topics are checked, of the others only those that are listed.
+_FREE = (MirrorEvent.PAUSE, MirrorEvent.RESUME, MirrorEvent.FAILOVER)
+LONGEST_REASON = 500  # characters of the reason of a failover
 CHANGED = {
     "code": "CONFLICT",
     "message": "The list of mirror topics has changed since you opened this page. Nothing was changed.",
@@ -53,6 +56,33 @@ class Stake:
     groups: int  # groups whose offsets would be clamped
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """The selected topics for which an operation would be refused now."""
+
+    rows: Sequence[tuple[str, str]]  # (name, reason)
+    total: int  # selected topics
+    complete: bool  # False if only the listed topics were checked
+
+    @property
+    def possible(self) -> int:
+        """Return the number of topics that the operation would change; an upper bound unless ``complete``."""
+        return self.total - len(self.rows)
+
+    @property
+    def words(self) -> str:
+        """Return the number of topics that the operation would change, for the heading of a confirmation."""
+        if not self.rows:
+            return numbers.count(self.total)
+        most = "" if self.complete else "at most "
+        return f"{most}{numbers.count(self.possible)} of {numbers.count(self.total)}"
+
+    @property
+    def names(self) -> set[str]:
+        """Return the names of the topics."""
+        return {name for name, _reason in self.rows}
+
+
 @page("links")
 @require_http_methods(["GET", "POST"])
 def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
@@ -67,7 +97,7 @@ def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpR
     chosen = _chosen(values, link=link, retried=retried, by=by)
     if not chosen or not values.get("confirmed"):
         return _confirmation(request, link, verb, chosen, status=200 if chosen else 422)
-    if values.get("seen") != _digest(chosen, verb):
+    if values.get("seen") != digest_of(chosen, verb):
         return _confirmation(request, link, verb, chosen, problem=CHANGED, status=409)
     if _is_typed(verb, link) and values.get("confirm", "").strip() != link.name:
         return _confirmation(request, link, verb, chosen, wrong_name="The name does not match the link name.", status=422)
@@ -75,11 +105,21 @@ def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpR
         link=link,
         operation=verb.name,
         topics={summary.mirror.name: summary.mirror for summary in chosen},
+        options=_options(values, verb, retried),
         retry_of=retried,
         by=by,
         now=now,
     )
     return done(request, started.get_absolute_url())
+
+
+def _options(values: QueryDict, verb: BulkVerb, retried: BulkOperation | None) -> dict[str, object]:
+    """Return what the failover reports have of the request; a retry has it from the first operation."""
+    if verb.event is not MirrorEvent.FAILOVER:
+        return {}
+    reason = values.get("reason", "").strip()[:LONGEST_REASON]
+    known: dict[str, object] = dict(retried.options) if retried else {}
+    return known | {"reason": reason} if reason else known
 
 
 def bulk_verb_of(name: str) -> BulkVerb:
@@ -110,7 +150,7 @@ def _chosen(values: QueryDict, *, link: ClusterLink, retried: BulkOperation | No
     return mirrorpages.mirror_page(by=by, link=link, names=names, order="name", size=len(names) or 1).rows
 
 
-def _digest(chosen: Sequence[MirrorSummary], verb: BulkVerb) -> str:
+def digest_of(chosen: Sequence[MirrorSummary], verb: BulkVerb) -> str:
     """Return a digest of the mirrors that the confirmation shows. That of a deletion or restore depends on their states too.
 
     A mirror that has been stopped since may have become the only copy of records that applications write.
@@ -133,7 +173,8 @@ def _confirmation(
     mirrors = [summary.mirror for summary in chosen]
     groups = groups_at_risk(link, mirrors) if verb.loses_lag else {}
     at_risk = loss.records_at_risk_of(mirrors) if verb.loses_lag else {}
-    unavailable = _unavailable(link, chosen, verb, now=now)
+    refusals = refusals_of(link, chosen, verb, now=now)
+    possible = [summary for summary in chosen if summary.mirror.name not in refusals.names]
     context = {
         "link": link_head(link, now=now),
         "crumbs": crumbs(link, last=f"{verb.label} mirror topics"),
@@ -142,19 +183,23 @@ def _confirmation(
         "stakes": [
             _stake(summary, groups, missing=at_risk.get(summary.mirror.pk), now=now) for summary in chosen[:NAMES_SHOWN]
         ],
-        "group_count": len({row.group for rows in groups.values() for row in rows}),
-        "unavailable": unavailable,
-        "warnings": _warnings(link, chosen, verb, refused=unavailable, by=by),
+        "group_count": len({row.group for summary in possible for row in groups.get(summary.mirror.pk, ())}),
+        "refusals": refusals,
+        "unavailable": refusals.rows[:NAMES_SHOWN],
+        "warnings": _warnings(link, chosen, verb, impossible=refusals.names, by=by),
         "warned": verb.event in WARNED,
         "total": len(chosen),
         "more_names": max(0, len(chosen) - NAMES_SHOWN),
-        "at_risk": _at_risk(chosen, at_risk) if verb.loses_lag else "",
+        "at_risk": _at_risk(possible, at_risk) if verb.loses_lag else "",
         "dropped": _dropped(link, mirrors) if verb.event is MirrorEvent.RESTORE else "",
         "writable": _count_writable(mirrors) if verb.event is MirrorEvent.DELETE else 0,
         "typed": _is_typed(verb, link),
         "reversibility": reversibility(verb.event, bidirectional=link.mode == "BIDIRECTIONAL") if verb.event else "",
         "confirm": request.POST.get("confirm", ""),
-        "repeated": [*_repeated(request.POST, chosen), ("seen", _digest(chosen, verb))],
+        "asks_reason": verb.event is MirrorEvent.FAILOVER,
+        "reason": request.POST.get("reason", ""),
+        "longest_reason": LONGEST_REASON,
+        "repeated": [*_repeated(request.POST, chosen), ("seen", digest_of(chosen, verb))],
     }
     return reply(request, "mirrors/operate_many.html", context | more, status=status)
 
@@ -202,25 +247,25 @@ def _stake(summary: MirrorSummary, groups: Mapping[int, Sequence[GroupAtRisk]], 
     )
 
 
-def _unavailable(link: ClusterLink, chosen: Sequence[MirrorSummary], verb: BulkVerb, *, now: datetime) -> list[tuple[str, str]]:
-    """Return (name, reason) of the listed topics for which the operation would be refused now."""
+def refusals_of(link: ClusterLink, chosen: Sequence[MirrorSummary], verb: BulkVerb, *, now: datetime) -> Refusals:
+    """Return the selected topics for which the operation would be refused now."""
     prefetch_related_objects([link], "configs")  # read once for the gate checks of all topics
+    checked = chosen if verb.event in _FREE else chosen[:NAMES_SHOWN]
     rows = []
-    for summary in chosen[:NAMES_SHOWN]:
+    for summary in checked:
         summary.mirror.link = link
         problem = refused(summary.mirror, verb.event, now=now) if verb.event else {}
         if problem:
             rows.append((summary.mirror.name, problem["message"]))
-    return rows
+    return Refusals(rows=rows, total=len(chosen), complete=len(checked) == len(chosen))
 
 
 def _warnings(
-    link: ClusterLink, chosen: Sequence[MirrorSummary], verb: BulkVerb, *, refused: Sequence[tuple[str, str]], by: Actor
+    link: ClusterLink, chosen: Sequence[MirrorSummary], verb: BulkVerb, *, impossible: Collection[str], by: Actor
 ) -> list[tuple[str, Sequence[str]]]:
     """Return (name, warnings) of the listed topics, except of those for which the operation would be refused now."""
     if verb.event is None:
         return []
-    impossible = {name for name, _reason in refused}
     mirrors = [summary.mirror for summary in chosen[:NAMES_SHOWN] if summary.mirror.name not in impossible]
     risks = risks_of(link, mirrors) if verb.event in REVERSALS else {}
     found = cautions_of_many(mirrors, verb.event, by=by, risks=risks)

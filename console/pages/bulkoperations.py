@@ -17,6 +17,9 @@ from console.pages.shell import Crumb
 from console.presenters import numbers
 from console.presenters.bulkoperations import TOPIC_LOOKS, operation_row, topic_row
 from console.queries import bulkoperations as operation_queries
+from linkengine.domain.states import MirrorEvent
+
+_REPORTED = (MirrorEvent.FAILOVER, MirrorEvent.PROMOTE)  # each topic gets a failover report when it has stopped
 
 
 @page("operations")
@@ -98,6 +101,9 @@ def _show(request: HttpRequest, operation: BulkOperation, *, status: int = 200, 
         "creates": operation.operation == BulkOperation.CREATE,
         "verb": operation.operation,
         "retry_of": operation.retry_of_id,
+        "has_report": operation.operation in _REPORTED,
+        "reason": operation.options.get("reason", ""),
+        "checklist": operation.options.get("checklist", ()),
         "may_cancel": bool(row.waiting) and bulkoperations.may_cancel(operation, by=by),
         "environment_name": link.destination.environment.name,
         "crumbs": [Crumb(label="Operations", url=reverse("pages:operations")), Crumb(label=f"Operation {operation.pk}")],

@@ -15,6 +15,7 @@ from console.errors import ConsoleError, NotFoundError
 from console.models import ClusterLink
 from console.pages.linkpages import crumbs, link_head
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
+from console.presenters.configs import config_words
 from console.queries import links as link_queries
 from console.queries.links import EffectiveConfig
 from linkengine.domain.linkconfigs import LINK_CONFIGS, ConfigKind, is_connection
@@ -65,6 +66,8 @@ def _form(
         "value": value,
         "choices": spec.choices or (("true", "false") if spec.kind is ConfigKind.FLAG else ()),
         "long": spec.kind in {ConfigKind.FILTERS, ConfigKind.NAMES},
+        "words": config_words(config.name, value),
+        "default_words": config_words(config.name, config.default or ""),
         "lowest": spec.lowest,
         "highest": spec.highest,
         "kind": spec.kind,

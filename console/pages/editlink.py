@@ -1,4 +1,4 @@
-"""Edit and delete a cluster link."""
+"""Edit, pause and delete a cluster link."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods
 from console.access import Permission, can, check_permission
 from console.actions import linkconfigs
 from console.actions import links as link_actions
+from console.actions.drills import running_drill
 from console.actions.linkconfigs import ConfigChange
 from console.actors import Actor
 from console.errors import ConsoleError
@@ -28,6 +29,7 @@ from console.pages.forms import ConnectionForm, address_of, fingerprint, stale_f
 from console.pages.linkpages import crumbs, link_head
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters import numbers
+from console.presenters.drills import drill_row
 from console.presenters.links import source_servers
 from console.presenters.mirrors import mirror_row
 from console.queries import links as link_queries
@@ -37,7 +39,7 @@ from linkengine.domain.addresses import TOKEN_URL, address_from_properties, prop
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkaddresses import own_properties, registered_properties, secrets_to_repeat
 from linkengine.domain.linkconfigs import LINK_CONFIGS
-from linkengine.domain.states import MirrorState
+from linkengine.domain.states import COPYING, MirrorState
 
 PAUSED = "cluster.link.paused"
 JAAS = "sasl.jaas.config"
@@ -153,6 +155,38 @@ def _apply(request: HttpRequest, link: ClusterLink, form: EditLinkForm, *, by: A
 
 @page("links")
 @require_http_methods(["GET", "POST"])
+def pause(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show what pausing or resuming the link does, and do it.
+
+    The form has the wanted state, so a second submit of it changes nothing.
+    """
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    check_permission(by, Permission.MANAGE_LINK, link=link)
+    if request.method == "GET":
+        return _pause_form(request, link)
+    wanted = request.POST.get("paused") == "true"
+    change = ConfigChange(name=PAUSED, value="true" if wanted else "false")
+    try:
+        linkconfigs.alter_configs(link=link, changes=[] if wanted == _is_paused(link) else [change], by=by, now=now)
+    except ConsoleError as error:
+        return _pause_form(request, link, problem=problem_of(error), status=status_of(error))
+    return done(request, link.get_absolute_url(), f"Cluster link {link.name} is {'paused' if wanted else 'resumed'}.")
+
+
+def _pause_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
+    context = {
+        "link": link_head(link, now=timezone.now()),
+        "is_paused": _is_paused(link),
+        "mirrors": link.mirrors.listed().filter(state__in=COPYING, deletion_requested_at=None).count(),
+        "crumbs": crumbs(link, last="Resume" if _is_paused(link) else "Pause"),
+        "environment_name": link.destination.environment.name,
+    }
+    return reply(request, "links/pause.html", context | more, status=status)
+
+
+@page("links")
+@require_http_methods(["GET", "POST"])
 def delete(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the confirmation with the mirror topics that block the deletion; delete the link."""
     by, now = actor_of(request), timezone.now()
@@ -177,8 +211,10 @@ def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, 
     missing = sum_if_known(list(loss.records_at_risk_of([summary.mirror for summary in blockers]).values()))
     ending = _stopping_mirrors(link)
     visible = _unstopped(ending[0].link, by=by) if ending else []
+    drill = running_drill(link)
     context = {
         "link": link_head(link, now=now),
+        "drill": drill_row(drill, now=now) if drill is not None else None,
         "ending": len(ending),
         "ending_names": [summary.mirror.name for summary in visible],
         "ending_unseen": len(ending) - len(visible),

@@ -17,10 +17,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from console.models import GroupOffset
+from console.pages.audit import matching
 from console.pages.history import LINK_SPAN, MIRROR_SPAN, range_of, subject_of
 from console.pages.request_handling import actor_of, page
 from console.presenters.groups import GROUP_LOOKS
-from console.presenters.reasons import AUDIT_LOOKS
 from console.presenters.states import MIRROR_LOOKS
 from console.queries import groups as group_queries
 from console.queries import links as link_queries
@@ -112,9 +112,7 @@ def samples(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
 @require_GET
 def audit(request: HttpRequest) -> HttpResponse:
     """Return the audit events that match the filter, newest first."""
-    query, result = _filters(request, "result", AUDIT_LOOKS)
-    action = request.GET.get("action", "").strip()
-    found = readable_events(by=actor_of(request)).matching(search=query, action=action, result=result)[:MOST_ROWS]
+    found = matching(request, readable_events(by=actor_of(request)))[:MOST_ROWS]
     columns = ("at", "actor", "action", "resource", "result", "detail", "client_address", "request_id")
     rows = (
         (

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_GET
 
 from console.models import ClusterLink, MirrorTopic
 from console.pages.linkpages import crumbs, link_context
-from console.pages.lists import MOST_DIGITS, page_of
+from console.pages.lists import page_of, range_fields, time_of
 from console.pages.request_handling import actor_of, page, reply
 from console.pages.shell import Tab
 from console.presenters import numbers
@@ -76,13 +76,13 @@ class Range:
 
 def range_of(request: HttpRequest, *, now: datetime, default: str = LINK_SPAN) -> Range:
     """Return the requested range, within the retention of the samples."""
-    start, end = _time(request, "from"), _time(request, "to")
-    if start is not None and end is not None:
-        end = min(now, max(end, now - LONGEST + SHORTEST))
-        start = max(now - LONGEST, min(start, end - SHORTEST))
-        return Range(start=start, end=end, name="")
+    start, end = time_of(request, "from"), time_of(request, "to")
     name = request.GET.get("span", default)
     name = name if name in SPANS else default
+    if start is not None or end is not None:  # without an end: until now; without a start: the usual length
+        end = now if end is None else min(now, max(end, now - LONGEST + SHORTEST))
+        start = end - SPANS[name] if start is None else start
+        return Range(start=max(now - LONGEST, min(start, end - SHORTEST)), end=end, name="")
     return Range(start=now - SPANS[name], end=now, name=name)
 
 
@@ -102,6 +102,7 @@ def graph_context(subject: Subject, chosen: Range, *, topic: str = "") -> dict[s
         "graph_minute": data_url(subject, "minute"),
         "graph_signs": MARKER_LABELS.values(),
         "range": chosen,
+        **range_fields(chosen.start, chosen.end),
         "range_words": f"{numbers.exact(chosen.start)} to {numbers.exact(chosen.end)}",
     }
 
@@ -227,7 +228,7 @@ def minute(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
     """Show states, operations, errors, verification runs and audit events of a minute; a fragment for htmx."""
     by, now = actor_of(request), timezone.now()
     subject = subject_of(request, cluster_id, link_name, mirror_name)
-    at = min(now, max(_time(request, "at") or now, now - LONGEST))
+    at = min(now, max(time_of(request, "at") or now, now - LONGEST))
     at = datetime.fromtimestamp(at.timestamp() // 60 * 60, tz=UTC)
     past = incidents.read_past(subject, start=at)
     url, span = data_url(subject, "minute"), {"start": at, "end": at + MINUTE}
@@ -304,11 +305,3 @@ def _value(text: str, value: int | None, *, unknown: int) -> str:
     if not unknown:
         return text
     return f"≥ {text}" if value else numbers.UNKNOWN
-
-
-def _time(request: HttpRequest, name: str) -> datetime | None:
-    """Return a time of the query string in seconds since the epoch; None if there is none or it is malformed."""
-    text = request.GET.get(name, "")
-    if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS - 1):
-        return None
-    return datetime.fromtimestamp(int(text), tz=UTC)

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console.access import Permission, can, visible_clusters, visible_links, visible_mirrors
+from console.access import Permission, can, visible_clusters
 from console.actors import Actor
 from console.audit import path_of
 from console.links import pairs
-from console.mirrors import progress
-from console.mirrors.progress import CurrentMirror
-from console.models import ClusterLink, LinkTask
+from console.models import ClusterLink
 from console.models.links import LinkMode
 from console.pages.columns import mirror_columns
-from console.pages.linkpages import link_context
+from console.pages.linkpages import Observed, link_context, may_see, observe, side_with_mirrors
 from console.pages.lists import MOST_DIGITS, PAGE_SIZE, page_from, page_of, pager, start_of
 from console.pages.request_handling import actor_of, page, reply
 from console.presenters import numbers
 from console.presenters.audit import event_row
-from console.presenters.health import link_health_view
+from console.presenters.configs import config_words
+from console.presenters.health import HealthView, link_health_view
 from console.presenters.links import flow, link_row, tiles, worst_first
 from console.presenters.linktasks import task_label
 from console.presenters.mirrors import mirror_row
@@ -34,8 +31,6 @@ from console.presenters.verbs import bulk_verbs
 from console.queries import links as link_queries
 from console.queries import mirrorpages
 from console.queries.audit import readable_events
-from console.queries.health import LinkHealth, health_of_link
-from console.queries.linktasks import failing_rows
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 
 _EDITABLE = {name for name, spec in LINK_CONFIGS.items() if not (spec.read_only or spec.immutable or is_connection(name))}
@@ -74,62 +69,42 @@ def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     if is_unchanged(request, link.sequence, now=now):
         return HttpResponse(status=204)
     other = pairs.other_side(link)
-    seen = _observe(link, by=by, now=now)
-    context = link_context(link, by=by, now=now, tab="overview") | _figures(link, other, seen, by=by, now=now)
-    context |= _mirror_list(request, link, seen, now=now) | {
-        "pair": _pair(link, other, by=by),
-        "holds_mirrors": link.mode != LinkMode.SOURCE,
-        "failing_tasks": [(row.name, task_label(row.name), row.error_count) for row in seen.failing],
-    }
+    seen = observe(link, by=by, now=now)
+    holder, of_holder = side_with_mirrors(link, other, seen, by=by, now=now)
+    health = link_health_view(of_holder.health, holder or link)
+    context = link_context(link, by=by, now=now, tab="overview", health=health)
+    context |= (
+        _figures(link, holder, of_holder, health, by=by)
+        | _mirror_list(request, link, seen, now=now)
+        | {
+            "pair": _pair(link, other, by=by),
+            "holds_mirrors": link.mode != LinkMode.SOURCE,
+            "failing_tasks": [(row.name, task_label(row.name), row.error_count) for row in seen.failing],
+        }
+    )
     return reply(request, "links/overview.html", context | {"seen": seen_token(link.sequence, now=now)})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Observed:
-    """What is observed of a link, read once for figures, health and the list of mirrors."""
-
-    health: LinkHealth
-    failing: Sequence[LinkTask]  # tasks whose last run had errors; none if the user may not see the whole link
-    current: Sequence[CurrentMirror]  # visible mirrors that are not stopped
-
-
-def _observe(link: ClusterLink, *, by: Actor, now: datetime) -> _Observed:
-    failing = failing_rows(links=[link]).get(link.pk, []) if getattr(link, "undone", True) else []
-    mirrors, shows_tasks = visible_mirrors(by).filter(link=link), can(by, Permission.VIEW, link=link)
-    current = progress.current(mirrors.unstopped(), now=now)
-    health = health_of_link(link, mirrors, now=now, failing=failing, shows_tasks=shows_tasks, current=current)
-    return _Observed(health=health, failing=failing if shows_tasks else (), current=current)
 
 
 def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSide | None:
     """Return the view of the paired link; None if this link needs none."""
     if not pairs.has_two_sides(link):
         return None
-    may_see = other is not None and _may_see(other, by=by)
+    visible = other is not None and may_see(other, by=by)
     may_create = link.source is not None and can(by, Permission.MANAGE_LINK, cluster=link.source)
-    return other_side(link, other, may_see=may_see, may_create=may_create)
+    return other_side(link, other, may_see=visible, may_create=may_create)
 
 
-def _figures(link: ClusterLink, other: ClusterLink | None, seen: _Observed, *, by: Actor, now: datetime) -> dict[str, object]:
-    """Return the figures of a link. If the mirrors belong to a paired link that the user may not see, only the two clusters."""
-    holder, health = (other if other is not None and link.mode == LinkMode.SOURCE else link), seen.health
-    if holder is other and not _may_see(holder, by=by):
-        view = link_health_view(health, link)
-        return {"flow": flow(link, None, view), "health": view}
-    if holder is other:
-        seen = _observe(holder, by=by, now=now)
-        verdict = min(seen.health.verdict, health.verdict, key=lambda verdict: verdict.severity)
-        health = LinkHealth(verdict=verdict, mirrors=seen.health.mirrors)
-    figures = mirrorpages.link_figures(link=holder, by=by, health=health, current=seen.current)
-    view = link_health_view(health, holder)
-    return {"flow": flow(link, figures, view), "tiles": tiles(figures, health), "health": view}
+def _figures(
+    link: ClusterLink, holder: ClusterLink | None, seen: Observed, health: HealthView, *, by: Actor
+) -> dict[str, object]:
+    """Return the figures of the side with the mirror topics. If the user may not see that side, only the two clusters."""
+    if holder is None:
+        return {"flow": flow(link, None, health)}
+    figures = mirrorpages.link_figures(link=holder, by=by, health=seen.health, current=seen.current)
+    return {"flow": flow(link, figures, health), "tiles": tiles(figures, seen.health)}
 
 
-def _may_see(link: ClusterLink, *, by: Actor) -> bool:
-    return visible_links(by).filter(pk=link.pk).exists()
-
-
-def _mirror_list(request: HttpRequest, link: ClusterLink, seen: _Observed, *, now: datetime) -> dict[str, object]:
+def _mirror_list(request: HttpRequest, link: ClusterLink, seen: Observed, *, now: datetime) -> dict[str, object]:
     """Return the mirrors of the link that match the filter."""
     query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
     sort, start = request.GET.get("sort", ""), start_of(request)
@@ -169,7 +144,11 @@ def configuration(request: HttpRequest, cluster_id: str, link_name: str) -> Http
     query, everything = request.GET.get("q", "").strip().lower(), bool(request.GET.get("all"))
     configs = [config for config in link_queries.effective_configs(link=link) if query in config.name]
     context = {
-        "configs": [config for config in configs if everything or query or not config.is_default],
+        "configs": [
+            (config, config_words(config.name, config.value or ""))
+            for config in configs
+            if everything or query or not config.is_default
+        ],
         "query": query,
         "all": everything,
         "editable": _EDITABLE,

@@ -8,7 +8,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from console.actions.linktasks import run_task
-from console.pages.linkpages import link_context
+from console.mirrors import progress
+from console.models import MirrorTopic
+from console.pages.linkpages import headline, link_context
 from console.pages.links import is_unchanged, seen_token
 from console.pages.request_handling import actor_of, done, page, reply
 from console.presenters.linktasks import task_row
@@ -24,9 +26,11 @@ def tasks(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     if is_unchanged(request, link.sequence, now=now):
         return HttpResponse(status=204)
-    rows = [task_row(task, now=now) for task in list_tasks(link=link)]
+    current = progress.current(MirrorTopic.objects.filter(link=link), now=now)
+    rows = [task_row(task, now=now) for task in list_tasks(link=link, current=current)]
     context = {"tasks": rows, "seen": seen_token(link.sequence, now=now)}
-    return reply(request, "links/tasks.html", link_context(link, by=by, now=now, tab="tasks") | context)
+    health = headline(link, by=by, now=now, current=current)
+    return reply(request, "links/tasks.html", link_context(link, by=by, now=now, tab="tasks", health=health) | context)
 
 
 @page("links")

@@ -1,13 +1,15 @@
-"""Pagination of lists."""
+"""Pagination of lists, and the times of a request between which a list or a chart is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
+from django.utils import timezone
 
 PAGE_SIZE = 50
 LAST_PAGE = 1_000_000  # keeps OFFSET within the range of the database
@@ -78,3 +80,26 @@ def _address(request: HttpRequest, name: str, number: int) -> str:
     query.pop("seen", None)
     query[name] = str(number)
     return f"{request.path}?{query.urlencode()}"
+
+
+def time_of(request: HttpRequest, name: str) -> datetime | None:
+    """Return a time of the query string in UTC; None if there is none or it is malformed.
+
+    It is in seconds since the epoch, or what a field of the type ``datetime-local`` submits, which has no time zone: then it is
+    in that of the page.
+    """
+    text = request.GET.get(name, "").strip()
+    try:
+        if text.isascii() and text.isdecimal():
+            return datetime.fromtimestamp(int(text), tz=UTC) if len(text) < MOST_DIGITS else None
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else timezone.make_aware(at)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def range_fields(start: datetime | None, end: datetime | None) -> dict[str, str]:
+    """Return the template context of the fields From and To, in the time zone of the page."""
+    shown = {"range_from": start, "range_to": end}
+    values = {name: f"{timezone.localtime(at):%Y-%m-%dT%H:%M}" if at else "" for name, at in shown.items()}
+    return {**values, "range_zone": timezone.get_current_timezone_name()}

@@ -18,6 +18,7 @@ from console.models import MirrorTopic, VerifyWatch
 from console.pages.linkpages import link_head
 from console.presenters import numbers
 from console.presenters.badges import Badge
+from console.presenters.configs import synced_config_rows
 from console.presenters.gates import gate_view
 from console.presenters.groups import clamped_row
 from console.presenters.health import mirror_health_view
@@ -119,6 +120,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
     choices = action_choices(mirror, by=by)
     reads_records = can(by, Permission.READ_RECORDS, mirror=mirror)
     gaps = list(mirror.gaps.all())
+    configs = synced_config_rows(followed_configs(mirror))
     return {
         "link": link_head(mirror.link, now=now),
         "environment_name": mirror.link.destination.environment.name,
@@ -134,7 +136,8 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "gaps": gap_groups(gaps),
         "has_dated_fillers": any(gap.reason != GapReason.HEAD for gap in gaps),  # fillers of the head are deleted again
         "lineage": origin_rows(lineage_of(mirror, by=by), names=cluster_names(by), now=now),
-        "configs": followed_configs(mirror),
+        "differing_configs": [row for row in configs if row.differs],
+        "equal_configs": [row for row in configs if not row.differs],
         "reverts": [{"row": revert, "at": moment(revert.at, now=now)} for revert in list_reverts(mirror)],
         **_newest(mirror, now=now),
         **_clamped(mirror),

@@ -25,6 +25,7 @@ from console.pages.linkpages import crumbs
 from console.pages.mirrorpages import mirror_head
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.presenters import numbers
+from console.presenters.configs import readable_config
 from console.presenters.groups import readable_name
 from console.presenters.verbs import VERBS, Verb, explanation, needs_typed_name, reversibility
 from console.queries import links as link_queries
@@ -113,7 +114,10 @@ def effects_of(mirror: MirrorTopic, verb: Verb, effects: Preview | None) -> dict
         "groups": [replace(offset, group=readable_name(offset.group)) for offset in offsets[:NAMES_SHOWN]],
         "group_count": len({offset.group for offset in offsets}),
         "more_offsets": max(0, len(offsets) - NAMES_SHOWN),
-        "configs": sorted(effects.configs_to_change.items()) if effects else (),
+        "configs": [
+            (name, None if value is None else readable_config(name, value))
+            for name, value in sorted(effects.configs_to_change.items() if effects else ())
+        ],
         "restores": verb.event is MirrorEvent.RESTORE,
         "dropped": None if points is None else numbers.count(sum(point.diverged for point in points)),
         "points": [point for point in points or () if point.diverged][:NAMES_SHOWN],

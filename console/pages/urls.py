@@ -18,6 +18,7 @@ from console.pages import (
     editlink,
     environments,
     exports,
+    failover,
     gates,
     groups,
     guide,
@@ -54,6 +55,7 @@ register_converter(MirrorNameConverter, "mirror_name")
 
 _CLUSTER = "clusters/<str:cluster_id>/"
 _LINK = "links/<str:cluster_id>/<str:link_name>/"
+_OPERATION_REPORT = "failover-reports/operations/<int:operation_id>/"
 _MIRROR_PAGES = [
     path("", mirrors.detail, name="mirror"),
     path("gaps.csv", exports.gaps, name="mirror-gaps-csv"),
@@ -117,14 +119,24 @@ urlpatterns = [
     path(f"{_LINK}history/samples/", history.samples, name="link-samples"),
     path(f"{_LINK}history/minute/", history.minute, name="link-minute"),
     path(f"{_LINK}activity/", links.activity, name="link-activity"),
+    path(f"{_LINK}failover/", failover.fail_over, name="link-failover"),
     path(f"{_LINK}drills/", drills.drills, name="link-drills"),
+    path(f"{_LINK}drills/<int:drill_id>/cancel/", drills.cancel, name="link-drill-cancel"),
     path(f"{_LINK}readiness/", drills.readiness, name="link-readiness"),
     path(f"{_LINK}stops/", stopreports.stops, name="link-stops"),
+    path(f"{_LINK}pause/", editlink.pause, name="link-pause"),
     path(f"{_LINK}delete/", editlink.delete, name="link-delete"),
     path(f"{_LINK}bulk/", bulk.operate_many, name="link-bulk"),
     path(f"{_LINK}mirrors/new/", mirrors.create, name="new-mirror"),
     path(f"{_LINK}mirrors/<str:mirror_name>/-/", include(_MIRROR_PAGES)),  # for a topic named "new"
     path(f"{_LINK}mirrors/<mirror_name:mirror_name>/", include(_MIRROR_PAGES)),
+    path("failover-reports/", stopreports.index, name="reports"),
+    path("failover-reports/<int:report_id>/", stopreports.report, name="report"),
+    path("failover-reports/<int:report_id>/report.json", stopreports.report, {"form": "json"}, name="report-json"),
+    path("failover-reports/<int:report_id>/report.pdf", stopreports.report, {"form": "pdf"}, name="report-pdf"),
+    path(_OPERATION_REPORT, stopreports.operation_report, name="operation-report"),
+    path(f"{_OPERATION_REPORT}report.json", stopreports.operation_report, {"form": "json"}, name="operation-report-json"),
+    path(f"{_OPERATION_REPORT}report.pdf", stopreports.operation_report, {"form": "pdf"}, name="operation-report-pdf"),
     path("operations/", bulkoperations.index, name="operations"),
     path("operations/<int:operation_id>/", bulkoperations.detail, name="operation"),
     path("operations/<int:operation_id>/cancel/", bulkoperations.cancel, name="operation-cancel"),
@@ -157,7 +169,7 @@ urlpatterns = [
     path("audit/events.csv", exports.audit, name="audit-csv"),
     # URLs without the trailing slash. No REST URL starts with these words.
     re_path(
-        r"^(?P<rest>(?:environments|clusters|links|topics|operations|access|audit|search|sign-in|help|settings)(?:/[^?]*[^/?])?)$",
+        r"^(?P<rest>(?:environments|clusters|links|topics|failover-reports|operations|access|audit|search|sign-in|help|settings)(?:/[^?]*[^/?])?)$",
         RedirectView.as_view(url="/%(rest)s/", query_string=True),
     ),
 ]

@@ -48,6 +48,13 @@ DRILL_LOOKS: Mapping[str, Badge] = MappingProxyType(
             meaning="A failover at that time would have had a problem, or no records could be compared.",
             next_step="Fix the problems in the report, then start another drill.",
         ),
+        "CANCELED": Badge(
+            code="CANCELED",
+            label="Canceled",
+            icon="dash-circle",
+            family=Family.DONE,
+            meaning="A user canceled the drill. Its scratch copies were deleted.",
+        ),
     }
 )
 
@@ -84,6 +91,7 @@ class DrillRowView:
     key: int
     look: Badge
     live: bool
+    canceling: bool  # canceled, and not cleaned up yet
     at: Moment | None
     by: str
     start: str
@@ -107,6 +115,7 @@ def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
         key=drill.pk,
         look=look,
         live=look.family is Family.BUSY,
+        canceling=look.family is Family.BUSY and bool(drill.canceled_by),
         at=moment(drill.requested_at, now=now),
         by=drill.requested_by,
         start=_STARTS.get(drill.start_spec, f"records since {drill.start_spec}"),

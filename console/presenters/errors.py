@@ -367,6 +367,11 @@ _LISTED_ROWS: tuple[tuple[str, str, str], ...] = (
         "No operation on several topics has this id, it is older than 90 days, or you may not see it.",
         "List the operations.",
     ),
+    (
+        "UNKNOWN_REPORT",
+        "No failover report has this id, or you may not see it.",
+        "List the failover reports. An operation has one when a topic has stopped.",
+    ),
     ("UNKNOWN_RESTORE", "The topic has no restore with this id.", "List the restores of the topic."),
     ("UNKNOWN_TASK", "Links have no recurring task with this name.", "The message lists the tasks."),
     ("UNKNOWN_VERIFY_RUN", "The mirror topic has no verification run with this id.", "List the runs of the mirror topic."),

@@ -15,10 +15,11 @@ from linkengine.domain.mirrorjobs import FILLERS
 from linkengine.domain.states import StopReason
 
 if TYPE_CHECKING:
-    from console.models import StopReport
-    from console.queries.stopreports import StopTotals
+    from console.models import ClampedOffset, StopReport
+    from console.queries.stopreports import Clamped, StopTotals
 
 RECENT = timedelta(seconds=15)  # between the last measurement of the source and the request
+_DOCUMENTS = {StopReason.PROMOTE: "Promotion", StopReason.FAILOVER: "Failover"}
 _OPERATIONS = {StopReason.PROMOTE: "Promoted", StopReason.FAILOVER: "Failed over"}
 
 
@@ -47,7 +48,10 @@ class ReportRow:
     """A failover report."""
 
     name: str
-    url: str
+    url: str  # of the mirror topic, "" if it was deleted
+    page_url: str  # of the report, "" if it is not stored
+    link_name: str
+    link_url: str  # "" if the link was deleted
     kind: str
     by: str
     requested: Moment | None
@@ -66,8 +70,11 @@ class ReportRow:
 def report_row(report: StopReport, *, now: datetime, groups: Collection[str] = ()) -> ReportRow:
     """Create the row of a report. ``groups`` are those whose offsets were clamped."""
     return ReportRow(
-        name=report.mirror.name,
-        url=report.mirror.get_absolute_url(),
+        name=report.mirror_name,
+        url=report.mirror.get_absolute_url() if report.mirror else "",
+        page_url=report.get_absolute_url() if report.pk else "",
+        link_name=report.link_name,
+        link_url=report.link.get_absolute_url() if report.link else "",
         kind=_OPERATIONS[StopReason(report.reason)],
         by=report.requested_by,
         requested=moment(report.requested_at, now=now),
@@ -90,6 +97,116 @@ def report_row(report: StopReport, *, now: datetime, groups: Collection[str] = (
         refused=[_refused_row(row, now=now) for row in report.refused],
         retriable=any(row["resolved_at"] is None and row["name"] != FILLERS for row in report.refused),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClampedLine:
+    """A consumer offset that a stop set back to the end of the mirror."""
+
+    topic: str
+    group: str
+    partition: int
+    source: str
+    before: str
+    after: str
+    problem: str  # why it could not be set, "" if it was
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportDocument:
+    """The report of one stop, or of all stops that an operation requested, as a page and as a PDF have it."""
+
+    title: str
+    file_name: str  # without extension
+    facts: Sequence[tuple[str, str]]  # (label, text)
+    notes: Sequence[str]  # what is unknown or missing
+    tiles: Sequence[Tile]
+    checklist: Sequence[tuple[str, bool]]  # (sentence, confirmed)
+    rows: Sequence[ReportRow]
+    clamped: Sequence[ClampedLine]
+    more_clamped: int  # not listed
+    created: str
+
+
+def report_document(
+    reports: Sequence[StopReport],
+    *,
+    number: int | None = None,
+    total: int,
+    totals: StopTotals,
+    clamped: Mapping[int, Clamped],
+    unreported: int | None = 0,
+    now: datetime,
+) -> ReportDocument:
+    """Create the document of a report, or of the reports of operation ``number``.
+
+    ``reports`` are those that are listed, at least one, of ``total``. ``unreported`` is the number of accepted topics without
+    a report, None if it is unknown: the operation was deleted, or the user may not see all of it.
+    """
+    first = reports[0]
+    groups = {key: {row.group for row in found.rows} for key, found in clamped.items()}
+    rows = [report_row(report, now=now, groups=groups.get(report.pk, ())) for report in reports]
+    listed = [_clamped_line(report, row) for report in reports for row in _rows_of(clamped, report)]
+    kind = _DOCUMENTS[StopReason(first.reason)]
+    subject = first.mirror_name if number is None else numbers.plural(total, "mirror topic")
+    return ReportDocument(
+        title=f"{kind} of {subject}",
+        file_name=f"failover-report-{first.pk}" if number is None else f"failover-operation-{number}",
+        facts=_facts_of(first, number=number),
+        notes=_notes_of(rows, totals, number=number, unreported=unreported),
+        tiles=report_tiles(totals),
+        checklist=[(str(item["text"]), bool(item["confirmed"])) for item in first.checklist],
+        rows=rows,
+        clamped=listed,
+        more_clamped=sum(found.total for found in clamped.values()) - len(listed),
+        created=numbers.exact(now),
+    )
+
+
+def _rows_of(clamped: Mapping[int, Clamped], report: StopReport) -> Sequence[ClampedOffset]:
+    return clamped[report.pk].rows if report.pk in clamped else ()
+
+
+def _clamped_line(report: StopReport, row: ClampedOffset) -> ClampedLine:
+    return ClampedLine(
+        topic=report.mirror_name,
+        group=readable_name(row.group),
+        partition=row.partition,
+        source=numbers.count(row.source_offset),
+        before=numbers.count(row.before),
+        after=numbers.count(row.after),
+        problem=row.message,
+    )
+
+
+def _facts_of(report: StopReport, *, number: int | None) -> list[tuple[str, str]]:
+    """Return the facts that all reports of a document share, and those of a single topic."""
+    deleted = "" if report.link else " (deleted)"
+    facts = [
+        ("Cluster link", f"{report.link_name}{deleted}"),
+        ("Source cluster", report.source_cluster_id or "unknown"),
+        ("Destination cluster", report.destination_cluster_id or "unknown"),
+        ("Requested by", report.requested_by),
+        ("Requested", numbers.exact(report.requested_at)),
+        ("Reason", report.request_reason or "none given"),
+    ]
+    if report.operation_number is not None:
+        facts.insert(0, ("Operation", str(report.operation_number)))
+    if number is None:
+        facts += [("Source topic", report.source_topic), ("Writable", numbers.exact(report.writable_at))]
+    return facts
+
+
+def _notes_of(rows: Sequence[ReportRow], totals: StopTotals, *, number: int | None, unreported: int | None) -> list[str]:
+    notes = [rows[0].sentence] if number is None else []
+    if number is not None and totals.records_not_copied is None:
+        notes.append("The number of records that were not copied is unknown for at least one topic, so the total is unknown.")
+    if unreported:
+        topics = numbers.plural(unreported, "topic")
+        notes.append(f"The stop of {topics} of this operation has not ended, so there is no report of it yet.")
+    if unreported is None:
+        notes.append("Topics that were refused, that have not stopped yet, or that you may not see are not known here.")
+    return notes
 
 
 def _refused_row(row: Mapping[str, str | None], *, now: datetime) -> RefusedRow:

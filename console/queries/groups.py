@@ -58,7 +58,7 @@ def group_samples() -> list[tuple[str, str, str, list[Sample]]]:
         .annotate(count=Count("pk"))
     )
     clamped = (
-        ClampedOffset.objects.filter(mirror__drill=None)
+        ClampedOffset.objects.filter(mirror__isnull=False, mirror__drill=None)
         .order_by()
         .values(cluster=F("mirror__link__destination__cluster_id"), link=F("mirror__link__name"))
         .annotate(count=Count("pk"))

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Q, prefetch_related_objects
+from django.db.models import Exists, OuterRef, Q, prefetch_related_objects
 from django.utils import timezone
 
 from console.mirrors import progress
+from console.mirrors.progress import CurrentMirror
 from console.mirrors.rules import state_of_task, why_not_run
 from console.models import ClusterLink, LinkTask, MirrorTopic, StateTransitionError, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER, UNSEEN, is_fresh
@@ -66,23 +67,30 @@ class _Facts:
     troubles: Sequence[StateTransitionError]
 
 
-def list_tasks(*, link: ClusterLink) -> list[TaskView]:
-    """Return all tasks of a link, copying first; seven queries, eight if continuous verification is off."""
+def list_tasks(*, link: ClusterLink, current: Sequence[CurrentMirror] | None = None) -> list[TaskView]:
+    """Return all tasks of a link, copying first; seven queries, eight if continuous verification is off.
+
+    ``current``: the progress of all mirrors of the link, with those of drills and stopped ones, if it was read.
+    """
     prefetch_related_objects([link], "configs")
-    facts = _facts(link, now=timezone.now())
+    facts = _facts(link, current, now=timezone.now())
     rows = {row.name: row for row in link.tasks.all()}
     recurring = [_recurring(link, name, rows.get(name), mirrors=facts.unstopped) for name in TASKS]
     return [_copy(link, facts), _verify(link, facts), *recurring]
 
 
 def failing_rows(*, links: Sequence[ClusterLink]) -> dict[int, list[LinkTask]]:
-    """Return the recurring tasks whose last run had errors, by primary key of the link; one query, two if there are any."""
+    """Return the recurring tasks whose last run had errors, by primary key of the link; one query, two if there are any.
+
+    A task without work has none: the errors of the last run of the config sync end when the last mirror is stopped.
+    """
     by_key = {link.pk: link for link in links}
-    rows = list(LinkTask.objects.filter(link__in=by_key, error_count__gt=0))
+    unstopped = Exists(MirrorTopic.objects.unstopped().filter(link=OuterRef("link")))
+    rows = list(LinkTask.objects.filter(link__in=by_key, error_count__gt=0).annotate(unstopped=unstopped))
     prefetch_related_objects([by_key[key] for key in {row.link_id for row in rows}], "configs")
     found: dict[int, list[LinkTask]] = defaultdict(list)
     for row in rows:
-        if is_configured(TASKS[TaskName(row.name)], value_of=by_key[row.link_id].config, mirrors=True):
+        if is_configured(TASKS[TaskName(row.name)], value_of=by_key[row.link_id].config, mirrors=row.unstopped):
             found[row.link_id].append(row)
     return found
 
@@ -121,8 +129,8 @@ def _recurring(link: ClusterLink, name: TaskName, row: LinkTask | None, *, mirro
     )
 
 
-def _facts(link: ClusterLink, *, now: datetime) -> _Facts:
-    mirrors = progress.current(MirrorTopic.objects.filter(link=link), now=now)
+def _facts(link: ClusterLink, current: Sequence[CurrentMirror] | None, *, now: datetime) -> _Facts:
+    mirrors = progress.current(MirrorTopic.objects.filter(link=link), now=now) if current is None else current
     copied = [mirror for mirror in mirrors if mirror.expected]
     counted = Q(code=RECORDS_DIFFER) | Q(mirror__drill=None)
     return _Facts(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 import redis
 from django.db import DatabaseError
-from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 from django.utils import timezone
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
@@ -32,7 +31,6 @@ from console.redis import replies
 from console.redis.client import redis_client
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
 
-_LABELS = {"link": F("mirror__link__name"), "cluster": F("mirror__link__destination__cluster_id")}
 _REPORTS = 1000  # newest failovers read to find the last of each link
 _OTHERS = (
     task_samples,
@@ -214,11 +212,12 @@ def _age_s(figures: Figures, now: datetime) -> float | None:
 
 
 def _recovery_times() -> list[Sample]:
-    failovers = StopReport.objects.filter(mirror__drill=None, reason=StopReason.FAILOVER).order_by("-writable_at", "-pk")
+    """Return the RTO of the newest failover of each link; reports of deleted links do not count."""
+    failovers = StopReport.objects.filter(drill=None, link__isnull=False, reason=StopReason.FAILOVER)
+    rows = failovers.order_by("-writable_at", "-pk").values_list("destination_cluster_id", "link_name", "rto_ms")
     newest: dict[tuple[str, str], Sample] = {}
-    rows: list[Any] = list(failovers.values("rto_ms", **_LABELS)[:_REPORTS])
-    for row in rows:
-        newest.setdefault((row["cluster"], row["link"]), (_of(row), row["rto_ms"] / 1000))
+    for cluster, link, rto_ms in rows[:_REPORTS]:
+        newest.setdefault((cluster, link), ({"cluster": cluster, "link": link}, rto_ms / 1000))
     return list(newest.values())
 
 
@@ -236,10 +235,6 @@ def _refused() -> list[Sample]:
     except redis.RedisError:
         return []
     return [({"kind": kind}, found.get(kind, 0)) for kind in _REFUSED_KINDS]
-
-
-def _of(row: Mapping[str, object]) -> dict[str, str]:
-    return {"cluster": str(row["cluster"]), "link": str(row["link"])}
 
 
 def _metric(name: str, kind: str, text: str, samples: Iterable[Sample]) -> Iterator[Metric]:

@@ -79,6 +79,7 @@ def mirror_page(  # noqa: PLR0913 - by name, with defaults
     search: str = "",
     state: str = "",
     names: Sequence[str] | None = None,
+    with_stopped: bool = True,
     order: str = "",
     start: int = 0,
     size: int = 50,
@@ -92,7 +93,8 @@ def mirror_page(  # noqa: PLR0913 - by name, with defaults
     mirrors whose progress was read; partitions of the others are read here.
     """
     now = timezone.now()
-    found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
+    mirrors = visible_mirrors(by) if with_stopped else visible_mirrors(by).unstopped()
+    found = _filtered(mirrors, link=link, search=search, state=state, names=names)
     if order.removeprefix("-") in _FIGURES:
         return _page_by_figure(found, order, link=link, by=by, start=start, size=size, now=now, current=current)
     ordered = _ordered(found, order, severities).annotate(total=Window(Count("pk")), error_rows=_error_rows())

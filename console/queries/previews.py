@@ -15,7 +15,7 @@ from django.utils import timezone
 from console.mirrors import loss
 from console.mirrors.migration_gate import gate_closed
 from console.mirrors.rules import syncs_offsets, why_not
-from console.models import ClusterLink, GroupOffset, MirrorTopic
+from console.models import ClusterLink, GroupOffset, MirrorPartition, MirrorTopic
 from linkengine.domain.configs import configs_at_stop
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState, next_state
@@ -97,19 +97,25 @@ def _held(mirror: MirrorTopic) -> int | None:
     return sum(known) if len(known) == len(ends) else None
 
 
-def groups_at_risk(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> dict[int, list[GroupAtRisk]]:
-    """Return the groups that a failover would clamp, by primary key of the mirror. The partitions must be prefetched."""
+def groups_at_risk(
+    link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Mapping[int, Sequence[MirrorPartition]] | None = None
+) -> dict[int, list[GroupAtRisk]]:
+    """Return the groups that a failover would clamp, by primary key of the mirror.
+
+    ``rows`` are the current partitions by primary key of the mirror; without them the partitions must be prefetched.
+    """
     if not syncs_offsets(link):
         return {}  # groups are not changed without consumer offset sync
-    ends = {(mirror.pk, row.partition): row.mirror_end for mirror in mirrors for row in mirror.partitions.all()}
+    current = {mirror.pk: mirror.partitions.all() for mirror in mirrors} if rows is None else rows
+    ends = {(mirror.pk, row.partition): row.mirror_end for mirror in mirrors for row in current.get(mirror.pk, ())}
     stopping = [mirror.pk for mirror in mirrors if mirror.state not in (*BECOMING, MirrorState.STOPPED)]
-    rows = GroupOffset.objects.filter(mirror__in=stopping).exclude(group__status=GroupStatus.EXCLUDED).select_related("group")
+    synced = GroupOffset.objects.filter(mirror__in=stopping).exclude(group__status=GroupStatus.EXCLUDED)
     at_risk: dict[int, list[GroupAtRisk]] = defaultdict(list)
-    for row in rows:
-        end = ends.get((row.mirror_id, row.partition))
-        if end is not None and row.source_offset > end:
-            offsets = {"offset": row.source_offset, "clamped_to": end, "partition": row.partition}
-            at_risk[row.mirror_id].append(GroupAtRisk(group=row.group.destination_name, **offsets))
+    for known in synced.select_related("group"):
+        end = ends.get((known.mirror_id, known.partition))
+        if end is not None and known.source_offset > end:
+            offsets = {"offset": known.source_offset, "clamped_to": end, "partition": known.partition}
+            at_risk[known.mirror_id].append(GroupAtRisk(group=known.group.destination_name, **offsets))
     return at_risk
 
 

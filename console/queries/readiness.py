@@ -11,7 +11,7 @@ from console.mirrors import progress
 from console.models import ClusterLink, Drill, MirrorTopic, SourceTopic, StateTransitionError, VerifiedRange
 from console.models.mirrors import RECORDS_DIFFER
 from console.queries.figures import Figures, figures_of
-from console.queries.health import health_of_link
+from console.queries.health import LinkHealth, health_of_link
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.linkconfigs import LINK_CONFIGS
@@ -26,10 +26,18 @@ _SYNC_OFFSETS = TASKS[TaskName.CONSUMER_OFFSETS].enable_config
 
 def link_readiness(*, link: ClusterLink, now: datetime) -> Readiness:
     """Return the readiness of a link. The caller has checked the permission on the whole link. Six queries."""
+    return readiness_with_health(link=link, now=now)[0]
+
+
+def readiness_with_health(*, link: ClusterLink, now: datetime) -> tuple[Readiness, LinkHealth | None]:
+    """Return the readiness of a link and the health from which it was derived, None without mirrors. Six queries.
+
+    That health is of the mirrors that are neither stopped nor being deleted.
+    """
     mirrors = link.mirrors.listed().unstopped().filter(deletion_requested_at=None)
     current = progress.current(mirrors, now=now)
     if not current:
-        return readiness(StoredFacts(mirrors=0))
+        return readiness(StoredFacts(mirrors=0)), None
     tasks = {task.name: task for task in link.tasks.all()}
     failing = [task for task in tasks.values() if task.error_count]
     health = health_of_link(link, mirrors, now=now, failing=failing, shows_tasks=True, current=current)
@@ -58,7 +66,7 @@ def link_readiness(*, link: ClusterLink, now: datetime) -> Readiness:
         lag_ms=lag.oldest_ms(now),
         retention_ms=_retention_ms(found, len(current)),
     )
-    return readiness(stored)
+    return readiness(stored), health
 
 
 def _of_mirrors(mirrors: QuerySet[MirrorTopic]) -> dict[str, Any]:

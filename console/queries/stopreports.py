@@ -1,22 +1,24 @@
-"""Failover reports of a mirror or a link, with the consumer offsets that were clamped."""
+"""Failover reports of a mirror, a link or an operation, with the consumer offsets that were clamped.
+
+Reports outlive their mirrors and links, so lists and permissions use the names that a report has.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from typing import Any
 
-from django.db.models import Count, QuerySet, Window
+from django.db.models import Count, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
-from console.access import visible_mirrors
+from console.access import visible_reports
 from console.actors import Actor
+from console.errors import NotFoundError
 from console.models import ClampedOffset, ClusterLink, MirrorTopic, StopReport
 
 CLAMPED_SHOWN = 100  # rows per report; the list of the mirror has all
-_NONE = 0  # no report yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,45 +41,71 @@ class Clamped:
 
 def list_reports(*, mirror: MirrorTopic, limit: int) -> list[StopReport]:
     """Return the reports of a mirror, newest first."""
-    return list(_reports().filter(mirror=mirror)[:limit])
+    return list(_with_links(StopReport.objects.filter(drill=None, mirror=mirror))[:limit])
 
 
 def link_reports(*, link: ClusterLink, by: Actor) -> QuerySet[StopReport]:
-    """Return all reports of the link's mirrors that the actor may see, newest first."""
-    return _reports().filter(mirror__in=visible_mirrors(by).filter(link=link))
+    """Return all reports of the link that the actor may see, newest first."""
+    return _with_links(visible_reports(by).filter(link=link))
+
+
+def all_reports(*, by: Actor, search: str = "") -> QuerySet[StopReport]:
+    """Return all reports that the actor may see, also of deleted links, newest first.
+
+    ``search`` is a part of the name of a mirror topic, a link or the user.
+    """
+    reports = _with_links(visible_reports(by))
+    if not search:
+        return reports
+    return reports.filter(Q(mirror_name__icontains=search) | Q(link_name__icontains=search) | Q(requested_by__icontains=search))
+
+
+def get_report(*, report_id: int, by: Actor) -> StopReport:
+    """Return a report; raise NotFoundError if it is not visible."""
+    report = _with_links(visible_reports(by).filter(pk=report_id)).first()
+    if report is None:
+        raise NotFoundError(f"Failover report {report_id} does not exist.", code="UNKNOWN_REPORT")
+    return report
+
+
+def operation_reports(*, number: int, by: Actor) -> QuerySet[StopReport]:
+    """Return the reports of the topics of an operation that the actor may see, by name."""
+    return _with_links(visible_reports(by).filter(operation_number=number)).order_by("mirror_name", "-writable_at", "-pk")
 
 
 def link_totals(*, link: ClusterLink, by: Actor) -> StopTotals:
     """Return the totals of all reports that ``link_reports`` returns."""
-    return total_of(link_reports(link=link, by=by).select_related(None).defer("partitions"))
+    return totals_of(link_reports(link=link, by=by))
+
+
+def totals_of(reports: QuerySet[StopReport]) -> StopTotals:
+    """Return the totals of a QuerySet of reports (newest first), without loading their partitions. One query."""
+    return total_of(reports.select_related(None).defer("partitions", "refused", "checklist"))
 
 
 def groups_of(reports: Sequence[StopReport]) -> dict[int, set[str]]:
-    """Return the groups whose offsets were clamped, by primary key of the report. Two queries."""
-    report_of = _finder(reports)
+    """Return the groups whose offsets were clamped, by primary key of the report. One query."""
     groups: dict[int, set[str]] = defaultdict(set)
-    for mirror, since, group in _clamped(reports).order_by().values_list("mirror", "stopping_since", "group").distinct():
-        groups[report_of(mirror, since)].add(group)
+    rows: Iterable[Any] = _clamped(reports).order_by().values_list("report", "group").distinct()
+    for report, group in rows:
+        groups[report].add(group)
     return dict(groups)
 
 
 def clamped_of(reports: Sequence[StopReport]) -> dict[int, Clamped]:
-    """Return the clamped offsets, by primary key of the report. Three queries."""
-    report_of = _finder(reports)
-    totals: dict[int, int] = defaultdict(int)
-    for mirror, since, count in _clamped(reports).order_by().values_list("mirror", "stopping_since").annotate(Count("pk")):
-        totals[report_of(mirror, since)] += count
-    rows: dict[int, list[ClampedOffset]] = defaultdict(list)
-    for row in _first_of_each_stop(_clamped(reports)):
-        rows[report_of(row.mirror_id, row.stopping_since)].append(row)
-    return {report: Clamped(rows=rows[report], total=total) for report, total in totals.items()}
+    """Return the clamped offsets, by primary key of the report. Two queries."""
+    counts: Iterable[Any] = _clamped(reports).order_by().values_list("report").annotate(Count("pk"))
+    rows: dict[int | None, list[ClampedOffset]] = defaultdict(list)
+    for row in _first_of_each(_clamped(reports)):
+        rows[row.report_id].append(row)
+    return {report: Clamped(rows=rows[report], total=total) for report, total in counts}
 
 
 def total_of(reports: Iterable[StopReport]) -> StopTotals:
     """Return the totals of reports (newest first). If a value is unknown, the total is unknown."""
-    newest: dict[int, StopReport] = {}
+    newest: dict[tuple[str, str, str], StopReport] = {}
     for report in reports:
-        newest.setdefault(report.mirror_id, report)
+        newest.setdefault((report.destination_cluster_id, report.link_name, report.mirror_name), report)
     rows = list(newest.values())
     return StopTotals(
         mirrors=len(rows),
@@ -88,35 +116,17 @@ def total_of(reports: Iterable[StopReport]) -> StopTotals:
 
 
 def _clamped(reports: Sequence[StopReport]) -> QuerySet[ClampedOffset]:
-    return ClampedOffset.objects.filter(mirror__in={report.mirror_id for report in reports})
+    return ClampedOffset.objects.filter(report__in=[report.pk for report in reports])
 
 
-def _first_of_each_stop(rows: QuerySet[ClampedOffset]) -> QuerySet[ClampedOffset]:
-    """Limit the rows per stop: a common limit could omit all rows of older stops."""
-    place = Window(RowNumber(), partition_by=["mirror", "stopping_since"], order_by=["group", "partition"])
-    return rows.annotate(place=place).filter(place__lte=CLAMPED_SHOWN).order_by("-stopping_since", "group", "partition")
+def _first_of_each(rows: QuerySet[ClampedOffset]) -> QuerySet[ClampedOffset]:
+    """Limit the rows per report: a common limit could omit all rows of older reports."""
+    place = Window(RowNumber(), partition_by=["report"], order_by=["group", "partition"])
+    return rows.annotate(place=place).filter(place__lte=CLAMPED_SHOWN).order_by("report", "group", "partition")
 
 
-def _finder(reports: Sequence[StopReport]) -> Callable[[int, datetime], int]:
-    """Return a function that finds the report of a stop by mirror and start time; ``_NONE`` if it has not finished. One query.
-
-    A stop starts before its topic becomes writable and after the previous stop finished, so a clamped offset belongs to the
-    first report at or after its start time.
-    """
-    stops: dict[int, list[tuple[datetime, int]]] = defaultdict(list)
-    rows = StopReport.objects.filter(mirror__in={report.mirror_id for report in reports}).order_by("writable_at", "pk")
-    for mirror, at, key in rows.values_list("mirror", "writable_at", "pk"):
-        stops[mirror].append((at, key))
-
-    def report_of(mirror: int, since: datetime) -> int:
-        place = bisect_left(stops[mirror], (since, 0))
-        return stops[mirror][place][1] if place < len(stops[mirror]) else _NONE
-
-    return report_of
-
-
-def _reports() -> QuerySet[StopReport]:
-    return StopReport.objects.filter(mirror__drill=None).select_related("mirror__link__destination", "mirror__link__source")
+def _with_links(reports: QuerySet[StopReport]) -> QuerySet[StopReport]:
+    return reports.select_related("mirror__link__destination", "link__destination")
 
 
 def _all_known(add_up: Callable[[list[int]], int], values: Sequence[int | None]) -> int | None:

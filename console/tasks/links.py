@@ -17,7 +17,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import IntegrityError
 from django.utils import timezone
 
-from console.models import BulkOperation, ClusterLink, VerifyRun
+from console.models import BulkOperation, ClampedOffset, ClusterLink, VerifyRun
 from console.models.fields import unseal
 from console.queue import dispatch
 from console.queue.schedule_health import records_health
@@ -135,6 +135,7 @@ def forget_old_rows(**_: Any) -> None:
     history.forget_old(now=now)
     VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
     BulkOperation.objects.filter(finished_at__lt=now - KEEP_OPERATIONS).delete()
+    ClampedOffset.objects.filter(mirror=None, report=None).delete()  # of stops that never ended: the mirror was deleted
     SessionStore.clear_expired()
 
 

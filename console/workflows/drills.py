@@ -1,10 +1,11 @@
 """Runs failover drills step by step: catch up, fail over, compare, write, delete; then the next batch of topics.
 
-    PREPARING ──► FAILING_OVER ──► CHECKING ──► CLEANING ──► PASSED or FAILED
+    PREPARING ──► FAILING_OVER ──► CHECKING ──► CLEANING ──► PASSED, FAILED or CANCELED
         ▲                                          │
         └─────────────── next batch ◄──────────────┘
 
-Each step resumes from the rows and can be repeated, so a drill survives a crash of its worker.
+Each step resumes from the rows and can be repeated, so a drill survives a crash of its worker. A user may cancel a drill in any
+of these steps; it continues with CLEANING, and no further batch is created.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ def advance(drill: Drill) -> None:
     """Run the current step of a drill that is not over."""
     copies = _copies(drill)
     now = timezone.now()
+    if drill.canceled_by and drill.status != Status.CLEANING:  # canceled while the next batch was created
+        drills.move(drill=drill, status=Status.CLEANING, now=now)
+        return
     if drill.status != Status.CLEANING and now - drill.status_since > LONGEST_STEP:
         problem = f"The step {drill.status} took longer than {LONGEST_STEP.seconds // 60} minutes."
         drills.move(drill=drill, status=Status.CLEANING, now=now, problem=problem)

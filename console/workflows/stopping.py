@@ -35,7 +35,7 @@ from console.actions import transitions
 from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import ENGINE
 from console.mirrors import lineage, progress
-from console.models import MirrorTopic
+from console.models import MirrorPartition, MirrorTopic
 from console.queue import dispatch
 from console.reconciling import ends, groups, plans, promote_backoff, refusals, transition_errors
 from console.reconciling.due_tasks import MANY
@@ -291,6 +291,7 @@ def note_stopped(
                 check_marks([mirror.pk], marked_at=marked_at)
             transition_errors.clear(mirror=mirror)
             moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, **facts)
+            _clear_partitions([moved])
             asked_at, refused = timezone.now(), stopped.refused if stopped else ()
             write_stop_report(mirror=moved, now=now, source_ends=source_ends, asked_at=asked_at, refused=refused)
             if stopped is None or stopped.gives_back:
@@ -306,11 +307,18 @@ def note_many_stopped(stops: Sequence[tuple[MirrorTopic, MirrorStopped]], *, now
     with transaction.atomic():
         moved = transitions.apply_to_many(mirrors=mirrors, event=MirrorEvent.FENCED, by=ENGINE, now=now, **_NO_TROUBLE)
         transition_errors.clear_many(mirrors=moved)
+        _clear_partitions(moved)
         write_stop_reports(mirrors=moved, now=now, refused={key: found.refused for key, found in stopped.items()})
         refusals.note_many({mirror: stopped[mirror.pk].refused for mirror in moved}, now=now)
         lineage.close_many(moved, now=now)
     for mirror in set(mirrors) - set(moved):  # changed since they were read: handled singly
         note_stopped(mirror, now=now, stopped=stopped[mirror.pk])
+
+
+def _clear_partitions(mirrors: Sequence[MirrorTopic]) -> None:
+    """Clear what copying the partitions last failed with: nothing is copied any more. One statement."""
+    failed = MirrorPartition.objects.filter(mirror__in=mirrors).exclude(error_code="")
+    failed.update(error_code="", error_message="")
 
 
 def give_configs_back(mirror: MirrorTopic | None) -> tuple[RefusedStep, ...]:

@@ -22,6 +22,7 @@ from devcluster.redis import RedisServer
 from devcluster.spark import PRELOAD, SparkConnectServer
 
 USER = "admin"
+SOURCE, DESTINATION = "new-york", "london"  # where the clusters would be; the flights depart from New York
 STOP_TIMEOUT_S = 5.0
 # With reload, every Spark task starts in a new Python process that imports the current code.
 RELOADING_SPARK = {"spark.python.worker.reuse": "false"}
@@ -38,8 +39,8 @@ class Stage:
         self._reload = reload
         self._stack = ExitStack()
         self._pool = ThreadPoolExecutor(max_workers=6, thread_name_prefix="demo")
-        self.source = KafkaCluster("source", directory=directory / "kafka-source")
-        self.destination = KafkaCluster("destination", directory=directory / "kafka-destination")
+        self.source = KafkaCluster(SOURCE, directory=directory / f"kafka-{SOURCE}")
+        self.destination = KafkaCluster(DESTINATION, directory=directory / f"kafka-{DESTINATION}")
         self.redis = RedisServer(directory=directory / "redis")
         self.spark = SparkConnectServer(
             directory=directory / "spark",

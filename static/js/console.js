@@ -177,12 +177,6 @@
     document.getElementById("search")?.focus();
   });
 
-  // On a narrow screen the tabs scroll horizontally. The current tab must be visible.
-  for (const tab of document.querySelectorAll(".tabs [aria-current]")) {
-    const strip = tab.closest(".tabs"), [at, whole] = [tab.getBoundingClientRect(), strip.getBoundingClientRect()];
-    strip.scrollLeft += at.left - whole.left - (whole.width - at.width) / 2;
-  }
-
   for (const list of document.querySelectorAll("select[data-combobox]")) {
     const plugins = list.multiple ? ["remove_button"] : [];
     new TomSelect(list, { maxOptions: 200, closeAfterSelect: true, searchField: ["text"], placeholder: list.dataset.combobox, plugins });

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.browser.page_data import EAST, MIRRORS, WEST
-from tests.browser.page_fixtures import APPROVAL, GROUP, OPERATION, SERVICE_ACCOUNT
+from tests.browser.page_fixtures import APPROVAL, GROUP, OPERATION, REPORT, REPORTED_OPERATION, SERVICE_ACCOUNT
 
 _LINK = f"/links/{EAST}/west-to-east/"
 _FAILED = f"/links/{EAST}/south-archive/"
@@ -49,8 +49,11 @@ PAGES = (
     f"{_LINK}history/samples/?span=1h",
     f"{_LINK}history/minute/",
     f"{_LINK}readiness/",
+    f"{_LINK}failover/",
+    f"{_LINK}failover/?q=fl",
     f"{_LINK}stops/",
     f"{_LINK}drills/",
+    f"{_LINK}pause/",
     f"{_LINK}delete/",
     f"{_LINK}mirrors/new/",
     *(f"{_LINK}mirrors/{name}/" for name, *_ in MIRRORS),
@@ -71,6 +74,10 @@ PAGES = (
     "/topics/?q=fl",
     "/search/",
     "/search/?q=fl",
+    "/failover-reports/",
+    "/failover-reports/?q=nothing-has-this-name",
+    f"/failover-reports/{REPORT}/",
+    f"/failover-reports/operations/{REPORTED_OPERATION}/",
     "/operations/",
     f"/operations/{OPERATION}/",
     f"/operations/{OPERATION}/?status=FAILED",
@@ -109,6 +116,8 @@ REFUSALS = (
     (f"{_LINK}mirrors/gates/pause/", 409),
     (f"{_LINK}bulk/?operation=failover", 422),
     ("/operations/1/", 404),
+    ("/failover-reports/1/", 404),
+    ("/failover-reports/operations/1/", 404),
 )
 # Pages similar to other pages; slow tests omit them.
 LOOKS_ALIKE = frozenset(

@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 # Primary keys of the bulk operation, the service account, the group and the approval request; later rows get the next keys.
 OPERATION = SERVICE_ACCOUNT = GROUP = APPROVAL = 90_001
 
+REPORT = 70_001  # primary key of the failover report
+REPORTED_OPERATION = 80_001  # number of the operation that requested the stop; it was deleted since
+
 
 def furnish(scene: Scene) -> None:
     """Add all rows."""
@@ -128,8 +131,9 @@ def _add_errors_and_reports(scene: Scene) -> None:
             (2, 300, 317, "LOST"),
         )
     )
-    _add_groups_and_acls(scene)
     StopReport.objects.create(
+        pk=REPORT,
+        operation_number=REPORTED_OPERATION,
         mirror=mirrors["gates"],
         reason="failover",
         requested_by="amelia",
@@ -144,6 +148,7 @@ def _add_errors_and_reports(scene: Scene) -> None:
             {"partition": 1, "mirrored_end": 39_120, "source_end": 39_120, "not_copied": 0},
         ],
     )
+    _add_groups_and_acls(scene)
     _add_drill(scene)
     request = {"requested_by": "amelia", "requested_at": now - timedelta(minutes=9)}
     difference = {"partition": 1, "offset": 812, "kind": "value", "source_value": "N14228,1999", "mirror_value": "N14228,1998"}
@@ -205,7 +210,7 @@ def _add_groups_and_acls(scene: Scene) -> None:
     at = {"source_offset": 120, "destination_offset": 118, "target": 120, "outcome": "IN_USE"}
     GroupOffset.objects.create(group=group, mirror=scene.mirrors["flights"], partition=0, **at)
     stop = {"stopping_since": now - timedelta(hours=2), "at": now, "source_offset": 40_300, "before": 39_000, "after": 40_000}
-    ClampedOffset.objects.create(mirror=scene.mirrors["gates"], group="app-gates", partition=0, **stop)
+    ClampedOffset.objects.create(mirror=scene.mirrors["gates"], report_id=REPORT, group="app-gates", partition=0, **stop)
     for status in AclStatus:
         SyncedAcl.objects.create(
             link=link,

@@ -6,9 +6,11 @@ import re
 from datetime import timedelta
 
 import pytest
+from django.db.models import F
 from playwright.sync_api import Locator, Page, expect
 
-from console.models import StateTransition
+from console.models import ClusterLink, MirrorTopic, StateTransition
+from linkengine.domain.states import MirrorState
 from tests.browser.conftest import Visits
 from tests.browser.page_data import Scene
 
@@ -188,6 +190,21 @@ def test_pictures_of_the_server_work_without_scripts(scene: Scene, visits: Visit
     expect(page.locator("#graphs")).to_be_hidden()
     page.get_by_role("link", name="Table of all samples").click()
     expect(page.get_by_text("1 to 50 of 120")).to_be_visible()
+
+
+def test_charts_of_a_mirror_stay_when_the_page_is_updated(scene: Scene, visits: Visits) -> None:
+    visitor = visits.start(scene.admin)
+    page = visitor.open(scene.mirror_url("flights"))
+    expect(page.locator("#graphs figure")).to_have_count(4)
+    page.evaluate("document.querySelector('#graphs figure').dataset.marked = 'yes'")
+
+    MirrorTopic.objects.filter(name="flights").update(state=MirrorState.PAUSED)
+    ClusterLink.objects.filter(pk=scene.link.pk).update(sequence=F("sequence") + 1)
+
+    expect(page.locator("#do-resume")).to_be_visible(timeout=5_000)
+    expect(page.locator("#graphs figure[data-marked]")).to_have_count(1)
+    expect(page.locator("#graphs figure")).to_have_count(4)
+    assert visitor.errors == []
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -5,7 +5,9 @@ import stat
 from pathlib import Path
 from types import SimpleNamespace
 
+from devcluster.demo.environment import Stage
 from devcluster.demo.linking import MirrorFigures
+from devcluster.demo.progress import Progress
 from devcluster.demo.report import report, write_handover
 from devcluster.demo.services import plan_console
 from devcluster.kafka import KafkaCluster
@@ -58,3 +60,9 @@ def test_the_handover_file_is_complete_and_private(tmp_path: Path) -> None:
     assert facts["mirrors"] == ["flights", "planes", "weather"]
     assert facts["clusters"]["source"]["id"] == source.cluster_id
     assert facts["clusters"]["destination"]["user"]["sasl.username"] == "app"
+
+
+def test_clusters_of_the_demo_are_called_by_places(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "demo", progress=Progress(), reload=False)
+
+    assert [stage.source.name, stage.destination.name] == ["new-york", "london"]

@@ -1,4 +1,4 @@
-"""``linkctl link drill``: start, wait, list, describe."""
+"""``linkctl link drill``: start, wait, list, describe, cancel."""
 
 from typing import Any
 
@@ -45,3 +45,13 @@ def test_drills_are_listed_and_described(run: Run, make_mirror: Any, boundary: B
     assert run("link", "drill", "list", "from-source").stdout.splitlines()[1].split()[1] == "PREPARING"
     assert read_json(run("link", "drill", "describe", "from-source", str(drill["id"]), "--json")) == drill
     assert run("link", "drill", "describe", "from-source", "999").exit_code == 3
+
+
+def test_a_drill_is_canceled(run: Run, make_mirror: Any, boundary: Boundary) -> None:
+    make_mirror("orders")
+    drill = read_json(run("link", "drill", "start", "from-source", "--json"))
+
+    canceled = read_json(run("link", "drill", "cancel", "from-source", str(drill["id"]), "--json"))
+
+    assert (canceled["status"], canceled["problem"][:12]) == ("CLEANING", "Canceled by ")
+    assert run("link", "drill", "cancel", "from-source", "999").exit_code == 3

@@ -1,4 +1,4 @@
-"""Failover drills of a link: list, get, start."""
+"""Failover drills of a link: list, get, start, cancel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.actions.drills import start_drill
+from console.actions.drills import cancel_drill, start_drill
 from console.api.fields import OffsetField, TextField
 from console.api.schema import ADDITIONS, operation
 from console.api.v1.views import LIMIT, limit_of
@@ -91,6 +91,7 @@ class DrillData(serializers.ModelSerializer[Drill]):
             "failover_at",
             "finished_at",
             "rto_ms",
+            "canceled_by",
             "problem",
             "topics",
             "report",
@@ -143,10 +144,33 @@ class DrillView(RestView):
     @operation("getDrill", summary="Get a failover drill", responses={200: DrillData}, tag=ADDITIONS)
     def get(self, request: Request, cluster_id: str, link_name: str, drill_id: int) -> Response:
         """Return a drill of this link."""
-        drill = _link(request, cluster_id, link_name).drills.filter(pk=drill_id).first()
-        if drill is None:
-            raise NotFoundError(f"Drill {drill_id} does not exist.", code="UNKNOWN_DRILL")
-        return Response(DrillData(drill).data)
+        return Response(DrillData(_drill(request, cluster_id, link_name, drill_id)).data)
+
+
+class CancelDrillView(RestView):
+    """…/links/{link_name}/drills/{drill_id}/cancel"""
+
+    @operation(
+        "cancelDrill",
+        summary="Cancel a failover drill",
+        description="No further topics are rehearsed, and the scratch copies are deleted. The drill ends CANCELED.",
+        responses={202: DrillData},
+        tag=ADDITIONS,
+    )
+    def post(self, request: Request, cluster_id: str, link_name: str, drill_id: int) -> Response:
+        """Cancel a drill that is in progress."""
+        drill = _drill(request, cluster_id, link_name, drill_id)
+        cancel_drill(drill=drill, by=actor_of(request), now=moment())
+        drill.refresh_from_db()
+        return Response(DrillData(drill).data, status=202)
+
+
+def _drill(request: Request, cluster_id: str, link_name: str, drill_id: int) -> Drill:
+    drills = _link(request, cluster_id, link_name).drills.select_related("link__destination__environment")
+    drill = drills.filter(pk=drill_id).first()
+    if drill is None:
+        raise NotFoundError(f"Drill {drill_id} does not exist.", code="UNKNOWN_DRILL")
+    return drill
 
 
 def _link(request: Request, cluster_id: str, link_name: str) -> ClusterLink:

@@ -54,10 +54,22 @@ class RefusedStepData(serializers.Serializer[Any]):
     )
 
 
+class ChecklistItem(serializers.Serializer[Any]):
+    """A sentence of the checklist for clients."""
+
+    text = serializers.CharField()
+    confirmed = serializers.BooleanField()
+
+
 class StopReportData(serializers.ModelSerializer[StopReport]):
     """The failover report of a promotion or failover. Unknown is null, never 0."""
 
-    mirror_topic_name = serializers.CharField(source="mirror.name")
+    mirror_topic_name = serializers.CharField(source="mirror_name")
+    operation_id = serializers.IntegerField(
+        source="operation_number", allow_null=True, help_text="The operation on several topics that requested the stop."
+    )
+    request_reason = serializers.CharField(allow_blank=True, help_text="The reason that the user entered; empty if none.")
+    checklist = ChecklistItem(many=True, help_text="The checklist for clients as the user left it; empty if there was none.")
     records_not_copied = OffsetField(
         allow_null=True,
         help_text="Offsets that the source had and the mirror does not have. After an open transaction some of them may be "
@@ -78,10 +90,15 @@ class StopReportData(serializers.ModelSerializer[StopReport]):
     class Meta:
         model = StopReport
         fields = (
+            "id",
             "mirror_topic_name",
+            "link_name",
             "reason",
             "requested_by",
             "requested_at",
+            "operation_id",
+            "request_reason",
+            "checklist",
             "writable_at",
             "records_not_copied",
             "source_seen_at",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from console.access import visible_mirrors
-from console.actions.drills import begin_next_batch, conclude, report_of, start_drill
+from console.actions.drills import begin_next_batch, cancel_drill, check_no_drill, conclude, report_of, start_drill
 from console.actions.mirrors import delete_mirror
 from console.actions.stopreports import write_stop_report
 from console.actions.verification import record_failure
@@ -17,7 +17,7 @@ from console.models import AuditEvent, ClusterLink, Drill, LinkConfig, MirrorPar
 from console.models.mirrors import DELETION_REFUSED
 from console.queries.mirrorpages import link_figures
 from console.reconciling import transition_errors
-from console.workflows.drills import COMPARISONS, _clean, _comparison, _copies, _judged
+from console.workflows.drills import COMPARISONS, _check, _clean, _comparison, _copies, _judged, _prepare
 from linkengine import jobs
 from linkengine.domain.drills import BATCH, DrillRow
 from linkengine.domain.mirrorjobs import RefusedStep
@@ -253,3 +253,78 @@ def test_a_drill_reports_configs_that_the_destination_refuses_after_a_failover(
     judged = _judged(copy, VerifyRun(), Drill.objects.get())
 
     assert "leaves configs undone that the destination refuses: retention.ms=99." in judged["note"]
+
+
+def test_canceled_drill_deletes_its_copies_and_rehearses_no_further_topics(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
+) -> None:
+    for number in range(BATCH + 2):
+        make_mirror(f"topic-{number:02}", partitions=1)
+    drill = start_drill(link=link, by=owner, now=NOW)
+
+    cancel_drill(drill=drill, by=owner, now=NOW)
+    cancel_drill(drill=drill, by=owner, now=NOW)  # again: nothing more happens
+
+    drill.refresh_from_db()
+    assert (drill.status, drill.canceled_by, drill.problem) == ("CLEANING", "owner", "Canceled by owner.")
+    assert ("advance_drill", {"drill_id": drill.pk}) in sent
+    assert AuditEvent.objects.filter(action="CancelFailoverDrill").count() == 1
+    MirrorTopic.objects.filter(drill=drill).delete()
+    _clean(drill, [], NOW)
+    drill.refresh_from_db()
+    assert (drill.status, drill.finished_at) == ("CANCELED", NOW)
+    assert {row["problem"] for row in drill.report} == {"Not rehearsed: the drill was canceled."}
+    assert rehearsed(drill) == []
+
+
+def test_step_in_progress_does_not_undo_a_cancellation(
+    link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
+) -> None:
+    drill = start_drill(link=link, by=owner, now=NOW)
+    MirrorTopic.objects.filter(drill=drill).update(state=MirrorState.FAILED)  # so each step would end at once
+    as_read = Drill.objects.get(pk=drill.pk)
+    cancel_drill(drill=drill, by=owner, now=NOW)
+
+    _prepare(as_read, _copies(as_read), NOW)
+    _check(as_read, _copies(as_read), NOW)
+
+    drill.refresh_from_db()
+    assert (drill.status, drill.report) == ("CLEANING", [])
+
+
+def test_drill_that_is_over_cannot_be_canceled(link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+    drill = start_drill(link=link, by=owner, now=NOW)
+    Drill.objects.filter(pk=drill.pk).update(status="PASSED")
+
+    with pytest.raises(ConflictError, match="has ended"):
+        cancel_drill(drill=drill, by=owner, now=NOW)
+
+    drill.refresh_from_db()
+    assert (drill.status, drill.canceled_by) == ("PASSED", "")
+
+
+def test_reader_may_not_cancel_a_drill(
+    link: ClusterLink, mirror: MirrorTopic, owner: Actor, colleague: Actor, sent: Sent
+) -> None:
+    drill = start_drill(link=link, by=owner, now=NOW)
+
+    with pytest.raises(DeniedError):
+        cancel_drill(drill=drill, by=colleague, now=NOW)
+
+    drill.refresh_from_db()
+    assert drill.status == "PREPARING"
+
+
+def test_canceled_drill_allows_another_one(link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+    drill = start_drill(link=link, by=owner, now=NOW)
+    cancel_drill(drill=drill, by=owner, now=NOW)
+    with pytest.raises(ConflictError, match=f"Failover drill {drill.pk} .* is in progress"):
+        check_no_drill(link)
+    MirrorTopic.objects.filter(drill=drill).delete()
+    drill.refresh_from_db()
+    conclude(drill=drill, now=NOW)
+
+    check_no_drill(link)
+    start_drill(link=link, by=owner, now=NOW)
+
+    assert link.drills.count() == 2

@@ -7,11 +7,21 @@ from datetime import timedelta
 import pytest
 
 from console.actions import transitions
+from console.actions.drills import conclude
 from console.actions.reversing import forget_ends
-from console.actions.stopreports import write_stop_report
+from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import Actor
 from console.mirrors.rules import refused_steps, why_not_retry
-from console.models import MirrorPartition, MirrorTopic, SourceTopic
+from console.models import (
+    BulkOperation,
+    BulkOperationTopic,
+    ClampedOffset,
+    Drill,
+    MirrorPartition,
+    MirrorTopic,
+    SourceTopic,
+    StopReport,
+)
 from console.models.mirrors import CONFIGS_REFUSED
 from console.presenters.numbers import UNKNOWN
 from console.presenters.stopreports import report_row
@@ -185,3 +195,81 @@ def test_refused_configs_are_kept_in_report_and_mirror_until_a_retry_resolves_th
     refusals.settle(mirror=mirror, refused=(), now=NOW)
     assert not mirror.transition_errors.exists()
     assert why_not_retry(mirror) == "The destination refuses no config of topic 'orders'."
+
+
+def clamp(mirror: MirrorTopic, group: str, *, after_s: int) -> ClampedOffset:
+    at = NOW + timedelta(seconds=after_s)
+    return ClampedOffset.objects.create(mirror=mirror, group=group, partition=0, stopping_since=at, at=at)
+
+
+def test_clamped_offsets_belong_to_the_report_of_their_stop(mirror: MirrorTopic, owner: Actor) -> None:
+    first, second = clamp(mirror, "first", after_s=0), clamp(mirror, "second", after_s=100)
+    mirror = request_stop(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+
+    reports = [write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=at)) for at in (10, 110)]
+
+    for row, report in zip((first, second), reports, strict=True):
+        row.refresh_from_db()
+        assert row.report == report
+
+
+def test_report_and_clamped_offsets_outlive_the_mirror(mirror: MirrorTopic, owner: Actor) -> None:
+    clamp(mirror, "app", after_s=0)
+    mirror = request_stop(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+    write_stop_reports(mirrors=[mirror], now=NOW + timedelta(seconds=2))
+
+    MirrorTopic.objects.get(pk=mirror.pk).delete()
+
+    report = StopReport.objects.get()
+    assert (report.mirror, report.mirror_name, report.link_name) == (None, "orders", "west-to-east")
+    assert (report.source_cluster_id, report.destination_cluster_id) == ("source-id", "destination-id")
+    assert [row.group for row in report.clamped.all()] == ["app"]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_report_has_the_reason_of_the_operation_that_requested_the_stop(
+    make_mirror: MakeMirror, owner: Actor, many: bool
+) -> None:
+    mirror = make_mirror()
+    for number, (after_s, reason) in enumerate(((-60, "an earlier one"), (0, "us-west is down"), (60, "a later one"))):
+        operation = BulkOperation.objects.create(
+            pk=number + 1,
+            link=mirror.link,
+            operation="failover",
+            requested_by="owner",
+            requested_at=NOW,
+            options={"reason": reason, "checklist": [{"text": "Producers are stopped.", "confirmed": False}]},
+        )
+        at = NOW + timedelta(seconds=after_s)
+        BulkOperationTopic.objects.create(operation=operation, name=mirror.name, status="ACCEPTED", done_at=at)
+    mirror = request_stop(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+
+    if many:
+        write_stop_reports(mirrors=[mirror], now=NOW + timedelta(seconds=2))
+    else:
+        write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=2))
+
+    report = StopReport.objects.get()
+    assert (report.operation_number, report.request_reason) == (2, "us-west is down")
+    assert report.checklist == [{"text": "Producers are stopped.", "confirmed": False}]
+
+
+def test_report_of_a_single_failover_has_no_operation(mirror: MirrorTopic, owner: Actor) -> None:
+    mirror = request_stop(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+
+    report = write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=2))
+
+    assert (report.operation_number, report.request_reason, report.checklist) == (None, "", [])
+
+
+def test_reports_of_scratch_copies_are_deleted_with_their_drill(make_mirror: MakeMirror, owner: Actor) -> None:
+    kept = request_stop(make_mirror("kept"), MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+    drill = Drill.objects.create(link=kept.link, status="CLEANING", status_since=NOW, requested_by="owner", requested_at=NOW)
+    copy = request_stop(make_mirror("copy", drill=drill), MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+    write_stop_reports(mirrors=[kept, copy], now=NOW + timedelta(seconds=2))
+    MirrorTopic.objects.filter(pk=copy.pk).delete()
+    assert StopReport.objects.get(drill=drill).mirror_name == "copy"
+
+    conclude(drill=drill, now=NOW)
+
+    assert [report.mirror_name for report in StopReport.objects.all()] == ["kept"]

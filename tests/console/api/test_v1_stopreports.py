@@ -82,11 +82,11 @@ def test_a_limit_does_not_change_the_totals(owner: Rest, make_mirror: Any) -> No
     assert response["totals"] == {"mirrors": 2, "records_not_copied": None, "worst_rpo_ms": 30, "worst_rto_ms": 50}
 
 
-def set_back(mirror: MirrorTopic, *, partitions: int, after_s: int) -> None:
+def set_back(report: StopReport, *, partitions: int, after_s: int) -> None:
     began = NOW + timedelta(seconds=after_s)
     at = {"stopping_since": began, "at": began, "source_offset": 95, "before": 95, "after": 90}
     for partition in range(partitions):
-        ClampedOffset.objects.create(mirror=mirror, group="app", partition=partition, **at)
+        ClampedOffset.objects.create(mirror=report.mirror, report=report, group="app", partition=partition, **at)
 
 
 def test_the_limit_of_clamped_offsets_applies_to_each_report(
@@ -95,8 +95,8 @@ def test_the_limit_of_clamped_offsets_applies_to_each_report(
     monkeypatch.setattr(stopreports, "CLAMPED_SHOWN", 1)
     for after_s, name, partitions in ((10, "bills", 1), (20, "orders", 3)):
         mirror = make_mirror(name)
-        report(mirror, lost=0, rpo_ms=0, rto_ms=5_000, after_s=after_s)
-        set_back(mirror, partitions=partitions, after_s=after_s - 5)
+        stop = report(mirror, lost=0, rpo_ms=0, rto_ms=5_000, after_s=after_s)
+        set_back(stop, partitions=partitions, after_s=after_s - 5)
 
     rows = owner.get(f"{LINK}/stop-reports").json()["data"]
 
@@ -106,10 +106,10 @@ def test_the_limit_of_clamped_offsets_applies_to_each_report(
 def test_each_report_has_the_groups_that_its_stop_set_back(owner: Rest, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
     for after_s, group in ((10, "first"), (20, "second")):
-        report(mirror, lost=0, rpo_ms=0, rto_ms=5_000, after_s=after_s)
+        stop = report(mirror, lost=0, rpo_ms=0, rto_ms=5_000, after_s=after_s)
         began = NOW + timedelta(seconds=after_s - 5)
         at = {"stopping_since": began, "at": began, "source_offset": 95, "before": 95, "after": 90}
-        ClampedOffset.objects.create(mirror=mirror, group=group, partition=0, **at)
+        ClampedOffset.objects.create(mirror=mirror, report=stop, group=group, partition=0, **at)
 
     rows = owner.get(f"{LINK}/stop-reports").json()["data"]
 

@@ -22,6 +22,7 @@ from console.models import (
     SyncedGroup,
     VerifyRun,
 )
+from console.pages import bulk as pages
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorState
 from tests.browser.page_data import Scene, make_link, make_mirror
@@ -290,3 +291,35 @@ def shown(scene: Scene, client: Client, address: str) -> str:
     if address == "bulk/":
         return str(ask(client, scene.link_url, operation="failover", mirror=["planes"]).content.decode())
     return client.get(f"{scene.link_url}{address}").content.decode()
+
+
+@pytest.mark.parametrize(("operation", "names", "heading", "button"), [
+    ("pause", ["flights", "gates"], "Pause 1 of 2 mirror topics?", "Pause 1 topic<"),
+    ("failover", ["flights", "planes", "gates"], "Fail over 2 of 3 mirror topics?", "Fail over 2 topics<"),
+    ("pause", ["gates"], "Pause 0 of 1 mirror topic?", None),
+])  # fmt: skip
+def test_confirmation_counts_the_topics_that_would_change(
+    scene: Scene, admin: Client, operation: str, names: list[str], heading: str, button: str | None
+) -> None:
+    text = ask(admin, scene.link_url, operation=operation, mirror=names).content.decode()
+
+    assert heading in text
+    assert (button in text) if button else 'type="submit" class="btn btn-' not in text.split('class="panel-foot"')[1]
+
+
+def test_confirmation_of_more_topics_than_are_listed_counts_all_that_would_change(
+    scene: Scene, admin: Client, big: ClusterLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "NAMES_SHOWN", 10)
+    big.mirrors.filter(name__gte="topic-030").update(state=MirrorState.STOPPED)
+
+    paused = ask(admin, address(scene), operation="pause", all="1").content.decode()
+    promoted = ask(admin, address(scene), operation="promote", all="1").content.decode()
+    big.mirrors.filter(name="topic-000").update(state=MirrorState.STOPPED)
+    fewer = ask(admin, address(scene), operation="promote", all="1").content.decode()
+
+    assert "Pause 30 of 60 mirror topics?" in paused
+    assert "<strong>30 of them would be refused now." in paused
+    assert "Promote 60 mirror topics?" in promoted  # the listed topics can be promoted, the others are not checked
+    assert "Promote at most 59 of 60 mirror topics?" in fewer
+    assert "At least 1 of them would be refused now." in fewer

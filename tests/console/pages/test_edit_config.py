@@ -38,3 +38,24 @@ def test_config_that_cannot_be_edited_here_is_not_found(scene: Scene, admin: Cli
 
 def test_reader_may_not_edit_configs(scene: Scene) -> None:
     assert client_of(scene.reader).get(f"{scene.link_url}configuration/set/{NAME}/").status_code == 403
+
+
+def test_configuration_shows_only_what_differs_from_the_defaults_in_peoples_units(scene: Scene, admin: Client) -> None:
+    LinkConfig.objects.create(link=scene.link, name=NAME, value="90000")
+
+    shown = admin.get(f"{scene.link_url}configuration/").content.decode()
+    form = admin.get(f"{scene.link_url}configuration/set/{NAME}/").content.decode()
+
+    assert '1 minute 30 seconds <span class="soft">(90000)</span>' in shown
+    assert "link.rpo.objective.ms" not in shown
+    assert 'no objective <span class="soft">(-1)</span>' in admin.get(f"{scene.link_url}configuration/?all=1").content.decode()
+    assert "90000 is 1 minute 30 seconds." in form
+    assert '<span class="mono">5000</span> (5 seconds)' in form
+
+
+def test_mirror_page_shows_the_configs_that_differ_from_the_source_first(scene: Scene, admin: Client) -> None:
+    shown = admin.get(scene.mirror_url("flights")).content.decode()
+    configs = shown[shown.index('id="configs"') :]
+
+    assert '7 days (604800000) <span class="soft">on the mirror: unlimited (-1)</span>' in configs
+    assert configs.index("on the mirror:") < configs.index("Equal on both sides: 1") < configs.index("cleanup.policy")

@@ -21,18 +21,21 @@ from tests.console.pages.conftest import Queue, client_of, htmx
 
 # Queries per page: the page of a mirror needs one per part (session, roles, mirror, partitions, errors, gaps, ...), the tasks
 # page also those of the copy and verify tasks, the source topics page eight for the facts of its checks, the readiness six,
-# the search one per kind of name.
+# the search one per kind of name. The health in the heading of each page of a link takes two.
 MOST_QUERIES = {
     "/minute/": 10,
     "/readiness/": 10,
+    "/south-archive/": 11,
     "/search/?q": 10,
     "/samples/": 8,
     "/mirrors/": 23,
-    "/tasks/": 11,
-    "/west-to-east/topics/": 13,
+    "/tasks/": 12,
+    "/west-to-east/topics/": 15,
     "/west-to-east/": 11,
     "/namespaces/": 9,
 }
+
+EXACT = re.compile(r"\(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)")  # beside the relative time
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +61,7 @@ def test_administrator_sees_every_page(admin: Client, queue: Queue, address: str
     assert len(re.findall("<h1", text)) == 1
     assert "<title>" in text
     assert SECRET not in text
+    assert [time for time in re.findall("<time.*?</time>", text, re.DOTALL) if not EXACT.search(time)] == []
     assert queue.called == []  # no page waits for a worker or for Kafka
 
 

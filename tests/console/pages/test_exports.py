@@ -65,3 +65,19 @@ def test_user_without_a_role_gets_no_csv(scene: Scene, file: str) -> None:
 
 def test_csv_of_audit_events_requires_permission(scene: Scene) -> None:
     assert client_of(scene.stranger).get("/audit/events.csv").status_code == 403
+
+
+def test_audit_log_and_its_csv_take_a_time_range(admin: Client, scene: Scene) -> None:
+    """The events of the scene are one minute apart; the range has the second and the third."""
+    newest = AuditEvent.objects.filter(detail={"reason": "an example"}).order_by("-at")
+    times = [event.at.replace(second=0, microsecond=0) for event in newest]
+    query = f"?from={times[2]:%Y-%m-%dT%H:%M}&to={times[0]:%Y-%m-%dT%H:%M}"
+
+    rows = read(admin, f"/audit/events.csv{query}")
+    text = admin.get(f"/audit/{query}").content.decode()
+
+    assert [row["action"] for row in rows] == [event.action for event in newest[1:3]]
+    assert "2 events" in text
+    assert f"/audit/events.csv{query.replace('&', '&amp;').replace(':', '%3A')}" in text
+    assert "No matching events" in admin.get("/audit/?from=2100-01-01T00:00").content.decode()
+    assert "No matching events" in admin.get("/audit/?to=2000-01-01T00:00").content.decode()

@@ -10,9 +10,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from console.models import Cluster, ClusterLink, LinkTask, MirrorTopic, StateTransitionError
+from console.models import Cluster, ClusterLink, LinkTask, MirrorTopic, RoleBinding, StateTransitionError
 from linkengine.domain.states import MirrorState
-from tests.browser.page_data import EAST, WEST, Scene
+from tests.browser.page_data import EAST, WEST, Scene, make_user
+from tests.console.pages.conftest import client_of
 
 
 @pytest.fixture
@@ -169,3 +170,51 @@ def test_pages_stay_within_ten_queries(calm: Scene, admin: Client, django_assert
         admin.get(pages(calm)[name])
         with django_assert_max_num_queries(10 if name == "link" else 12):  # type: ignore[operator]  # two for session and user
             admin.get(pages(calm)[name])
+
+
+TABS = (
+    "",
+    "history/",
+    "topics/",
+    "filters/",
+    "tasks/",
+    "groups/",
+    "acls/",
+    "failover/",
+    "stops/",
+    "drills/",
+    "readiness/",
+    "configuration/",
+    "activity/",
+)
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_health_is_the_headline_of_every_tab_of_a_link(calm: Scene, admin: Client, tab: str) -> None:
+    report(calm, seconds=900)
+
+    assert badges(admin, f"{calm.link_url}{tab}")[0] == "NOT_COPYING"
+    assert "2 of 2 mirror topics: No copy worker has reported" in text_of(admin, f"{calm.link_url}{tab}")
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_tabs_are_grouped_and_the_open_tab_is_marked(calm: Scene, admin: Client, tab: str) -> None:
+    body = admin.get(f"{calm.link_url}{tab}").content.decode()
+    nav = body[body.index('<nav aria-label="Link">') : body.index("</nav>", body.index('<nav aria-label="Link">'))]
+    groups, _, tabs = nav.partition('<ul class="tabs sub">')
+
+    assert re.findall(r">(\w+)</a>", groups) == ["Overview", "Topics", "Sync", "Failover", "Settings", "Activity"]
+    assert nav.count('aria-current="page"') == 1
+    assert f'href="{calm.link_url}{tab}" aria-current="page"' in nav
+    assert bool(tabs) is (tab not in {"configuration/", "activity/"})
+
+
+def test_health_of_a_tab_counts_only_visible_mirrors(calm: Scene, reader: Client) -> None:
+    MirrorTopic.objects.filter(name="planes").update(state=MirrorState.FAILED)
+    user = make_user("dora")
+    about = {"role": RoleBinding.Role.DEVELOPER_READ, "granted_at": calm.now, "granted_by": "system"}
+    RoleBinding.objects.create(user=user, cluster=calm.east, resource_type="Topic", resource_name="flights", **about)
+
+    url = f"{calm.link_url}stops/"
+    assert badges(client_of(user), url)[0] == "HEALTHY"
+    assert badges(reader, url)[0] == "NOT_COPYING"

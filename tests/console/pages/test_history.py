@@ -278,3 +278,42 @@ def test_first_load_of_the_charts_is_small(admin: Client, scene: Scene) -> None:
 
     assert len([name for name in files if name]) == len(names)
     assert total <= FIRST_LOAD
+
+
+def test_mirror_page_begins_with_its_charts(admin: Client, scene: Scene) -> None:
+    text = admin.get(scene.mirror_url("flights")).content.decode()
+
+    assert text.index('class="tiles"') < text.index('id="graphs"') < text.index('id="history"') < text.index('id="partitions')
+
+
+def test_update_of_the_mirror_page_leaves_the_charts_as_they_are(admin: Client, scene: Scene) -> None:
+    fragment = admin.get(scene.mirror_url("flights"), **htmx("live")).content.decode()
+
+    assert re.search(r'<div id="charts" data-kept>\s*</div>', fragment)
+
+
+@pytest.mark.parametrize("page", ["history", "mirror"])
+def test_range_is_chosen_with_date_fields(admin: Client, scene: Scene, page: str) -> None:
+    url = f"{scene.link_url}history/" if page == "history" else scene.mirror_url("flights")
+    start, end = (f"{scene.now - timedelta(minutes=ago):%Y-%m-%dT%H:%M}" for ago in (50, 20))
+
+    text = admin.get(f"{url}?from={start}&to={end}").content.decode()
+
+    assert f'name="from" value="{start}"' in text
+    assert f'name="to" value="{end}"' in text
+    shown = (f"{moment.replace('T', ' ')}:00 UTC" for moment in (start, end))
+    assert " to ".join(shown) in text
+
+
+def test_range_without_an_end_ends_now(admin: Client, scene: Scene) -> None:
+    start = f"{scene.now - timedelta(hours=3):%Y-%m-%dT%H:%M}"
+
+    found = data(admin, f"{scene.link_url}history/series.json?from={start}")
+
+    assert abs(found["end"] - scene.now.timestamp()) < 120
+    assert found["end"] - found["start"] > 3 * 3600 - 120
+
+
+@pytest.mark.parametrize("start", ["nonsense", "2026-99-01T00:00", "9" * 30, "-1", "0001-01-01T00:00%2B14:00"])
+def test_malformed_time_is_ignored(admin: Client, scene: Scene, start: str) -> None:
+    assert "Last 1 h: minimum" in admin.get(f"{scene.link_url}history/?from={start}&to={start}").content.decode()

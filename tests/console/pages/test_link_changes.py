@@ -353,3 +353,41 @@ def test_configuration_shows_set_configs_and_hides_secrets(scene: Scene, admin: 
     assert SECRET not in text
     assert "retry.backoff.ms" not in text
     assert "retry.backoff.ms" in admin.get(f"{scene.link_url}configuration/?all=1").content.decode()
+
+
+def test_button_pauses_and_resumes_the_link(scene: Scene, admin: Client) -> None:
+    url = f"{scene.link_url}pause/"
+    assert f'href="{url}"' in admin.get(scene.link_url).content.decode()
+
+    asked = admin.get(url).content.decode()
+    paused = post_form(admin, url, {})
+    link = ClusterLink.objects.get(pk=scene.link.pk)
+
+    assert f"Pause cluster link {scene.link.name}?" in asked
+    assert "for 6 mirror topics" in asked  # the others are paused, failed, stopped or not set up: nothing is copied
+    assert (paused["Location"], link.state, link.config("cluster.link.paused")) == (scene.link_url, "PAUSED", "true")
+    assert "Resume link" in admin.get(f"{scene.link_url}tasks/").content.decode()
+
+    post_form(admin, url, {})
+    link = ClusterLink.objects.get(pk=scene.link.pk)
+    assert (link.state, link.config("cluster.link.paused")) == ("ACTIVE", "false")
+
+
+def test_second_submit_of_the_same_form_does_not_resume_the_link(scene: Scene, admin: Client) -> None:
+    for _ in range(2):
+        admin.post(f"{scene.link_url}pause/", {"paused": "true"})
+
+    assert ClusterLink.objects.get(pk=scene.link.pk).state == "PAUSED"
+
+
+def test_reader_has_no_button_and_cannot_pause_the_link(scene: Scene, reader: Client) -> None:
+    assert 'id="pause-link"' not in reader.get(scene.link_url).content.decode()
+    assert reader.post(f"{scene.link_url}pause/", {"paused": "true"}).status_code == 403
+    assert ClusterLink.objects.get(pk=scene.link.pk).state == "ACTIVE"
+
+
+def test_source_side_of_a_link_has_no_pause_button(scene: Scene, admin: Client) -> None:
+    ClusterLink.objects.filter(pk=scene.link.pk).update(mode="SOURCE")
+
+    assert 'id="pause-link"' not in admin.get(scene.link_url).content.decode()
+    assert admin.post(f"{scene.link_url}pause/", {"paused": "true"}).status_code in {409, 422}

@@ -55,11 +55,11 @@ def add_stops(scene: Scene) -> None:
     for number in range(MANY):
         mirror = make_mirror(scene.link, f"stopped-{number:03}.", MirrorState.STOPPED, now=scene.now)
         moment = at - timedelta(minutes=number)
-        StopReport.objects.create(
+        report = StopReport.objects.create(
             mirror=mirror, reason="failover", requested_by="amelia", requested_at=moment, writable_at=moment, rto_ms=1
         )
         stop = {"stopping_since": moment, "at": moment, "source_offset": 9, "before": 9, "after": 8}
-        ClampedOffset.objects.create(mirror=mirror, group=f"group-{number:03}.", partition=0, **stop)
+        ClampedOffset.objects.create(mirror=mirror, report=report, group=f"group-{number:03}.", partition=0, **stop)
 
 
 def events_on(pages: list[str]) -> list[str]:

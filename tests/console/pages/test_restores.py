@@ -86,7 +86,7 @@ def test_failover_confirmation_shows_config_changes(scene: Scene, admin: Client)
 
     text = admin.get(f"{scene.mirror_url(NAME)}failover/").content.decode()
 
-    assert '<span class="mono">retention.ms</span>: 99000' in text
+    assert '<span class="mono">retention.ms</span>: 1 minute 39 seconds (99000)' in text
 
 
 def test_exported_records_are_downloaded(scene: Scene, admin: Client, settings: Any, tmp_path: Path) -> None:

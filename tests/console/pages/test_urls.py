@@ -32,6 +32,7 @@ NO_PAGES = {
     "end-other-sessions",
     "end-session",
     "invitation",
+    "link-drill-cancel",
     "link-task-run",
     "mirror-gate",
     "mirror-gate-override",
@@ -49,10 +50,24 @@ NO_PAGES = {
     "start",
     "theme",
 }
+FILES = ("-csv", "-json", "-pdf", "-series", "-events")
 REFUSED = [address for address, _ in addresses.REFUSALS if address.startswith("/links/")]
 EXAMPLES = {
     "slug": "production",
-    **dict.fromkeys(("restore_id", "binding_id", "operation_id", "session_id", "user_id", "group_id", "request_id"), 7),
+    **dict.fromkeys(
+        (
+            "restore_id",
+            "binding_id",
+            "operation_id",
+            "report_id",
+            "drill_id",
+            "session_id",
+            "user_id",
+            "group_id",
+            "request_id",
+        ),
+        7,
+    ),
 }
 
 
@@ -192,7 +207,7 @@ def test_every_page_has_a_name() -> None:
 
 def test_every_page_is_tested_for_accessibility_and_queries() -> None:
     """A new page belongs in ``tests/browser/addresses.py``; a URL that shows no page of its own belongs in ``NO_PAGES``."""
-    names = {pattern.name for _, pattern in NAMED if pattern.name and not pattern.name.endswith(("-csv", "-series", "-events"))}
+    names = {pattern.name for _, pattern in NAMED if pattern.name and not pattern.name.endswith(FILES)}
     tested = {resolve(address.split("?")[0]).url_name for address in (*addresses.PAGES, *addresses.OPEN, *REFUSED)}
 
     assert names - tested == NO_PAGES

@@ -37,8 +37,10 @@ OF_THE_CLUSTER = (f"/clusters/{EAST}/namespaces/",)
 # Pages that show only visible mirrors.
 FOR_ALL = (
     LINK,
+    f"{LINK}failover/",
     f"{LINK}stops/",
     f"{LINK}stops/?format=json",
+    "/failover-reports/",
     f"{LINK}mirrors.csv",
     f"/clusters/{EAST}/",
 )
@@ -62,10 +64,16 @@ def narrow(scene: Scene) -> Client:
     return person(scene, resource_type="Topic", resource_name="flights")
 
 
-def tabs_of(client: Client) -> list[str]:
-    nav = re.search(r'<nav[^>]*aria-label="Link".*?</nav>', client.get(LINK).content.decode(), re.S)
+def tabs_on(client: Client, url: str) -> list[str]:
+    nav = re.search(r'<nav[^>]*aria-label="Link".*?</nav>', client.get(url).content.decode(), re.S)
     assert nav is not None
     return re.findall(r'href="([^"]+)"', nav.group())
+
+
+def tabs_of(client: Client) -> list[str]:
+    """Return the URLs of all tabs that a user is offered: those of the groups, and those within each group."""
+    groups = tabs_on(client, LINK)
+    return list(dict.fromkeys([*groups, *(tab for group in groups for tab in tabs_on(client, group))]))
 
 
 @pytest.mark.parametrize("address", [*OF_THE_LINK, *OF_THE_CLUSTER])
@@ -93,8 +101,8 @@ def test_topic_role_sees_no_other_topics(narrow: Client, address: str) -> None:
 def test_every_visible_tab_opens(narrow: Client, reader: Client, admin: Client) -> None:
     shown = {name: tabs_of(client) for name, client in (("narrow", narrow), ("reader", reader), ("admin", admin))}
 
-    assert [url.removeprefix(LINK) for url in shown["narrow"]] == ["", "stops/"]
-    assert (len(shown["reader"]), len(shown["admin"])) == (10, 11)
+    assert [url.removeprefix(LINK) for url in shown["narrow"]] == ["", "failover/", "stops/"]
+    assert (len(shown["reader"]), len(shown["admin"])) == (12, 13)
     for client, name in ((narrow, "narrow"), (reader, "reader"), (admin, "admin")):
         assert {client.get(url).status_code for url in shown[name]} == {200}
 

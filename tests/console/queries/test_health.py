@@ -130,6 +130,18 @@ def test_task_error_degrades_the_mirror_that_it_names_only(link: ClusterLink, ma
     assert found.mirrors[payments.pk].verdict.health is Health.HEALTHY
 
 
+def test_errors_of_the_config_sync_end_when_the_last_mirror_is_stopped(link: ClusterLink, make_mirror: MakeMirror) -> None:
+    task_error(report(make_mirror()))
+    link.configs.create(name="acl.sync.enable", value="true")
+    LinkTask.objects.create(link=link, name="AclSync", error_count=1)
+    assert {row.name for row in failing_rows(links=[link])[link.pk]} == {"TopicConfigsSync", "AclSync"}
+
+    link.mirrors.update(state=MirrorState.STOPPED)
+
+    fresh = ClusterLink.objects.get(pk=link.pk)
+    assert [row.name for row in failing_rows(links=[fresh])[link.pk]] == ["AclSync"]
+
+
 def test_engine_error_concerns_mirrors_with_unreported_partitions(link: ClusterLink, make_mirror: MakeMirror) -> None:
     copied, silent = report(make_mirror("copied")), report(make_mirror("silent"))
     one_partition(silent, observed_at=ago(6))

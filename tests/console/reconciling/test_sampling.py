@@ -80,6 +80,15 @@ def test_a_reported_fence_is_an_error_only_if_no_stop_was_recorded(
     assert (row.error_code, bool(row.error_message)) == (code, bool(code))
 
 
+def test_error_that_is_reported_after_the_stop_is_not_shown(row: MirrorPartition) -> None:
+    row.stopped_end = 30
+    row.save()
+
+    store(row, report(phase=PartitionPhase.SOURCE_UNREACHABLE, error_code="TIMEOUT_ERROR", error_message="No response."))
+
+    assert (row.error_code, row.error_message) == ("", "")
+
+
 def test_values_that_are_unknown_in_a_report_stay(row: MirrorPartition) -> None:
     store(row, report(source_end=40, mirror_end=30))
     store(row, report(500, hold_id="next", phase=PartitionPhase.WAITING))

@@ -54,7 +54,7 @@ def pairs(make_mirror: MakeMirror) -> list[tuple[MirrorTopic, MirrorTopic]]:
 def _stopping(make_mirror: MakeMirror, name: str, kind: int) -> MirrorTopic:
     mirror = make_mirror(name, S.PENDING_STOPPED, stop_reason="failover", drained_at=NOW, error_code="X", error_since=NOW)
     open_lineage(mirror=mirror, starts={0: kind * 5}, now=NOW)  # kind 2: nothing copied; 3 and 4: starts after its end
-    MirrorPartition.objects.filter(mirror=mirror).update(last_source_seen_at=NOW)
+    MirrorPartition.objects.filter(mirror=mirror).update(last_source_seen_at=NOW, error_code="TIMEOUT_ERROR", error_message="x")
     MirrorPartition.objects.filter(mirror=mirror, partition=1).update(
         last_source_end=25,
         last_high_watermark=25,
@@ -73,7 +73,7 @@ def _stopping(make_mirror: MakeMirror, name: str, kind: int) -> MirrorTopic:
 
 def _written(mirror: MirrorTopic) -> dict[str, Any]:
     """Return all rows of a mirror, without ids and names."""
-    hidden = {"id", "mirror", "name", "topic", "source_topic", "origin_topic"}
+    hidden = {"id", "mirror", "name", "mirror_name", "topic", "source_topic", "origin_topic"}
 
     def shown(rows: Sequence[Any]) -> list[dict[str, Any]]:
         return [{key: value for key, value in model_to_dict(row).items() if key not in hidden} for row in rows]
@@ -99,6 +99,7 @@ def test_rows_equal_those_of_single_stops(pairs: list[tuple[MirrorTopic, MirrorT
     assert set(MirrorPartition.objects.filter(partition=0).values_list("stopped_end", flat=True)) == {10}
     assert set(MirrorPartition.objects.filter(partition=1).values_list("fence_epoch", flat=True)) == {4, None}
     assert StopReport.objects.count() == 2 * KINDS
+    assert not MirrorPartition.objects.exclude(error_code="", error_message="").exists()
 
 
 def test_foreign_record_below_the_fence_is_not_part_of_the_copy(make_mirror: MakeMirror) -> None:

@@ -1,0 +1,86 @@
+"""The layout as users with a mouse, a phone or a magnified page have it: scrollbars, focus of checkboxes, search and tabs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.addresses import LOOKS_ALIKE, PAGES
+from tests.browser.conftest import FLAGS, Visits
+from tests.browser.page_data import Scene
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+# Width of a vertical scrollbar, 0 if scrollbars cover the content.
+SCROLLBAR = """() => {
+  const box = document.body.appendChild(document.createElement("div"));
+  box.style.cssText = "width: 90px; height: 90px; overflow: scroll";
+  const width = box.offsetWidth - box.clientWidth;
+  box.remove();
+  return width;
+}"""
+# Names the tables whose content is higher than their box: they would have a second scrollbar, or hide their last row.
+TOO_HIGH = """boxes => boxes.filter(box => box.scrollHeight > box.clientHeight)
+  .map(box => `${box.getAttribute("aria-label") ?? "table"}: ${box.scrollHeight} in ${box.clientHeight}`)"""
+# Names the links of the tabs that are not wholly within the window.
+CUT_OFF = """links => links.filter((link) => {
+  const box = link.getBoundingClientRect();
+  return !link.checkVisibility() || box.left < 0 || box.right > document.documentElement.clientWidth;
+}).map(link => link.textContent)"""
+
+
+@pytest.fixture
+def with_scrollbars(browser: Browser, visits: Visits) -> Iterator[Visits]:
+    """Windows with scrollbars that take space; headless browsers hide them otherwise."""
+    chromium = browser.browser_type.launch(
+        executable_path=shutil.which("chromium"), args=FLAGS, ignore_default_args=["--hide-scrollbars"]
+    )
+    yield Visits(browser=chromium, base_url=visits.base_url)
+    chromium.close()
+
+
+def tables_too_high(page: Page) -> list[str]:
+    return list(page.eval_on_selector_all(".table-wrap", TOO_HIGH))
+
+
+def test_tables_have_no_inner_vertical_scrollbar(scene: Scene, with_scrollbars: Visits) -> None:
+    visitor = with_scrollbars.start(scene.admin)
+    findings = []
+    for address in (page for page in PAGES if page not in LOOKS_ALIKE):
+        page = visitor.open(address)
+        for width in (1280, 640):
+            page.set_viewport_size({"width": width, "height": 900})
+            findings += [f"{address} at {width} px: {finding}" for finding in tables_too_high(page)]
+        page.set_viewport_size({"width": 1280, "height": 900})
+
+    assert visitor.page.evaluate(SCROLLBAR) > 5
+    assert not findings, "\n".join(findings)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_focused_checkbox_has_an_outline(scene: Scene, visits: Visits, theme: str) -> None:
+    page = visits.start(scene.admin, theme=theme).open(scene.link_url)
+    page.locator("#pick-page").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Shift+Tab")  # back, by keyboard: only then the focus is shown
+
+    shown = page.evaluate("() => [document.activeElement.id, getComputedStyle(document.activeElement).outline]")
+
+    assert shown[0] == "pick-page"
+    assert shown[1].endswith("solid 2px"), shown[1]
+
+
+@pytest.mark.parametrize("width", [390, 640])  # 640: a window of 1280 at 200 % zoom
+def test_search_and_all_tabs_are_reachable_on_narrow_screens(scene: Scene, visits: Visits, width: int) -> None:
+    visitor = visits.start(scene.admin, width=width)
+    for tab in ("", "tasks/", "failover/"):  # a group without tabs of its own, and the two largest
+        page = visitor.open(f"{scene.link_url}{tab}")
+        tabs = page.locator("nav[aria-label='Link'] a")
+
+        assert tabs.evaluate_all(CUT_OFF) == []
+        assert tabs.all_inner_texts()[:6] == ["Overview", "Topics", "Sync", "Failover", "Settings", "Activity"]
+        page.get_by_role("link", name="Search", exact=True).click()
+        expect(page.locator("main input[type=search]")).to_be_visible()
