@@ -7,8 +7,9 @@ several topics all operate through ``console.actions``, which checks here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from django.db.models import Q
 from django.utils import timezone
 
 from console import audit
@@ -20,6 +21,7 @@ from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent
 _E = MirrorEvent
 APPROVABLE = (_E.PROMOTE, _E.FAILOVER, _E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE, _E.RESTORE, _E.DELETE)
 CODE = "APPROVAL_NEEDED"
+Status = ApprovalRequest.Status
 
 
 def needs_approval(link: ClusterLink, operation: MirrorEvent, *, by: Actor) -> bool:
@@ -39,13 +41,17 @@ def check_approved(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor) ->
     """Raise DeniedError and add an audit row if the operation needs an approval that the actor does not have."""
     if mirror.drill_id is not None or approved([mirror], operation, by=by):
         return
-    environment = mirror.link.destination.environment.name
-    reason = (
-        f"Nothing was changed: this operation needs the approval of a second user in environment {environment}. Request it "
-        "under Access, Approvals, and repeat the operation when it is approved."
-    )
+    reason = f"Nothing was changed. {refusal_of(mirror.link)}"
     audit.record_denial(by=by, action=f"{operation.value} without approval", resource=audit.path_of(mirror), reason=reason)
     raise DeniedError(reason, code=CODE)
+
+
+def refusal_of(link: ClusterLink) -> str:
+    """Return why an operation on a mirror of the link is refused without an approval, and what to do."""
+    return (
+        f"This operation needs the approval of a second user in environment {link.destination.environment.name}. Request it "
+        "under Access, Approvals, and repeat the operation when it is approved."
+    )
 
 
 def approved(mirrors: Sequence[MirrorTopic], operation: MirrorEvent, *, by: Actor) -> list[MirrorTopic]:
@@ -54,11 +60,12 @@ def approved(mirrors: Sequence[MirrorTopic], operation: MirrorEvent, *, by: Acto
         return list(mirrors)
     if by.user is None:
         return []
-    found = _in_force(mirrors[0].link, operation, by=by)
-    return [mirror for mirror in mirrors if any(request.covers(mirror) for request in found)]
+    requests = [request for request in open_requests(mirrors[0].link, operation, by=by) if request.is_approved]
+    return [mirror for mirror in mirrors if any(request.covers(mirror) for request in requests)]
 
 
-def _in_force(link: ClusterLink, operation: MirrorEvent, *, by: Actor) -> Iterable[ApprovalRequest]:
-    """Return the approvals of the actor that are in force. The approver must still be an active user."""
-    requests = ApprovalRequest.objects.in_force(timezone.now())
-    return list(requests.filter(link=link, operation=operation.value, user=by.user, decided_by__is_active=True))
+def open_requests(link: ClusterLink, operation: MirrorEvent, *, by: Actor) -> list[ApprovalRequest]:
+    """Return the requests of the actor that have not ended, approved ones included, whose approver is still an active user."""
+    rows = ApprovalRequest.objects.filter(link=link, operation=operation.value, user=by.user, expires_at__gt=timezone.now())
+    requested, given = Q(status=Status.REQUESTED), Q(status=Status.APPROVED, decided_by__is_active=True)
+    return list(rows.filter(requested | given).select_related("decided_by"))

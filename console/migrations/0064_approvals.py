@@ -14,6 +14,11 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.AddField(
+            model_name='stopreport',
+            name='approved_by',
+            field=models.CharField(blank=True, default='', max_length=150),
+        ),
+        migrations.AddField(
             model_name='environment',
             name='approval_operations',
             field=models.JSONField(blank=True, default=list),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import models
@@ -14,14 +13,6 @@ from console.models.links import ClusterLink
 
 if TYPE_CHECKING:
     from console.models.mirrors import MirrorTopic
-
-
-class ApprovalRequestQuerySet(models.QuerySet["ApprovalRequest"]):
-    """Approval requests."""
-
-    def in_force(self, now: datetime) -> Self:
-        """Return those that are approved and have not expired."""
-        return self.filter(status=ApprovalRequest.Status.APPROVED, expires_at__gt=now)
 
 
 class ApprovalRequest(models.Model):
@@ -51,7 +42,6 @@ class ApprovalRequest(models.Model):
     decided_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
     decided_at = models.DateTimeField(null=True)
     decision_reason = models.CharField(max_length=500, blank=True, default="")
-    objects = ApprovalRequestQuerySet.as_manager()
 
     class Meta:
         ordering = ["-id"]
@@ -68,6 +58,11 @@ class ApprovalRequest(models.Model):
     def get_absolute_url(self) -> str:
         """Return the URL of its page."""
         return reverse("pages:approval", args=(self.pk,))
+
+    @property
+    def is_approved(self) -> bool:
+        """Whether a second user has approved it. It may have expired."""
+        return self.status == self.Status.APPROVED
 
     def covers(self, mirror: MirrorTopic) -> bool:
         """Return whether the request is for this mirror topic, which has to be older than the request.

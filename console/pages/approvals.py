@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,11 +15,11 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.access import visible_links
-from console.access.approvals import APPROVABLE
+from console.access.approvals import APPROVABLE, needs_approval, open_requests
 from console.actions import approvals
 from console.actors import Actor
 from console.errors import ConsoleError
-from console.models import ApprovalRequest
+from console.models import ApprovalRequest, ClusterLink, MirrorTopic
 from console.pages.access import access_context
 from console.pages.forms import ConsoleForm
 from console.pages.lists import page_from
@@ -68,6 +70,43 @@ class DecisionForm(ConsoleForm):
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalNeed:
+    """The approvals that an operation needs, for its confirmation: which are there, requested, or missing."""
+
+    link: int
+    operation: str
+    missing: frozenset[str]  # names of the mirror topics that are not approved
+    rows: Sequence[dict[str, Any]]  # open requests of the user
+
+    @property
+    def topics(self) -> str:
+        """The names for the form of a request; empty, for all of the link, if there are too many to name."""
+        return "\n".join(sorted(self.missing)) if len(self.missing) <= approvals.MOST_TOPICS else ""
+
+
+def approval_need(
+    link: ClusterLink, operation: MirrorEvent | None, mirrors: Sequence[MirrorTopic], *, by: Actor, now: datetime
+) -> ApprovalNeed | None:
+    """Return the approvals that an operation on mirrors of the link needs; None if it needs none. One query if it does."""
+    if operation is None or not needs_approval(link, operation, by=by):
+        return None
+    requests = open_requests(link, operation, by=by)
+    given = [request for request in requests if request.is_approved]
+    missing = {mirror.name for mirror in mirrors if not any(request.covers(mirror) for request in given)}
+    rows = [
+        {
+            "url": request.get_absolute_url(),
+            "what": plural(len(request.topics), "topic") if request.topics else "all topics",
+            "approver": request.decided_by.get_username() if request.is_approved and request.decided_by else "",
+            "decision_reason": request.decision_reason,
+            "expires": moment(request.expires_at, now=now),
+        }
+        for request in requests
+    ]
+    return ApprovalNeed(link=link.pk, operation=operation.value, missing=frozenset(missing), rows=rows)
+
+
 @page("access")
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
@@ -85,12 +124,14 @@ def index(request: HttpRequest) -> HttpResponse:
 @page("access")
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest) -> HttpResponse:
-    """Request an approval."""
+    """Request an approval. With ``prefill`` the fields are those of a confirmation, whose topics are too many for a URL."""
     by, now = actor_of(request), timezone.now()
-    form = RequestForm(request.POST or None, by=by, initial=request.GET.dict())
+    shows = request.method == "GET" or "prefill" in request.POST
+    initial = request.POST.dict() if "prefill" in request.POST else request.GET.dict()
+    form = RequestForm(None if shows else request.POST, by=by, initial=initial)
     context = access_context("approvals", last="Request approval") | {"form": form}
-    if request.method == "GET" or not form.is_valid():
-        return reply(request, "access/approval_new.html", context, status=200 if request.method == "GET" else 422)
+    if shows or not form.is_valid():
+        return reply(request, "access/approval_new.html", context, status=200 if shows else 422)
     values = form.cleaned_data
     try:
         stored = approvals.request_approval(

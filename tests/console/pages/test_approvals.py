@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import re
+
 import pytest
 from django.db import connection
 from django.test import Client
@@ -11,7 +14,8 @@ from console.actions.access import grant_role
 from console.actors import SYSTEM
 from console.models import ApprovalRequest, MirrorTopic
 from tests.browser.page_data import Scene, make_user
-from tests.console.pages.conftest import client_of
+from tests.console.pages.conftest import client_of, htmx
+from tests.console.pages.test_bulk import carry_out
 
 
 @pytest.fixture
@@ -30,7 +34,8 @@ def ask(scene: Scene, client: Client) -> str:
 
 def test_a_failover_is_requested_approved_and_carried_out(scene: Scene, operator: Client, admin: Client) -> None:
     failover = {"confirm": "flights", "reason": "x"}
-    assert operator.post(f"{scene.mirror_url('flights')}failover/", failover).status_code == 403
+    assert operator.post(f"{scene.mirror_url('flights')}failover/", failover).status_code == 409
+    assert MirrorTopic.objects.get(name="flights").state == "ACTIVE"
 
     address = ask(scene, operator)
     assert "The source is down." in admin.get(address).content.decode()
@@ -43,6 +48,58 @@ def test_a_failover_is_requested_approved_and_carried_out(scene: Scene, operator
     operator.post(f"{scene.mirror_url('flights')}failover/", failover)
     assert MirrorTopic.objects.get(name="flights").state == "PENDING_STOPPED"
     assert "Go ahead." in operator.get(address).content.decode()
+
+
+@pytest.mark.parametrize("dialog", [False, True])
+def test_a_confirmation_leads_to_the_request(scene: Scene, operator: Client, dialog: bool) -> None:
+    answer = operator.get(f"{scene.mirror_url('flights')}failover/", headers=htmx("dialog") if dialog else {})
+
+    text = answer.content.decode()
+    assert answer.status_code == 409
+    assert "needs the approval of a second user in environment Production" in text
+    assert 'id="confirm-button"' not in text
+    (address,) = re.findall(r'href="(/access/approvals/new/[^"]*)"', text)
+    form = operator.get(html.unescape(address)).content.decode()
+    assert ">flights</textarea>" in form
+    assert '<option value="failover" selected>' in form
+    assert f'<option value="{scene.link.pk}" selected>' in form
+
+
+def test_the_failover_page_shows_what_is_approved_and_requests_the_rest(scene: Scene, operator: Client, admin: Client) -> None:
+    admin.post(f"{ask(scene, operator)}approve/", {"lasts": "1", "reason": "Go ahead."})
+
+    reviewed = operator.post(f"{scene.link_url}failover/", {"mirror": ["flights", "planes"]}).content.decode()
+    assert "1 topic needs the approval of a second user." in " ".join(reviewed.split())
+    assert "Approved by amelia: Go ahead." in reviewed
+    assert "planes</span>: This operation needs the approval of a second user." in reviewed
+    fields = dict(re.findall(r'<input type="hidden" name="(prefill|link|operation)" value="([^"]*)">', reviewed))
+    (topics,) = re.findall(r'<textarea name="topics"[^>]*>([^<]*)</textarea>', reviewed)
+    form = operator.post("/access/approvals/new/", {**fields, "topics": topics})
+    assert form.status_code == 200
+    assert ">planes</textarea>" in form.content.decode()
+    assert ApprovalRequest.objects.filter(user=scene.stranger).count() == 1
+
+    alone = operator.post(f"{scene.link_url}failover/", {"mirror": ["flights"]}).content.decode()
+    assert "All these topics are approved by a second user." in alone
+    seen = dict(re.findall(r'<input type="hidden" name="(seen)" value="([^"]*)">', alone))
+    values = {"mirror": "flights", "confirmed": "1", "confirm": scene.link.name, "reason": "x", **seen}
+    assert operator.post(f"{scene.link_url}failover/", values).status_code == 302
+    carry_out()
+    assert MirrorTopic.objects.get(name="flights").state == "PENDING_STOPPED"
+
+
+def test_pages_of_environments_without_the_rule_do_not_mention_it(scene: Scene, admin: Client) -> None:
+    text = admin.post(f"{scene.link_url}failover/", {"mirror": ["flights"]}).content.decode()
+
+    assert "Second approver" not in text
+    assert 'id="confirm-button"' in text
+
+
+def test_a_bulk_confirmation_shows_the_missing_approvals(scene: Scene, operator: Client) -> None:
+    text = operator.post(f"{scene.link_url}bulk/", {"operation": "failover", "mirror": ["flights", "planes"]}).content.decode()
+
+    assert "2 topics need the approval of a second user." in " ".join(text.split())
+    assert 'id="request-approval"' in text
 
 
 def test_a_rejection_needs_a_reason(scene: Scene, operator: Client, admin: Client) -> None:
