@@ -349,6 +349,8 @@ _LISTED_ROWS: tuple[tuple[str, str, str], ...] = (
     ),
     ("TOPIC_NOT_FOUND", "The topic does not exist on the cluster, or you may not see it.", "Check the name."),
     ("PARTITION_NOT_FOUND", "The topic has no partition with this number.", "Partitions are numbered from 0."),
+    ("UNKNOWN_API_KEY", "The API key does not exist, or you may not see it.", "List the API keys."),
+    ("UNKNOWN_APPROVAL_REQUEST", "The link has no approval request with this id, or you may not see it.", "List the requests."),
     ("UNKNOWN_BROKER", "The cluster has no broker with this id.", "List the brokers of the cluster."),
     ("UNKNOWN_CLUSTER", "No cluster with this id is registered, or you may not see it.", "List the clusters."),
     ("UNKNOWN_CONFIG", "The config does not exist, or cannot be changed on the page.", "See the list of the link's configs."),
