@@ -93,11 +93,8 @@ def accept_code(user: User, code: str) -> bool:
 
 
 def accept_recovery_code(user: User, code: str) -> bool:
-    """Return whether a recovery code is valid, and use it up. Call it in a transaction: the row is locked.
-
-    Two requests with the same code at once would otherwise both find it unused.
-    """
-    row = _rows(user).select_for_update().filter(type=_RECOVERY).first()
+    """Return whether a recovery code is valid, and use it up. django-allauth locks the row."""
+    row = _rows(user).filter(type=_RECOVERY).first()
     return row is not None and bool(_recovery()(row).validate_code(code.strip()))
 
 

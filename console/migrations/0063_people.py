@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('console', '0050_bulk_operations'),
+        ('console', '0062_failover_reports_and_drills'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

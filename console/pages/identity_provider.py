@@ -13,11 +13,14 @@ from typing import Any, NoReturn
 
 import structlog
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.core import context
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.models import SocialAccount
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
+from django.db.models.signals import pre_save
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
@@ -74,6 +77,9 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         else:
             sociallogin.user = _new_user(request, claims, subject)
 
+    def authenticate_by_email(self, _sociallogin: Any) -> None:
+        """Find no user by an e-mail address."""
+
     def list_apps(self, request: HttpRequest, provider: Any = None, client_id: Any = None) -> list[Any]:
         """Return the provider of the settings only: rows of the database, which staff may add, are not used."""
         return [app for app in super().list_apps(request, provider, client_id) if app.pk is None]
@@ -101,6 +107,26 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         _log.warning("oidc.failed", error=str(error), reason=repr(exception))
         reason = "The sign-in with the provider failed or was canceled. Try again; the log of the service has details."
         raise ImmediateHttpResponse(_back(request, reason))
+
+
+def refuse_other_issuer(instance: SocialAccount, **_more: Any) -> None:
+    """Refuse the sign-in of a known subject at another issuer than before, before django-allauth stores its claims.
+
+    Subjects are unique within an issuer only (OpenID Connect Core 1.0, section 5.7). After the setting was changed to another
+    provider, they may be other users.
+    """
+    stored = SocialAccount.objects.filter(pk=instance.pk).values_list("extra_data", flat=True).first()
+    if stored is None or _issuer_of(stored) == _issuer_of(instance.extra_data):
+        return
+    reason = "This user belongs to the provider that was configured before. Ask an administrator to delete the social account."
+    _refuse(context.request, reason, instance.uid)
+
+
+pre_save.connect(refuse_other_issuer, sender=SocialAccount, dispatch_uid="console.pages.identity_provider")
+
+
+def _issuer_of(stored: dict[str, Any]) -> object:
+    return (stored.get("id_token") or {}).get("iss")
 
 
 def claims_of(stored: dict[str, Any]) -> dict[str, Any] | None:

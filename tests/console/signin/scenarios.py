@@ -91,7 +91,7 @@ def _session_rows(client: Any) -> int:
 
 def provider_scenarios(provider: Provider) -> None:
     """Sign in with the provider in all ways that matter."""
-    from allauth.socialaccount.models import SocialApp
+    from allauth.socialaccount.models import SocialAccount, SocialApp
     from django.conf import settings
     from django.contrib.auth.models import User
     from django.test import Client
@@ -121,6 +121,13 @@ def provider_scenarios(provider: Provider) -> None:
     facts["again_groups"] = groups()
     facts["elsewhere"] = sign_in(provider, erika, query="?next=https://elsewhere.example/")
     facts["user_id"] = str(user.pk)
+    identity = SocialAccount.objects.get(uid="1")
+    here = identity.extra_data
+    SocialAccount.objects.filter(pk=identity.pk).update(
+        extra_data={**here, "id_token": {**here["id_token"], "iss": "https://former"}}
+    )
+    facts["other_issuer"] = sign_in(provider, erika)
+    SocialAccount.objects.filter(pk=identity.pk).update(extra_data=here)
     facts["without_groups"] = sign_in(provider, {"sub": "1", "preferred_username": "erika"})["user"]
     facts["no_groups"] = groups()
     facts["taken"] = sign_in(provider, {"sub": "2", "preferred_username": "ROOT"})

@@ -84,6 +84,9 @@ class TestProvider:
     def test_userinfo_of_another_subject_is_refused(self, facts: Facts) -> None:
         assert "different users" in refused(facts["other_subject"])
 
+    def test_a_subject_of_another_issuer_is_refused(self, facts: Facts) -> None:
+        assert "configured before" in refused(facts["other_issuer"])
+
     @pytest.mark.parametrize("outcome", ["wrong_state", "wrong_code"])
     def test_a_forged_state_or_code_is_refused(self, facts: Facts, outcome: str) -> None:
         assert "failed or was canceled" in refused(facts[outcome])
