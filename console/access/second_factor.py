@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from django.apps import apps
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -66,15 +65,14 @@ def activate(user: User, secret: str, code: str) -> list[str] | None:
     if counter is None:
         return None
     _rows(user).delete()
-    encrypted = _adapter().encrypt(secret)
-    _model().objects.create(user=user, type=_TOTP, data={"secret": encrypted, _COUNTER: counter})
+    _model().objects.create(user=user, type=_TOTP, data={"secret": encrypted(secret), _COUNTER: counter})
     return list(_recovery().activate(user).get_unused_codes())
 
 
 def deactivate(user: User) -> bool:
     """Delete secret and recovery codes of a user; return whether there were any."""
     deleted, _ = _rows(user).delete()
-    return deleted > 0
+    return bool(deleted)
 
 
 def accept_code(user: User, code: str) -> bool:
@@ -132,7 +130,7 @@ def _counter_of(secret: str, code: str) -> int | None:
 
 
 def _model() -> Any:
-    return apps.get_model("mfa", "Authenticator")
+    return import_string("allauth.mfa.models.Authenticator")
 
 
 def _rows(user: User) -> Any:

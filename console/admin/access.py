@@ -25,7 +25,7 @@ class _PrincipalForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 class _AddRemoveAdmin(RefusableAdmin):
-    form = _NamedUserForm
+    form: type[forms.ModelForm] = _NamedUserForm  # type: ignore[type-arg]
 
     def has_change_permission(self, _request: HttpRequest, _obj: Any = None) -> bool:
         return False

@@ -20,7 +20,7 @@ from console.models import Cluster, Environment, Organization
 class _GroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Base of the pages for organizations and environments: sets the creation time and records changes in the audit log."""
 
-    exclude = ("created_at",)
+    exclude: tuple[str, ...] = ("created_at",)
 
     def save_model(self, request: HttpRequest, obj: Any, form: forms.Form, change: bool) -> None:  # noqa: FBT001 - Django's signature
         if not change:

@@ -20,7 +20,7 @@ from console.access.approvals import approved, refusal_of
 from console.actions import operations, restoring
 from console.actions.reversing import risks_of
 from console.actors import Actor
-from console.errors import ConflictError, ConsoleError, NotFoundError
+from console.errors import ConflictError, ConsoleError, DeniedError, NotFoundError
 from console.mirrors.migration_gate import gate_closed
 from console.mirrors.rules import permission_for, why_not
 from console.models import ClusterLink, MirrorTopic
@@ -97,7 +97,7 @@ def _unapproved(mirror: MirrorTopic, event: MirrorEvent, *, by: Actor) -> dict[s
     """Return the problem that the operation needs an approval that is not there; empty if it needs none or has it."""
     if approved([mirror], event, by=by):
         return {}
-    return problem_of(ConflictError(refusal_of(mirror.link), code=APPROVAL_NEEDED))
+    return problem_of(DeniedError(refusal_of(mirror.link), code="APPROVAL_NEEDED"))
 
 
 def _find(cluster_id: str, link_name: str, mirror_name: str, *, verb: Verb, by: Actor) -> MirrorTopic:
