@@ -152,7 +152,6 @@ if OIDC_ISSUER:
     SOCIALACCOUNT_ADAPTER = "console.pages.identity_provider.ProviderAdapter"
     SOCIALACCOUNT_LOGIN_ON_GET = True  # a link: the CSP does not let forms lead to another host
     SOCIALACCOUNT_STORE_TOKENS = False
-    SOCIALACCOUNT_OPENID_CONNECT_URL_PREFIX = ""  # "sign-in/oidc/login/", see console.urls
     SOCIALACCOUNT_PROVIDERS = {
         "openid_connect": {
             "OAUTH_PKCE_ENABLED": True,

@@ -2,18 +2,20 @@
 
 from django.conf import settings
 from django.contrib import admin
-from django.urls import URLResolver, include, path, re_path
+from django.urls import URLPattern, include, path, re_path
+from django.utils.module_loading import import_string
 from django.views.generic import RedirectView
 
 from console.api.views import UnknownEndpointView
 from console.http import health
 
 
-def provider_urls() -> list[URLResolver]:
+def provider_urls() -> list[URLPattern]:
     """Return the two URLs of the sign-in with OpenID Connect, if it is configured; no other URL of django-allauth is served."""
     if not settings.OIDC_ISSUER:
         return []
-    return [path("sign-in/", include("allauth.socialaccount.providers.openid_connect.urls"))]
+    found: list[URLPattern] = import_string("console.pages.identity_provider.urls")()  # imports django-allauth
+    return found
 
 
 handler500 = "console.http.database_outages.handle_500"

@@ -9,6 +9,8 @@ claim nor a group makes a superuser.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import wraps
 from typing import Any, NoReturn
 
 import structlog
@@ -17,13 +19,15 @@ from allauth.core import context
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialAccount
+from allauth.socialaccount.providers.openid_connect import views
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.db.models.signals import pre_save
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
+from requests import RequestException
 
 from console import audit
 from console.access.login_throttle import NOBODY
@@ -77,6 +81,17 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         else:
             sociallogin.user = _new_user(request, claims, subject)
 
+    def get_requests_session(self) -> Any:
+        """Return a session for the requests to the provider: no redirects, which could lead a secret elsewhere, and https only.
+
+        An exception is a provider on this machine, as in tests (``https_or_loopback``).
+        """
+        session = super().get_requests_session()
+        session.max_redirects = 0
+        if settings.OIDC_ISSUER.startswith("https:"):
+            del session.adapters["http://"]  # also for endpoints that the provider's configuration names
+        return session
+
     def authenticate_by_email(self, _sociallogin: Any) -> None:
         """Find no user by an e-mail address."""
 
@@ -107,6 +122,29 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         _log.warning("oidc.failed", error=str(error), reason=repr(exception))
         reason = "The sign-in with the provider failed or was canceled. Try again; the log of the service has details."
         raise ImmediateHttpResponse(_back(request, reason))
+
+
+def urls() -> list[URLPattern]:
+    """Return the two URLs of the sign-in."""
+    start = path("sign-in/<slug:provider_id>/login/", _guarded(views.login), name="openid_connect_login")
+    end = path("sign-in/<slug:provider_id>/login/callback/", _guarded(views.callback), name="openid_connect_callback")
+    return [start, end]
+
+
+def _guarded(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """Return the view with a return to the sign-in page if the provider is not available, or its configuration is malformed."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, provider_id: str) -> HttpResponse:
+        try:
+            return view(request, provider_id)
+        except (RequestException, KeyError, ValueError) as error:
+            _log.warning("oidc.unavailable", reason=repr(error), exc_info=True)
+            return _back(
+                request, "The identity provider is not available. Try again later; the log of the service has details."
+            )
+
+    return guarded
 
 
 def refuse_other_issuer(instance: SocialAccount, **_more: Any) -> None:

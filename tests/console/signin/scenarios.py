@@ -83,6 +83,21 @@ def sign_in(provider: Provider, claims: dict[str, Any], *, query: str = "", **mo
     }
 
 
+def start_sign_in() -> dict[str, Any]:
+    """Begin a sign-in with a provider that is not available, and return what a browser would see then."""
+    from django.test import Client
+
+    client = Client()
+    start = client.get("/sign-in/oidc/login/")
+    page = client.get("/sign-in/").content.decode()
+    return {
+        "status": start.status_code,
+        "where": start.headers.get("Location"),
+        "user": None,
+        "message": page if "not available" in page else "",
+    }
+
+
 def _session_rows(client: Any) -> int:
     from console.models import UserSession
 
@@ -141,6 +156,13 @@ def provider_scenarios(provider: Provider) -> None:
     other = {"client_id": "other", "secret": "other", "settings": {"server_url": provider.address}}
     SocialApp.objects.create(provider="openid_connect", provider_id="other", name="Other", **other)
     facts["other_provider"] = Client().get("/sign-in/other/login/").status_code
+    app = settings.SOCIALACCOUNT_PROVIDERS["openid_connect"]["APPS"][0]["settings"]
+    app["server_url"] = "http://127.0.0.1:1"
+    facts["unavailable"] = start_sign_in()
+    app["server_url"] = provider.address
+    settings.OIDC_ISSUER = "https://login.example.com"
+    facts["plain_http"] = start_sign_in()
+    settings.OIDC_ISSUER = provider.address
     settings.OIDC_REQUIRED_GROUP = "console-users"
     facts["not_in_group"] = sign_in(provider, erika)
     facts["in_group"] = sign_in(provider, {**erika, "groups": ["console-users"]})

@@ -92,6 +92,11 @@ class TestProvider:
         assert "failed or was canceled" in refused(facts[outcome])
         assert facts["token_requests_refused"] == 1  # the provider never saw the code of the forged state
 
+    @pytest.mark.parametrize("outcome", ["unavailable", "plain_http"])
+    def test_a_provider_that_is_not_available_leads_back_to_the_sign_in_page(self, facts: Facts, outcome: str) -> None:
+        """Also one whose configuration names an address without TLS."""
+        assert "not available" in refused(facts[outcome])
+
     def test_a_sign_in_is_not_connected_to_a_local_user(self, facts: Facts) -> None:
         assert "cannot be connected" in refused(facts["connect"])
 
