@@ -20,7 +20,7 @@ from console.models import Cluster, Environment, Organization
 class _GroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Base of the pages for organizations and environments: sets the creation time and records changes in the audit log."""
 
-    exclude: tuple[str, ...] = ("created_at",)
+    exclude = ("created_at",)
 
     def save_model(self, request: HttpRequest, obj: Any, form: forms.Form, change: bool) -> None:  # noqa: FBT001 - Django's signature
         if not change:
@@ -54,7 +54,8 @@ class OrganizationAdmin(_GroupAdmin):
 class EnvironmentAdmin(_GroupAdmin):
     """Groups of clusters."""
 
-    exclude = ("created_at", "approval_operations")  # chosen on the environment's page, with its own permission
+    # The operations that need an approval are chosen on a page of the console, with a permission of their own.
+    exclude = ("created_at", "approval_operations")  # type: ignore[assignment]
     list_display = ("name", "organization", "slug")
     view_on_site = False
     prepopulated_fields = {"slug": ("name",)}
