@@ -151,6 +151,13 @@ class TestBearerTokens:
 
         assert bearer(token).get(CLUSTERS).json() == REFUSED
 
+    def test_a_token_is_refused_after_its_key_has_expired(self, owner: Rest) -> None:
+        token = owner.post(TOKENS, {}).json()["access_token"]
+
+        ApiKey.objects.filter(key=owner.key).update(expires_at=timezone.now())
+
+        assert bearer(token).get(CLUSTERS).json() == REFUSED
+
     def test_a_token_of_a_deactivated_user_is_refused(self, owner: Rest) -> None:
         token = owner.post(TOKENS, {}).json()["access_token"]
 
