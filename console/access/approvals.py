@@ -15,7 +15,7 @@ from django.utils import timezone
 from console import audit
 from console.actors import Actor
 from console.errors import DeniedError
-from console.models import ApprovalRequest, ClusterLink, Environment, MirrorTopic
+from console.models import ApprovalRequest, ClusterLink, Environment, MirrorTopic, StateTransition
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent
 
 _E = MirrorEvent
@@ -55,13 +55,30 @@ def refusal_of(link: ClusterLink) -> str:
 
 
 def approved(mirrors: Sequence[MirrorTopic], operation: MirrorEvent, *, by: Actor) -> list[MirrorTopic]:
-    """Return those of the mirrors, which share a link, that need no approval or for which the actor has one. One query."""
+    """Return those of the mirrors, which share a link, that need no approval or for which the actor has one."""
     if not mirrors or not needs_approval(mirrors[0].link, operation, by=by):
         return list(mirrors)
     if by.user is None:
         return []
-    requests = [request for request in open_requests(mirrors[0].link, operation, by=by) if request.is_approved]
-    return [mirror for mirror in mirrors if any(request.covers(mirror) for request in requests)]
+    return covered(mirrors, operation, open_requests(mirrors[0].link, operation, by=by))
+
+
+def covered(mirrors: Sequence[MirrorTopic], operation: MirrorEvent, requests: Sequence[ApprovalRequest]) -> list[MirrorTopic]:
+    """Return those of the mirrors that an approved request covers, and on which the operation has not begun since.
+
+    So an approval is used up for a mirror topic when the operation begins. One query if there is an approval.
+    """
+    given = [(request, request.decided_at) for request in requests if request.is_approved and request.decided_at is not None]
+    if not given:
+        return []
+    first = min(decided_at for _request, decided_at in given)
+    steps = StateTransition.objects.filter(mirror__in=[row.pk for row in mirrors if row.pk is not None], at__gte=first)
+    begun = dict(steps.filter(event=operation.value).order_by("at").values_list("mirror_id", "at"))
+    return [
+        mirror
+        for mirror in mirrors
+        if any(row.covers(mirror) and (mirror.pk not in begun or begun[mirror.pk] < decided_at) for row, decided_at in given)
+    ]
 
 
 def open_requests(link: ClusterLink, operation: MirrorEvent, *, by: Actor) -> list[ApprovalRequest]:

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.access import visible_links
-from console.access.approvals import APPROVABLE, needs_approval, open_requests
+from console.access.approvals import APPROVABLE, covered, needs_approval, open_requests
 from console.actions import approvals
 from console.actors import Actor
 from console.errors import ConsoleError
@@ -88,12 +88,11 @@ class ApprovalNeed:
 def approval_need(
     link: ClusterLink, operation: MirrorEvent | None, mirrors: Sequence[MirrorTopic], *, by: Actor, now: datetime
 ) -> ApprovalNeed | None:
-    """Return the approvals that an operation on mirrors of the link needs; None if it needs none. One query if it does."""
+    """Return the approvals that an operation on mirrors of the link needs; None if it needs none. Two queries if it does."""
     if operation is None or not needs_approval(link, operation, by=by):
         return None
     requests = open_requests(link, operation, by=by)
-    given = [request for request in requests if request.is_approved]
-    missing = {mirror.name for mirror in mirrors if not any(request.covers(mirror) for request in given)}
+    missing = {mirror.name for mirror in mirrors} - {mirror.name for mirror in covered(mirrors, operation, requests)}
     rows = [
         {
             "url": request.get_absolute_url(),

@@ -220,6 +220,21 @@ class TestApprovals:
         with pytest.raises(DeniedError):
             operate(mirror=later, operation=E.FAILOVER, by=operator, now=NOW)
 
+    def test_an_approval_is_used_up_when_the_operation_begins(
+        self, make_mirror: MakeMirror, link: ClusterLink, operator: Actor, approver: Actor
+    ) -> None:
+        orders, others = make_mirror("orders"), make_mirror("others")
+        allow(ask(link, operator), approver)
+        operate(mirror=orders, operation=E.FAILOVER, by=operator, now=timezone.now())
+        MirrorTopic.objects.update(state=MirrorState.ACTIVE)  # it was mirrored again
+        orders.refresh_from_db()
+
+        with pytest.raises(DeniedError):
+            operate(mirror=orders, operation=E.FAILOVER, by=operator, now=timezone.now())
+        assert operate(mirror=others, operation=E.FAILOVER, by=operator, now=timezone.now())
+        allow(ask(link, operator), approver)
+        assert operate(mirror=orders, operation=E.FAILOVER, by=operator, now=timezone.now())
+
     def test_a_name_that_is_no_mirror_is_refused(self, mirror: MirrorTopic, link: ClusterLink, operator: Actor) -> None:
         with pytest.raises(InvalidInputError, match="'ordesr' is not a mirror topic"):
             ask(link, operator, mirror.name, "ordesr")
