@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class ApprovalRequest(models.Model):
     """A request of a user that another user approves an operation on mirror topics of a link.
 
-    An approval lets the requester carry out the operation on each of these mirror topics once, until ``expires_at``. The operation itself is
-    requested afterwards, with its own confirmation and checks. What a request covers never changes: no field except the
-    decision is updated, and mirrors that were created after the request are not covered, whatever their names.
+    An approval lets the requester carry out the operation on each of these mirror topics once, until ``expires_at``. The
+    operation itself is requested afterwards, with its own confirmation and checks. What a request covers never changes: no
+    field except the decision is updated, and mirrors that were created after the request are not covered, whatever their names.
     """
 
     class Status(models.TextChoices):
