@@ -72,7 +72,8 @@ def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
             raise
         fresh = _find(cluster_id, link_name, mirror_name, verb=verb, by=by)
         impossible = error.code == APPROVAL_NEEDED or bool(refused(fresh, verb.event, now=now))
-        return _confirmation(request, fresh, verb, problem=problem_of(error), refused=impossible, status=status_of(error))
+        status = 409 if impossible else status_of(error)
+        return _confirmation(request, fresh, verb, problem=problem_of(error), refused=impossible, status=status)
     url = mirror.link.get_absolute_url() if verb.event is MirrorEvent.DELETE else mirror.get_absolute_url()
     return done(request, url, verb.done.format(name=mirror.name))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.conf import settings
@@ -48,7 +49,10 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 
 def _sign_in_page(request: HttpRequest, form: SignInForm, target: str) -> HttpResponse:
     failed = request.method == "POST"
-    provider = {"provider": settings.OIDC_NAME} if settings.OIDC_ISSUER else {}
+    provider = {}
+    if settings.OIDC_ISSUER:
+        url = reverse("openid_connect_login", args=("oidc",))
+        provider = {"provider": settings.OIDC_NAME, "provider_url": f"{url}?{urlencode({'next': target})}"}
     context = {
         **provider,
         "failed": failed,
