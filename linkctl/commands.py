@@ -35,7 +35,13 @@ def client_of(context: click.Context) -> RestClient:
 
 def configs(command: _Command) -> _Command:
     """Add --config and --config-file."""
-    option = click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="Set a config. Can be repeated.")
+    option = click.option(
+        "--config",
+        "configs",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Set a config. Can be repeated. NAME=@FILE takes the value from a file, for example a private key.",
+    )
     file = click.option(
         "--config-file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -47,7 +53,7 @@ def configs(command: _Command) -> _Command:
 def config_list(given: Sequence[str], file: Path | None) -> list[Json]:
     """Return the configs of both options as the REST API expects them; --config takes precedence over the file."""
     lines = [] if file is None else _properties(file)
-    values = dict(_pair(line) for line in [*lines, *given])
+    values = dict(map(_pair, lines)) | {name: _value(value) for name, value in map(_pair, given)}
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
@@ -124,6 +130,16 @@ def _properties(file: Path) -> list[str]:
     text = file.read_text().replace("\\\n", "")
     lines = (line.strip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith(("#", "!"))]
+
+
+def _value(text: str) -> str:
+    """Return the value of --config; with ``@`` before it, it is the name of a file with the value."""
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text()
+    except (OSError, UnicodeError) as error:
+        raise LinkctlError(f"{text[1:]} cannot be read: {error}. Check the file of --config.", code=Exit.USAGE) from None
 
 
 def _pair(text: str) -> tuple[str, str]:

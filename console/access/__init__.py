@@ -1,6 +1,6 @@
 """Access control: checks the roles granted on the tree organization > environment > cluster > resource. Read-only."""
 
-from console.access.permissions import can, check_permission, role_needed
+from console.access.permissions import can, check_anywhere, check_permission, role_needed
 from console.access.roles import ROLE_DESCRIPTIONS, ROLE_PERMISSIONS, Permission
 from console.access.visibility import (
     cluster_names,
@@ -22,6 +22,7 @@ __all__ = [
     "ROLE_PERMISSIONS",
     "Permission",
     "can",
+    "check_anywhere",
     "check_permission",
     "cluster_names",
     "link_words",

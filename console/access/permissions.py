@@ -104,6 +104,24 @@ def allowing(  # noqa: PLR0913 - see check_permission
     return [binding for binding in bindings if _grants(binding, permission, place)]
 
 
+def check_anywhere(by: Actor, permission: Permission) -> None:
+    """Raise DeniedError and add an audit row unless a role has the permission somewhere: on a cluster, above it, or on links.
+
+    For actions before the place is chosen, such as the test of an address for a link that is being created.
+    """
+    places = ("", ResourceType.CLUSTER, ResourceType.CLUSTER_LINK)
+    if by.may_do_all or any(
+        permission in permissions_of(binding) and binding.resource_type in places for binding in by.bindings
+    ):
+        return
+    reason = (
+        f"You do not have the permission to {permission} on any cluster. Ask an administrator for the role "
+        f"{role_needed(permission)} on a cluster, or a higher one."
+    )
+    audit.record_denial(by=by, action=permission.name, resource="this installation", reason=reason)
+    raise DeniedError(reason, code="NOT_AUTHORIZED")
+
+
 def role_needed(permission: Permission) -> Role:
     """Return the least powerful role that has the permission."""
     return next(role for role in _BY_POWER if permission in ROLE_PERMISSIONS[role])

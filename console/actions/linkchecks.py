@@ -35,7 +35,7 @@ MAX_CLUSTER_ID = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkDraft:
+class UnsavedLink:
     """An unsaved link. ``others`` are its configs beside the connection, ``cluster_link_id`` the id that the client expects."""
 
     link: ClusterLink
@@ -52,7 +52,7 @@ def shown(configs: Mapping[str, str]) -> dict[str, str]:
     return {name: MASK if LINK_CONFIGS[name].sensitive else value for name, value in sorted(configs.items())}
 
 
-def draft_link(
+def unsaved_link(
     *,
     destination: Cluster,
     name: str,
@@ -61,7 +61,7 @@ def draft_link(
     configs: Mapping[str, str | None],
     by: Actor,
     now: datetime,
-) -> LinkDraft:
+) -> UnsavedLink:
     """Return an unsaved link with the configs; raise InvalidInputError, with the config's name, if one is invalid.
 
     Also checks the actor's permissions for credentials and ACL sync. No cluster is contacted.
@@ -92,7 +92,7 @@ def draft_link(
     linkcredentials.check_acl_sync(link, others.get, by=by)
     check_address(link)
     join_pair(link, cluster_link_id)
-    return LinkDraft(link=link, others=others, cluster_link_id=cluster_link_id)
+    return UnsavedLink(link=link, others=others, cluster_link_id=cluster_link_id)
 
 
 def _check_length(field: str, cluster_id: str) -> None:
@@ -123,12 +123,12 @@ class LinkValidation:
     distances: tuple[BrokerDistance, ...] | None  # by broker of the source; None if they were not measured
 
 
-def check_draft(draft: LinkDraft, *, with_distances: bool = False) -> LinkValidation:
+def check_unsaved(unsaved: UnsavedLink, *, with_distances: bool = False) -> LinkValidation:
     """Connect to the source, sign in and compare the cluster id; set the link's cluster id if none was given.
 
     Raises BadRequestError if the source is the destination itself.
     """
-    link = draft.link
+    link = unsaved.link
     found = ask_source(link, with_distances=with_distances)
     if not link.source_cluster_id:
         link.source_cluster_id = found["cluster_id"]
@@ -222,11 +222,11 @@ def registered_source(source_cluster_id: str, *, by: Actor) -> Cluster | None:
     return visible_clusters(by).filter(cluster_id=source_cluster_id).first()
 
 
-def is_repeat(existing: ClusterLink, draft: LinkDraft, *, by: Actor, now: datetime) -> bool:
+def is_repeat(existing: ClusterLink, unsaved: UnsavedLink, *, by: Actor, now: datetime) -> bool:
     """Return whether a request repeats the creation of ``existing``: same actor and values, within ``REPEAT_WINDOW``."""
     others = dict(LinkConfig.objects.filter(link=existing).values_list("name", "value"))
-    same_source = draft.link.source_cluster_id in ("", existing.source_cluster_id)
-    same = same_source and existing.properties == draft.link.properties and others == draft.others
+    same_source = unsaved.link.source_cluster_id in ("", existing.source_cluster_id)
+    same = same_source and existing.properties == unsaved.link.properties and others == unsaved.others
     return same and is_recent(existing, by=by, now=now)
 
 

@@ -50,11 +50,9 @@ def create_link(  # noqa: PLR0913 - one keyword per value of the request
     With ``validate_link`` the source is contacted, which takes up to ``linkchecks.CHECK_TIMEOUT_S``.
     """
     path = f"{audit.path_of(destination)}/link/{name}"
-    check_permission(
-        by, Permission.MANAGE_LINK, cluster=destination, resource_type=RoleBinding.ResourceType.CLUSTER_LINK, resource_name=name
-    )
+    check_creation(destination=destination, name=name, by=by)
     _check_name(name)
-    draft = linkchecks.draft_link(
+    unsaved = linkchecks.unsaved_link(
         destination=destination,
         name=name,
         source_cluster_id=source_cluster_id,
@@ -65,12 +63,12 @@ def create_link(  # noqa: PLR0913 - one keyword per value of the request
     )
     existing = ClusterLink.objects.filter(destination=destination, name=name).first()
     if existing is not None:
-        return _check_repeat(existing, draft, by=by, now=now)
-    found = linkchecks.LinkValidation(source_cluster_id=draft.link.source_cluster_id, distances=None)
+        return _check_repeat(existing, unsaved, by=by, now=now)
+    found = linkchecks.LinkValidation(source_cluster_id=unsaved.link.source_cluster_id, distances=None)
     try:
         if validate_link:
-            found = linkchecks.check_draft(draft, with_distances=validate_only)
-        elif not draft.link.source_cluster_id:
+            found = linkchecks.check_unsaved(unsaved, with_distances=validate_only)
+        elif not unsaved.link.source_cluster_id:
             raise InvalidInputError(
                 "source_cluster_id is missing. Give it, or validate the link, so that the id is read from the source.",
                 field="source_cluster_id",
@@ -79,7 +77,13 @@ def create_link(  # noqa: PLR0913 - one keyword per value of the request
         detail = {"code": error.code, "reason": error.message}
         audit.record(by=by, action="CreateClusterLink", resource=path, now=now, result=audit.Result.FAILURE, detail=detail)
         raise
-    return found if validate_only else _store(draft, by=by, now=now)
+    return found if validate_only else _store(unsaved, by=by, now=now)
+
+
+def check_creation(*, destination: Cluster, name: str, by: Actor) -> None:
+    """Raise DeniedError unless the actor may create a link with this name on the cluster."""
+    kind = RoleBinding.ResourceType.CLUSTER_LINK
+    check_permission(by, Permission.MANAGE_LINK, cluster=destination, resource_type=kind, resource_name=name)
 
 
 def delete_link(*, link: ClusterLink, force: bool = False, validate_only: bool = False, by: Actor, now: datetime) -> None:
@@ -167,14 +171,14 @@ def _request_deletion(link: ClusterLink, *, force: bool, by: Actor, now: datetim
     dispatch.send("reconcile_link", link_id=link.pk)
 
 
-def _store(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink:
+def _store(unsaved: linkchecks.UnsavedLink, *, by: Actor, now: datetime) -> ClusterLink:
     """Store the link; if an equal request has stored it since the first check, return that row."""
-    link = draft.link
+    link = unsaved.link
     try:
         with transaction.atomic():
-            _join_pair_locked(draft)
+            _join_pair_locked(unsaved)
             link.save(force_insert=True)
-            LinkConfig.objects.bulk_create(LinkConfig(link=link, name=n, value=v) for n, v in draft.others.items())
+            LinkConfig.objects.bulk_create(LinkConfig(link=link, name=n, value=v) for n, v in unsaved.others.items())
             audit.record(
                 by=by,
                 action="CreateClusterLink",
@@ -182,12 +186,12 @@ def _store(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterL
                 now=now,
                 detail={
                     "source_cluster_id": link.source_cluster_id,
-                    "configs": draft.shown_configs(),
+                    "configs": unsaved.shown_configs(),
                     "uses_cluster_credentials": link.uses_cluster_credentials,
                 },
             )
     except IntegrityError:  # another request has stored the same name
-        return _check_concurrent(draft, by=by, now=now)
+        return _check_concurrent(unsaved, by=by, now=now)
     dispatch.send("reconcile_link", link_id=link.pk)
     dispatch.send("refresh_topics", link_id=link.pk)
     other = pairs.other_side(link)
@@ -196,28 +200,28 @@ def _store(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterL
     return link
 
 
-def _join_pair_locked(draft: linkchecks.LinkDraft) -> None:
+def _join_pair_locked(unsaved: linkchecks.UnsavedLink) -> None:
     """Set the id of the other side, which may have been created since the first check.
 
     The locks on both clusters serialize two requests that create the two sides at the same time.
     """
-    lock_clusters(draft.link.destination.cluster_id, draft.link.source_cluster_id)
-    linkchecks.join_pair(draft.link, draft.cluster_link_id)
+    lock_clusters(unsaved.link.destination.cluster_id, unsaved.link.source_cluster_id)
+    linkchecks.join_pair(unsaved.link, unsaved.cluster_link_id)
 
 
-def _check_concurrent(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink:
-    existing = ClusterLink.objects.filter(destination=draft.link.destination_id, name=draft.link.name).first()
+def _check_concurrent(unsaved: linkchecks.UnsavedLink, *, by: Actor, now: datetime) -> ClusterLink:
+    existing = ClusterLink.objects.filter(destination=unsaved.link.destination_id, name=unsaved.link.name).first()
     if existing is None:
         raise ConflictError(
-            f"Cluster link '{draft.link.name}', or one of its clusters, was deleted at the same time, so the link was not "
+            f"Cluster link '{unsaved.link.name}', or one of its clusters, was deleted at the same time, so the link was not "
             "created. Check that both clusters exist, then retry."
         )
-    return _check_repeat(existing, draft, by=by, now=now)
+    return _check_repeat(existing, unsaved, by=by, now=now)
 
 
-def _check_repeat(existing: ClusterLink, draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink:
+def _check_repeat(existing: ClusterLink, unsaved: linkchecks.UnsavedLink, *, by: Actor, now: datetime) -> ClusterLink:
     """Return the existing link if the request is a retry (``linkchecks.is_repeat``); otherwise raise BadRequestError."""
-    if linkchecks.is_repeat(existing, draft, by=by, now=now):
+    if linkchecks.is_repeat(existing, unsaved, by=by, now=now):
         return existing
     raise _exists(existing.name)
 

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('console', '0062_failover_reports_and_drills'),
+        ('console', '0050_bulk_operations'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -17,6 +17,7 @@ from console.models.clusters import Cluster, Environment, Organization, SourceTo
 from console.models.drills import Drill
 from console.models.groups import ClampedOffset, GroupOffset, SyncedGroup
 from console.models.lineage import LineageRange
+from console.models.linkdrafts import LinkDraft
 from console.models.links import ClusterLink, LinkConfig
 from console.models.linktasks import AutoCreateFailure, LinkTask
 from console.models.mirrors import ConfigRevert, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
@@ -49,6 +50,7 @@ __all__ = [
     "Invitation",
     "LineageRange",
     "LinkConfig",
+    "LinkDraft",
     "LinkSample",
     "LinkSampleSummary",
     "LinkTask",

@@ -71,6 +71,8 @@ class EditLinkForm(ConnectionForm):
         self.stored_password = _password(self.stored)
         self.seen = fingerprint(self._own, self.stored, _is_paused(link))
         super().__init__(*args, initial=_initial(link, self.stored), **kwargs)
+        for name in ("certificate_pem", "key_pem", "key_password"):  # kept; REST changes them
+            del self.fields[name]
         self.fields[
             "password"
         ].help_text = (

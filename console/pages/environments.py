@@ -13,13 +13,15 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from console.access import Permission, can, check_permission
 from console.actions import clusters as cluster_actions
+from console.actions import connectiontests
 from console.errors import ConsoleError
 from console.models import Cluster, Environment
 from console.pages.forms import ConnectionForm
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.shell import Crumb, Tab
 from console.presenters import numbers
-from console.presenters.clusters import cluster_row, probe_view
+from console.presenters.clusters import cluster_row
+from console.presenters.connectionchecks import checklist
 from console.presenters.health import HealthView, cluster_health_view, severity
 from console.presenters.links import LinkRow, link_row, worst_first
 from console.queries import clusters as cluster_queries
@@ -83,7 +85,7 @@ class RegisterForm(ConnectionForm):
 
 
 @page("environments")
-@sensitive_post_parameters("password")
+@sensitive_post_parameters("password", "key_pem", "key_password")
 @require_http_methods(["GET", "POST"])
 def register(request: HttpRequest, slug: str) -> HttpResponse:
     """Test the connection to a cluster, or register it."""
@@ -97,8 +99,8 @@ def register(request: HttpRequest, slug: str) -> HttpResponse:
         return _register_form(request, environment, form, status=422)
     try:
         if request.POST.get("intent") == "test":
-            probe = cluster_actions.probe_properties(form.properties())
-            return _register_form(request, environment, form, probe=probe_view(probe))
+            checks = connectiontests.check_properties(form.properties(), by=by)
+            return _register_form(request, environment, form, checklist=checklist(checks, now=timezone.now()))
         cluster = cluster_actions.register_cluster(
             environment=environment,
             name=form.cleaned_data["name"],
@@ -116,10 +118,29 @@ def register(request: HttpRequest, slug: str) -> HttpResponse:
 @require_GET
 def cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """Show a cluster with its links and its topics as of the last probe."""
+    found = cluster_queries.get_cluster(cluster_id=cluster_id, by=actor_of(request))
+    return _show_cluster(request, found)
+
+
+@page("environments")
+@require_POST
+def check(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Test the connection with the registered properties, and show the checklist on the page of the cluster."""
     by, now = actor_of(request), timezone.now()
     found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
+    try:
+        checks = connectiontests.check_registered(cluster=found, by=by)
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        return _show_cluster(request, found, problem=problem_of(error), status=status_of(error))
+    return _show_cluster(request, found, checklist=checklist(checks, now=now))
+
+
+def _show_cluster(request: HttpRequest, found: Cluster, *, status: int = 200, **more: object) -> HttpResponse:
+    by, now = actor_of(request), timezone.now()
     environment, may_see_all = found.environment, can(by, Permission.VIEW, cluster=found)
-    summaries = link_queries.list_links(by=by, cluster_id=cluster_id)
+    summaries = link_queries.list_links(by=by, cluster_id=found.cluster_id)
     context = {
         "cluster": cluster_row(found, now=now),
         "environment_name": environment.name,
@@ -135,7 +156,7 @@ def cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
             Crumb(label=found.name),
         ],
     }
-    return reply(request, "environments/cluster.html", context)
+    return reply(request, "environments/cluster.html", context | more, status=status)
 
 
 @page("environments")

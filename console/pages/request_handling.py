@@ -24,7 +24,7 @@ from console.presenters.errors import help_for
 
 View = Callable[..., HttpResponse]
 # Element ids that htmx requests; named partials of the templates.
-FRAGMENTS = ("live", "history", "dialog", "switcher", "minute", "readiness")
+FRAGMENTS = ("live", "history", "dialog", "switcher", "minute", "readiness", "preview")
 POLLING = ("live", "history")  # fragments that are polled
 
 

@@ -1,11 +1,10 @@
-"""View models of a registered cluster and of the result of a connection test."""
+"""View model of a registered cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from console.presenters import numbers
 from console.presenters.badges import Badge
@@ -47,16 +46,6 @@ def cluster_row(cluster: Cluster, *, now: datetime) -> ClusterRow:
         probed=moment(cluster.probed_at, now=now),
         note=error_note(cluster.error_code, cluster.error_message, now=now),
     )
-
-
-def probe_view(probe: Mapping[str, Any]) -> dict[str, str]:
-    """Return the result of a probe for the page."""
-    return {
-        "cluster_id": str(probe["cluster_id"]),
-        "brokers": numbers.count(probe["brokers"]),
-        "kafka_version": str(probe["kafka_version"] or "unknown"),
-        "authorizer": _authorizer(enabled=bool(probe["authorizer"])),
-    }
 
 
 def _authorizer(*, enabled: bool) -> str:

@@ -9,7 +9,7 @@ from django.db.models import prefetch_related_objects
 
 from console.access import link_words, whole_cluster_names
 from console.actors import Actor
-from console.models import AutoCreateFailure, ClusterLink, MirrorTopic, Namespace, SourceTopic
+from console.models import AutoCreateFailure, Cluster, ClusterLink, MirrorTopic, Namespace, SourceTopic
 from linkengine.domain.filters import NameFilter, known_filters
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TaskError
@@ -42,12 +42,38 @@ def surroundings_of(link: ClusterLink, *, by: Actor | None = None, taken: Iterab
         auto_create=link.config(AUTO_CREATE) == "true",
         filters=filters_of(link),
         link_trouble=_trouble(link),
-        mirrors=_mirrors(link, names),
+        mirrors=_mirrors(link.destination, names, link=link),
         taken=frozenset(taken),
-        reserved=_reserved(link, names),
+        reserved=_reserved(link.destination, names, link=link),
         sources=sources(),
         cluster_names=whole_cluster_names(by) if by else {},
         failures=_failures(link),
+    )
+
+
+def surroundings_of_new(
+    *,
+    destination: Cluster,
+    source_cluster_id: str,
+    prefix: str,
+    filters: tuple[NameFilter, ...],
+    cluster_names: Mapping[str, str],
+    by: Actor,
+) -> Surroundings:
+    """Load the facts of a link that is not stored yet, with auto-create on. Five queries."""
+    names = link_words(by, destination)
+    taken = SourceTopic.objects.filter(cluster=destination).values_list("name", flat=True)
+    return Surroundings(
+        source=source_cluster_id,
+        destination=destination.cluster_id,
+        prefix=prefix,
+        auto_create=True,
+        filters=filters,
+        mirrors=_mirrors(destination, names),
+        taken=frozenset(taken),
+        reserved=_reserved(destination, names),
+        sources=sources(),
+        cluster_names=cluster_names,
     )
 
 
@@ -91,19 +117,25 @@ def _unnamed(_link: str) -> str:
     return "another cluster link"
 
 
-def _mirrors(link: ClusterLink, display_name: Callable[[str], str]) -> dict[str, KnownMirror]:
-    rows = MirrorTopic.objects.listed().filter(link__destination=link.destination_id).order_by()
+def _mirrors(
+    destination: Cluster, display_name: Callable[[str], str], *, link: ClusterLink | None = None
+) -> dict[str, KnownMirror]:
+    """Return the mirrors on a cluster by name; those of ``link`` are its own."""
+    rows = MirrorTopic.objects.listed().filter(link__destination=destination).order_by()
     known: dict[str, KnownMirror] = {}
     for name, link_id, link_name, state in rows.values_list("name", "link_id", "link__name", "state"):
-        mirror = KnownMirror(link=display_name(link_name), state=MirrorState(state), own=link_id == link.pk)
+        own = link is not None and link_id == link.pk
+        mirror = KnownMirror(link=display_name(link_name), state=MirrorState(state), own=own)
         if mirror.own or name not in known:
             known[name] = mirror
     return known
 
 
-def _reserved(link: ClusterLink, display_name: Callable[[str], str]) -> dict[str, str]:
-    """Return the namespaces of the destination in which this link may not create topics, with the links they belong to."""
-    rows = Namespace.objects.filter(cluster=link.destination_id, reserved=True).exclude(link=link.pk)
+def _reserved(destination: Cluster, display_name: Callable[[str], str], *, link: ClusterLink | None = None) -> dict[str, str]:
+    """Return the namespaces of a cluster in which ``link`` may not create topics, with the links they belong to."""
+    rows = Namespace.objects.filter(cluster=destination, reserved=True)
+    if link is not None:
+        rows = rows.exclude(link=link.pk)
     return {prefix: display_name(name) if name else "" for prefix, name in rows.values_list("prefix", "link__name")}
 
 

@@ -17,7 +17,7 @@ from celery import shared_task
 
 from console import audit
 from console.models import Cluster, ClusterLink, Namespace
-from console.models.fields import unseal
+from console.models.fields import seal, unseal
 from console.queue import dispatch
 from console.queue.schedule_health import records_health
 from console.redis import locks, replies
@@ -27,6 +27,7 @@ from linkengine import jobs
 from linkengine.domain.acls import namespace_guard
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.clusterviews import AclRule, LagView
+from linkengine.domain.connectionchecks import ConnectionRole
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.jobs import browsing
 
@@ -189,6 +190,26 @@ def _refusal(namespace: Namespace) -> str:
 def probe_address(*, sealed: str) -> dict[str, Any]:
     """Probe a cluster that is not registered yet."""
     return probes.probe_address(address_from_properties(unseal(sealed)))
+
+
+@shared_task(name="check_connection")
+@replying
+def check_connection(*, sealed: str, role: str, expected_cluster_id: str, other_cluster_id: str) -> list[dict[str, Any]]:
+    """Test the connection to a cluster; return the checklist. Neither cluster nor link need be stored."""
+    checks = jobs.check_connection(
+        address_from_properties(unseal(sealed)),
+        role=ConnectionRole(role),
+        expected_cluster_id=expected_cluster_id,
+        other_cluster_id=other_cluster_id,
+    )
+    return [asdict(check) for check in checks]
+
+
+@shared_task(name="list_source")
+@replying
+def list_source(*, sealed: str) -> str:
+    """List topics, consumer groups and ACLs of a source; return ``SourceListing`` as JSON, sealed."""
+    return seal(jobs.list_source(address_from_properties(unseal(sealed))).to_json())
 
 
 @shared_task(name="probe_clusters")

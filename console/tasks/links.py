@@ -17,8 +17,9 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import IntegrityError
 from django.utils import timezone
 
-from console.models import BulkOperation, ClampedOffset, ClusterLink, VerifyRun
+from console.models import BulkOperation, ClampedOffset, ClusterLink, LinkDraft, VerifyRun
 from console.models.fields import unseal
+from console.queries.linkdrafts import KEEP_DRAFTS
 from console.queue import dispatch
 from console.queue.schedule_health import records_health
 from console.reconciling import history, plans
@@ -129,13 +130,14 @@ def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_:
 @shared_task(name="forget_old_rows")
 @records_health("forget_old_rows")
 def forget_old_rows(**_: Any) -> None:
-    """Summarize samples; delete old samples, verification runs, bulk operations and expired sessions. The audit log is kept."""
+    """Summarize samples; delete old samples, runs, operations, drafts of links and expired sessions. The audit log is kept."""
     now = timezone.now()
     history.summarize_samples(now=now)
     history.forget_old(now=now)
     VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
     BulkOperation.objects.filter(finished_at__lt=now - KEEP_OPERATIONS).delete()
     ClampedOffset.objects.filter(mirror=None, report=None).delete()  # of stops that never ended: the mirror was deleted
+    LinkDraft.objects.filter(updated_at__lt=now - KEEP_DRAFTS).delete()
     SessionStore.clear_expired()
 
 

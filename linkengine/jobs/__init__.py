@@ -8,6 +8,7 @@ functions use neither database, Celery nor pages, and callers need no other pack
 from linkengine.jobs.acls import change_acls, read_acls, read_acls_of_every_broker
 from linkengine.jobs.canary import read_canary, try_writing
 from linkengine.jobs.comparing_records import RecordSide, compare_record
+from linkengine.jobs.connectiontests import check_connection, list_source
 from linkengine.jobs.copying import (
     clear_link,
     clear_mirror,
@@ -62,6 +63,7 @@ from linkengine.jobs.verifying import verify, verify_next
 __all__ = [
     "RecordSide",
     "change_acls",
+    "check_connection",
     "check_link",
     "check_mirror",
     "claimed_before",
@@ -85,6 +87,7 @@ __all__ = [
     "has_kept",
     "interrupt_worker",
     "kept_up_to",
+    "list_source",
     "list_topics",
     "log_ranges",
     "lost_fences",

@@ -25,6 +25,7 @@ from kafka.protocol.sasl import (
 from kafka.protocol.schemas.fields.codecs import UnsignedVarInt32
 
 from linkengine.domain.addresses import OAUTH, ClusterAddress
+from linkengine.domain.connectionchecks import ConnectStep
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.codes import KafkaCode
 from linkengine.kafka.network_policy import open_socket
@@ -154,16 +155,30 @@ class Connection:
         return bytes(buffer)
 
 
-def connect(host: str, port: int, *, address: ClusterAddress, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
-    """Open a connection and authenticate. Raises LinkEngineError with a specific code."""
+def connect(
+    host: str,
+    port: int,
+    *,
+    address: ClusterAddress,
+    timeout_s: float = CONNECT_TIMEOUT_S,
+    passed: Callable[[ConnectStep], object] = lambda _step: None,
+) -> Connection:
+    """Open a connection and authenticate. Raises LinkEngineError with a specific code.
+
+    ``passed`` is called after each step, also after a step that the security protocol does not need.
+    """
     sock = _tcp(host, port, address=address, timeout_s=timeout_s)
+    passed(ConnectStep.TCP)
     try:
         if address.uses_tls:
             sock = _tls(sock, host, port, address=address)
+        passed(ConnectStep.TLS)
         connection = Connection(sock, host=host, port=port)
         connection.versions = _api_versions(connection)
+        passed(ConnectStep.PROTOCOL)
         if address.uses_sasl:
             _authenticate(connection, address)
+        passed(ConnectStep.AUTHENTICATION)
     except BaseException:
         sock.close()
         raise
@@ -275,7 +290,7 @@ def _sasl_step(connection: Connection, mechanism: Any, *, address: ClusterAddres
             ErrorCode.AUTHENTICATION_ERROR,
             f"Broker {connection.peer} refused user {user!r}"
             + (f": {_refusal_reason(address)}. " if wrong else f" (error {error_code}). ")
-            + "Correct sasl.jaas.config and sasl.mechanism of the link; copying then continues automatically.",
+            + "Correct the credentials (sasl.jaas.config) or sasl.mechanism.",
         )
     try:
         mechanism.receive(challenge)

@@ -109,7 +109,7 @@
   const REFUSED = "Nothing was changed. The page is out of date, your session has ended, or you do not have permission. Reload the page.";
 
   function failed({ detail }, why, advice = UNKNOWN) {
-    if (detail.requestConfig.verb !== "get") showInForm(detail.elt, `${why[0].toUpperCase()}${why.slice(1)}.`, advice);
+    if (detail.requestConfig.verb !== "get" && detail.target?.id !== "preview") showInForm(detail.elt, `${why[0].toUpperCase()}${why.slice(1)}.`, advice);
     else if (document.getElementById("live") === detail.target || isPolling(detail.elt)) markStale(detail.target, why);
     else showToast(`${detail.target?.id === "dialog" ? "The dialog could not be opened" : "A part of the page could not be loaded"}: ${why}. Try again.`);
     if (detail.elt.matches("form.filters")) failedFilter = detail.elt;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.browser.page_data import EAST, MIRRORS, WEST
-from tests.browser.page_fixtures import APPROVAL, GROUP, OPERATION, REPORT, REPORTED_OPERATION, SERVICE_ACCOUNT
+from tests.browser.page_fixtures import APPROVAL, DRAFT, GROUP, OPERATION, REPORT, REPORTED_OPERATION, SERVICE_ACCOUNT
 
 _LINK = f"/links/{EAST}/west-to-east/"
 _FAILED = f"/links/{EAST}/south-archive/"
@@ -25,6 +25,7 @@ PAGES = (
     "/links/?q=nothing-has-this-name",
     "/links/new/",
     "/links/new/?direction=both",
+    *(f"/links/new/{DRAFT}/{step}/" for step in ("source", "destination", "configuration", "review")),
     _LINK,
     f"{_LINK}?state=FAILED",
     f"{_LINK}?sort=-lag",
@@ -118,6 +119,8 @@ REFUSALS = (
     ("/operations/1/", 404),
     ("/failover-reports/1/", 404),
     ("/failover-reports/operations/1/", 404),
+    ("/links/new/1/source/", 404),
+    (f"/links/new/{DRAFT}/no-such-step/", 404),
 )
 # Pages similar to other pages; slow tests omit them.
 LOOKS_ALIKE = frozenset(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth.models import User
 
 from console.actions.gates import record_checks
+from console.links.drafts import DraftValues
 from console.models import (
     Account,
     ApiKey,
@@ -21,6 +23,7 @@ from console.models import (
     GateRun,
     GroupMember,
     GroupOffset,
+    LinkDraft,
     LinkSample,
     MirrorSample,
     MirrorTopic,
@@ -34,6 +37,8 @@ from console.models import (
     VerifyRun,
 )
 from linkengine.domain.acls import AclStatus
+from linkengine.domain.addresses import ClusterAddress, properties_of
+from linkengine.domain.connectionchecks import CheckStatus, ConnectionCheck, ConnectionCheckCode
 from linkengine.domain.gates import (
     CanaryRead,
     VerifiedData,
@@ -43,15 +48,18 @@ from linkengine.domain.gates import (
     check_losses,
     check_task,
 )
-from linkengine.domain.groups import GroupStatus
+from linkengine.domain.groups import Group, GroupStatus
 from linkengine.domain.linktasks import TaskName, TaskState
+from linkengine.domain.mirrorability import Topic
+from linkengine.domain.sourcelistings import SourceListing
 
 if TYPE_CHECKING:
     from tests.browser.page_data import Scene
 
 
-# Primary keys of the bulk operation, the service account, the group and the approval request; later rows get the next keys.
-OPERATION = SERVICE_ACCOUNT = GROUP = APPROVAL = 90_001
+# Primary keys of the bulk operation, the draft of a link, the service account, the group and the approval request. Later rows
+# get the next keys.
+OPERATION = DRAFT = SERVICE_ACCOUNT = GROUP = APPROVAL = 90_001
 
 REPORT = 70_001  # primary key of the failover report
 REPORTED_OPERATION = 80_001  # number of the operation that requested the stop; it was deleted since
@@ -66,6 +74,7 @@ def furnish(scene: Scene) -> None:
     _add_gate(scene)
     _add_operation(scene)
     _add_people(scene)
+    _add_draft(scene)
 
 
 def _add_people(scene: Scene) -> None:
@@ -85,6 +94,60 @@ def _add_people(scene: Scene) -> None:
         user=scene.reader,
         requested_at=scene.now,
         expires_at=scene.now + timedelta(hours=24),
+    )
+
+
+def _add_draft(scene: Scene) -> None:
+    """Add the draft of a link to a cluster that is not registered, tested with a failure, with a list of its source."""
+    connection = properties_of(
+        ClusterAddress(
+            bootstrap_servers="far.example:9093",
+            security_protocol="SASL_SSL",
+            sasl_mechanism="SCRAM-SHA-512",
+            sasl_username="link",
+            sasl_password="a-secret-that-no-page-may-show",
+            ssl_ca_pem="-----BEGIN CERTIFICATE-----",
+        )
+    )
+    values = DraftValues(
+        direction="receive",
+        preset="recovery",
+        own=scene.east.cluster_id,
+        other_kind="other",
+        other_cluster_id="ZmFyLWNsdXN0ZXItaWQtMQ",
+        connection=connection,
+        auto_create=True,
+        sync_offsets=True,
+        sync_acls=True,
+        name="far-to-east",
+    )
+    listing = SourceListing(
+        topics=(Topic(name="__consumer_offsets", internal=True), Topic(name="flights"), Topic(name="fresh")),
+        groups=(Group(name="billing", kind="classic"), Group(name="shared", kind="share")),
+        errors={"acls": "The principal may not DESCRIBE the cluster."},
+    )
+    rows = (
+        ConnectionCheck(code=ConnectionCheckCode.DNS, status=CheckStatus.PASSED, finding="The names resolve."),
+        ConnectionCheck(
+            code=ConnectionCheckCode.TCP,
+            status=CheckStatus.FAILED,
+            finding="Broker far.example:9093 accepts no connection.",
+            fix="Check the port, the firewall between worker and brokers, and that the brokers are running.",
+            error_code="BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR",
+        ),
+        ConnectionCheck(code=ConnectionCheckCode.TLS, status=CheckStatus.NOT_TESTED, finding="Not tested."),
+        ConnectionCheck(code=ConnectionCheckCode.READ_TOPICS, status=CheckStatus.WARNING, finding="No READ on 1 topic."),
+    )
+    tested = {"checks": [asdict(row) for row in rows], "tested_at": scene.now.isoformat()}
+    LinkDraft.objects.create(
+        pk=DRAFT,
+        user=scene.admin,
+        values=values.to_json(),
+        checks={"other": tested},
+        listing=listing.to_json(),
+        listed_at=scene.now,
+        created_at=scene.now,
+        updated_at=scene.now,
     )
 
 

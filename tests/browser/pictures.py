@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser.conftest import Visits
 from tests.browser.page_data import Scene
-from tests.browser.page_fixtures import OPERATION
+from tests.browser.page_fixtures import DRAFT, OPERATION
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -36,6 +36,8 @@ def pages_of(scene: Scene) -> dict[str, str]:
         "environments": "/environments/",
         "links": "/links/",
         "create-link": "/links/new/",
+        "create-link-test": f"/links/new/{DRAFT}/source/",
+        "create-link-configuration": f"/links/new/{DRAFT}/configuration/",
         "link": scene.link_url,
         "link-history": f"{scene.link_url}history/",
         "link-groups": f"{scene.link_url}groups/",

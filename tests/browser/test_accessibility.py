@@ -32,6 +32,9 @@ BADGES = """badges => badges.map((badge) => ({
 OFFERED = """() => [...document.querySelectorAll("main a[href], main button, main summary, .sidenav a, .topbar summary")]
   .filter((element) => element.checkVisibility())
   .map((element) => element.id || element.getAttribute("href") || element.textContent.trim())"""
+# Names the tables whose content is higher than their box: they would have a second scrollbar, or hide their last row.
+TOO_HIGH = """boxes => boxes.filter(box => box.scrollHeight > box.clientHeight)
+  .map(box => `${box.getAttribute("aria-label") ?? "table"}: ${box.scrollHeight} px in ${box.clientHeight} px`)"""
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -127,6 +130,7 @@ def _findings(visitor: Visitor, address: str) -> list[str]:
         too_wide = page.evaluate(OVERFLOW)
         if too_wide > 0:
             findings.append(f"{address}: {too_wide} px too wide at {width} px")
+        findings += [f"{address} at {width} px: {table}" for table in page.eval_on_selector_all(".table-wrap", TOO_HIGH)]
         if width == 1280:
             findings += _in_both_themes(page, f"{address} at {width} px")
         if width == 390:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.browser.conftest import Visits
 from tests.browser.page_data import EAST, PASSWORD, WEST, Scene
+from tests.browser.page_fixtures import DRAFT
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -63,8 +65,12 @@ def test_user_signs_in_creates_a_link_and_promotes_a_topic(scene: Scene, visits:
     expect(page).to_have_url(f"{visitor.base_url}/links/")
 
     page.get_by_role("link", name="Create cluster link").click()
-    page.select_option("#source", WEST)
-    page.select_option("#destination", EAST)
+    page.get_by_role("button", name="Start").click()
+    page.select_option("#other", WEST)
+    page.get_by_role("button", name="Next").click()
+    page.select_option("#own", EAST)
+    page.get_by_role("button", name="Next").click()
+    page.get_by_role("button", name="Next").click()
     page.fill("#name", "journey")
     page.get_by_role("button", name="Validate only").click()
     expect(page.get_by_text("Validation successful.")).to_be_visible()
@@ -126,20 +132,104 @@ def test_filter_narrows_the_list_and_updates_the_url(scene: Scene, visits: Visit
 def test_rejected_link_shows_code_meaning_and_fix_at_the_field(scene: Scene, visits: Visits, engine: Engine) -> None:
     engine.answer = LinkEngineErrorAnswer
     page = visits.start(scene.admin).open("/links/new/")
+    page.get_by_role("button", name="Start").click()
     page.get_by_label("Other Apache Kafka").check()
     page.fill("#bootstrap_servers", "nowhere.example:9092")
     page.fill("#username", "link")
     page.fill("#password", "wrong")
-    page.select_option("#destination", EAST)
+    page.get_by_role("button", name="Next").click()
+    page.select_option("#own", EAST)
+    page.get_by_role("button", name="Next").click()
+    page.get_by_role("button", name="Next").click()
     page.fill("#name", "refused")
 
     page.get_by_role("button", name="Create cluster link").click()
 
-    field = page.locator("#field-password")
-    expect(field).to_contain_text("The source refused user 'link'.")
-    expect(field).to_contain_text("AUTHENTICATION_ERROR")
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("The source refused user 'link'.")
+    expect(alert).to_contain_text("AUTHENTICATION_ERROR")
+    alert.get_by_role("link", name="Go to step Source cluster").click()
     expect(page.locator("#bootstrap_servers")).to_have_value("nowhere.example:9092")
     expect(page.locator("#password")).to_have_value("")
+    expect(page.locator("#field-password")).to_contain_text("Leave empty to keep it")
+
+
+def test_only_the_fields_of_the_chosen_security_are_shown(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin, scripts=False).open(f"/links/new/{DRAFT}/source/")
+
+    shown = {
+        ("PLAINTEXT", ""): set(),
+        ("SSL", ""): {"ca_pem", "certificate_pem", "key_pem"},
+        ("SASL_PLAINTEXT", "PLAIN"): {"username", "password"},
+        ("SASL_SSL", "SCRAM-SHA-512"): {"username", "password", "ca_pem", "certificate_pem", "key_pem"},
+        ("SASL_PLAINTEXT", "OAUTHBEARER"): {"username", "password", "token_url", "token_scope"},
+    }
+    names = set().union(*shown.values())
+    for (protocol, mechanism), expected in shown.items():
+        page.select_option("#security_protocol", protocol)
+        if mechanism:
+            page.select_option("#sasl_mechanism", mechanism)
+        assert {name for name in names if page.locator(f"#{name}").is_visible()} == expected
+
+
+def test_preview_follows_the_filters_while_they_are_typed(scene: Scene, visits: Visits) -> None:
+    visitor = visits.start(scene.admin)
+    page = visitor.open(f"/links/new/{DRAFT}/configuration/")
+    expect(page.locator("#preview")).to_contain_text("Mirror topics are created for 1 of 3 source topics.")
+
+    page.locator("#topics-1-name").press_sequentially("fresh")
+    page.select_option("#topics-1-kind", "EXCLUDE")
+
+    expect(page.locator("#preview")).to_contain_text("Mirror topics are created for 0 of 3 source topics.")
+    expect(page.locator("#preview")).to_contain_text("1 excluded")
+    expect(page.locator("#topics-1-name")).to_have_value("fresh")
+    assert visitor.errors == []
+
+
+def test_switch_shows_its_filters(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin, scripts=False).open(f"/links/new/{DRAFT}/configuration/")
+    expect(page.locator("#groups-0-name")).to_be_visible()
+
+    page.locator("#sync_offsets").uncheck()
+
+    expect(page.locator("#groups-0-name")).to_be_hidden()
+    expect(page.locator("#topics-0-name")).to_be_visible()
+
+
+def test_commands_are_copied_to_the_clipboard(scene: Scene, visits: Visits) -> None:
+    visitor = visits.start(scene.admin)
+    page = visitor.open(f"/links/new/{DRAFT}/review/")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+
+    page.locator("#command-linkctl summary").click()
+    page.locator("#command-linkctl [data-copy]").click()
+
+    expect(page.locator("#status")).to_have_text("Copied.")
+    assert page.evaluate("navigator.clipboard.readText()").startswith(': "${LINKCTL_API_KEY:?}"')
+
+
+def test_newcomer_creates_a_link_with_at_most_twelve_inputs(scene: Scene, visits: Visits, engine: Engine) -> None:
+    """Counts every click, choice and text of the way from the list of links to the new link."""
+    page, inputs = visits.start(scene.admin).open("/links/"), 0
+    steps: list[Callable[[], object]] = [
+        lambda: page.get_by_role("link", name="Create cluster link").click(),
+        lambda: page.locator("#preset-migrate").check(),
+        lambda: page.get_by_role("button", name="Start").click(),
+        lambda: page.select_option("#other", WEST),
+        lambda: page.get_by_role("button", name="Next").click(),
+        lambda: page.select_option("#own", EAST),
+        lambda: page.get_by_role("button", name="Next").click(),
+        lambda: page.get_by_role("button", name="Next").click(),
+        lambda: page.fill("#name", "migration"),
+        lambda: page.get_by_role("button", name="Create cluster link").click(),
+    ]
+    for step in steps:
+        step()
+        inputs += 1
+
+    expect(page).to_have_url(re.compile(f"/links/{EAST}/migration/$"))
+    assert inputs <= 12
+    assert ClusterLink.objects.get(name="migration").config("consumer.offset.sync.enable") == "true"
 
 
 def test_missing_worker_is_reported_and_the_form_keeps_its_values(scene: Scene, visits: Visits, engine: Engine) -> None:
@@ -204,12 +294,18 @@ def test_all_operations_work_without_javascript(scene: Scene, visits: Visits, en
     page.get_by_role("button", name="Delete").click()
     expect(page.get_by_text("fares is being deleted.")).to_be_visible()
 
-    visitor.open("/links/new/").get_by_role("link", name="Send topics to another cluster").click()
-    page.select_option("#destination", EAST)
-    page.select_option("#source", WEST)
+    visitor.open("/links/new/").get_by_label("Send topics to another cluster").check()
+    page.get_by_role("button", name="Start").click()
+    page.select_option("#own", EAST)
+    page.get_by_role("button", name="Next").click()
+    page.select_option("#other", WEST)
+    page.get_by_role("button", name="Next").click()
     page.fill("#name", "pushed")
     page.get_by_role("button", name="Create cluster link").click()
     page.get_by_role("link", name="Create paired link").click()
+    page.get_by_role("button", name="Start").click()
+    for _ in range(3):  # source, destination and configuration are prefilled
+        page.get_by_role("button", name="Next").click()
     page.get_by_role("button", name="Create cluster link").click()
     expect(page).to_have_url(f"{visitor.base_url}/links/{WEST}/pushed/")
     expect(page.get_by_role("link", name="pushed on us-east")).to_be_visible()

@@ -9,6 +9,7 @@ from console.queue import dispatch
 from linkengine.domain.states import MirrorEvent
 from tests.browser.conftest import Visits
 from tests.browser.page_data import Scene
+from tests.browser.page_fixtures import DRAFT
 from tests.browser.test_journeys import Engine
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -71,6 +72,7 @@ def test_tab_reaches_every_control_and_shows_the_focus(scene: Scene, visits: Vis
         f"{scene.link_url}mirrors/new/",
         f"{scene.link_url}configuration/edit/",
         "/links/new/",
+        f"/links/new/{DRAFT}/configuration/",
     )
 
     findings = [f"{address}: {finding}" for address in addresses for finding in walk(visitor.open(address))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -51,7 +52,7 @@ def test_user_creates_verifies_and_promotes_a_mirror_end_to_end(
     expect.set_options(timeout=PATIENCE_MS)
     _sign_in(page, stack)
 
-    _try_a_wrong_password(page, stack, source_cluster, destination_cluster)
+    _try_a_wrong_password(page, stack, source_cluster)
     _create_link(page, stack, source_cluster, destination_cluster)
     _add_mirror(page, topic)
     badge = page.locator(".page-head .api-state")
@@ -79,26 +80,41 @@ def _sign_in(page: Page, stack: Stack) -> None:
     expect(page.get_by_role("heading", name="Cluster links", level=1)).to_be_visible()
 
 
-def _try_a_wrong_password(page: Page, stack: Stack, source: KafkaCluster, destination: KafkaCluster) -> None:
+def _try_a_wrong_password(page: Page, stack: Stack, source: KafkaCluster) -> None:
     properties = source.client_properties("link")
     page.goto(f"{stack.base_url}/links/new/")
+    page.get_by_role("button", name="Start").click()
     page.get_by_label("Other Apache Kafka").check()
     page.fill("#bootstrap_servers", properties["bootstrap.servers"])
     page.select_option("#security_protocol", properties["security.protocol"])
     page.fill("#username", "link")
     page.fill("#password", "not-the-password")
-    page.select_option("#destination", destination.cluster_id)
-    page.fill("#name", "refused")
 
-    page.get_by_role("button", name="Create cluster link").click()
+    page.get_by_role("button", name="Test connection").click()
 
-    expect(page.locator("#field-password")).to_contain_text("AUTHENTICATION_ERROR")
+    failed = page.locator("#checklist li.bad")
+    expect(failed).to_have_count(1)
+    expect(failed).to_contain_text("Authentication")
+    expect(failed).to_contain_text("AUTHENTICATION_ERROR")
+    page.fill("#password", properties["sasl.jaas.config"].split('password="')[1].split('"')[0])
+    page.get_by_role("button", name="Test connection").click()
+    expect(page.locator("#checklist li.bad")).to_have_count(0)
+    expect(page.locator("#checklist")).to_contain_text(source.cluster_id)
+    page.get_by_role("button", name="Discard draft").click()
 
 
 def _create_link(page: Page, stack: Stack, source: KafkaCluster, destination: KafkaCluster) -> None:
     page.goto(f"{stack.base_url}/links/new/")
-    page.select_option("#source", source.cluster_id)
-    page.select_option("#destination", destination.cluster_id)
+    page.get_by_role("button", name="Start").click()
+    page.select_option("#other", source.cluster_id)
+    page.get_by_role("button", name="Next").click()
+    page.select_option("#own", destination.cluster_id)
+    page.get_by_role("button", name="Next").click()
+    page.locator("#auto_create").check()
+    page.get_by_role("button", name="List source").click()
+    expect(page.locator("#preview")).to_contain_text(re.compile("Mirror topics are created for [1-9]"))
+    page.locator("#auto_create").uncheck()
+    page.get_by_role("button", name="Next").click()
     page.fill("#name", "by-hand")
     page.get_by_role("button", name="Create cluster link").click()
     expect(page.get_by_role("heading", name="by-hand", level=1)).to_be_visible()

@@ -70,6 +70,18 @@ def test_credentials_come_from_a_file(run: Run, tmp_path: Path) -> None:
     assert 'password="p=q"' in properties["sasl.jaas.config"]
 
 
+def test_a_config_can_come_from_a_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "key.pem").write_text("-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\n")
+    named = ("--config", "security.protocol=SSL", "--config", f"ssl.keystore.key=@{tmp_path / 'key.pem'}")
+
+    assert run(*CREATE, *named).exit_code == 0
+    stored = ClusterLink.objects.get(name="new").properties["ssl.keystore.key"]
+    assert stored.splitlines()[1] == "abc"
+
+    missing = run(*CREATE, "--config", f"ssl.keystore.key=@{tmp_path / 'missing.pem'}")
+    assert (missing.exit_code, "missing.pem cannot be read" in missing.stderr) == (2, True)
+
+
 def test_a_dry_run_creates_nothing(run: Run, boundary: Boundary) -> None:
     result = run(*CREATE, "--dry-run")
 

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from console.access import Permission, can, visible_clusters
+from console.access.permissions import check_anywhere
 from console.actions.access import grant_role
 from console.actions.accounts import create_service_account
 from console.actions.api_keys import KeyLimit, create_api_key, delete_api_key, rotate_api_key
@@ -54,6 +55,11 @@ class TestLimits:
         allowed = {permission for permission in Permission if can(actor, permission, cluster=destination)}
 
         assert allowed == {Permission.VIEW, Permission.OPERATE_MIRROR, Permission.VERIFY}
+
+    def test_a_role_limits_what_a_key_may_do_on_any_cluster(self, owner: Actor) -> None:
+        check_anywhere(with_key(owner, role="CloudClusterAdmin"), Permission.MANAGE_LINK)
+        with pytest.raises(DeniedError):
+            check_anywhere(with_key(owner, role="Operator"), Permission.MANAGE_LINK)
 
     def test_a_role_adds_nothing_to_the_owner(self, colleague: Actor, destination: Cluster) -> None:
         actor = with_key(colleague, role="OrganizationAdmin")

@@ -9,7 +9,7 @@ from console.models import ApiKey, AuditEvent, Cluster, RoleBinding
 from console.queries.access import valid_key
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.browser.page_data import SECRET, Scene
-from tests.console.pages.conftest import Queue
+from tests.console.pages.conftest import Queue, check
 
 
 def test_role_is_granted_on_a_scope(scene: Scene, admin: Client) -> None:
@@ -154,16 +154,50 @@ CLUSTER = {
 
 
 def test_connection_test_stores_nothing(admin: Client, queue: Queue) -> None:
-    queue.answer = {"cluster_id": "bmV3LWNsdXN0ZXItaWQtMQ", "brokers": 5, "kafka_version": "4.3.1", "authorizer": False}
+    queue.answer = [check("CLUSTER_ID", finding="Cluster ID bmV3LWNsdXN0ZXItaWQtMQ.")]
     address = "/environments/production/clusters/new/"
 
     text = admin.post(address, CLUSTER | {"intent": "test"}).content.decode()
 
+    assert queue.called == ["check_connection"]
     assert "Connection successful." in text
     assert "bmV3LWNsdXN0ZXItaWQtMQ" in text
-    assert "writes to mirror topics cannot be denied" in text
     assert SECRET not in text
     assert not Cluster.objects.filter(name="ap-north").exists()
+
+
+def test_cluster_is_registered_with_a_client_certificate(admin: Client, queue: Queue) -> None:
+    queue.answer = {"cluster_id": "bmV3LWNsdXN0ZXItaWQtMQ", "brokers": 5, "kafka_version": "4.3.1", "authorizer": True}
+    secrets = {"security_protocol": "SSL", "certificate_pem": "THE CERTIFICATE", "key_pem": "THE KEY", "key_password": "word"}
+    address = "/environments/production/clusters/new/"
+
+    refused = admin.post(address, CLUSTER | secrets | {"bootstrap_servers": "", "intent": "register"})
+    admin.post(address, CLUSTER | secrets | {"intent": "register"})
+
+    assert refused.status_code == 422
+    assert "THE KEY" not in refused.content.decode()
+    properties = Cluster.objects.get(name="ap-north").properties
+    assert (properties["ssl.keystore.key"], properties["ssl.key.password"]) == ("THE KEY", "word")
+    assert "sasl.jaas.config" not in properties
+
+
+def test_registered_cluster_can_be_tested_and_each_failure_has_a_fix(scene: Scene, admin: Client, queue: Queue) -> None:
+    queue.answer = [check("DNS"), check("TCP", status="FAILED", finding="No broker listens there.", fix="Check the port.")]
+
+    text = admin.post(f"/clusters/{scene.east.cluster_id}/test/").content.decode()
+
+    assert "Connection test failed." in text
+    assert "No broker listens there." in text
+    assert "Check the port." in text
+    assert queue.called == ["check_connection"]
+
+
+def test_registered_cluster_is_tested_only_for_users_who_may_see_it(scene: Scene, stranger: Client, queue: Queue) -> None:
+    assert stranger.post(f"/clusters/{scene.east.cluster_id}/test/").status_code == 404
+    place = {"cluster": scene.east, "resource_type": "ClusterLink", "resource_name": "west-to-east"}
+    RoleBinding.objects.create(user=scene.stranger, role="ResourceOwner", granted_at=timezone.now(), granted_by="test", **place)
+    assert stranger.post(f"/clusters/{scene.east.cluster_id}/test/").status_code == 403
+    assert queue.called == []
 
 
 def test_cluster_is_registered(admin: Client, queue: Queue) -> None:
@@ -175,13 +209,34 @@ def test_cluster_is_registered(admin: Client, queue: Queue) -> None:
     assert admin.get(response["Location"]).status_code == 200
 
 
-def test_unreachable_cluster_shows_the_reason_at_the_field(admin: Client, queue: Queue) -> None:
-    queue.answer = LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "No broker listens there.")
+# code and message of the engine, the field, and the beginning of what to do there
+UNREACHABLE = [
+    (
+        ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
+        "No broker listens.",
+        "bootstrap_servers",
+        "Check the port, the firewall",
+    ),
+    (ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "No such name.", "bootstrap_servers", "Correct the host name"),
+    (ErrorCode.TIMEOUT_ERROR, "No response.", "bootstrap_servers", "Check the address, the security protocol"),
+    (ErrorCode.AUTHENTICATION_ERROR, "User refused.", "password", "Enter user name and password again"),
+    (ErrorCode.AUTHENTICATION_ERROR, "Check ssl.truststore.certificates.", "ca_pem", "Check that the port is a TLS listener"),
+]
+
+
+@pytest.mark.parametrize(("code", "message", "field", "fix"), UNREACHABLE)
+def test_unreachable_cluster_shows_reason_and_fix_at_the_field(
+    admin: Client, queue: Queue, code: ErrorCode, message: str, field: str, fix: str
+) -> None:
+    queue.answer = LinkEngineError(code, message)
 
     response = admin.post("/environments/production/clusters/new/", CLUSTER | {"intent": "register"})
 
     assert response.status_code == 422
-    assert "No broker listens there." in response.content.decode().split('id="bootstrap_servers_error"')[1]
+    shown = response.content.decode().split(f'id="{field}_error"')[1].split("</div>")[0]
+    assert message in shown
+    assert f" {fix}" in shown
+    assert code in shown
     assert not Cluster.objects.filter(name="ap-north").exists()
 
 

@@ -1,106 +1,530 @@
+"""Creating a cluster link in steps: what each step asks for, stores and shows, and the link at the end."""
+
 from __future__ import annotations
 
 import re
+from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from console.errors import UnavailableError
-from console.models import Cluster, ClusterLink, MirrorTopic
+from console.links.drafts import DraftValues, values_of
+from console.models import Cluster, ClusterLink, LinkDraft, MirrorTopic, Namespace, RoleBinding, SourceTopic
+from console.models.fields import seal
+from console.queries.linkdrafts import KEEP_DRAFTS
+from linkengine.domain.aclfilters import Acl
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.groups import Group
+from linkengine.domain.mirrorability import Topic
+from linkengine.domain.sourcelistings import SourceListing
 from tests.browser.page_data import EAST, WEST, Scene
-from tests.console.pages.conftest import Queue, client_of
-from tests.console.pages.test_link_changes import OTHER, REGISTERED
+from tests.console.pages.conftest import Queue, check, client_of, hidden_in, htmx
 
 DESTINATION, SOURCE, BIDIRECTIONAL = "DESTINATION", "SOURCE", "BIDIRECTIONAL"
-# direction, additional form values, link.mode, connection.mode, name of the other cluster in the REST API
-DIRECTIONS = [
-    ("receive", {}, DESTINATION, "OUTBOUND", "source_cluster_id"),
-    ("nonsense", {}, DESTINATION, "OUTBOUND", "source_cluster_id"),
-    ("send", {}, SOURCE, "OUTBOUND", "destination_cluster_id"),
-    ("accept", {}, DESTINATION, "INBOUND", "source_cluster_id"),
-    ("both", {"connection_mode": "OUTBOUND"}, BIDIRECTIONAL, "OUTBOUND", "remote_cluster_id"),
-    ("both", {"connection_mode": "INBOUND"}, BIDIRECTIONAL, "INBOUND", "remote_cluster_id"),
-]
-FIELDS = {
-    "receive": {"source", "source_cluster_id", "bootstrap_servers", "destination", "name", "topic_prefix"},
-    "send": {"source", "source_cluster_id", "bootstrap_servers", "destination", "name"},
-    "accept": {"source", "destination", "name", "topic_prefix"},
-    "both": {"source", "source_cluster_id", "bootstrap_servers", "destination", "name", "topic_prefix", "connection_mode"},
+REGISTERED = {"other_kind": "registered", "other": WEST}
+OTHER = {
+    "other_kind": "other",
+    "bootstrap_servers": "far.example:9093",
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "SCRAM-SHA-512",
+    "username": "link",
+    "password": "s3cret-word",
 }
+OWN = {"own": EAST}
+OWN_FIRST = {"send", "both"}
+ACL = Acl(
+    resource_type="TOPIC",
+    resource_name="orders",
+    pattern_type="LITERAL",
+    principal="User:app",
+    host="*",
+    operation="READ",
+    permission="ALLOW",
+)
+LISTING = SourceListing(
+    topics=(
+        Topic(name="__consumer_offsets", internal=True),
+        Topic(name="planes"),  # the destination has a mirror topic of this name
+        Topic(name="receipts"),
+        Topic(name="receipts.audit"),
+        Topic(name="radar"),
+    ),
+    groups=(Group(name="billing", kind="classic"), Group(name="shared", kind="share"), Group(name="test", kind="consumer")),
+    acls=(ACL,),
+)
 
 
-@pytest.mark.parametrize(("direction", "more", "mode", "connection", "remote"), DIRECTIONS)
+def begin(client: Client, direction: str = "receive", *, preset: str = "custom", **more: str) -> str:
+    """Start a draft; return the URL before the name of a step."""
+    response = client.post("/links/new/", {"direction": direction, "preset": preset} | more)
+    assert response.status_code == 302, response.content.decode()
+    return str(response["Location"]).removesuffix("source/")
+
+
+def choose_clusters(client: Client, draft: str, direction: str = "receive", *, other: dict[str, str] | None = None) -> None:
+    """Fill in the first two steps."""
+    own = OWN | ({"connection_mode": "OUTBOUND"} if direction == "both" else {})
+    clusters = [own, other or REGISTERED] if direction in OWN_FIRST else [other or REGISTERED, own]
+    for step, values in zip(("source", "destination"), clusters, strict=True):
+        response = client.post(f"{draft}{step}/", values)
+        assert response.status_code == 302, response.content.decode()
+
+
+def launch(client: Client, draft: str, *, name: str = "fresh", intent: str = "create") -> Any:
+    return client.post(f"{draft}review/", {"name": name, "intent": intent})
+
+
+def configure(client: Client, draft: str, values: dict[str, str], *, intent: str = "next", **more: Any) -> Any:
+    """Submit the configuration with the rows that the page shows."""
+    page = client.get(f"{draft}configuration/")
+    shown = hidden_in(page) | _rows_in(page.content.decode())
+    return client.post(f"{draft}configuration/", shown | values | {"intent": intent}, **more)
+
+
+def _rows_in(page: str) -> dict[str, str]:
+    """Return the filters that a page shows: their text fields and the selected options."""
+    texts = re.findall(r'<input type="text" name="((?:topics|groups|acls)-[^"]+)"(?: value="([^"]*)")?', page)
+    lists = re.findall(r'<select name="((?:topics|groups|acls)-[^"]+)".*?<option value="([^"]*)" selected>', page, re.DOTALL)
+    return dict(texts) | dict(lists)
+
+
+def test_purpose_and_steps_lead_to_the_link(admin: Client, queue: Queue) -> None:
+    draft = begin(admin, preset="recovery")
+
+    steps = [
+        admin.post(f"{draft}source/", REGISTERED | {"intent": "next"})["Location"],
+        admin.post(f"{draft}destination/", OWN | {"intent": "next"})["Location"],
+        configure(admin, draft, {"auto_create": "on", "sync_offsets": "on", "sync_acls": "on"})["Location"],
+    ]
+    created = launch(admin, draft)
+
+    assert steps == [f"{draft}destination/", f"{draft}configuration/", f"{draft}review/"]
+    assert created["Location"] == f"/links/{EAST}/fresh/"
+    link = ClusterLink.objects.get(name="fresh")
+    assert link.source is not None
+    assert link.source.cluster_id == WEST
+    assert queue.called == ["check_link"]
+    for name in ("auto.create.mirror.topics.enable", "consumer.offset.sync.enable", "acl.sync.enable"):
+        assert link.config(name) == "true"
+    assert '"name": "*"' in link.config("auto.create.mirror.topics.filters")
+    assert "Mirror topics are created automatically within five minutes." in admin.get(created["Location"]).content.decode()
+    assert not LinkDraft.objects.filter(user__username="amelia").exclude(pk=90_001).exists()
+
+
+# direction, additional values of the own cluster's step, link.mode, connection.mode, name of the other cluster in REST
+DIRECTIONS = [
+    ("receive", DESTINATION, "OUTBOUND", "source_cluster_id"),
+    ("send", SOURCE, "OUTBOUND", "destination_cluster_id"),
+    ("accept", DESTINATION, "INBOUND", "source_cluster_id"),
+    ("both", BIDIRECTIONAL, "OUTBOUND", "remote_cluster_id"),
+]
+
+
+@pytest.mark.parametrize(("direction", "mode", "connection", "remote"), DIRECTIONS)
 def test_direction_sets_link_mode_and_connection_mode(
-    admin: Client, direction: str, more: dict[str, str], mode: str, connection: str, remote: str
+    admin: Client, direction: str, mode: str, connection: str, remote: str
 ) -> None:
-    asked = REGISTERED | {"direction": direction} | more
+    draft = begin(admin, direction)
+    choose_clusters(admin, draft, direction)
 
-    snippet = admin.post("/links/new/", asked | {"intent": "curl"}).content.decode()
-    response = admin.post("/links/new/", asked)
+    launch(admin, draft, intent="commands")
+    review = admin.get(f"{draft}review/").content.decode()
+    response = launch(admin, draft)
 
     assert response["Location"] == f"/links/{EAST}/fresh/"
     link = ClusterLink.objects.get(name="fresh")
     assert (link.mode, link.connection_mode, link.source_cluster_id) == (mode, connection, WEST)
-    assert f"&quot;{remote}&quot;: &quot;{WEST}&quot;" in snippet
+    assert f"&quot;{remote}&quot;: &quot;{WEST}&quot;" in review
 
 
-@pytest.mark.parametrize(("direction", "fields"), FIELDS.items())
-def test_form_has_only_the_fields_of_the_direction(admin: Client, direction: str, fields: set[str]) -> None:
-    text = admin.get(f"/links/new/?direction={direction}").content.decode()
+def test_bidirectional_link_can_be_inbound(admin: Client) -> None:
+    draft = begin(admin, "both")
+    admin.post(f"{draft}source/", OWN | {"connection_mode": "INBOUND"})
+    refused = admin.post(f"{draft}destination/", OTHER)
+    admin.post(f"{draft}destination/", REGISTERED)
 
-    asked = {name.removeprefix("field-") for name in re.findall(r'id="(field-[a-z_]+)"', text)}
-    assert asked & set().union(*FIELDS.values()) == fields
-    assert f'id="direction-{direction}" href="?direction={direction}" aria-current="true"' in text
-    assert text.count('href="?direction=') == len(FIELDS)
+    launch(admin, draft)
+
+    assert (refused.status_code, "Inbound requires a registered cluster" in refused.content.decode()) == (422, True)
+    assert ClusterLink.objects.get(name="fresh").connection_mode == "INBOUND"
 
 
-@pytest.mark.parametrize(
-    ("change", "field", "words"),
-    [
-        ({"direction": "send", "source": ""}, "source", "Choose the other cluster of the link, or select"),
-        ({"direction": "accept", "source": ""}, "source", "or register it first"),
-        ({"direction": "accept", "source_kind": "other", "source": ""}, "source", "or register it first"),
-        ({"direction": "send", "source": EAST}, "source", "Source and destination are the same cluster"),
-        ({"direction": "both", "destination": ""}, "destination", "Choose a registered cluster."),
-        ({"direction": "send", "name": ""}, "name", "Enter a link name"),
-        ({"direction": "both", "connection_mode": "SIDEWAYS"}, "connection_mode", "Select a valid choice."),
-        (
-            OTHER | {"direction": "both", "connection_mode": "INBOUND"},
-            "connection_mode",
-            "Register the other cluster and choose it above",
-        ),
-    ],
-)
-def test_invalid_value_for_a_direction_is_reported_at_the_field(
-    admin: Client, change: dict[str, str], field: str, words: str
-) -> None:
-    response = admin.post("/links/new/", REGISTERED | change)
+def test_source_side_has_no_configuration_step(admin: Client) -> None:
+    draft = begin(admin, "send", preset="recovery")
+    choose_clusters(admin, draft, "send")
+
+    assert f'href="{draft}configuration/"' not in admin.get(f"{draft}review/").content.decode()
+    assert admin.get(f"{draft}configuration/").status_code == 404
+    launch(admin, draft)
+    assert not ClusterLink.objects.get(name="fresh").configs.exclude(name="link.mode").filter(name__contains="sync").exists()
+
+
+def test_steps_keep_what_was_entered(admin: Client) -> None:
+    draft = begin(admin)
+    choose_clusters(admin, draft, other=OTHER | {"other_cluster_id": "far"})
+    configure(admin, draft, {"add_prefix": "on", "prefix": "far."})
+
+    source, own = (admin.get(f"{draft}{step}/").content.decode() for step in ("source", "destination"))
+    configuration = admin.get(f"{draft}configuration/").content.decode()
+
+    assert 'value="far.example:9093"' in source
+    assert 'value="far"' in source
+    assert f'<option value="{EAST}" selected>' in own
+    assert 'value="far."' in configuration
+
+
+@pytest.mark.parametrize("step", ["destination", "configuration"])
+def test_back_stores_the_step_and_leads_to_the_previous_one(admin: Client, step: str) -> None:
+    draft = begin(admin)
+    choose_clusters(admin, draft)
+
+    if step == "destination":
+        response = admin.post(f"{draft}destination/", {"own": "", "intent": "back"})  # not valid, and not stored
+        assert response["Location"] == f"{draft}source/"
+        assert values_of(LinkDraft.objects.get(pk=_id_of(draft))).own == EAST
+    else:
+        response = configure(admin, draft, {"add_prefix": "on", "prefix": "w."}, intent="back")
+        assert response["Location"] == f"{draft}destination/"
+        assert values_of(LinkDraft.objects.get(pk=_id_of(draft))).prefix == "w."
+
+
+def _id_of(draft: str) -> int:
+    return int(draft.split("/")[-2])
+
+
+@pytest.mark.parametrize("step", ["source", "destination", "configuration", "review"])
+def test_secrets_are_kept_and_shown_on_no_step(admin: Client, step: str) -> None:
+    draft = begin(admin)
+    secrets = {"certificate_pem": "THE CERTIFICATE", "key_pem": "THE KEY", "key_password": "key-word"}
+    choose_clusters(admin, draft, other=OTHER | secrets)
+    launch(admin, draft, intent="commands")
+
+    text = admin.get(f"{draft}{step}/").content.decode()
+
+    for secret in ("s3cret-word", "THE CERTIFICATE", "THE KEY", "key-word"):
+        assert secret not in text
+    admin.post(f"{draft}source/", OTHER | {"password": "", "username": "renamed"})
+    launch(admin, draft)
+    properties = ClusterLink.objects.get(name="fresh").properties
+    assert 'username="renamed" password="s3cret-word"' in properties["sasl.jaas.config"]
+    assert properties["ssl.keystore.key"] == "THE KEY"
+
+
+def test_stored_secret_is_not_sent_to_another_address(admin: Client, queue: Queue) -> None:
+    draft = begin(admin)
+    choose_clusters(admin, draft, other=OTHER)
+
+    moved = OTHER | {"bootstrap_servers": "elsewhere.example:9093", "password": "", "intent": "test"}
+    response = admin.post(f"{draft}source/", moved)
 
     assert response.status_code == 422
-    beside = response.content.decode().split(f'id="{field}_error"')[1].split("</div>")[0]
-    assert words in beside
-    assert not ClusterLink.objects.filter(name="fresh").exists()
+    assert "the stored one would be sent elsewhere" in response.content.decode().split('id="password_error"')[1]
+    assert queue.called == []
 
 
-@pytest.mark.parametrize("code", [ErrorCode.AUTHENTICATION_ERROR, ErrorCode.CLUSTER_ID_MISMATCH, ErrorCode.TIMEOUT_ERROR])
-def test_error_of_a_registered_cluster_is_shown_at_the_cluster_list(admin: Client, queue: Queue, code: ErrorCode) -> None:
-    queue.answer = LinkEngineError(code, "us-west says no.")
+def test_connection_test_shows_a_checklist_that_is_kept(admin: Client, queue: Queue) -> None:
+    queue.answer = [
+        check("DNS"),
+        check("TCP", status="FAILED", finding="No broker listens there.", fix="Check the port.", error_code="TIMEOUT_ERROR"),
+        check("TLS", status="NOT_TESTED", finding="Not tested."),
+    ]
+    draft = begin(admin)
 
-    text = admin.post("/links/new/", REGISTERED | {"direction": "send"}).content.decode()
+    response = admin.post(f"{draft}source/", OTHER | {"intent": "test"})
+    texts = [admin.get(f"{draft}source/").content.decode() for _ in range(2)]
 
-    beside = text.split('id="source_error"')[1].split("</div>")[0]
-    assert "us-west says no." in beside
-    assert code in beside
+    assert response["Location"] == f"{draft}source/#checklist"
+    assert queue.called == ["check_connection"]
+    for text in texts:
+        assert "Connection test failed." in text
+        assert "No broker listens there." in text
+        assert "Check the port." in text
+        assert "TIMEOUT_ERROR" in text
+        assert "s3cret-word" not in text
+    assert "Connection test failed" in admin.get(f"{draft}review/").content.decode()
 
 
-def test_missing_worker_is_reported_above_the_form(admin: Client, queue: Queue) -> None:
+def test_checklist_disappears_when_the_connection_changes(admin: Client, queue: Queue) -> None:
+    queue.answer = [check("DNS")]
+    draft = begin(admin)
+    admin.post(f"{draft}source/", OTHER | {"intent": "test"})
+
+    admin.post(f"{draft}source/", OTHER | {"username": "another"})
+
+    assert 'id="checklist"' not in admin.get(f"{draft}source/").content.decode()
+    assert "Not tested" in admin.get(f"{draft}review/").content.decode()
+
+
+@pytest.mark.parametrize(("step", "values"), [("source", OTHER), ("destination", OWN)])
+def test_missing_worker_is_reported_above_the_form(admin: Client, queue: Queue, step: str, values: dict[str, str]) -> None:
     queue.answer = UnavailableError("No worker answers.", code="WORKER_UNAVAILABLE")
+    draft = begin(admin)
 
-    response = admin.post("/links/new/", REGISTERED)
+    response = admin.post(f"{draft}{step}/", values | {"intent": "test"})
 
     assert response.status_code == 422
     assert "No worker answers." in response.content.decode()
+
+
+def test_source_is_listed_and_the_filters_are_counted(scene: Scene, admin: Client, queue: Queue) -> None:
+    queue.answer = seal(LISTING.to_json())
+    draft = begin(admin, preset="recovery")
+    choose_clusters(admin, draft)
+    switches = {"auto_create": "on", "sync_offsets": "on", "sync_acls": "on"}
+
+    before = admin.get(f"{draft}configuration/").content.decode()
+    response = configure(admin, draft, switches, intent="list")
+    text = admin.get(f"{draft}configuration/").content.decode()
+
+    assert "has not been listed yet" in before
+    assert response["Location"] == f"{draft}configuration/#preview-title"
+    assert queue.called == ["list_source"]
+    assert "Mirror topics are created for 3 of 5 source topics. Not included: 1 internal, 1 mirrored by another link." in text
+    assert "receipts, receipts.audit, radar" in text
+    assert "Synced: 2 of 3 consumer groups. Not included: 1 of a type that is not synced (share, streams)." in text
+    assert "Synced: 1 of 1 ACL." in text
+
+
+def test_preview_counts_changed_filters_and_stores_nothing(scene: Scene, admin: Client, queue: Queue) -> None:
+    queue.answer = seal(LISTING.to_json())
+    draft = begin(admin, preset="migrate")
+    choose_clusters(admin, draft)
+    configure(admin, draft, {"auto_create": "on"}, intent="list")
+    stored = LinkDraft.objects.get(pk=_id_of(draft)).updated_at
+    queue.called.clear()
+    place = {"cluster": scene.east, "created_at": scene.now}
+    Namespace.objects.create(prefix="w.rad", reserved=True, created_by="owner", **place)
+    SourceTopic.objects.create(cluster=scene.east, name="w.receipts", partitions=1, seen_at=scene.now)
+    changed = {
+        "auto_create": "on",
+        "add_prefix": "on",
+        "prefix": "w.",
+        "topics-1-name": "receipts.audit",
+        "topics-1-pattern": "LITERAL",
+        "topics-1-kind": "EXCLUDE",
+    }
+
+    whole = configure(admin, draft, changed, intent="preview")
+    part = configure(admin, draft, changed, intent="preview", **htmx("preview"))
+
+    for response in (whole, part):
+        text = response.content.decode()
+        assert response.status_code == 200
+        assert "Mirror topics are created for 1 of 5 source topics." in text
+        assert "1 internal, 1 excluded, 1 already on the destination, 1 in a reserved namespace" in text
+        assert "w.planes" in text
+    assert "<html" in whole.content.decode()
+    assert "<html" not in part.content.decode()
+    assert queue.called == []  # the last list is counted in; no cluster is asked
+    draft_row = LinkDraft.objects.get(pk=_id_of(draft))
+    assert (draft_row.updated_at, values_of(draft_row).prefix) == (stored, "")
+
+
+def test_preview_of_invalid_filters_has_no_counts(admin: Client, queue: Queue) -> None:
+    queue.answer = seal(LISTING.to_json())
+    draft = begin(admin, preset="migrate")
+    choose_clusters(admin, draft)
+    configure(admin, draft, {"auto_create": "on"}, intent="list")
+
+    response = configure(
+        admin, draft, {"auto_create": "on", "topics-0-pattern": "PREFIXED"}, intent="preview", **htmx("preview")
+    )
+
+    assert response.status_code == 422
+    assert "correct the fields above first" in response.content.decode()
+    assert "of 5" not in response.content.decode()
+
+
+def test_list_that_may_not_be_read_is_unknown_with_the_reason(admin: Client, queue: Queue) -> None:
+    unknown = SourceListing(topics=(), errors={"groups": "Broker 1 is silent.", "acls": "You may not DESCRIBE the cluster."})
+    queue.answer = seal(unknown.to_json())
+    draft = begin(admin, preset="recovery")
+    choose_clusters(admin, draft)
+
+    configure(admin, draft, {"sync_offsets": "on", "sync_acls": "on"}, intent="list")
+    text = admin.get(f"{draft}configuration/").content.decode()
+
+    assert "Unknown. Broker 1 is silent." in text
+    assert "Unknown. You may not DESCRIBE the cluster." in text
+
+
+def test_list_is_not_shown_to_a_user_who_may_not_use_the_credentials_any_more(scene: Scene, queue: Queue) -> None:
+    operator = User.objects.create_user("olga")
+    for role, cluster in (("CloudClusterAdmin", scene.west), ("CloudClusterAdmin", scene.east)):
+        facts = {"granted_at": scene.now, "granted_by": "test"}
+        RoleBinding.objects.create(user=operator, role=role, cluster=cluster, **facts)
+    queue.answer = seal(LISTING.to_json())
+    draft = begin(client_of(operator), preset="migrate")
+    choose_clusters(client_of(operator), draft)
+    configure(client_of(operator), draft, {"sync_offsets": "on"}, intent="list")
+    before = client_of(operator).get(f"{draft}configuration/").content.decode()
+
+    RoleBinding.objects.filter(user=operator, cluster=scene.west).update(role="ResourceOwner")
+    after = client_of(operator).get(f"{draft}configuration/").content.decode()
+
+    assert "billing" in before
+    assert "billing" not in after
+    assert "has not been listed yet" in after
+
+
+def test_error_of_the_list_names_the_step_that_corrects_it(admin: Client, queue: Queue) -> None:
+    queue.answer = LinkEngineError(ErrorCode.AUTHENTICATION_ERROR, "The source refused user 'link'.")
+    draft = begin(admin, preset="migrate")
+    choose_clusters(admin, draft, other=OTHER)
+
+    response = configure(admin, draft, {"auto_create": "on"}, intent="list")
+
+    assert response.status_code == 422
+    assert "The source refused user &#x27;link&#x27;." in response.content.decode()
+    assert f'<a href="{draft}source/">Go to step Source cluster</a>' in response.content.decode()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.AUTHENTICATION_ERROR, ErrorCode.CLUSTER_ID_MISMATCH, ErrorCode.TIMEOUT_ERROR])
+@pytest.mark.parametrize("other", [REGISTERED, OTHER])
+def test_refused_creation_names_the_step_that_corrects_it(
+    admin: Client, queue: Queue, code: ErrorCode, other: dict[str, str]
+) -> None:
+    draft = begin(admin)
+    choose_clusters(admin, draft, other=other)
+    queue.answer = LinkEngineError(code, "50% sure this is wrong.")
+
+    response = launch(admin, draft)
+    text = response.content.decode()
+
+    assert response.status_code == 422
+    assert "50% sure this is wrong." in text
+    assert code in text
+    assert f'<a href="{draft}source/">Go to step Source cluster</a>' in text
+    assert "s3cret-word" not in text
+    assert not ClusterLink.objects.filter(name="fresh").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("no spaces allowed", "letters, digits"), ("west-to-east", "already exists"), ("", "Enter a link name")]
+)
+def test_invalid_name_is_reported_at_its_field(admin: Client, name: str, words: str) -> None:
+    draft = begin(admin)
+    choose_clusters(admin, draft)
+
+    response = launch(admin, draft, name=name)
+
+    assert response.status_code in (409, 422)
+    assert words in response.content.decode().split('id="name_error"')[1].split("</div>")[0]
+
+
+def test_incomplete_draft_cannot_be_created_and_says_what_is_missing(admin: Client) -> None:
+    draft = begin(admin)
+
+    text = admin.get(f"{draft}review/").content.decode()
+    response = launch(admin, draft)
+
+    assert "Source cluster is missing." in text
+    assert "Destination cluster is missing." in text
+    assert response.status_code == 422
+    assert not ClusterLink.objects.filter(name="fresh").exists()
+
+
+def test_validate_only_stores_no_link_and_shows_round_trips(admin: Client, queue: Queue) -> None:
+    far = {"round_trip_ms": 80.5, "send_buffer_bytes": 102_400, "receive_buffer_bytes": 6_291_456}
+    queue.answer = {
+        "cluster_id": WEST,
+        "distances": [
+            {"broker": 1, "address": "far.test:9092", **far},
+            {"broker": 2, "address": "near.test:9092", "round_trip_ms": 0.4},
+            {"broker": 3, "address": "gone.test:9092", "error": "Broker gone.test:9092 accepts no connection."},
+        ],
+    }
+    draft = begin(admin)
+    choose_clusters(admin, draft)
+
+    text = launch(admin, draft, intent="validate").content.decode()
+
+    assert "Validation successful." in text
+    assert "80.5 ms" in text
+    assert "Limited by socket.send.buffer.bytes = 102,400 of the broker: about 1.21 MiB/s per connection" in text
+    assert "Not limited by socket buffers: the round trip is short." in text
+    assert "Broker gone.test:9092 accepts no connection." in text
+    assert not ClusterLink.objects.filter(name="fresh").exists()
+    assert LinkDraft.objects.filter(pk=_id_of(draft)).exists()
+
+
+def test_commands_are_shown_once_the_draft_is_complete(admin: Client, queue: Queue) -> None:
+    draft = begin(admin)
+    choose_clusters(admin, draft, other=OTHER)
+
+    before = admin.get(f"{draft}review/").content.decode()
+    launch(admin, draft, intent="commands")
+    text = admin.get(f"{draft}review/").content.decode()
+
+    assert 'id="command-curl"' not in before
+    for key in ("curl", "linkctl", "terraform"):
+        assert f'id="command-{key}"' in text
+    assert f"http://testserver/kafka/v3/clusters/{EAST}/links?link_name=fresh" in text
+    assert "SASL_PASSWORD" in text
+    assert "s3cret-word" not in text
+    assert queue.called == []
+
+
+def test_acl_sync_with_a_prefix_is_rejected(admin: Client) -> None:
+    draft = begin(admin)
+    choose_clusters(admin, draft)
+
+    answer = configure(admin, draft, {"sync_acls": "on", "add_prefix": "on", "prefix": "west."})
+
+    assert answer.status_code == 422
+    assert "ACL sync is not available with a prefix" in answer.content.decode()
+
+
+def test_draft_belongs_to_its_user(scene: Scene, admin: Client, reader: Client) -> None:
+    draft = begin(admin)
+    other_admin = User.objects.create_superuser("dora")
+
+    for client in (reader, client_of(other_admin)):
+        for step in ("source", "destination", "configuration", "review"):
+            assert client.get(f"{draft}{step}/").status_code == 404
+            assert client.post(f"{draft}{step}/", OTHER | OWN | {"name": "stolen"}).status_code == 404
+        assert client.post(f"{draft}discard/").status_code == 404
+        assert draft not in client.get("/links/new/").content.decode()
+    assert draft in admin.get("/links/new/").content.decode()
+
+
+def test_discarded_and_expired_drafts_are_gone(admin: Client) -> None:
+    discarded, expired = begin(admin), begin(admin)
+
+    admin.post(f"{discarded}discard/")
+    rows = LinkDraft.objects.filter(pk=_id_of(expired))
+    rows.update(updated_at=rows.get().updated_at - KEEP_DRAFTS - timedelta(minutes=1))
+
+    for draft in (discarded, expired):
+        assert admin.get(f"{draft}source/").status_code == 404
+        assert draft not in admin.get("/links/new/").content.decode()
+
+
+def test_user_who_may_manage_no_links_cannot_start_and_tests_nothing(reader: Client, queue: Queue) -> None:
+    response = reader.post("/links/new/", {"direction": "receive", "preset": "custom"})
+
+    assert response.status_code == 403
+    assert "ResourceOwner" in response.content.decode()
+    assert queue.called == []
+
+
+def test_purpose_preselects_the_switches(admin: Client) -> None:
+    draft = begin(admin, preset="share")
+
+    text = admin.get(f"{draft}configuration/").content.decode()
+
+    checked = set(re.findall(r'<input type="checkbox" name="([a-z_]+)"[^>]* checked', text))
+    assert checked == {"auto_create", "add_prefix"}
+
+
+def test_name_of_the_source_is_suggested_as_prefix(admin: Client) -> None:
+    draft = begin(admin, preset="aggregate")
+    choose_clusters(admin, draft)
+
+    assert 'name="prefix" value="us-west."' in admin.get(f"{draft}configuration/").content.decode()
 
 
 # direction of the first link, direction of the paired link, the values shown for it
@@ -115,7 +539,9 @@ PAIRS = [
 def test_link_page_leads_to_the_creation_of_its_paired_link(
     admin: Client, reader: Client, first: str, second: str, values: dict[str, str]
 ) -> None:
-    admin.post("/links/new/", REGISTERED | {"direction": first})
+    draft = begin(admin, first)
+    choose_clusters(admin, draft, first)
+    launch(admin, draft)
     overview = admin.get(f"/links/{EAST}/fresh/").content.decode()
     for name, value in (values | {"link name": "fresh"}).items():
         assert f'<dt>{name}</dt><dd class="mono name">{value}</dd>' in overview
@@ -123,12 +549,13 @@ def test_link_page_leads_to_the_creation_of_its_paired_link(
     assert address.startswith(f"/links/new/?direction={second}&")
     assert "create-other-side" not in reader.get(f"/links/{EAST}/fresh/").content.decode()
 
-    form = admin.get(address).content.decode()
-    assert f'<option value="{WEST}" selected>' in form.split('id="field-destination"')[1]
-    assert f'<option value="{EAST}" selected>' in form.split('id="field-source"')[1]
-    assert 'name="name" value="fresh"' in form
-    other = {"direction": second, "destination": WEST, "source": EAST}
-    admin.post("/links/new/", REGISTERED | other)
+    start = admin.get(address)
+    assert f'id="direction-{second}" value="{second}" checked' in start.content.decode()
+    prefilled = hidden_in(start)
+    assert (prefilled["own"], prefilled["other"], prefilled["name"]) == (WEST, EAST, "fresh")
+    names = ("own", "other", "name")
+    paired = begin(admin, second, **{name: prefilled[name] for name in names})
+    launch(admin, paired)
 
     for here, there in ((EAST, WEST), (WEST, EAST)):
         overview = admin.get(f"/links/{here}/fresh/").content.decode()
@@ -137,7 +564,9 @@ def test_link_page_leads_to_the_creation_of_its_paired_link(
 
 
 def test_source_side_link_offers_no_mirror_topics(admin: Client) -> None:
-    admin.post("/links/new/", REGISTERED | {"direction": "send"})
+    draft = begin(admin, "send")
+    choose_clusters(admin, draft, "send")
+    launch(admin, draft)
 
     text = admin.get(f"/links/{EAST}/fresh/").content.decode()
 
@@ -150,38 +579,17 @@ def test_one_way_link_has_no_paired_link(scene: Scene, admin: Client) -> None:
     assert 'id="other-side"' not in admin.get(scene.link_url).content.decode()
 
 
-EVERYTHING = '[{"name": "*", "patternType": "LITERAL", "filterType": "INCLUDE"}]'
-
-
-def test_create_form_turns_on_auto_create_offset_sync_and_acl_sync(admin: Client) -> None:
-    admin.post("/links/new/", REGISTERED | {"auto_create": "on", "sync_offsets": "on", "sync_acls": "on"})
-
-    link = ClusterLink.objects.get(name="fresh")
-    assert link.config("auto.create.mirror.topics.enable") == "true"
-    assert link.config("auto.create.mirror.topics.filters") == f'{{"topicFilters": {EVERYTHING}}}'
-    assert link.config("consumer.offset.sync.enable") == "true"
-    assert link.config("consumer.offset.group.filters") == f'{{"groupFilters": {EVERYTHING}}}'
-    assert link.config("acl.sync.enable") == "true"
-    assert "Mirror topics are created automatically within five minutes." in admin.get(f"/links/{EAST}/fresh/").content.decode()
-
-
-def test_create_form_turns_nothing_on_by_default(admin: Client) -> None:
-    admin.post("/links/new/", REGISTERED)
+def test_custom_purpose_turns_nothing_on(admin: Client) -> None:
+    draft = begin(admin)
+    choose_clusters(admin, draft)
+    launch(admin, draft)
 
     assert not ClusterLink.objects.get(name="fresh").configs.exists()
 
 
-def test_acl_sync_with_a_prefix_is_rejected(admin: Client) -> None:
-    answer = admin.post("/links/new/", REGISTERED | {"sync_acls": "on", "topic_prefix": "west."})
-
-    assert answer.status_code == 422
-    assert "ACL sync is not available with a prefix" in answer.content.decode()
-    assert not ClusterLink.objects.filter(name="fresh").exists()
-
-
-def test_source_side_form_has_no_sync_options(admin: Client) -> None:
-    assert 'id="field-auto_create"' in admin.get("/links/new/?direction=accept").content.decode()
-    assert 'id="field-auto_create"' not in admin.get("/links/new/?direction=send").content.decode()
+def test_unknown_direction_in_the_query_is_ignored(admin: Client) -> None:
+    assert 'value="receive" checked' in admin.get("/links/new/?direction=nonsense").content.decode()
+    assert admin.post("/links/new/", {"direction": "nonsense", "preset": "custom"}).status_code == 422
 
 
 def test_create_page_without_visible_clusters_says_what_to_do_first(scene: Scene) -> None:
@@ -191,4 +599,8 @@ def test_create_page_without_visible_clusters_says_what_to_do_first(scene: Scene
     for user, words in ((scene.admin, "Register a cluster first"), (scene.stranger, "No clusters</h2>")):
         text = client_of(user).get("/links/new/").content.decode()
         assert words in text
-        assert 'id="destination"' not in text
+        assert 'name="direction"' not in text
+
+
+def test_drafts_share_no_values() -> None:
+    assert DraftValues().connection is not DraftValues().connection

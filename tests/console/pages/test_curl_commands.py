@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,14 +16,17 @@ from django.test import Client
 from console.models import ClusterLink, LinkConfig, MirrorTopic
 from tests.browser.page_data import EAST, Scene
 from tests.console.api.actors import Rest, make_key
-from tests.console.pages.test_link_changes import OTHER, REGISTERED
+from tests.console.pages.test_create_link import OTHER, REGISTERED, begin, choose_clusters, configure, launch
+from tests.console.presenters.test_linkcommands import VARIABLES, words_in
+from tests.console.presenters.test_linkcommands import run as run_in_shell
 
-LINK_FORMS = {
-    "registered": REGISTERED,
-    "options": REGISTERED | {"auto_create": "on", "sync_offsets": "on", "topic_prefix": "west."},
-    "source side": REGISTERED | {"direction": "send"},
-    "paired": REGISTERED | {"direction": "both", "connection_mode": "OUTBOUND"},
-    "other cluster": OTHER,
+# direction, the other cluster, the configuration
+LINKS: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
+    "registered": ("receive", REGISTERED, {}),
+    "options": ("receive", REGISTERED, {"auto_create": "on", "sync_offsets": "on", "add_prefix": "on", "prefix": "west."}),
+    "source side": ("send", REGISTERED, {}),
+    "paired": ("both", REGISTERED, {}),
+    "other cluster": ("receive", OTHER, {}),
 }
 
 
@@ -35,18 +38,25 @@ def rest(scene: Scene, settings: Any) -> Rest:
     return Rest(key.key, secret)
 
 
-def run(rest: Rest, page: Any, *, secret: str = "") -> Any:
+def run(rest: Rest, page: Any) -> Any:
     """Send the request of the curl command on a page; the shell's own rules take it apart."""
-    (command,) = re.findall(r'aria-label="curl command">(.*?)</pre>', page.content.decode(), re.S)
-    words = shlex.split(html.unescape(command).replace("<secret>", secret))
+    words = shlex.split(command_on(page, "curl command"))
     assert words[:4] == ["curl", "-u", "$API_KEY:$API_SECRET", "-X"]
     method, url, *options = words[4:]
     values = dict(zip(options[::2], options[1::2], strict=True))
     assert values.get("-H") in (None, "Content-Type: application/json")
-    parts = urlsplit(url)
-    path = f"{parts.path}?{parts.query}" if parts.query else parts.path
     more = {"data": values["-d"], "content_type": "application/json"} if "-d" in values else {}
-    return getattr(rest.client, method.lower())(path, **more)
+    return getattr(rest.client, method.lower())(path_of(url), **more)
+
+
+def command_on(page: Any, label: str) -> str:
+    (command,) = re.findall(f'aria-label="{label}">(.*?)</pre>', page.content.decode(), re.DOTALL)
+    return html.unescape(command)
+
+
+def path_of(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.path}?{parts.query}" if parts.query else parts.path
 
 
 def stored(link: ClusterLink) -> dict[str, Any]:
@@ -56,17 +66,25 @@ def stored(link: ClusterLink) -> dict[str, Any]:
     return own | {"properties": dict(link.properties), "configs": dict(configs.values_list("name", "value"))}
 
 
-@pytest.mark.parametrize("form", LINK_FORMS)
-def test_command_of_the_link_form_creates_the_same_link(admin: Client, rest: Rest, form: str) -> None:
-    values = LINK_FORMS[form]
-    page = admin.post("/links/new/", values | {"intent": "curl"})
-    admin.post("/links/new/", values | {"intent": "create"})
+@pytest.mark.parametrize("link", LINKS)
+def test_command_of_a_new_link_creates_the_same_link(admin: Client, rest: Rest, tmp_path: Path, link: str) -> None:
+    """A shell runs the command as printed; a stand-in for curl writes down what it would send."""
+    direction, other, configuration = LINKS[link]
+    draft = begin(admin, direction)
+    choose_clusters(admin, draft, direction, other=other)
+    if configuration:
+        configure(admin, draft, configuration)
+    launch(admin, draft, intent="commands")
+    command = command_on(admin.get(f"{draft}review/"), "curl")
+    launch(admin, draft)
     by_form = ClusterLink.objects.get(name="fresh")
     expected = stored(by_form)
     by_form.delete()
 
-    secret = json.dumps(expected["properties"].get("sasl.jaas.config", ""))[1:-1]
-    response = run(rest, page, secret=secret)
+    done = run_in_shell(command, tmp_path, shell="sh", **VARIABLES | {"SASL_PASSWORD": OTHER["password"]})
+    assert (done.returncode, done.stderr) == (0, "")
+    words, document = words_in(tmp_path), (tmp_path / "input").read_text()
+    response = rest.client.post(path_of(words[4]), data=document, content_type="application/json")
 
     assert response.status_code == 204, response.content
     assert stored(ClusterLink.objects.get(name="fresh", destination__cluster_id=EAST)) == expected

@@ -12,11 +12,12 @@ from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from console.models import Cluster, ClusterLink, Environment, Organization, RoleBinding
+from console.models import Cluster, ClusterLink, Environment, LinkDraft, Organization, RoleBinding
 from console.models.fields import UnreadableProperties
 from linkengine.domain.states import LinkState, MirrorState
 from tests.browser.addresses import OPEN, PAGES, REFUSALS
 from tests.browser.page_data import EAST, SECRET, Scene, make_cluster, make_link, make_mirror, make_scene
+from tests.browser.page_fixtures import DRAFT
 from tests.console.pages.conftest import Queue, client_of, htmx
 
 # Queries per page: the page of a mirror needs one per part (session, roles, mirror, partitions, errors, gaps, ...), the tasks
@@ -70,6 +71,7 @@ def test_page_is_shown_although_no_key_decrypts_the_stored_credentials(admin: Cl
     lost = UnreadableProperties(Fernet(Fernet.generate_key()).encrypt(b"{}").decode())
     Cluster.objects.update(properties=lost)
     ClusterLink.objects.update(properties=lost)
+    LinkDraft.objects.update(values=lost, checks=lost, listing=lost)
 
     assert admin.get(address).status_code == 200
 
@@ -107,6 +109,18 @@ def test_page_needs_few_queries(reader: Client, address: str) -> None:
 
     allowed = next((most for part, most in MOST_QUERIES.items() if part in address), 8)
     assert len(queries) <= allowed or response.status_code == 403
+
+
+@pytest.mark.parametrize("step", ["source", "destination", "configuration", "review"])
+def test_step_of_a_draft_needs_at_most_ten_queries(admin: Client, step: str) -> None:
+    address = f"/links/new/{DRAFT}/{step}/"
+    admin.get(address)
+
+    with CaptureQueriesContext(connection) as queries:
+        response = admin.get(address)
+
+    assert response.status_code == 200
+    assert len(queries) <= 10
 
 
 @pytest.mark.parametrize("path", ["", "/links/", "/topics/"])

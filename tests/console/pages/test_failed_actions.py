@@ -13,7 +13,7 @@ from console.presenters.errors import ERROR_HELP
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.browser.page_data import Scene
 from tests.console.pages.conftest import Queue
-from tests.console.pages.test_link_changes import REGISTERED
+from tests.console.pages.test_create_link import begin, choose_clusters
 
 REQUEST = {"X-Request-ID": "request-of-this-test"}
 # action below the link's URL, its values, the status, words of the reason
@@ -27,12 +27,19 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("form", ["links/new/", "mirrors/new/"])
+def review_of_a_link(client: Client) -> str:
+    """Return the URL of the last step of a draft whose clusters are chosen."""
+    draft = begin(client)
+    choose_clusters(client, draft)
+    return f"{draft}review/"
+
+
+@pytest.mark.parametrize("form", ["review of a link", "mirrors/new/"])
 def test_each_error_of_a_cluster_has_code_cause_next_step_and_request_id(
     scene: Scene, admin: Client, queue: Queue, form: str
 ) -> None:
     address, values = {
-        "links/new/": ("/links/new/", REGISTERED),
+        "review of a link": (review_of_a_link(admin), {"name": "fresh", "intent": "create"}),
         "mirrors/new/": (f"{scene.link_url}mirrors/new/", {"source_topic": "fares"}),
     }[form]
     for code in ErrorCode:
@@ -70,9 +77,10 @@ def test_denied_action_names_the_role_and_the_request(scene: Scene, reader: Clie
 
 
 def test_internal_error_shows_the_request_id_and_no_details(scene: Scene, admin: Client, queue: Queue) -> None:
+    address = review_of_a_link(admin)
     queue.answer, admin.raise_request_exception = ValueError("an internal detail"), False
 
-    response = admin.post("/links/new/", REGISTERED, headers=REQUEST)
+    response = admin.post(address, {"name": "fresh", "intent": "create"}, headers=REQUEST)
 
     text = response.content.decode()
     assert response.status_code == 500

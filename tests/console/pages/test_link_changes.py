@@ -5,65 +5,40 @@ from django.test import Client
 from django.utils import timezone
 
 from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding
-from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.addresses import ClusterAddress, properties_of
 from linkengine.domain.states import LinkState, MirrorState
-from tests.browser.page_data import EAST, SECRET, WEST, Scene
-from tests.console.pages.conftest import Queue, post_form
-
-REGISTERED = {
-    "source_kind": "registered",
-    "source": WEST,
-    "destination": EAST,
-    "name": "fresh",
-    "topic_prefix": "",
-    "intent": "create",
-}
-OTHER = {
-    "source_kind": "other",
-    "bootstrap_servers": "far.example:9093",
-    "security_protocol": "SASL_SSL",
-    "sasl_mechanism": "SCRAM-SHA-512",
-    "username": "link",
-    "password": "s3cret-word",
-    "ca_pem": "",
-    "destination": EAST,
-    "name": "fresh",
-    "topic_prefix": "far.",
-}
+from tests.browser.page_data import EAST, SECRET, Scene
+from tests.console.pages.conftest import post_form
 
 
-def test_link_to_a_registered_source_uses_its_connection(admin: Client, queue: Queue) -> None:
-    response = admin.post("/links/new/", REGISTERED)
-
-    assert response["Location"] == f"/links/{EAST}/fresh/"
-    link = ClusterLink.objects.get(name="fresh")
-    assert link.source is not None
-    assert link.source.cluster_id == WEST
-    assert queue.called == ["check_link"]
-
-
-def test_link_to_an_unregistered_source_stores_its_own_connection(admin: Client) -> None:
-    admin.post("/links/new/", OTHER | {"intent": "create"})
-
-    link = ClusterLink.objects.get(name="fresh")
-    assert link.properties["bootstrap.servers"] == "far.example:9093"
-    assert "s3cret-word" in link.properties["sasl.jaas.config"]
-    assert link.prefix == "far."
-
-
-def test_oauth_requires_a_token_url_and_edit_keeps_sasl_extensions(admin: Client) -> None:
-    asked = OTHER | {"sasl_mechanism": "OAUTHBEARER", "token_scope": "kafka", "intent": "create"}
-    assert "requires the URL of a token endpoint" in admin.post("/links/new/", asked).content.decode()
-    admin.post("/links/new/", asked | {"token_url": "https://tokens.example/token"})
-    link = ClusterLink.objects.get(name="fresh")
-    jaas = link.properties["sasl.jaas.config"]
-    assert 'clientId="link" clientSecret="s3cret-word" scope="kafka"' in jaas
-    link.properties = link.properties | {"sasl.jaas.config": jaas.replace(";", ' extension_pool="x";')}
+def test_edit_keeps_sasl_extensions(scene: Scene, admin: Client) -> None:
+    oauth = ClusterAddress(
+        bootstrap_servers="far.example:9093",
+        security_protocol="SASL_SSL",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_username="link",
+        sasl_password="s3cret-word",
+        oauth_token_url="https://tokens.example/token",
+        oauth_scope="kafka",
+        oauth_extensions=(("pool", "x"),),
+    )
+    link = ClusterLink.objects.get(pk=scene.link.pk)
+    link.properties = properties_of(oauth)
     link.save()
+    address = f"{scene.link_url}configuration/edit/"
+    edited = {
+        "bootstrap_servers": "far.example:9093",
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "OAUTHBEARER",
+        "username": "link",
+        "password": "s3cret-word",
+        "token_url": "https://tokens.example/new",
+        "token_scope": "kafka",
+        "ca_pem": "",
+        "intent": "save",
+    }
 
-    address = f"/links/{EAST}/fresh/configuration/edit/"
     shown = admin.get(address).content.decode()
-    edited = asked | {"token_url": "https://tokens.example/new", "intent": "save"}
     answer = post_form(admin, address, edited | {"password": ""})
     assert (answer.status_code, "Enter it again." in answer.content.decode()) == (422, True)
     post_form(admin, address, edited)
@@ -72,97 +47,8 @@ def test_oauth_requires_a_token_url_and_edit_keeps_sasl_extensions(admin: Client
     assert "s3cret-word" not in shown
     link.refresh_from_db()
     assert link.properties["sasl.oauthbearer.token.endpoint.url"] == "https://tokens.example/new"
-    assert 'clientSecret="s3cret-word" scope="kafka" extension_pool="x"' in link.properties["sasl.jaas.config"]
-
-
-def test_validate_only_stores_nothing(admin: Client) -> None:
-    response = admin.post("/links/new/", REGISTERED | {"intent": "validate"})
-
-    assert response.status_code == 200
-    assert "Validation successful." in response.content.decode()
-    assert "Round trip" not in response.content.decode()
-    assert not ClusterLink.objects.filter(name="fresh").exists()
-
-
-def test_validation_shows_round_trips_and_throughput_limits(admin: Client, queue: Queue) -> None:
-    far = {"round_trip_ms": 80.5, "send_buffer_bytes": 102_400, "receive_buffer_bytes": 6_291_456}
-    queue.answer = {
-        "cluster_id": WEST,
-        "distances": [
-            {"broker": 1, "address": "far.test:9092", **far},
-            {"broker": 2, "address": "near.test:9092", "round_trip_ms": 0.4},
-            {"broker": 3, "address": "gone.test:9092", "error": "Broker gone.test:9092 accepts no connection."},
-        ],
-    }
-
-    text = admin.post("/links/new/", REGISTERED | {"intent": "validate"}).content.decode()
-
-    assert "80.5 ms" in text
-    assert "Limited by socket.send.buffer.bytes = 102,400 of the broker: about 1.21 MiB/s per connection" in text
-    assert "Not limited by socket buffers: the round trip is short." in text
-    assert "Broker gone.test:9092 accepts no connection." in text
-
-
-def test_curl_command_does_not_contain_the_secret(admin: Client, queue: Queue) -> None:
-    text = admin.post("/links/new/", OTHER | {"intent": "curl"}).content.decode()
-
-    assert f"/kafka/v3/clusters/{EAST}/links?link_name=fresh" in text
-    assert "far.example:9093" in text
-    assert "s3cret-word" not in text
-    assert queue.called == []
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"source": ""}, "Choose the other cluster of the link"),
-        ({"destination": ""}, "Choose a registered cluster."),
-        ({"name": "no spaces allowed"}, "letters, digits"),
-        ({"name": "west-to-east"}, "already exists"),
-        ({"source": EAST}, "same cluster"),
-        ({"topic_prefix": "§§"}, "cluster.link.prefix"),
-    ],
-)
-def test_invalid_value_shows_the_form_again(admin: Client, change: dict[str, str], words: str) -> None:
-    response = admin.post("/links/new/", REGISTERED | change)
-
-    assert response.status_code == 422
-    assert words in response.content.decode()
-    assert not ClusterLink.objects.filter(name="fresh").exists()
-
-
-@pytest.mark.parametrize("name", ["username", "password", "bootstrap_servers"])
-def test_connection_fields_are_required_for_an_unregistered_source(admin: Client, name: str) -> None:
-    response = admin.post("/links/new/", OTHER | {name: "", "intent": "create"})
-
-    assert response.status_code == 422
-    assert f'id="{name}_error"' in response.content.decode()
-
-
-@pytest.mark.parametrize(
-    ("code", "field"),
-    [
-        (ErrorCode.AUTHENTICATION_ERROR, "password"),
-        (ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "bootstrap_servers"),
-        (ErrorCode.CLUSTER_ID_MISMATCH, "source_cluster_id"),
-    ],
-)
-def test_error_of_the_source_is_shown_at_its_field(admin: Client, queue: Queue, code: ErrorCode, field: str) -> None:
-    queue.answer = LinkEngineError(code, "50% sure this is wrong.")
-
-    text = admin.post("/links/new/", OTHER | {"intent": "create"}).content.decode()
-
-    beside = text.split(f'id="{field}_error"')[1].split("</div>")[0]
-    assert "50% sure this is wrong." in beside
-    assert code in beside
-    assert "s3cret-word" not in text
-
-
-def test_reader_may_not_create_a_link(reader: Client) -> None:
-    response = reader.post("/links/new/", REGISTERED)
-
-    assert not ClusterLink.objects.filter(name="fresh").exists()
-    assert "ResourceOwner" in response.content.decode()
+    jaas = link.properties["sasl.jaas.config"]
+    assert 'clientId="link" clientSecret="s3cret-word" scope="kafka" extension_pool="x"' in jaas
 
 
 def _edited(scene: Scene, **changes: str) -> dict[str, str]:
@@ -217,7 +103,7 @@ def test_new_address_or_security_requires_the_password_again(
 
 
 def test_new_address_requires_the_keystore_key_again(scene: Scene, admin: Client) -> None:
-    """The form has no field for the keystore key of mutual TLS, so the page reports what is missing."""
+    """The form of an edit has no field for the key of mutual TLS, so the page reports what is missing."""
     link = ClusterLink.objects.get(pk=scene.link.pk)
     link.properties = {**link.properties, "ssl.keystore.key": "private"}
     link.save()

@@ -28,6 +28,7 @@ EXEMPT = {
 # its token, and those of the second factor a setting (tests/console/signin).
 NO_PAGES = {
     "cluster-refresh",
+    "cluster-test",
     "decide-approval",
     "end-other-sessions",
     "end-session",
@@ -40,6 +41,7 @@ NO_PAGES = {
     "mirror-reparent",
     "mirror-restore-records",
     "mirror-verify",
+    "new-link-discard",
     "operation-cancel",
     "operation-retry",
     "remove-member",
@@ -54,20 +56,8 @@ FILES = ("-csv", "-json", "-pdf", "-series", "-events")
 REFUSED = [address for address, _ in addresses.REFUSALS if address.startswith("/links/")]
 EXAMPLES = {
     "slug": "production",
-    **dict.fromkeys(
-        (
-            "restore_id",
-            "binding_id",
-            "operation_id",
-            "report_id",
-            "drill_id",
-            "session_id",
-            "user_id",
-            "group_id",
-            "request_id",
-        ),
-        7,
-    ),
+    **dict.fromkeys(("restore_id", "binding_id", "operation_id", "report_id", "drill_id", "draft_id"), 7),
+    **dict.fromkeys(("session_id", "user_id", "group_id", "request_id"), 7),
 }
 
 

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
-from console.models.fields import seal
+from console.models.fields import seal, unseal
 from console.redis import replies
-from console.tasks.clusters import probe_address, probe_cluster, probe_clusters, refresh_topics
+from console.tasks.clusters import check_connection, list_source, probe_address, probe_cluster, probe_clusters, refresh_topics
 from console.tasks.links import check_link, probe_link
 from console.tasks.mirrors import check_mirror
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
+from linkengine.domain.connectionchecks import checks_from_json
+from linkengine.domain.sourcelistings import listing_from_json
 from linkengine.domain.states import LinkState
 from tests.console.conftest import NOW
 from tests.console.workflows.conftest import MakeTopic
@@ -208,3 +210,17 @@ def test_refresh_without_an_id_lists_everything(link: ClusterLink, sent: list[tu
 
     assert {tuple(kwargs) for _, kwargs in sent} == {("cluster_pk",), ("link_id",)}
     assert len(sent) == 3
+
+
+def test_connection_test_replies_with_the_checklist_and_lists_reply_sealed(source: Cluster) -> None:
+    sealed = seal(source.properties)
+
+    checks = answer_of(
+        check_connection, sealed=sealed, role="SOURCE", expected_cluster_id=source.cluster_id, other_cluster_id=""
+    )["result"]
+    listed = answer_of(list_source, sealed=sealed)["result"]
+
+    assert checks_from_json(checks)[-1].code == "DESCRIBE_CLUSTER"
+    assert "FAILED" not in {check["status"] for check in checks}
+    assert "topics" not in listed
+    assert listing_from_json(unseal(listed)).errors == {}
