@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from django.utils import timezone
+
+from console.models import Organization, RoleBinding
+
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-    from console.models import RoleBinding
+    from console.models import ApiKey
 
 
 @dataclass(frozen=True)
@@ -21,18 +25,45 @@ class Actor:
     request_id: str = ""
     client_address: str = ""
     trusted: bool = False  # may do everything; never set for a request over the network
+    key: ApiKey | None = None  # the API key of the request, which may be limited to a role and a place
 
     @property
     def may_do_all(self) -> bool:
-        """Whether roles do not matter: for the console itself, or a superuser."""
-        return self.trusted or bool(self.user and self.user.is_active and self.user.is_superuser)
+        """Whether roles do not matter: for the console itself, or a superuser without a limited API key."""
+        return self.trusted or (self._is_superuser and not self._is_limited)
 
     @cached_property
     def bindings(self) -> tuple[RoleBinding, ...]:
-        """The user's role bindings; a single query per actor."""
+        """The role bindings of the user and of the user's groups that are in force now; a single query per actor.
+
+        All permission checks and all lists of visible rows read the roles here. Expired bindings are left out, and an API key
+        that is limited to a role or a place limits them.
+        """
         if self.user is None or not self.user.is_active:
             return ()
-        return tuple(self.user.role_bindings.all())
+        if self.key is None or not self._is_limited:
+            return tuple(RoleBinding.objects.of_user(self.user).in_force(timezone.now()))
+        if self._is_superuser:
+            return self.key.narrow(_of_superuser(self.user))
+        rows = RoleBinding.objects.of_user(self.user).in_force(timezone.now())
+        return self.key.narrow(rows.select_related("user", "organization", "environment", "cluster__environment"))
+
+    @property
+    def _is_superuser(self) -> bool:
+        return bool(self.user and self.user.is_active and self.user.is_superuser)
+
+    @property
+    def _is_limited(self) -> bool:
+        return self.key is not None and self.key.is_limited
+
+
+def _of_superuser(user: User) -> list[RoleBinding]:
+    """Return bindings that are equal to the rights of a superuser within all organizations, to be limited by an API key."""
+    role, now = RoleBinding.Role.ORGANIZATION_ADMIN, timezone.now()
+    return [
+        RoleBinding(user=user, role=role, organization=organization, granted_at=now, granted_by="superuser")
+        for organization in Organization.objects.all()
+    ]
 
 
 ENGINE = Actor(name="engine", user=None, trusted=True)

@@ -9,3 +9,9 @@ class ConsoleConfig(AppConfig):
     name = "console"
     label = "console"
     verbose_name = "Clusterlink"
+
+    def ready(self) -> None:
+        """Connect the receiver that records browser sessions at sign-in."""
+        from console.pages import preferences  # noqa: PLC0415 - models are not loaded before
+
+        preferences.connect()

@@ -8,7 +8,7 @@ from pathlib import Path
 from csp.constants import NONCE, NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
-from console.config.env import Environment, spark_address
+from console.config.env import Environment, https_or_loopback, spark_address
 from console.config.logging import configure_logging
 from linkctl import __version__
 from linkengine.domain.networks import DENIED_BY_DEFAULT, EVERYWHERE, restrict_connections
@@ -126,6 +126,47 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
 SESSION_COOKIE_AGE = 12 * 3600
+
+# --- identity provider and second factor (django-allauth) ---------------------------------------------------------
+# Only what is configured is installed: without these variables there are no tables, URLs and middleware of django-allauth.
+SECOND_FACTOR = _env.flag("CLUSTERLINK_SECOND_FACTOR")  # users may protect their password with time-based codes (TOTP)
+OIDC_ISSUER = https_or_loopback("CLUSTERLINK_OIDC_ISSUER", _env.text("CLUSTERLINK_OIDC_ISSUER", ""))
+OIDC_NAME = _env.text("CLUSTERLINK_OIDC_NAME", "single sign-on")  # on the button of the sign-in page
+OIDC_USER_CLAIM = _env.text("CLUSTERLINK_OIDC_USER_CLAIM", "preferred_username")  # name of a user at the first sign-in
+OIDC_GROUPS_CLAIM = _env.text("CLUSTERLINK_OIDC_GROUPS_CLAIM", "groups")
+OIDC_REQUIRED_GROUP = _env.text("CLUSTERLINK_OIDC_REQUIRED_GROUP", "")  # only its members may sign in; empty: all users
+if SECOND_FACTOR or OIDC_ISSUER:
+    INSTALLED_APPS += ["allauth", "allauth.account"]
+    MIDDLEWARE.append("allauth.account.middleware.AccountMiddleware")
+    ACCOUNT_ADAPTER = "console.pages.identity_provider.AccountAdapter"
+    ACCOUNT_EMAIL_VERIFICATION = "none"
+    ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]  # no e-mail addresses
+if SECOND_FACTOR:
+    INSTALLED_APPS.append("allauth.mfa")
+    MFA_ADAPTER = "console.access.second_factor_secrets.SecretsAdapter"
+    MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+    MFA_TOTP_ISSUER = PRODUCT_NAME
+    MFA_TOTP_TOLERANCE = 1  # accepts the code of the previous and of the next 30 s
+if OIDC_ISSUER:
+    INSTALLED_APPS += ["allauth.socialaccount", "allauth.socialaccount.providers.openid_connect"]
+    SOCIALACCOUNT_ADAPTER = "console.pages.identity_provider.ProviderAdapter"
+    SOCIALACCOUNT_LOGIN_ON_GET = True  # a link: the CSP does not let forms lead to another host
+    SOCIALACCOUNT_STORE_TOKENS = False
+    SOCIALACCOUNT_PROVIDERS = {
+        "openid_connect": {
+            "OAUTH_PKCE_ENABLED": True,
+            "SCOPE": _env.words("CLUSTERLINK_OIDC_SCOPES", "openid,profile"),
+            "APPS": [
+                {
+                    "provider_id": "oidc",
+                    "name": OIDC_NAME,
+                    "client_id": _env.text("CLUSTERLINK_OIDC_CLIENT_ID"),
+                    "secret": _env.secret("CLUSTERLINK_OIDC_CLIENT_SECRET"),
+                    "settings": {"server_url": OIDC_ISSUER},
+                }
+            ],
+        }
+    }
 
 # --- headers ------------------------------------------------------------------------------------------------------
 SECURE_CONTENT_TYPE_NOSNIFF = True

@@ -1,10 +1,22 @@
 """URLs: pages, REST under both prefixes that clients use, the admin site, health and metrics."""
 
+from django.conf import settings
 from django.contrib import admin
-from django.urls import include, path, re_path
+from django.urls import URLPattern, include, path, re_path
+from django.utils.module_loading import import_string
+from django.views.generic import RedirectView
 
 from console.api.views import UnknownEndpointView
 from console.http import health
+
+
+def provider_urls() -> list[URLPattern]:
+    """Return the two URLs of the sign-in with OpenID Connect, if it is configured; no other URL of django-allauth is served."""
+    if not settings.OIDC_ISSUER:
+        return []
+    found: list[URLPattern] = import_string("console.pages.identity_provider.urls")()  # imports django-allauth
+    return found
+
 
 handler500 = "console.http.database_outages.handle_500"
 urlpatterns = [
@@ -13,9 +25,11 @@ urlpatterns = [
     re_path(r"^(?:kafka/v3|v3|api/v1)$", UnknownEndpointView.as_view()),  # the prefixes themselves: JSON errors, as below them
     path("api/v1/", include("console.api.v1_urls")),
     path("api/", include("console.api.docs")),
+    path("admin/password_change/", RedirectView.as_view(pattern_name="pages:password")),  # is throttled and audited
     path("admin/", admin.site.urls),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", health.metrics, name="metrics"),
+    *provider_urls(),
     path("", include("console.pages.urls")),
 ]

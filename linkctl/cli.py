@@ -7,7 +7,20 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from linkctl import __version__, checks, drills, inspection, links, mirrors, namespaces, offsets, output, restores, topics
+from linkctl import (
+    __version__,
+    access,
+    checks,
+    drills,
+    inspection,
+    links,
+    mirrors,
+    namespaces,
+    offsets,
+    output,
+    restores,
+    topics,
+)
 
 PROGRAM = "linkctl"
 
@@ -35,6 +48,7 @@ program.add_command(mirrors.group)
 program.add_command(topics.group)
 program.add_command(offsets.offsets_for_time)
 program.add_command(namespaces.group)
+program.add_command(access.keys)
 for _command in (
     inspection.gaps,
     inspection.record,
@@ -46,7 +60,7 @@ for _command in (
     mirrors.group.add_command(_command)
 for _mirror_command in (checks.verify, checks.gate, restores.group, restores.recover):
     mirrors.group.add_command(_mirror_command)
-for _link_command in (drills.group, inspection.link_stops):
+for _link_command in (access.approvals, drills.group, inspection.link_stops):
     links.group.add_command(_link_command)
 
 

@@ -68,6 +68,10 @@ class RestClient:
         """Send a request that changes a resource below /api/v1; return the JSON, or None for an empty response."""
         return self.call(method, self._path(parts, prefix=OWN_PREFIX), body=body, query=query)
 
+    def call_own(self, method: str, *parts: str, **query: object) -> Any:
+        """Send a request to a resource below /api/v1 that belongs to no cluster; return the JSON, or None if it is empty."""
+        return self.call(method, "/".join((OWN_PREFIX, *map(_segment, parts))), query=query)
+
     def download(self, *parts: str) -> Iterator[bytes]:
         """Yield the content of a file below /api/v1 in chunks."""
         try:

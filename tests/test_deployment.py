@@ -28,7 +28,7 @@ ENDS = {"migrate", "spark-secrets"}  # run once; other services wait until they 
 PARTS = {*OWN, *SPARK, "spark-secrets", "postgres", "redis", "kafka-source", "kafka-destination"}
 SECRETS = {"CLUSTERLINK_SECRET_KEY", "CLUSTERLINK_CREDENTIALS_KEY", "CLUSTERLINK_DATABASE_URL", "CLUSTERLINK_DATABASE_PASSWORD",
            "CLUSTERLINK_REDIS_URL", "CLUSTERLINK_REDIS_PASSWORD", "CLUSTERLINK_SPARK_URL",
-           "CLUSTERLINK_SPARK_TOKEN"}  # fmt: skip
+           "CLUSTERLINK_SPARK_TOKEN", "CLUSTERLINK_OIDC_CLIENT_SECRET"}  # fmt: skip
 ALL_SECRETS = SECRETS | {"POSTGRES_PASSWORD", "REDIS_PASSWORD", "SPARK_AUTH_SECRET"}
 NAMED = set(re.findall(r"^([A-Z_]+)=", EXAMPLE, re.MULTILINE))
 

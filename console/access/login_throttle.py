@@ -29,6 +29,11 @@ def attempts_at(kind: str, name: str, request: Any) -> str:
     return f"{kind}:{name}:{_place(_address(request))}"
 
 
+def attempts_of(kind: str, name: str) -> str:
+    """Return the counter for attempts at a name from all addresses."""
+    return f"{kind}:{name}:everywhere"
+
+
 def count(attempts: str, *, names: int = 1) -> int:
     """Count an attempt. Returns 0 or the seconds to wait. ``names`` multiplies the limit."""
     if settings.ATTEMPTS_AT_ONCE <= 0:

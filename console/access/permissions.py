@@ -5,10 +5,12 @@ A refusal names the least powerful role that has the permission, and is recorded
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from console import audit
-from console.access.roles import ROLE_PERMISSIONS, Permission, Role
+from console.access.roles import ROLE_PERMISSIONS, Permission, Role, permissions_of
 from console.actors import Actor
 from console.errors import DeniedError
 from console.models import Cluster, ClusterLink, Environment, MirrorTopic, Organization, RoleBinding
@@ -17,12 +19,17 @@ ResourceType = RoleBinding.ResourceType
 # Least powerful first: a refusal advises to ask for the first role that has the permission.
 _BY_POWER = (
     Role.DEVELOPER_READ,
+    Role.AUDITOR,
+    Role.OPERATOR,
     Role.DEVELOPER_MANAGE,
     Role.RESOURCE_OWNER,
     Role.CLOUD_CLUSTER_ADMIN,
     Role.ENVIRONMENT_ADMIN,
     Role.ORGANIZATION_ADMIN,
 )
+
+
+FOREVER = datetime.max.replace(tzinfo=UTC)  # the end of a binding without an expiry time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +86,24 @@ def can(  # noqa: PLR0913 - see check_permission
     return _allowed(by, permission, place)
 
 
+def allowing(  # noqa: PLR0913 - see check_permission
+    bindings: Iterable[RoleBinding],
+    permission: Permission,
+    *,
+    cluster: Cluster | None = None,
+    environment: Environment | None = None,
+    organization: Organization | None = None,
+    link: ClusterLink | None = None,
+    mirror: MirrorTopic | None = None,
+    resource_type: str = "",
+    resource_name: str = "",
+) -> list[RoleBinding]:
+    """Return those of the bindings that grant the permission at the place. ``can`` is true if there is one."""
+    resource = ((resource_type, resource_name),) if resource_type else ()
+    place = _place(cluster or environment or organization, link=link, mirror=mirror, resources=resource)
+    return [binding for binding in bindings if _grants(binding, permission, place)]
+
+
 def check_anywhere(by: Actor, permission: Permission) -> None:
     """Raise DeniedError and add an audit row unless a role has the permission somewhere: on a cluster, above it, or on links.
 
@@ -86,7 +111,7 @@ def check_anywhere(by: Actor, permission: Permission) -> None:
     """
     places = ("", ResourceType.CLUSTER, ResourceType.CLUSTER_LINK)
     if by.may_do_all or any(
-        permission in ROLE_PERMISSIONS[Role(binding.role)] and binding.resource_type in places for binding in by.bindings
+        permission in permissions_of(binding) and binding.resource_type in places for binding in by.bindings
     ):
         return
     reason = (
@@ -116,7 +141,11 @@ def covers_resource(binding: RoleBinding, resources: tuple[tuple[str, str], ...]
 def _allowed(by: Actor, permission: Permission, place: _Place) -> bool:
     if by.may_do_all:
         return True
-    return any(permission in ROLE_PERMISSIONS[Role(binding.role)] and _reaches(binding, place) for binding in by.bindings)
+    return any(_grants(binding, permission, place) for binding in by.bindings)
+
+
+def _grants(binding: RoleBinding, permission: Permission, place: _Place) -> bool:
+    return permission in permissions_of(binding) and _reaches(binding, place)
 
 
 def _reaches(binding: RoleBinding, place: _Place) -> bool:

@@ -28,6 +28,8 @@ class Permission(StrEnum):
         "use the stored credentials of clusters"  # create links that sign in with a registered cluster's credentials
     )
     MANAGE_ACCESS = "manage access"  # grant and revoke roles
+    VIEW_ACCESS = "view access"  # see role bindings of others and explain access
+    MANAGE_USERS = "manage users"  # invite and deactivate users, manage service accounts and groups of the organization
     VIEW_AUDIT = "view the audit"
     MANAGE_ORGANIZATION = "manage the organization"  # create and delete environments
 
@@ -48,11 +50,13 @@ _LINKS = _MIRRORS | {Permission.MANAGE_LINK}
 ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = MappingProxyType(
     {
         Role.ORGANIZATION_ADMIN: _ALL,
-        Role.ENVIRONMENT_ADMIN: _ALL - {Permission.MANAGE_ORGANIZATION},
+        Role.ENVIRONMENT_ADMIN: _ALL - {Permission.MANAGE_ORGANIZATION, Permission.MANAGE_USERS},
         Role.CLOUD_CLUSTER_ADMIN: _LINKS
         | {Permission.MANAGE_CLUSTER, Permission.USE_CREDENTIALS, Permission.MANAGE_ACLS, Permission.VIEW_AUDIT},
-        Role.RESOURCE_OWNER: _LINKS | {Permission.MANAGE_ACCESS},
+        Role.RESOURCE_OWNER: _LINKS | {Permission.MANAGE_ACCESS, Permission.VIEW_ACCESS},
         Role.DEVELOPER_MANAGE: _MIRRORS,
+        Role.OPERATOR: frozenset({Permission.VIEW, Permission.OPERATE_MIRROR, Permission.VERIFY}),
+        Role.AUDITOR: frozenset({Permission.VIEW, Permission.VIEW_AUDIT, Permission.VIEW_ACCESS}),
         Role.DEVELOPER_READ: frozenset({Permission.VIEW}),
     }
 )
@@ -63,8 +67,16 @@ ROLE_DESCRIPTIONS: Mapping[Role, str] = MappingProxyType(
         Role.CLOUD_CLUSTER_ADMIN: "Everything with the cluster, its links and its mirror topics; no access rights.",
         Role.RESOURCE_OWNER: "Everything with the named links or topics, including who may do what with them.",
         Role.DEVELOPER_MANAGE: "Create, operate, verify and delete the named topics and mirror topics.",
+        Role.OPERATOR: "Pause, resume, promote, fail over and verify mirror topics. Cannot configure, create or delete.",
+        Role.AUDITOR: "Read-only: see clusters, links and mirror topics, the audit log and who may do what; no records.",
         Role.DEVELOPER_READ: "See the named links and topics.",
     }
 )
 if set(ROLE_PERMISSIONS) != set(Role) or set(ROLE_DESCRIPTIONS) != set(Role):
     raise AssertionError("every role needs its permissions and its description")
+
+
+def permissions_of(binding: RoleBinding) -> frozenset[Permission]:
+    """Return the permissions that a binding grants; a scoped API key limits them to those of its own role (``cap``)."""
+    allowed = ROLE_PERMISSIONS[Role(binding.role)]
+    return allowed & ROLE_PERMISSIONS[Role(binding.cap)] if binding.cap else allowed

@@ -13,6 +13,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import ValidationError
 
 from console.access import login_throttle
+from console.access.second_factor import has_second_factor
 
 
 class SignInForm(AuthenticationForm):
@@ -34,4 +35,11 @@ class SignInForm(AuthenticationForm):
 
 
 class AdminSignInForm(SignInForm, AdminAuthenticationForm):
-    """The sign-in form of the admin site, which accepts staff members only."""
+    """The sign-in form of the admin site, which accepts staff members only, and no users with a second factor."""
+
+    def confirm_login_allowed(self, user: Any) -> None:
+        """Raise ValidationError for a user who has to enter a code, for which this form has no step."""
+        super().confirm_login_allowed(user)
+        if has_second_factor(user):
+            message = "You use a second factor. Sign in to the console, then open the administration with the same session."
+            raise ValidationError(message, code="second_factor")

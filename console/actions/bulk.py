@@ -16,6 +16,7 @@ from django.db import transaction
 
 from console import audit
 from console.access import can
+from console.access.approvals import approved
 from console.actions import transitions
 from console.actors import Actor
 from console.mirrors.rules import permission_for, why_not
@@ -65,7 +66,7 @@ def operate(mirrors: Sequence[MirrorTopic], operation: MirrorEvent, *, by: Actor
     permission = permission_for(operation)
     eligible = [
         mirror
-        for mirror in mirrors
+        for mirror in approved(mirrors, operation, by=by)
         if mirror.state not in _ALONE and can(by, permission, mirror=mirror) and not why_not(mirror, operation)
     ]
     by_state: dict[str, list[MirrorTopic]] = defaultdict(list)

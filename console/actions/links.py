@@ -10,6 +10,7 @@ from django.db.models import F
 
 from console import audit
 from console.access import Permission, check_permission
+from console.access.approvals import check_approved
 from console.actions import linkchecks, operations
 from console.actions.drills import check_no_drill
 from console.actions.linkconfigs import ConfigChange, alter_configs
@@ -21,7 +22,7 @@ from console.models import Cluster, ClusterLink, LinkConfig, RoleBinding
 from console.queue import dispatch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.naming import check_link_name
-from linkengine.domain.states import LinkState, MirrorState
+from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
 __all__ = ["ConfigChange", "alter_configs", "create_link", "delete_link", "remove_link"]
 
@@ -157,6 +158,8 @@ def _check_finished(link: ClusterLink) -> None:
 
 
 def _request_deletion(link: ClusterLink, *, force: bool, by: Actor, now: datetime) -> None:
+    for mirror in link.mirrors.unstopped() if force else ():  # outside of the transaction, which would undo the audit row
+        check_approved(mirror, MirrorEvent.FAILOVER, by=by)
     with transaction.atomic():
         attached = list(lock_link(link).mirrors.unstopped())
         if not force:  # mirrors may have been added since the first check

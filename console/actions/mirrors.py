@@ -14,6 +14,7 @@ from django.db import IntegrityError, transaction
 
 from console import audit
 from console.access import Permission, check_permission, link_words, whole_cluster_names
+from console.access.approvals import check_approved
 from console.actions import linkchecks, transitions
 from console.actions.namespaces import check_free
 from console.actions.row_locks import lock_clusters
@@ -124,6 +125,7 @@ def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
     side, into a mirror.
     """
     check_permission(by, Permission.MANAGE_MIRROR, mirror=mirror)
+    check_approved(mirror, MirrorEvent.DELETE, by=by)
     refusal = "" if mirror.deletion_requested_at is not None else why_not_deletable(mirror)
     if refusal:
         raise ConflictError(refusal, code=ErrorCode.TOPIC_DELETION_DISABLED)

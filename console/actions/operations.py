@@ -11,6 +11,7 @@ from django.db import transaction
 
 from console import audit
 from console.access import Permission, check_permission, links_with_sight, visible_mirrors
+from console.access.approvals import check_approved
 from console.actions import bulk, mirrors, restoring, reversing, transitions
 from console.actions.gates import check_gate
 from console.actors import Actor
@@ -45,6 +46,7 @@ def operate(
 ) -> MirrorTopic:
     """Start an operation on a mirror and return its row; raise ConflictError with the reason if it is not possible now."""
     check_permission(by, permission_for(operation), mirror=mirror)
+    check_approved(mirror, operation, by=by)
     if operation is _E.DELETE:
         if not validate_only:
             mirrors.delete_mirror(mirror=mirror, by=by, now=now)
@@ -86,6 +88,7 @@ def delete_as_seen(*, mirror: MirrorTopic, seen: str, by: Actor, now: datetime) 
 
 def fail_over(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:
     """Fail over one mirror as part of a larger change, whose permission the caller has checked."""
+    check_approved(mirror, _E.FAILOVER, by=by)
     return _apply(mirror, _E.FAILOVER, checked=False, by=by, now=now)
 
 

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from console.mirrors import loss, progress
 from console.models import (
+    ApprovalRequest,
     BulkOperation,
     BulkOperationTopic,
     ClampedOffset,
@@ -87,6 +88,7 @@ class _Known:
     rows: Sequence[MirrorPartition]
     source_partitions: int  # as last listed; 0: not listed
     operation: BulkOperation | None  # on several topics, that requested this stop
+    approver: str  # the second user who approved the request, "" if it needed none
 
 
 def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
@@ -96,7 +98,7 @@ def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
     chosen = MirrorTopic.objects.filter(pk__in=[mirror.pk for mirror in mirrors])
     rows = {mirror.pk: mirror.partitions for mirror in progress.current(chosen, now=timezone.now(), insist=True)}
     counts = loss.source_partitions(mirrors)
-    operations = _operations_of(mirrors, requests)
+    operations, approvers = _operations_of(mirrors, requests), _approvers_of(mirrors, requests)
     return [
         _Known(
             mirror=mirror,
@@ -104,6 +106,7 @@ def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
             rows=rows.get(mirror.pk, ()),
             source_partitions=counts[mirror.pk],
             operation=operations.get(mirror.pk),
+            approver=approvers.get(mirror.pk, ""),
         )
         for mirror in mirrors
     ]
@@ -127,6 +130,39 @@ def _operations_of(mirrors: Sequence[MirrorTopic], requests: Mapping[int, StateT
         if key is not None and key in requests and requests[key].at == topic.done_at:
             found[key] = topic.operation
     return found
+
+
+def _approvers_of(mirrors: Sequence[MirrorTopic], requests: Mapping[int, StateTransition]) -> dict[int, str]:
+    """Return the second users who approved the stops, by primary key of the mirror. One query.
+
+    A stop that needed an approval was requested by the user who had it, with a session or an API key of that user.
+    """
+    if not requests:
+        return {}
+    first = min(request.at for request in requests.values())
+    rows = ApprovalRequest.objects.filter(link__in={mirror.link_id for mirror in mirrors}, expires_at__gt=first)
+    given = list(
+        rows.exclude(decided_by=None).exclude(status=ApprovalRequest.Status.REJECTED).select_related("user", "decided_by")
+    )
+    found: dict[int, str] = {}
+    for mirror in mirrors if given else ():
+        request = requests.get(mirror.pk)
+        used = next((row for row in given if request is not None and _allowed(row, mirror, request)), None)
+        if used is not None and used.decided_by is not None:
+            found[mirror.pk] = used.decided_by.get_username()
+    return found
+
+
+def _allowed(approval: ApprovalRequest, mirror: MirrorTopic, request: StateTransition) -> bool:
+    name = approval.user.get_username()
+    return (
+        approval.link_id == mirror.link_id
+        and approval.operation == request.event
+        and approval.decided_at is not None
+        and approval.decided_at <= request.at < approval.expires_at
+        and (request.by == name or request.by.startswith(f"{name} (API key "))
+        and approval.covers(mirror)
+    )
 
 
 def _draft(
@@ -155,6 +191,7 @@ def _draft(
         operation_number=known.operation.pk if known.operation else None,
         request_reason=options.get("reason", ""),
         checklist=options.get("checklist", []),
+        approved_by=known.approver,
         writable_at=now,
         records_not_copied=cost.records_not_copied,
         source_seen_at=_time(min(seen)) if seen and len(seen) == len(partitions) else None,

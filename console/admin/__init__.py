@@ -1,4 +1,4 @@
-"""Django admin site, for staff: users and groups (Django's own), organizations, environments, clusters, roles, API keys, audit.
+"""Django admin site, for staff: users (for superusers), organizations, environments, clusters, roles, API keys, audit.
 
 Clusters, roles and API keys are changed through ``console.actions``, which check permissions and write the audit log. Changes
 of organizations and environments are recorded in the audit log by ``places``.
@@ -7,8 +7,8 @@ of organizations and environments are recorded in the audit log by ``places``.
 from django.contrib import admin
 
 from console.access.sign_in import AdminSignInForm
-from console.admin import access, audit, clusters
+from console.admin import access, audit, clusters, identities, users
 
 admin.site.login_form = AdminSignInForm
 
-__all__ = ["access", "audit", "clusters"]
+__all__ = ["access", "audit", "clusters", "identities", "users"]

@@ -11,7 +11,7 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 
 from console.access.user_field import UserNameField
-from console.actions import access
+from console.actions import access, api_keys
 from console.admin.common import RefusableAdmin, actor_of, refusals_shown, was_refused
 from console.models import ApiKey, RoleBinding
 
@@ -20,8 +20,12 @@ class _NamedUserForm(forms.ModelForm):  # type: ignore[type-arg]
     user = UserNameField()
 
 
+class _PrincipalForm(forms.ModelForm):  # type: ignore[type-arg]
+    user = UserNameField(required=False)  # or a group; the action checks that there is one of them
+
+
 class _AddRemoveAdmin(RefusableAdmin):
-    form = _NamedUserForm
+    form: type[forms.ModelForm] = _NamedUserForm  # type: ignore[type-arg]
 
     def has_change_permission(self, _request: HttpRequest, _obj: Any = None) -> bool:
         return False
@@ -32,9 +36,21 @@ class _AddRemoveAdmin(RefusableAdmin):
 
 @admin.register(RoleBinding)
 class RoleBindingAdmin(_AddRemoveAdmin):
-    """Role bindings: which user has which role at which place."""
+    """Role bindings: which user or group has which role at which place."""
 
-    list_display = ("user", "role", "organization", "environment", "cluster", "resource_type", "resource_name", "prefixed")
+    form = _PrincipalForm
+    list_display = (
+        "user",
+        "group",
+        "role",
+        "organization",
+        "environment",
+        "cluster",
+        "resource_type",
+        "resource_name",
+        "prefixed",
+        "expires_at",
+    )
     list_filter = ("role",)
     exclude = ("granted_at", "granted_by")
 
@@ -52,12 +68,12 @@ class RoleBindingAdmin(_AddRemoveAdmin):
 class ApiKeyAdmin(_AddRemoveAdmin):
     """API keys. The secret is shown once, in the response to the form: a Django message would store it in a cookie."""
 
-    list_display = ("key", "user", "description", "created_at", "expires_at", "last_used_at")
+    list_display = ("key", "user", "description", "role", "created_at", "expires_at", "last_used_at")
     fields = ("user", "description", "expires_at")
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: forms.Form, change: bool) -> None:  # noqa: FBT001 - Django's signature
         with refusals_shown(request):
-            api_key, secret = access.create_api_key(**form.cleaned_data, by=actor_of(request), now=timezone.now())
+            api_key, secret = api_keys.create_api_key(**form.cleaned_data, by=actor_of(request), now=timezone.now())
             obj.pk, obj.key = api_key.pk, api_key.key
             request.new_secret = secret  # type: ignore[attr-defined]
 
@@ -77,4 +93,4 @@ class ApiKeyAdmin(_AddRemoveAdmin):
 
     def delete_model(self, request: HttpRequest, obj: ApiKey) -> None:
         with refusals_shown(request):
-            access.delete_api_key(api_key=obj, by=actor_of(request), now=timezone.now())
+            api_keys.delete_api_key(api_key=obj, by=actor_of(request), now=timezone.now())

@@ -54,6 +54,8 @@ class OrganizationAdmin(_GroupAdmin):
 class EnvironmentAdmin(_GroupAdmin):
     """Groups of clusters."""
 
+    # The operations that need an approval are chosen on a page of the console, with a permission of their own.
+    exclude = ("created_at", "approval_operations")  # type: ignore[assignment]
     list_display = ("name", "organization", "slug")
     view_on_site = False
     prepopulated_fields = {"slug": ("name",)}

@@ -19,7 +19,8 @@ from rest_framework.request import Request
 
 from console.access import login_throttle
 from console.api.errors import TooManyAttemptsError
-from console.queries.access import user_of_key, user_of_token
+from console.models import ApiKey
+from console.queries.access import key_of_token, valid_key
 
 REALM = "Clusterlink"
 KEYS_OF_ADDRESS = 10  # an address may have this many times the failures that are allowed for a single key
@@ -28,7 +29,7 @@ KEYS_OF_ADDRESS = 10  # an address may have this many times the failures that ar
 class ApiKeyAuthentication(BaseAuthentication):
     """HTTP Basic; the user name is the API key, the password its secret."""
 
-    def authenticate(self, request: Request) -> tuple[User, str] | None:
+    def authenticate(self, request: Request) -> tuple[User, ApiKey] | None:
         """Return the key's owner and the key, or None for a scheme that another class handles.
 
         Raises AuthenticationFailed for wrong credentials, and TooManyAttemptsError after too many failures.
@@ -39,10 +40,10 @@ class ApiKeyAuthentication(BaseAuthentication):
                 raise AuthenticationFailed
             return None
         name, secret = _credentials(encoded)
-        user = user_of_key(key=name, secret=secret, now=timezone.now())
-        if user is None:
+        key = valid_key(key=name, secret=secret, now=timezone.now())
+        if key is None:
             raise _failure(request, name)
-        return user, name
+        return key.user, key
 
     def authenticate_header(self, _request: Request) -> str:
         """Return the ``WWW-Authenticate`` header, which lists all schemes whichever failed."""
@@ -52,15 +53,15 @@ class ApiKeyAuthentication(BaseAuthentication):
 class BearerAuthentication(BaseAuthentication):
     """Bearer tokens of POST /api/v1/tokens; a token acts as the API key that it was created with."""
 
-    def authenticate(self, request: Request) -> tuple[User, str] | None:
+    def authenticate(self, request: Request) -> tuple[User, ApiKey] | None:
         """Return the owner of the token's key and the key, or None for another scheme; raise AuthenticationFailed."""
         scheme, _, token = get_authorization_header(request).partition(b" ")
         if scheme.lower() != b"bearer":
             return None
-        found = user_of_token(token=token.strip().decode("latin-1"), now=timezone.now())
-        if found is None:
+        key = key_of_token(token=token.strip().decode("latin-1"), now=timezone.now())
+        if key is None:
             raise AuthenticationFailed
-        return found
+        return key.user, key
 
 
 class ConsoleSessionAuthentication(SessionAuthentication):

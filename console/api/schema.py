@@ -67,6 +67,8 @@ PATH_PARAMETERS: Mapping[str, str] = {
     "consumer_group_id": "The name of the consumer group.",
     "namespace_id": "The id of the namespace.",
     "drill_id": "The id of the failover drill.",
+    "request_id": "The id of the approval request.",
+    "api_key": "The API key.",
     "run_id": "The id of the verification run.",
     "restore_id": "The id of the restore.",
     "task_name": "The name of a task of the link.",

@@ -4,6 +4,8 @@ from django.urls import path, re_path
 
 import console.api.paths  # noqa: F401 - registers the converters
 from console.api.v1 import (
+    apikeys,
+    approvals,
     drills,
     gates,
     groups,
@@ -38,6 +40,8 @@ urlpatterns = [
     path(f"{_NAMESPACES}/<int:namespace_id>", namespaces.NamespaceView.as_view()),
     path(f"{_NAMESPACES}/<int:namespace_id>/link", namespaces.NamespaceFollowerView.as_view()),
     path("tokens", tokens.TokenListView.as_view()),
+    path("api-keys", apikeys.ApiKeyListView.as_view()),
+    path("api-keys/<segment:api_key>", apikeys.ApiKeyView.as_view()),
     path("clusters/<segment:cluster_id>/link-health", health.LinkHealthListView.as_view()),
     path(f"{_LINK}/health", health.LinkHealthView.as_view()),
     path(f"{_LINK}/tasks", tasks.LinkTaskListView.as_view()),
@@ -51,6 +55,9 @@ urlpatterns = [
     path(f"{_LINK}/drills", drills.DrillListView.as_view()),
     path(f"{_LINK}/drills/<int:drill_id>", drills.DrillView.as_view()),
     path(f"{_LINK}/drills/<int:drill_id>/cancel", drills.CancelDrillView.as_view()),
+    path(f"{_LINK}/approval-requests", approvals.ApprovalRequestListView.as_view()),
+    path(f"{_LINK}/approval-requests/<int:request_id>", approvals.ApprovalRequestView.as_view()),
+    path(f"{_LINK}/approval-requests/<int:request_id>/withdraw", approvals.WithdrawApprovalView.as_view()),
     path(f"{_LINK}/stop-reports", stopreports.LinkStopReportListView.as_view()),
     path(f"{_MIRROR}/stop-reports", stopreports.MirrorStopReportListView.as_view()),
     path(f"{_LINK}/previews", previews.PreviewListView.as_view()),

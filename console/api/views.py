@@ -106,6 +106,7 @@ def actor_of(request: Request) -> Actor:
         user=user,
         request_id=getattr(request, "request_id", ""),
         client_address=request.META.get("REMOTE_ADDR") or "",
+        key=request.auth,  # type: ignore[arg-type]  # a key, or None for a session (``console.api.authentication``)
     )
 
 

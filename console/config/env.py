@@ -146,6 +146,20 @@ def spark_address(url: str, token: str) -> str:
     return f"{url};{parameter}" if "/;" in url else f"{url.rstrip('/')}/;{parameter}"
 
 
+def https_or_loopback(name: str, url: str) -> str:
+    """Return the address of an identity provider; raise ImproperlyConfigured unless it is https, or a port of this machine.
+
+    Without TLS an attacker on the network path could sign in as any user: the signature of an ID token from the token endpoint
+    is not checked (OpenID Connect Core 1.0, section 3.1.3.7).
+    """
+    parts = urlsplit(url)
+    if not url or (parts.scheme == "https" and parts.hostname):
+        return url
+    if parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost"):
+        return url
+    raise ImproperlyConfigured(f"{name} has to be an https address, for example https://login.example.com/realms/main.")
+
+
 def sqlite_settings(path: str) -> dict[str, Any]:
     """Return settings for SQLite in WAL mode: readers never wait, and each transaction takes the write lock at its start.
 

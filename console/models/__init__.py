@@ -1,7 +1,17 @@
 """Models and their invariants. No decisions and no effects: ``queries`` read them, ``actions`` write them."""
 
-from console.models.access import ApiKey, AuditEvent, RoleBinding
+from console.models.access import (
+    Account,
+    ApiKey,
+    AuditEvent,
+    GroupMember,
+    Invitation,
+    RoleBinding,
+    UserGroup,
+    UserSession,
+)
 from console.models.acls import SyncedAcl
+from console.models.approvals import ApprovalRequest
 from console.models.bulkoperations import BulkOperation, BulkOperationTopic
 from console.models.clusters import Cluster, Environment, Organization, SourceTopic
 from console.models.drills import Drill
@@ -19,7 +29,9 @@ from console.models.verification import GateRun, VerifiedRange, VerifyRun, Verif
 from console.models.workers import CopyWorker
 
 __all__ = [
+    "Account",
     "ApiKey",
+    "ApprovalRequest",
     "AuditEvent",
     "AutoCreateFailure",
     "BulkOperation",
@@ -33,7 +45,9 @@ __all__ = [
     "Environment",
     "GapRange",
     "GateRun",
+    "GroupMember",
     "GroupOffset",
+    "Invitation",
     "LineageRange",
     "LinkConfig",
     "LinkDraft",
@@ -54,6 +68,8 @@ __all__ = [
     "StopReport",
     "SyncedAcl",
     "SyncedGroup",
+    "UserGroup",
+    "UserSession",
     "VerifiedRange",
     "VerifyRun",
     "VerifyWatch",

@@ -28,6 +28,7 @@ class Environment(models.Model):
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="environments")
     name = models.CharField(max_length=120)
     slug = models.SlugField(max_length=120, unique=True)
+    approval_operations = models.JSONField(default=list, blank=True)  # operations that need a second approver
     created_at = models.DateTimeField()
 
     class Meta:

@@ -38,6 +38,7 @@ class StopReport(models.Model):
     operation_number = models.PositiveBigIntegerField(null=True, db_index=True)
     request_reason = models.TextField(blank=True, default="")  # entered by the user
     checklist = models.JSONField(default=list)  # of {"text", "confirmed"}, as the user left it
+    approved_by = models.CharField(max_length=150, blank=True, default="")  # the second approver; "" if none was needed
     writable_at = models.DateTimeField()
     records_not_copied = models.BigIntegerField(null=True)  # as last seen at source_seen_at; an upper bound
     source_seen_at = models.DateTimeField(null=True)  # oldest of the last readings of the source, over all partitions

@@ -1,14 +1,15 @@
-"""The scopes (organization, environment, cluster) on which, or within which, a user may grant roles."""
+"""The scopes (organization, environment, cluster) that forms of the Access section offer to a user."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypedDict
 
-from console.access import ROLE_PERMISSIONS, Permission, can, visible_clusters, visible_environments
+from console.access import Permission, can, visible_clusters, visible_environments
+from console.access.roles import permissions_of
 from console.actors import Actor
 from console.errors import InvalidInputError
-from console.models import Cluster, Environment, Organization, RoleBinding
+from console.models import Cluster, Environment, Organization
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,11 @@ class GrantPlace:
     key: str
     label: str
     node: Organization | Environment | Cluster
+
+    @property
+    def keyword(self) -> NodeKeyword:
+        """The scope as a keyword of actions and of ``can``."""
+        return _keyword(self.node)
 
 
 class NodeKeyword(TypedDict, total=False):
@@ -30,6 +36,11 @@ class NodeKeyword(TypedDict, total=False):
 
 def grantable(by: Actor) -> list[GrantPlace]:
     """List the scopes whose access the actor manages, or that of a topic or link there, top down. Two queries."""
+    return [place for place in viewable(by) if _manages(by, place.node)]
+
+
+def viewable(by: Actor) -> list[GrantPlace]:
+    """List the scopes of which the actor may see at least one row, top down. Two queries."""
     environments = list(visible_environments(by).select_related("organization").order_by("name"))
     clusters = list(visible_clusters(by).select_related("environment__organization").order_by("name"))
     organizations = {environment.organization_id: environment.organization for environment in environments}.values()
@@ -39,7 +50,7 @@ def grantable(by: Actor) -> list[GrantPlace]:
     for cluster in clusters:
         environment = cluster.environment
         places.append(_place("cluster", cluster, f"{environment.organization.name} / {environment.name} / {cluster.name}"))
-    return [place for place in places if _manages(by, place.node)]
+    return places
 
 
 def node_of(key: str, *, by: Actor) -> NodeKeyword:
@@ -65,6 +76,6 @@ def _manages(by: Actor, node: Organization | Environment | Cluster) -> bool:
         return can(by, Permission.MANAGE_ACCESS, organization=node)
     if isinstance(node, Environment):
         return can(by, Permission.MANAGE_ACCESS, environment=node)
-    roles = [RoleBinding.Role(binding.role) for binding in by.bindings if binding.cluster_id == node.pk]
-    manages_resource = any(Permission.MANAGE_ACCESS in ROLE_PERMISSIONS[role] for role in roles)
+    on_cluster = (binding for binding in by.bindings if binding.cluster_id == node.pk)
+    manages_resource = any(Permission.MANAGE_ACCESS in permissions_of(binding) for binding in on_cluster)
     return manages_resource or can(by, Permission.MANAGE_ACCESS, cluster=node)

@@ -22,6 +22,7 @@ from console.actors import Actor
 from console.errors import NotFoundError
 from console.mirrors import loss
 from console.models import BulkOperation, ClusterLink, MirrorTopic
+from console.pages.approvals import approval_need
 from console.pages.linkpages import crumbs, link_head
 from console.pages.lists import MOST_DIGITS
 from console.pages.operations import NAMES_SHOWN, refused
@@ -173,7 +174,8 @@ def _confirmation(
     mirrors = [summary.mirror for summary in chosen]
     groups = groups_at_risk(link, mirrors) if verb.loses_lag else {}
     at_risk = loss.records_at_risk_of(mirrors) if verb.loses_lag else {}
-    refusals = refusals_of(link, chosen, verb, now=now)
+    approval = approval_need(link, verb.event, mirrors, by=by, now=now)
+    refusals = refusals_of(link, chosen, verb, unapproved=approval.missing if approval else (), now=now)
     possible = [summary for summary in chosen if summary.mirror.name not in refusals.names]
     context = {
         "link": link_head(link, now=now),
@@ -185,6 +187,7 @@ def _confirmation(
         ],
         "group_count": len({row.group for summary in possible for row in groups.get(summary.mirror.pk, ())}),
         "refusals": refusals,
+        "approval": approval,
         "unavailable": refusals.rows[:NAMES_SHOWN],
         "warnings": _warnings(link, chosen, verb, impossible=refusals.names, by=by),
         "warned": verb.event in WARNED,
@@ -247,8 +250,10 @@ def _stake(summary: MirrorSummary, groups: Mapping[int, Sequence[GroupAtRisk]], 
     )
 
 
-def refusals_of(link: ClusterLink, chosen: Sequence[MirrorSummary], verb: BulkVerb, *, now: datetime) -> Refusals:
-    """Return the selected topics for which the operation would be refused now."""
+def refusals_of(
+    link: ClusterLink, chosen: Sequence[MirrorSummary], verb: BulkVerb, *, unapproved: Collection[str] = (), now: datetime
+) -> Refusals:
+    """Return the selected topics for which the operation would be refused now. ``unapproved`` are names without an approval."""
     prefetch_related_objects([link], "configs")  # read once for the gate checks of all topics
     checked = chosen if verb.event in _FREE else chosen[:NAMES_SHOWN]
     rows = []
@@ -257,6 +262,8 @@ def refusals_of(link: ClusterLink, chosen: Sequence[MirrorSummary], verb: BulkVe
         problem = refused(summary.mirror, verb.event, now=now) if verb.event else {}
         if problem:
             rows.append((summary.mirror.name, problem["message"]))
+        elif summary.mirror.name in unapproved:
+            rows.append((summary.mirror.name, "This operation needs the approval of a second user."))
     return Refusals(rows=rows, total=len(chosen), complete=len(checked) == len(chosen))
 
 

@@ -19,6 +19,7 @@ from console.actors import Actor
 from console.mirrors import loss
 from console.models import ClusterLink
 from console.models.links import LinkMode
+from console.pages.approvals import approval_need
 from console.pages.bulk import CHANGED, LONGEST_REASON, bulk_verb_of, digest_of, refusals_of
 from console.pages.linkpages import link_context, observe
 from console.pages.links import is_unchanged, seen_token
@@ -160,7 +161,8 @@ def _review(
 ) -> HttpResponse:
     """Show what a failover of the chosen topics costs, the checklist for clients, and the confirmation."""
     by, now, values = actor_of(request), timezone.now(), request.POST
-    refusals = refusals_of(link, chosen, VERB, now=now)
+    approval = approval_need(link, VERB.event, [summary.mirror for summary in chosen], by=by, now=now)
+    refusals = refusals_of(link, chosen, VERB, unapproved=approval.missing if approval else (), now=now)
     possible = [summary for summary in chosen if summary.mirror.name not in refusals.names]
     mirrors = [summary.mirror for summary in possible]
     at_risk, groups = loss.records_at_risk_of(mirrors), groups_at_risk(link, mirrors)
@@ -169,6 +171,7 @@ def _review(
     context = {
         "total": len(chosen),
         "refusals": refusals,
+        "approval": approval,
         "at_risk": records_words(sum(known), unknown=len(at_risk) - len(known), topics=len(possible)),
         "rpo": rpo_words(_worst_rpo(possible)),
         "rows": [

@@ -1,16 +1,22 @@
-"""The help page with the meaning of states and error codes."""
+"""The help pages: first steps of a new installation; the meaning of states and error codes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.views.decorators.http import require_GET
 
-from console.pages.request_handling import page, reply
+from console.access import Permission, can
+from console.actors import Actor
+from console.pages.request_handling import actor_of, page, reply
 from console.presenters.errors import CONSOLE_HELP, ERROR_HELP
 from console.presenters.health import HEALTH_LOOKS
 from console.presenters.reasons import GAP_LOOKS
 from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS
 from console.presenters.verbs import VERBS
+from console.queries.firststeps import FirstSteps, first_steps
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, allowed_operations
 
 
@@ -30,3 +36,93 @@ def states(request: HttpRequest) -> HttpResponse:
         "errors": [row for code, row in {**ERROR_HELP, **CONSOLE_HELP}.items() if code != "NO_ERROR"],
     }
     return reply(request, "guide/states.html", context)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A step on the way from an empty installation to a verified mirror. Without ``url`` the user may not do it."""
+
+    title: str
+    explains: str
+    done: bool
+    url: str = ""
+    action: str = ""
+    needs: str = ""  # what the user lacks to do it
+
+
+@page("")
+@require_GET
+def steps(request: HttpRequest) -> HttpResponse:
+    """Show the first steps of an installation: which are done, and where the next is done."""
+    by = actor_of(request)
+    found = first_steps(by=by)
+    listed = [_environment_step(request, found), *_cluster_steps(found, by=by), *_mirror_steps(found, by=by)]
+    current = next((number for number, step in enumerate(listed) if not step.done), None)
+    return reply(request, "guide/first_steps.html", {"steps": listed, "current": current})
+
+
+def _environment_step(request: HttpRequest, found: FirstSteps) -> Step:
+    may = request.user.is_staff and request.user.has_perm("console.add_environment")
+    return Step(
+        title="Create an organization and an environment",
+        explains="An environment groups clusters, for example production. Both are created in the administration.",
+        done=found.environment is not None,
+        url=reverse("admin:console_environment_add") if may else "",
+        action="Create environment",
+        needs="An administrator of this installation does this.",
+    )
+
+
+def _cluster_steps(found: FirstSteps, *, by: Actor) -> list[Step]:
+    environment = found.environment
+    may_register = environment is not None and can(by, Permission.MANAGE_CLUSTER, environment=environment)
+    may_link = found.cluster is not None and can(by, Permission.MANAGE_LINK, cluster=found.cluster)
+    return [
+        Step(
+            title="Register two clusters",
+            explains="The cluster to mirror from and the cluster to mirror to. Registering checks address and credentials.",
+            done=found.clusters > 1,
+            url=reverse("pages:register", args=(environment.slug,)) if environment is not None and may_register else "",
+            action="Register cluster",
+            needs="This needs the role EnvironmentAdmin in the environment.",
+        ),
+        Step(
+            title="Create a cluster link",
+            explains="A link connects the two clusters. It is created on the cluster to mirror to.",
+            done=found.link is not None,
+            url=reverse("pages:new-link") if may_link else "",
+            action="Create cluster link",
+            needs="This needs the role CloudClusterAdmin on the cluster to mirror to.",
+        ),
+    ]
+
+
+def _mirror_steps(found: FirstSteps, *, by: Actor) -> list[Step]:
+    link, mirror = found.link, found.mirror
+    may_add = link is not None and can(by, Permission.MANAGE_MIRROR, link=link)
+    mirror_url = mirror.get_absolute_url() if mirror is not None else ""
+    place = (link.destination.cluster_id, link.name) if link is not None else ()
+    return [
+        Step(
+            title="Add a mirror topic",
+            explains="The topic is created on the destination and becomes read-only there.",
+            done=mirror is not None,
+            url=reverse("pages:new-mirror", args=place) if may_add else "",
+            action="Add mirror topic",
+            needs="This needs the role DeveloperManage on the link or the topic.",
+        ),
+        Step(
+            title="Wait until it is active",
+            explains="Setting up takes seconds. If it takes longer, the page of the mirror topic shows the reason.",
+            done=found.set_up,
+            url=mirror_url,
+            action="Open mirror topic",
+        ),
+        Step(
+            title="Verify it",
+            explains="A verification run compares all records of the mirror topic with those of the source.",
+            done=found.verified,
+            url=mirror_url,
+            action="Open mirror topic",
+        ),
+    ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -14,10 +15,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from console.access import check_permission
+from console.access.approvals import CODE as APPROVAL_NEEDED
+from console.access.approvals import approved, refusal_of
 from console.actions import operations, restoring
 from console.actions.reversing import risks_of
 from console.actors import Actor
-from console.errors import ConflictError, ConsoleError, NotFoundError
+from console.errors import ConflictError, ConsoleError, DeniedError, NotFoundError
 from console.mirrors.migration_gate import gate_closed
 from console.mirrors.rules import permission_for, why_not
 from console.models import ClusterLink, MirrorTopic
@@ -56,7 +59,7 @@ def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
     mirror = _find(cluster_id, link_name, mirror_name, verb=verb, by=by)
     check_permission(by, permission_for(verb.event), mirror=mirror)
     if request.method == "GET":
-        problem = refused(mirror, verb.event, now=now)
+        problem = refused(mirror, verb.event, now=now) or _unapproved(mirror, verb.event, by=by)
         return _confirmation(request, mirror, verb, problem=problem, refused=bool(problem), status=409 if problem else 200)
     typed = needs_typed_name(verb.event, bidirectional=_is_bidirectional(mirror.link))
     if typed and request.POST.get("confirm", "").strip() != mirror.name:
@@ -65,11 +68,12 @@ def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
     try:
         _perform(request, mirror, verb, by=by, now=now)
     except ConsoleError as error:
-        if error.kind == "denied":
+        if error.kind == "denied" and error.code != APPROVAL_NEEDED:
             raise
         fresh = _find(cluster_id, link_name, mirror_name, verb=verb, by=by)
-        impossible = bool(refused(fresh, verb.event, now=now))
-        return _confirmation(request, fresh, verb, problem=problem_of(error), refused=impossible, status=status_of(error))
+        impossible = error.code == APPROVAL_NEEDED or bool(refused(fresh, verb.event, now=now))
+        status = 409 if impossible else status_of(error)
+        return _confirmation(request, fresh, verb, problem=problem_of(error), refused=impossible, status=status)
     url = mirror.link.get_absolute_url() if verb.event is MirrorEvent.DELETE else mirror.get_absolute_url()
     return done(request, url, verb.done.format(name=mirror.name))
 
@@ -88,6 +92,13 @@ def refused(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime) -> dict[s
         return problem_of(ConflictError(reason))
     closed = gate_closed(mirror, now=now) if event is MirrorEvent.PROMOTE else ""
     return problem_of(ConflictError(closed, code="GATE_CLOSED")) if closed else {}
+
+
+def _unapproved(mirror: MirrorTopic, event: MirrorEvent, *, by: Actor) -> dict[str, str]:
+    """Return the problem that the operation needs an approval that is not there; empty if it needs none or has it."""
+    if approved([mirror], event, by=by):
+        return {}
+    return problem_of(DeniedError(refusal_of(mirror.link), code="APPROVAL_NEEDED"))
 
 
 def _find(cluster_id: str, link_name: str, mirror_name: str, *, verb: Verb, by: Actor) -> MirrorTopic:
@@ -149,6 +160,7 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
     now, bidirectional = timezone.now(), _is_bidirectional(mirror.link)
     head = mirror_head(mirror, now=now)
     effects = preview(mirror, verb.event) if mirror.pk else None
+    asked = {"link": mirror.link_id, "operation": verb.event.value, "topics": mirror.name}
     context = {
         "mirror": head,
         "verb": verb,
@@ -162,6 +174,7 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
         "effect": effects_of(mirror, verb, effects),
         "warnings": _warnings(mirror, verb.event, by=actor_of(request)) if mirror.pk else (),
         "confirm": request.POST.get("confirm", ""),
+        "approval_url": f"{reverse('pages:new-approval')}?{urlencode(asked)}",
         "crumbs": crumbs(mirror.link, last=f"{verb.label} {mirror.name}"),
         "environment_name": mirror.link.destination.environment.name,
     }

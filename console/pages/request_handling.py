@@ -12,11 +12,13 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 
 from console.actors import Actor
 from console.errors import ConsoleError
 from console.http.error_statuses import PAGE_STATUS
+from console.pages.preferences import TIME_ZONE, zone_of
 from console.pages.shell import shell
 from console.presenters.errors import help_for
 
@@ -50,7 +52,8 @@ def page(section: str) -> Callable[[View], View]:
             if not request.user.is_authenticated:
                 return _to_sign_in(request)
             try:
-                return view(request, *args, **kwargs)
+                with timezone.override(zone_of(request.session.get(TIME_ZONE, ""))):
+                    return view(request, *args, **kwargs)
             except ConsoleError as error:
                 return refusal(request, error)
             except PermissionDenied:

@@ -30,8 +30,8 @@ def restores_of(request: HttpRequest, mirror: MirrorTopic) -> dict[str, object]:
 @page("links")
 @require_GET
 def records(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str, *, restore_id: int) -> HttpResponse:
-    """Send the file. It contains records of the topic, so it requires the permission to operate on the topic."""
+    """Send the file. It contains records of the topic, so it requires the permission to read records."""
     by = actor_of(request)
     mirror = mirrors.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
-    check_permission(by, Permission.OPERATE_MIRROR, mirror=mirror)
+    check_permission(by, Permission.READ_RECORDS, mirror=mirror)
     return cast("HttpResponse", diverged_exports.download_response(mirror.restores.filter(pk=restore_id).first(), restore_id))

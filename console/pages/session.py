@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
+from django.conf import settings
 from django.contrib.auth import login, logout, update_session_auth_hash
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -14,10 +16,14 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from console.access import login_throttle
+from console.access.second_factor import has_second_factor
 from console.access.sign_in import SignInForm
 from console.actions import access as access_actions
+from console.actions.accounts import end_sessions, record_sign_out
 from console.errors import ConsoleError
+from console.pages import secondfactor
 from console.pages.forms import ConsoleForm
+from console.pages.preferences import record_session
 from console.pages.request_handling import actor_of, done, page, problem_of, reply, status_of
 from console.pages.shell import THEME_COOKIE, THEMES, Crumb
 
@@ -33,6 +39,9 @@ def sign_in(request: HttpRequest) -> HttpResponse:
         return HttpResponseRedirect(target)
     form = SignInForm(request, data=request.POST or None)
     if request.method == "POST" and form.is_valid():
+        if has_second_factor(form.get_user()):
+            secondfactor.remember_password(request, form.get_user(), target=target)
+            return HttpResponseRedirect(reverse("pages:sign-in-code"))
         login(request, form.get_user())
         return HttpResponseRedirect(target)
     return _sign_in_page(request, form, target)
@@ -40,7 +49,17 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 
 def _sign_in_page(request: HttpRequest, form: SignInForm, target: str) -> HttpResponse:
     failed = request.method == "POST"
-    context = {"failed": failed, "wait_s": form.wait_s, "next": target, "user_name": request.POST.get("username", "")}
+    provider = {}
+    if settings.OIDC_ISSUER:
+        url = reverse("openid_connect_login", args=("oidc",))
+        provider = {"provider": settings.OIDC_NAME, "provider_url": f"{url}?{urlencode({'next': target})}"}
+    context = {
+        **provider,
+        "failed": failed,
+        "wait_s": form.wait_s,
+        "next": target,
+        "user_name": request.POST.get("username", ""),
+    }
     status = 429 if form.wait_s else 422 if failed else 200
     response = reply(request, "session/sign_in.html", context, status=status)
     if form.wait_s:
@@ -51,6 +70,8 @@ def _sign_in_page(request: HttpRequest, form: SignInForm, target: str) -> HttpRe
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
     """End the session."""
+    if request.user.is_authenticated:
+        record_sign_out(by=actor_of(request), now=timezone.now())
     logout(request)
     return HttpResponseRedirect(reverse("pages:sign-in"))
 
@@ -113,7 +134,10 @@ def change_password(request: HttpRequest) -> HttpResponse:
     except ConsoleError as error:
         problem = {} if form.refuse(error) else problem_of(error)
         return _password_page(request, form, status=status_of(error), problem=problem)
-    update_session_auth_hash(request, by.user)  # type: ignore[arg-type]  # the action needs a user
+    assert by.user is not None  # the action needs a user
+    update_session_auth_hash(request, by.user)
+    record_session(request, by.user)
+    end_sessions(by.user, but=request.session.session_key)
     return done(request, reverse("pages:me"), "Password changed. Your other sessions have ended. API keys remain valid.")
 
 

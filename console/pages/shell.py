@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from console.actors import Actor
+from console.pages.preferences import DENSITY
 
 THEMES = ("light", "dark")
 THEME_COOKIE = "theme"
@@ -48,6 +49,7 @@ class Shell:
     theme: str
     environment: str  # environment of the page, "" if it shows several
     sections: Sequence[Section] = SECTIONS
+    density: str = ""  # "compact" for tables with low rows
     search: str = ""
 
 
@@ -76,5 +78,6 @@ def shell(request: HttpRequest, *, by: Actor | None, section: str = "", environm
         section=section,
         theme=theme if theme in THEMES else "",
         environment=environment,
+        density=request.session.get(DENSITY, "") if by else "",
         search=request.GET.get("q", "") if request.path == reverse("pages:search") else "",
     )

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+
+from django.contrib.auth.models import User
 
 from console.access.roles import ROLE_DESCRIPTIONS, ROLE_PERMISSIONS, Permission, Role
+from console.models import Account, ApiKey, Cluster, Environment, Organization, RoleBinding, UserSession
 from console.presenters.numbers import Moment, moment
-
-if TYPE_CHECKING:
-    from console.models import ApiKey, RoleBinding
 
 # The permissions of a role as its card on the Roles page lists them.
 PERMISSION_WORDS: Mapping[Permission, str] = MappingProxyType(
@@ -29,6 +28,8 @@ PERMISSION_WORDS: Mapping[Permission, str] = MappingProxyType(
         Permission.MANAGE_CLUSTER: "Register clusters and change their credentials",
         Permission.USE_CREDENTIALS: "Create links that use the stored credentials of a cluster",
         Permission.MANAGE_ACCESS: "Grant and revoke roles",
+        Permission.VIEW_ACCESS: "View role bindings, and who may do what",
+        Permission.MANAGE_USERS: "Invite and deactivate users, manage groups and service accounts",
         Permission.VIEW_AUDIT: "View the audit log",
         Permission.MANAGE_ORGANIZATION: "Create environments",
     }
@@ -41,11 +42,14 @@ class BindingRow:
 
     key: int
     principal: str
+    is_group: bool
     role: str
     scope: str
     resource: str
     granted: Moment | None
     granted_by: str
+    expires: Moment | None
+    expired: bool
     removable: bool
 
 
@@ -56,35 +60,43 @@ class KeyRow:
     key: str
     owner: str
     description: str
+    limit: str  # role and place, "" for everything that the owner may do
     created: Moment | None
     used: Moment | None
     expires: Moment | None
+    expired: bool
+    rotated_to: str  # the key that replaces this one, or ""
 
 
 def binding_row(binding: RoleBinding, *, now: datetime, removable: bool) -> BindingRow:
     """Create the row of a binding. The scope is the path from the organization."""
     return BindingRow(
         key=binding.pk,
-        principal=binding.user.get_username(),
+        principal=binding.principal,
+        is_group=binding.group_id is not None,
         role=binding.role,
         scope=scope_of(binding),
         resource=_resource(binding),
         granted=moment(binding.granted_at, now=now),
         granted_by=binding.granted_by,
+        expires=moment(binding.expires_at, now=now),
+        expired=binding.has_expired(now),
         removable=removable,
     )
 
 
 def scope_of(binding: RoleBinding) -> str:
     """Return the path of the organization, environment or cluster of a binding."""
-    if binding.organization:
-        return binding.organization.name
-    if binding.environment:
-        return f"{binding.environment.organization.name} / {binding.environment.name}"
-    cluster = binding.cluster
-    if cluster is None:
+    return path_of(binding.node)
+
+
+def path_of(node: Organization | Environment | Cluster | None) -> str:
+    """Return the names on the way from the organization to a node; "" for None."""
+    if node is None:
         return ""
-    return f"{cluster.environment.organization.name} / {cluster.environment.name} / {cluster.name}"
+    if isinstance(node, Cluster):
+        return f"{path_of(node.environment)} / {node.name}"
+    return f"{node.organization.name} / {node.name}" if isinstance(node, Environment) else node.name
 
 
 def key_row(key: ApiKey, *, now: datetime) -> KeyRow:
@@ -93,9 +105,79 @@ def key_row(key: ApiKey, *, now: datetime) -> KeyRow:
         key=key.key,
         owner=key.user.get_username(),
         description=key.description,
+        limit=" in ".join(filter(None, (key.role, path_of(key.node)))),
         created=moment(key.created_at, now=now),
         used=moment(key.last_used_at, now=now),
         expires=moment(key.expires_at, now=now),
+        expired=key.expires_at is not None and key.expires_at <= now,
+        rotated_to=key.rotated_to.key if key.rotated_to else "",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountRow:
+    """A user or a service account."""
+
+    key: int
+    name: str
+    kind: str
+    description: str
+    organization: str
+    status: str  # Active, Deactivated, Invited, Invitation expired
+    since: Moment | None
+    last_sign_in: Moment | None
+    manageable: bool
+    is_active: bool
+    is_invited: bool
+    is_service: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow:
+    """A session of the user."""
+
+    key: int
+    started: Moment | None
+    address: str
+    program: str
+    current: bool
+
+
+def account_row(user: User, *, now: datetime, manageable: bool) -> AccountRow:
+    """Create the row of a user, who has been loaded with account and invitation."""
+    account: Account | None = getattr(user, "account", None)
+    invitation = getattr(user, "invitation", None)
+    service = account is not None and account.kind == Account.Kind.SERVICE
+    if user.is_active:
+        status = "Active"
+    elif invitation is None:
+        status = "Deactivated"
+    else:
+        status = "Invited" if invitation.expires_at > now else "Invitation expired"
+    return AccountRow(
+        key=user.pk,
+        name=user.get_username(),
+        kind="Service account" if service else "Administrator of this installation" if user.is_superuser else "User",
+        description=account.description if account else "",
+        organization=account.organization.name if account and account.organization else "",
+        status=status,
+        since=moment(account.created_at if account else user.date_joined, now=now),
+        last_sign_in=moment(user.last_login, now=now),
+        manageable=manageable,
+        is_active=user.is_active,
+        is_invited=invitation is not None,
+        is_service=service,
+    )
+
+
+def session_row(session: UserSession, *, current_key: str | None, now: datetime) -> SessionRow:
+    """Create the row of a session."""
+    return SessionRow(
+        key=session.pk,
+        started=moment(session.started_at, now=now),
+        address=session.client_address,
+        program=session.user_agent,
+        current=session.session_key == current_key,
     )
 
 

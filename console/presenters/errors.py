@@ -342,6 +342,11 @@ _LISTED_ROWS: tuple[tuple[str, str, str], ...] = (
         "The file with the diverged records of a restore is missing or incomplete. It may be their only copy.",
         "Use the same CLUSTERLINK_EXPORT_DIR for web process and worker, or restore the file from a backup.",
     ),
+    (
+        "APPROVAL_NEEDED",
+        "The environment requires that a second user approves this operation, and no approval is in force.",
+        "Request an approval under Access, Approvals. Repeat the operation when another user has approved it.",
+    ),
     ("TOO_MANY_DRAFTS", "A user can have 20 drafts of cluster links.", "Continue or discard one of them."),
     (
         "TOO_MANY_TESTS",
@@ -350,6 +355,8 @@ _LISTED_ROWS: tuple[tuple[str, str, str], ...] = (
     ),
     ("TOPIC_NOT_FOUND", "The topic does not exist on the cluster, or you may not see it.", "Check the name."),
     ("PARTITION_NOT_FOUND", "The topic has no partition with this number.", "Partitions are numbered from 0."),
+    ("UNKNOWN_API_KEY", "The API key does not exist, or you may not see it.", "List the API keys."),
+    ("UNKNOWN_APPROVAL_REQUEST", "The link has no approval request with this id, or you may not see it.", "List the requests."),
     ("UNKNOWN_BROKER", "The cluster has no broker with this id.", "List the brokers of the cluster."),
     ("UNKNOWN_CLUSTER", "No cluster with this id is registered, or you may not see it.", "List the clusters."),
     ("UNKNOWN_CONFIG", "The config does not exist, or cannot be changed on the page.", "See the list of the link's configs."),

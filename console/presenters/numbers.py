@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.utils import timezone
+
 UNKNOWN = "\N{EN DASH}"
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -98,8 +100,9 @@ def ago(at: datetime, *, now: datetime) -> str:
 
 
 def exact(at: datetime) -> str:
-    """Return date, time and time zone."""
-    return f"{at:%Y-%m-%d %H:%M:%S} {at.tzname() or 'UTC'}"
+    """Return date, time and time zone, in the time zone that the user has chosen (UTC by default)."""
+    local = timezone.localtime(at)
+    return f"{local:%Y-%m-%d %H:%M:%S} {local.tzname() or 'UTC'}"
 
 
 def retention(number_ms: int | None) -> str:

@@ -190,6 +190,8 @@ def _facts_of(report: StopReport, *, number: int | None) -> list[tuple[str, str]
         ("Requested", numbers.exact(report.requested_at)),
         ("Reason", report.request_reason or "none given"),
     ]
+    if report.approved_by:
+        facts.append(("Approved by", report.approved_by))
     if report.operation_number is not None:
         facts.insert(0, ("Operation", str(report.operation_number)))
     if number is None:

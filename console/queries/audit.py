@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from django.db.models import Q
 
 from console.access import Permission, check_permission
-from console.access.roles import ROLE_PERMISSIONS, Role
+from console.access.roles import permissions_of
 from console.actors import Actor
 from console.audit import path_of
 from console.models import AuditEvent, Cluster, Environment, Organization, RoleBinding
@@ -22,9 +22,7 @@ def readable_events(*, by: Actor) -> AuditEventQuerySet:
     if by.may_do_all:
         return AuditEvent.objects.all()
     reading = [
-        binding
-        for binding in by.bindings
-        if Permission.VIEW_AUDIT in ROLE_PERMISSIONS[Role(binding.role)] and not binding.resource_type
+        binding for binding in by.bindings if Permission.VIEW_AUDIT in permissions_of(binding) and not binding.resource_type
     ]
     if not reading:
         check_permission(by, Permission.VIEW_AUDIT)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tests.browser.page_data import EAST, MIRRORS, WEST
-from tests.browser.page_fixtures import DRAFT, OPERATION, REPORT, REPORTED_OPERATION
+from tests.browser.page_fixtures import APPROVAL, DRAFT, GROUP, OPERATION, REPORT, REPORTED_OPERATION, SERVICE_ACCOUNT
 
 _LINK = f"/links/{EAST}/west-to-east/"
 _FAILED = f"/links/{EAST}/south-archive/"
 
 # Pages without a session.
-OPEN = ("/sign-in/",)
+OPEN = ("/sign-in/",)  # an invitation needs a token, see tests/console/pages/test_people.py
 # Pages that an administrator of the organization sees with status 200.
 PAGES = (
     "/environments/",
@@ -84,14 +84,31 @@ PAGES = (
     f"/operations/{OPERATION}/?status=FAILED",
     "/access/",
     "/access/new/",
+    "/access/explain/",
+    "/access/users/",
+    "/access/users/?q=a",
+    "/access/users/invite/",
+    "/access/users/service/",
+    f"/access/users/{SERVICE_ACCOUNT}/deactivate/",
+    "/access/groups/",
+    "/access/groups/new/",
+    f"/access/groups/{GROUP}/",
+    f"/access/groups/{GROUP}/delete/",
+    "/access/approvals/",
+    "/access/approvals/new/",
+    f"/access/approvals/{APPROVAL}/",
+    "/access/approvals/environments/production/",
     "/access/roles/",
     "/access/me/",
     "/access/password/",
     "/access/api-keys/",
+    "/access/api-keys/ABCDEFGHIJKLMNOP/rotate/",
     "/access/api-keys/ABCDEFGHIJKLMNOP/delete/",
+    "/settings/profile/",
     "/audit/",
     "/audit/?result=DENIED",
     "/help/states/",
+    "/help/first-steps/",
 )
 # Error pages with their status.
 REFUSALS = (

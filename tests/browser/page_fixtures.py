@@ -6,10 +6,14 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from django.contrib.auth.models import User
+
 from console.actions.gates import record_checks
 from console.links.drafts import DraftValues
 from console.models import (
+    Account,
     ApiKey,
+    ApprovalRequest,
     AuditEvent,
     BulkOperation,
     BulkOperationTopic,
@@ -17,16 +21,19 @@ from console.models import (
     Drill,
     GapRange,
     GateRun,
+    GroupMember,
     GroupOffset,
     LinkDraft,
     LinkSample,
     MirrorSample,
     MirrorTopic,
     Namespace,
+    RoleBinding,
     StateTransitionError,
     StopReport,
     SyncedAcl,
     SyncedGroup,
+    UserGroup,
     VerifyRun,
 )
 from linkengine.domain.acls import AclStatus
@@ -50,8 +57,9 @@ if TYPE_CHECKING:
     from tests.browser.page_data import Scene
 
 
-OPERATION = 90_001  # primary key of the bulk operation; later ones get the next keys of the table
-DRAFT = 90_001  # primary key of the draft of a link, likewise
+# Primary keys of the bulk operation, the draft of a link, the service account, the group and the approval request. Later rows
+# get the next keys.
+OPERATION = DRAFT = SERVICE_ACCOUNT = GROUP = APPROVAL = 90_001
 
 REPORT = 70_001  # primary key of the failover report
 REPORTED_OPERATION = 80_001  # number of the operation that requested the stop; it was deleted since
@@ -65,7 +73,28 @@ def furnish(scene: Scene) -> None:
     _add_namespaces(scene)
     _add_gate(scene)
     _add_operation(scene)
+    _add_people(scene)
     _add_draft(scene)
+
+
+def _add_people(scene: Scene) -> None:
+    """Add a service account, a group with a member and a role, and an approval request of the reader."""
+    made = {"created_at": scene.now, "created_by": "amelia"}
+    program = User.objects.create(pk=SERVICE_ACCOUNT, username="terraform-runner", password="!")
+    Account.objects.create(user=program, kind=Account.Kind.SERVICE, organization=scene.organization, **made)
+    group = UserGroup.objects.create(pk=GROUP, organization=scene.organization, name="network-operators", **made)
+    GroupMember.objects.create(group=group, user=program, added_at=scene.now, added_by="amelia")
+    RoleBinding.objects.create(group=group, role="Operator", cluster=scene.west, granted_at=scene.now, granted_by="amelia")
+    ApprovalRequest.objects.create(
+        pk=APPROVAL,
+        link=scene.link,
+        operation="failover",
+        topics=["flights"],
+        reason="The source data center is down.",
+        user=scene.reader,
+        requested_at=scene.now,
+        expires_at=scene.now + timedelta(hours=24),
+    )
 
 
 def _add_draft(scene: Scene) -> None:

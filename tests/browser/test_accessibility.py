@@ -7,6 +7,7 @@ from typing import Any
 
 import axe_playwright_python
 import pytest
+from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
 from tests.browser.addresses import LOOKS_ALIKE, OPEN, PAGES, REFUSALS
@@ -54,6 +55,23 @@ def test_sign_in_page_passes_axe_and_fits_all_widths(scene: Scene, visits: Visit
     findings = [finding for address in OPEN for finding in _findings(guest, address)]
 
     assert not findings, "\n".join(findings)
+
+
+def test_the_administration_has_legible_colours(scene: Scene, visits: Visits) -> None:
+    User.objects.filter(pk=scene.admin.pk).update(is_staff=True, is_superuser=True)
+    visitor, guest = visits.start(scene.admin), visits.start()
+    windows = [(guest, "/admin/login/")]
+    windows += [(visitor, f"/admin/{path}") for path in ("", "auth/user/", "auth/user/add/", "console/auditevent/")]
+
+    findings = []
+    for window, address in windows:
+        page = window.open(address)
+        for theme in ("light", "dark"):
+            page.evaluate(f"document.documentElement.dataset.bsTheme = '{theme}'")
+            findings += _run(page, COLOURS, f"{theme} {address}")
+
+    assert not findings, "\n".join(findings)
+    assert visitor.errors == []
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -85,12 +85,12 @@ class RestoreRecordsView(MirrorPartView):
         "getRestoreRecords",
         summary="Download the diverged records that a restore exported",
         description="gzip of JSON lines: partition, offset, timestamp, key and value (base64 or null), headers (pairs of name "
-        "and base64 or null). They are the topic's data, so the permission to operate on the topic is needed.",
+        "and base64 or null). They are the topic's data, so the permission to read records is needed.",
         responses={200: BinaryAnswer},
         tag=ADDITIONS,
     )
     def get(self, request: Request, restore_id: int, **path: str) -> FileResponse:
         """Return the file."""
         mirror = self.mirror(request, path)
-        check_permission(actor_of(request), Permission.OPERATE_MIRROR, mirror=mirror)
+        check_permission(actor_of(request), Permission.READ_RECORDS, mirror=mirror)
         return diverged_exports.download_response(mirror.restores.filter(pk=restore_id).first(), restore_id)

@@ -69,6 +69,7 @@ class StopReportData(serializers.ModelSerializer[StopReport]):
         source="operation_number", allow_null=True, help_text="The operation on several topics that requested the stop."
     )
     request_reason = serializers.CharField(allow_blank=True, help_text="The reason that the user entered; empty if none.")
+    approved_by = serializers.CharField(allow_blank=True, help_text="The second approver; empty if none was needed.")
     checklist = ChecklistItem(many=True, help_text="The checklist for clients as the user left it; empty if there was none.")
     records_not_copied = OffsetField(
         allow_null=True,
@@ -99,6 +100,7 @@ class StopReportData(serializers.ModelSerializer[StopReport]):
             "operation_id",
             "request_reason",
             "checklist",
+            "approved_by",
             "writable_at",
             "records_not_copied",
             "source_seen_at",

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.actions.access import create_token
+from console.actions.api_keys import create_token
 from console.api.authentication import ApiKeyAuthentication
 from console.api.fields import NumberField
 from console.api.schema import ADDITIONS, operation

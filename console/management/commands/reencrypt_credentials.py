@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db.models import Model, QuerySet, TextField, Value
 from django.db.models.functions import Cast
 
+from console.access.second_factor import renew_secrets
 from console.models.fields import EncryptedJSONField, renewed
 
 BATCH = 200  # rows read at once
@@ -34,6 +35,7 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         remaining = sum(self._reencrypt(model, name, check=options["check"]) for model, name in _encrypted_fields())
+        remaining += self._second_factors(check=options["check"])
         if remaining:
             raise CommandError(
                 f"{remaining} stored credentials still need another key than the first one. Keep the other keys and run this "
@@ -41,6 +43,19 @@ class Command(BaseCommand):
                 "add it at the end, or enter the credentials of that cluster or link again."
             )
         self.stdout.write("All stored credentials have the newest key. The other keys are needed for older backups only.")
+
+    def _second_factors(self, *, check: bool) -> int:
+        """Encrypt the secrets of second factors with the newest key; return how many still need another key."""
+        counts: Counter[str] = Counter()
+        try:
+            counts.update(REWRITTEN if other else NEWEST for other in renew_secrets(renewed, check=check))
+        except InvalidToken:
+            counts[UNREADABLE] += 1
+            self.stdout.write("A secret of a second factor is unreadable. Its user has to set it up again.")
+        if counts:
+            kinds = ", ".join(f"{counts[kind]} {kind}" for kind in (REWRITTEN, NEWEST, UNREADABLE) if counts[kind])
+            self.stdout.write(f"Second factors: {kinds}")
+        return counts[UNREADABLE] + (counts[REWRITTEN] if check else 0)
 
     def _reencrypt(self, model: type[Model], name: str, *, check: bool) -> int:
         """Encrypt a column with the newest key, print the counts, and return how many values still need another key."""

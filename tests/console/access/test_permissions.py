@@ -92,6 +92,8 @@ def test_a_deactivated_user_has_no_permissions(owner: Actor, link: ClusterLink) 
 
 def test_the_least_powerful_role_with_the_permission_is_named() -> None:
     assert role_needed(P.VIEW) == Role.DEVELOPER_READ
-    assert role_needed(P.OPERATE_MIRROR) == Role.DEVELOPER_MANAGE
+    assert role_needed(P.OPERATE_MIRROR) == Role.OPERATOR
+    assert role_needed(P.VIEW_AUDIT) == Role.AUDITOR
+    assert role_needed(P.MANAGE_USERS) == Role.ORGANIZATION_ADMIN
     assert role_needed(P.MANAGE_LINK) == Role.RESOURCE_OWNER
     assert role_needed(P.MANAGE_ORGANIZATION) == Role.ORGANIZATION_ADMIN

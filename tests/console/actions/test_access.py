@@ -9,11 +9,12 @@ import pytest
 
 from console.access.grants import may_grant
 from console.actions import access
-from console.actions.access import create_api_key, delete_api_key, grant_role, revoke_role
+from console.actions.access import grant_role, revoke_role
+from console.actions.api_keys import create_api_key, delete_api_key
 from console.actors import SYSTEM, Actor
 from console.errors import DeniedError, InvalidInputError
 from console.models import ApiKey, AuditEvent, Cluster, ClusterLink, Environment, RoleBinding
-from console.queries.access import list_api_keys, list_bindings, my_bindings, user_of_key
+from console.queries.access import list_api_keys, list_bindings, my_bindings, valid_key
 from tests.console.conftest import NOW, MakeActor
 
 
@@ -121,7 +122,8 @@ def test_an_api_key_is_accepted_until_it_expires_or_is_deleted(owner: Actor) -> 
     assert secret not in str(AuditEvent.objects.get().detail)
 
     def accepted(given: str, *, after: timedelta = timedelta(0)) -> bool:
-        return user_of_key(key=key.key, secret=given, now=NOW + after) == owner.user
+        found = valid_key(key=key.key, secret=given, now=NOW + after)
+        return found is not None and found.user == owner.user
 
     assert accepted(secret)
     assert ApiKey.objects.get().last_used_at == NOW
@@ -137,7 +139,7 @@ def test_the_api_key_of_a_deactivated_user_is_rejected(owner: Actor) -> None:
     owner.user.is_active = False
     owner.user.save()
 
-    assert user_of_key(key=key.key, secret=secret, now=NOW) is None
+    assert valid_key(key=key.key, secret=secret, now=NOW) is None
 
 
 def test_users_see_create_and_delete_only_their_own_api_keys(owner: Actor, stranger: Actor) -> None:

@@ -216,5 +216,5 @@ def test_a_denied_mirror_does_not_stop_the_batch(make_mirror: MakeMirror, link: 
 
 
 def test_a_reader_may_not_operate_mirrors(mirror: MirrorTopic, colleague: Actor) -> None:
-    with pytest.raises(DeniedError, match="DeveloperManage"):
+    with pytest.raises(DeniedError, match="the role Operator there"):
         operate(mirror=mirror, operation=E.FAILOVER, by=colleague, now=NOW)

@@ -13,6 +13,7 @@ from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import Actor
 from console.mirrors.rules import refused_steps, why_not_retry
 from console.models import (
+    ApprovalRequest,
     BulkOperation,
     BulkOperationTopic,
     ClampedOffset,
@@ -252,6 +253,25 @@ def test_report_has_the_reason_of_the_operation_that_requested_the_stop(
     report = StopReport.objects.get()
     assert (report.operation_number, report.request_reason) == (2, "us-west is down")
     assert report.checklist == [{"text": "Producers are stopped.", "confirmed": False}]
+
+
+@pytest.mark.parametrize("with_key", [False, True])
+def test_report_names_the_second_approver_whose_approval_was_in_force(
+    mirror: MirrorTopic, owner: Actor, colleague: Actor, with_key: bool
+) -> None:
+    """Not the approver of another operation, nor of an approval that had expired or was rejected."""
+    facts = {"link": mirror.link, "user": owner.user, "requested_at": NOW, "status": "APPROVED", "decided_by": colleague.user}
+    times = {"decided_at": NOW, "expires_at": NOW + timedelta(hours=1)}
+    ApprovalRequest.objects.create(**facts, **times, operation="failover", topics=[mirror.name], reason="x")
+    by = Actor(name="owner (API key ABC)", user=owner.user) if with_key else owner
+    stopped = request_stop(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=by, after_s=60)
+
+    assert write_stop_report(mirror=stopped, now=NOW + timedelta(seconds=62)).approved_by == "colleague"
+    for change in ({"operation": "promote"}, {"expires_at": NOW}, {"status": "REJECTED"}, {"topics": ["others"]}):
+        before = ApprovalRequest.objects.values(*change).get()
+        ApprovalRequest.objects.update(**change)
+        assert write_stop_report(mirror=stopped, now=NOW + timedelta(seconds=62)).approved_by == "", change
+        ApprovalRequest.objects.update(**before)
 
 
 def test_report_of_a_single_failover_has_no_operation(mirror: MirrorTopic, owner: Actor) -> None:

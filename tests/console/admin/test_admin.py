@@ -33,6 +33,54 @@ def test_every_list_and_form_opens(model: str, staff: Client, link: ClusterLink)
     assert staff.get(reverse(f"admin:console_{model}_add")).status_code == (403 if model == "auditevent" else 200)
 
 
+@pytest.mark.parametrize(
+    ("theme", "code"), [("dark", '= "dark"'), ("light", '= "light"'), ("x", "= matchMedia("), ("", "= matchMedia(")]
+)
+def test_pages_have_the_colours_and_the_theme_of_the_console(staff: Client, theme: str, code: str) -> None:
+    guest = Client()
+    staff.cookies["theme"] = guest.cookies["theme"] = theme
+
+    for page in (staff.get(reverse("admin:index")), guest.get(reverse("admin:login"))):
+        text = page.content.decode()
+        assert page.status_code == 200
+        assert "css/theme" in text
+        assert "css/admin" in text
+        assert "Clusterlink administration" in text
+        assert "admin/js/theme" not in text  # Django's own switch of the theme
+        assert f"dataset.bsTheme {code}" in text
+
+
+def test_the_own_password_is_changed_in_the_console(staff: Client) -> None:
+    """There it is throttled and recorded in the audit log."""
+    assert staff.get("/admin/password_change/")["Location"] == reverse("pages:password")
+    assert "/admin/password_change/" not in staff.get(reverse("admin:index")).content.decode()
+
+
+def test_users_are_edited_by_superusers_only(helper: Client, make_actor: MakeActor) -> None:
+    """Staff with Django's permission to change users could become superusers."""
+    user = make_actor("helper").user
+    assert user is not None
+    for name, arguments in (("changelist", []), ("add", []), ("change", [user.pk]), ("delete", [user.pk])):
+        assert helper.get(reverse(f"admin:auth_user_{name}", args=arguments)).status_code == 403
+
+    helper.post(reverse("admin:auth_user_change", args=[user.pk]), {"username": "helper", "is_superuser": "on"})
+
+    user.refresh_from_db()
+    assert not user.is_superuser
+
+
+def test_changes_of_users_are_audited(staff: Client) -> None:
+    password = {"usable_password": "true", "password1": "a long passphrase 1", "password2": "a long passphrase 1"}
+    staff.post(reverse("admin:auth_user_add"), {"username": "dorothy", **password})
+    user = User.objects.get(username="dorothy")
+    staff.post(reverse("admin:auth_user_password_change", args=[user.pk]), password)
+    staff.post(reverse("admin:auth_user_delete", args=[user.pk]), {"post": "yes"})
+
+    events = AuditEvent.objects.filter(resource="user/dorothy").order_by("pk")
+    assert list(events.values_list("action", flat=True)) == ["CreateUser", "UpdateUser", "DeleteUser"]
+    assert "passphrase" not in str(list(events.values_list("detail", flat=True)))
+
+
 def test_credentials_of_a_cluster_are_not_shown(staff: Client, source: Cluster) -> None:
     page = staff.get(reverse("admin:console_cluster_change", args=[source.pk])).content.decode()
 

@@ -23,7 +23,7 @@ _SEED = """
 import json, sys
 from django.contrib.auth.models import User
 from django.utils import timezone
-from console.actions import access, clusters
+from console.actions import access, api_keys, clusters
 from console.actors import SYSTEM
 from console.models import Environment, Organization
 now = timezone.now()
@@ -33,7 +33,7 @@ owner = User.objects.create_user("owner")
 access.grant_role(user=owner, role="EnvironmentAdmin", environment=environment, by=SYSTEM, now=now)
 for name, properties in json.load(sys.stdin).items():
     clusters.register_cluster(environment=environment, name=name, properties=properties, by=SYSTEM, now=now)
-api_key, secret = access.create_api_key(user=owner, description="test", by=SYSTEM, now=now)
+api_key, secret = api_keys.create_api_key(user=owner, description="test", by=SYSTEM, now=now)
 print(json.dumps([api_key.key, secret]))
 """
 

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from console.models import ApiKey, AuditEvent
-from console.queries.access import user_of_key
+from console.queries.access import valid_key
 from tests.console.api.actors import NOW, Rest, make_key
 
 pytestmark = pytest.mark.django_db
@@ -88,13 +88,13 @@ def test_the_last_use_of_a_key_is_stored_at_most_once_a_minute() -> None:
     api_key, secret = make_key(User.objects.create_user("busy"))
 
     for seconds in (0, 30, 59, 61):
-        user_of_key(key=api_key.key, secret=secret, now=NOW + timedelta(seconds=seconds))
+        valid_key(key=api_key.key, secret=secret, now=NOW + timedelta(seconds=seconds))
         api_key.refresh_from_db()
         assert api_key.last_used_at == NOW + timedelta(seconds=61 if seconds == 61 else 0)
 
 
 def test_a_refused_use_of_a_key_is_not_stored(owner: Rest) -> None:
-    user_of_key(key=owner.key, secret="wrong", now=NOW)
+    valid_key(key=owner.key, secret="wrong", now=NOW)
 
     assert ApiKey.objects.get(key=owner.key).last_used_at is None
 
@@ -148,6 +148,13 @@ class TestBearerTokens:
         token = owner.post(TOKENS, {}).json()["access_token"]
 
         ApiKey.objects.filter(key=owner.key).delete()
+
+        assert bearer(token).get(CLUSTERS).json() == REFUSED
+
+    def test_a_token_is_refused_after_its_key_has_expired(self, owner: Rest) -> None:
+        token = owner.post(TOKENS, {}).json()["access_token"]
+
+        ApiKey.objects.filter(key=owner.key).update(expires_at=timezone.now())
 
         assert bearer(token).get(CLUSTERS).json() == REFUSED
 

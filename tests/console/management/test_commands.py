@@ -30,7 +30,7 @@ from console.management.commands.render_errors import (
 from console.management.commands.render_states import render
 from console.models import Cluster, MirrorTopic, VerifyRun
 from console.models.mirrors import KEPT
-from console.queries.access import user_of_key
+from console.queries.access import valid_key
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import TRANSITIONS
 from tests.console.conftest import Engine
@@ -56,8 +56,10 @@ def test_created_api_key_works() -> None:
 
     made = run("create_api_key", "root")
 
-    assert user_of_key(key=made["api_key"], secret=made["api_secret"], now=timezone.now()) == user
-    assert user_of_key(key=made["api_key"], secret="wrong", now=timezone.now()) is None
+    found = valid_key(key=made["api_key"], secret=made["api_secret"], now=timezone.now())
+    assert found is not None
+    assert found.user == user
+    assert valid_key(key=made["api_key"], secret="wrong", now=timezone.now()) is None
     with pytest.raises(CommandError, match="no user 'nobody'"):
         run("create_api_key", "nobody")
 

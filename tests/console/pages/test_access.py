@@ -6,7 +6,7 @@ from django.test import Client
 from django.utils import timezone
 
 from console.models import ApiKey, AuditEvent, Cluster, RoleBinding
-from console.queries.access import user_of_key
+from console.queries.access import valid_key
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.browser.page_data import SECRET, Scene
 from tests.console.pages.conftest import Queue, check
@@ -101,7 +101,7 @@ def test_api_key_secret_is_shown_once(admin: Client) -> None:
     key = ApiKey.objects.get(description="for the pipeline")
     secret = response.content.decode().split('aria-label="secret">')[1].split("<")[0]
     assert response["Cache-Control"] == "no-store"
-    assert user_of_key(key=key.key, secret=secret, now=timezone.now()) == key.user
+    assert valid_key(key=key.key, secret=secret, now=timezone.now()) == key
     assert secret not in admin.get("/access/api-keys/").content.decode()
 
 

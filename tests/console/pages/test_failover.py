@@ -201,7 +201,7 @@ def test_reader_sees_the_costs_and_cannot_fail_over(reader: Client, scene: Scene
     response = confirm(reader, scene, review(reader, scene, mirror=["planes"]))
 
     assert 'id="review"' not in text
-    assert "A failover requires the role DeveloperManage" in text
+    assert "A failover requires the role Operator" in text
     assert response.status_code == 403
     assert state_of("planes") == "ACTIVE"
 

@@ -24,10 +24,15 @@ EXEMPT = {
     "console/api/schema.py",  # edits the paths of the OpenAPI document
     "console/api/views.py",  # below the prefix of the request; reverse() would percent-encode twice
 }
-# Actions of forms, downloads and redirects. The page that removes a role binding needs the key of a row.
+# Actions of forms, downloads and redirects. The page that removes a role binding needs the key of a row, that of an invitation
+# its token, and those of the second factor a setting (tests/console/signin).
 NO_PAGES = {
     "cluster-refresh",
     "cluster-test",
+    "decide-approval",
+    "end-other-sessions",
+    "end-session",
+    "invitation",
     "link-drill-cancel",
     "link-task-run",
     "mirror-gate",
@@ -39,7 +44,10 @@ NO_PAGES = {
     "new-link-discard",
     "operation-cancel",
     "operation-retry",
+    "remove-member",
     "revoke",
+    "second-factor",
+    "sign-in-code",
     "sign-out",
     "start",
     "theme",
@@ -47,13 +55,9 @@ NO_PAGES = {
 FILES = ("-csv", "-json", "-pdf", "-series", "-events")
 REFUSED = [address for address, _ in addresses.REFUSALS if address.startswith("/links/")]
 EXAMPLES = {
-    "restore_id": 7,
-    "binding_id": 7,
-    "operation_id": 7,
-    "report_id": 7,
-    "drill_id": 7,
-    "draft_id": 7,
     "slug": "production",
+    **dict.fromkeys(("restore_id", "binding_id", "operation_id", "report_id", "drill_id", "draft_id"), 7),
+    **dict.fromkeys(("session_id", "user_id", "group_id", "request_id"), 7),
 }
 
 

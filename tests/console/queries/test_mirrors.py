@@ -145,7 +145,7 @@ def test_buttons_carry_the_reason_why_not(mirror: MirrorTopic, owner: Actor, col
     assert not mine[MirrorEvent.RESUME].allowed
     assert "Cannot resume" in mine[MirrorEvent.RESUME].reason
     assert not any(each.allowed for each in theirs.values())
-    assert "DeveloperManage" in theirs[MirrorEvent.PAUSE].reason
+    assert "Operator" in theirs[MirrorEvent.PAUSE].reason
 
 
 def test_source_topics_say_why_they_cannot_be_mirrored(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:

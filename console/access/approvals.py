@@ -1,0 +1,88 @@
+"""Operations that need a second approver, and whether an approval is there.
+
+An environment lists the operations (``Environment.approval_operations``). They are refused for every user, superusers included,
+without an approval by another user that is in force. The engine's own operations need none. Pages, REST and operations on
+several topics all operate through ``console.actions``, which checks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.models import Q
+from django.utils import timezone
+
+from console import audit
+from console.actors import Actor
+from console.errors import DeniedError
+from console.models import ApprovalRequest, ClusterLink, Environment, MirrorTopic, StateTransition
+from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent
+
+_E = MirrorEvent
+APPROVABLE = (_E.PROMOTE, _E.FAILOVER, _E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE, _E.RESTORE, _E.DELETE)
+CODE = "APPROVAL_NEEDED"
+Status = ApprovalRequest.Status
+
+
+def needs_approval(link: ClusterLink, operation: MirrorEvent, *, by: Actor) -> bool:
+    """Return whether the operation on mirrors of the link needs an approval.
+
+    A reversal or restore changes the topics of both sides, so the environments of both count. No query for other operations.
+    """
+    if by.trusted or operation not in APPROVABLE:
+        return False
+    environments: list[Environment] = [link.destination.environment]
+    if operation in BIDIRECTIONAL_ONLY and link.source is not None:
+        environments.append(link.source.environment)
+    return any(operation.value in environment.approval_operations for environment in environments)
+
+
+def check_approved(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor) -> None:
+    """Raise DeniedError and add an audit row if the operation needs an approval that the actor does not have."""
+    if mirror.drill_id is not None or approved([mirror], operation, by=by):
+        return
+    reason = f"Nothing was changed. {refusal_of(mirror.link)}"
+    audit.record_denial(by=by, action=f"{operation.value} without approval", resource=audit.path_of(mirror), reason=reason)
+    raise DeniedError(reason, code=CODE)
+
+
+def refusal_of(link: ClusterLink) -> str:
+    """Return why an operation on a mirror of the link is refused without an approval, and what to do."""
+    return (
+        f"This operation needs the approval of a second user in environment {link.destination.environment.name}. Request it "
+        "under Access, Approvals, and repeat the operation when it is approved."
+    )
+
+
+def approved(mirrors: Sequence[MirrorTopic], operation: MirrorEvent, *, by: Actor) -> list[MirrorTopic]:
+    """Return those of the mirrors, which share a link, that need no approval or for which the actor has one."""
+    if not mirrors or not needs_approval(mirrors[0].link, operation, by=by):
+        return list(mirrors)
+    if by.user is None:
+        return []
+    return covered(mirrors, operation, open_requests(mirrors[0].link, operation, by=by))
+
+
+def covered(mirrors: Sequence[MirrorTopic], operation: MirrorEvent, requests: Sequence[ApprovalRequest]) -> list[MirrorTopic]:
+    """Return those of the mirrors that an approved request covers, and on which the operation has not begun since.
+
+    So an approval is used up for a mirror topic when the operation begins. One query if there is an approval.
+    """
+    given = [(request, request.decided_at) for request in requests if request.is_approved and request.decided_at is not None]
+    if not given:
+        return []
+    first = min(decided_at for _request, decided_at in given)
+    steps = StateTransition.objects.filter(mirror__in=[row.pk for row in mirrors if row.pk is not None], at__gte=first)
+    begun = dict(steps.filter(event=operation.value).order_by("at").values_list("mirror_id", "at"))
+    return [
+        mirror
+        for mirror in mirrors
+        if any(row.covers(mirror) and (mirror.pk not in begun or begun[mirror.pk] < decided_at) for row, decided_at in given)
+    ]
+
+
+def open_requests(link: ClusterLink, operation: MirrorEvent, *, by: Actor) -> list[ApprovalRequest]:
+    """Return the requests of the actor that have not ended, approved ones included, whose approver is still an active user."""
+    rows = ApprovalRequest.objects.filter(link=link, operation=operation.value, user=by.user, expires_at__gt=timezone.now())
+    requested, given = Q(status=Status.REQUESTED), Q(status=Status.APPROVED, decided_by__is_active=True)
+    return list(rows.filter(requested | given).select_related("decided_by"))

@@ -1,0 +1,158 @@
+"""Requests, approves, rejects and withdraws approvals, and decides which operations of an environment need one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from console import audit
+from console.access import Permission, can, check_permission, visible_mirrors
+from console.access.approvals import APPROVABLE, needs_approval
+from console.actors import Actor
+from console.errors import ConflictError, DeniedError, InvalidInputError
+from console.mirrors.rules import permission_for
+from console.models import ApprovalRequest, ClusterLink, Environment, RoleBinding
+from linkengine.domain.states import MirrorEvent
+
+Status = ApprovalRequest.Status
+MOST_TOPICS = 1_000
+WAITS = timedelta(hours=24)  # a request without a decision expires
+LONGEST = timedelta(hours=24)  # of an approval
+
+
+def set_approval_operations(*, environment: Environment, operations: Collection[str], by: Actor, now: datetime) -> None:
+    """Choose the operations that need an approval in the environment.
+
+    Needs MANAGE_ORGANIZATION: users whom the rule restricts should not be able to remove it.
+    """
+    check_permission(by, Permission.MANAGE_ORGANIZATION, organization=environment.organization)
+    unknown = set(operations) - {operation.value for operation in APPROVABLE}
+    if unknown:
+        raise InvalidInputError(f"'{sorted(unknown)[0]}' is not an operation that can need an approval.", field="operations")
+    with transaction.atomic():
+        row = Environment.objects.select_for_update().get(pk=environment.pk)
+        before, row.approval_operations = row.approval_operations, sorted(operations)
+        row.save(update_fields=["approval_operations"])
+        detail = {"from": before, "to": row.approval_operations}
+        audit.record(by=by, action="SetApprovalOperations", resource=audit.path_of(row), now=now, detail=detail)
+
+
+def request_approval(
+    *, link: ClusterLink, operation: MirrorEvent, topics: Sequence[str], reason: str, by: Actor, now: datetime
+) -> ApprovalRequest:
+    """Request the approval of an operation on mirror topics of a link, or on all that it has now if ``topics`` is empty.
+
+    The actor needs the permission for the operation, and every operation is checked again when it is carried out. A request may
+    come with an API key; the decision may not (``may_decide``).
+    """
+    if by.user is None:
+        raise _denied(link, by=by, reason="Approvals are requested by users.")
+    _check_may_operate(link, operation, topics, by=by)
+    if not needs_approval(link, operation, by=by):
+        raise InvalidInputError("This operation needs no approval here. Carry it out directly.", field="operation")
+    if not reason.strip():
+        raise InvalidInputError("Give the reason for the operation. The approver and the audit log see it.", field="reason")
+    if len(topics) > MOST_TOPICS:
+        raise InvalidInputError(f"Name at most {MOST_TOPICS:,} topics, or none for all of the link.", field="topics")
+    _check_topics(link, operation, topics, by=by)
+    with transaction.atomic():
+        request = ApprovalRequest.objects.create(
+            link=link,
+            operation=operation.value,
+            topics=sorted(set(topics)),
+            reason=reason.strip(),
+            user=by.user,
+            requested_at=now,
+            expires_at=now + WAITS,
+        )
+        _record("RequestApproval", request, by=by, now=now, reason=request.reason)
+    return request
+
+
+def approve(*, request: ApprovalRequest, reason: str, lasts: timedelta, by: Actor, now: datetime) -> None:
+    """Approve a request of another user. It lets that user carry out the operation for the time ``lasts``."""
+    if not timedelta(0) < lasts <= LONGEST:
+        raise InvalidInputError("An approval can be in force for up to 24 hours. Choose a time in that range.", field="lasts")
+    _check_may_decide(request, by=by)
+    _decide(request, Status.APPROVED, reason=reason, expires_at=now + lasts, by=by, now=now)
+
+
+def reject(*, request: ApprovalRequest, reason: str, by: Actor, now: datetime) -> None:
+    """Reject a request of another user, with a reason."""
+    if not reason.strip():
+        raise InvalidInputError("Give the reason for the rejection, which the requester sees.", field="reason")
+    _check_may_decide(request, by=by)
+    _decide(request, Status.REJECTED, reason=reason, expires_at=now, by=by, now=now)
+
+
+def withdraw(*, request: ApprovalRequest, by: Actor, now: datetime) -> None:
+    """Withdraw a request, or end an approval: the requester, or a user who may decide about it."""
+    if by.user is None or by.user.pk != request.user_id:
+        _check_may_decide(request, by=by)
+    with transaction.atomic():
+        open_requests = ApprovalRequest.objects.filter(pk=request.pk, expires_at__gt=now)
+        if not open_requests.filter(status__in=(Status.REQUESTED, Status.APPROVED)).update(status=Status.WITHDRAWN):
+            raise ConflictError("This request was rejected or withdrawn, or has expired, so nothing was changed.")
+        _record("WithdrawApproval", request, by=by, now=now)
+
+
+def may_decide(request: ApprovalRequest, *, by: Actor) -> bool:
+    """Return whether the actor may approve or reject: another user with the permission for the operation on the whole link."""
+    if by.user is None or by.key is not None or by.user.pk == request.user_id:
+        return False
+    return can(by, permission_for(MirrorEvent(request.operation)), link=request.link)
+
+
+def _check_may_decide(request: ApprovalRequest, *, by: Actor) -> None:
+    if may_decide(request, by=by):
+        return
+    reason = (
+        "You cannot decide about this request. Another user than the requester, with the permission for the operation on the "
+        "whole link, decides about it in the console."
+    )
+    raise _denied(request.link, by=by, reason=reason)
+
+
+def _decide(request: ApprovalRequest, status: Status, *, reason: str, expires_at: datetime, by: Actor, now: datetime) -> None:
+    values = {"status": status, "decided_by": by.user, "decided_at": now, "decision_reason": reason.strip()}
+    with transaction.atomic():
+        undecided = ApprovalRequest.objects.filter(pk=request.pk, status=Status.REQUESTED, expires_at__gt=now)
+        if not undecided.update(**values, expires_at=expires_at):
+            raise ConflictError("This request was decided or withdrawn, or has expired, so nothing was changed.")
+        action = "ApproveOperation" if status is Status.APPROVED else "RejectOperation"
+        _record(action, request, by=by, now=now, reason=reason.strip(), until=expires_at.isoformat())
+
+
+def _check_may_operate(link: ClusterLink, operation: MirrorEvent, topics: Sequence[str], *, by: Actor) -> None:
+    permission, kind = permission_for(operation), RoleBinding.ResourceType.TOPIC
+    for name in topics:
+        check_permission(by, permission, link=link, resource_type=kind, resource_name=name)
+    if not topics:
+        check_permission(by, permission, link=link)
+
+
+def _check_topics(link: ClusterLink, operation: MirrorEvent, topics: Sequence[str], *, by: Actor) -> None:
+    """Raise InvalidInputError for a name that is no mirror topic: an approval of it would cover nothing.
+
+    A restore is requested for topics that may not have been mirrors.
+    """
+    if operation is MirrorEvent.RESTORE:
+        return
+    known = set(visible_mirrors(by).filter(link=link, name__in=topics).values_list("name", flat=True))
+    unknown = sorted(set(topics) - known)
+    if unknown:
+        message = f"Topic '{unknown[0]}' is not a mirror topic of cluster link '{link.name}'. Correct the name or omit it."
+        raise InvalidInputError(message, field="topics")
+
+
+def _denied(link: ClusterLink, *, by: Actor, reason: str) -> DeniedError:
+    audit.record_denial(by=by, action="DecideApproval", resource=audit.path_of(link), reason=reason)
+    return DeniedError(reason, code="NOT_AUTHORIZED")
+
+
+def _record(action: str, request: ApprovalRequest, *, by: Actor, now: datetime, **more: str) -> None:
+    what = {"operation": request.operation, "topics": request.topics or "all", "requested_by": request.user.get_username()}
+    detail = {"request": request.pk, **what, **more}
+    audit.record(by=by, action=action, resource=audit.path_of(request.link), now=now, detail=detail)

@@ -1,0 +1,79 @@
+"""The checklist from an empty installation to a verified mirror."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from console.models import ClusterLink, Environment, MirrorTopic, Organization, VerifyRun
+from linkengine.domain.states import MirrorState
+from tests.browser.page_data import EAST, WEST, Scene, make_cluster, make_link, make_mirror, make_person
+from tests.console.pages.conftest import client_of
+
+
+def current_step(client: Client) -> tuple[str, str]:
+    """Return title and address of the step that is next; ("", "") if all are done."""
+    text = client.get("/help/first-steps/").content.decode()
+    found = re.search(r'aria-current="step".*?<h2[^>]*>\d\. ([^<]+)</h2>(.*?)</li>', text, re.DOTALL)
+    if found is None:
+        return "", ""
+    address = re.search(r'href="([^"]+)"', found[2])
+    return found[1], address[1] if address else ""
+
+
+def test_an_empty_installation_begins_with_an_environment(db: None) -> None:
+    root, user = User.objects.create_superuser("root"), User.objects.create_user("user")
+
+    assert current_step(client_of(root)) == ("Create an organization and an environment", "/admin/console/environment/add/")
+    assert current_step(client_of(user)) == ("Create an organization and an environment", "")
+
+
+def test_each_step_leads_to_the_next(db: None) -> None:
+    now = timezone.now()
+    admin = client_of(make_person("amelia", "OrganizationAdmin", Organization.objects.create(name="Acme", created_at=now), now))
+    environment = Environment.objects.create(
+        organization=Organization.objects.get(), name="Production", slug="production", created_at=now
+    )
+    assert current_step(admin) == ("Register two clusters", "/environments/production/clusters/new/")
+
+    west, east = (make_cluster(environment, name, key, now) for name, key in (("west", WEST), ("east", EAST)))
+    assert current_step(admin) == ("Create a cluster link", "/links/new/")
+
+    link = make_link(west, east, "first", now)
+    assert current_step(admin) == ("Add a mirror topic", f"/links/{EAST}/first/mirrors/new/")
+
+    mirror = make_mirror(link, "orders", MirrorState.PENDING_SETUP, now=now)
+    assert current_step(admin) == ("Wait until it is active", mirror.get_absolute_url())
+
+    mirror.state = MirrorState.ACTIVE
+    mirror.save()
+    assert current_step(admin) == ("Verify it", mirror.get_absolute_url())
+
+    VerifyRun.objects.create(mirror=mirror, status="DIFFERENT", requested_by="amelia", requested_at=now)
+    assert current_step(admin)[0] == "Verify it"
+
+    VerifyRun.objects.create(mirror=mirror, status="EQUAL", requested_by="amelia", requested_at=now)
+    assert current_step(admin) == ("", "")
+
+
+def test_it_needs_few_queries(scene: Scene, admin: Client) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        assert admin.get("/help/first-steps/").status_code == 200
+
+    assert len(queries) <= 8
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_environments_page_leads_to_it_while_there_is_no_link(scene: Scene, admin: Client, exists: bool) -> None:
+    if not exists:
+        MirrorTopic.objects.all().delete()
+        ClusterLink.objects.all().delete()
+    page = admin.get("/environments/").content.decode().split("<h1", 1)[1]
+
+    assert ("/help/first-steps/" in page) is not exists

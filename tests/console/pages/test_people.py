@@ -1,0 +1,342 @@
+"""Pages for users, groups, invitations, the profile, API keys and the explanation of access."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from console.actions import accounts, usergroups
+from console.actions.access import grant_role
+from console.actors import SYSTEM
+from console.models import Account, ApiKey, AuditEvent, RoleBinding, UserGroup, UserSession
+from console.queries.access import valid_key
+from tests.browser.page_data import PASSWORD, Scene
+from tests.console.pages.conftest import client_of
+
+NEW = "a new passphrase 4711"
+
+
+@pytest.fixture
+def auditor(scene: Scene) -> Client:
+    """Charles, as an auditor of the organization."""
+    facts = {"granted_at": scene.now, "granted_by": "test"}
+    RoleBinding.objects.create(user=scene.stranger, role="Auditor", organization=scene.organization, **facts)
+    return client_of(scene.stranger)
+
+
+def snippets(answer: Any) -> list[str]:
+    """Return the texts of a page that are to be copied."""
+    return re.findall(r"<pre[^>]*>([^<]*)</pre>", answer.content.decode())
+
+
+class TestExplain:
+    """The page that shows who may do something, and why."""
+
+    @staticmethod
+    def ask(client: Client, scene: Scene, **values: str) -> str:
+        query = {"permission": "OPERATE_MIRROR", "place": f"cluster:{scene.east.pk}", **values}
+        answer = client.get("/access/explain/", query)
+        assert answer.status_code == 200, answer.content.decode()
+        return str(answer.content.decode())
+
+    def test_the_granting_bindings_are_shown(self, scene: Scene, admin: Client) -> None:
+        group = usergroups.create_group(name="on-call", organization=scene.organization, by=SYSTEM, now=scene.now)
+        grant_role(group=group, role="Operator", cluster=scene.east, by=SYSTEM, now=scene.now)
+        usergroups.add_member(group=group, user=scene.stranger, by=SYSTEM, now=scene.now)
+
+        text = self.ask(admin, scene, user="charles")
+
+        assert "<strong>Allowed.</strong>" in text
+        assert "Operator on Skyways / Production / us-east" in text
+        assert "as a member of group on-call" in text
+        assert "<strong>Denied.</strong>" in self.ask(admin, scene, user="charles", permission="MANAGE_LINK")
+        assert "<strong>Denied.</strong>" in self.ask(admin, scene, user="charles", place=f"cluster:{scene.west.pk}")
+
+    def test_all_users_with_a_permission_are_listed(self, scene: Scene, admin: Client) -> None:
+        text = self.ask(admin, scene).split('id="answer"')[1]
+
+        assert "amelia" in text
+        assert "bessie" not in text
+        assert "bessie" in self.ask(admin, scene, permission="VIEW").split('id="answer"')[1]
+
+    def test_an_expired_binding_is_shown_as_the_reason(self, scene: Scene, admin: Client) -> None:
+        facts = {"granted_at": scene.now, "granted_by": "test", "expires_at": timezone.now() - timedelta(hours=1)}
+        RoleBinding.objects.create(user=scene.stranger, role="Operator", cluster=scene.east, **facts)
+
+        text = self.ask(admin, scene, user="charles")
+
+        assert "<strong>Denied.</strong>" in text
+        assert "Operator on Skyways / Production / us-east (everything), expired" in text
+
+    def test_a_role_on_a_topic_is_explained(self, scene: Scene, admin: Client) -> None:
+        topic = {"resource_type": "Topic", "resource_name": "flights"}
+        grant_role(user=scene.stranger, role="DeveloperManage", cluster=scene.east, **topic, by=SYSTEM, now=scene.now)
+
+        assert "<strong>Allowed.</strong>" in self.ask(admin, scene, user="charles", **topic)
+        assert "<strong>Denied.</strong>" in self.ask(admin, scene, user="charles")
+
+    def test_the_explanation_agrees_with_a_link_role(self, scene: Scene, admin: Client) -> None:
+        link = {"resource_type": "ClusterLink", "resource_name": scene.link.name}
+        grant_role(user=scene.stranger, role="ResourceOwner", cluster=scene.east, **link, by=SYSTEM, now=scene.now)
+
+        mirror = {"resource_type": "Topic", "resource_name": "flights"}
+        assert "<strong>Allowed.</strong>" in self.ask(admin, scene, user="charles", **mirror)
+
+    def test_a_deactivated_user_is_denied(self, scene: Scene, admin: Client) -> None:
+        User.objects.filter(pk=scene.reader.pk).update(is_active=False)
+
+        answer = admin.get("/access/explain/", {"permission": "VIEW", "place": f"cluster:{scene.east.pk}", "user": "bessie"})
+
+        assert answer.status_code == 422  # the field names active users only
+        assert "bessie" not in self.ask(admin, scene, permission="VIEW").split('id="answer"')[1]
+
+    def test_a_reader_may_ask_about_own_permissions_only(self, scene: Scene, reader: Client) -> None:
+        place = f"cluster:{scene.east.pk}"
+        own = reader.get("/access/explain/", {"permission": "VIEW", "place": place, "user": "bessie"})
+        others = reader.get("/access/explain/", {"permission": "VIEW", "place": place})
+        other = reader.get("/access/explain/", {"permission": "VIEW", "place": place, "user": "amelia"})
+
+        assert [answer.status_code for answer in (own, others, other)] == [200, 403, 403]
+        assert "amelia" not in others.content.decode()
+
+    @pytest.mark.parametrize("values", [{"place": "cluster:999"}, {"permission": "FLY"}, {"resource_type": "Topic"}])
+    def test_a_malformed_question_shows_the_form_again(self, scene: Scene, admin: Client, values: dict[str, str]) -> None:
+        query = {"permission": "VIEW", "place": f"cluster:{scene.east.pk}"} | values
+
+        assert admin.get("/access/explain/", query).status_code == 422
+
+    def test_it_needs_few_queries(self, scene: Scene, auditor: Client) -> None:
+        with CaptureQueriesContext(connection) as queries:
+            self.ask(auditor, scene, resource_type="Topic", resource_name="flights")
+
+        assert len(queries) <= 10
+
+
+class TestUsers:
+    """Invitations and service accounts."""
+
+    def test_a_user_is_invited_and_signs_in(self, scene: Scene, admin: Client) -> None:
+        answer = admin.post("/access/users/invite/", {"name": "dorothy", "organization": str(scene.organization.pk)})
+
+        assert (answer.status_code, answer["Cache-Control"]) == (201, "no-store")
+        (link,) = snippets(answer)
+        path = link.removeprefix("http://testserver")
+        newcomer = Client()
+        assert "Welcome, dorothy" in newcomer.get(path).content.decode()
+        assert newcomer.post(path, {"new_password": NEW, "repeated": "other"}).status_code == 422
+        assert newcomer.post(path, {"new_password": NEW, "repeated": NEW})["Location"] == "/sign-in/"
+        assert newcomer.post("/sign-in/", {"username": "dorothy", "password": NEW}).status_code == 302
+        assert newcomer.get(path).status_code == 404
+        assert "dorothy" in admin.get("/access/users/").content.decode()
+
+    def test_an_unknown_invitation_is_not_found(self, db: None) -> None:
+        answer = Client().get("/invitation/unknown/")
+
+        assert answer.status_code == 404
+        assert "Ask for a new one" in answer.content.decode()
+
+    def test_a_taken_name_is_refused_at_the_field(self, scene: Scene, admin: Client) -> None:
+        answer = admin.post("/access/users/invite/", {"name": "bessie", "organization": str(scene.organization.pk)})
+
+        assert answer.status_code == 422
+        assert "already exists" in answer.content.decode().split('id="name_error"')[1]
+
+    def test_a_service_account_gets_a_key_with_limits(self, scene: Scene, admin: Client) -> None:
+        organization = str(scene.organization.pk)
+        admin.post("/access/users/service/", {"name": "terraform", "organization": organization, "description": "CI"})
+        account = Account.objects.get(user__username="terraform")
+        assert account.kind == Account.Kind.SERVICE
+
+        values = {"owner": str(account.user_id), "role": "Operator", "place": f"cluster:{scene.east.pk}", "expires_at": "24"}
+        answer = admin.post("/access/api-keys/", values | {"description": "ci"})
+
+        assert answer.status_code == 201
+        key, secret = snippets(answer)
+        row = ApiKey.objects.get(key=key)
+        assert (row.user, row.role, row.cluster) == (account.user, "Operator", scene.east)
+        assert valid_key(key=key, secret=secret, now=timezone.now()) == row
+        assert "Operator in Skyways / Production / us-east" in admin.get("/access/api-keys/").content.decode()
+
+    def test_a_key_is_rotated_after_confirmation(self, admin: Client) -> None:
+        address = "/access/api-keys/ABCDEFGHIJKLMNOP/rotate/"
+        assert admin.get(address).status_code == 200
+
+        answer = admin.post(address, {"overlap": "24"})
+
+        assert answer.status_code == 201
+        key, secret = snippets(answer)
+        assert valid_key(key=key, secret=secret, now=timezone.now()) is not None
+        assert "It replaces ABCDEFGHIJKLMNOP." in answer.content.decode()
+        assert admin.post(address, {"overlap": "24"}).status_code == 409
+        assert secret not in admin.get("/access/api-keys/").content.decode()
+
+    def test_a_foreign_key_or_owner_is_refused(self, scene: Scene, reader: Client) -> None:
+        assert reader.post("/access/api-keys/ABCDEFGHIJKLMNOP/rotate/", {"overlap": "0"}).status_code == 404
+        assert reader.post("/access/api-keys/", {"owner": str(scene.admin.pk)}).status_code == 422
+        assert not ApiKey.objects.filter(user=scene.admin).exclude(key="ABCDEFGHIJKLMNOP").exists()
+
+    def test_a_user_is_deactivated_after_confirmation(self, scene: Scene, admin: Client) -> None:
+        account = Account(user=scene.reader, organization=scene.organization, created_at=scene.now, created_by="test")
+        account.save()
+        address = f"/access/users/{scene.reader.pk}/deactivate/"
+        assert "bessie" in admin.get(address).content.decode()
+
+        admin.post(address)
+
+        assert not User.objects.get(pk=scene.reader.pk).is_active
+        assert AuditEvent.objects.filter(action="DeactivateUser", resource="organization/Skyways/user/bessie").exists()
+
+    @pytest.mark.parametrize("path", ["invite/", "service/"])
+    def test_others_see_no_organization_to_invite_to(self, scene: Scene, reader: Client, path: str) -> None:
+        answer = reader.post(f"/access/users/{path}", {"name": "dorothy", "organization": str(scene.organization.pk)})
+
+        assert answer.status_code == 422
+        assert not User.objects.filter(username="dorothy").exists()
+
+    def test_an_auditor_sees_users_and_changes_nothing(self, scene: Scene, auditor: Client) -> None:
+        Account.objects.create(user=scene.reader, organization=scene.organization, created_at=scene.now, created_by="test")
+
+        text = auditor.get("/access/users/").content.decode()
+
+        assert "bessie" in text
+        assert "Deactivate" not in text
+        assert auditor.post(f"/access/users/{scene.reader.pk}/deactivate/").status_code == 403
+        assert User.objects.get(pk=scene.reader.pk).is_active
+
+    def test_readers_see_no_users(self, scene: Scene, reader: Client) -> None:
+        Account.objects.create(user=scene.stranger, organization=scene.organization, created_at=scene.now, created_by="test")
+
+        assert "charles" not in reader.get("/access/users/").content.decode()
+        assert reader.post(f"/access/users/{scene.stranger.pk}/deactivate/").status_code == 404
+
+    def test_an_unknown_verb_is_not_found(self, scene: Scene, admin: Client) -> None:
+        assert admin.get(f"/access/users/{scene.reader.pk}/promote/").status_code == 404
+
+
+class TestGroups:
+    """Groups, their members and roles."""
+
+    def test_a_group_is_created_filled_and_given_a_role(self, scene: Scene, admin: Client) -> None:
+        values = {"name": "on-call", "organization": str(scene.organization.pk)}
+        address = admin.post("/access/groups/new/", values)["Location"]
+        group = UserGroup.objects.get(name="on-call")
+
+        admin.post(address, {"user": "charles"})
+        place = f"cluster:{scene.east.pk}"
+        answer = admin.post("/access/new/", {"group": str(group.pk), "role": "Operator", "place": place, "expires_at": "8"})
+
+        assert answer["Location"] == "/access/"
+        binding = RoleBinding.objects.get(group=group)
+        assert binding.expires_at is not None
+        assert timedelta(hours=7) < binding.expires_at - timezone.now() <= timedelta(hours=8)
+        text = admin.get(address).content.decode()
+        assert "charles" in text
+        assert "Operator" in text
+        assert client_of(scene.stranger).get(scene.link_url).status_code == 200
+
+        admin.post(f"{address}members/{scene.stranger.pk}/remove/")
+        assert client_of(scene.stranger).get(scene.link_url).status_code == 404
+        admin.post(f"{address}delete/")
+        assert not UserGroup.objects.filter(name="on-call").exists()
+
+    def test_a_user_and_a_group_together_are_refused(self, scene: Scene, admin: Client) -> None:
+        group = usergroups.create_group(name="on-call", organization=scene.organization, by=SYSTEM, now=scene.now)
+        values = {"group": str(group.pk), "user": "charles", "role": "Operator", "place": f"cluster:{scene.east.pk}"}
+
+        assert admin.post("/access/new/", values).status_code == 422
+        assert not RoleBinding.objects.filter(group=group).exists()
+
+    def test_an_organization_admin_maps_no_group_of_the_provider(self, scene: Scene, admin: Client) -> None:
+        values = {"name": "mapped", "organization": str(scene.organization.pk), "external_name": "kafka-admins"}
+
+        answer = admin.post("/access/groups/new/", values)
+
+        assert answer.status_code == 422
+        assert "external_name_error" in answer.content.decode()
+        assert not UserGroup.objects.filter(name="mapped").exists()
+
+    def test_readers_see_no_groups(self, scene: Scene, reader: Client) -> None:
+        group = usergroups.create_group(name="on-call", organization=scene.organization, by=SYSTEM, now=scene.now)
+
+        assert "on-call" not in reader.get("/access/groups/").content.decode()
+        assert reader.get(f"/access/groups/{group.pk}/").status_code == 404
+        assert reader.post(f"/access/groups/{group.pk}/", {"user": "bessie"}).status_code == 404
+
+
+class TestProfile:
+    """Preferences and sessions."""
+
+    def test_time_zone_and_density_apply_to_all_pages_and_sessions(self, scene: Scene) -> None:
+        client, other = client_of(scene.admin), Client()
+        client.post("/settings/profile/", {"time_zone": "Asia/Tokyo", "density": "compact"})
+        other.post("/sign-in/", {"username": "amelia", "password": PASSWORD})
+
+        for browser in (client, other):
+            text = browser.get("/audit/").content.decode()
+            assert 'data-density="compact"' in text
+            assert " JST" in text
+            assert ' UTC"' not in re.sub(r"data-drawn=\S+ \S+ UTC", "", text)
+
+    def test_the_default_is_utc(self, admin: Client) -> None:
+        text = admin.get("/audit/").content.decode()
+
+        assert ' UTC"' in text
+        assert "data-density" not in text
+
+    @pytest.mark.parametrize("values", [{"time_zone": "Mars/Base"}, {"density": "huge"}])
+    def test_unknown_values_are_refused(self, admin: Client, values: dict[str, str]) -> None:
+        answer = admin.post("/settings/profile/", {"time_zone": "", "density": "compact"} | values)
+
+        assert answer.status_code == 422
+        assert not Account.objects.filter(density="compact").exists()
+
+    def test_sessions_are_listed_and_ended(self, scene: Scene) -> None:
+        here, there = Client(), Client(REMOTE_ADDR="192.0.2.7", HTTP_USER_AGENT="Agent/1")
+        for client in (here, there):
+            client.post("/sign-in/", {"username": "amelia", "password": PASSWORD})
+        text = here.get("/settings/profile/").content.decode()
+        assert "192.0.2.7" in text
+        assert "Agent/1" in text
+
+        row = UserSession.objects.get(client_address="192.0.2.7")
+        here.post(f"/settings/sessions/{row.pk}/end/")
+
+        assert there.get("/links/").status_code == 302
+        assert here.get("/links/").status_code == 200
+
+    def test_all_other_sessions_are_ended(self, scene: Scene) -> None:
+        clients = [client_of(scene.admin) for _ in range(3)]
+
+        clients[0].post("/settings/sessions/end-others/")
+
+        assert [client.get("/links/").status_code for client in clients] == [200, 302, 302]
+
+    def test_a_password_change_removes_the_other_sessions(self, scene: Scene) -> None:
+        here, there = client_of(scene.admin), client_of(scene.admin)
+
+        here.post("/access/password/", {"password": PASSWORD, "new_password": NEW, "repeated": NEW})
+
+        assert UserSession.objects.filter(user=scene.admin).count() == 1
+        assert "this session" in here.get("/settings/profile/").content.decode()
+        assert there.get("/links/").status_code == 302
+
+    def test_a_session_of_another_user_is_not_ended(self, scene: Scene, admin: Client, reader: Client) -> None:
+        row = UserSession.objects.get(user=scene.admin)
+
+        assert reader.post(f"/settings/sessions/{row.pk}/end/").status_code == 404
+        assert admin.get("/links/").status_code == 200
+
+
+def test_a_service_account_has_no_session(scene: Scene, admin: Client) -> None:
+    accounts.create_service_account(name="bot", description="", organization=scene.organization, by=SYSTEM, now=scene.now)
+
+    assert Client().post("/sign-in/", {"username": "bot", "password": ""}).status_code == 422
+    assert Client().post("/sign-in/", {"username": "bot", "password": "!"}).status_code == 422
