@@ -35,8 +35,15 @@ class Server:
     def __init__(self, log: Path) -> None:
         self.port = free_port()
         self.base_url = f"http://{LOOPBACK}:{self.port}"
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ensure_running(self) -> None:
+        """Start the process unless it runs, and wait until it listens."""
+        if self._process is not None:
+            return
         database = f"sqlite:///{connection.settings_dict['NAME']}"
-        with log.open("wb") as output:
+        with self._log.open("ab") as output:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
@@ -53,8 +60,6 @@ class Server:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-
-    def wait(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._listens():
             assert time.monotonic() < deadline, "uvicorn did not start"
@@ -65,24 +70,37 @@ class Server:
             return attempt.connect_ex((LOOPBACK, self.port)) == 0
 
     def suspend(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Hold the server, which needs a database, so only a test can start it."""
+    held = Server(tmp_path_factory.mktemp("silence") / "uvicorn.log")
+    yield held
+    held.end()
 
 
 @pytest.fixture
-def server(transactional_db: None, tmp_path: Path) -> Iterator[Server]:
+def server(transactional_db: None, shared_server: Server) -> Iterator[Server]:
     if connection.vendor != "sqlite":
         pytest.skip("the process uses the SQLite file of the tests")
-    process = Server(tmp_path / "uvicorn.log")
-    process.wait()
-    yield process
-    process.end()
+    shared_server.ensure_running()
+    yield shared_server
+    shared_server.resume()
 
 
 @pytest.fixture
