@@ -1,6 +1,11 @@
 """The Django app of the project."""
 
+from collections.abc import Sequence
+
 from django.apps import AppConfig
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.db import connections
+from django.db.migrations.loader import MigrationLoader
 
 
 class ConsoleConfig(AppConfig):
@@ -11,7 +16,31 @@ class ConsoleConfig(AppConfig):
     verbose_name = "Clusterlink"
 
     def ready(self) -> None:
-        """Connect the receiver that records browser sessions at sign-in."""
+        """Connect the receiver that records browser sessions at sign-in; register the check that ``migrate`` runs first."""
         from console.pages import preferences  # noqa: PLC0415 - models are not loaded before
 
         preferences.connect()
+        register(check_migrations, Tags.database)
+
+
+def check_migrations(*, databases: Sequence[str] | None = None, **_options: object) -> list[CheckMessage]:
+    """Return an error for each database with migrations of the console that this version does not have.
+
+    Django ignores such migrations. It would regard ``0001_initial`` as applied in a database of an earlier state, whose first
+    migration has the same name and creates other tables: ``migrate`` would succeed and change nothing.
+    """
+    return [_unknown_migrations_error(names) for alias in databases or () if (names := _unknown_migrations(alias))]
+
+
+def _unknown_migrations(alias: str) -> list[str]:
+    loader = MigrationLoader(connections[alias])
+    return sorted(name for app, name in loader.applied_migrations.keys() - loader.disk_migrations.keys() if app == "console")
+
+
+def _unknown_migrations_error(names: Sequence[str]) -> Error:
+    return Error(
+        f"The database has migrations that this version does not have: {', '.join(names)}.",
+        hint="It belongs to a newer version, or to a state before the first release, which cannot be upgraded. Nothing was "
+        "changed. Name a new database in CLUSTERLINK_DATABASE_URL, or return to the version that created this one.",
+        id="console.E001",
+    )

@@ -40,11 +40,16 @@ class SentinelRedis:
         return f"redis+sentinel://:{passwords[0]}@{hosts}/{SERVICE}/0?sentinel_password={passwords[1]}"
 
     def start(self) -> Self:
-        """Start everything and wait until each sentinel knows the replica and the other sentinels."""
+        """Start everything and wait until each sentinel knows the replica and the other sentinels.
+
+        A sentinel queries a primary when it starts, and then every ten seconds: the replica is connected before.
+        """
         primary, replica = self.server_ports
         shared = f'bind {LOOPBACK}\nrequirepass {PASSWORD}\nmasterauth {PASSWORD}\nsave ""\ndir {self.directory}\n'
+        shared += "repl-diskless-sync-delay 0\n"  # by default a primary waits 5 s for further replicas
         self._start(primary, f"{shared}port {primary}\n")
         self._start(replica, f"{shared}port {replica}\nreplicaof {LOOPBACK} {primary}\n")
+        self._processes[replica].wait_until(partial(self._is_connected, replica), timeout_s=START_TIMEOUT_S)
         for port in self.sentinel_ports:
             self._start(port, self._sentinel_config(port, primary), "--sentinel")
         for port in self.sentinel_ports:
@@ -96,6 +101,14 @@ class SentinelRedis:
             f"sentinel monitor {SERVICE} {LOOPBACK} {primary} 2\nsentinel auth-pass {SERVICE} {PASSWORD}\n"
             f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\nsentinel failover-timeout {SERVICE} 5000\n"
         )
+
+    @staticmethod
+    def _is_connected(replica: int) -> bool:
+        try:
+            with redis.Redis(host=LOOPBACK, port=replica, password=PASSWORD, socket_timeout=1.0) as client:
+                return bool(client.info("replication")["master_link_status"] == "up")
+        except redis.RedisError:
+            return False
 
     def _is_complete(self, port: int) -> bool:
         try:

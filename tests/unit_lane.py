@@ -82,9 +82,11 @@ def is_unit(item: pytest.Function) -> bool:
     if any(item.get_closest_marker(name) for name in NOT_UNIT) or not DATABASE.isdisjoint(item.fixturenames):
         return False
     fixtures = [definitions[-1].func for definitions in item._fixtureinfo.name2fixturedefs.values()]
-    return not any(_reaches_outside(function) for function in (item.obj, *fixtures))
+    test = getattr(item.obj, "__func__", item.obj)
+    return not any(_reaches_outside(function) for function in (test, *fixtures))
 
 
+@cache  # parametrized tests share their function, and most tests share fixtures
 def _reaches_outside(start: Callable[..., Any]) -> bool:
     """Return whether a function, or test code that it uses, names something from a module in ``OUTSIDE``."""
     waiting: list[Any] = [start]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from django.db import connection
-from playwright.sync_api import Browser, Page, Request, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 
 from console.models import MirrorTopic
 from devcluster.ports import LOOPBACK, free_port
@@ -35,8 +35,15 @@ class Server:
     def __init__(self, log: Path) -> None:
         self.port = free_port()
         self.base_url = f"http://{LOOPBACK}:{self.port}"
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ensure_running(self) -> None:
+        """Start the process unless it runs, and wait until it listens."""
+        if self._process is not None:
+            return
         database = f"sqlite:///{connection.settings_dict['NAME']}"
-        with log.open("wb") as output:
+        with self._log.open("ab") as output:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
@@ -53,8 +60,6 @@ class Server:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-
-    def wait(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._listens():
             assert time.monotonic() < deadline, "uvicorn did not start"
@@ -65,24 +70,37 @@ class Server:
             return attempt.connect_ex((LOOPBACK, self.port)) == 0
 
     def suspend(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Hold the server, which needs a database, so only a test can start it."""
+    held = Server(tmp_path_factory.mktemp("silence") / "uvicorn.log")
+    yield held
+    held.end()
 
 
 @pytest.fixture
-def server(transactional_db: None, tmp_path: Path) -> Iterator[Server]:
+def server(transactional_db: None, shared_server: Server) -> Iterator[Server]:
     if connection.vendor != "sqlite":
         pytest.skip("the process uses the SQLite file of the tests")
-    process = Server(tmp_path / "uvicorn.log")
-    process.wait()
-    yield process
-    process.end()
+    shared_server.ensure_running()
+    yield shared_server
+    shared_server.resume()
 
 
 @pytest.fixture
@@ -98,14 +116,20 @@ def visits(browser: Browser, server: Server) -> Iterator[Visits]:
         context.close()
 
 
-def test_page_shows_the_age_of_its_data_until_the_server_responds(scene: Scene, visits: Visits, server: Server) -> None:
+def test_pages_show_the_age_of_their_data_and_repeat_a_filter_once_the_server_responds(
+    scene: Scene, visits: Visits, server: Server
+) -> None:
     page = visits.start(scene.admin).open(scene.mirror_url("flights"))
-    _until_polled(page)
-    expect(page.locator("#old-page")).to_be_hidden()
+    filtered = visits.start(scene.admin).open(scene.link_url)
+    for window in (page, filtered):
+        _until_polled(window)
+        expect(window.locator("#old-page")).to_be_hidden()
 
     server.suspend()
+    filtered.locator("#filter-q").fill("fli")
     expect(page.locator("#old-page")).to_have_text(AGE, timeout=SOON_MS)
-    page.wait_for_timeout(10_000)  # the request times out and the next waits: the note is still shown, with the same time
+    expect(filtered.locator("#old-page")).to_be_visible(timeout=2 * SOON_MS)
+    page.wait_for_timeout(10_000)  # the requests time out and the next wait: the note is still shown, with the same time
     expect(page.locator("#old-page")).to_have_text(AGE)
 
     MirrorTopic.objects.filter(name="flights").update(state=MirrorState.PAUSED)
@@ -114,15 +138,42 @@ def test_page_shows_the_age_of_its_data_until_the_server_responds(scene: Scene, 
     server.resume()
     expect(page.locator("#old-page")).to_be_hidden(timeout=LATER_MS)
     expect(page.locator(".page-head .api-state")).to_have_text("State Paused")
+    expect(filtered.locator("#bulk tbody th a")).to_have_text(["flights"], timeout=LATER_MS)
 
 
-def test_page_shows_the_age_of_its_data_when_the_server_has_exited(scene: Scene, visits: Visits, server: Server) -> None:
+def test_exited_server_is_shown_on_a_page_and_in_a_dialog(scene: Scene, visits: Visits, server: Server) -> None:
     page = visits.start(scene.admin).open("/links/")
+    dialog = _pause_dialog(scene, visits)
     _until_polled(page)
 
     server.end()
+    dialog.get_by_role("button", name="Pause").click()
 
     expect(page.locator("#old-page")).to_have_text(AGE, timeout=SOON_MS)
+    _expect_unknown_result(dialog)
+
+
+def test_dialog_reports_an_unknown_result_without_a_response(scene: Scene, visits: Visits, server: Server) -> None:
+    dialog = _pause_dialog(scene, visits)
+
+    server.suspend()
+    dialog.get_by_role("button", name="Pause").click()
+
+    _expect_unknown_result(dialog)
+    server.end()  # if it continued, it would execute the request during the next test
+
+
+def _pause_dialog(scene: Scene, visits: Visits) -> Locator:
+    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
+    page.locator("#do-pause").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    return page.get_by_role("dialog")
+
+
+def _expect_unknown_result(dialog: Locator) -> None:
+    alert = dialog.get_by_role("alert")
+    expect(alert).to_contain_text("The server does not respond. The operation may have succeeded.", timeout=LATER_MS)
+    expect(alert).to_have_count(1)
 
 
 def test_page_shows_the_age_of_its_data_on_proxy_errors(scene: Scene, visits: Visits) -> None:
@@ -136,43 +187,13 @@ def test_page_shows_the_age_of_its_data_on_proxy_errors(scene: Scene, visits: Vi
     expect(page.locator("#old-page")).to_be_hidden()
 
 
-@pytest.mark.parametrize("silence", ["stopped", "gone"])
-def test_dialog_reports_an_unknown_result_without_a_response(
-    scene: Scene, visits: Visits, server: Server, silence: str
-) -> None:
-    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
-    page.locator("#do-pause").click()
-    expect(page.get_by_role("dialog")).to_be_visible()
-
-    (server.suspend if silence == "stopped" else server.end)()
-    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
-
-    alert = page.get_by_role("dialog").get_by_role("alert")
-    expect(alert).to_contain_text("The server does not respond. The operation may have succeeded.", timeout=LATER_MS)
-    expect(alert).to_have_count(1)
-
-
 def test_dialog_reports_a_rejected_csrf_token(scene: Scene, visits: Visits) -> None:
-    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
-    page.locator("#do-pause").click()
-    page.get_by_role("dialog").locator("[name=csrfmiddlewaretoken]").evaluate("input => input.value = 'wrong'")
+    dialog = _pause_dialog(scene, visits)
+    dialog.locator("[name=csrfmiddlewaretoken]").evaluate("input => input.value = 'wrong'")
 
-    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    dialog.get_by_role("button", name="Pause").click()
 
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("rejected the request (403). Nothing was changed.")
-
-
-def test_filter_request_without_a_response_is_repeated(scene: Scene, visits: Visits, server: Server) -> None:
-    page = visits.start(scene.admin).open(scene.link_url)
-    _until_polled(page)
-    server.suspend()
-    page.locator("#filter-q").fill("fli")
-    expect(page.locator("#old-page")).to_be_visible(timeout=2 * SOON_MS)
-    page.wait_for_timeout(8_000)  # its request times out, too
-
-    server.resume()
-
-    expect(page.locator("#bulk tbody th a")).to_have_text(["flights"], timeout=LATER_MS)
+    expect(dialog.get_by_role("alert")).to_contain_text("rejected the request (403). Nothing was changed.")
 
 
 def test_late_poll_response_does_not_replace_the_filtered_list(scene: Scene, visits: Visits) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
@@ -18,6 +21,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import admin_session
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.connection import Connection
 from tests.linkengine.copyjob.copying import (
     Copier,
     address,
@@ -59,30 +63,37 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limited]:
         yield Limited(cluster=cluster, tokens=tokens)
 
 
-@pytest.mark.parametrize("way", ["token", "password"])
-def test_the_copy_loop_loses_no_connection_when_sessions_end(limited: Limited, topic_name: str, way: str) -> None:
-    cluster, given, mirror = limited.cluster, limited.tokens.given, f"{topic_name}-mirror"
-    for name in (topic_name, mirror):
-        create_topic(cluster, name, partitions=PARTITIONS)
-    through = limited.ways_in[way]
-    assignments = assignments_for(cluster, topic_name, mirror, partitions=PARTITIONS)
-    over = threading.Event()
-    writer = threading.Thread(target=write_until, args=(cluster, topic_name, over))
-    with structlog.testing.capture_logs() as logs, Copier(plan_for(through, through, assignments)) as copier:
-        writer.start()
+def test_the_copy_loop_loses_no_connection_when_sessions_end(limited: Limited, topic_name: str) -> None:
+    """Two copy workers at once, one per way in: most of the test is waiting."""
+    cluster, given, over = limited.cluster, limited.tokens.given, threading.Event()
+    pairs = {way: (f"{topic_name}-{way}", f"{topic_name}-{way}-mirror") for way in limited.ways_in}
+    with structlog.testing.capture_logs() as logs, ExitStack() as stack:
+        copiers = {way: stack.enter_context(copier_for(limited, way, *pair)) for way, pair in pairs.items()}
+        writers = [threading.Thread(target=write_until, args=(cluster, topic, over)) for topic, _ in pairs.values()]
+        for writer in writers:
+            writer.start()
         over.wait(COPIED_S)
         over.set()
-        writer.join(60)
-        copier.wait_for_ends(ends_of(cluster, topic_name, partitions=PARTITIONS))
-    copier.join()
+        for writer in writers:
+            writer.join(60)
+        for way, (topic, _) in pairs.items():
+            copiers[way].wait_for_ends(ends_of(cluster, topic, partitions=PARTITIONS))
 
-    said = {(phase, code) for _, phase, code in copier.progress.history if code}
-    assert said == set()
+    assert {(way, phase, code) for way in pairs for _, phase, code in copiers[way].progress.history if code} == set()
     assert [line for line in logs if line["event"] in ("connection.lost", "connection.not_renewed")] == []
-    assert sum(line["event"] == "connection.renewed" for line in logs) >= 6
-    assert assert_equal_topics(cluster, topic_name, cluster, mirror, partitions=PARTITIONS) > 500
-    if way == "token":
-        assert limited.tokens.given - given >= COPIED_S // TOKEN_LIFE_S
+    renewed = Counter(line["broker"] for line in logs if line["event"] == "connection.renewed")
+    assert len(renewed) == len(pairs)  # each way in has a listener of its own
+    assert min(renewed.values()) >= 6
+    for topic, mirror in pairs.values():
+        assert assert_equal_topics(cluster, topic, cluster, mirror, partitions=PARTITIONS) > 500
+    assert limited.tokens.given - given >= COPIED_S // TOKEN_LIFE_S
+
+
+def copier_for(limited: Limited, way: str, topic: str, mirror: str) -> Copier:
+    for name in (topic, mirror):
+        create_topic(limited.cluster, name, partitions=PARTITIONS)
+    through = limited.ways_in[way]
+    return Copier(plan_for(through, through, assignments_for(limited.cluster, topic, mirror, partitions=PARTITIONS)))
 
 
 def write_until(cluster: KafkaCluster, topic: str, over: threading.Event) -> None:
@@ -99,21 +110,24 @@ def write_until(cluster: KafkaCluster, topic: str, over: threading.Event) -> Non
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("way", ["token", "password"])
 @pytest.mark.parametrize("pause_s", [0.5, TOKEN_LIFE_S * 1.5])
-def test_an_admin_client_works_across_the_ends_of_sessions(limited: Limited, topic_name: str, way: str, pause_s: float) -> None:
-    """One that is used all the time, and one that is idle for longer than a token lives."""
-    admin, given = ClusterAdmin(limited.ways_in[way]), limited.tokens.given
-    client = admin_session._pool.take(admin.address)
-    ends_at = time.monotonic() + TOKEN_LIFE_S * 3
+def test_an_admin_client_works_across_the_ends_of_sessions(limited: Limited, topic_name: str, pause_s: float) -> None:
+    """One that is used all the time, and one that is idle for longer than a token lives; both ways in at once."""
+    given = limited.tokens.given
 
-    while time.monotonic() < ends_at:
-        assert topic_name not in admin.topic_names()
-        time.sleep(pause_s)
+    def use(address: ClusterAddress) -> bool:
+        """Return whether the same client was used to the end."""
+        admin = ClusterAdmin(address)
+        client = admin_session._pool.take(address)
+        ends_at = time.monotonic() + TOKEN_LIFE_S * 3
+        while time.monotonic() < ends_at:
+            assert topic_name not in admin.topic_names()
+            time.sleep(pause_s)
+        return admin_session._pool.take(address) is client
 
-    assert admin_session._pool.take(admin.address) is client
-    if way == "token":
-        assert limited.tokens.given - given >= 2
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(use, limited.ways_in.values())) == [True, True]
+    assert limited.tokens.given - given >= 2
 
 
 def test_an_admin_client_works_again_after_its_token_endpoint_was_away(limited: Limited) -> None:
@@ -137,19 +151,24 @@ def error_of(admin: ClusterAdmin) -> ErrorCode | None:
     return None
 
 
-@pytest.mark.parametrize("way", ["token", "password"])
-def test_a_kept_connection_is_replaced_before_its_session_ends(limited: Limited, way: str) -> None:
+def test_a_kept_connection_is_replaced_before_its_session_ends(limited: Limited) -> None:
     """An idle one that the broker is about to close would lose a request that must not be sent twice."""
-    cluster = Cluster(limited.ways_in[way])
-    cluster.topics([])
-    (endpoint,) = cluster._idle
-    (kept,) = cluster._idle[endpoint]
+    clusters = {way: Cluster(address) for way, address in limited.ways_in.items()}
+    kept = {way: idle_connection(cluster) for way, cluster in clusters.items()}
     time.sleep(TOKEN_LIFE_S)
 
-    cluster.topics([])
-    (fresh,) = cluster._idle[endpoint]
-    cluster.close()
+    fresh = {way: idle_connection(cluster) for way, cluster in clusters.items()}
+    for cluster in clusters.values():
+        cluster.close()
 
-    assert fresh is not kept
-    assert kept.fileno() < 0
-    assert kept.renew_at < time.monotonic() < fresh.renew_at
+    for way in clusters:
+        assert fresh[way] is not kept[way]
+        assert kept[way].fileno() < 0
+        assert kept[way].renew_at < time.monotonic() < fresh[way].renew_at
+
+
+def idle_connection(cluster: Cluster) -> Connection:
+    """Send a request; return the only connection that is kept."""
+    cluster.topics([])
+    ((connection,),) = cluster._idle.values()
+    return connection

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -35,10 +34,10 @@ PARTITIONS = 3
 MANGLED_S = 25.0
 
 
-@pytest.fixture
-def proxied(tmp_path: Path) -> Iterator[tuple[KafkaCluster, Proxy]]:
-    """Yield a cluster whose responses pass through a proxy."""
-    cluster = KafkaCluster("proxied", directory=tmp_path / "proxied").behind_proxy()
+@pytest.fixture(scope="module")
+def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, Proxy]]:
+    """Yield a cluster whose responses pass through a proxy; each test leaves the proxy healed."""
+    cluster = KafkaCluster("proxied", directory=tmp_path_factory.mktemp("proxied")).behind_proxy()
     proxy = Proxy(cluster.routes)
     try:
         with cluster:
