@@ -93,6 +93,11 @@ def is_reconciled(sent: Sent) -> bool:
     return any(task == "reconcile_link" for task, _ in sent)
 
 
+def tasks_of(sent: Sent) -> list[TaskName]:
+    """Return the recurring tasks that were sent."""
+    return [arguments["task"] for task, arguments in sent if task == "run_link_task"]
+
+
 def test_a_link_at_rest_is_not_reconciled_until_news_is_reported(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent
 ) -> None:
@@ -147,18 +152,23 @@ def test_a_link_without_reports_does_not_rest(mirror: MirrorTopic, link: Cluster
     assert is_reconciled(sent)
 
 
-def test_the_rest_of_a_link_ends_before_its_next_recurring_task(
+def test_a_recurring_task_that_becomes_due_is_sent_without_a_pass(
     mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent
 ) -> None:
     report(sink, mirror)
     settle(link)
     LinkTask.objects.update_or_create(
-        link=link, name=TaskName.TOPIC_CONFIGS, defaults={"next_run_at": timezone.now() + timedelta(seconds=1.5)}
+        link=link, name=TaskName.TOPIC_CONFIGS, defaults={"next_run_at": timezone.now() + timedelta(seconds=30)}
     )
-    redis_client().delete(f"console:rest:{link.pk}")
-    reconcile_link(link_id=link.pk)
+    locks.release_claim(f"task:{link.pk}:{TaskName.TOPIC_CONFIGS}")
 
-    assert 0 < redis_client().pttl(f"console:rest:{link.pk}") <= 1_500
+    assert not is_reconciled(sent)
+    assert tasks_of(sent) == []
+
+    LinkTask.objects.filter(link=link).update(next_run_at=timezone.now())
+
+    assert not is_reconciled(sent)
+    assert tasks_of(sent) == [TaskName.TOPIC_CONFIGS]
 
 
 def test_a_link_with_cheap_passes_does_not_rest(
@@ -274,13 +284,3 @@ def test_late_records_need_a_pass(mirror: MirrorTopic, link: ClusterLink, sink: 
     assert not resting.sample(link, now=timezone.now())
 
     assert MirrorPartition.objects.get().mirror_end == 10
-
-
-def test_a_task_that_is_due_limits_the_rest_to_its_interval(
-    mirror: MirrorTopic, link: ClusterLink, sink: RedisProgress, sent: Sent
-) -> None:
-    report(sink, mirror)
-    link.configs.create(name="topic.config.sync.ms", value="2000")
-    settle(link)
-
-    assert 0 < redis_client().pttl(f"console:rest:{link.pk}") <= 2_000
